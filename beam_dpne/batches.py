@@ -1,0 +1,275 @@
+"""The elements of the pipelines: arrays for many users or many grams at a time, and their coder.
+
+A k-gram is a pair of small integers in one int64 (`pack_pairs`): the id of its prefix in S_{k−1}, and
+either the id of its suffix in S_{k−1} (pruning "both") or of its last word in S_1 (pruning "single").
+Ids are ranks in the sorted released set, so they are the same on every runner, and the keys of S_k
+sort like its grams, word by word. At k = 1 grams are strings, in Arrow arrays.
+"""
+
+import dataclasses
+import json
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne.mechanism import LengthRule
+
+NO_GRAM = -1
+SECOND_BITS = 32
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class DocumentBlock:
+    """Tokenized documents on their way to their users' partition.
+
+    Attributes:
+      users: (d, 2) uint64, the 128-bit keyed hash of each document's user.
+      offsets: (d + 1,) int64, where each document's tokens begin in `codes`.
+      codes: (t,) int32, tokens as indices into `words`.
+      words: distinct tokens of the block, Arrow strings.
+    """
+
+    users: np.ndarray
+    offsets: np.ndarray
+    codes: np.ndarray
+    words: pa.Array
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class UserBatch:
+    """Many users' positions (CSR): which released gram starts at each of them.
+
+    Attributes:
+      length: of the grams that the ids stand for; at 0 the ids are indices into `words`.
+      size: number of grams, |S_length|: ids are in range(size).
+      users: (n, 2) uint64, 128-bit keyed hashes; a user is in one batch only.
+      offsets: (n + 1,) int64, where each user's positions begin.
+      ids: (p,) int32, the id of the gram that starts here, −1 where there is none; each document
+        ends with a −1, so no gram crosses a border.
+      word_ids: (p,) int32, the id in S_1 of the word here (pruning "single" only, length ≥ 1).
+      vocabulary_size: |S_1| (length ≥ 1).
+      words: the batch's distinct words (length 0 only).
+      word_hashes: (words, 2) uint64, their keyed hashes (length 0 only).
+    """
+
+    length: int
+    size: int
+    users: np.ndarray
+    offsets: np.ndarray
+    ids: np.ndarray
+    word_ids: np.ndarray | None = None
+    vocabulary_size: int = 0
+    words: pa.Array | None = None
+    word_hashes: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Contributions:
+    """Per user the distinct candidate grams of one length (CSR), and the weight given to each.
+
+    Attributes:
+      length: k.
+      users: (n, 2) uint64.
+      offsets: (n + 1,) int64, where each user's grams begin.
+      keys: (m,) int64, ascending within a user; packed pairs, at k = 1 indices into `words`.
+      weights: (m,) int64 in units of 2^-32, 0 for grams beyond the user's limit; None before
+        `LimitContributions`.
+      words: distinct words (k = 1 only).
+      word_hashes: (words, 2) uint64 (k = 1 only).
+    """
+
+    length: int
+    users: np.ndarray
+    offsets: np.ndarray
+    keys: np.ndarray
+    weights: np.ndarray | None = None
+    words: pa.Array | None = None
+    word_hashes: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class HistogramShard:
+    """One hash range of H_k: every gram that some user holds, also at weight 0.
+
+    Attributes:
+      length: k.
+      keys: (m,) int64, ascending, distinct; at k = 1 the row numbers of `words`.
+      weights: (m,) int64, sums in units of 2^-32.
+      words: (k = 1 only).
+      word_hashes: (m, 2) uint64 (k = 1 only).
+      spurious_keys: (s,) int64: grams drawn from this range of V_k; those that somebody holds are
+        dropped by `NoisyThreshold`.
+      spurious_cells: (s,) int64, the cells of their noise.
+    """
+
+    length: int
+    keys: np.ndarray
+    weights: np.ndarray
+    words: pa.Array | None = None
+    word_hashes: np.ndarray | None = None
+    spurious_keys: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    spurious_cells: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class SpuriousGrams:
+    """Grams that noise alone lifts over the threshold, before those that somebody holds are dropped.
+
+    Attributes:
+      length: k.
+      keys: (s,) int64, ascending, distinct.
+      cells: (s,) int64.
+    """
+
+    length: int
+    keys: np.ndarray
+    cells: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class GramSet:
+    """S_k: the released grams of one length, sorted, and the public numbers that led to them.
+
+    Attributes:
+      length: k; 0 is the root, the empty gram, before anything is released.
+      keys: (n,) int64, ascending; at k = 1 row numbers of `words`.
+      scores: (n,) float64, noisy weights by cells.
+      words: S_1 sorted by bytes (k = 1 only).
+      parent_size: |S_{k−1}|.
+      vocabulary_size: |S_1|.
+      rule: σ_k, ρ_k and |V_k|; None for the root.
+    """
+
+    length: int
+    keys: np.ndarray
+    scores: np.ndarray
+    words: pa.Array | None = None
+    parent_size: int = 0
+    vocabulary_size: int = 0
+    rule: LengthRule | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def pruning(self) -> str:
+        """What the second of a pair is: "both", the gram's suffix; "single", its last word."""
+        return "both" if self.rule is None else self.rule.pruning
+
+
+ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float64))
+
+
+def pack_pairs(prefixes: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Returns prefix · 2^32 + second as int64; both below 2^31."""
+    return (prefixes.astype(np.int64) << SECOND_BITS) | seconds.astype(np.int64)
+
+
+def unpack_pairs(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (prefixes, seconds), int64; inverse of `pack_pairs`."""
+    return keys >> SECOND_BITS, keys & ((1 << SECOND_BITS) - 1)
+
+
+class BatchCoder(beam.coders.Coder):
+    """Encodes one of the dataclasses above as an Arrow IPC stream; decoded arrays are read-only."""
+
+    batch_type: type
+
+    def encode(self, value: Any) -> bytes:
+        """Returns the batch's arrays as one Arrow record, the rest as JSON in its schema."""
+        scalars: dict[str, Any] = {}
+        columns: dict[str, pa.Array] = {}
+        for field in dataclasses.fields(self.batch_type):
+            item = getattr(value, field.name)
+            if isinstance(item, np.ndarray):
+                columns[field.name] = _as_row(pa.array(item.reshape(-1)))
+            elif isinstance(item, pa.Array):
+                columns[field.name] = _as_row(item)
+            elif isinstance(item, LengthRule):
+                scalars[field.name] = dataclasses.asdict(item)
+            else:
+                scalars[field.name] = item
+        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        schema = batch.schema.with_metadata({b"scalars": json.dumps(scalars).encode()})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, schema) as writer:
+            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+        return sink.getvalue().to_pybytes()
+
+    def decode(self, encoded: bytes) -> Any:
+        """Inverse of `encode`; arrays are views of the bytes."""
+        batch = pa.ipc.open_stream(pa.py_buffer(encoded)).read_next_batch()
+        metadata = batch.schema.metadata or {}
+        fields = json.loads(metadata[b"scalars"])
+        if fields.get("rule") is not None:
+            fields["rule"] = LengthRule(**fields["rule"])
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            values = column.values
+            if pa.types.is_primitive(values.type):
+                values = values.to_numpy(zero_copy_only=True)
+                if name in _HASH_COLUMNS:
+                    values = values.reshape(-1, 2)
+            fields[name] = values
+        return self.batch_type(**fields)
+
+    def is_deterministic(self) -> bool:
+        """Batches are values, never keys."""
+        return False
+
+
+_HASH_COLUMNS = frozenset({"users", "word_hashes"})
+
+
+def _as_row(values: pa.Array) -> pa.LargeListArray:
+    """Wraps a column of any length as the one row of a list column."""
+    offsets = pa.array([0, len(values)], pa.int64())
+    return pa.LargeListArray.from_arrays(offsets, values)
+
+
+class DocumentBlockCoder(BatchCoder):
+    """Coder of `DocumentBlock`."""
+
+    batch_type = DocumentBlock
+
+
+class UserBatchCoder(BatchCoder):
+    """Coder of `UserBatch`."""
+
+    batch_type = UserBatch
+
+
+class ContributionsCoder(BatchCoder):
+    """Coder of `Contributions`."""
+
+    batch_type = Contributions
+
+
+class HistogramShardCoder(BatchCoder):
+    """Coder of `HistogramShard`."""
+
+    batch_type = HistogramShard
+
+
+class SpuriousGramsCoder(BatchCoder):
+    """Coder of `SpuriousGrams`."""
+
+    batch_type = SpuriousGrams
+
+
+class GramSetCoder(BatchCoder):
+    """Coder of `GramSet`."""
+
+    batch_type = GramSet
+
+
+for _coder in (
+    DocumentBlockCoder,
+    UserBatchCoder,
+    ContributionsCoder,
+    HistogramShardCoder,
+    SpuriousGramsCoder,
+    GramSetCoder,
+):
+    beam.coders.registry.register_coder(_coder.batch_type, _coder)

@@ -1,0 +1,119 @@
+"""LimitContributions: here, and nowhere else, one user's contribution is bounded."""
+
+import dataclasses
+
+import apache_beam as beam
+import numpy as np
+
+from beam_dpne import randomness
+from beam_dpne.batches import Contributions
+from beam_dpne.mechanism import equal_weights
+from beam_dpne.randomness import RunKey
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class LimitContributions(beam.PTransform):
+    """Keeps at most Δ_k distinct grams of each user, a keyed random subset, and gives them weights.
+
+    A user with n kept grams gives each the weight 1/√n, rounded down to units of 2^-32, so the
+    squares of one user's weights add up to at most 1 in exact arithmetic. Grams beyond the limit
+    stay, at weight 0: a gram that some user holds is never counted among the spurious ones.
+
+    Input: `Contributions` without weights.
+
+    Output: `Contributions` with int64 weights in units of 2^-32.
+
+    Privacy: bounds the ℓ2-norm of what one user adds to the histogram of this length by 1; private
+    only together with `NoisyThreshold`.
+
+    Cost: one AES block and a share of one sort for each gram of the users above the limit.
+
+    Attributes:
+      max_contributions: Δ_k ≥ 1.
+      length: k.
+      run_key: secret of the run.
+
+    Raises:
+      ValueError: if max_contributions < 1.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import Contributions, LimitContributions, RunKey
+      >>> grams = Contributions(length=2, users=np.array([[1, 2]], np.uint64),
+      ...                       offsets=np.array([0, 6]), keys=np.arange(6))
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     limited = pipeline | beam.Create([grams]) | LimitContributions(
+      ...         length=2, max_contributions=4, run_key=RunKey.generate())
+      ...     _ = limited | beam.Map(lambda c: print(sorted(c.weights / 2**32)))
+      [0.0, 0.0, 0.5, 0.5, 0.5, 0.5]
+
+    References: DPNE Algorithm 1, "Limit user contributions" and the update of H_k.
+    """
+
+    length: int
+    max_contributions: int
+    run_key: RunKey = dataclasses.field(repr=False)
+
+    def __post_init__(self):
+        super().__init__()
+        if self.max_contributions < 1:
+            raise ValueError(
+                f"max_contributions must be at least 1, got {self.max_contributions}."
+            )
+
+    def expand(
+        self, contributions: beam.PCollection[Contributions]
+    ) -> beam.PCollection[Contributions]:
+        """Applies `limit_contributions` to each batch."""
+        return contributions | "Limit" >> beam.Map(
+            limit_contributions,
+            max_contributions=self.max_contributions,
+            sub_key=self.run_key.sub_key("subset", self.length),
+        ).with_output_types(Contributions)
+
+
+def limit_contributions(
+    contributions: Contributions, *, max_contributions: int, sub_key: bytes
+) -> Contributions:
+    """Gives each user's grams the weight 1/√min(n, Δ), 0 to those outside a keyed Δ-subset."""
+    counts = np.diff(contributions.offsets)
+    kept = np.minimum(counts, max_contributions)
+    shares = np.zeros(counts.size, dtype=np.int64)
+    holding = kept > 0
+    shares[holding] = equal_weights(kept[holding])
+    weights = np.repeat(shares, counts)
+    over = np.flatnonzero(counts > max_contributions)
+    if over.size:
+        _drop_outside_subset(weights, contributions, counts, over, max_contributions, sub_key)
+    return dataclasses.replace(contributions, weights=weights)
+
+
+def _drop_outside_subset(
+    weights: np.ndarray,
+    contributions: Contributions,
+    counts: np.ndarray,
+    over: np.ndarray,
+    max_contributions: int,
+    sub_key: bytes,
+) -> None:
+    """Sets to 0, in place, what users above the limit may not give."""
+    user = np.repeat(over, counts[over])
+    starts = np.repeat(contributions.offsets[over] - (np.cumsum(counts[over]) - counts[over]),
+                       counts[over])
+    entries = starts + np.arange(user.size)
+    bits = randomness.keyed_bits(
+        sub_key, contributions.users[user, 0], draw_keys(contributions)[entries]
+    )
+    chosen = randomness.keyed_subset(user, bits[:, 0], max_contributions)
+    weights[entries[~chosen]] = 0
+
+
+def draw_keys(contributions: Contributions) -> np.ndarray:
+    """Returns 64 bits for each gram that are the same in every batch: (m,), uint64.
+
+    Packed pairs name a gram already; words are named by their keyed hash.
+    """
+    if contributions.word_hashes is not None:
+        return contributions.word_hashes[contributions.keys, 0]
+    return contributions.keys.view(np.uint64)

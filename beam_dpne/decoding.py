@@ -1,0 +1,142 @@
+"""From released sets to rows: words, the one text form of an n-gram, and the order of a release."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_dpne.batches import GramSet, unpack_pairs
+
+SEPARATOR = " "
+EMPTY_TOKEN = "\\e"
+_ESCAPES = {"\\": "\\\\", " ": "\\s", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_UNESCAPES = {escape[1]: plain for plain, escape in _ESCAPES.items()} | {"e": ""}
+
+ROW_SCHEMA = pa.schema(
+    [("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())]
+)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class DecodeGrams(beam.PTransform):
+    """Turns released sets into rows of text.
+
+    Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
+
+    Output: `pyarrow.RecordBatch` with columns length (int32), ngram (string, see `join_tokens`) and
+    score (float64), one for each length that released something, sorted by falling score, then by
+    the bytes of the n-gram.
+
+    Privacy: post-processing of released sets.
+
+    Cost: one worker holds all released sets.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import DecodeGrams, GramSet
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     vocabulary = pipeline | beam.Create([GramSet(
+      ...         length=1, keys=np.arange(2), scores=np.array([5.0, 7.0]),
+      ...         words=pa.array(["a", "b"]), vocabulary_size=2)])
+      ...     rows = (vocabulary,) | DecodeGrams()
+      ...     _ = rows | beam.Map(lambda rows: print(rows.to_pylist()[0]))
+      {'length': 1, 'ngram': 'b', 'score': 7.0}
+    """
+
+    def __post_init__(self):
+        super().__init__()
+
+    def expand(
+        self, released: tuple[beam.PCollection[GramSet], ...]
+    ) -> beam.PCollection[pa.RecordBatch]:
+        """Brings the sets together and decodes them."""
+        *shorter, longest = released
+        others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
+        beside = beam.pvalue.AsIter(others | "Shorter" >> beam.Flatten())
+        return longest | "Decode" >> beam.FlatMap(_decode, beside).with_output_types(pa.RecordBatch)
+
+
+def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
+    """Yields the sorted rows of each length that released something, shortest first."""
+    words = np.zeros((1, 0), dtype=np.int32)
+    vocabulary = pa.array([], pa.string())
+    for grams in sorted(released, key=lambda grams: grams.length):
+        if grams.length == 1 and grams.words is not None:
+            vocabulary = pa.array([escape_token(word) for word in grams.words.to_pylist()])
+        words = _word_ids(grams, words)
+        if len(grams):
+            yield _sorted_rows(grams, words, vocabulary)
+
+
+def join_tokens(tokens: Sequence[str]) -> str:
+    r"""Returns the text of an n-gram: its escaped tokens, joined by one blank.
+
+    In a token, a backslash becomes `\\`, a blank `\s`, a tab `\t`, a line feed `\n`, a carriage
+    return `\r`; the empty token is `\e`. Inverse of `split_ngram`.
+
+    >>> join_tokens(["New York", "", "a\\b"])
+    'New\\sYork \\e a\\\\b'
+    """
+    return SEPARATOR.join(escape_token(token) for token in tokens)
+
+
+def split_ngram(ngram: str) -> tuple[str, ...]:
+    r"""Returns the tokens of an n-gram; inverse of `join_tokens`.
+
+    Raises:
+      ValueError: on an escape that `join_tokens` does not write.
+
+    >>> split_ngram("New\\sYork \\e a\\\\b")
+    ('New York', '', 'a\\b')
+    """
+    return tuple(_unescape_token(part) for part in ngram.split(SEPARATOR))
+
+
+def escape_token(token: str) -> str:
+    """Returns one token as `join_tokens` writes it."""
+    if not token:
+        return EMPTY_TOKEN
+    return re.sub(r"[\\ \t\n\r]", lambda match: _ESCAPES[match.group()], token)
+
+
+def _unescape_token(part: str) -> str:
+    if not part:
+        raise ValueError("An n-gram has an empty token that is not written as \\e.")
+
+    def plain(match: re.Match[str]) -> str:
+        letter = match.group(1)
+        if letter not in _UNESCAPES or (letter == "e" and part != EMPTY_TOKEN):
+            raise ValueError("An n-gram has a backslash that starts no known escape.")
+        return _UNESCAPES[letter]
+
+    return re.sub(r"\\(.?)", plain, part, flags=re.DOTALL)
+
+
+def _decode(longest: GramSet, shorter: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
+    return decode_sets([*shorter, longest])
+
+
+def _word_ids(grams: GramSet, parent_words: np.ndarray) -> np.ndarray:
+    """Returns each gram's words as ids in S_1: (n, k) int32, from those of S_{k−1}.
+
+    A gram is its prefix and one more word: the last word of its suffix, or that word itself.
+    """
+    if grams.length == 1:
+        return np.arange(len(grams), dtype=np.int32).reshape(-1, 1)
+    prefixes, seconds = unpack_pairs(grams.keys)
+    is_suffix = grams.pruning == "both"
+    last = parent_words[seconds, -1] if is_suffix else seconds.astype(np.int32)
+    return np.column_stack((parent_words[prefixes], last))
+
+
+def _sorted_rows(grams: GramSet, words: np.ndarray, vocabulary: pa.Array) -> pa.RecordBatch:
+    columns = [vocabulary.take(pa.array(words[:, place])) for place in range(words.shape[1])]
+    ngrams = pc.binary_join_element_wise(*columns, SEPARATOR)
+    lengths = pa.array(np.full(len(grams), grams.length, dtype=np.int32))
+    rows = pa.table([lengths, ngrams, pa.array(grams.scores)], schema=ROW_SCHEMA)
+    order = pc.sort_indices(rows, sort_keys=[("score", "descending"), ("ngram", "ascending")])
+    return rows.take(order).combine_chunks().to_batches()[0]

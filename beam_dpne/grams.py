@@ -1,0 +1,280 @@
+"""ExtractGrams and PruneInvalid: candidates from positions, and positions from released sets."""
+
+import dataclasses
+
+import apache_beam as beam
+import numpy as np
+import pyarrow.compute as pc
+
+from beam_dpne import progress
+from beam_dpne.batches import NO_GRAM, Contributions, GramSet, UserBatch, pack_pairs
+
+_DENSE_TABLE = 2**22
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ExtractGrams(beam.PTransform):
+    """Lists each user's distinct candidate grams of one length.
+
+    At length 1 candidates are the user's words. At length k ≥ 2 they are two neighbouring released
+    (k−1)-grams (pruning "both"), or a released (k−1)-gram and the released word after it ("single"):
+    exactly the user's k-grams in V_k, since `PruneInvalid` left only such positions.
+
+    Input: `UserBatch` of length k−1.
+
+    Output: `Contributions` of length k, keys ascending within each user, without weights.
+
+    Privacy: not private; nothing is bounded yet.
+
+    Cost: one sort of the batch's candidates as 64-bit integers.
+
+    Attributes:
+      length: k ≥ 1.
+
+    Raises:
+      ValueError: if length < 1.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import ExtractGrams, UserBatch
+      >>> batch = UserBatch(  # one user: the released words 0 1 0 1, a border after them
+      ...     length=1, size=2, users=np.array([[1, 2]], np.uint64), vocabulary_size=2,
+      ...     offsets=np.array([0, 5]), ids=np.array([0, 1, 0, 1, -1], np.int32))
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     grams = pipeline | beam.Create([batch]) | ExtractGrams(length=2)
+      ...     _ = grams | beam.Map(lambda c: print(c.keys >> 32, c.keys & 0xFFFFFFFF))
+      [0 1] [1 0]
+
+    References: DPNE Algorithm 1, "W_i^k ← G_k(w_i)" and "U_i ← W_i^k ∩ V_k".
+    """
+
+    length: int
+
+    def __post_init__(self):
+        super().__init__()
+        if self.length < 1:
+            raise ValueError(f"length must be at least 1, got length={self.length}.")
+
+    def expand(self, users: beam.PCollection[UserBatch]) -> beam.PCollection[Contributions]:
+        """Applies `extract_grams` to each batch."""
+        return users | "Extract" >> beam.Map(extract_grams, length=self.length).with_output_types(
+            Contributions
+        )
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PruneInvalid(beam.PTransform):
+    """Keeps of each user only what released grams are left: the state for the next length.
+
+    Each position gets the id in S_{k−1} of the gram that starts there, −1 if it was not released;
+    positions and users that can begin nothing longer are dropped, so later lengths cost what is left.
+
+    Input: `UserBatch` of length k−2.
+
+    Output: `UserBatch` of length k−1.
+
+    Privacy: not private; a function of one user's data and of a released set.
+
+    Cost: one look-up for each position that is left.
+
+    Attributes:
+      released: PCollection of one `GramSet`, S_{k−1}; a side input.
+      pruning: "both" or "single".
+
+    Raises:
+      ValueError: on another pruning rule.
+
+    Example:
+      >>> import numpy as np, pyarrow as pa
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import GramSet, PruneInvalid, UserBatch
+      >>> batch = UserBatch(  # one user: "a b c", of which only "a" and "b" were released
+      ...     length=0, size=3, users=np.array([[1, 2]], np.uint64), words=pa.array(["c", "a", "b"]),
+      ...     offsets=np.array([0, 4]), ids=np.array([1, 2, 0, -1], np.int32))
+      >>> vocabulary = GramSet(length=1, keys=np.arange(2), scores=np.array([9.0, 9.5]),
+      ...                      words=pa.array(["a", "b"]), vocabulary_size=2)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     released = pipeline | "S_1" >> beam.Create([vocabulary])
+      ...     users = pipeline | beam.Create([batch]) | PruneInvalid(released=released)
+      ...     _ = users | beam.Map(lambda batch: print(batch.ids))
+      [ 0  1 -1]
+
+    References: DPNE appendix A, Algorithms 3 and 4 (CheckValidity, PruneInvalid).
+    """
+
+    released: beam.PCollection[GramSet]
+    pruning: str = "both"
+
+    def __post_init__(self):
+        super().__init__()
+        if self.pruning not in ("both", "single"):
+            raise ValueError(f"pruning must be 'both' or 'single', got pruning={self.pruning!r}.")
+
+    def expand(self, users: beam.PCollection[UserBatch]) -> beam.PCollection[UserBatch]:
+        """Applies `prune_invalid` to each batch, with S_{k−1} beside it."""
+        released = beam.pvalue.AsSingleton(self.released)
+        return users | "Prune" >> beam.FlatMap(
+            _prune_and_report, released, pruning=self.pruning
+        ).with_output_types(UserBatch)
+
+
+def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
+    """Returns each user's distinct candidates of length k from positions of length k−1."""
+    if batch.length != length - 1:
+        raise ValueError(f"ExtractGrams({length=}) needs ids of length {length - 1}.")
+    user_count = len(batch.users)
+    if length == 1:
+        place = np.flatnonzero(batch.ids >= 0)
+        first, second, first_size, second_size = batch.ids[place], None, batch.size, 1
+    else:
+        place, first, second = _neighbours(batch)
+        first_size = batch.size
+        second_size = batch.size if batch.word_ids is None else batch.vocabulary_size
+    user = np.repeat(np.arange(user_count), np.diff(batch.offsets))[place]
+    user, first, second = _distinct(user, first, second, (user_count, first_size, second_size))
+    counts = np.bincount(user, minlength=user_count)
+    return Contributions(
+        length=length,
+        users=batch.users,
+        offsets=np.concatenate(([0], np.cumsum(counts))),
+        keys=first if second is None else pack_pairs(first, second),
+        words=batch.words,
+        word_hashes=batch.word_hashes,
+    )
+
+
+def prune_invalid(batch: UserBatch, released: GramSet, *, pruning: str) -> UserBatch:
+    """Returns the positions of a batch in terms of S_{k−1}, without those that lead nowhere."""
+    if released.length != batch.length + 1:
+        raise ValueError(f"S_{released.length} cannot follow ids of length {batch.length}.")
+    word_ids = batch.word_ids
+    if batch.length == 0:
+        ids = _vocabulary_ids(batch, released)
+        word_ids = ids if pruning == "single" else None
+    else:
+        ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
+        place, first, second = _neighbours(batch)
+        size = batch.size if word_ids is None else batch.vocabulary_size
+        ids[place] = _look_up(released.keys, first, second, batch.size, size)
+    keep = _alive_neighbours(ids) if word_ids is None else _alive_runs(ids, word_ids)
+    return _select_positions(batch, released, ids, word_ids, keep)
+
+
+def _prune_and_report(batch: UserBatch, released: GramSet, *, pruning: str) -> list[UserBatch]:
+    progress.enter("users", released.length + 1)
+    pruned = prune_invalid(batch, released, pruning=pruning)
+    return [pruned] if len(pruned.users) else []
+
+
+def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns (positions, first ids, second ids) of the candidates of length + 1.
+
+    Pruning "both": the id here and the id at the next position. "single": the id here and the word
+    that follows the gram, `length` positions on. A border lies between two documents (and users), so
+    neighbours of one document are neighbours in the array.
+    """
+    ids = batch.ids
+    if batch.word_ids is None:
+        following, step = ids, 1
+    else:
+        following, step = batch.word_ids, batch.length
+    here = ids[:-step] if step < ids.size else ids[:0]
+    place = np.flatnonzero((here >= 0) & (following[step:] >= 0))
+    return place, ids[place], following[place + step]
+
+
+def _distinct(
+    user: np.ndarray, first: np.ndarray, second: np.ndarray | None, sizes: tuple[int, int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Sorts and de-duplicates (user, first, second), packed in one integer where they fit."""
+    user_bits, first_bits, second_bits = (max(0, size - 1).bit_length() for size in sizes)
+    if user_bits + first_bits + second_bits > 63:
+        return _distinct_wide(user, first, second)
+    packed = user << (first_bits + second_bits)
+    packed |= first.astype(np.int64) << second_bits
+    if second is not None:
+        packed |= second
+    packed.sort()
+    packed = packed[np.diff(packed, prepend=-1) != 0]
+    rest = packed >> second_bits
+    seconds = None if second is None else packed & ((1 << second_bits) - 1)
+    return rest >> first_bits, rest & ((1 << first_bits) - 1), seconds
+
+
+def _distinct_wide(
+    user: np.ndarray, first: np.ndarray, second: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """As `_distinct`, for sets so large that the three do not fit in 63 bits."""
+    keys = first.astype(np.int64) if second is None else pack_pairs(first, second)
+    order = np.lexsort((keys, user))
+    user, keys = user[order], keys[order]
+    fresh = (np.diff(user, prepend=-1) != 0) | (np.diff(keys, prepend=-1) != 0)
+    user, keys = user[fresh], keys[fresh]
+    if second is None:
+        return user, keys, None
+    return user, keys >> 32, keys & 0xFFFFFFFF
+
+
+def _vocabulary_ids(batch: UserBatch, vocabulary: GramSet) -> np.ndarray:
+    """Returns the id in S_1 of each position's word, −1 for borders and unreleased words."""
+    places = pc.index_in(batch.words, value_set=vocabulary.words)
+    table = np.append(pc.fill_null(places, NO_GRAM).to_numpy(zero_copy_only=False), NO_GRAM)
+    return table.astype(np.int32)[batch.ids]
+
+
+def _look_up(
+    keys: np.ndarray, first: np.ndarray, second: np.ndarray, first_size: int, second_size: int
+) -> np.ndarray:
+    """Returns the place of each pair among sorted keys, −1 where it is not one of them."""
+    if keys.size == 0:
+        return np.full(first.size, NO_GRAM, dtype=np.int32)
+    if first_size * second_size <= max(_DENSE_TABLE, 2 * first.size):
+        table = np.full(first_size * second_size, NO_GRAM, dtype=np.int32)
+        table[(keys >> 32) * second_size + (keys & 0xFFFFFFFF)] = np.arange(keys.size)
+        return table[first.astype(np.int64) * second_size + second]
+    wanted = pack_pairs(first, second)
+    place = np.searchsorted(keys, wanted)
+    place[place == keys.size] = 0
+    return np.where(keys[place] == wanted, place, NO_GRAM).astype(np.int32)
+
+
+def _alive_neighbours(ids: np.ndarray) -> np.ndarray:
+    """Marks ids with a living neighbour, and one border after each run of them."""
+    alive = ids >= 0
+    paired = alive[:-1] & alive[1:]
+    keep = np.zeros(ids.size, dtype=bool)
+    keep[:-1] |= paired
+    keep[1:] |= paired
+    keep[1:] |= keep[:-1] & ~keep[1:]
+    return keep
+
+
+def _alive_runs(ids: np.ndarray, word_ids: np.ndarray) -> np.ndarray:
+    """Marks whole runs of released words in which at least one gram still starts."""
+    run = np.cumsum(word_ids < 0) - (word_ids < 0)
+    living = np.zeros(int(run[-1]) + 1 if run.size else 0, dtype=bool)
+    living[run[ids >= 0]] = True
+    return living[run]
+
+
+def _select_positions(
+    batch: UserBatch,
+    released: GramSet,
+    ids: np.ndarray,
+    word_ids: np.ndarray | None,
+    keep: np.ndarray,
+) -> UserBatch:
+    """Drops the other positions, and the users that have none left."""
+    kept_before = np.concatenate(([0], np.cumsum(keep)))
+    counts = np.diff(kept_before[batch.offsets])
+    staying = counts > 0
+    return UserBatch(
+        length=released.length,
+        size=len(released),
+        users=batch.users[staying],
+        offsets=np.concatenate(([0], np.cumsum(counts[staying]))),
+        ids=ids[keep],
+        word_ids=None if word_ids is None else word_ids[keep],
+        vocabulary_size=released.vocabulary_size,
+    )

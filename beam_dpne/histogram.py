@@ -1,0 +1,186 @@
+"""WeightedHistogram: H_k, summed in exact integers, in hash ranges."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne.batches import Contributions, HistogramShard, SpuriousGrams
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class WeightedHistogram(beam.PTransform):
+    """Adds up the weights of each gram over all users.
+
+    Sums are int64, so they do not depend on order, batches or workers. Every gram that somebody
+    holds is in the histogram, also at weight 0.
+
+    Input: `Contributions` with weights.
+
+    Output: `HistogramShard`, one for each hash range that is not empty.
+
+    Privacy: not private. One user moves H_k by at most 1 in ℓ2, by `LimitContributions`.
+
+    Cost: batches are summed where they are; one shuffle of distinct (batch, gram) pairs.
+
+    Attributes:
+      shards: number of hash ranges.
+      spurious: PCollection of `SpuriousGrams` of the same length, which meet the grams that somebody
+        holds in the same shuffle; None at length 1.
+
+    Raises:
+      ValueError: if shards < 1.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import Contributions, WeightedHistogram
+      >>> grams = Contributions(length=2, users=np.array([[1, 2], [3, 4]], np.uint64),
+      ...                       offsets=np.array([0, 1, 2]), keys=np.array([7, 7]),
+      ...                       weights=np.array([2**32, 2**31]))
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(shards=4)
+      ...     _ = histogram | beam.Map(lambda shard: print(shard.keys, shard.weights / 2**32))
+      [7] [1.5]
+
+    References: DPNE Algorithm 1, "Build a weighted histogram".
+    """
+
+    shards: int = 1
+    spurious: beam.PCollection[SpuriousGrams] | None = None
+
+    def __post_init__(self):
+        super().__init__()
+        if self.shards < 1:
+            raise ValueError(f"shards must be at least 1, got shards={self.shards}.")
+
+    def expand(
+        self, contributions: beam.PCollection[Contributions]
+    ) -> beam.PCollection[HistogramShard]:
+        """Sums within batches, shuffles by hash range, sums over batches."""
+        keyed = tuple[int, HistogramShard]
+        pieces = contributions | "SumBatch" >> beam.FlatMap(
+            sum_contributions, shards=self.shards
+        ).with_output_types(keyed)
+        if self.spurious is not None:
+            drawn = self.spurious | "ShardSpurious" >> beam.FlatMap(
+                shard_spurious, shards=self.shards
+            ).with_output_types(keyed)
+            pieces = (pieces, drawn) | "MeetSpurious" >> beam.Flatten()
+        return (
+            pieces
+            | "ByHashRange" >> beam.GroupByKey()
+            | "SumShard" >> beam.MapTuple(lambda _, pieces: merge_shards(pieces)).with_output_types(HistogramShard)
+        )
+
+
+def sum_contributions(
+    contributions: Contributions, *, shards: int
+) -> Iterator[tuple[int, HistogramShard]]:
+    """Sums the weights of one batch and cuts the sums into hash ranges."""
+    if contributions.weights is None:
+        raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
+    keys, weights = _sum_by_key(contributions.keys, contributions.weights)
+    if contributions.words is None or contributions.word_hashes is None:
+        whole = HistogramShard(length=contributions.length, keys=keys, weights=weights)
+        return _cut(whole, hash_ranges(keys.view(np.uint64), shards), shards)
+    hashes = contributions.word_hashes[keys]
+    whole = HistogramShard(
+        length=contributions.length,
+        keys=np.arange(keys.size),
+        weights=weights,
+        words=contributions.words.take(pa.array(keys)),
+        word_hashes=hashes,
+    )
+    return _cut(whole, (hashes[:, 0] % np.uint64(shards)).astype(np.int64), shards)
+
+
+def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[int, HistogramShard]]:
+    """Cuts drawn grams into the same hash ranges as the histogram."""
+    ranges = hash_ranges(spurious.keys.view(np.uint64), shards)
+    none = np.zeros(0, np.int64)
+    for shard in np.flatnonzero(np.bincount(ranges, minlength=shards)).tolist():
+        inside = ranges == shard
+        yield shard, HistogramShard(
+            length=spurious.length,
+            keys=none,
+            weights=none,
+            spurious_keys=spurious.keys[inside],
+            spurious_cells=spurious.cells[inside],
+        )
+
+
+def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
+    """Adds up pieces of one hash range."""
+    pieces = list(pieces)
+    spurious_keys = np.concatenate([piece.spurious_keys for piece in pieces])
+    spurious_cells = np.concatenate([piece.spurious_cells for piece in pieces])
+    weights = np.concatenate([piece.weights for piece in pieces])
+    if pieces[0].length == 1:
+        return _merge_words(pieces, weights)
+    keys, weights = _sum_by_key(np.concatenate([piece.keys for piece in pieces]), weights)
+    return HistogramShard(
+        length=pieces[0].length,
+        keys=keys,
+        weights=weights,
+        spurious_keys=spurious_keys,
+        spurious_cells=spurious_cells,
+    )
+
+
+def hash_ranges(keys: np.ndarray, shards: int) -> np.ndarray:
+    """Spreads 64-bit keys over shards; a public mixing function (splitmix64), not a secret.
+
+    References: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014.
+    """
+    mixed = keys + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed % np.uint64(shards)).astype(np.int64)
+
+
+def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> HistogramShard:
+    """Adds up pieces at k = 1, where a gram is a string."""
+    encoded = pa.concat_arrays([piece.words for piece in pieces]).dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    size = len(encoded.dictionary)
+    sums = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, codes, weights)
+    hashes = np.empty((size, 2), dtype=np.uint64)
+    hashes[codes] = np.concatenate([piece.word_hashes for piece in pieces])
+    return HistogramShard(
+        length=1,
+        keys=np.arange(size),
+        weights=sums,
+        words=encoded.dictionary,
+        word_hashes=hashes,
+    )
+
+
+def _sum_by_key(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns distinct keys, ascending, and the int64 sum of the weights of each."""
+    if keys.size == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    order = np.argsort(keys)
+    keys = keys[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
+    return keys[starts], np.add.reduceat(weights[order], starts)
+
+
+def _cut(
+    whole: HistogramShard, ranges: np.ndarray, shards: int
+) -> Iterator[tuple[int, HistogramShard]]:
+    """Yields the part of each hash range that is not empty."""
+    for shard in np.flatnonzero(np.bincount(ranges, minlength=shards)).tolist():
+        inside = np.flatnonzero(ranges == shard)
+        words, hashes = whole.words, whole.word_hashes
+        yield shard, HistogramShard(
+            length=whole.length,
+            keys=np.arange(inside.size) if words is not None else whole.keys[inside],
+            weights=whole.weights[inside],
+            words=None if words is None else words.take(pa.array(inside)),
+            word_hashes=None if hashes is None else hashes[inside],
+        )

@@ -1,0 +1,84 @@
+"""Building checked Arrow columns from spans of bytes."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_dpne.io.records import Offsets
+from beam_dpne.io.rejects import EMPTY_USER, NOT_UTF8
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Batch(NamedTuple):
+    """What one block holds: the documents, and position and reason of each reject."""
+
+    documents: pa.RecordBatch
+    rejects: list[tuple[int, str]]
+
+
+def record_batch(user: pa.Array, text: pa.Array) -> pa.RecordBatch:
+    """Puts the two columns of documents together."""
+    return pa.RecordBatch.from_arrays([user, text], names=["user", "text"])
+
+
+def gather(data: bytes, starts: Offsets, ends: Offsets, drop: Offsets | None = None) -> pa.Array:
+    """Copies ordered, disjoint spans of bytes into a binary array.
+
+    Args:
+      data: The bytes.
+      starts: Where each span begins.
+      ends: Where each span ends.
+      drop: Sorted positions within spans that are left out.
+    """
+    lengths = ends - starts
+    edges = np.zeros(len(data) + 1, np.int8)
+    filled = lengths > 0
+    edges[starts[filled]] += 1
+    edges[ends[filled]] -= 1
+    inside = np.cumsum(edges[:-1], dtype=np.int8).view(bool)
+    if drop is not None and drop.size:
+        inside[drop] = False
+        lengths = lengths - (np.searchsorted(drop, ends) - np.searchsorted(drop, starts))
+    values = np.frombuffer(data, np.uint8)[inside]
+    offsets = np.zeros(len(starts) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
+
+
+def valid_utf8(values: pa.Array) -> Mask:
+    """Which values of a binary or string array are UTF-8."""
+    binary = pa.large_binary() if pa.types.is_large_string(values.type) else pa.binary()
+    raw = values.cast(binary)
+    try:
+        raw.cast(pa.large_string() if binary == pa.large_binary() else pa.string())
+    except pa.ArrowInvalid:
+        return np.fromiter((_is_utf8(value) for value in raw.to_pylist()), bool, len(raw))
+    return np.ones(len(values), bool)
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def checked(user: pa.Array, text: pa.Array, positions: Offsets) -> Batch:
+    """Turns two binary columns into documents; rejects what is not UTF-8, and empty users."""
+    is_text = valid_utf8(user) & valid_utf8(text)
+    named = pc.call_function("binary_length", [user]).to_numpy(zero_copy_only=False) > 0
+    good = is_text & named
+    rejects = [
+        (int(positions[row]), EMPTY_USER if is_text[row] else NOT_UTF8)
+        for row in np.flatnonzero(~good)
+    ]
+    if rejects:
+        keep = pa.array(good)
+        user, text = user.filter(keep), text.filter(keep)
+    return Batch(record_batch(user.cast(pa.string()), text.cast(pa.string())), rejects)

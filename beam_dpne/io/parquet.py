@@ -1,0 +1,154 @@
+"""Parquet: row groups to documents."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from beam_dpne.io.columns import Batch, Mask, record_batch, valid_utf8
+from beam_dpne.io.files import InputFile
+from beam_dpne.io.options import InputError, ReadOptions
+from beam_dpne.io.records import Offsets
+from beam_dpne.io.rejects import BAD_TOKENS, EMPTY_USER, NO_TEXT, NO_USER, NOT_UTF8, TOO_LONG
+
+_MAX_ROWS = 65536
+
+
+def check_schema(path: str, schema: pa.Schema, options: ReadOptions) -> None:
+    """Raises unless the two fields exist with types that can be read."""
+    for option, name in (("user_field", options.user_field), ("text_field", options.text_field)):
+        if schema.names.count(name) != 1:
+            raise InputError(
+                f"{option} must name a column of {path}, got {option}={name!r}. Its columns are "
+                f"{', '.join(schema.names)}."
+            )
+    user, text = schema.field(options.user_field).type, schema.field(options.text_field).type
+    if not (_is_text(_plain(user)) or pa.types.is_integer(_plain(user))):
+        raise InputError(
+            f"column {options.user_field!r} of {path} must be text or integers, got {user}."
+        )
+    if _is_list(text) and not options.text_is_tokens:
+        raise InputError(
+            f"column {options.text_field!r} of {path} must be text, got {text}. Use tokenizer "
+            "'tokens' for texts that are lists of tokens."
+        )
+    words = text.value_type if _is_list(text) else text
+    if _is_list(text) != options.text_is_tokens or not _is_text(_plain(words)):
+        wanted = "a list of texts" if options.text_is_tokens else "text"
+        raise InputError(f"column {options.text_field!r} of {path} must be {wanted}, got {text}.")
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, int]]:
+    """Ranges of row groups of about `split_bytes` each."""
+    ranges, start, size = [], 0, 0
+    for group in range(file.metadata.num_row_groups):
+        size += file.metadata.row_group(group).total_byte_size
+        if size >= split_bytes:
+            ranges.append((start, group + 1))
+            start, size = group + 1, 0
+    if start < file.metadata.num_row_groups:
+        ranges.append((start, file.metadata.num_row_groups))
+    return ranges
+
+
+def read_row_groups(
+    source: InputFile, file: pq.ParquetFile, groups: tuple[int, int], options: ReadOptions
+) -> Iterator[tuple[Batch, int]]:
+    """Reads row groups.
+
+    Yields:
+      Batches of documents, and the share of the file's bytes that each stands for.
+    """
+    check_schema(source.path, file.schema_arrow, options)
+    counts = [file.metadata.row_group(group).num_rows for group in range(groups[1])]
+    row = sum(counts[: groups[0]])
+    size = sum(file.metadata.row_group(group).total_byte_size for group in range(*groups))
+    rows = max(1, sum(counts[groups[0] :]))
+    per_batch = min(_MAX_ROWS, max(1, options.block_bytes * rows // max(1, size)))
+    names = [options.user_field, options.text_field]
+    batches = file.iter_batches(per_batch, row_groups=list(range(*groups)), columns=names)
+    for batch in batches:
+        positions = np.arange(row, row + batch.num_rows)
+        done = _share(source.size, row + batch.num_rows, file) - _share(source.size, row, file)
+        row += batch.num_rows
+        yield _documents(batch, positions, options), done
+
+
+def _share(size: int, rows: int, file: pq.ParquetFile) -> int:
+    return size * rows // max(1, file.metadata.num_rows)
+
+
+def _documents(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) -> Batch:
+    """Casts the columns and leaves faulty rows out; the first reason that applies is given."""
+    user = _text(batch.column(batch.schema.get_field_index(options.user_field)))
+    text = batch.column(batch.schema.get_field_index(options.text_field))
+    text = text if options.text_is_tokens else _text(text)
+    faults = [(_mask(user.is_null()), NO_USER), (_mask(text.is_null()), NO_TEXT)]
+    faults += _faults_of_tokens(text) if options.text_is_tokens else [(~valid_utf8(text), NOT_UTF8)]
+    length = _lengths(user) + (_token_lengths(text) if options.text_is_tokens else _lengths(text))
+    faults += [
+        (~valid_utf8(user), NOT_UTF8),
+        (_lengths(user) == 0, EMPTY_USER),
+        (length > options.max_record_bytes, TOO_LONG),
+    ]
+    bad = np.logical_or.reduce([fault for fault, _ in faults])
+    rejects = [
+        (int(positions[row]), next(reason for fault, reason in faults if fault[row]))
+        for row in np.flatnonzero(bad)
+    ]
+    keep = pa.array(~bad)
+    kind = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
+    documents = record_batch(
+        user.filter(keep).cast(pa.string()), text.filter(keep).cast(kind, safe=True)
+    )
+    return Batch(documents, rejects)
+
+
+def _text(values: pa.Array) -> pa.Array:
+    """A dictionary's or integers' values as strings."""
+    if isinstance(values.type, pa.DictionaryType):
+        values = values.cast(values.type.value_type)
+    return values if _is_text(values.type) else values.cast(pa.string())
+
+
+def _mask(values: pa.Array) -> Mask:
+    return values.to_numpy(zero_copy_only=False).astype(bool)
+
+
+def _lengths(values: pa.Array) -> np.ndarray:
+    """Bytes of each value; 0 of nulls."""
+    return pc.call_function("binary_length", [values.fill_null("")]).to_numpy().astype(np.int64)
+
+
+def _token_rows(text: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """The tokens of all rows, and the row of each."""
+    return _text(text.flatten()), pc.call_function("list_parent_indices", [text]).to_numpy()
+
+
+def _token_lengths(text: pa.Array) -> np.ndarray:
+    """Bytes of each row's tokens, with a blank after each."""
+    values, rows = _token_rows(text)
+    return np.bincount(rows, weights=_lengths(values) + 1, minlength=len(text)).astype(np.int64)
+
+
+def _faults_of_tokens(text: pa.Array) -> list[tuple[Mask, str]]:
+    """Rows with null tokens, and rows with tokens that are not UTF-8."""
+    values, rows = _token_rows(text)
+    null, foreign = np.zeros(len(text), bool), np.zeros(len(text), bool)
+    null[rows[_mask(values.is_null())]] = True
+    foreign[rows[~valid_utf8(values)]] = True
+    return [(null, BAD_TOKENS), (foreign, NOT_UTF8)]

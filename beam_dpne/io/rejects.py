@@ -1,0 +1,102 @@
+"""Records that cannot be used: where each is and why, never what it says."""
+
+import dataclasses
+import json
+from typing import NamedTuple
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.textio import WriteToText
+from apache_beam.pvalue import PCollection, PValue
+
+NOT_UTF8 = "not valid UTF-8"
+NOT_JSON = "malformed JSON"
+NOT_OBJECT = "not a JSON object"
+NO_USER = "user is null or missing"
+EMPTY_USER = "user is empty"
+BAD_USER = "user is not text or an integer"
+NO_TEXT = "text is null or missing"
+BAD_TEXT = "text is not text"
+BAD_TOKENS = "text is not a list of texts"
+RAGGED = "wrong number of columns"
+BAD_QUOTES = "text after a closing quote"
+TOO_LONG = "longer than max_record_bytes"
+
+
+class Reject(NamedTuple):
+    """A record that was left out: its file, its place there and a fixed phrase that says why.
+
+    Attributes:
+      file: The file's path.
+      position: Byte offset in the decompressed text, or number of the row.
+      unit: `byte` or `row`, what `position` counts; both from 0.
+      reason: One of the phrases of this module.
+    """
+
+    file: str
+    position: int
+    unit: str
+    reason: str
+
+
+def _to_json(reject: Reject) -> str:
+    return json.dumps(reject._asdict())
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class WriteRejects(beam.PTransform):
+    """Writes rejects to the operator's directory, one JSON object a line.
+
+    Input:
+      A PCollection of `Reject`.
+
+    Output:
+      The paths of the files `rejects-NNNNN-of-NNNNN.jsonl`, each line of which has `file`,
+      `position`, `unit` and `reason`. Without rejects the file is empty.
+
+    Privacy:
+      Not private: how many records are malformed, and where, depends on single users. The files
+      hold no text of any record, but belong to the operator and never into a release.
+
+    Cost:
+      One short line per reject; with one shard all of them pass one worker.
+
+    Attributes:
+      path: Directory, local or on any Beam file system.
+      shards: Number of files. It is fixed so that a second run replaces the first one's files.
+
+    Raises:
+      ValueError: `path` is empty or `shards` is below 1.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...         rejects = pipeline | beam.Create([Reject("a.jsonl", 17, "byte", NOT_JSON)])
+      ...         paths = rejects | WriteRejects(path=folder)
+      ...     print(pathlib.Path(folder, "rejects-00000-of-00001.jsonl").read_text().strip())
+      {"file": "a.jsonl", "position": 17, "unit": "byte", "reason": "malformed JSON"}
+
+    References:
+      Issue 3, section 4: the release and the operator's channel are kept apart.
+    """
+
+    path: str
+    shards: int = 1
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        if not self.path:
+            raise ValueError(f"path must name a directory, got path={self.path!r}.")
+        if self.shards < 1:
+            raise ValueError(f"shards must be at least 1, got shards={self.shards}.")
+
+    def expand(self, input_or_inputs: PCollection[Reject]) -> PValue:
+        """Formats and writes the rejects."""
+        lines = input_or_inputs | "Format" >> beam.Map(_to_json).with_output_types(str)
+        return lines | "Write" >> WriteToText(
+            FileSystems.join(self.path, "rejects"),
+            file_name_suffix=".jsonl",
+            num_shards=self.shards,
+        )

@@ -1,0 +1,53 @@
+"""A process-local board on which an embedded run shows how far it is.
+
+Only sizes and the names of stages are ever put here: no user, gram or count of users.
+"""
+
+import threading
+from typing import NamedTuple
+
+
+class Snapshot(NamedTuple):
+    """What the board shows: the stage, its gram length if it has one, and bytes of input read."""
+
+    stage: str
+    length: int | None
+    bytes_read: int
+
+
+_START = Snapshot("", None, 0)
+
+
+class _Board:
+    """The latest `Snapshot`, behind a lock because a runner's workers are threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shown = _START
+
+    def advance_bytes(self, n: int) -> None:
+        """Adds `n` bytes of (compressed) input to those read."""
+        with self._lock:
+            self._shown = self._shown._replace(bytes_read=self._shown.bytes_read + n)
+
+    def enter(self, stage: str, length: int | None = None) -> None:
+        """Names the stage that began, and the gram length that it works on."""
+        with self._lock:
+            self._shown = self._shown._replace(stage=stage, length=length)
+
+    def snapshot(self) -> Snapshot:
+        """Returns what the board shows."""
+        with self._lock:
+            return self._shown
+
+    def reset(self) -> None:
+        """Clears the board for a new run."""
+        with self._lock:
+            self._shown = _START
+
+
+_board = _Board()
+advance_bytes = _board.advance_bytes
+enter = _board.enter
+snapshot = _board.snapshot
+reset = _board.reset

@@ -1,0 +1,377 @@
+"""From documents to users: tokenize, shuffle once by user, lay out positions."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindows
+
+from beam_dpne import progress, randomness, tokenizers
+from beam_dpne.batches import NO_GRAM, DocumentBlock, UserBatch
+from beam_dpne.randomness import RunKey
+
+_MAX_BLOCK_TOKENS = 4_000_000
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class BatchDocuments(beam.PTransform):
+    """Gathers (user, text) pairs into record batches; record batches pass through.
+
+    Input: pairs of str, or `pyarrow.RecordBatch` with columns `user` and `text`.
+
+    Output: `pyarrow.RecordBatch` with columns `user` (string) and `text` (string, or list of string
+    for the tokenizer `tokens`).
+
+    Privacy: not private.
+
+    Cost: no shuffle.
+
+    Attributes:
+      batch_size: documents in a batch, at most.
+
+    Raises:
+      ValueError: if batch_size < 1. TypeError, when run, for pairs of other types.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     documents = pipeline | beam.Create([("ann", "to be"), ("bob", "or not")])
+      ...     batches = documents | BatchDocuments()
+      ...     _ = batches | beam.Map(lambda batch: print(batch.num_rows, batch.schema.names))
+      2 ['user', 'text']
+    """
+
+    batch_size: int = 10_000
+
+    def __post_init__(self):
+        super().__init__()
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got batch_size={self.batch_size}.")
+
+    def expand(self, documents: beam.PCollection) -> beam.PCollection[pa.RecordBatch]:
+        """Buffers pairs within a bundle."""
+        return documents | "Batch" >> beam.ParDo(
+            _BatchPairs(self.batch_size)
+        ).with_output_types(pa.RecordBatch)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class GroupByUser(beam.PTransform):
+    """Tokenizes documents and brings each user's together: the only shuffle of the corpus.
+
+    A user with more than `max_tokens_per_user` tokens keeps a keyed subset of documents, chosen by
+    their content, so that it does not depend on their order.
+
+    Input: `pyarrow.RecordBatch` with columns `user` and `text`. `user` is a string, or 16 bytes that
+    name the user already.
+
+    Output: `UserBatch` of length 0, one for each partition that is not empty.
+
+    Privacy: not private. Users are told apart by 128 bits of a keyed hash.
+
+    Cost: one shuffle of the tokens, as 32-bit integers beside each block's distinct words. A worker
+    holds one partition.
+
+    Attributes:
+      tokenizer: name, or function over Arrow arrays (see `tokenizers`).
+      partitions: number of hash partitions of users.
+      max_tokens_per_user: ≥ 1.
+      run_key: secret of the run.
+
+    Raises:
+      ValueError: if a parameter is out of range.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import BatchDocuments, RunKey
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     users = (pipeline | beam.Create([("ann", "to be"), ("ann", "not to be")])
+      ...              | BatchDocuments() | GroupByUser(run_key=RunKey.generate()))
+      ...     _ = users | beam.Map(lambda batch: print(len(batch.users), sorted(batch.ids)))
+      1 [-1, -1, 0, 0, 1, 1, 2]
+    """
+
+    run_key: RunKey = dataclasses.field(repr=False)
+    tokenizer: str | tokenizers.Tokenizer = "words"
+    partitions: int = 8
+    max_tokens_per_user: int = 1_000_000
+
+    def __post_init__(self):
+        super().__init__()
+        for name in ("partitions", "max_tokens_per_user"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
+        tokenizers.resolve_tokenizer(self.tokenizer)
+
+    def expand(self, documents: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[UserBatch]:
+        """Tokenizes, cuts blocks by user, groups, lays out positions."""
+        return (
+            documents
+            | "Tokenize"
+            >> beam.ParDo(_TokenizeAndPartition(self)).with_output_types(tuple[int, DocumentBlock])
+            | "ByUser" >> beam.GroupByKey()
+            | "LayOut"
+            >> beam.Map(
+                _lay_out,
+                max_tokens=self.max_tokens_per_user,
+                word_key=self.run_key.sub_key("word"),
+                document_key=self.run_key.sub_key("document"),
+            ).with_output_types(UserBatch)
+        )
+
+
+class _BatchPairs(beam.DoFn):
+    """Buffers pairs; a record batch passes through."""
+
+    def __init__(self, batch_size: int):
+        self._batch_size = batch_size
+
+    def start_bundle(self):
+        self._users: list[str] = []
+        self._texts: list[Any] = []
+
+    def process(self, element) -> Iterator[pa.RecordBatch]:
+        if isinstance(element, pa.RecordBatch):
+            yield element
+            return
+        user, text = _checked_pair(element)
+        self._users.append(user)
+        self._texts.append(text)
+        if len(self._users) >= self._batch_size:
+            yield self._flush()
+
+    def finish_bundle(self):
+        if self._users:
+            yield GlobalWindows.windowed_value(self._flush())
+
+    def _flush(self) -> pa.RecordBatch:
+        columns = [pa.array(self._users, pa.string()), pa.array(self._texts)]
+        self._users, self._texts = [], []
+        return pa.RecordBatch.from_arrays(columns, names=["user", "text"])
+
+
+class _TokenizeAndPartition(beam.DoFn):
+    """Turns a record batch into one block of documents for each partition."""
+
+    def __init__(self, settings: GroupByUser):
+        self._tokenizer = settings.tokenizer
+        self._partitions = settings.partitions
+        self._max_tokens = settings.max_tokens_per_user
+        self._user_key = settings.run_key.sub_key("user")
+        self._document_key = settings.run_key.sub_key("document")
+
+    def setup(self):
+        self._tokenize = tokenizers.resolve_tokenizer(self._tokenizer)
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, DocumentBlock]]:
+        progress.enter("read", None)
+        users, texts = _document_columns(batch)
+        tokens = tokenizers.tokenize(self._tokenize, texts)
+        block = encode_documents(hash_users(users, self._user_key), tokens)
+        block = limit_documents([block], self._max_tokens, self._document_key, final=False)
+        yield from split_by_user(block, self._partitions)
+
+
+def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
+    """Returns the 128-bit keyed hash of each user: (n, 2) uint64.
+
+    Strings by their UTF-8 bytes; 16-byte names by one AES block, which is injective.
+    """
+    if pa.types.is_fixed_size_binary(users.type):
+        names = np.frombuffer(users.buffers()[1], dtype="<u8").reshape(-1, 2)
+        return randomness.encrypt_blocks(sub_key, names[users.offset : users.offset + len(users)])
+    encoded = users.cast(pa.string()).dictionary_encode()
+    distinct = encoded.dictionary.cast(pa.binary()).to_pylist()
+    return randomness.keyed_hashes(sub_key, distinct)[encoded.indices.to_numpy()]
+
+
+def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:
+    """Turns tokens into codes of the block's distinct words."""
+    offsets = tokens.offsets.to_numpy().astype(np.int64)
+    encoded = tokens.values.slice(offsets[0], offsets[-1] - offsets[0]).dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    return DocumentBlock(
+        users=users, offsets=offsets - offsets[0], codes=codes, words=encoded.dictionary
+    )
+
+
+def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, DocumentBlock]]:
+    """Cuts a block by the users' partition; documents without tokens are dropped."""
+    partition = (block.users[:, 0] % np.uint64(partitions)).astype(np.int64)
+    partition[np.diff(block.offsets) == 0] = -1
+    for number in np.flatnonzero(np.bincount(partition + 1, minlength=partitions + 1)[1:]).tolist():
+        yield number, _take_documents(block, np.flatnonzero(partition == number))
+
+
+def limit_documents(
+    blocks: list[DocumentBlock], max_tokens: int, sub_key: bytes, *, final: bool
+) -> DocumentBlock:
+    """Joins blocks; of users above the limit it keeps documents in keyed order until it is full.
+
+    The order is a keyed hash of a document's tokens. The document that passes the limit is cut to
+    what is left in the final round; before, it stays whole, since the hash is of the whole. The
+    first documents of a union are among the first of each part, so parts may be limited one by one.
+    """
+    block = _join_blocks(blocks)
+    lengths = np.diff(block.offsets)
+    order = np.lexsort((block.users[:, 1], block.users[:, 0]))
+    users = block.users[order]
+    starts = np.flatnonzero(_changes(users))
+    if starts.size == 0:
+        return block
+    totals = np.add.reduceat(lengths[order], starts)
+    if totals.max() <= max_tokens:
+        return block
+    allowed = lengths.copy()
+    stops = np.append(starts[1:], order.size)
+    for giant in np.flatnonzero(totals > max_tokens).tolist():
+        documents = order[starts[giant] : stops[giant]]
+        _limit_giant(block, documents, allowed, max_tokens, sub_key)
+    kept = np.flatnonzero(allowed > 0)
+    return _take_documents(block, kept, allowed[kept] if final else lengths[kept])
+
+
+def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
+    """Sorts documents by user and puts a border after each."""
+    lengths = np.diff(block.offsets)
+    order = np.lexsort((block.users[:, 1], block.users[:, 0]))
+    sorted_users, lengths = block.users[order], lengths[order]
+    starts = np.flatnonzero(_changes(sorted_users))
+    ends = np.cumsum(lengths + 1)
+    ids = np.full(int(ends[-1]) if ends.size else 0, NO_GRAM, dtype=np.int32)
+    inside = np.ones(ids.size, dtype=bool)
+    inside[ends - 1] = False
+    ids[inside] = block.codes[_ranges(block.offsets[:-1][order], lengths)]
+    words = block.words
+    return UserBatch(
+        length=0,
+        size=len(words),
+        users=sorted_users[starts],
+        offsets=np.append((ends - lengths - 1)[starts], ids.size),
+        ids=ids,
+        words=words,
+        word_hashes=randomness.keyed_hashes(word_key, words.cast(pa.binary()).to_pylist()),
+    )
+
+
+def _lay_out(
+    partition: tuple[int, Iterable[DocumentBlock]],
+    *,
+    max_tokens: int,
+    word_key: bytes,
+    document_key: bytes,
+) -> UserBatch:
+    """Joins a partition's blocks, limiting giants as it goes, and lays out its positions."""
+    _, blocks = partition
+    progress.enter("users", 1)
+    waiting: list[DocumentBlock] = []
+    tokens = 0
+    for block in blocks:
+        waiting.append(block)
+        tokens += block.codes.size
+        if tokens > max(_MAX_BLOCK_TOKENS, 2 * waiting[0].codes.size):
+            waiting = [limit_documents(waiting, max_tokens, document_key, final=False)]
+            tokens = waiting[0].codes.size
+    block = limit_documents(waiting, max_tokens, document_key, final=True)
+    return lay_out_positions(block, word_key)
+
+
+def _limit_giant(
+    block: DocumentBlock,
+    documents: np.ndarray,
+    allowed: np.ndarray,
+    max_tokens: int,
+    sub_key: bytes,
+) -> None:
+    """Writes into `allowed` how many tokens of each of one user's documents stay."""
+    draws = randomness.keyed_hashes(sub_key, (_content(block, d) for d in documents.tolist()))
+    by_draw = documents[np.lexsort((draws[:, 1], draws[:, 0]))]
+    before = np.cumsum(allowed[by_draw]) - allowed[by_draw]
+    allowed[by_draw] = np.clip(max_tokens - before, 0, allowed[by_draw])
+
+
+def _content(block: DocumentBlock, document: int) -> bytes:
+    """Returns a document's tokens as one injective byte string."""
+    codes = block.codes[block.offsets[document] : block.offsets[document + 1]]
+    tokens = block.words.take(pa.array(codes)).cast(pa.binary()).to_pylist()
+    return b"".join(len(token).to_bytes(8, "little") + token for token in tokens)
+
+
+def _join_blocks(blocks: list[DocumentBlock]) -> DocumentBlock:
+    """Concatenates blocks over one dictionary of words."""
+    if len(blocks) == 1:
+        return blocks[0]
+    encoded = pa.concat_arrays([block.words for block in blocks]).dictionary_encode()
+    new_codes = encoded.indices.to_numpy()
+    first = np.cumsum([0, *(len(block.words) for block in blocks)])
+    codes = [new_codes[base:][block.codes] for base, block in zip(first[:-1], blocks, strict=True)]
+    shifts = np.cumsum([0, *(block.codes.size for block in blocks)])
+    offsets = [block.offsets[1:] + shift for block, shift in zip(blocks, shifts[:-1], strict=True)]
+    return DocumentBlock(
+        users=np.concatenate([block.users for block in blocks]),
+        offsets=np.concatenate(([0], *offsets)),
+        codes=np.concatenate(codes),
+        words=encoded.dictionary,
+    )
+
+
+def _take_documents(
+    block: DocumentBlock, documents: np.ndarray, lengths: np.ndarray | None = None
+) -> DocumentBlock:
+    """Selects documents (their first tokens, if lengths are given) and only the words they use."""
+    starts = block.offsets[:-1][documents]
+    if lengths is None:
+        lengths = block.offsets[1:][documents] - starts
+    codes = block.codes[_ranges(starts, lengths)]
+    used = np.zeros(len(block.words), dtype=bool)
+    used[codes] = True
+    kept = np.flatnonzero(used)
+    new_codes = np.zeros(used.size, dtype=np.int32)
+    new_codes[kept] = np.arange(kept.size, dtype=np.int32)
+    return DocumentBlock(
+        users=block.users[documents],
+        offsets=np.concatenate(([0], np.cumsum(lengths))),
+        codes=new_codes[codes],
+        words=block.words.take(pa.array(kept)),
+    )
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns start, start + 1, … start + length − 1 for each range, one after the other."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+
+
+def _changes(users: np.ndarray) -> np.ndarray:
+    """Marks the rows that differ from the row before; the first always does."""
+    fresh = np.ones(len(users), dtype=bool)
+    fresh[1:] = (users[1:] != users[:-1]).any(axis=1)
+    return fresh
+
+
+def _checked_pair(element: Any) -> tuple[str, Any]:
+    """Returns (user, text) or raises an error without their contents."""
+    if not (isinstance(element, tuple) and len(element) == 2):
+        raise TypeError(
+            f"Documents must be (user, text) pairs or pyarrow.RecordBatch, "
+            f"got {type(element).__name__}."
+        )
+    user, text = element
+    if not isinstance(user, str):
+        raise TypeError(f"A user must be str, got {type(user).__name__}.")
+    if not isinstance(text, str | list):
+        raise TypeError(f"A text must be str, or a list of tokens, got {type(text).__name__}.")
+    return user, text
+
+
+def _document_columns(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    """Returns the columns `user` and `text`, checked."""
+    for name in ("user", "text"):
+        if name not in batch.schema.names:
+            raise ValueError(f"A batch of documents needs a column {name!r}.")
+        if batch.column(name).null_count:
+            raise ValueError(f"The column {name!r} must not have nulls; drop those documents.")
+    return batch.column("user"), batch.column("text")

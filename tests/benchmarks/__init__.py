@@ -1,0 +1,1 @@
+"""Benchmarks: what the pipelines cost, beside a floor that has no Beam in it."""
