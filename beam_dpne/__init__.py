@@ -1,24 +1,60 @@
-"""Differentially private n-grams, vocabularies and phrase statistics on Apache Beam."""
+"""Differentially private n-grams, vocabularies and phrase statistics on Apache Beam.
 
-from beam_dpne.batches import (
-    Contributions,
-    DocumentBlock,
-    GramSet,
-    HistogramShard,
-    SpuriousGrams,
-    UserBatch,
-)
-from beam_dpne.contributions import LimitContributions
-from beam_dpne.decoding import DecodeGrams, join_tokens, split_ngram
-from beam_dpne.grams import ExtractGrams, PruneInvalid
-from beam_dpne.histogram import WeightedHistogram
-from beam_dpne.mechanism import LengthRule, length_rule
-from beam_dpne.ngrams import LengthFacts, PrivateNgrams, PrivateNgramsResult
-from beam_dpne.plan import LengthPlan, PrivacyPlan
-from beam_dpne.randomness import RunKey
-from beam_dpne.selection import NoisyThreshold, SampleSpurious
-from beam_dpne.users import BatchDocuments, GroupByUser
+Public names are imported when they are first used, so that programs start quickly.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from beam_dpne.version import __version__
+
+if TYPE_CHECKING:
+    from beam_dpne.batches import (
+        Contributions,
+        DocumentBlock,
+        GramSet,
+        HistogramShard,
+        SpuriousGrams,
+        UserBatch,
+    )
+    from beam_dpne.contributions import LimitContributions
+    from beam_dpne.decoding import DecodeGrams, join_tokens, split_ngram
+    from beam_dpne.grams import ExtractGrams, PruneInvalid
+    from beam_dpne.histogram import WeightedHistogram
+    from beam_dpne.mechanism import LengthRule, length_rule
+    from beam_dpne.ngrams import LengthFacts, PrivateNgrams, PrivateNgramsResult
+    from beam_dpne.plan import LengthPlan, PrivacyPlan
+    from beam_dpne.randomness import RunKey
+    from beam_dpne.selection import NoisyThreshold, SampleSpurious
+    from beam_dpne.users import BatchDocuments, GroupByUser
+
+_HOME = {
+    "Contributions": "beam_dpne.batches",
+    "DocumentBlock": "beam_dpne.batches",
+    "GramSet": "beam_dpne.batches",
+    "HistogramShard": "beam_dpne.batches",
+    "SpuriousGrams": "beam_dpne.batches",
+    "UserBatch": "beam_dpne.batches",
+    "LimitContributions": "beam_dpne.contributions",
+    "DecodeGrams": "beam_dpne.decoding",
+    "join_tokens": "beam_dpne.decoding",
+    "split_ngram": "beam_dpne.decoding",
+    "ExtractGrams": "beam_dpne.grams",
+    "PruneInvalid": "beam_dpne.grams",
+    "WeightedHistogram": "beam_dpne.histogram",
+    "LengthRule": "beam_dpne.mechanism",
+    "length_rule": "beam_dpne.mechanism",
+    "LengthFacts": "beam_dpne.ngrams",
+    "PrivateNgrams": "beam_dpne.ngrams",
+    "PrivateNgramsResult": "beam_dpne.ngrams",
+    "LengthPlan": "beam_dpne.plan",
+    "PrivacyPlan": "beam_dpne.plan",
+    "RunKey": "beam_dpne.randomness",
+    "NoisyThreshold": "beam_dpne.selection",
+    "SampleSpurious": "beam_dpne.selection",
+    "BatchDocuments": "beam_dpne.users",
+    "GroupByUser": "beam_dpne.users",
+}
 
 __all__ = [
     "BatchDocuments",
@@ -48,3 +84,16 @@ __all__ = [
     "length_rule",
     "split_ngram",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name from its module."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

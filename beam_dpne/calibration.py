@@ -6,7 +6,7 @@ Differential Privacy" (ICML 2018).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import optimize, special
@@ -47,7 +47,7 @@ def gaussian_noise_stddev(*, epsilon: float, delta: float) -> float:
         return _log_gaussian_delta(epsilon, math.exp(log_stddev)) - target
 
     low, high = _bracket(excess, start=-math.log(epsilon))
-    return math.exp(float(optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-14)))
+    return math.exp(_root(excess, low, high))
 
 
 def gaussian_epsilon(*, delta: float, noise_stddev: float) -> float:
@@ -72,7 +72,7 @@ def gaussian_epsilon(*, delta: float, noise_stddev: float) -> float:
     high = 1.0
     while excess(high) > 0.0:
         high *= 2.0
-    return float(optimize.brentq(excess, 0.0, high, xtol=1e-14, rtol=1e-14))
+    return _root(excess, 0.0, high)
 
 
 def compose_noise_stddevs(noise_stddevs: Sequence[float]) -> float:
@@ -183,7 +183,13 @@ def _log_ndtr_difference(lower: float, upper: float) -> float:
     return squares + math.log(scaled[0] / scaled[1])
 
 
-def _bracket(excess, start: float) -> tuple[float, float]:
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Returns where a function changes sign in [low, high]."""
+    found = optimize.root_scalar(function, bracket=(low, high), method="brentq", xtol=1e-14)
+    return float(found.root)
+
+
+def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, float]:
     """Widens [start − 1, start + 1] until the decreasing function changes sign in it."""
     low, high = start - 1.0, start + 1.0
     while excess(low) < 0.0:

@@ -1,9 +1,11 @@
 """LimitContributions: here, and nowhere else, one user's contribution is bounded."""
 
 import dataclasses
+from typing import cast
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.pvalue import PCollection
 
 from beam_dpne import randomness
 from beam_dpne.batches import Contributions
@@ -45,8 +47,8 @@ class LimitContributions(beam.PTransform):
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     limited = pipeline | beam.Create([grams]) | LimitContributions(
       ...         length=2, max_contributions=4, run_key=RunKey.generate())
-      ...     _ = limited | beam.Map(lambda c: print(sorted(c.weights / 2**32)))
-      [0.0, 0.0, 0.5, 0.5, 0.5, 0.5]
+      ...     _ = limited | beam.Map(lambda c: print(np.sort(c.weights) / 2**32))
+      [0.  0.  0.5 0.5 0.5 0.5]
 
     References: DPNE Algorithm 1, "Limit user contributions" and the update of H_k.
     """
@@ -58,19 +60,20 @@ class LimitContributions(beam.PTransform):
     def __post_init__(self):
         super().__init__()
         if self.max_contributions < 1:
-            raise ValueError(
-                f"max_contributions must be at least 1, got {self.max_contributions}."
-            )
+            raise ValueError(f"max_contributions must be at least 1, got {self.max_contributions}.")
 
-    def expand(
-        self, contributions: beam.PCollection[Contributions]
-    ) -> beam.PCollection[Contributions]:
+    def expand(self, contributions: PCollection[Contributions]) -> PCollection[Contributions]:
         """Applies `limit_contributions` to each batch."""
-        return contributions | "Limit" >> beam.Map(
-            limit_contributions,
-            max_contributions=self.max_contributions,
-            sub_key=self.run_key.sub_key("subset", self.length),
-        ).with_output_types(Contributions)
+        return cast(
+            "PCollection[Contributions]",
+            contributions
+            | "Limit"
+            >> beam.Map(
+                limit_contributions,
+                max_contributions=self.max_contributions,
+                sub_key=self.run_key.sub_key("subset", self.length),
+            ).with_output_types(Contributions),
+        )
 
 
 def limit_contributions(
@@ -85,28 +88,23 @@ def limit_contributions(
     weights = np.repeat(shares, counts)
     over = np.flatnonzero(counts > max_contributions)
     if over.size:
-        _drop_outside_subset(weights, contributions, counts, over, max_contributions, sub_key)
+        outside = _outside_subset(contributions, over, max_contributions, sub_key)
+        weights[outside] = 0
     return dataclasses.replace(contributions, weights=weights)
 
 
-def _drop_outside_subset(
-    weights: np.ndarray,
-    contributions: Contributions,
-    counts: np.ndarray,
-    over: np.ndarray,
-    max_contributions: int,
-    sub_key: bytes,
-) -> None:
-    """Sets to 0, in place, what users above the limit may not give."""
-    user = np.repeat(over, counts[over])
-    starts = np.repeat(contributions.offsets[over] - (np.cumsum(counts[over]) - counts[over]),
-                       counts[over])
-    entries = starts + np.arange(user.size)
+def _outside_subset(
+    contributions: Contributions, over: np.ndarray, max_contributions: int, sub_key: bytes
+) -> np.ndarray:
+    """Returns the entries that users above the limit may not give."""
+    starts = contributions.offsets[over]
+    counts = contributions.offsets[over + 1] - starts
+    user = np.repeat(over, counts)
+    entries = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(user.size)
     bits = randomness.keyed_bits(
         sub_key, contributions.users[user, 0], draw_keys(contributions)[entries]
     )
-    chosen = randomness.keyed_subset(user, bits[:, 0], max_contributions)
-    weights[entries[~chosen]] = 0
+    return entries[~randomness.keyed_subset(user, bits[:, 0], max_contributions)]
 
 
 def draw_keys(contributions: Contributions) -> np.ndarray:

@@ -3,11 +3,14 @@
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from apache_beam.pvalue import AsIter, PCollection
+from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.batches import GramSet, unpack_pairs
 
@@ -16,9 +19,7 @@ EMPTY_TOKEN = "\\e"
 _ESCAPES = {"\\": "\\\\", " ": "\\s", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _UNESCAPES = {escape[1]: plain for plain, escape in _ESCAPES.items()} | {"e": ""}
 
-ROW_SCHEMA = pa.schema(
-    [("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())]
-)
+ROW_SCHEMA = pa.schema([("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())])
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -50,14 +51,19 @@ class DecodeGrams(beam.PTransform):
     def __post_init__(self):
         super().__init__()
 
-    def expand(
-        self, released: tuple[beam.PCollection[GramSet], ...]
-    ) -> beam.PCollection[pa.RecordBatch]:
+    def default_type_hints(self) -> IOTypeHints:
+        """None: Beam would log a warning about a tuple of inputs."""
+        return IOTypeHints.empty()
+
+    def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[pa.RecordBatch]:
         """Brings the sets together and decodes them."""
         *shorter, longest = released
         others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
-        beside = beam.pvalue.AsIter(others | "Shorter" >> beam.Flatten())
-        return longest | "Decode" >> beam.FlatMap(_decode, beside).with_output_types(pa.RecordBatch)
+        beside = AsIter(others | "Shorter" >> beam.Flatten())
+        return cast(
+            "PCollection[pa.RecordBatch]",
+            longest | "Decode" >> beam.FlatMap(_decode, beside).with_output_types(pa.RecordBatch),
+        )
 
 
 def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
@@ -135,8 +141,8 @@ def _word_ids(grams: GramSet, parent_words: np.ndarray) -> np.ndarray:
 
 def _sorted_rows(grams: GramSet, words: np.ndarray, vocabulary: pa.Array) -> pa.RecordBatch:
     columns = [vocabulary.take(pa.array(words[:, place])) for place in range(words.shape[1])]
-    ngrams = pc.binary_join_element_wise(*columns, SEPARATOR)
+    ngrams = pc.call_function("binary_join_element_wise", [*columns, pa.scalar(SEPARATOR)])
     lengths = pa.array(np.full(len(grams), grams.length, dtype=np.int32))
     rows = pa.table([lengths, ngrams, pa.array(grams.scores)], schema=ROW_SCHEMA)
-    order = pc.sort_indices(rows, sort_keys=[("score", "descending"), ("ngram", "ascending")])
-    return rows.take(order).combine_chunks().to_batches()[0]
+    rows = rows.sort_by([("score", "descending"), ("ngram", "ascending")])
+    return rows.combine_chunks().to_batches()[0]

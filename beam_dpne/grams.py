@@ -1,15 +1,17 @@
 """ExtractGrams and PruneInvalid: candidates from positions, and positions from released sets."""
 
 import dataclasses
+from typing import cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow.compute as pc
+from apache_beam.pvalue import AsSingleton, PCollection
 
 from beam_dpne import progress
 from beam_dpne.batches import NO_GRAM, Contributions, GramSet, UserBatch, pack_pairs
 
-_DENSE_TABLE = 2**22
+_DENSE_TABLE = 2**24
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -56,10 +58,13 @@ class ExtractGrams(beam.PTransform):
         if self.length < 1:
             raise ValueError(f"length must be at least 1, got length={self.length}.")
 
-    def expand(self, users: beam.PCollection[UserBatch]) -> beam.PCollection[Contributions]:
+    def expand(self, users: PCollection[UserBatch]) -> PCollection[Contributions]:
         """Applies `extract_grams` to each batch."""
-        return users | "Extract" >> beam.Map(extract_grams, length=self.length).with_output_types(
-            Contributions
+        return cast(
+            "PCollection[Contributions]",
+            users
+            | "Extract"
+            >> beam.Map(extract_grams, length=self.length).with_output_types(Contributions),
         )
 
 
@@ -103,7 +108,7 @@ class PruneInvalid(beam.PTransform):
     References: DPNE appendix A, Algorithms 3 and 4 (CheckValidity, PruneInvalid).
     """
 
-    released: beam.PCollection[GramSet]
+    released: PCollection[GramSet]
     pruning: str = "both"
 
     def __post_init__(self):
@@ -111,12 +116,17 @@ class PruneInvalid(beam.PTransform):
         if self.pruning not in ("both", "single"):
             raise ValueError(f"pruning must be 'both' or 'single', got pruning={self.pruning!r}.")
 
-    def expand(self, users: beam.PCollection[UserBatch]) -> beam.PCollection[UserBatch]:
+    def expand(self, users: PCollection[UserBatch]) -> PCollection[UserBatch]:
         """Applies `prune_invalid` to each batch, with S_{k−1} beside it."""
-        released = beam.pvalue.AsSingleton(self.released)
-        return users | "Prune" >> beam.FlatMap(
-            _prune_and_report, released, pruning=self.pruning
-        ).with_output_types(UserBatch)
+        released = AsSingleton(self.released)
+        return cast(
+            "PCollection[UserBatch]",
+            users
+            | "Prune"
+            >> beam.FlatMap(_prune_and_report, released, pruning=self.pruning).with_output_types(
+                UserBatch
+            ),
+        )
 
 
 def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
@@ -131,7 +141,7 @@ def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
         place, first, second = _neighbours(batch)
         first_size = batch.size
         second_size = batch.size if batch.word_ids is None else batch.vocabulary_size
-    user = np.repeat(np.arange(user_count), np.diff(batch.offsets))[place]
+    user = np.repeat(np.arange(user_count, dtype=np.int32), np.diff(batch.offsets))[place]
     user, first, second = _distinct(user, first, second, (user_count, first_size, second_size))
     counts = np.bincount(user, minlength=user_count)
     return Contributions(
@@ -180,7 +190,7 @@ def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     else:
         following, step = batch.word_ids, batch.length
     here = ids[:-step] if step < ids.size else ids[:0]
-    place = np.flatnonzero((here >= 0) & (following[step:] >= 0))
+    place = np.flatnonzero((here | following[step:]) >= 0)
     return place, ids[place], following[place + step]
 
 
@@ -191,12 +201,16 @@ def _distinct(
     user_bits, first_bits, second_bits = (max(0, size - 1).bit_length() for size in sizes)
     if user_bits + first_bits + second_bits > 63:
         return _distinct_wide(user, first, second)
-    packed = user << (first_bits + second_bits)
-    packed |= first.astype(np.int64) << second_bits
+    packed = user.astype(np.int64)
+    packed <<= first_bits
+    packed |= first
     if second is not None:
+        packed <<= second_bits
         packed |= second
     packed.sort()
-    packed = packed[np.diff(packed, prepend=-1) != 0]
+    fresh = np.ones(packed.size, dtype=bool)
+    np.not_equal(packed[1:], packed[:-1], out=fresh[1:])
+    packed = packed[np.flatnonzero(fresh)]
     rest = packed >> second_bits
     seconds = None if second is None else packed & ((1 << second_bits) - 1)
     return rest >> first_bits, rest & ((1 << first_bits) - 1), seconds
@@ -218,8 +232,10 @@ def _distinct_wide(
 
 def _vocabulary_ids(batch: UserBatch, vocabulary: GramSet) -> np.ndarray:
     """Returns the id in S_1 of each position's word, −1 for borders and unreleased words."""
-    places = pc.index_in(batch.words, value_set=vocabulary.words)
-    table = np.append(pc.fill_null(places, NO_GRAM).to_numpy(zero_copy_only=False), NO_GRAM)
+    places = pc.call_function(
+        "index_in", [batch.words], pc.SetLookupOptions(value_set=vocabulary.words)
+    )
+    table = np.append(places.fill_null(NO_GRAM).to_numpy(zero_copy_only=False), NO_GRAM)
     return table.astype(np.int32)[batch.ids]
 
 
@@ -241,8 +257,7 @@ def _look_up(
 
 def _alive_neighbours(ids: np.ndarray) -> np.ndarray:
     """Marks ids with a living neighbour, and one border after each run of them."""
-    alive = ids >= 0
-    paired = alive[:-1] & alive[1:]
+    paired = (ids[:-1] | ids[1:]) >= 0
     keep = np.zeros(ids.size, dtype=bool)
     keep[:-1] |= paired
     keep[1:] |= paired
@@ -266,15 +281,15 @@ def _select_positions(
     keep: np.ndarray,
 ) -> UserBatch:
     """Drops the other positions, and the users that have none left."""
-    kept_before = np.concatenate(([0], np.cumsum(keep)))
-    counts = np.diff(kept_before[batch.offsets])
-    staying = counts > 0
+    place = np.flatnonzero(keep)
+    counts = np.diff(np.searchsorted(place, batch.offsets))
+    staying = np.flatnonzero(counts)
     return UserBatch(
         length=released.length,
         size=len(released),
         users=batch.users[staying],
         offsets=np.concatenate(([0], np.cumsum(counts[staying]))),
-        ids=ids[keep],
-        word_ids=None if word_ids is None else word_ids[keep],
+        ids=ids[place],
+        word_ids=None if word_ids is None else word_ids[place],
         vocabulary_size=released.vocabulary_size,
     )

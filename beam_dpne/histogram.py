@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from typing import cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pvalue import PCollection
 
-from beam_dpne.batches import Contributions, HistogramShard, SpuriousGrams
+from beam_dpne.batches import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -49,16 +51,14 @@ class WeightedHistogram(beam.PTransform):
     """
 
     shards: int = 1
-    spurious: beam.PCollection[SpuriousGrams] | None = None
+    spurious: PCollection[SpuriousGrams] | None = None
 
     def __post_init__(self):
         super().__init__()
         if self.shards < 1:
             raise ValueError(f"shards must be at least 1, got shards={self.shards}.")
 
-    def expand(
-        self, contributions: beam.PCollection[Contributions]
-    ) -> beam.PCollection[HistogramShard]:
+    def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
         """Sums within batches, shuffles by hash range, sums over batches."""
         keyed = tuple[int, HistogramShard]
         pieces = contributions | "SumBatch" >> beam.FlatMap(
@@ -69,10 +69,14 @@ class WeightedHistogram(beam.PTransform):
                 shard_spurious, shards=self.shards
             ).with_output_types(keyed)
             pieces = (pieces, drawn) | "MeetSpurious" >> beam.Flatten()
-        return (
+        return cast(
+            "PCollection[HistogramShard]",
             pieces
             | "ByHashRange" >> beam.GroupByKey()
-            | "SumShard" >> beam.MapTuple(lambda _, pieces: merge_shards(pieces)).with_output_types(HistogramShard)
+            | "SumShard"
+            >> beam.MapTuple(lambda _, pieces: merge_shards(pieces)).with_output_types(
+                HistogramShard
+            ),
         )
 
 
@@ -103,12 +107,15 @@ def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[in
     none = np.zeros(0, np.int64)
     for shard in np.flatnonzero(np.bincount(ranges, minlength=shards)).tolist():
         inside = ranges == shard
-        yield shard, HistogramShard(
-            length=spurious.length,
-            keys=none,
-            weights=none,
-            spurious_keys=spurious.keys[inside],
-            spurious_cells=spurious.cells[inside],
+        yield (
+            shard,
+            HistogramShard(
+                length=spurious.length,
+                keys=none,
+                weights=none,
+                spurious_keys=spurious.keys[inside],
+                spurious_cells=spurious.cells[inside],
+            ),
         )
 
 
@@ -150,7 +157,8 @@ def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> Histogram
     sums = np.zeros(size, dtype=np.int64)
     np.add.at(sums, codes, weights)
     hashes = np.empty((size, 2), dtype=np.uint64)
-    hashes[codes] = np.concatenate([piece.word_hashes for piece in pieces])
+    known = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
+    hashes[codes] = np.concatenate(known)
     return HistogramShard(
         length=1,
         keys=np.arange(size),
@@ -164,10 +172,33 @@ def _sum_by_key(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
     """Returns distinct keys, ascending, and the int64 sum of the weights of each."""
     if keys.size == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    order = np.argsort(keys)
+    order = _ascending_order(keys)
     keys = keys[order]
-    starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
+    fresh = np.ones(keys.size, dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
+    starts = np.flatnonzero(fresh)
     return keys[starts], np.add.reduceat(weights[order], starts)
+
+
+def _ascending_order(keys: np.ndarray) -> np.ndarray:
+    """Returns the order that sorts packed pairs; several times faster than argsort where it can.
+
+    Sorting values is much faster than sorting places: where prefix, second and place fit in 63 bits
+    together, they are sorted as one integer.
+    """
+    prefixes, seconds = unpack_pairs(keys)
+    second_bits = int(seconds.max()).bit_length()
+    place_bits = (keys.size - 1).bit_length()
+    if int(prefixes.max()).bit_length() + second_bits + place_bits > 63:
+        return np.argsort(keys)
+    packed = prefixes
+    packed <<= second_bits
+    packed |= seconds
+    packed <<= place_bits
+    packed |= np.arange(keys.size)
+    packed.sort()
+    packed &= (1 << place_bits) - 1
+    return packed
 
 
 def _cut(
@@ -177,10 +208,13 @@ def _cut(
     for shard in np.flatnonzero(np.bincount(ranges, minlength=shards)).tolist():
         inside = np.flatnonzero(ranges == shard)
         words, hashes = whole.words, whole.word_hashes
-        yield shard, HistogramShard(
-            length=whole.length,
-            keys=np.arange(inside.size) if words is not None else whole.keys[inside],
-            weights=whole.weights[inside],
-            words=None if words is None else words.take(pa.array(inside)),
-            word_hashes=None if hashes is None else hashes[inside],
+        yield (
+            shard,
+            HistogramShard(
+                length=whole.length,
+                keys=np.arange(inside.size) if words is not None else whole.keys[inside],
+                weights=whole.weights[inside],
+                words=None if words is None else words.take(pa.array(inside)),
+                word_hashes=None if hashes is None else hashes[inside],
+            ),
         )

@@ -29,7 +29,7 @@ class LengthRule:
       length: k.
       noise_stddev: σ_k, in units of weight.
       threshold_units: ρ_k in units of 2^-32, rounded up; None ends the run: S_k = ∅.
-      valid: |V_k| as the threshold used it; None at k = 1, where every string is possible.
+      valid: |V_k|, exact; None at k = 1, where every string is possible.
       pruning: which grams are valid: "both" or "single".
     """
 

@@ -1,9 +1,11 @@
 """PrivateNgrams: the loop over k of DPNE, as one pipeline."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import apache_beam as beam
+from apache_beam.pvalue import PCollection, PValue
+from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.batches import GramSet
 from beam_dpne.contributions import LimitContributions
@@ -13,7 +15,7 @@ from beam_dpne.plan import PrivacyPlan
 from beam_dpne.randomness import RunKey
 from beam_dpne.selection import NoisyThreshold, SampleSpurious
 from beam_dpne.strategies import OneRound
-from beam_dpne.tokenizers import Tokenizer
+from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.users import BatchDocuments, GroupByUser
 
 
@@ -25,7 +27,7 @@ class LengthFacts(NamedTuple):
       noise_stddev: σ_k, in units of weight.
       threshold: ρ_k, in units of weight; None if nothing was valid.
       released: |S_k|.
-      valid: |V_k| (or its estimate); None at k = 1.
+      valid: |V_k|; None at k = 1.
       spurious_bound: expected number of spurious k-grams, at most: |V_k|·Φ̄(ρ_k/σ_k); 0 at k = 1.
     """
 
@@ -45,8 +47,8 @@ class PrivateNgramsResult(NamedTuple):
       facts: PCollection of T `LengthFacts`, for the ledger.
     """
 
-    released: tuple[beam.PCollection[GramSet], ...]
-    facts: beam.PCollection[LengthFacts]
+    released: tuple[PCollection[GramSet], ...]
+    facts: PCollection[LengthFacts]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -82,8 +84,9 @@ class PrivateNgrams(beam.PTransform):
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
       ...     result = documents | PrivateNgrams(plan=plan)
       ...     rows = result.released | DecodeGrams()
-      ...     _ = rows | beam.Map(lambda rows: print(rows.column("ngram").to_pylist()))
-      ['good', 'morning', 'good morning']
+      ...     _ = rows | beam.Map(lambda rows: print(sorted(rows["ngram"].to_pylist())))
+      ['good', 'morning']
+      ['good morning']
 
     References: DPNE Algorithm 1; appendix A, Algorithm 1.
     """
@@ -97,10 +100,15 @@ class PrivateNgrams(beam.PTransform):
         super().__init__()
         if self.partitions < 1:
             raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        resolve_tokenizer(self.tokenizer)
 
-    def expand(self, documents: beam.PCollection) -> PrivateNgramsResult:
+    def default_type_hints(self) -> IOTypeHints:
+        """None: Beam would log a warning about a result that is a named tuple."""
+        return IOTypeHints.empty()
+
+    def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Unrolls the loop over k."""
-        users = (
+        users: PValue = (
             documents
             | "BatchDocuments" >> BatchDocuments()
             | "GroupByUser"
@@ -111,7 +119,7 @@ class PrivateNgrams(beam.PTransform):
                 run_key=self.run_key,
             )
         )
-        released: list[beam.PCollection[GramSet]] = []
+        released: list[PCollection[GramSet]] = []
         for length in range(1, self.plan.max_length + 1):
             previous = released[-1] if released else None
             if previous is not None:
@@ -119,22 +127,24 @@ class PrivateNgrams(beam.PTransform):
                     released=previous, pruning=self.plan.pruning
                 )
             released.append(self._release_length(length, users, previous))
-        facts = released | "AllLengths" >> beam.Flatten() | "Facts" >> beam.Map(
-            length_facts
-        ).with_output_types(LengthFacts)
+        facts = (
+            released
+            | "AllLengths" >> beam.Flatten()
+            | "Facts" >> beam.Map(length_facts).with_output_types(LengthFacts)
+        )
         return PrivateNgramsResult(tuple(released), facts)
 
     def _release_length(
-        self, length: int, users: beam.PCollection, previous: beam.PCollection[GramSet] | None
-    ) -> beam.PCollection[GramSet]:
+        self, length: int, users: PValue, previous: PCollection[GramSet] | None
+    ) -> PCollection[GramSet]:
         """One turn of the loop: from positions and S_{k−1} to S_k."""
         rule_for = OneRound(plan=self.plan, run_key=self.run_key).rule_for(length)
         spurious = None
         if previous is not None:
-            spurious = previous | f"{length}/SampleSpurious" >> SampleSpurious(
-                rule_for=rule_for, run_key=self.run_key
-            )
-        return (
+            drawn = SampleSpurious(rule_for=rule_for, run_key=self.run_key)
+            spurious = cast("PCollection", previous | f"{length}/SampleSpurious" >> drawn)
+        return cast(
+            "PCollection[GramSet]",
             users
             | f"{length}/ExtractGrams" >> ExtractGrams(length=length)
             | f"{length}/LimitContributions"
@@ -146,7 +156,7 @@ class PrivateNgrams(beam.PTransform):
             | f"{length}/WeightedHistogram"
             >> WeightedHistogram(shards=self.partitions, spurious=spurious)
             | f"{length}/NoisyThreshold"
-            >> NoisyThreshold(rule_for=rule_for, previous=previous, run_key=self.run_key)
+            >> NoisyThreshold(rule_for=rule_for, previous=previous, run_key=self.run_key),
         )
 
 

@@ -188,7 +188,9 @@ class PrivacyPlan:
         try:
             parameters = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ValueError(f"A plan must be a JSON object; line {error.lineno} is not JSON.") from None
+            raise ValueError(
+                f"A plan must be a JSON object; line {error.lineno} is not JSON."
+            ) from None
         if not isinstance(parameters, dict):
             raise ValueError(f"A plan must be a JSON object, got {type(parameters).__name__}.")
         known = {field.name for field in dataclasses.fields(cls)}
@@ -200,7 +202,13 @@ class PrivacyPlan:
 
     def _normalise(self) -> None:
         """Turns lists (from JSON) into tuples and whole numbers into floats, so plans compare."""
-        for name in ("epsilon", "delta", "spurious_fraction", "vocabulary_delta_share", "noise_growth"):
+        for name in (
+            "epsilon",
+            "delta",
+            "spurious_fraction",
+            "vocabulary_delta_share",
+            "noise_growth",
+        ):
             object.__setattr__(self, name, _as_float(name, getattr(self, name)))
         if isinstance(self.max_contributions, Sequence):
             object.__setattr__(self, "max_contributions", tuple(self.max_contributions))

@@ -4,6 +4,7 @@ Only sizes and the names of stages are ever put here: no user, gram or count of 
 """
 
 import threading
+import time
 from typing import NamedTuple
 
 
@@ -15,6 +16,7 @@ class Snapshot(NamedTuple):
     bytes_read: int
 
 
+RELEASED = "released"
 _START = Snapshot("", None, 0)
 
 
@@ -24,6 +26,7 @@ class _Board:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shown = _START
+        self._marks = {0: time.monotonic()}
 
     def advance_bytes(self, n: int) -> None:
         """Adds `n` bytes of (compressed) input to those read."""
@@ -34,6 +37,13 @@ class _Board:
         """Names the stage that began, and the gram length that it works on."""
         with self._lock:
             self._shown = self._shown._replace(stage=stage, length=length)
+            if stage == RELEASED and length is not None:
+                self._marks.setdefault(length, time.monotonic())
+
+    def marks(self) -> dict[int, float]:
+        """Returns when each length was released, in monotonic seconds; 0 is the start of the run."""
+        with self._lock:
+            return dict(self._marks)
 
     def snapshot(self) -> Snapshot:
         """Returns what the board shows."""
@@ -44,6 +54,7 @@ class _Board:
         """Clears the board for a new run."""
         with self._lock:
             self._shown = _START
+            self._marks = {0: time.monotonic()}
 
 
 _board = _Board()
@@ -51,3 +62,4 @@ advance_bytes = _board.advance_bytes
 enter = _board.enter
 snapshot = _board.snapshot
 reset = _board.reset
+marks = _board.marks

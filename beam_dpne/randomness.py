@@ -14,6 +14,7 @@ import string
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import special
 
@@ -73,7 +74,7 @@ class RunKey:
         return RunKey, (self._secret,)
 
 
-def keyed_bits(sub_key: bytes, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def keyed_bits(sub_key: bytes, left: npt.ArrayLike, right: npt.ArrayLike) -> np.ndarray:
     """Returns 128 pseudorandom bits for each pair (left, right) of 64-bit integers.
 
     Args:
@@ -84,18 +85,17 @@ def keyed_bits(sub_key: bytes, left: np.ndarray, right: np.ndarray) -> np.ndarra
     Returns:
       Shape (n, 2), dtype uint64; one AES call for the whole array.
     """
-    left, right = np.broadcast_arrays(left, right)
-    blocks = np.empty((left.size, 2), dtype="<u8")
-    blocks[:, 0] = left.view(np.uint64) if left.dtype == np.int64 else left
-    blocks[:, 1] = right.view(np.uint64) if right.dtype == np.int64 else right
+    first, last = np.broadcast_arrays(_as_uint64(left), _as_uint64(right))
+    blocks = np.empty((first.size, 2), dtype="<u8")
+    blocks[:, 0] = first
+    blocks[:, 1] = last
     return encrypt_blocks(sub_key, blocks)
 
 
 def encrypt_blocks(sub_key: bytes, blocks: np.ndarray) -> np.ndarray:
     """Returns AES-256 of each 16-byte block: shape (n, 2), dtype uint64, injective."""
     encryptor = Cipher(algorithms.AES(sub_key), modes.ECB()).encryptor()
-    plain = np.ascontiguousarray(blocks, dtype="<u8").reshape(-1).view(np.uint8)
-    encrypted = encryptor.update(plain) if plain.size else b""
+    encrypted = encryptor.update(np.ascontiguousarray(blocks, dtype="<u8").tobytes())
     return np.frombuffer(encrypted, dtype="<u8").reshape(-1, 2)
 
 
@@ -203,6 +203,12 @@ def keyed_subset(segments: np.ndarray, draws: np.ndarray, size: int) -> np.ndarr
     if excess.any():
         _settle_ties(chosen, draws, starts, excess, size)
     return chosen
+
+
+def _as_uint64(values: npt.ArrayLike) -> np.ndarray:
+    """Returns 64-bit integers by their bits."""
+    array = np.asarray(values)
+    return array.view(np.uint64) if array.dtype == np.int64 else array.astype(np.uint64)
 
 
 def _settle_ties(

@@ -3,11 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable
+from typing import cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne import mechanism, progress, randomness, valid
 from beam_dpne.batches import ROOT, GramSet, HistogramShard, SpuriousGrams
@@ -57,23 +58,23 @@ class NoisyThreshold(beam.PTransform):
 
     rule_for: Callable[[GramSet], LengthRule]
     run_key: RunKey = dataclasses.field(repr=False)
-    previous: beam.PCollection[GramSet] | None = None
+    previous: PCollection[GramSet] | None = None
 
     def __post_init__(self):
         super().__init__()
 
-    def expand(self, histogram: beam.PCollection[HistogramShard]) -> beam.PCollection[GramSet]:
+    def expand(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
         """Decides each shard, then sorts what is released into one set."""
         previous = self.previous
         if previous is None:
             previous = histogram.pipeline | "Root" >> beam.Create([ROOT])
-        rule = previous | "Rule" >> beam.Map(self.rule_for).with_output_types(LengthRule)
-        decided = histogram | "Decide" >> beam.FlatMap(
-            _decide_and_report, beam.pvalue.AsSingleton(rule), run_key=self.run_key
-        ).with_output_types(GramSet)
-        return previous | "Sort" >> beam.Map(
-            _merge_and_report, beam.pvalue.AsIter(decided), rule_for=self.rule_for
-        ).with_output_types(GramSet)
+        find_rule = beam.Map(self.rule_for).with_output_types(LengthRule)
+        rule = cast("PCollection[LengthRule]", previous | "Rule" >> find_rule)
+        decide_shard = beam.FlatMap(_decide_and_report, AsSingleton(rule), run_key=self.run_key)
+        decided = histogram | "Decide" >> decide_shard.with_output_types(GramSet)
+        beside = AsIter(cast("PCollection[GramSet]", decided))
+        sort = beam.Map(_merge_and_report, beside, rule_for=self.rule_for)
+        return cast("PCollection[GramSet]", previous | "Sort" >> sort.with_output_types(GramSet))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -119,16 +120,19 @@ class SampleSpurious(beam.PTransform):
     def __post_init__(self):
         super().__init__()
 
-    def expand(self, previous: beam.PCollection[GramSet]) -> beam.PCollection[SpuriousGrams]:
+    def expand(self, previous: PCollection[GramSet]) -> PCollection[SpuriousGrams]:
         """Applies `sample_spurious` to S_{k−1}."""
-        return previous | "Draw" >> beam.Map(
-            _sample, rule_for=self.rule_for, run_key=self.run_key
-        ).with_output_types(SpuriousGrams)
+        return cast(
+            "PCollection[SpuriousGrams]",
+            previous
+            | "Draw"
+            >> beam.Map(_sample, rule_for=self.rule_for, run_key=self.run_key).with_output_types(
+                SpuriousGrams
+            ),
+        )
 
 
-def sample_spurious(
-    previous: GramSet, *, rule: LengthRule, run_key: RunKey
-) -> SpuriousGrams:
+def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
     """Draws each member of V_k with probability Φ̄(ρ_k/σ_k), with the cell of its noise."""
     none = np.zeros(0, np.int64)
     length = rule.length
@@ -182,15 +186,13 @@ def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule
     parts = list(parts)
     scores = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
     if rule.length == 1:
-        words = pa.concat_arrays(
-            [pa.array([], pa.string()), *(part.words for part in parts)]
-        )
-        order = pc.sort_indices(words.cast(pa.binary())).to_numpy()
+        words = pa.concat_arrays([pa.array([], pa.string()), *(part.words for part in parts)])
+        rows = pa.table({"word": words.cast(pa.binary()), "score": scores}).sort_by("word")
         return GramSet(
             length=1,
             keys=np.arange(len(words)),
-            scores=scores[order],
-            words=words.take(pa.array(order)),
+            scores=rows["score"].to_numpy(),
+            words=rows["word"].cast(pa.string()).combine_chunks(),
             parent_size=1,
             vocabulary_size=len(words),
             rule=rule,

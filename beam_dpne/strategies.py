@@ -40,9 +40,7 @@ def _vocabulary_rule(_: GramSet, *, plan: PrivacyPlan) -> LengthRule:
     return length_rule(length=1, noise_stddev=first.noise_stddev, threshold=first.threshold)
 
 
-def _gram_rule(
-    previous: GramSet, *, plan: PrivacyPlan, length: int, run_key: RunKey
-) -> LengthRule:
+def _gram_rule(previous: GramSet, *, plan: PrivacyPlan, length: int, run_key: RunKey) -> LengthRule:
     """Returns σ_k, ρ_k and |V_k|; with |S_{k−1}| = 0 or |V_k| = 0 nothing more is released."""
     known = functools.partial(
         length_rule,
@@ -53,13 +51,14 @@ def _gram_rule(
     members = valid.count_valid(previous, plan.pruning)
     if members == 0:
         return known(threshold=None, valid=0)
+    counted = members
     if plan.valid_count == "estimate":
         estimate = valid.estimate_valid_kgrams(previous, run_key.sub_key("estimate", length))
-        members = max(1, estimate)
+        counted = max(1, estimate)
     threshold = calibration.spurious_threshold(
         noise_stddev=plan.lengths[length - 1].noise_stddev,
         spurious_fraction=plan.spurious_fraction,
         released=len(previous),
-        valid=members,
+        valid=counted,
     )
     return known(threshold=threshold, valid=members)

@@ -9,7 +9,7 @@ import functools
 import importlib
 import unicodedata
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -166,9 +166,9 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
 
 def _check_type(result: object, name: str) -> None:
     """Raises TypeError unless `result` is a list array of strings."""
-    kind = result.type if isinstance(result, pa.Array) else type(result).__name__
+    kind: Any = getattr(result, "type", type(result).__name__)
     lists = pa.ListArray, pa.LargeListArray
-    if not isinstance(result, lists) or not _is_string(result.type.value_type):
+    if not isinstance(result, lists) or not _is_string(kind.value_type):
         raise TypeError(f"tokenizer {name} must return a list<string> Arrow array, got {kind}.")
 
 

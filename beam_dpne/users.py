@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne import progress, randomness, tokenizers
@@ -14,6 +15,7 @@ from beam_dpne.batches import NO_GRAM, DocumentBlock, UserBatch
 from beam_dpne.randomness import RunKey
 
 _MAX_BLOCK_TOKENS = 4_000_000
+_SPARE_BITS = 64 - 16
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -51,11 +53,13 @@ class BatchDocuments(beam.PTransform):
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got batch_size={self.batch_size}.")
 
-    def expand(self, documents: beam.PCollection) -> beam.PCollection[pa.RecordBatch]:
+    def expand(self, documents: PCollection) -> PCollection[pa.RecordBatch]:
         """Buffers pairs within a bundle."""
-        return documents | "Batch" >> beam.ParDo(
-            _BatchPairs(self.batch_size)
-        ).with_output_types(pa.RecordBatch)
+        return cast(
+            "PCollection[pa.RecordBatch]",
+            documents
+            | "Batch" >> beam.ParDo(_BatchPairs(self.batch_size)).with_output_types(pa.RecordBatch),
+        )
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -90,8 +94,8 @@ class GroupByUser(beam.PTransform):
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     users = (pipeline | beam.Create([("ann", "to be"), ("ann", "not to be")])
       ...              | BatchDocuments() | GroupByUser(run_key=RunKey.generate()))
-      ...     _ = users | beam.Map(lambda batch: print(len(batch.users), sorted(batch.ids)))
-      1 [-1, -1, 0, 0, 1, 1, 2]
+      ...     _ = users | beam.Map(lambda batch: print(len(batch.users), np.sort(batch.ids)))
+      1 [-1 -1  0  0  1  1  2]
     """
 
     run_key: RunKey = dataclasses.field(repr=False)
@@ -106,9 +110,10 @@ class GroupByUser(beam.PTransform):
                 raise ValueError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
         tokenizers.resolve_tokenizer(self.tokenizer)
 
-    def expand(self, documents: beam.PCollection[pa.RecordBatch]) -> beam.PCollection[UserBatch]:
+    def expand(self, documents: PCollection[pa.RecordBatch]) -> PCollection[UserBatch]:
         """Tokenizes, cuts blocks by user, groups, lays out positions."""
-        return (
+        return cast(
+            "PCollection[UserBatch]",
             documents
             | "Tokenize"
             >> beam.ParDo(_TokenizeAndPartition(self)).with_output_types(tuple[int, DocumentBlock])
@@ -119,7 +124,7 @@ class GroupByUser(beam.PTransform):
                 max_tokens=self.max_tokens_per_user,
                 word_key=self.run_key.sub_key("word"),
                 document_key=self.run_key.sub_key("document"),
-            ).with_output_types(UserBatch)
+            ).with_output_types(UserBatch),
         )
 
 
@@ -143,7 +148,7 @@ class _BatchPairs(beam.DoFn):
         if len(self._users) >= self._batch_size:
             yield self._flush()
 
-    def finish_bundle(self):
+    def finish_bundle(self) -> Any:
         if self._users:
             yield GlobalWindows.windowed_value(self._flush())
 
@@ -217,14 +222,12 @@ def limit_documents(
     """
     block = _join_blocks(blocks)
     lengths = np.diff(block.offsets)
-    order = np.lexsort((block.users[:, 1], block.users[:, 0]))
-    users = block.users[order]
-    starts = np.flatnonzero(_changes(users))
-    if starts.size == 0:
+    bucket = (block.users[:, 0] >> np.uint64(_SPARE_BITS)).astype(np.int64)
+    if np.bincount(bucket, weights=lengths).max(initial=0) <= max_tokens:
         return block
+    order = _user_order(block.users)
+    starts = np.flatnonzero(_changes(block.users[order]))
     totals = np.add.reduceat(lengths[order], starts)
-    if totals.max() <= max_tokens:
-        return block
     allowed = lengths.copy()
     stops = np.append(starts[1:], order.size)
     for giant in np.flatnonzero(totals > max_tokens).tolist():
@@ -237,7 +240,7 @@ def limit_documents(
 def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
     """Sorts documents by user and puts a border after each."""
     lengths = np.diff(block.offsets)
-    order = np.lexsort((block.users[:, 1], block.users[:, 0]))
+    order = _user_order(block.users)
     sorted_users, lengths = block.users[order], lengths[order]
     starts = np.flatnonzero(_changes(sorted_users))
     ends = np.cumsum(lengths + 1)
@@ -343,6 +346,14 @@ def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Returns start, start + 1, … start + length − 1 for each range, one after the other."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+
+
+def _user_order(users: np.ndarray) -> np.ndarray:
+    """Returns an order that brings each user's rows together, ascending by the first 64 bits."""
+    order = np.argsort(users[:, 0])
+    first, last = users[order, 0], users[order, 1]
+    collision = (first[1:] == first[:-1]) & (last[1:] != last[:-1])
+    return np.lexsort((users[:, 1], users[:, 0])) if collision.any() else order
 
 
 def _changes(users: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Finding input files and streaming their decompressed bytes."""
 
 import contextlib
+import glob
 import io
 import os
 from collections.abc import Iterator, Sequence
@@ -60,6 +61,10 @@ def _match(pattern: str, given: str) -> dict[str, int]:
         )
     if os.path.isfile(pattern):
         found = {pattern: os.path.getsize(pattern)}
+    elif FileSystems.get_scheme(pattern) is None:
+        # Beam's own matching walks every folder below the first wildcard.
+        paths = filter(os.path.isfile, glob.glob(pattern, recursive=True))
+        found = {path: os.path.getsize(path) for path in paths}
     else:
         found = _match_remote(pattern, given)
     if not found:

@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection, TaggedOutput
+from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.io.blocks import WorkItem, plan_reads, read_item, unit_of
 from beam_dpne.io.files import match_inputs
@@ -108,6 +109,10 @@ class ReadDocuments(beam.PTransform):
         names = [field.name for field in dataclasses.fields(ReadOptions)]
         return ReadOptions(**{name: getattr(self, name) for name in names})
 
+    def default_type_hints(self) -> IOTypeHints:
+        """None: Beam would log a warning about a result that is a named tuple."""
+        return IOTypeHints.empty()
+
     def expand(self, input_or_inputs: beam.Pipeline) -> ReadResult:
         """Matches files when the pipeline runs, and reads them."""
         options = self.options
@@ -137,7 +142,7 @@ class _ReadItem(beam.DoFn):
         self._strict = strict
         self._rejected = Metrics.counter("beam_dpne", "rejected_records")
 
-    def process(self, element: WorkItem) -> Iterator[pa.RecordBatch | TaggedOutput]:
+    def process(self, element: WorkItem) -> Iterator[Any]:
         """Yields batches of documents, and rejects to their own output."""
         unit = unit_of(element.kind)
         for documents, rejects in read_item(element, self._options):

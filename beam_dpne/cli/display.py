@@ -1,0 +1,178 @@
+"""What a person sees of a run: a progress line on stderr, tables on stdout."""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from beam_dpne import progress
+from beam_dpne.plan import PrivacyPlan
+
+_REFRESH_SECONDS = 0.2
+_PHRASES = {
+    "": "starting",
+    "read": "reading and tokenizing",
+    "users": "collecting candidates",
+    "decide": "adding noise",
+    "released": "sorting what is released",
+    "publish": "writing the release",
+}
+
+
+@contextlib.contextmanager
+def progress_line(*, max_length: int, input_bytes: int, quiet: bool) -> Iterator[None]:
+    """Shows on stderr what an embedded run is doing: a live line on a terminal, else log lines.
+
+    It shows the stage, the length, the time and the share of the input's bytes; never users or
+    grams.
+
+    Args:
+      max_length: T.
+      input_bytes: size of the input files as they are stored.
+      quiet: show nothing.
+    """
+    progress.reset()
+    if quiet:
+        yield
+        return
+    console = Console(file=sys.stderr)
+    done = threading.Event()
+    watch = _watch_terminal if console.is_terminal else _watch_log
+    thread = threading.Thread(
+        target=watch, args=(console, done, max_length, input_bytes), daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def print_plan(plan: PrivacyPlan) -> None:
+    """Prints what each length of a plan would spend."""
+    console = _stdout()
+    table = Table(title=f"ε = {plan.epsilon:g}, δ = {plan.delta:g}", title_justify="left")
+    for heading in ("length", "noise σ", "budget share", "threshold ρ", "max contributions Δ"):
+        table.add_column(heading, justify="right")
+    for length in plan.lengths:
+        threshold = "by what is valid" if length.threshold is None else f"{length.threshold:.3f}"
+        table.add_row(
+            str(length.length),
+            f"{length.noise_stddev:.4f}",
+            f"{length.budget_share:.4f}",
+            threshold,
+            str(length.max_contributions),
+        )
+    console.print(table)
+    console.print(
+        f"All lengths together: σ = {plan.noise_stddev:.5f}; δ for the noise "
+        f"{plan.gaussian_delta:.3g}, for words of one user {plan.vocabulary_delta:.3g}; "
+        f"numerical slack {plan.numerical_slack:.2g}, taken off ε.",
+        highlight=False,
+    )
+
+
+def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
+    """Prints what a run released, from its ledger, and where it is."""
+    console = _stdout()
+    table = Table(title="Released", title_justify="left")
+    headings = ("length", "n-grams", "noise σ", "threshold ρ", "valid", "seconds")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    times = _seconds_by_length()
+    for facts in ledger["lengths"]:
+        table.add_row(
+            str(facts["length"]),
+            f"{facts['released']:,}",
+            f"{facts['noise_stddev']:.3f}",
+            _number(facts["threshold"]),
+            "-" if facts["valid"] is None else f"{facts['valid']:,}",
+            _number(times.get(facts["length"])),
+        )
+    total = sum(facts["released"] for facts in ledger["lengths"])
+    table.add_section()
+    table.add_row("all", f"{total:,}", "", "", "", f"{seconds:.2f}")
+    console.print(table)
+    console.print(f"Files: {output} (start with ledger.json)", highlight=False, soft_wrap=True)
+
+
+def print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table whose first column is text and whose other columns are numbers."""
+    table = Table(title=title, title_justify="left")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    _stdout().print(table)
+
+
+def print_notice(text: str) -> None:
+    """Prints one line for the operator on stderr."""
+    Console(file=sys.stderr).print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def _stdout() -> Console:
+    console = Console(file=sys.stdout)
+    return console if console.is_terminal else Console(file=sys.stdout, width=100)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _seconds_by_length() -> dict[int, float]:
+    """Returns the seconds between the release of one length and of the one before."""
+    marks = progress.marks()
+    seconds = {}
+    for length in range(1, len(marks)):
+        if length in marks:
+            seconds[length] = marks[length] - marks.get(length - 1, marks[0])
+    return seconds
+
+
+def _describe(snapshot: progress.Snapshot, max_length: int, input_bytes: int) -> str:
+    phrase = _PHRASES.get(snapshot.stage, snapshot.stage)
+    if snapshot.length is not None:
+        return f"length {snapshot.length} of {max_length}: {phrase}"
+    if snapshot.stage == "read" and input_bytes:
+        return f"{phrase}, {min(1.0, snapshot.bytes_read / input_bytes):.0%} of the input"
+    return phrase
+
+
+def _watch_terminal(
+    console: Console, done: threading.Event, max_length: int, input_bytes: int
+) -> None:
+    """Keeps one live line up to date until the run is done."""
+    start = time.monotonic()
+    with Status("starting", console=console) as status:
+        while not done.wait(_REFRESH_SECONDS):
+            text = _describe(progress.snapshot(), max_length, input_bytes)
+            status.update(f"{text}, {time.monotonic() - start:.0f} s")
+
+
+def _watch_log(console: Console, done: threading.Event, max_length: int, input_bytes: int) -> None:
+    """Writes one line for each length, and for each stage that has none."""
+    start = time.monotonic()
+    shown: tuple[str, int | None] | None = None
+    while not done.wait(_REFRESH_SECONDS):
+        now = progress.snapshot()
+        what = (now.stage if now.length is None else "", now.length)
+        if what != shown and now.stage:
+            shown = what
+            text = (
+                f"length {now.length} of {max_length}"
+                if now.length is not None
+                else _PHRASES.get(now.stage, now.stage)
+            )
+            console.print(
+                f"beam-dpne: {time.monotonic() - start:6.1f} s  {text}",
+                highlight=False,
+                soft_wrap=True,
+            )

@@ -1,0 +1,138 @@
+"""The paper's experiment on MSNBC page visits: ours beside Table 5 of the DPNE paper.
+
+The same code as `beam-dpne ngrams`, with the parameters of the paper's section 3.2, the category
+names of the file's header as words, and a comparison at the end.
+"""
+
+import argparse
+import functools
+import gzip
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_dpne import tokenizers
+from beam_dpne.cli import display
+from beam_dpne.cli.errors import UsageError
+from beam_dpne.cli.main import add_ngram_options, guarded
+
+TABLE_5 = (17, 254, 1273, 1954, 2221, 2020)
+BEST_LENGTHS = (2, 3, 6)
+BEST = 10
+_PAPER = {
+    "input_format": "sequences",
+    "epsilon": 1.0,
+    "delta": 1e-7,
+    "max_length": 6,
+    "max_contributions": 10,
+    "spurious_fraction": 0.01,
+    "strategy": "one_round",
+    "output": "release/msnbc",
+}
+_SEQUENCES = b"% Sequences:"
+
+
+class CategoryNames:
+    """A tokenizer: page categories, numbered from 1 in the data, by the names of the header."""
+
+    def __init__(self, names: Sequence[str]):
+        """Takes the names in the order of their numbers."""
+        self._names = pa.array(names, pa.string())
+
+    def __call__(self, texts: pa.Array) -> pa.ListArray:
+        """Splits at blanks and replaces numbers by names."""
+        visits = tokenizers.whitespace(texts)
+        encoded = visits.values.dictionary_encode()
+        numbers = encoded.dictionary.cast(pa.int32()).to_numpy(zero_copy_only=False)
+        names = self._names.take(pa.array(numbers - 1)).take(encoded.indices)
+        return pa.ListArray.from_arrays(visits.offsets, names)
+
+
+def main(argv: Sequence[str], data: pathlib.Path) -> int:
+    """Runs the experiment; options of `beam-dpne ngrams` change its parameters.
+
+    Args:
+      argv: options.
+      data: the MSNBC file, unless --input names it.
+    """
+    parser = argparse.ArgumentParser(
+        prog="msnbc.py",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_ngram_options(parser)
+    parser.set_defaults(**_PAPER)
+    try:
+        given, beam_arguments = parser.parse_known_args(list(argv))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return guarded(functools.partial(_run, data=data), given, beam_arguments)
+
+
+def category_names(path: pathlib.Path) -> list[str]:
+    """Returns the category names of the file's header, in the order of their numbers.
+
+    Raises:
+      UsageError: if the file has no such header.
+    """
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:
+            head, found, _ = file.read(4096).partition(_SEQUENCES)
+    except OSError as error:
+        raise UsageError(f"input cannot be read, got {path} ({type(error).__name__}).") from None
+    lines = [line for line in head.decode("ascii", "replace").splitlines() if line.strip()]
+    names = [line.split() for line in lines if not line.startswith("%")]
+    if not found or len(names) != 1:
+        raise UsageError(f"input must begin with the header of the MSNBC data, got {path}.")
+    return names[0]
+
+
+def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Path) -> None:
+    from beam_dpne.cli import ngrams, running
+    from beam_dpne.io.publishing import read_release
+
+    options = running.beam_options(beam_arguments)
+    given.input = given.input or [str(data)]
+    names = category_names(pathlib.Path(given.input[-1]))
+    job = ngrams.job_from_options(given, tokenizer=CategoryNames(names))
+    started = time.monotonic()
+    ledger = ngrams.run_job(job, options)
+    if ledger is None:
+        return
+    display.print_release(ledger, job.output, time.monotonic() - started)
+    _print_comparison(ledger)
+    _print_best(read_release(job.output))
+
+
+def _print_comparison(ledger: Mapping[str, Any]) -> None:
+    ours = {facts["length"]: facts["released"] for facts in ledger["lengths"]}
+    paper = dict(enumerate(TABLE_5, start=1))
+    rows = [
+        (
+            str(length),
+            f"{ours[length]:,}",
+            f"{paper[length]:,}" if length in paper else "-",
+            f"{ours[length] / paper[length] - 1:+.1%}" if length in paper else "-",
+        )
+        for length in ours
+    ]
+    common = ours.keys() & paper.keys()
+    totals = sum(ours[length] for length in common), sum(paper[length] for length in common)
+    rows.append(("all", f"{totals[0]:,}", f"{totals[1]:,}", f"{totals[0] / totals[1] - 1:+.1%}"))
+    title = "Ours beside the paper (Kim et al. 2021, Table 5, row DPNE)"
+    display.print_rows(title, ("length", "ours", "paper", "difference"), rows)
+
+
+def _print_best(release: pa.Table) -> None:
+    """Prints the n-grams with the highest scores of some lengths."""
+    for length in BEST_LENGTHS:
+        rows = release.filter(pc.field("length") == length).slice(0, BEST).to_pylist()
+        if rows:
+            table = [(row["ngram"], f"{row['score']:,.1f}") for row in rows]
+            display.print_rows(f"Highest scores, length {length}", ("n-gram", "score"), table)

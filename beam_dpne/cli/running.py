@@ -1,0 +1,109 @@
+"""Running a pipeline from a program: Beam's options, the embedded runner, errors without data."""
+
+import argparse
+import dataclasses
+import difflib
+import re
+from collections.abc import Sequence
+
+import apache_beam as beam
+from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineResult, PipelineRunner
+
+from beam_dpne.cli.errors import RunError, UsageError
+from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
+
+EMBEDDED = ("FnApiRunner", "embedded")
+_OURS = re.compile(r"^beam_dpne[\w.]*\.(\w+): (.*)$")
+_WHILE_RUNNING = re.compile(r" \[while running [^\]]*\]$")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamOptions:
+    """Where a pipeline runs.
+
+    Attributes:
+      runner: Beam's runner; named, since Beam's own default may download one.
+      pipeline_options: Beam's options.
+      waits: whether the run is over when `run_pipeline` returns.
+    """
+
+    runner: PipelineRunner | str
+    pipeline_options: PipelineOptions
+    waits: bool
+
+
+class CachedOptions(PipelineOptions):
+    """Beam's options with one view for each class; Beam asks for thousands while it builds."""
+
+    def view_as(self, cls):
+        """Returns the same view each time; views share their values."""
+        views = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
+
+
+def beam_options(arguments: Sequence[str]) -> BeamOptions:
+    """Returns Beam's options; the embedded runner unless another one is named.
+
+    Raises:
+      UsageError: on an option that neither we nor Beam have.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--runner", default=EMBEDDED[0])
+    given, others = parser.parse_known_args(list(arguments))
+    embedded = given.runner in EMBEDDED
+    if embedded:
+        _check_known(others)
+    return BeamOptions(
+        runner=FnApiRunner() if embedded else given.runner,
+        pipeline_options=CachedOptions(others),
+        waits=embedded,
+    )
+
+
+def run_pipeline(pipeline: beam.Pipeline) -> PipelineResult:
+    """Runs to the end.
+
+    Raises:
+      RunError: if the run failed, with our own message, or else only the type of the error: the
+        messages of libraries may quote data.
+    """
+    try:
+        result = pipeline.run()
+        result.wait_until_finish()
+    except Exception as error:
+        raise RunError(reason(error)) from None
+    return result
+
+
+def reason(error: BaseException) -> str:
+    """Returns what may be said of a failure: our own words, or the type of the error."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    kinds = [type(error).__name__]
+    for line in reversed(lines):
+        if match := _OURS.match(line.strip()):
+            return _WHILE_RUNNING.sub("", match.group(2))
+    found = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt))\b", str(error), re.MULTILINE)
+    return f"{(found or kinds)[-1]}; its message is withheld, since it may quote the data."
+
+
+def counter(result: PipelineResult, name: str) -> int:
+    """Returns the value of one of our counters."""
+    query = result.metrics().query(MetricsFilter().with_namespace("beam_dpne").with_name(name))
+    return sum(metric.committed or 0 for metric in query["counters"])
+
+
+def _check_known(arguments: Sequence[str]) -> None:
+    """Raises on options that Beam does not have; Beam itself would drop them silently."""
+    ours = [option.name for option in (*READING, *PRIVACY, *WRITING, *RUNNING)]
+    beams = PipelineOptions().get_all_options()
+    for argument in arguments:
+        name = argument.removeprefix("--").removeprefix("no_").split("=")[0]
+        if argument.startswith("--") and name not in beams:
+            near = difflib.get_close_matches(name, [*ours, *beams], n=1)
+            hint = f"; did you mean --{near[0]}?" if near else "."
+            raise UsageError(f"there is no option --{name}{hint}")

@@ -1,0 +1,11 @@
+"""python pipelines/ngrams.py --input FILE --output DIR --epsilon 4 --delta 1e-7
+
+Launches `beam-dpne ngrams`; what templates and schedulers start.
+"""
+
+import sys
+
+from beam_dpne.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main(["ngrams", *sys.argv[1:]]))
