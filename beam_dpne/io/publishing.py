@@ -225,10 +225,9 @@ def publish_release(
     overwrite: bool = False,
     rows_per_part: int = 1_000_000,
 ) -> str:
-    """Publishes released sets; what `PublishRelease`, which describes the arguments, does.
+    """Publishes released sets, S_1, …, S_T in any order, as files that a ledger lists.
 
-    Args:
-      released: S_1, …, S_T, in any order.
+    The other arguments are the fields of `PublishRelease`, which does this in a pipeline.
 
     Returns:
       The path of the ledger.
@@ -281,7 +280,8 @@ def _replace(
     except BaseException:
         with contextlib.suppress(Exception):
             listed = listed_parts(directory.read(LEDGER_NAME))
-            directory.remove({part.name for part in placed} - listed)
+            withdrawn = {part.name for part in placed} - listed
+            directory.remove(withdrawn.intersection(directory.names()))
         raise
     names = set(directory.names())
     obsolete = {name for name in names if _TEMPORARY_NAME.fullmatch(name)}
@@ -479,7 +479,7 @@ class _LocalDirectory(_Directory):
     def _missing(self) -> list[str]:
         """The directory and those above it that do not exist, innermost first."""
         missing, path = [], self.path
-        while not os.path.lexists(path):
+        while not _is_there(path):
             missing.append(path)
             path = os.path.dirname(path)
         return missing
@@ -513,6 +513,15 @@ class _LocalDirectory(_Directory):
 
     def _delete(self, name: str) -> None:
         os.remove(self.path_of(name))
+
+
+def _is_there(path: str) -> bool:
+    """Unlike os.path.lexists, raises where nothing can be told."""
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _directory_at(path: str) -> _Directory:
