@@ -173,7 +173,7 @@ def unpack_pairs(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class BatchCoder(beam.coders.Coder):
-    """Encodes one of the dataclasses above as an Arrow IPC stream; decoded arrays are read-only."""
+    """Encodes one of the dataclasses above as Arrow IPC messages; decoded arrays are read-only."""
 
     batch_type: type
 
@@ -193,16 +193,19 @@ class BatchCoder(beam.coders.Coder):
                 scalars[field.name] = item
         batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         schema = batch.schema.with_metadata({b"scalars": json.dumps(scalars).encode()})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema) as writer:
-            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-        return sink.getvalue().to_pybytes()
+        head = schema.serialize()
+        size = len(head).to_bytes(_ALIGNMENT, "little")
+        padding = bytes(-len(head) % _ALIGNMENT)
+        return b"".join((size, head, padding, batch.serialize()))
 
     def decode(self, encoded: bytes) -> Any:
         """Inverse of `encode`; arrays are views of the bytes."""
-        batch = pa.ipc.open_stream(pa.py_buffer(encoded)).read_next_batch()
-        metadata = batch.schema.metadata or {}
-        fields = json.loads(metadata[b"scalars"])
+        buffer = pa.py_buffer(encoded)
+        size = int.from_bytes(encoded[:_ALIGNMENT], "little")
+        schema = pa.ipc.read_schema(buffer.slice(_ALIGNMENT, size))
+        start = _ALIGNMENT + size + -size % _ALIGNMENT
+        batch = pa.ipc.read_record_batch(buffer.slice(start), schema)
+        fields = json.loads((schema.metadata or {})[b"scalars"])
         if fields.get("rule") is not None:
             fields["rule"] = LengthRule(**fields["rule"])
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -219,6 +222,7 @@ class BatchCoder(beam.coders.Coder):
         return False
 
 
+_ALIGNMENT = 16
 _HASH_COLUMNS = frozenset({"users", "word_hashes"})
 
 

@@ -191,7 +191,7 @@ def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         following, step = batch.word_ids, batch.length
     here = ids[:-step] if step < ids.size else ids[:0]
     place = np.flatnonzero((here | following[step:]) >= 0)
-    return place, ids[place], following[place + step]
+    return place, ids[place], following[step:][place]
 
 
 def _distinct(
@@ -282,7 +282,8 @@ def _select_positions(
 ) -> UserBatch:
     """Drops the other positions, and the users that have none left."""
     place = np.flatnonzero(keep)
-    counts = np.diff(np.searchsorted(place, batch.offsets))
+    kept_before = np.concatenate(([0], np.cumsum(keep, dtype=np.int32)))
+    counts = np.diff(kept_before[batch.offsets])
     staying = np.flatnonzero(counts)
     return UserBatch(
         length=released.length,

@@ -1,0 +1,233 @@
+"""V_k: its exact number against enumeration, uniform draws from it, and the paper's estimate.
+
+Keys are fixed; had they been random, each assertion on a p-value would fail a correct program with
+probability `FALSE_FAILURE`.
+"""
+
+import hashlib
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from beam_dpne import GramSet, RunKey
+from beam_dpne.batches import pack_pairs, unpack_pairs
+from beam_dpne.randomness import keyed_bits
+from beam_dpne.valid import _exact_dot, count_valid, draw_valid, estimate_valid_kgrams
+
+FALSE_FAILURE = 1e-6
+RULES = ("both", "single")
+
+
+@pytest.mark.parametrize("pruning", RULES)
+def test_the_count_is_that_of_enumerating_all_words(pruning):
+    """3,000 random chains S_1, …, S_{k−1}; V_k is found by trying every k words of S_1."""
+    rng = random.Random(1)
+    sizes = []
+    for _ in range(3000):
+        last, grams, vocabulary = random_chain(rng, length=rng.randint(1, 4), pruning=pruning)
+        sizes.append(len(enumerate_valid(grams, vocabulary, last.length, pruning)))
+        assert count_valid(last, pruning) == sizes[-1]
+    assert min(sizes) == 0
+    assert max(sizes) > 50
+    assert len(set(sizes)) > 40
+
+
+@pytest.mark.parametrize("pruning", RULES)
+def test_draws_are_members_in_the_documented_order(pruning):
+    """Draw number i of |V_k| is member i: by middle, then by first gram, then by second."""
+    rng = random.Random(2)
+    for _ in range(300):
+        last, grams, vocabulary = random_chain(rng, length=rng.randint(1, 4), pruning=pruning)
+        valid = enumerate_valid(grams, vocabulary, last.length, pruning)
+        if not valid:
+            continue
+        numbers = [-(-(i << 128) // len(valid)) for i in range(len(valid))]
+        drawn = words_of(
+            draw_valid(last, pruning, blocks_of(numbers)), grams, vocabulary, pruning
+        )
+        if pruning == "both":
+            valid.sort(key=lambda gram: (gram[1:-1], gram[:1], gram[-1:]))
+        assert drawn == valid
+
+
+@pytest.mark.parametrize("pruning", RULES)
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_draws_are_uniform(length, pruning):
+    last, grams, vocabulary = random_chain(
+        random.Random(length), length=length, pruning=pruning, share=0.5, words=5
+    )
+    valid = enumerate_valid(grams, vocabulary, length, pruning)
+    assert len(valid) > 15
+    keys, counts = np.unique(
+        draw_valid(last, pruning, bits_of(200 * len(valid))), return_counts=True
+    )
+    assert set(words_of(keys, grams, vocabulary, pruning)) == set(valid)
+    assert stats.chisquare(counts).pvalue > FALSE_FAILURE
+
+
+def test_counts_beyond_64_bits_are_exact():
+    """A vocabulary larger than memory: only its length and its numbers are asked for."""
+    size = 2**40
+    vocabulary = GramSet(
+        length=1,
+        keys=np.broadcast_to(np.int64(0), size),
+        scores=np.broadcast_to(1.0, size),
+        vocabulary_size=size,
+    )
+    for pruning in RULES:
+        assert count_valid(vocabulary, pruning) == 2**80
+
+
+def test_sums_of_products_beyond_63_bits_are_exact():
+    cases = ([2**31, 2**31 - 1, 0, 5], [2**32] * 3, list(range(100)), [], [2**62, 1])
+    for values in cases:
+        array = np.array(values, np.int64)
+        assert _exact_dot(array, array) == sum(value**2 for value in values)
+
+
+def test_draws_from_more_than_64_bits_of_members_are_exact():
+    """|S_{k−1}| · |S_1| passes 2^64; the gram and the word are split off in exact integers."""
+    size, words = 2**35, 2**31 - 1
+    grams = GramSet(
+        length=2,
+        keys=np.broadcast_to(np.int64(0), size),
+        scores=np.broadcast_to(1.0, size),
+        vocabulary_size=words,
+    )
+    members = count_valid(grams, "single")
+    assert members == 2**35 * words > 2**64
+    for number in (0, 1, words, 5 * words - 1, (2**31 - 1) * words + 7):
+        drawn = draw_valid(grams, "single", blocks_of([-(-(number << 128) // members)]))
+        prefix, second = unpack_pairs(drawn)
+        assert (prefix[0], second[0]) == divmod(number, words)
+
+
+def test_the_estimate_of_bigrams_is_exact():
+    """At k = 2 every pair of words is valid."""
+    for words in (1, 3, 900):
+        assert estimate_valid_kgrams(vocabulary_of(words), sub_key(0)) == words**2
+    assert estimate_valid_kgrams(vocabulary_of(0), sub_key(0)) == 0
+
+
+def test_the_estimate_has_the_mean_and_variance_of_its_binomial_law():
+    """count ~ Binomial(N, |V_k|/(|S_1||S_{k−1}|)), N = ⌈p|S_1||S_{k−1}|⌉, and #V_k = ⌈count/p⌉."""
+    previous, _, vocabulary = random_chain(
+        random.Random(9), length=3, pruning="both", share=0.6, words=6
+    )
+    pairs = len(previous) * len(vocabulary)
+    chance = count_valid(previous, "both") / pairs
+    assert 0.1 < chance < 0.9
+    draws = 3000
+    estimates = np.array([estimate_valid_kgrams(previous, sub_key(i)) for i in range(draws)])
+    counts = np.bincount(estimates, minlength=pairs + 1)
+    expected = draws * stats.binom.pmf(np.arange(counts.size), pairs, chance)
+    enough = expected > 10
+    observed = np.append(counts[enough], counts[~enough].sum())
+    expected = np.append(expected[enough], draws - expected[enough].sum())
+    statistic = np.sum((observed - expected) ** 2 / expected)
+    assert stats.chi2.sf(statistic, observed.size - 1) > FALSE_FAILURE
+    spread = math.sqrt(pairs * chance * (1 - chance) / draws)
+    assert abs(estimates.mean() - chance * pairs) < 5 * spread
+
+
+def test_the_estimate_of_large_sets_samples_about_a_million_pairs():
+    """p < 1: four standard deviations, a false failure in 16,000 keys."""
+    rng = np.random.default_rng(4)
+    words, size = 400, 8000
+    keys = np.unique(rng.integers(0, words, size) << 32 | rng.integers(0, words, size))
+    previous = GramSet(
+        length=2,
+        keys=keys,
+        scores=np.ones(keys.size),
+        parent_size=words,
+        vocabulary_size=words,
+    )
+    exact, pairs = count_valid(previous, "both"), keys.size * words
+    assert pairs > 2 * 10**6
+    chance = exact / pairs
+    spread = pairs * math.sqrt(chance * (1 - chance) / 10**6)
+    assert abs(estimate_valid_kgrams(previous, sub_key(1)) - exact) < 4 * spread
+
+
+@pytest.mark.parametrize("pruning", RULES)
+def test_nothing_is_valid_after_an_empty_set(pruning):
+    none = np.zeros(0, np.int64)
+    assert count_valid(vocabulary_of(0), pruning) == 0
+    for parents in (0, 4):
+        empty = GramSet(
+            length=2, keys=none, scores=none.astype(float), parent_size=parents, vocabulary_size=4
+        )
+        assert count_valid(empty, pruning) == 0
+
+
+def random_chain(rng, *, length, pruning, share=None, words=None):
+    """Returns S_length, as the last of a random chain, its grams as words, and S_1 as words."""
+    share = rng.choice([0.2, 0.5, 0.8, 1.0]) if share is None else share
+    vocabulary = [(word,) for word in "abcdef"[: rng.randint(0, 4) if words is None else words]]
+    size = len(vocabulary)
+    last, grams = vocabulary_of(size), vocabulary
+    for k in range(2, length + 1):
+        seconds = grams if pruning == "both" else vocabulary
+        pairs = [
+            (prefix, second)
+            for prefix, second in itertools.product(range(len(grams)), range(len(seconds)))
+            if pruning == "single" or grams[prefix][1:] == seconds[second][:-1]
+            if rng.random() < share
+        ]
+        prefixes, suffixes = np.array(pairs, np.int64).reshape(-1, 2).T
+        last = GramSet(
+            length=k,
+            keys=pack_pairs(prefixes, suffixes),
+            scores=np.ones(len(pairs)),
+            parent_size=len(grams),
+            vocabulary_size=size,
+        )
+        grams = [(*grams[prefix], seconds[second][-1]) for prefix, second in pairs]
+    return last, grams, vocabulary
+
+
+def enumerate_valid(grams, vocabulary, length, pruning) -> list[tuple[str, ...]]:
+    """V_k by definition: all k words of S_1 whose prefix and suffix (or last word) are released."""
+    released, last = set(grams), set(grams if pruning == "both" else vocabulary)
+    tail = 1 if pruning == "both" else -1
+    words = [word for (word,) in vocabulary]
+    return [
+        gram
+        for gram in itertools.product(words, repeat=length + 1)
+        if gram[:-1] in released and gram[tail:] in last
+    ]
+
+
+def words_of(keys, grams, vocabulary, pruning) -> list[tuple[str, ...]]:
+    """Drawn keys as words."""
+    seconds = grams if pruning == "both" else vocabulary
+    prefixes, places = unpack_pairs(np.asarray(keys))
+    pairs = zip(prefixes.tolist(), places.tolist(), strict=True)
+    return [(*grams[prefix], seconds[place][-1]) for prefix, place in pairs]
+
+
+def blocks_of(numbers: list[int]) -> np.ndarray:
+    """128-bit integers as blocks."""
+    halves = [[number >> 64, number & (2**64 - 1)] for number in numbers]
+    return np.array(halves, np.uint64).reshape(-1, 2)
+
+
+def bits_of(count: int) -> np.ndarray:
+    """Blocks under a fixed key."""
+    return keyed_bits(sub_key(0), np.uint64(1), np.arange(count, dtype=np.uint64))
+
+
+def sub_key(number: int) -> bytes:
+    """Member `number` of a fixed family of sub-keys."""
+    return RunKey(hashlib.sha256(f"valid {number}".encode()).digest()).sub_key("test")
+
+
+def vocabulary_of(size: int) -> GramSet:
+    """S_1 of so many words."""
+    return GramSet(
+        length=1, keys=np.arange(size), scores=np.ones(size), parent_size=1, vocabulary_size=size
+    )
