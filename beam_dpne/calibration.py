@@ -99,8 +99,13 @@ def growth_shares(growth: float, lengths: int) -> tuple[float, ...]:
     References: DPNE section 3.1.1, "Setting σ_k".
     """
     logs = -2.0 * math.log(growth) * np.arange(lengths)
-    weights = np.exp(logs - logs.max())
-    return tuple(float(share) for share in weights / weights.sum())
+    return normalise_shares(np.exp(logs - logs.max()).tolist())
+
+
+def normalise_shares(weights: Sequence[float]) -> tuple[float, ...]:
+    """Scales positive numbers to shares that sum to 1, to a relative 1e-15."""
+    total = math.fsum(weights)
+    return tuple(weight / total for weight in weights)
 
 
 def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions: int) -> float:

@@ -57,13 +57,18 @@ class DecodeGrams(beam.PTransform):
 
     def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[pa.RecordBatch]:
         """Brings the sets together and decodes them."""
-        *shorter, longest = released
-        others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
-        beside = AsIter(others | "Shorter" >> beam.Flatten())
-        return cast(
-            "PCollection[pa.RecordBatch]",
-            longest | "Decode" >> beam.FlatMap(_decode, beside).with_output_types(pa.RecordBatch),
-        )
+        longest, shorter = longest_beside_shorter(released)
+        decode = beam.FlatMap(_decode, shorter).with_output_types(pa.RecordBatch)
+        return cast("PCollection[pa.RecordBatch]", longest | "Decode" >> decode)
+
+
+def longest_beside_shorter(
+    released: Sequence[PCollection[GramSet]],
+) -> tuple[PCollection[GramSet], AsIter]:
+    """Returns S_T, which always has its one element, and the shorter sets as one side input."""
+    *shorter, longest = released
+    others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
+    return longest, AsIter(cast("PCollection", others | "Shorter" >> beam.Flatten()))
 
 
 def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:

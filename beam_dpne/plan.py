@@ -136,15 +136,23 @@ class PrivacyPlan:
 
     @functools.cached_property
     def noise_stddev(self) -> float:
-        """The noise σ of one Gaussian mechanism as private as all lengths together."""
-        return calibration.gaussian_noise_stddev(
+        """The noise σ of one Gaussian mechanism as private as all lengths together.
+
+        Raised by a relative 1e-10: more than the errors of the root and of the shares' sum.
+        """
+        exact = calibration.gaussian_noise_stddev(
             epsilon=self.epsilon - self.numerical_slack, delta=self.gaussian_delta
         )
+        return exact * (1 + 1e-10)
 
     @functools.cached_property
     def lengths(self) -> tuple[LengthPlan, ...]:
         """What is known of each length k = 1..T before the data."""
-        shares = self.budget_shares or calibration.growth_shares(self.noise_growth, self.max_length)
+        shares = (
+            calibration.normalise_shares(self.budget_shares)
+            if self.budget_shares
+            else calibration.growth_shares(self.noise_growth, self.max_length)
+        )
         stddevs = calibration.split_noise_stddev(self.noise_stddev, shares)
         limits = self.contribution_limits
         vocabulary_threshold = calibration.vocabulary_threshold(
@@ -233,9 +241,6 @@ class PrivacyPlan:
                 f"budget_shares must sum to 1, got {self.budget_shares}, "
                 f"which sum to {math.fsum(self.budget_shares)}."
             )
-        if (total := math.fsum(self.budget_shares)) > 1:
-            scaled = tuple(share / total * (1 - 2**-52) for share in self.budget_shares)
-            object.__setattr__(self, "budget_shares", scaled)
 
 
 def _as_float(name: str, value: Any) -> float:

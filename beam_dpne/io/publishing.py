@@ -8,26 +8,19 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import logging
 import os
 import re
-import tempfile
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import apache_beam as beam
-import msgspec
-import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.pvalue import AsIter, PValue
+from apache_beam.pvalue import PValue
 
 from beam_dpne import progress
 from beam_dpne.batches import GramSet
-from beam_dpne.decoding import ROW_SCHEMA, decode_sets
+from beam_dpne.decoding import longest_beside_shorter
+from beam_dpne.io.directories import Directory, directory_at
+from beam_dpne.io.parts import OUTPUT_FORMATS, parse_part, release_rows, render_parts
 from beam_dpne.ledger import (
     LEDGER_NAME,
     PART_NAME,
@@ -46,16 +39,11 @@ from beam_dpne.ngrams import PrivateNgramsResult, length_facts
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.tokenizers import Tokenizer
 
-OUTPUT_FORMATS = ("jsonl", "tsv", "parquet")
-SCORE_DECIMALS = 6
 _LEAST_NOISE_STDDEV = 1e-3
-_HASHED_AT_ONCE = 1 << 20
 _TEMPORARY_NAME = re.compile(
     rf"\.({PART_NAME.pattern}|{re.escape(LEDGER_NAME)}|probe)\.tmp-[0-9a-f]{{32}}"
 )
-_WRITERS = {"jsonl": "jsonl/1", "tsv": "tsv/1", "parquet": f"parquet/1/{pa.__version__}"}
 _LedgerFor = Callable[[Sequence[Part]], bytes]
-_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -136,12 +124,10 @@ class PublishRelease(beam.PTransform):
 
     def expand(self, input_or_inputs: PrivateNgramsResult) -> PValue:
         """Brings the sets to one worker, which publishes them."""
-        *shorter, longest = input_or_inputs.released
-        others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
-        beside = AsIter(others | "Shorter" >> beam.Flatten())
+        longest, shorter = longest_beside_shorter(input_or_inputs.released)
         return longest | "Publish" >> beam.Map(
             _publish_sets,
-            beside,
+            shorter,
             output=self.output,
             output_format=self.output_format,
             plan=self.plan,
@@ -164,7 +150,7 @@ def check_output(output: str, *, overwrite: bool) -> None:
     """
     if not output:
         raise ReleaseError("output must be the path of a directory, got output=''.")
-    directory = _directory_at(output)
+    directory = directory_at(output)
     with _translated(f"output must be a directory that can be written, got output={output}"):
         names = directory.names()
         _check_replaceable(directory.read(LEDGER_NAME), output)
@@ -190,19 +176,19 @@ def read_release(path: str) -> pa.Table:
       ReleaseError: if the release is incomplete or damaged.
     """
     ledger = read_ledger(path)
-    folder = _directory_at(ledger_path(path)[: -len(LEDGER_NAME)] or os.curdir)
+    folder = directory_at(ledger_path(path)[: -len(LEDGER_NAME)] or os.curdir)
     tables = [_read_part(folder, Part(**part)) for part in ledger["parts"]]
     return pa.concat_tables(tables)
 
 
-def _read_part(directory: "_Directory", part: Part) -> pa.Table:
+def _read_part(directory: Directory, part: Part) -> pa.Table:
     with _translated(f"Part {part.name} of the release cannot be read"):
         data = directory.read(part.name)
         if data is None:
             raise ReleaseError(f"The release is incomplete: part {part.name} is missing.")
         if (len(data), hashlib.sha256(data).hexdigest()) != (part.bytes, part.sha256):
             raise ReleaseError(f"The release is damaged: part {part.name} has another SHA-256.")
-        rows = _PARSE[part.name.rpartition(".")[2]](data)
+        rows = parse_part(part.name, data)
         if len(rows) != part.rows:
             raise ReleaseError(f"The release is damaged: part {part.name} has other rows.")
     return rows
@@ -237,7 +223,7 @@ def publish_release(
         written; what was there stays as it was.
     """
     facts = [length_facts(grams) for grams in released]
-    parts = functools.partial(_render, _rows(released), output_format, rows_per_part)
+    parts = functools.partial(render_parts, release_rows(released), output_format, rows_per_part)
 
     def ledger_for(listed: Sequence[Part]) -> bytes:
         return ledger_bytes(
@@ -250,7 +236,7 @@ def publish_release(
             )
         )
 
-    directory = _directory_at(output)
+    directory = directory_at(output)
     with _translated(f"The release cannot be published in {output}"), directory.held():
         current = directory.read(LEDGER_NAME)
         _check_replaceable(current, output)
@@ -264,7 +250,7 @@ def publish_release(
 
 
 def _replace(
-    directory: "_Directory",
+    directory: Directory,
     parts: Iterable[tuple[Part, bytes]],
     ledger_for: _LedgerFor,
     *,
@@ -307,224 +293,3 @@ def _translated(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ReleaseError(f"{what}: {reason(error)}.") from None
-
-
-def _rows(released: Sequence[GramSet]) -> pa.Table:
-    """All rows in the order of a release, scores rounded."""
-    rows = pa.Table.from_batches(list(decode_sets(released)), ROW_SCHEMA)
-    scores = np.round(rows.column("score").to_numpy(), SCORE_DECIMALS)
-    return rows.set_column(2, ROW_SCHEMA.field("score"), pa.array(scores))
-
-
-def _render(rows: pa.Table, output_format: str, rows_per_part: int) -> Iterator[tuple[Part, bytes]]:
-    """Yields the files one after the other; a release without rows has one without rows."""
-    digest = _content_hash(rows, output_format, rows_per_part)
-    count = max(1, -(-len(rows) // rows_per_part))
-    for place in range(count):
-        piece = rows.slice(place * rows_per_part, rows_per_part)
-        data = _WRITE[output_format](piece)
-        name = f"ngrams-{digest}-{place:05}-of-{count:05}.{output_format}"
-        yield Part(name, len(piece), hashlib.sha256(data).hexdigest(), len(data)), data
-
-
-def _content_hash(rows: pa.Table, output_format: str, rows_per_part: int) -> str:
-    """Sixteen digits, of cut and writer's version too, so that equal names mean equal bytes."""
-    cut = min(rows_per_part, len(rows))
-    digest = hashlib.sha256(f"{_WRITERS[output_format]} {len(rows)} {cut}\n".encode())
-    for name in ("length", "score"):
-        digest.update(rows.column(name).to_numpy())
-    for start in range(0, len(rows), _HASHED_AT_ONCE):
-        ngrams = rows.column("ngram").slice(start, _HASHED_AT_ONCE).to_pylist()
-        digest.update("".join(f"{ngram}\n" for ngram in ngrams).encode())
-    return digest.hexdigest()[:16]
-
-
-class _Row(msgspec.Struct, gc=False):
-    length: int
-    ngram: str
-    score: float
-
-
-def _write_jsonl(rows: pa.Table) -> bytes:
-    return msgspec.json.Encoder().encode_lines(
-        map(_Row, *(column.to_pylist() for column in rows.columns))
-    )
-
-
-def _write_tsv(rows: pa.Table) -> bytes:
-    columns = zip(*(column.to_pylist() for column in rows.columns), strict=True)
-    lines = [f"{length}\t{ngram}\t{score!r}\n" for length, ngram, score in columns]
-    return "".join(["\t".join(ROW_SCHEMA.names) + "\n", *lines]).encode()
-
-
-def _write_parquet(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    pyarrow.parquet.write_table(rows.combine_chunks(), sink, compression="zstd")
-    return sink.getvalue().to_pybytes()
-
-
-def _parse_jsonl(data: bytes) -> pa.Table:
-    rows = msgspec.json.Decoder(_Row).decode_lines(data)
-    columns = [[getattr(row, name) for row in rows] for name in ROW_SCHEMA.names]
-    return pa.table(columns, schema=ROW_SCHEMA)
-
-
-def _parse_tsv(data: bytes) -> pa.Table:
-    return pyarrow.csv.read_csv(
-        pa.BufferReader(data),
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter="\t", quote_char=False, escape_char=False, newlines_in_values=False
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(column_types=ROW_SCHEMA),
-    )
-
-
-def _parse_parquet(data: bytes) -> pa.Table:
-    return pyarrow.parquet.read_table(pa.BufferReader(data)).cast(ROW_SCHEMA)
-
-
-_WRITE = {"jsonl": _write_jsonl, "tsv": _write_tsv, "parquet": _write_parquet}
-_PARSE = {"jsonl": _parse_jsonl, "tsv": _parse_tsv, "parquet": _parse_parquet}
-
-
-@contextlib.contextmanager
-def _logged(what: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        _log.warning("%s: %s.", what, reason(error))
-
-
-class _Directory:
-    """A directory of an object store: an object appears at once and whole, when it is closed."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def path_of(self, name: str) -> str:
-        return FileSystems.join(self.path, name)
-
-    def held(self) -> contextlib.AbstractContextManager[object]:
-        """Makes the directory for one attempt to publish in it."""
-        return contextlib.nullcontext()
-
-    def names(self) -> list[str]:
-        found = FileSystems.match([self.path_of("*")])[0].metadata_list
-        return [re.split(r"[/\\]", file.path)[-1] for file in found]
-
-    def read(self, name: str) -> bytes | None:
-        """Returns a file's bytes; None if there is no such file."""
-        path = self.path_of(name)
-        if not FileSystems.exists(path):
-            return None
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            return file.read()
-
-    def place(self, name: str, data: bytes) -> None:
-        """Puts a file there, whole or not at all; one that is there already is left alone."""
-        if self.read(name) != data:
-            self._write(name, data)
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Deletes files; one that stays is told to the operator and does not fail the run."""
-        for name in names:
-            with _logged(f"{self.path_of(name)} could not be deleted"):
-                self._delete(name)
-
-    def probe(self) -> None:
-        """Raises if no file can be made here."""
-        name = f".probe.tmp-{uuid.uuid4().hex}"
-        self._write(name, b"?")
-        self._delete(name)
-
-    def _write(self, name: str, data: bytes) -> None:
-        with FileSystems.create(
-            self.path_of(name), compression_type=CompressionTypes.UNCOMPRESSED
-        ) as file:
-            file.write(data)
-
-    def _delete(self, name: str) -> None:
-        FileSystems.delete([self.path_of(name)])
-
-
-class _LocalDirectory(_Directory):
-    """A local directory: files are written under a name of their own and renamed into place.
-
-    Names are given to the operating system as they are, because Beam's local file system takes them
-    for globs when it lists and deletes.
-    """
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Makes the directory, and locks out other attempts; if this one fails, unmakes it."""
-        missing = self._missing()
-        try:
-            os.makedirs(self.path, exist_ok=True)
-            with self._locked():
-                yield
-        except BaseException:
-            for path in missing:
-                with contextlib.suppress(OSError):
-                    os.rmdir(path)
-            raise
-
-    def names(self) -> list[str]:
-        return os.listdir(self.path) if self.path not in self._missing() else []
-
-    def probe(self) -> None:
-        nearest = os.path.dirname(self._missing()[-1]) if self._missing() else self.path
-        with tempfile.TemporaryFile(dir=nearest, buffering=0) as file:
-            file.write(b"?")
-
-    def _missing(self) -> list[str]:
-        """The directory and those above it that do not exist, innermost first."""
-        missing, path = [], self.path
-        while not _is_there(path):
-            missing.append(path)
-            path = os.path.dirname(path)
-        return missing
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Attempts of one machine come one after the other; elsewhere names and renames suffice."""
-        with contextlib.ExitStack() as stack:
-            with contextlib.suppress(ImportError, OSError):
-                import fcntl
-
-                handle = os.open(self.path, os.O_RDONLY)
-                stack.callback(os.close, handle)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-
-    def _write(self, name: str, data: bytes) -> None:
-        temporary = self.path_of(f".{name}.tmp-{uuid.uuid4().hex}")
-        try:
-            with FileSystems.create(
-                temporary, compression_type=CompressionTypes.UNCOMPRESSED
-            ) as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path_of(name))
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.remove(temporary)
-            raise
-
-    def _delete(self, name: str) -> None:
-        os.remove(self.path_of(name))
-
-
-def _is_there(path: str) -> bool:
-    """Unlike os.path.lexists, raises where nothing can be told."""
-    try:
-        os.lstat(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _directory_at(path: str) -> _Directory:
-    if FileSystems.get_scheme(path) is None:
-        return _LocalDirectory(os.path.abspath(path))
-    return _Directory(path)
