@@ -7,6 +7,7 @@ sort like its grams, word by word. At k = 1 grams are strings, in Arrow arrays.
 """
 
 import dataclasses
+import functools
 import json
 from typing import Any
 
@@ -157,6 +158,18 @@ class GramSet:
     def pruning(self) -> str:
         """What the second of a pair is: "both", the gram's suffix; "single", its last word."""
         return "both" if self.rule is None else self.rule.pruning
+
+    @functools.cached_property
+    def dense_table(self) -> np.ndarray:
+        """The id of each pair (prefix, second), −1 where it was not released: (all pairs,) int32.
+
+        For small parents only; it is made once for all batches that look ids up in one set.
+        """
+        prefixes, seconds = unpack_pairs(self.keys)
+        size = self.parent_size if self.pruning == "both" else self.vocabulary_size
+        table = np.full(self.parent_size * size, NO_GRAM, dtype=np.int32)
+        table[prefixes * size + seconds] = np.arange(self.keys.size)
+        return table
 
 
 ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float64))

@@ -166,7 +166,7 @@ def prune_invalid(batch: UserBatch, released: GramSet, *, pruning: str) -> UserB
         ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
         place, first, second = _neighbours(batch)
         size = batch.size if word_ids is None else batch.vocabulary_size
-        ids[place] = _look_up(released.keys, first, second, batch.size, size)
+        ids[place] = _look_up(released, first, second, size)
     keep = _alive_neighbours(ids) if word_ids is None else _alive_runs(ids, word_ids)
     return _select_positions(batch, released, ids, word_ids, keep)
 
@@ -240,14 +240,14 @@ def _vocabulary_ids(batch: UserBatch, vocabulary: GramSet) -> np.ndarray:
 
 
 def _look_up(
-    keys: np.ndarray, first: np.ndarray, second: np.ndarray, first_size: int, second_size: int
+    released: GramSet, first: np.ndarray, second: np.ndarray, second_size: int
 ) -> np.ndarray:
-    """Returns the place of each pair among sorted keys, −1 where it is not one of them."""
+    """Returns the id of each pair in a released set, −1 where it was not released."""
+    keys = released.keys
     if keys.size == 0:
         return np.full(first.size, NO_GRAM, dtype=np.int32)
-    if first_size * second_size <= max(_DENSE_TABLE, 2 * first.size):
-        table = np.full(first_size * second_size, NO_GRAM, dtype=np.int32)
-        table[(keys >> 32) * second_size + (keys & 0xFFFFFFFF)] = np.arange(keys.size)
+    if 0 < released.parent_size * second_size <= _DENSE_TABLE:
+        table = released.dense_table
         return table[first.astype(np.int64) * second_size + second]
     wanted = pack_pairs(first, second)
     place = np.searchsorted(keys, wanted)

@@ -70,7 +70,7 @@ class PrivateNgrams(beam.PTransform):
     Attributes:
       plan: the parameters of the run.
       tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function.
-      partitions: hash partitions of users, and hash ranges of each histogram.
+      partitions: hash partitions of users; a histogram, which is smaller, gets a quarter of that.
       run_key: secret of the run; fresh from the operating system by default.
 
     Raises:
@@ -154,7 +154,7 @@ class PrivateNgrams(beam.PTransform):
                 run_key=self.run_key,
             )
             | f"{length}/WeightedHistogram"
-            >> WeightedHistogram(shards=self.partitions, spurious=spurious)
+            >> WeightedHistogram(shards=-(-self.partitions // 4), spurious=spurious)
             | f"{length}/NoisyThreshold"
             >> NoisyThreshold(rule_for=rule_for, previous=previous, run_key=self.run_key),
         )

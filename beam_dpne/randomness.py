@@ -11,14 +11,16 @@ little endian.
 import hashlib
 import secrets
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import special
 
 _HEX_DIGITS = 64
+_SHORT_BYTES = 15
 
 
 class RunKey:
@@ -99,17 +101,31 @@ def encrypt_blocks(sub_key: bytes, blocks: np.ndarray) -> np.ndarray:
     return np.frombuffer(encrypted, dtype="<u8").reshape(-1, 2)
 
 
-def keyed_hashes(sub_key: bytes, items: Sequence[bytes] | Iterable[bytes]) -> np.ndarray:
-    """Returns the 128-bit keyed BLAKE2b hash of each byte string: shape (n, 2), dtype uint64."""
-    keyed = hashlib.blake2b(key=sub_key, digest_size=16)
+def keyed_hashes(sub_key: bytes, items: pa.Array | Iterable[bytes]) -> np.ndarray:
+    """Returns a 128-bit keyed hash of each string: (n, 2) uint64.
 
-    def digest(item: bytes) -> bytes:
-        state = keyed.copy()
-        state.update(item)
-        return state.digest()
+    A string of up to 15 bytes is one AES block, padded with zeros, its length in the last byte: no
+    two of them share a hash. Longer ones are hashed by keyed BLAKE2b; any other two strings share a
+    hash with probability 2^-128.
 
-    digests = b"".join([digest(item) for item in items])
-    return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)
+    Args:
+      sub_key: from `RunKey.sub_key`.
+      items: Arrow strings or binaries without nulls, or an iterable of bytes.
+    """
+    strings = items if isinstance(items, pa.Array) else pa.array(items, pa.binary())
+    strings = strings.cast(pa.large_binary())
+    _, offset_buffer, data_buffer = strings.buffers()
+    offsets = np.frombuffer(offset_buffer or bytes(8), np.int64)[strings.offset :]
+    starts = offsets[: len(strings)]
+    sizes = offsets[1 : len(strings) + 1] - starts
+    short = np.flatnonzero(sizes <= _SHORT_BYTES)
+    hashes = np.empty((len(strings), 2), dtype=np.uint64)
+    blocks = _padded_blocks(data_buffer, starts[short], sizes[short])
+    hashes[short] = encrypt_blocks(_derived(sub_key, b"short strings"), blocks)
+    long = np.flatnonzero(sizes > _SHORT_BYTES)
+    if long.size:
+        hashes[long] = _blake2b_hashes(sub_key, strings.take(pa.array(long)).to_pylist())
+    return hashes
 
 
 def uniforms(bits: np.ndarray) -> np.ndarray:
@@ -203,6 +219,33 @@ def keyed_subset(segments: np.ndarray, draws: np.ndarray, size: int) -> np.ndarr
     if excess.any():
         _settle_ties(chosen, draws, starts, excess, size)
     return chosen
+
+
+def _padded_blocks(data: pa.Buffer | None, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Returns short strings as (n, 2) uint64 blocks, zeros after them, their size in the last byte."""
+    blocks = np.zeros((sizes.size, 16), dtype=np.uint8)
+    characters = np.frombuffer(data, np.uint8) if data is not None else blocks.reshape(-1)
+    for place in range(int(sizes.max(initial=0))):
+        reaching = np.flatnonzero(sizes > place)
+        blocks[reaching, place] = characters[starts[reaching] + place]
+    blocks[:, -1] = sizes
+    return blocks.view("<u8")
+
+
+def _blake2b_hashes(sub_key: bytes, items: Iterable[bytes]) -> np.ndarray:
+    keyed = hashlib.blake2b(key=sub_key, digest_size=16)
+
+    def digest(item: bytes) -> bytes:
+        state = keyed.copy()
+        state.update(item)
+        return state.digest()
+
+    digests = b"".join([digest(item) for item in items])
+    return np.frombuffer(digests, dtype="<u8").reshape(-1, 2)
+
+
+def _derived(sub_key: bytes, use: bytes) -> bytes:
+    return hashlib.blake2b(use, key=sub_key, digest_size=32, person=b"beam_dpne use").digest()
 
 
 def _as_uint64(values: npt.ArrayLike) -> np.ndarray:

@@ -189,8 +189,7 @@ def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
         names = np.frombuffer(users.buffers()[1], dtype="<u8").reshape(-1, 2)
         return randomness.encrypt_blocks(sub_key, names[users.offset : users.offset + len(users)])
     encoded = users.cast(pa.string()).dictionary_encode()
-    distinct = encoded.dictionary.cast(pa.binary()).to_pylist()
-    return randomness.keyed_hashes(sub_key, distinct)[encoded.indices.to_numpy()]
+    return randomness.keyed_hashes(sub_key, encoded.dictionary)[encoded.indices.to_numpy()]
 
 
 def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:
@@ -256,7 +255,7 @@ def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
         offsets=np.append((ends - lengths - 1)[starts], ids.size),
         ids=ids,
         words=words,
-        word_hashes=randomness.keyed_hashes(word_key, words.cast(pa.binary()).to_pylist()),
+        word_hashes=randomness.keyed_hashes(word_key, words),
     )
 
 

@@ -67,9 +67,8 @@ def private_ngrams(
             for gram, weight in histogram.items()
         }
         # Add spurious grams from V_k \ supp(H_k).
-        for gram, spurious_cell in spurious_grams(k, valid, key_of, sigma, rho, run_key).items():
-            if gram not in histogram:
-                cells[gram] = spurious_cell
+        spurious = spurious_grams(k, valid, key_of, sigma, rho, run_key)
+        cells |= {gram: spurious[gram] for gram in spurious if gram not in histogram}
         released[k] = {gram: score(c, sigma, rho) for gram, c in cells.items() if c >= 0}
     return released
 
@@ -133,7 +132,7 @@ def grams_of(texts: list[list[str]], k: int) -> set[Gram]:
 
 
 def add_user(histogram: dict[Gram, int], draws: dict[Gram, int], limit: int) -> None:
-    """"Limit user contributions" and the update of H_k; the rest of U_i keeps its place at 0."""
+    """ "Limit user contributions" and the update of H_k; the rest of U_i keeps its place at 0."""
     chosen = sorted(draws, key=lambda gram: draws[gram])[:limit]
     for gram in draws:
         histogram.setdefault(gram, 0)
@@ -144,7 +143,7 @@ def add_user(histogram: dict[Gram, int], draws: dict[Gram, int], limit: int) -> 
 def spurious_grams(
     k: int, valid: list[Gram], key_of: dict[Gram, int], sigma: float, rho: int, run_key: RunKey
 ) -> dict[Gram, int]:
-    """"Add spurious k-grams": each member of V_k with probability Φ̄(ρ_k/σ_k), with its cell."""
+    """ "Add spurious k-grams": each member of V_k with probability Φ̄(ρ_k/σ_k), with its cell."""
     tail = 0.5 * math.erfc(rho * UNIT / Fraction(sigma) / math.sqrt(2))
     mean = -len(valid) * math.log1p(-tail)
     cells = {}
@@ -188,9 +187,7 @@ def enumerate_valid(previous: list[Gram], vocabulary: list[Gram], pruning: str) 
     for gram in previous:
         ending[gram[1:]].append(gram)
         beginning[gram[:-1]].append(gram)
-    return [
-        xm + mz[-1:] for m in sorted(ending) for xm in ending[m] for mz in beginning.get(m, [])
-    ]
+    return [xm + mz[-1:] for m in sorted(ending) for xm in ending[m] for mz in beginning.get(m, [])]
 
 
 def gram_key(gram: Gram, previous: list[Gram], vocabulary: list[Gram], pruning: str) -> int:

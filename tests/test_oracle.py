@@ -29,8 +29,8 @@ from beam_dpne.strategies import OneRound
 from beam_dpne.users import (
     encode_documents,
     hash_users,
-    limit_documents,
     lay_out_positions,
+    limit_documents,
     split_by_user,
 )
 
@@ -38,7 +38,20 @@ Documents = dict[str, list[list[str]]]
 
 HOSTILE = [
     *("", " ", "  ", "\t", "\n", "\r\n", "\\", "\\e", "\\s", "\0", "\x1f", "\u2028", "\ufeff"),
-    *("a b", "a", "b", "A", "é", "e\u0301", "🙂", "👩‍👩‍👧", "\uffff", "\U0010ffff", "-1", "x" * 5000),
+    *(
+        "a b",
+        "a",
+        "b",
+        "A",
+        "é",
+        "e\u0301",
+        "🙂",
+        "👩‍👩‍👧",
+        "\uffff",
+        "\U0010ffff",
+        "-1",
+        "x" * 5000,
+    ),
 ]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 WORDS = st.one_of(st.sampled_from(HOSTILE), TEXT)

@@ -89,7 +89,8 @@ def test_display_data_of_a_whole_pipeline_has_no_key():
 
 
 @pytest.mark.parametrize(
-    "text", ["canary", DIGITS[:-1], DIGITS + "0", "g" + DIGITS[1:], DIGITS[:30] + " \n" + DIGITS[32:]]
+    "text",
+    ["canary", DIGITS[:-1], DIGITS + "0", "g" + DIGITS[1:], DIGITS[:30] + " \n" + DIGITS[32:]],
 )
 def test_a_malformed_key_is_refused_without_echoing_it(text):
     with pytest.raises(ValueError, match="64 hexadecimal digits") as refused:
@@ -372,13 +373,14 @@ def upper_tail(n: int, mean: float) -> mpmath.mpf:
     """P(X > n) of a Poisson number by summing away from the mean, in the working precision."""
     mean = mpmath.mpf(mean)
     if n >= mean:
-        return _sum(mpmath.exp((n + 1) * mpmath.log(mean) - mean - mpmath.loggamma(n + 2)),
-                    lambda term, j: term * mean / (n + 1 + j))  # fmt: skip
+        term = mpmath.exp((n + 1) * mpmath.log(mean) - mean - mpmath.loggamma(n + 2))
+        return _sum(term, lambda term, j: term * mean / (n + 1 + j))
     term = mpmath.exp(n * mpmath.log(mean) - mean - mpmath.loggamma(n + 1))
     return 1 - _sum(term, lambda term, j: term * (n + 1 - j) / mean)
 
 
 def _sum(term, following):
+    """Adds up falling terms until they no longer count."""
     total, j = mpmath.mpf(0), 0
     while term > total * mpmath.mpf(10) ** -55:
         total += term

@@ -46,9 +46,7 @@ def test_draws_are_members_in_the_documented_order(pruning):
         if not valid:
             continue
         numbers = [-(-(i << 128) // len(valid)) for i in range(len(valid))]
-        drawn = words_of(
-            draw_valid(last, pruning, blocks_of(numbers)), grams, vocabulary, pruning
-        )
+        drawn = words_of(draw_valid(last, pruning, blocks_of(numbers)), grams, vocabulary, pruning)
         if pruning == "both":
             valid.sort(key=lambda gram: (gram[1:-1], gram[:1], gram[-1:]))
         assert drawn == valid

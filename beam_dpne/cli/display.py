@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.status import Status
@@ -41,7 +41,7 @@ def progress_line(*, max_length: int, input_bytes: int, quiet: bool) -> Iterator
     if quiet:
         yield
         return
-    console = Console(file=sys.stderr)
+    console = _console(sys.stderr)
     done = threading.Event()
     watch = _watch_terminal if console.is_terminal else _watch_log
     thread = threading.Thread(
@@ -75,7 +75,6 @@ def print_plan(plan: PrivacyPlan) -> None:
         f"All lengths together: σ = {plan.noise_stddev:.5f}; δ for the noise "
         f"{plan.gaussian_delta:.3g}, for words of one user {plan.vocabulary_delta:.3g}; "
         f"numerical slack {plan.numerical_slack:.2g}, taken off ε.",
-        highlight=False,
     )
 
 
@@ -100,7 +99,7 @@ def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> Non
     table.add_section()
     table.add_row("all", f"{total:,}", "", "", "", f"{seconds:.2f}")
     console.print(table)
-    console.print(f"Files: {output} (start with ledger.json)", highlight=False, soft_wrap=True)
+    console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
 
 
 def print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -115,12 +114,17 @@ def print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]
 
 def print_notice(text: str) -> None:
     """Prints one line for the operator on stderr."""
-    Console(file=sys.stderr).print(text, highlight=False, soft_wrap=True, markup=False)
+    _console(sys.stderr).print(text, soft_wrap=True)
 
 
 def _stdout() -> Console:
-    console = Console(file=sys.stdout)
-    return console if console.is_terminal else Console(file=sys.stdout, width=100)
+    console = _console(sys.stdout)
+    return console if console.is_terminal else _console(sys.stdout, width=100)
+
+
+def _console(file: TextIO, width: int | None = None) -> Console:
+    """Returns a console that shows words and paths as they are: no markup, no emoji codes."""
+    return Console(file=file, width=width, markup=False, emoji=False, highlight=False)
 
 
 def _number(value: float | None) -> str:
@@ -173,6 +177,5 @@ def _watch_log(console: Console, done: threading.Event, max_length: int, input_b
             )
             console.print(
                 f"beam-dpne: {time.monotonic() - start:6.1f} s  {text}",
-                highlight=False,
                 soft_wrap=True,
             )

@@ -1,15 +1,21 @@
 """The program `beam-dpne`: sub-commands, exit statuses, and errors as one line.
 
-Exit status: 0 done, 1 the run failed, 2 a parameter is wrong, 130 interrupted.
+Exit status: 0 done, 1 the run failed, 2 a parameter is wrong, 130 interrupted, 143 terminated.
 """
 
 import argparse
 import logging
 import os
+import signal
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any
 
-from beam_dpne.cli.errors import RunError, UsageError
+from beam_dpne import progress
+from beam_dpne.cli.errors import RunError
 from beam_dpne.cli.options import (
     PLAN_OUTPUT,
     PRIVACY,
@@ -20,35 +26,108 @@ from beam_dpne.cli.options import (
 )
 from beam_dpne.version import __version__
 
-INTERRUPTED = 130
 Command = Callable[[argparse.Namespace, list[str]], None]
+_SIGNALLED = 128
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `beam-dpne` with these arguments (those of the process by default)."""
-    arguments = sys.argv[1:] if argv is None else list(argv)
+    return run_program(_parser(), sys.argv[1:] if argv is None else argv)
+
+
+def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
+    """Parses the arguments and runs the `command` that the parser sets as a default.
+
+    Args:
+      parser: of the program.
+      arguments: its options; those that the parser does not have are Beam's.
+
+    Returns:
+      The exit status; what went wrong is told by one line on stderr.
+    """
+    _let_streams_replace()
     try:
-        given, beam_arguments = _parser().parse_known_args(arguments)
+        given, beam_arguments = parser.parse_known_args(list(arguments))
     except SystemExit as stop:
         return int(stop.code or 0)
-    return guarded(given.command, given, beam_arguments)
-
-
-def guarded(command: Command, given: argparse.Namespace, beam_arguments: list[str]) -> int:
-    """Runs a command and turns what can go wrong into an exit status and one line on stderr."""
     _quiet_libraries()
-    try:
-        command(given, beam_arguments)
-    except KeyboardInterrupt:
-        print("beam-dpne: interrupted; nothing was published.", file=sys.stderr)
-        return INTERRUPTED
-    except (UsageError, ValueError, FileNotFoundError) as error:
-        print(f"beam-dpne: error: {error}", file=sys.stderr)
-        return 2
-    except RunError as error:
-        print(f"beam-dpne: the run failed: {error}", file=sys.stderr)
-        return 1
+    with _Signals() as signals:
+        try:
+            given.command(given, beam_arguments)
+        except BaseException as error:
+            return _leave(signals.received) if signals.received else _tell(error)
     return 0
+
+
+class _Signals:
+    """While it is entered, Ctrl-C and SIGTERM raise `KeyboardInterrupt` and are remembered.
+
+    Beam wraps what a bundle raises, so that the type of an exception does not tell. A second signal
+    ends the process at once.
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "_Signals":
+        ours = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+        if threading.current_thread() is threading.main_thread():
+            for number, usual in ours.items():
+                # One that somebody set or that is ignored (nohup) stays as it is.
+                if signal.getsignal(number) == usual:
+                    self._before[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        self.received = number
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+
+def _tell(error: BaseException) -> int:
+    """Says on stderr what went wrong, without data; returns the exit status."""
+    status = 1
+    if isinstance(error, SystemExit):
+        return int(error.code or 0)
+    if isinstance(error, KeyboardInterrupt):
+        return _leave(signal.SIGINT)
+    if isinstance(error, RunError):
+        text = f"the run failed: {error}"
+    elif isinstance(error, ValueError | FileNotFoundError):
+        text, status = f"error: {error}", 2
+    else:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        text = (
+            f"error: {type(error).__name__} in {os.path.basename(at.filename)}:{at.lineno}; its "
+            "message is withheld, since it may quote the data."
+        )
+    print(f"beam-dpne: {text}", file=sys.stderr)
+    return status
+
+
+def _leave(number: int) -> int:
+    """Tells of the signal that ends the program; returns the exit status.
+
+    Exits at once if a runner's threads are still at work: the interpreter would wait for them.
+    """
+    state = (
+        "the release is complete only if its ledger.json is there"
+        if progress.snapshot().stage == "publish"
+        else "nothing was published"
+    )
+    what = "terminated" if number == signal.SIGTERM else "interrupted"
+    print(f"beam-dpne: {what}; {state}.", file=sys.stderr)
+    others = (t for t in threading.enumerate() if t is not threading.current_thread())
+    if not all(thread.daemon for thread in others):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_SIGNALLED + number)
+    return _SIGNALLED + number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,9 +179,18 @@ def _plan(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     plans.run_command(given, beam_arguments)
 
 
+def _let_streams_replace() -> None:
+    """Makes a terminal without Greek letters show something else instead of failing the run."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace" if stream is sys.stderr else "replace")
+
+
 def _quiet_libraries() -> None:
-    """Sends our own log lines to stderr; libraries' lines may quote data and stay silent."""
+    """Silences libraries, whose log lines may quote data; our own warnings still reach stderr."""
     logging.getLogger().setLevel(logging.CRITICAL + 1)
+    logging.getLogger("beam_dpne").setLevel(logging.WARNING)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 

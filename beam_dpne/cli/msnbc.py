@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from beam_dpne import tokenizers
 from beam_dpne.cli import display
 from beam_dpne.cli.errors import UsageError
-from beam_dpne.cli.main import add_ngram_options, guarded
+from beam_dpne.cli.main import add_ngram_options, run_program
 
 TABLE_5 = (17, 254, 1273, 1954, 2221, 2020)
 BEST_LENGTHS = (2, 3, 6)
@@ -66,12 +66,8 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_ngram_options(parser)
-    parser.set_defaults(**_PAPER)
-    try:
-        given, beam_arguments = parser.parse_known_args(list(argv))
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return guarded(functools.partial(_run, data=data), given, beam_arguments)
+    parser.set_defaults(**_PAPER, command=functools.partial(_run, data=data))
+    return run_program(parser, argv)
 
 
 def category_names(path: pathlib.Path) -> list[str]:

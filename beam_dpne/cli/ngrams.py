@@ -1,14 +1,18 @@
 """`beam-dpne ngrams`: from options to a pipeline, run and reported."""
 
 import argparse
+import contextlib
 import dataclasses
+import glob
 import math
 import os
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.runner import PipelineResult
 
 from beam_dpne import io, tokenizers
@@ -104,6 +108,8 @@ def job_from_options(
     if values["partitions"] is not None and values["partitions"] < 1:
         raise UsageError(f"partitions must be at least 1, got partitions={values['partitions']}.")
     check_output(values["output"], overwrite=values["overwrite"])
+    if values["rejects"] is not None:
+        _check_rejects(values["rejects"], values["output"])
     files = io.match_inputs(values["input"])
     io.check_fields(files, reading)
     return NgramsJob(
@@ -132,7 +138,8 @@ def run_job(job: NgramsJob, options: running.BeamOptions) -> Mapping[str, Any] |
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
     build(pipeline, job)
     size = sum(file.size for file in job.files)
-    with display.progress_line(max_length=job.plan.max_length, input_bytes=size, quiet=job.quiet):
+    shown = display.progress_line(max_length=job.plan.max_length, input_bytes=size, quiet=job.quiet)
+    with _tidied(job.rejects), shown:
         result = running.run_pipeline(pipeline)
     _report_rejects(job, result)
     return read_ledger(os.path.join(job.output, "ledger.json")) if options.waits else None
@@ -183,6 +190,43 @@ def _run_key(path: str | None) -> RunKey | None:
             f"run_key_file cannot be read, got {path} ({type(error).__name__})."
         ) from None
     return RunKey.from_hex(text)
+
+
+def _check_rejects(rejects: str, output: str) -> None:
+    """Raises unless the operator's directory is apart from the release and can be written."""
+    if not rejects:
+        raise UsageError("rejects must be the path of a directory, got rejects=''.")
+    inner, outer = (_normalized(path) for path in (rejects, output))
+    if f"{inner}/".startswith(f"{outer}/"):
+        raise UsageError(
+            f"rejects must be outside the directory of the release, got rejects={rejects}: they "
+            "are as private as the data."
+        )
+    if FileSystems.get_scheme(rejects) is not None:
+        return
+    while not os.path.lexists(inner):
+        inner = os.path.dirname(inner)
+    if not (os.path.isdir(inner) and os.access(inner, os.W_OK | os.X_OK)):
+        raise UsageError(f"rejects must be a directory that can be written, got rejects={rejects}.")
+
+
+def _normalized(path: str) -> str:
+    local = FileSystems.get_scheme(path) is None
+    return (os.path.realpath(path) if local else path).rstrip("/")
+
+
+@contextlib.contextmanager
+def _tidied(rejects: str | None) -> Iterator[None]:
+    """Removes what Beam leaves in the directory of rejects if the run fails or is interrupted."""
+    pattern = os.path.join(glob.escape(rejects or ""), "beam-temp-rejects-*")
+    before = set(glob.glob(pattern)) if rejects else set()
+    try:
+        yield
+    except BaseException:
+        if rejects:
+            for path in set(glob.glob(pattern)) - before:
+                shutil.rmtree(path, ignore_errors=True)
+        raise
 
 
 def _report_rejects(job: NgramsJob, result: PipelineResult) -> None:

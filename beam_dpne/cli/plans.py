@@ -16,9 +16,9 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     if beam_arguments:
         raise UsageError(f"beam-dpne plan has no option {beam_arguments[0].split('=')[0]}.")
     plan = plan_from_options(given)
-    display.print_plan(plan)
     if given.output is not None:
         _write(pathlib.Path(given.output), plan.to_json())
+    display.print_plan(plan)
 
 
 def plan_from_options(given: argparse.Namespace) -> PrivacyPlan:
@@ -43,15 +43,12 @@ def plan_from_options(given: argparse.Namespace) -> PrivacyPlan:
 
 def _plan_from_single(given: argparse.Namespace) -> PrivacyPlan:
     values = with_defaults(given, _SINGLE)
-    if values["epsilon"] is None:
+    missing = [name for name in ("epsilon", "delta") if values[name] is None]
+    if missing:
         raise UsageError(
-            "epsilon has no default: give --epsilon, the privacy budget of the whole run; 1 to 4 "
-            "is common for text."
-        )
-    if values["delta"] is None:
-        raise UsageError(
-            "delta has no default: give --delta, well below one over the number of users, e.g. "
-            "1e-7 for a million users."
+            f"{' and '.join(missing)} must be given, there is no default: --epsilon is the privacy "
+            "budget of the whole run, 1 to 4 is common for text; --delta is well below one over "
+            "the number of users, e.g. 1e-7 for a million users."
         )
     return PrivacyPlan(**values)
 

@@ -3,20 +3,23 @@
 import argparse
 import dataclasses
 import difflib
+import os
 import re
 from collections.abc import Sequence
+from typing import NoReturn
 
 import apache_beam as beam
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.runners.runner import PipelineResult, PipelineRunner
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
 
 from beam_dpne.cli.errors import RunError, UsageError
 from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
 
-EMBEDDED = ("FnApiRunner", "embedded")
+EMBEDDED = ("fnapirunner", "embedded")
 _OURS = re.compile(r"^beam_dpne[\w.]*\.(\w+): (.*)$")
+_ERRNO = re.compile(r"\bOSError: \[Errno (\d+)\]")
 _WHILE_RUNNING = re.compile(r" \[while running [^\]]*\]$")
 
 
@@ -30,7 +33,7 @@ class BeamOptions:
       waits: whether the run is over when `run_pipeline` returns.
     """
 
-    runner: PipelineRunner | str
+    runner: PipelineRunner
     pipeline_options: PipelineOptions
     waits: bool
 
@@ -50,16 +53,18 @@ def beam_options(arguments: Sequence[str]) -> BeamOptions:
     """Returns Beam's options; the embedded runner unless another one is named.
 
     Raises:
-      UsageError: on an option that neither we nor Beam have.
+      UsageError: on an option that neither we nor Beam have, or a wrong value.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.error = _refuse
     parser.add_argument("--runner", default=EMBEDDED[0])
     given, others = parser.parse_known_args(list(arguments))
-    embedded = given.runner in EMBEDDED
-    if embedded:
-        _check_known(others)
+    embedded = given.runner.lower() in EMBEDDED
+    unknown = _unknown(others)
+    if embedded and unknown:
+        _refuse_unknown(unknown[0])
     return BeamOptions(
-        runner=FnApiRunner() if embedded else given.runner,
+        runner=FnApiRunner() if embedded else _runner(given.runner),
         pipeline_options=CachedOptions(others),
         waits=embedded,
     )
@@ -87,6 +92,8 @@ def reason(error: BaseException) -> str:
     for line in reversed(lines):
         if match := _OURS.match(line.strip()):
             return _WHILE_RUNNING.sub("", match.group(2))
+    if match := _ERRNO.search(str(error)):
+        return f"{os.strerror(int(match.group(1)))}."
     found = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt))\b", str(error), re.MULTILINE)
     return f"{(found or kinds)[-1]}; its message is withheld, since it may quote the data."
 
@@ -97,13 +104,31 @@ def counter(result: PipelineResult, name: str) -> int:
     return sum(metric.committed or 0 for metric in query["counters"])
 
 
-def _check_known(arguments: Sequence[str]) -> None:
-    """Raises on options that Beam does not have; Beam itself would drop them silently."""
+def _runner(name: str) -> PipelineRunner:
+    try:
+        return create_runner(name)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise UsageError(f"runner cannot be used, got runner={name}: {error}") from None
+
+
+def _unknown(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments that Beam does not have; Beam itself would drop them silently."""
+    parsers: list[argparse.ArgumentParser] = []
+    PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
+    parsers[0].error = _refuse
+    return parsers[0].parse_known_args(list(arguments))[1]
+
+
+def _refuse(message: str) -> NoReturn:
+    """Stands in for argparse's own, which prints all of Beam's options and exits."""
+    raise UsageError(f"{message}.")
+
+
+def _refuse_unknown(argument: str) -> NoReturn:
+    if not argument.startswith("-"):
+        raise UsageError(f"there is no argument {argument!r}; name input files with --input.")
+    name = argument.lstrip("-").split("=")[0]
     ours = [option.name for option in (*READING, *PRIVACY, *WRITING, *RUNNING)]
-    beams = PipelineOptions().get_all_options()
-    for argument in arguments:
-        name = argument.removeprefix("--").removeprefix("no_").split("=")[0]
-        if argument.startswith("--") and name not in beams:
-            near = difflib.get_close_matches(name, [*ours, *beams], n=1)
-            hint = f"; did you mean --{near[0]}?" if near else "."
-            raise UsageError(f"there is no option --{name}{hint}")
+    near = difflib.get_close_matches(name, [*ours, *PipelineOptions([]).get_all_options()], n=1)
+    hint = f"; did you mean --{near[0]}?" if near else "."
+    raise UsageError(f"there is no option {argument.split('=', maxsplit=1)[0]}{hint}")

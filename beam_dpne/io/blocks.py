@@ -1,5 +1,6 @@
 """Reading one piece of work, a file or a part of one, into batches of documents."""
 
+import concurrent.futures
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -89,6 +90,15 @@ def read_item(item: WorkItem, options: ReadOptions) -> Iterator[Batch]:
     with guarded(item.file.path):
         for batch, consumed in read(item, options):
             progress.advance_bytes(consumed)
+            yield batch
+
+
+def read_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yields the same batches; a thread reads the next one while this one is used."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
             yield batch
 
 

@@ -104,6 +104,7 @@ class LocalDirectory(Directory):
         return os.listdir(self.path) if self.path not in self._missing() else []
 
     def probe(self) -> None:
+        """Raises if no file can be made here."""
         nearest = os.path.dirname(self._missing()[-1]) if self._missing() else self.path
         with tempfile.TemporaryFile(dir=nearest, buffering=0) as file:
             file.write(b"?")
@@ -157,6 +158,7 @@ def _is_there(path: str) -> bool:
 
 
 def directory_at(path: str) -> Directory:
+    """Returns the directory at a path, local or on any Beam file system."""
     if FileSystems.get_scheme(path) is None:
         return LocalDirectory(os.path.abspath(path))
     return Directory(path)

@@ -10,7 +10,7 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.io.blocks import WorkItem, plan_reads, read_item, unit_of
+from beam_dpne.io.blocks import WorkItem, plan_reads, read_ahead, read_item, unit_of
 from beam_dpne.io.files import match_inputs
 from beam_dpne.io.options import InputError, ReadOptions, format_of, has_glob
 from beam_dpne.io.rejects import Reject
@@ -145,7 +145,7 @@ class _ReadItem(beam.DoFn):
     def process(self, element: WorkItem) -> Iterator[Any]:
         """Yields batches of documents, and rejects to their own output."""
         unit = unit_of(element.kind)
-        for documents, rejects in read_item(element, self._options):
+        for documents, rejects in read_ahead(read_item(element, self._options)):
             if documents.num_rows:
                 yield documents
             self._rejected.inc(len(rejects))

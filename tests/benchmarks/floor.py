@@ -61,13 +61,17 @@ class Corpus:
 
 @dataclasses.dataclass
 class Released:
-    """S_k in the order of its keys, each gram by its two (k-1)-grams' ids in S_{k-1}."""
+    """S_k in the order of its keys, each gram by its two (k-1)-grams' ids in S_{k-1}.
+
+    `positions` is the number of candidate positions that were looked at.
+    """
 
     keys: np.ndarray
     prefixes: np.ndarray
     suffixes: np.ndarray
     scores: np.ndarray
     texts: list[str]
+    positions: int
 
 
 def upper_tail(x: float) -> float:
@@ -327,7 +331,7 @@ def release_words(
     corpus.ids = table[corpus.ids]
     texts = [corpus.words[key] for key in keys.tolist()]
     empty = np.zeros(len(keys), np.int64)
-    return Released(keys, empty, empty, scores, texts)
+    return Released(keys, empty, empty, scores, texts, len(here))
 
 
 def compact(corpus: Corpus) -> None:
@@ -394,7 +398,7 @@ def release_longer(
         f"{shorter.texts[prefix]} {shorter.texts[suffix].rpartition(' ')[2]}"
         for prefix, suffix in zip(prefixes.tolist(), suffixes.tolist(), strict=True)
     ]
-    return Released(keys, prefixes, suffixes, scores, texts)
+    return Released(keys, prefixes, suffixes, scores, texts, len(here))
 
 
 def release(
@@ -452,6 +456,13 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--vocabulary_delta_share", type=float, default=0.5)
     parser.add_argument("--category_names", action="store_true")
     return parser.parse_args(arguments)
+
+
+def candidate_positions(arguments: list[str]) -> list[int]:
+    """Candidate positions at each length, of the program with these arguments; writes nothing."""
+    options, clock = parse(arguments), Clock()
+    levels = release(load(options, clock), options, clock, np.random.default_rng())
+    return [level.positions for level in levels]
 
 
 def main(arguments: list[str] | None = None) -> None:

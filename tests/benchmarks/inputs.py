@@ -1,0 +1,55 @@
+"""What the benchmarks read: parts and multiples of the data, made in a temporary directory.
+
+Everything is streamed: a large parent would show up in its children's peak memory.
+"""
+
+import gzip
+import itertools
+import json
+import pathlib
+
+ROOT = pathlib.Path(__file__).parents[2]
+MSNBC = ROOT / "pipelines" / "data" / "msnbc990928.seq.gz"
+TITLES = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
+_SEQUENCES = b"% Sequences:"
+_LEVEL = 6  # programs estimate the size of the text by that of the file
+
+
+def some_users(source: pathlib.Path, target: pathlib.Path, *, count=None, step=1) -> pathlib.Path:
+    """Header and users of the MSNBC data: every `step`-th of the first `count`."""
+    with gzip.open(source) as lines, gzip.open(target, "wb", _LEVEL) as kept:
+        for line in lines:
+            kept.write(line)
+            if line.startswith(_SEQUENCES):
+                break
+        users = (line for line in lines if line.strip())
+        kept.writelines(itertools.islice(users, 0, count, step))
+    return target
+
+
+def some_records(source: pathlib.Path, target: pathlib.Path, *, count: int) -> pathlib.Path:
+    """The first records."""
+    with gzip.open(source) as lines, gzip.open(target, "wb", _LEVEL) as kept:
+        kept.writelines(itertools.islice(lines, count))
+    return target
+
+
+def more_users(source: pathlib.Path, target: pathlib.Path, *, times: int) -> pathlib.Path:
+    """All records several times over, each time with other names of users."""
+    with gzip.open(target, "wb", _LEVEL) as copies:
+        for copy in range(times):
+            with gzip.open(source) as lines:
+                for line in lines:
+                    record = json.loads(line)
+                    record["user"] = f"{copy}-{record['user']}"
+                    copies.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+    return target
+
+
+def one_word(target: pathlib.Path, *, users: int, words: int) -> pathlib.Path:
+    """Users whose one document repeats one word: nearly all positions survive all lengths."""
+    text = " ".join(["word"] * words)
+    with open(target, "w", encoding="utf-8") as file:
+        for user in range(users):
+            file.write(json.dumps({"user": f"u{user}", "text": text}) + "\n")
+    return target

@@ -1,0 +1,117 @@
+"""Whole child processes, measured: wall time, CPU time, peak memory of the process tree."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import psutil
+
+from tests.benchmarks.inputs import ROOT
+
+_SAMPLE_SECONDS = 0.02
+_SAMPLES_PER_LISTING = 10  # to list a tree is dear: it reads every process of the machine
+_MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Cost of one child: seconds, seconds, bytes."""
+
+    wall: float
+    cpu: float
+    peak: float
+
+
+class _MemoryWatch(threading.Thread):
+    """Samples the resident memory of a process and its descendants; shared pages count in each."""
+
+    def __init__(self, pid: int):
+        super().__init__(daemon=True)
+        self._root = psutil.Process(pid)
+        self._done = threading.Event()
+        self._peak = 0
+
+    def run(self) -> None:
+        samples, tree = 0, [self._root]
+        while not self._done.wait(_SAMPLE_SECONDS):
+            if samples % _SAMPLES_PER_LISTING == 0:
+                with contextlib.suppress(psutil.Error):
+                    tree = [self._root, *self._root.children(recursive=True)]
+            samples += 1
+            self._peak = max(self._peak, sum(map(_resident, tree)))
+
+    def stop(self) -> int:
+        """Returns the peak, in bytes."""
+        self._done.set()
+        self.join()
+        return self._peak
+
+
+def run(command: Sequence[str]) -> Run:
+    """Runs Python with these arguments and a fresh --output, which is thrown away."""
+    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryFile() as log:
+        output = str(pathlib.Path(work) / "output")
+        start = time.perf_counter()
+        with start_python([*command, "--output", output], log) as child:
+            watch = _MemoryWatch(child.pid)
+            watch.start()
+            _, status, usage = os.wait4(child.pid, 0)
+            wall = time.perf_counter() - start
+            child.returncode = os.waitstatus_to_exitcode(status)
+            sampled = watch.stop()
+        _check(child, log)
+    largest = usage.ru_maxrss * _MAXRSS_BYTES  # of one process; sampling may miss a short peak
+    return Run(wall, usage.ru_utime + usage.ru_stime, max(sampled, largest))
+
+
+def run_module(module: str, *arguments: str) -> None:
+    """Runs a module of the benchmarks in a process of its own."""
+    with tempfile.TemporaryFile() as log:
+        with start_python(["-m", f"tests.benchmarks.{module}", *arguments], log) as child:
+            child.wait()
+        _check(child, log)
+
+
+def start_python(command: Sequence[str], log) -> subprocess.Popen:
+    """Starts Python in the repository, with the repository's packages."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.Popen(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=log,
+    )
+
+
+def interleaved(commands: Mapping[str, Sequence[str]], repeats: int) -> dict[str, list[Run]]:
+    """Runs the commands in turn, again and again: what slows the machine slows all of them."""
+    runs: dict[str, list[Run]] = {name: [] for name in commands}
+    for repeat in range(1, repeats + 1):
+        for name, command in commands.items():
+            print(f"  {repeat} of {repeats}: {name}", end="", file=sys.stderr, flush=True)
+            runs[name].append(run(command))
+            print(f", {runs[name][-1].wall:.2f} s", file=sys.stderr)
+    return runs
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return process.memory_info().rss
+    except psutil.Error:  # it has ended
+        return 0
+
+
+def _check(child: subprocess.Popen, log) -> None:
+    if child.returncode:
+        log.seek(0)
+        raise RuntimeError(f"{child.args} exited with {child.returncode}:\n{log.read().decode()}")

@@ -1,0 +1,132 @@
+"""What the benchmarks found: figures beside their targets, and listings."""
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks.measure import Run
+
+MEGABYTE = 1e6
+_LEAST = 1e-3  # what start-up leaves is never taken to be less
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """One measured quantity, one value for each repeat; its median should be at most `target`.
+
+    `clear` is false where the difference between run and start-up drowns in noise: no verdict then.
+    """
+
+    benchmark: str
+    what: str
+    values: Sequence[float]
+    unit: str
+    target: float | None = None
+    clear: bool = True
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def met(self) -> bool | None:
+        if self.target is None or not self.clear:
+            return None
+        return self.median <= self.target
+
+    def as_json(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "median": self.median, "met": self.met}
+
+
+@dataclasses.dataclass(frozen=True)
+class Listing:
+    """Rows behind the figures."""
+
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What one benchmark found."""
+
+    figures: Sequence[Figure]
+    listings: Sequence[Listing] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        listings = [dataclasses.asdict(listing) for listing in self.listings]
+        return {"figures": [figure.as_json() for figure in self.figures], "listings": listings}
+
+
+def seconds(runs: Sequence[Run]) -> list[float]:
+    return [run.wall for run in runs]
+
+
+def cpu_seconds(runs: Sequence[Run]) -> list[float]:
+    return [run.cpu for run in runs]
+
+
+def megabytes(runs: Sequence[Run]) -> list[float]:
+    return [run.peak / MEGABYTE for run in runs]
+
+
+def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
+    """Ratio within each repeat, so between runs that were neighbours in time."""
+    return [a / b for a, b in zip(above, below, strict=True)]
+
+
+def without(whole: Sequence[float], start_up: Sequence[float]) -> list[float]:
+    """What is left of each repeat when that repeat's start-up is taken off."""
+    return [max(w - s, _LEAST) for w, s in zip(whole, start_up, strict=True)]
+
+
+def stands_out(whole: Sequence[float], start_up: Sequence[float], by: float) -> bool:
+    """Whether each repeat exceeds its start-up by this share."""
+    return all(w >= (1 + by) * s for w, s in zip(whole, start_up, strict=True))
+
+
+def print_reports(reports: Sequence[Report], heading: str) -> None:
+    console = Console()
+    console = console if console.is_terminal else Console(width=112)
+    for report in reports:
+        for listing in report.listings:
+            _print_listing(console, listing)
+    table = Table(title=heading, title_justify="left")
+    for name in ("benchmark", "figure", "target", "measured", "lowest to highest", "verdict"):
+        table.add_column(name, justify="left" if name in ("benchmark", "figure") else "right")
+    for report in reports:
+        for figure in report.figures:
+            table.add_row(*_row(figure))
+        table.add_section()
+    console.print(table)
+
+
+def number(value: Any) -> str:
+    """Three digits or all that stand before the point."""
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    target = "" if figure.target is None else f"≤ {number(figure.target)} {figure.unit}"
+    measured = f"{number(figure.median)} {figure.unit}"
+    span = f"{number(min(figure.values))} to {number(max(figure.values))}"
+    verdict = {None: "", True: "met", False: "[bold]not met[/bold]"}[figure.met]
+    verdict = verdict if figure.clear else "too small to tell"
+    return figure.benchmark, figure.what, target, measured, span, verdict
+
+
+def _print_listing(console: Console, listing: Listing) -> None:
+    table = Table(title=listing.title, title_justify="left")
+    for place, heading in enumerate(listing.headings):
+        is_text = bool(listing.rows) and isinstance(listing.rows[0][place], str)
+        table.add_column(heading, justify="left" if is_text else "right")
+    for row in listing.rows:
+        table.add_row(*(number(cell) for cell in row))
+    console.print(table)

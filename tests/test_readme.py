@@ -1,0 +1,28 @@
+"""The README says what the programs do."""
+
+import pathlib
+
+from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
+
+README = pathlib.Path(__file__).parent.parent / "README.md"
+
+
+def options_table() -> str:
+    """The README's table of options, from their definitions."""
+    rows = ["| option | default | what it is |", "|---|---|---|"]
+    for option in (*READING, *PRIVACY, *WRITING, *RUNNING):
+        rows.append(f"| `--{option.name}` | {option.default_text} | {option.help} |")
+    return "\n".join(rows)
+
+
+def test_readme_has_every_option_with_its_default_and_help():
+    assert options_table() in README.read_text(encoding="utf-8")
+
+
+def test_readme_has_each_command_that_ci_runs_on_one_line():
+    lines = README.read_text(encoding="utf-8").splitlines()
+    for name in ("main", "tests"):
+        place = lines.index(f"<!-- command: {name} -->")
+        assert lines[place + 1] == "```sh"
+        assert lines[place + 2].startswith("python3 -m venv")
+        assert lines[place + 3] == "```"
