@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from beam_dpne.contributions import LimitContributions
     from beam_dpne.decoding import DecodeGrams, join_tokens, split_ngram
+    from beam_dpne.documents import BatchDocuments
     from beam_dpne.grams import ExtractGrams, PruneInvalid
     from beam_dpne.histogram import WeightedHistogram
     from beam_dpne.mechanism import LengthRule, length_rule
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from beam_dpne.plan import LengthPlan, PrivacyPlan
     from beam_dpne.randomness import RunKey
     from beam_dpne.selection import NoisyThreshold, SampleSpurious
-    from beam_dpne.users import BatchDocuments, GroupByUser
+    from beam_dpne.users import GroupByUser
 
 _HOME = {
     "Contributions": "beam_dpne.batches",
@@ -52,7 +53,7 @@ _HOME = {
     "RunKey": "beam_dpne.randomness",
     "NoisyThreshold": "beam_dpne.selection",
     "SampleSpurious": "beam_dpne.selection",
-    "BatchDocuments": "beam_dpne.users",
+    "BatchDocuments": "beam_dpne.documents",
     "GroupByUser": "beam_dpne.users",
 }
 

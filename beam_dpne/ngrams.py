@@ -9,6 +9,7 @@ from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.batches import GramSet
 from beam_dpne.contributions import LimitContributions
+from beam_dpne.documents import BatchDocuments
 from beam_dpne.grams import ExtractGrams, PruneInvalid
 from beam_dpne.histogram import WeightedHistogram
 from beam_dpne.plan import PrivacyPlan
@@ -16,7 +17,7 @@ from beam_dpne.randomness import RunKey
 from beam_dpne.selection import NoisyThreshold, SampleSpurious
 from beam_dpne.strategies import OneRound
 from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer
-from beam_dpne.users import BatchDocuments, GroupByUser
+from beam_dpne.users import GroupByUser
 
 
 class LengthFacts(NamedTuple):

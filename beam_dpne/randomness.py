@@ -112,8 +112,8 @@ def keyed_hashes(sub_key: bytes, items: pa.Array | Iterable[bytes]) -> np.ndarra
       sub_key: from `RunKey.sub_key`.
       items: Arrow strings or binaries without nulls, or an iterable of bytes.
     """
-    strings = items if isinstance(items, pa.Array) else pa.array(items, pa.binary())
-    strings = strings.cast(pa.large_binary())
+    array = items if isinstance(items, pa.Array) else pa.array(items, pa.binary())
+    strings = pa.chunked_array([array]).cast(pa.large_binary()).chunk(0)
     _, offset_buffer, data_buffer = strings.buffers()
     offsets = np.frombuffer(offset_buffer or bytes(8), np.int64)[strings.offset :]
     starts = offsets[: len(strings)]

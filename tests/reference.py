@@ -104,7 +104,8 @@ def prune_invalid(
     grams: set[Gram], vocabulary: list[Gram], previous: list[Gram], pruning: str
 ) -> set[Gram]:
     """Algorithm 4: returns W ∩ V_k."""
-    return {g for g in grams if check_validity(g, set(vocabulary), set(previous), pruning)}
+    words, released = set(vocabulary), set(previous)
+    return {gram for gram in grams if check_validity(gram, words, released, pruning)}
 
 
 def extract_vocabulary(users: dict, plan: PrivacyPlan, run_key: RunKey) -> Scores:

@@ -16,7 +16,6 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
-from reference import private_ngrams
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.batches import ROOT, GramSet
@@ -33,6 +32,7 @@ from beam_dpne.users import (
     limit_documents,
     split_by_user,
 )
+from tests.reference import private_ngrams
 
 Documents = dict[str, list[list[str]]]
 
@@ -114,7 +114,7 @@ RUN_KEYS = st.binary(min_size=32, max_size=32).map(RunKey)
 
 
 @given(corpora(), plans(), RUN_KEYS, st.randoms(use_true_random=False))
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 def test_kernels_release_what_the_pseudocode_releases(documents, plan, run_key, rng):
     expected = private_ngrams(documents, plan, run_key)
     event(f"longest released: {max((k for k in expected if expected[k]), default=0)}")
@@ -122,7 +122,7 @@ def test_kernels_release_what_the_pseudocode_releases(documents, plan, run_key, 
 
 
 @given(corpora(), plans(), RUN_KEYS, st.randoms(use_true_random=False))
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_beam_releases_what_the_pseudocode_releases(documents, plan, run_key, rng):
     batches = record_batches(documents, rng)
     released = run_beam(batches, plan, run_key, partitions=rng.randint(1, 5))

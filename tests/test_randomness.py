@@ -13,6 +13,7 @@ import struct
 import apache_beam as beam
 import mpmath
 import numpy as np
+import pyarrow as pa
 import pytest
 from apache_beam.pipeline import PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -163,13 +164,44 @@ def test_signed_keys_and_scalars_name_the_same_items():
         assert signed.tolist() == unsigned.tolist()
 
 
-@given(st.lists(st.binary(max_size=40), max_size=20))
-def test_keyed_hashes_are_blake2b(items):
+strings = st.lists(st.binary(max_size=18) | st.binary(min_size=14, max_size=40), max_size=20)
+
+
+@given(strings)
+def test_short_strings_are_hashed_by_one_cipher_block_and_long_ones_by_blake2b(items):
     hashes = r.keyed_hashes(SUB_KEY, items)
     assert hashes.shape == (len(items), 2)
+    assert hashes.dtype == np.uint64
+    derived = hashlib.blake2b(
+        b"short strings", key=SUB_KEY, digest_size=32, person=b"beam_dpne use"
+    ).digest()
     for item, hashed in zip(items, hashes.tolist(), strict=True):
-        digest = hashlib.blake2b(item, key=SUB_KEY, digest_size=16).digest()
+        if len(item) <= 15:
+            encryptor = Cipher(algorithms.AES(derived), modes.ECB()).encryptor()
+            digest = encryptor.update(item.ljust(15, b"\0") + bytes([len(item)]))
+        else:
+            digest = hashlib.blake2b(item, key=SUB_KEY, digest_size=16).digest()
         assert struct.unpack("<QQ", digest) == tuple(hashed)
+
+
+@given(strings, st.integers(0, 20), st.integers(0, 20))
+def test_a_slice_of_an_arrow_array_has_the_hashes_of_its_strings(items, start, size):
+    for kind in (pa.binary(), pa.large_binary()):
+        sliced = pa.array(items, kind).slice(min(start, len(items)), size)
+        expected = r.keyed_hashes(SUB_KEY, items)[start : start + size]
+        assert r.keyed_hashes(SUB_KEY, sliced).tolist() == expected.tolist()
+
+
+def test_strings_that_differ_in_padding_length_or_kind_differ_in_their_hash():
+    items = [bytes(size) for size in range(40)] + [b"a", b"a\0", b"\0a", b"a" * 15, b"a" * 16]
+    items += [b"a" * 15 + b"\x0f", b"\0" * 15 + b"\x0f", b"\0" * 14 + b"\x0e\x0e"]
+    assert len(np.unique(r.keyed_hashes(SUB_KEY, items), axis=0)) == len(items)
+
+
+def test_text_is_hashed_by_its_utf_8_bytes():
+    texts = ["", "é", "e\u0301", "🙂" * 4, "naïve text that is longer than a block"]
+    hashes = r.keyed_hashes(SUB_KEY, pa.array(texts))
+    assert hashes.tolist() == r.keyed_hashes(SUB_KEY, [t.encode() for t in texts]).tolist()
 
 
 @given(st.lists(st.tuples(words64, words64), min_size=1, max_size=30), st.integers(0, 30))

@@ -93,7 +93,7 @@ def _tell(error: BaseException) -> int:
     """Says on stderr what went wrong, without data; returns the exit status."""
     status = 1
     if isinstance(error, SystemExit):
-        return int(error.code or 0)
+        return error.code if isinstance(error.code, int) else status
     if isinstance(error, KeyboardInterrupt):
         return _leave(signal.SIGINT)
     if isinstance(error, RunError):

@@ -127,8 +127,10 @@ def _refuse(message: str) -> NoReturn:
 def _refuse_unknown(argument: str) -> NoReturn:
     if not argument.startswith("-"):
         raise UsageError(f"there is no argument {argument!r}; name input files with --input.")
-    name = argument.lstrip("-").split("=")[0]
+    flag = argument.partition("=")[0]
     ours = [option.name for option in (*READING, *PRIVACY, *WRITING, *RUNNING)]
-    near = difflib.get_close_matches(name, [*ours, *PipelineOptions([]).get_all_options()], n=1)
+    near = difflib.get_close_matches(
+        flag.lstrip("-"), [*ours, *PipelineOptions([]).get_all_options()], n=1
+    )
     hint = f"; did you mean --{near[0]}?" if near else "."
     raise UsageError(f"there is no option {argument.split('=', maxsplit=1)[0]}{hint}")

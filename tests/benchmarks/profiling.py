@@ -19,6 +19,7 @@ from tests.benchmarks.report import Figure, Listing, Report
 from tests.benchmarks.workloads import Setting, Workload
 
 _INTERVAL = 0.002
+_SWITCH_INTERVAL = 2e-5  # else the sampler waits until a thread lets go of the lock by itself
 _TOP = 15
 
 
@@ -86,6 +87,7 @@ def look(target: str, product: list[str]) -> None:
     """Runs the product here under the sampler."""
     from tests.benchmarks.inside import run_program
 
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     sampler = Sampler()
     sampler.start()
     run_program(product)

@@ -14,7 +14,7 @@ from scipy import stats
 
 from beam_dpne import GramSet, HistogramShard, RunKey, length_rule
 from beam_dpne.batches import pack_pairs
-from beam_dpne.mechanism import UNITS
+from beam_dpne.mechanism import UNITS, noisy_cells
 from beam_dpne.randomness import keyed_hashes
 from beam_dpne.selection import decide, sample_spurious
 from beam_dpne.valid import count_valid
@@ -175,6 +175,15 @@ def test_a_held_gram_is_decided_by_its_own_noise_and_not_by_the_spurious_draw():
         assert alone.keys.tolist() == beside.keys.tolist()
         assert alone.scores.tolist() == beside.scores.tolist()
         assert 0 < len(alone) < keys.size
+
+
+def test_a_noisy_weight_must_pass_the_threshold_and_not_only_reach_it():
+    """U = 1 gives noise of exactly 0; cell c holds (ρ + c·w, ρ + (c + 1)·w]."""
+    rule = length_rule(length=2, noise_stddev=SIGMA, threshold=9.7)
+    distances = np.array([-rule.cell_units, -1, 0, 1, rule.cell_units, rule.cell_units + 1])
+    no_noise = np.full((6, 2), 2**64 - 1, np.uint64)
+    cells = noisy_cells(rule.threshold_units + distances, no_noise, rule)
+    assert cells.tolist() == [-2, -1, -1, 0, 0, 1]
 
 
 def test_words_without_weight_are_never_released():

@@ -1,0 +1,68 @@
+"""Programs run in this process, or in one of their own; what they print is kept."""
+
+import contextlib
+import io
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+class Ended(NamedTuple):
+    """How a program ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+def _run_cli(*arguments: object) -> Ended:
+    from beam_dpne.cli.main import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main([str(argument) for argument in arguments])
+    return Ended(status, out.getvalue(), err.getvalue())
+
+
+class Program:
+    """`beam-dpne` as a process, with a temporary directory of its own."""
+
+    def __init__(self, temporary: pathlib.Path):
+        self.temporary = temporary
+
+    def command(self, *arguments: object) -> list[str]:
+        return [sys.executable, "-m", "beam_dpne.cli.main", *map(str, arguments)]
+
+    def environment(self, **others: str) -> Mapping[str, str]:
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        ours = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TMPDIR": str(self.temporary)}
+        return {**os.environ, **ours, **others}
+
+    def start(self, *arguments: object, **settings) -> subprocess.Popen:
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        settings = {**piped, "env": self.environment(), **settings}
+        return subprocess.Popen(self.command(*arguments), **settings)
+
+    def run(self, *arguments: object, **settings) -> Ended:
+        with self.start(*arguments, **settings) as process:
+            out, err = process.communicate(timeout=120)
+        return Ended(process.returncode, out, err)
+
+
+@pytest.fixture(scope="session")
+def cli() -> Callable[..., Ended]:
+    """Runs `beam_dpne.cli.main.main` on its arguments."""
+    return _run_cli
+
+
+@pytest.fixture
+def program(tmp_path_factory) -> Program:
+    """Starts `beam-dpne` as a process."""
+    return Program(tmp_path_factory.mktemp("temporary"))

@@ -1,0 +1,607 @@
+"""`beam-dpne`: real files, real runs, what is printed and what is on disk."""
+
+import bz2
+import csv
+import gzip
+import json
+import os
+import pathlib
+import pty
+import random
+import re
+import socket
+import subprocess
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from beam_dpne import PrivacyPlan
+from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
+from beam_dpne.io.publishing import read_release
+from beam_dpne.ledger import read_ledger
+from beam_dpne.version import __version__
+
+ISSUE_5 = """
+    input input_format user_field text_field columns tokenizer output output_format overwrite
+    rejects strict epsilon delta max_length max_contributions spurious_fraction pruning valid_count
+    strategy vocabulary_delta_share noise_growth budget_shares partitions max_tokens_per_user
+    run_key_file plan quiet max_record_bytes
+""".split()
+BUDGET = ("--epsilon", 10, "--delta", 1e-4)
+LENGTHS = ("--max_length", 3, "--max_contributions", "5,8,8")
+WORDS = ("Good", "morning", "dear", "friend", "of", "naïve", "people,", '"everywhere"', "日本語")
+KEY = "0f1e2d3c" * 8
+
+
+def documents():
+    """120 users with one to three documents each; the first words are everybody's."""
+    chance = random.Random(5)
+    rows = []
+    for place in range(120):
+        for _ in range(chance.randint(1, 3)):
+            text = " ".join(WORDS[:3] + tuple(chance.sample(WORDS, 4)))
+            rows.append((f"user-{place:03}", text))
+    return rows
+
+
+def jsonl(rows):
+    return "".join(json.dumps({"user": u, "text": t}) + "\n" for u, t in rows).encode()
+
+
+def write_jsonl(path, rows):
+    path.write_bytes(jsonl(rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The folder with the documents and the key, and a release of them in `base`."""
+    folder = tmp_path_factory.mktemp("data")
+    write_jsonl(folder / "notes.jsonl", documents())
+    (folder / "key").write_text(f"{KEY}\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def keyed(data):
+    """The options of a run with the key."""
+    return (*BUDGET, *LENGTHS, "--run_key_file", data / "key")
+
+
+@pytest.fixture(scope="module")
+def base(cli, data, keyed):
+    """A run of the documents with the key: how it ended, and its files."""
+    ended = cli("ngrams", "--input", data / "notes.jsonl", "--output", data / "base", *keyed)
+    assert ended.status == 0, ended.err
+    return ended, files_of(data / "base")
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in sorted(pathlib.Path(folder).iterdir())}
+
+
+def rows_of(folder):
+    return [tuple(row.values()) for row in read_release(str(folder)).to_pylist()]
+
+
+def counts_of(folder):
+    ledger = read_ledger(str(folder / "ledger.json"))
+    return [facts["released"] for facts in ledger["lengths"]]
+
+
+# Options
+
+
+def test_the_program_has_exactly_the_options_of_the_issue():
+    assert sorted(o.name for o in (*READING, *PRIVACY, *WRITING, *RUNNING)) == sorted(ISSUE_5)
+
+
+def test_the_help_shows_every_option_with_a_text_and_its_default(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    ended = cli("ngrams", "--help")
+    assert ended.status == 0
+    shown = re.split(r"\n  (?=-)", ended.out)
+    by_name = {match[1]: text for text in shown if (match := re.match(r"--(\w+)", text))}
+    assert sorted(by_name) == sorted(ISSUE_5)
+    defaults = {o.name: o.default_text for o in (*READING, *PRIVACY, *WRITING, *RUNNING)}
+    for name, text in by_name.items():
+        flat = " ".join(text.split())
+        assert f"(default: {defaults[name]})" in flat
+        assert len(flat) > len(f"--{name} X (default: {defaults[name]})") + 10
+
+
+@pytest.mark.parametrize("name", ["pruning", "strategy", "output_format", "input_format"])
+def test_the_help_shows_the_choices(cli, name):
+    option = next(o for o in (*READING, *PRIVACY, *WRITING) if o.name == name)
+    assert "{" + ",".join(option.choices) + "}" in cli("ngrams", "--help").out
+
+
+def test_the_version_is_printed(cli):
+    assert cli("--version") == (0, f"beam-dpne {__version__}\n", "")
+
+
+def test_no_command_is_a_usage_error(cli):
+    assert cli().status == 2
+    assert cli("bigrams").status == 2
+
+
+@pytest.mark.parametrize("given", [(), ("--epsilon", 1), ("--delta", 1e-7)])
+@pytest.mark.parametrize("command", ["ngrams", "plan"])
+def test_a_missing_budget_is_refused_with_advice_before_files_are_opened(cli, given, command):
+    files = ("--input", "/does/not/exist.jsonl", "--output", "/does/not/exist")
+    ended = cli(command, *(files if command == "ngrams" else ()), *given)
+    assert (ended.status, ended.out) == (2, "")
+    assert "well below one over the number of users" in ended.err
+    for name in {"--epsilon", "--delta"} - set(given):
+        assert name[2:] in ended.err.split(" must be given")[0]
+    assert "exist" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (("--max_lenght", 3), "--max_lenght; did you mean --max_length?"),
+        (("--max_lenght=3",), "--max_lenght; did you mean --max_length?"),
+        (("--eps", 3), "--eps; did you mean --epsilon?"),  # no abbreviations
+        (("--job_nam", "x"), "--job_nam; did you mean --job_name?"),
+        (("-x",), "no option -x"),
+        (("more.jsonl",), "no argument 'more.jsonl'; name input files with --input"),
+        (("--num_workers", "many"), "--num_workers"),
+        (("--runner",), "--runner"),
+        (("--runner", "Nowhere"), "Nowhere"),
+        (("--runner", "no.such.Runner"), "no.such.Runner"),
+    ],
+)
+def test_unknown_options_are_refused_in_one_line(cli, tmp_path, data, wrong, hint):
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *BUDGET, *wrong)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith("beam-dpne: error: ")
+    assert ended.err.count("\n") == 1
+    assert hint in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("runner", [("--runner", "FnApiRunner"), ("--runner=embedded",)])
+def test_options_of_beam_pass_through(cli, tmp_path, data, base, keyed, runner):
+    beams = "--job_name words --labels=a=b --experiments x --experiments=y --direct_num_workers 2"
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *keyed, *beams.split(), *runner)
+    assert ended.status == 0, ended.err
+    assert files_of(tmp_path / "out") == base[1]
+
+
+def test_input_and_output_are_required(cli, data):
+    missing_input = cli("ngrams", "--output", data / "new", *BUDGET)
+    missing_output = cli("ngrams", "--input", data / "notes.jsonl", *BUDGET)
+    assert (missing_input.status, missing_output.status) == (2, 2)
+    assert "--input" in missing_input.err
+    assert "--output" in missing_output.err
+
+
+# Plans
+
+
+def test_a_plan_is_printed_and_written(cli, tmp_path):
+    path = tmp_path / "plan.json"
+    ended = cli("plan", *BUDGET, *LENGTHS, "--noise_growth", 0.8, "--output", path)
+    plan = PrivacyPlan.from_json(path.read_text())
+    assert plan == PrivacyPlan(
+        epsilon=10, delta=1e-4, max_length=3, max_contributions=(5, 8, 8), noise_growth=0.8
+    )
+    assert (ended.status, ended.err) == (0, "")
+    for length in plan.lengths:
+        row = next(line for line in ended.out.splitlines() if f" {length.length} │" in line)
+        assert f"{length.noise_stddev:.4f}" in row
+        assert f"{length.budget_share:.4f}" in row
+        assert f" {length.max_contributions} " in row
+    assert f"{plan.lengths[0].threshold:.3f}" in ended.out
+
+
+def test_a_plan_file_gives_the_release_of_the_single_parameters(cli, tmp_path, data, base):
+    assert cli("plan", *BUDGET, *LENGTHS, "--output", tmp_path / "plan.json").status == 0
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    key = ("--run_key_file", data / "key")
+    assert cli("ngrams", *files, *key, "--plan", tmp_path / "plan.json").status == 0
+    assert files_of(tmp_path / "out") == base[1]
+
+
+@pytest.mark.parametrize("single", [("--epsilon", 1), ("--pruning", "both"), ("--max_length", 5)])
+def test_a_plan_file_is_refused_beside_single_parameters(cli, tmp_path, single):
+    assert cli("plan", *BUDGET, "--output", tmp_path / "plan.json").status == 0
+    ended = cli("plan", "--plan", tmp_path / "plan.json", *single)
+    assert (ended.status, ended.out) == (2, "")
+    assert single[0] in ended.err
+
+
+def test_a_plan_takes_no_options_of_beam(cli):
+    ended = cli("plan", *BUDGET, "--runner=FnApiRunner")
+    assert (ended.status, ended.out) == (2, "")
+    assert "--runner" in ended.err
+
+
+def test_budget_shares_and_other_privacy_options_reach_the_ledger(cli, tmp_path, data):
+    options = "--max_length 2 --budget_shares 0.25,0.75 --pruning single --spurious_fraction 0.2"
+    more = "--vocabulary_delta_share 0.25 --max_tokens_per_user 1000 --strategy one_round"
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    assert cli("ngrams", *files, *BUDGET, *options.split(), *more.split()).status == 0
+    plan = read_ledger(str(tmp_path / "out" / "ledger.json"))["plan"]
+    assert plan["budget_shares"] == [0.25, 0.75]
+    assert (plan["pruning"], plan["spurious_fraction"]) == ("single", 0.2)
+    assert (plan["vocabulary_delta_share"], plan["max_tokens_per_user"]) == (0.25, 1000)
+
+
+# The same key
+
+
+def split_reversed(folder):
+    rows = documents()[::-1]
+    write_jsonl(folder / "b.jsonl", rows[:50])
+    write_jsonl(folder / "a.ndjson", rows[50:51])
+    (folder / "c.jsonl.gz").write_bytes(gzip.compress(jsonl(rows[51:])))
+    return ["--input", folder / "?.jsonl*", "--input", folder / "a.ndjson"]
+
+
+def packed(name, compress):
+    def write(folder):
+        (folder / name).write_bytes(compress(jsonl(documents())))
+        return ["--input", folder / name]
+
+    return write
+
+
+def delimited(name, delimiter, *, header=True):
+    def write(folder):
+        with open(folder / name, "w", newline="") as file:
+            quoting = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
+            quote = '"' if delimiter == "," else None
+            rows = csv.writer(file, delimiter=delimiter, quoting=quoting, quotechar=quote)
+            if header:
+                rows.writerow(("place", "text", "user"))
+            rows.writerows((place, t, u) for place, (u, t) in enumerate(documents()))
+        columns = [] if header else ["--columns", "place,text,user"]
+        return ["--input", folder / name, *columns]
+
+    return write
+
+
+def parquet(folder):
+    users, texts = zip(*documents(), strict=True)
+    table = pa.table({"text": texts, "other": range(len(users)), "user": users})
+    pq.write_table(table, folder / "notes.parquet", row_group_size=40)
+    return ["--input", folder / "notes.parquet"]
+
+
+def renamed(folder):
+    lines = [json.dumps({"who": u, "n": [1, {}], "what": t}) for u, t in documents()]
+    (folder / "notes.log").write_text("\n\n".join(lines))
+    fields = ["--user_field", "who", "--text_field", "what", "--input_format", "jsonl"]
+    return ["--input", folder / "notes.log", *fields]
+
+
+def partitioned(folder):
+    return ["--input", write_jsonl(folder / "notes.jsonl", documents()), "--partitions", 7]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(partitioned, id="other partitions"),
+        pytest.param(split_reversed, id="split, in another order"),
+        pytest.param(packed("notes.jsonl.gz", gzip.compress), id="gzip"),
+        pytest.param(packed("notes.jsonl.bz2", bz2.compress), id="bzip2"),
+        pytest.param(
+            packed("notes.jsonl.zst", lambda text: pa.compress(text, "zstd", asbytes=True)),
+            id="zstd",
+        ),
+        pytest.param(delimited("notes.csv", ","), id="csv"),
+        pytest.param(delimited("notes.tsv", "\t"), id="tsv"),
+        pytest.param(delimited("notes.csv", ",", header=False), id="csv without a header"),
+        pytest.param(parquet, id="parquet"),
+        pytest.param(renamed, id="renamed fields"),
+    ],
+)
+def test_one_key_and_the_same_data_give_the_same_bytes(cli, tmp_path, base, keyed, write):
+    ended = cli("ngrams", *write(tmp_path), "--output", tmp_path / "out", *keyed)
+    assert ended.status == 0, ended.err
+    assert "rejected" not in ended.err
+    assert files_of(tmp_path / "out") == base[1]
+
+
+def test_a_fresh_key_gives_another_release(cli, tmp_path, data, base):
+    parts = [{name for name in base[1] if name != "ledger.json"}]
+    for place in range(2):
+        out = tmp_path / str(place)
+        assert (
+            cli(
+                "ngrams", "--input", data / "notes.jsonl", "--output", out, *BUDGET, *LENGTHS
+            ).status
+            == 0
+        )
+        parts.append({name for name in files_of(out) if name != "ledger.json"})
+        assert read_ledger(str(out / "ledger.json"))["run_key"]["given"] is False
+    assert not (parts[0] & parts[1] or parts[0] & parts[2] or parts[1] & parts[2])
+
+
+def test_the_release_holds_neither_the_key_nor_where_it_was_made(data, base):
+    everything = b"\n".join(base[1].values()) + "\n".join(base[1]).encode()
+    for secret in (KEY, bytes.fromhex(KEY), data, "notes.jsonl", socket.gethostname(), "/key"):
+        plain = secret if isinstance(secret, bytes) else str(secret).encode()
+        assert plain.lower() not in everything.lower()
+    assert json.loads(base[1]["ledger.json"])["run_key"]["given"] is True
+
+
+# What is printed
+
+
+def test_the_table_is_on_stdout_and_the_progress_on_stderr(data, base):
+    ended, _ = base
+    ledger = read_ledger(str(data / "base" / "ledger.json"))
+    for facts in ledger["lengths"]:
+        row = next(line for line in ended.out.splitlines() if f" {facts['length']} │" in line)
+        assert f" {facts['released']} " in row
+        assert f" {facts['noise_stddev']:.3f} " in row
+        assert f" {facts['threshold']:.2f} " in row
+        assert f" {facts['valid'] or '-'} " in row
+    assert f"Files: {data / 'base'} (" in ended.out
+    assert re.fullmatch(r"(beam-dpne: +\d+\.\d s  [a-z0-9 ]+\n)*", ended.err)
+
+
+def test_quiet_leaves_stderr_empty_but_not_of_errors(cli, tmp_path, data, keyed):
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *keyed, "--quiet")
+    assert (ended.status, ended.err) == (0, "")
+    assert "Released" in ended.out
+    again = cli("ngrams", *files, *keyed, "--quiet")
+    assert again.status == 2
+    assert "is a release already" in again.err
+
+
+def test_paths_are_printed_as_they_are(cli, tmp_path, data, keyed):
+    out = tmp_path / "[bold]:smile:[/x]"
+    ended = cli("ngrams", "--input", data / "notes.jsonl", "--output", out, *keyed)
+    assert ended.status == 0
+    assert f"Files: {out} (" in ended.out
+
+
+def test_a_terminal_without_greek_letters_gets_a_table(program):
+    environment = program.environment(PYTHONIOENCODING="ascii")
+    for arguments in (("plan", *BUDGET), ("ngrams", "--help")):
+        ended = program.run(*arguments, env=environment)
+        assert (ended.status, ended.err) == (0, "")
+
+
+def large(path):
+    """Documents enough for a run of a second or two."""
+    lines = [
+        json.dumps({"user": f"secretuser{place}", "text": "good xylophone morning " * 30})
+        for place in range(20_000)
+    ]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_a_terminal_shows_a_live_line_without_users_or_words(program, tmp_path):
+    arguments = ("--input", large(tmp_path / "notes.jsonl"), "--output", tmp_path / "out", *BUDGET)
+    leader, follower = pty.openpty()
+    environment = program.environment(TERM="xterm", COLUMNS="100")
+    with program.start("ngrams", *arguments, env=environment, stderr=follower) as process:
+        os.close(follower)
+        shown = b""
+        while piece := read_terminal(leader):
+            shown += piece
+        out, _ = process.communicate(timeout=60)
+    os.close(leader)
+    assert process.returncode == 0
+    assert b"\x1b[2K" in shown  # a line that is written over
+    assert re.search(rb"length \d of 5|reading and tokenizing", shown)
+    assert shown.rstrip().endswith(b"\x1b[?25h\r\x1b[1A\x1b[2K") or b"\x1b[?25h" in shown
+    assert not re.search(rb"secretuser|xylophone|morning", shown)
+    assert "Released" in out
+
+
+def read_terminal(leader):
+    try:
+        return os.read(leader, 65536)
+    except OSError:  # Linux: the other side is closed
+        return b""
+
+
+def test_no_terminal_gets_plain_lines(program, tmp_path):
+    arguments = ("--input", large(tmp_path / "notes.jsonl"), "--output", tmp_path / "out", *BUDGET)
+    ended = program.run("ngrams", *arguments)
+    assert ended.status == 0
+    assert "\x1b" not in ended.err + ended.out
+    assert re.fullmatch(r"(beam-dpne: +\d+\.\d s  [a-z0-9 ]+\n)+", ended.err)
+    assert list(program.temporary.iterdir()) == []
+
+
+def test_a_reader_that_goes_away_costs_no_stack_trace(program):
+    with program.start("plan", *BUDGET) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode in (0, 1)
+    assert "Traceback" not in err
+
+
+# Rejects
+
+
+def with_rejects(folder):
+    good = jsonl(documents()).splitlines(keepends=True)
+    bad = [b"{broken\n", b'{"user":null,"text":"a"}\n', b'{"user":"u","text":"' + b"x" * 3000]
+    path = folder / "notes.jsonl"
+    path.write_bytes(b"".join([*good[:5], *bad[:2], *good[5:], bad[2] + b'"}\n']))
+    return path
+
+
+def test_rejects_are_counted_and_listed_without_their_text(cli, tmp_path, base, keyed):
+    path = with_rejects(tmp_path)
+    files = ("--input", path, "--output", tmp_path / "out", "--rejects", tmp_path / "rejects")
+    ended = cli("ngrams", *files, *keyed, "--max_record_bytes", 1000)
+    assert ended.status == 0
+    assert f"3 records were rejected (see {tmp_path / 'rejects'})" in ended.err
+    assert files_of(tmp_path / "out") == base[1]
+    (listed,) = files_of(tmp_path / "rejects").values()
+    found = [json.loads(line) for line in listed.splitlines()]
+    data = path.read_bytes()
+    assert sorted((row["position"], row["unit"], row["reason"]) for row in found) == [
+        (data.index(b"{broken"), "byte", "malformed JSON"),
+        (data.index(b'{"user":null'), "byte", "user is null or missing"),
+        (data.rindex(b'{"user"'), "byte", "longer than max_record_bytes"),
+    ]
+    assert {row["file"] for row in found} == {str(path)}
+
+
+def test_rejects_are_counted_where_nobody_asked_to_list_them(cli, tmp_path, keyed):
+    ended = cli("ngrams", "--input", with_rejects(tmp_path), "--output", tmp_path / "out", *keyed)
+    assert ended.status == 0
+    assert "2 records were rejected (--rejects DIR lists them)" in ended.err
+
+
+def test_strict_fails_at_a_reject(cli, tmp_path, keyed):
+    files = ("--input", with_rejects(tmp_path), "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *keyed, "--strict", "--rejects", tmp_path / "rejects")
+    assert (ended.status, ended.out) == (1, "")
+    assert "--strict" in ended.err
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob("rejects/beam-temp*"))
+
+
+@pytest.mark.parametrize("place", ["out", "out/rejects", "out/../out/"])
+def test_rejects_never_go_into_the_release(cli, tmp_path, data, keyed, place):
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *keyed, "--rejects", f"{tmp_path}/{place}")
+    assert ended.status == 2
+    assert "outside the directory of the release" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+# Inputs and outputs
+
+
+@pytest.mark.parametrize("header", ["", "% categories\n\na b c\n\n% Sequences:\n\n"])
+def test_sequences_are_one_user_a_line(cli, tmp_path, header):
+    path = tmp_path / "visits.seq"
+    path.write_text(header + "1 2 2\n\n3\n" * 100)
+    files = ("--input", path, "--output", tmp_path / "out", "--input_format", "sequences")
+    ended = cli("ngrams", *files, *BUDGET, "--max_length", 2, "--max_contributions", 5)
+    assert ended.status == 0, ended.err
+    released = [ngram for _, ngram, _ in rows_of(tmp_path / "out")]
+    assert sorted(released[:3]) == ["1", "2", "3"]
+    assert {"1 2", "2 2"} <= set(released[3:])
+    assert read_ledger(str(tmp_path / "out" / "ledger.json"))["tokenizer"] == "whitespace"
+
+
+def test_all_output_formats_hold_the_same_rows(cli, tmp_path, data, keyed):
+    rows = rows_of(data / "base") if (data / "base").exists() else None
+    for name in ("jsonl", "tsv", "parquet"):
+        files = ("--input", data / "notes.jsonl", "--output", tmp_path / name)
+        assert cli("ngrams", *files, *keyed, "--output_format", name).status == 0
+        assert len(list((tmp_path / name).glob(f"ngrams-*.{name}"))) == 1
+        rows = rows or rows_of(tmp_path / name)
+        assert rows_of(tmp_path / name) == rows
+
+
+def test_a_release_is_only_replaced_on_request(cli, tmp_path, data, base, keyed):
+    out = tmp_path / "out"
+    first = ("ngrams", "--input", data / "notes.jsonl", "--output", out, *keyed)
+    assert cli(*first).status == 0
+    (out / "notes.txt").write_text("mine")
+    before = files_of(out)
+    refused = cli(*first, "--output_format", "tsv")
+    assert (refused.status, refused.out) == (2, "")
+    assert "--overwrite" in refused.err
+    assert files_of(out) == before
+    assert cli(*first, "--output_format", "tsv", "--overwrite").status == 0
+    after = files_of(out)
+    assert after["notes.txt"] == b"mine"
+    assert [name.rpartition(".")[2] for name in after if name.startswith("ngrams-")] == ["tsv"]
+    assert rows_of(out) == rows_of(data / "base")
+
+
+def test_a_directory_with_other_files_is_refused(cli, tmp_path, data, keyed):
+    (tmp_path / "notes.txt").write_text("mine")
+    ended = cli("ngrams", "--input", data / "notes.jsonl", "--output", tmp_path, *keyed)
+    assert ended.status == 2
+    assert os.listdir(tmp_path) == ["notes.txt"]
+
+
+# Tokenizers
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "word", "absent"),
+    [("words", "people", "people,"), ("whitespace", '"everywhere"', "everywhere")],
+)
+def test_the_named_tokenizers_split_texts(cli, tmp_path, data, tokenizer, word, absent):
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *BUDGET, "--max_length", 1, "--tokenizer", tokenizer)
+    assert ended.status == 0
+    released = [ngram for _, ngram, _ in rows_of(tmp_path / "out")]
+    assert word in released
+    assert absent not in released
+    assert read_ledger(str(tmp_path / "out" / "ledger.json"))["tokenizer"] == tokenizer
+
+
+def test_a_tokenizer_of_a_module_splits_texts(cli, tmp_path, data, monkeypatch):
+    (tmp_path / "own_splitter.py").write_text(
+        "import pyarrow.compute as pc\n\ndef letters(texts):\n"
+        "    return pc.split_pattern(pc.utf8_upper(texts), 'E')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    name = "own_splitter:letters"
+    assert cli("ngrams", *files, *BUDGET, "--max_length", 1, "--tokenizer", name).status == 0
+    assert "GOOD MORNING D" in [split_words(ngram) for _, ngram, _ in rows_of(tmp_path / "out")]
+
+
+def split_words(ngram):
+    from beam_dpne import split_ngram
+
+    (word,) = split_ngram(ngram)
+    return word
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_lists_of_tokens_are_taken_as_they_are(cli, tmp_path, kind):
+    users = [f"u{place}" for place in range(100)]
+    tokens = [["New York", "", "a\tb"]] * 100
+    path = tmp_path / f"tokens.{kind}"
+    if kind == "jsonl":
+        rows = zip(users, tokens, strict=True)
+        path.write_text("\n".join(json.dumps({"user": u, "text": t}) for u, t in rows))
+    else:
+        pq.write_table(pa.table({"user": users, "text": tokens}), path)
+    files = ("--input", path, "--output", tmp_path / "out", "--tokenizer", "tokens")
+    assert cli("ngrams", *files, *BUDGET, "--max_length", 3).status == 0
+    assert "New\\sYork \\e a\\tb" in [ngram for _, ngram, _ in rows_of(tmp_path / "out")]
+
+
+# Nothing to release
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("empty.jsonl", b""),
+        ("empty.csv", b"user,text\n"),
+        ("rejects.jsonl", b"{\n[]\n"),
+        ("textless.jsonl", b'{"user":"a","text":""}\n{"user":"b","text":" . "}\n'),
+        ("alone.jsonl", b'{"user":"a","text":"nobody else says this"}\n'),
+    ],
+)
+def test_inputs_without_anything_shared_give_an_empty_release(cli, tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    files = ("--input", tmp_path / name, "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *BUDGET, *LENGTHS)
+    assert ended.status == 0, ended.err
+    assert counts_of(tmp_path / "out") == [0, 0, 0]
+    assert rows_of(tmp_path / "out") == []
+
+
+def test_a_release_goes_to_a_relative_path(program, tmp_path, data, base, keyed):
+    arguments = ("ngrams", "--input", data / "notes.jsonl", "--output", "new/er", *keyed)
+    assert program.run(*arguments, cwd=tmp_path, stderr=subprocess.DEVNULL).status == 0
+    assert files_of(tmp_path / "new" / "er") == base[1]
