@@ -16,6 +16,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import special
 
@@ -113,7 +114,7 @@ def keyed_hashes(sub_key: bytes, items: pa.Array | Iterable[bytes]) -> np.ndarra
       items: Arrow strings or binaries without nulls, or an iterable of bytes.
     """
     array = items if isinstance(items, pa.Array) else pa.array(items, pa.binary())
-    strings = pa.chunked_array([array]).cast(pa.large_binary()).chunk(0)
+    strings = pc.cast(array, pa.large_binary())
     _, offset_buffer, data_buffer = strings.buffers()
     offsets = np.frombuffer(offset_buffer or bytes(8), np.int64)[strings.offset :]
     starts = offsets[: len(strings)]
