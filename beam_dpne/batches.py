@@ -159,17 +159,26 @@ class GramSet:
         """What the second of a pair is: "both", the gram's suffix; "single", its last word."""
         return "both" if self.rule is None else self.rule.pruning
 
-    @functools.cached_property
-    def dense_table(self) -> np.ndarray:
-        """The id of each pair (prefix, second), −1 where it was not released: (all pairs,) int32.
+    def dense_table(self, seconds: int) -> np.ndarray:
+        """Returns the id of each pair (prefix, second), −1 where it was not released.
 
-        For small parents only; it is made once for all batches that look ids up in one set.
+        For small sets only; made once for all batches that look ids up in this set.
+
+        Args:
+          seconds: second ids are in range(seconds).
+
+        Returns:
+          (parent_size · seconds,) int32.
         """
-        prefixes, seconds = unpack_pairs(self.keys)
-        size = self.parent_size if self.pruning == "both" else self.vocabulary_size
-        table = np.full(self.parent_size * size, NO_GRAM, dtype=np.int32)
-        table[prefixes * size + seconds] = np.arange(self.keys.size)
-        return table
+        return _dense_table(self, seconds)
+
+
+@functools.lru_cache(maxsize=1)
+def _dense_table(grams: GramSet, seconds: int) -> np.ndarray:
+    prefixes, second_ids = unpack_pairs(grams.keys)
+    table = np.full(grams.parent_size * seconds, NO_GRAM, dtype=np.int32)
+    table[prefixes * seconds + second_ids] = np.arange(grams.keys.size)
+    return table
 
 
 ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float64))

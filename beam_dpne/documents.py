@@ -89,8 +89,16 @@ class _BatchPairs(beam.DoFn):
             yield GlobalWindows.windowed_value(self._flush())
 
     def _flush(self) -> pa.RecordBatch:
-        columns = [pa.array(self._users, pa.string()), pa.array(self._texts)]
+        users, texts = self._users, self._texts
         self._users, self._texts = [], []
+        kinds = {type(text) for text in texts}
+        if len(kinds) > 1:
+            raise TypeError("Texts must be all str, or all lists of tokens, got some of each.")
+        kind = pa.list_(pa.string()) if kinds == {list} else pa.string()
+        try:
+            columns = [pa.array(users, pa.string()), pa.array(texts, kind)]
+        except (UnicodeError, pa.ArrowException):
+            raise ValueError("A user or a text cannot be encoded as UTF-8.") from None
         return pa.RecordBatch.from_arrays(columns, names=["user", "text"])
 
 
@@ -104,6 +112,10 @@ def _checked_pair(element: Any) -> tuple[str, Any]:
     user, text = element
     if not isinstance(user, str):
         raise TypeError(f"A user must be str, got {type(user).__name__}.")
-    if not isinstance(text, str | list):
+    if isinstance(text, list):
+        if not all(isinstance(token, str) for token in text):
+            raise TypeError("Tokens must be str.")
+        return str(user), [str(token) for token in text]
+    if not isinstance(text, str):
         raise TypeError(f"A text must be str, or a list of tokens, got {type(text).__name__}.")
-    return user, text
+    return str(user), str(text)

@@ -158,6 +158,10 @@ def prune_invalid(batch: UserBatch, released: GramSet, *, pruning: str) -> UserB
     """Returns the positions of a batch in terms of S_{k−1}, without those that lead nowhere."""
     if released.length != batch.length + 1:
         raise ValueError(f"S_{released.length} cannot follow ids of length {batch.length}.")
+    if released.rule is not None and released.length > 1 and released.pruning != pruning:
+        raise ValueError(
+            f"pruning must be that of the released set, {released.pruning!r}, got {pruning=}."
+        )
     word_ids = batch.word_ids
     if batch.length == 0:
         ids = _vocabulary_ids(batch, released)
@@ -247,7 +251,7 @@ def _look_up(
     if keys.size == 0:
         return np.full(first.size, NO_GRAM, dtype=np.int32)
     if 0 < released.parent_size * second_size <= _DENSE_TABLE:
-        table = released.dense_table
+        table = released.dense_table(second_size)
         return table[first.astype(np.int64) * second_size + second]
     wanted = pack_pairs(first, second)
     place = np.searchsorted(keys, wanted)

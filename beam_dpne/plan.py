@@ -14,7 +14,9 @@ STRATEGIES = ("one_round",)
 PRUNING_RULES = ("both", "single")
 VALID_COUNTS = ("exact", "estimate")
 RELATIVE_ERROR_PER_DECISION = 2e-12
+_MAX_LENGTH = 100
 _MAX_SLACK_SHARE = 1e-3
+_MIN_SHARE = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,11 @@ class PrivacyPlan:
         self._normalise()
         calibration.check_budget(self.epsilon, self.delta)
         _check_integer("max_length", self.max_length, 1)
+        if self.max_length > _MAX_LENGTH:
+            raise ValueError(
+                f"max_length must be at most {_MAX_LENGTH}, since each length is a stage of its own, "
+                f"got max_length={self.max_length}."
+            )
         _check_integer("max_tokens_per_user", self.max_tokens_per_user, 1)
         self._check_lists()
         for name in ("spurious_fraction", "vocabulary_delta_share"):
@@ -98,6 +105,12 @@ class PrivacyPlan:
         if not (math.isfinite(self.noise_growth) and self.noise_growth > 0):
             raise ValueError(
                 f"noise_growth must be a finite number > 0, got noise_growth={self.noise_growth}."
+            )
+        if min(calibration.growth_shares(self.noise_growth, self.max_length)) < _MIN_SHARE:
+            raise ValueError(
+                f"noise_growth must leave each length a share of at least {_MIN_SHARE}, got "
+                f"noise_growth={self.noise_growth} with max_length={self.max_length}; move it "
+                "nearer to 1."
             )
         _check_choice("pruning", self.pruning, PRUNING_RULES)
         _check_choice("valid_count", self.valid_count, VALID_COUNTS)
@@ -220,6 +233,12 @@ class PrivacyPlan:
             object.__setattr__(self, name, _as_float(name, getattr(self, name)))
         if isinstance(self.max_contributions, Sequence):
             object.__setattr__(self, "max_contributions", tuple(self.max_contributions))
+        if isinstance(self.budget_shares, str) or not isinstance(
+            self.budget_shares, Sequence | None
+        ):
+            raise ValueError(
+                f"budget_shares must be a list of numbers, got budget_shares={self.budget_shares!r}."
+            )
         if self.budget_shares is not None:
             shares = tuple(_as_float("budget_shares", share) for share in self.budget_shares)
             object.__setattr__(self, "budget_shares", shares)
@@ -246,7 +265,10 @@ class PrivacyPlan:
 def _as_float(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} must be a number, got {name}={value!r}.")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be a number that a float can hold.") from None
 
 
 def _check_integer(name: str, value: Any, least: int) -> None:

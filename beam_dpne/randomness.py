@@ -113,7 +113,7 @@ def keyed_hashes(sub_key: bytes, items: pa.Array | Iterable[bytes]) -> np.ndarra
       sub_key: from `RunKey.sub_key`.
       items: Arrow strings or binaries without nulls, or an iterable of bytes.
     """
-    array = items if isinstance(items, pa.Array) else pa.array(items, pa.binary())
+    array = items if isinstance(items, pa.Array) else pa.array(items, pa.large_binary())
     strings = pc.cast(array, pa.large_binary())
     _, offset_buffer, data_buffer = strings.buffers()
     offsets = np.frombuffer(offset_buffer or bytes(8), np.int64)[strings.offset :]

@@ -139,9 +139,9 @@ def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> 
     members = valid.count_valid(previous, rule.pruning)
     if rule.threshold_units is None or members == 0:
         return SpuriousGrams(length=length, keys=none, cells=none)
-    one = np.zeros(1, np.uint64)
+    single = np.zeros(1, np.uint64)
     mean = -members * math.log1p(-rule.null_probability)
-    count_bits = randomness.keyed_bits(run_key.sub_key("spurious count", length), one, one)
+    count_bits = randomness.keyed_bits(run_key.sub_key("spurious count", length), single, single)
     draws = np.arange(randomness.poisson(count_bits, mean), dtype=np.uint64)
     bits = randomness.keyed_bits(run_key.sub_key("spurious draw", length), np.uint64(0), draws)
     keys = np.sort(valid.draw_valid(previous, rule.pruning, bits))

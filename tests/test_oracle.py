@@ -9,6 +9,7 @@ worker threads share.
 import functools
 import itertools
 import random
+import traceback
 
 import apache_beam as beam
 import pyarrow as pa
@@ -193,6 +194,13 @@ def test_users_without_text_release_nothing():
 def test_pairs_of_users_and_empty_token_lists_release_nothing():
     plan = PrivacyPlan(**LOUD, max_length=2)
     assert run_beam([("ann", []), ("bob", [])], plan, KEY) == {1: {}, 2: {}}
+
+
+@pytest.mark.parametrize("tokens", [[1, "canary"], ["canary", 1], ["canary\ud800"], [b"canary"]])
+def test_tokens_that_are_no_text_are_refused_without_quoting_them(tokens):
+    with pytest.raises(Exception) as refused:  # noqa: PT011
+        run_beam([("ann", tokens)], PrivacyPlan(**LOUD, max_length=2), KEY)
+    assert "canary" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_an_empty_vocabulary_leaves_all_lengths_empty():

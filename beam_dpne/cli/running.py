@@ -19,8 +19,8 @@ from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
 
 EMBEDDED = ("fnapirunner", "embedded")
 _OURS = re.compile(r"^beam_dpne[\w.]*\.(\w+): (.*)$")
-_ERRNO = re.compile(r"\bOSError: \[Errno (\d+)\]")
-_WHILE_RUNNING = re.compile(r" \[while running [^\]]*\]$")
+_ERRNO = re.compile(r"^(?:\w+Error: )?\[Errno (\d+)\]", re.MULTILINE)
+_WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,15 +87,17 @@ def run_pipeline(pipeline: beam.Pipeline) -> PipelineResult:
 
 def reason(error: BaseException) -> str:
     """Returns what may be said of a failure: our own words, or the type of the error."""
+    if type(error).__module__.startswith("beam_dpne."):
+        return _WHILE_RUNNING.sub("", str(error))
     lines = [line for line in str(error).splitlines() if line.strip()]
-    kinds = [type(error).__name__]
     for line in reversed(lines):
         if match := _OURS.match(line.strip()):
             return _WHILE_RUNNING.sub("", match.group(2))
     if match := _ERRNO.search(str(error)):
         return f"{os.strerror(int(match.group(1)))}."
     found = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt))\b", str(error), re.MULTILINE)
-    return f"{(found or kinds)[-1]}; its message is withheld, since it may quote the data."
+    kind = found[-1] if found else type(error).__name__
+    return f"{kind}; its message is withheld, since it may quote the data."
 
 
 def counter(result: PipelineResult, name: str) -> int:

@@ -8,6 +8,7 @@ from tests.benchmarks.report import (
     Figure,
     Listing,
     Report,
+    cpu_seconds,
     megabytes,
     ratios,
     seconds,
@@ -59,6 +60,7 @@ def _figures(
     figures = []
     for what, of, target, noise in (
         ("time", seconds, times * _TIME_PER_LINEAR, 0.2),
+        ("CPU time", cpu_seconds, None, 0.2),
         ("peak memory", megabytes, float(times), 0.05),
     ):
         few, many, start_up = (of(runs[size]) for size in (*ends, "start-up"))
@@ -72,6 +74,6 @@ def _figures(
 def _listing(name: str, runs: Mapping[str, Sequence[Run]]) -> Listing:
     rows = []
     for share, of_share in runs.items():
-        figures = (Figure("", "", of(of_share), "") for of in (seconds, megabytes))
+        figures = (Figure("", "", of(of_share), "") for of in (seconds, cpu_seconds, megabytes))
         rows.append((share, *(figure.median for figure in figures)))
-    return Listing(f"Growth, {name}: medians", ("users", "seconds", "peak MB"), rows)
+    return Listing(f"Growth, {name}: medians", ("users", "seconds", "CPU seconds", "peak MB"), rows)

@@ -12,6 +12,7 @@ import pathlib
 import sys
 import threading
 import time
+import types
 from typing import NamedTuple
 
 from tests.benchmarks.measure import run_module
@@ -51,8 +52,7 @@ class Sampler(threading.Thread):
         while not self._done.wait(_INTERVAL):
             for thread, frame in sys._current_frames().items():
                 if thread != self.ident:
-                    place = Place(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno)
-                    self.seconds[place] += self._advance(thread)
+                    self.seconds[_place(frame)] += self._advance(thread)
 
     def stop(self) -> collections.Counter[Place]:
         """Returns the seconds of each line."""
@@ -94,6 +94,13 @@ def look(target: str, product: list[str]) -> None:
     lines = sampler.stop()
     profile = Profile(lines.total(), _top_functions(lines))
     pathlib.Path(target).write_text(json.dumps(profile))
+
+
+def _place(frame: types.FrameType) -> Place:
+    """The line, or the one that called numpy: its wrappers tell nothing."""
+    while "/numpy/" in frame.f_code.co_filename and frame.f_back is not None:
+        frame = frame.f_back
+    return Place(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno)
 
 
 def _profile(setting: Setting, workload: Workload) -> Profile:

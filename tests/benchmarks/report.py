@@ -81,13 +81,14 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
 
 
 def without(whole: Sequence[float], start_up: Sequence[float]) -> list[float]:
-    """What is left of each repeat when that repeat's start-up is taken off."""
-    return [max(w - s, _LEAST) for w, s in zip(whole, start_up, strict=True)]
+    """What is left of each repeat when the usual start-up is taken off."""
+    usual = statistics.median(start_up)
+    return [max(w - usual, _LEAST) for w in whole]
 
 
 def stands_out(whole: Sequence[float], start_up: Sequence[float], by: float) -> bool:
-    """Whether each repeat exceeds its start-up by this share."""
-    return all(w >= (1 + by) * s for w, s in zip(whole, start_up, strict=True))
+    """Whether runs usually exceed start-up by this share of it."""
+    return statistics.median(whole) >= (1 + by) * statistics.median(start_up)
 
 
 def print_reports(reports: Sequence[Report], heading: str) -> None:

@@ -24,7 +24,7 @@ def test_all_benchmarks_are_measured(found):
     assert {name: len(found[name]["figures"]) for name in found} == {
         "msnbc": 11,
         "titles": 11,
-        "growth": 4,
+        "growth": 6,
         "passes": 5,
         "levels": 2,
         "profile": 4,

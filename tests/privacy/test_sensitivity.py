@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import GramSet, RunKey
+from beam_dpne import GramSet, RunKey, length_rule
 from beam_dpne.batches import pack_pairs
 from beam_dpne.contributions import limit_contributions
 from beam_dpne.grams import extract_grams, prune_invalid
@@ -171,6 +171,7 @@ def make_chain(words, pruning, keep) -> list[GramSet]:
         words=pa.array(kept, pa.string()),
         parent_size=1,
         vocabulary_size=size,
+        rule=length_rule(length=1, noise_stddev=1, threshold=1, pruning=pruning),
     )
     chain, grams = [first], [(word,) for word in kept]
     for length in (2, 3):
@@ -188,6 +189,7 @@ def make_chain(words, pruning, keep) -> list[GramSet]:
                 scores=np.ones(len(keys)),
                 parent_size=len(grams),
                 vocabulary_size=size,
+                rule=length_rule(length=length, noise_stddev=1, threshold=1, pruning=pruning),
             )
         )
         grams = [gram for _, _, gram in pairs]

@@ -44,6 +44,7 @@ def test_release_frequency_is_the_normal_tail(length, distance):
 def test_scores_are_the_middles_of_cells_with_normal_probabilities(length, distance):
     rule = length_rule(length=length, noise_stddev=SIGMA, threshold=150.2)
     weight = rule.threshold_units + round(distance * SIGMA * UNITS)
+    assert rule.cell_units == round(SIGMA * 2**32 / 64)
     scores = decide(shard_of(length, weight), rule=rule, run_key=run_key(2)).scores
     observed = np.bincount(cells_of(scores, rule))
     edges = np.arange(observed.size + 1) * rule.cell_units + rule.threshold_units - weight

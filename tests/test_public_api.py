@@ -1,0 +1,163 @@
+"""What users import: names, docstrings, start-up time, and secrets that never print."""
+
+import dataclasses
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+
+import apache_beam as beam
+import pytest
+
+import beam_dpne
+from beam_dpne import LengthPlan, PrivacyPlan, RunKey, io
+from beam_dpne.cli.ngrams import NgramsJob
+from beam_dpne.io.publishing import PublishRelease
+
+SAMPLES = {
+    "length": 2,
+    "max_contributions": 2,
+    "released": None,
+    "previous": None,
+    "rule_for": lambda _: None,
+    "tokenizer": "words",
+    "partitions": 2,
+    "shards": 2,
+    "inputs": ["a.jsonl"],
+    "path": "rejects",
+    "output": "release",
+    "output_format": "jsonl",
+    "run_key_given": True,
+    "max_tokens_per_user": 10,
+}
+HEADINGS = ["Input", "Output", "Privacy", "Cost", "Attributes", "Raises", "Example", "References"]
+SECRET = bytes(range(1, 33))
+PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
+SAMPLES |= {"run_key": RunKey(SECRET), "plan": PLAN}
+
+
+def public_transforms():
+    found = [getattr(beam_dpne, name) for name in beam_dpne.__all__]
+    found += [getattr(io, name) for name in io.__all__] + [PublishRelease]
+    kinds = (kind for kind in found if inspect.isclass(kind) and issubclass(kind, beam.PTransform))
+    return sorted(kinds, key=lambda kind: kind.__name__)
+
+
+def test_all_names_have_a_home():
+    assert sorted(beam_dpne.__all__) == sorted([*beam_dpne._HOME, "__version__"])
+    assert dir(beam_dpne) == sorted(beam_dpne.__all__)
+    for name, home in beam_dpne._HOME.items():
+        value = getattr(beam_dpne, name)
+        assert value is getattr(importlib.import_module(home), name)
+        assert value.__module__ == home
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'PrivateTetragrams'"):
+        _ = beam_dpne.PrivateTetragrams
+
+
+def test_type_checkers_see_what_users_import():
+    source = inspect.getsource(beam_dpne)
+    block = source.split("if TYPE_CHECKING:")[1].split("_HOME =")[0]
+    seen = {}
+    for home, names in re.findall(r"from (\S+) import (?:\(([^)]*)\)|.*)", block):
+        listed = names or re.search(rf"from {re.escape(home)} import (.*)", block)[1]
+        seen |= {name.strip(): home for name in listed.split(",") if name.strip()}
+    assert seen == beam_dpne._HOME
+
+
+def test_there_are_transforms():
+    names = {kind.__name__ for kind in public_transforms()}
+    assert {"ExtractGrams", "PrivateNgrams", "ReadDocuments", "PublishRelease"} <= names
+
+
+@pytest.mark.parametrize("kind", public_transforms(), ids=lambda kind: kind.__name__)
+class TestEachTransform:
+    def test_has_the_headings_in_order(self, kind):
+        doc = inspect.cleandoc(kind.__doc__)
+        assert re.match(r"[A-Z]\w+s\b.*\.$", doc.splitlines()[0]), "one line: verb, object"
+        wanted = [name for name in HEADINGS if name != "Attributes" or dataclasses.fields(kind)]
+        found = re.findall(rf"^({'|'.join(HEADINGS)}):", doc, re.MULTILINE)
+        # A transform that checks nothing has no heading for it; see the test of `raise` below.
+        assert found in (wanted, [name for name in wanted if name != "Raises"])
+
+    def test_has_an_example_that_runs(self, kind):
+        assert ">>> " in inspect.cleandoc(kind.__doc__).split("\nExample:")[1]
+
+    def test_documents_its_fields(self, kind):
+        doc = inspect.cleandoc(kind.__doc__)
+        part = doc.partition("\nAttributes:")[2].partition("\nRaises:")[0]
+        documented = re.findall(r"^  (\w+(?:, \w+)*):", part, re.MULTILINE)
+        names = {name for names in documented for name in names.split(", ")}
+        assert names == {field.name for field in dataclasses.fields(kind)}
+
+    def test_is_a_dataclass_with_keywords_and_identity(self, kind):
+        assert dataclasses.is_dataclass(kind)
+        assert kind.__eq__ is object.__eq__
+        assert all(field.kw_only for field in dataclasses.fields(kind))
+
+    def test_says_raises_if_it_checks_fields(self, kind):
+        checks = "raise " in inspect.getsource(kind)
+        assert not checks or "\nRaises:" in inspect.cleandoc(kind.__doc__)
+
+    def test_never_prints_a_run_key(self, kind):
+        names = {field.name for field in dataclasses.fields(kind)}
+        transform = kind(**{name: value for name, value in SAMPLES.items() if name in names})
+        shown = repr(transform) + str(transform) + repr(transform.display_data())
+        assert_no_secret(shown)
+
+
+def assert_no_secret(shown):
+    assert SECRET.hex() not in shown
+    assert repr(SECRET)[2:-1] not in shown
+    assert "_secret" not in shown
+
+
+def test_a_run_key_never_prints():
+    key = RunKey(SECRET)
+    assert_no_secret(f"{key} {key!r} {[key]}")
+
+
+def test_a_job_never_prints_its_run_key():
+    job = NgramsJob(
+        plan=PLAN,
+        files=[],
+        reading=io.ReadOptions(),
+        tokenizer="words",
+        strict=False,
+        rejects=None,
+        output="release",
+        output_format="jsonl",
+        overwrite=False,
+        partitions=1,
+        run_key=RunKey(SECRET),
+        run_key_given=True,
+        quiet=False,
+    )
+    assert_no_secret(f"{job} {job!r}")
+    assert "epsilon=1" in repr(job)
+
+
+def modules_after(statement):
+    code = f"import sys; {statement}; print(*sys.modules)"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import beam_dpne", {"apache_beam", "numpy", "pyarrow", "scipy"}),
+        ("import beam_dpne.cli.main", {"apache_beam", "numpy", "pyarrow", "scipy", "rich"}),
+        ("from beam_dpne import PrivacyPlan", {"apache_beam", "pyarrow"}),
+    ],
+)
+def test_a_program_starts_without_what_it_does_not_need(statement, absent):
+    assert not absent & set(modules_after(statement))
+
+
+def test_plans_show_their_numbers():
+    assert isinstance(PLAN.lengths[0], LengthPlan)
+    assert "noise_stddev=" in repr(PLAN.lengths[0])
