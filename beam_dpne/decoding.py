@@ -46,6 +46,8 @@ class DecodeGrams(beam.PTransform):
       ...     rows = (vocabulary,) | DecodeGrams()
       ...     _ = rows | beam.Map(lambda rows: print(rows.to_pylist()[0]))
       {'length': 1, 'ngram': 'b', 'score': 7.0}
+
+    References: DPNE Algorithm 1, "Output S_1, S_2, …, S_T".
     """
 
     def __post_init__(self):

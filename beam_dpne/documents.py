@@ -36,6 +36,8 @@ class BatchDocuments(beam.PTransform):
       ...     batches = documents | BatchDocuments()
       ...     _ = batches | beam.Map(lambda batch: print(batch.num_rows, batch.schema.names))
       2 ['user', 'text']
+
+    References: none; the element type of the pipelines.
     """
 
     batch_size: int = 10_000

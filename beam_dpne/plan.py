@@ -212,6 +212,8 @@ class PrivacyPlan:
             raise ValueError(
                 f"A plan must be a JSON object; line {error.lineno} is not JSON."
             ) from None
+        except (ValueError, RecursionError):
+            raise ValueError("A plan must be a JSON object of plain numbers and words.") from None
         if not isinstance(parameters, dict):
             raise ValueError(f"A plan must be a JSON object, got {type(parameters).__name__}.")
         known = {field.name for field in dataclasses.fields(cls)}

@@ -28,6 +28,10 @@ _Bytes = npt.NDArray[np.uint8]
 _Offsets = npt.NDArray[np.int64]
 
 
+class TokenizerError(ValueError):
+    """A tokenizer breaks its contract; the message holds no text and no count."""
+
+
 def words(texts: pa.Array) -> pa.ListArray:
     """Splits texts into lower-case words of any script.
 
@@ -75,7 +79,7 @@ def tokens(texts: pa.Array) -> pa.ListArray:
     [['a b', ''], []]
     """
     if not (pa.types.is_list(texts.type) or pa.types.is_large_list(texts.type)):
-        raise TypeError(
+        raise TokenizerError(
             f"texts must be lists of tokens for tokenizer 'tokens', got {texts.type}. "
             "Use 'words' or 'whitespace' for plain text."
         )
@@ -136,40 +140,41 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
       A `list<string>` array as long as `texts`, with offsets from 0 and no nulls.
 
     Raises:
-      RuntimeError: The tokenizer raised; only the exception's type is told, for its message may
-        quote a text.
-      TypeError: The result is not a list<string> array.
-      ValueError: The result has another length, nulls, or more than 2 GB of tokens.
+      TokenizerError: It raised (only the exception's type is told, for its message may quote a
+        text), or its result is not a list<string> array of the same length, has nulls, or more
+        than 2 GB of tokens.
     """
     name = _describe(tokenizer)
     try:
         result = tokenizer(texts)
-    except Exception as error:
-        raise RuntimeError(
+    except TokenizerError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise TokenizerError(
             f"tokenizer {name} raised {type(error).__name__} "
             "(its message is left out because it may quote a text)."
         ) from None
     _check_type(result, name)
     if len(result) != len(texts):
-        raise ValueError(
-            f"tokenizer {name} must return one list a text, got {len(result)} lists for "
-            f"{len(texts)} texts."
+        raise TokenizerError(
+            f"tokenizer {name} must return one list a text, got another number of lists."
         )
     values = result.flatten()
     if result.null_count or values.null_count:
-        raise ValueError(
-            f"tokenizer {name} must return no nulls, got {result.null_count} null lists and "
-            f"{values.null_count} null tokens. Return empty lists and leave null tokens out."
+        raise TokenizerError(
+            f"tokenizer {name} must return no nulls. Return empty lists and leave null tokens out."
         )
     return _normalized(result, values, name)
 
 
 def _check_type(result: object, name: str) -> None:
-    """Raises TypeError unless `result` is a list array of strings."""
+    """Raises unless `result` is a list array of strings."""
     kind: Any = getattr(result, "type", type(result).__name__)
     lists = pa.ListArray, pa.LargeListArray
     if not isinstance(result, lists) or not _is_string(kind.value_type):
-        raise TypeError(f"tokenizer {name} must return a list<string> Arrow array, got {kind}.")
+        raise TokenizerError(
+            f"tokenizer {name} must return a list<string> Arrow array, got {kind}."
+        )
 
 
 def _normalized(result: pa.Array, values: pa.Array, name: str) -> pa.ListArray:
@@ -177,9 +182,9 @@ def _normalized(result: pa.Array, values: pa.Array, name: str) -> pa.ListArray:
     offsets = result.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     offsets -= offsets[0]
     if offsets[-1] > _MAX_OFFSET or _byte_length(values) > _MAX_OFFSET:
-        raise ValueError(
-            f"tokenizer {name} must return less than 2 GB of tokens a batch, got "
-            f"{offsets[-1]} tokens. Read with smaller blocks."
+        raise TokenizerError(
+            f"tokenizer {name} must return less than 2 GB of tokens a batch. "
+            "Read with smaller blocks."
         )
     strings = values if pa.types.is_string(values.type) else values.cast(pa.string())
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), strings)
@@ -211,7 +216,7 @@ class _Flat(NamedTuple):
 def _bounds(texts: pa.Array) -> _Offsets:
     """Where in a string array's own bytes each row begins, and the last one ends."""
     if not _is_string(texts.type):
-        raise TypeError(f"texts must be strings, got {texts.type}.")
+        raise TokenizerError(f"texts must be strings, got {texts.type}.")
     width = np.int64 if pa.types.is_large_string(texts.type) else np.int32
     size = len(texts) + 1
     offsets = texts.buffers()[1]
@@ -308,7 +313,7 @@ def _split(flat: _Flat, inside: npt.NDArray[np.bool_]) -> pa.ListArray:
     starts = np.flatnonzero(first)
     values = np.frombuffer(flat.data, np.uint8)[inside]
     if values.size > _MAX_OFFSET:
-        raise ValueError("tokens of one batch must be below 2 GB. Read with smaller blocks.")
+        raise TokenizerError("tokens of one batch must be below 2 GB. Read with smaller blocks.")
     token_offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(np.flatnonzero(last) + 1 - starts, out=token_offsets[1:])
     strings = pa.StringArray.from_buffers(

@@ -52,6 +52,8 @@ class GroupByUser(beam.PTransform):
       ...              | BatchDocuments() | GroupByUser(run_key=RunKey.generate()))
       ...     _ = users | beam.Map(lambda batch: print(len(batch.users), np.sort(batch.ids)))
       1 [-1 -1  0  0  1  1  2]
+
+    References: DPNE Algorithm 1, the input: "each user i has some text w_i".
     """
 
     run_key: RunKey = dataclasses.field(repr=False)

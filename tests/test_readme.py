@@ -10,8 +10,10 @@ README = pathlib.Path(__file__).parent.parent / "README.md"
 def options_table() -> str:
     """The README's table of options, from their definitions."""
     rows = ["| option | default | what it is |", "|---|---|---|"]
-    for option in (*READING, *PRIVACY, *WRITING, *RUNNING):
-        rows.append(f"| `--{option.name}` | {option.default_text} | {option.help} |")
+    rows += [
+        f"| `--{option.name}` | {option.default_text} | {option.help} |"
+        for option in (*READING, *PRIVACY, *WRITING, *RUNNING)
+    ]
     return "\n".join(rows)
 
 
