@@ -9,6 +9,7 @@ sort like its grams, word by word. At k = 1 grams are strings, in Arrow arrays.
 import dataclasses
 import functools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import apache_beam as beam
@@ -160,9 +161,10 @@ class GramSet:
         return "both" if self.rule is None else self.rule.pruning
 
     def dense_table(self, seconds: int) -> np.ndarray:
-        """Returns the id of each pair (prefix, second), −1 where it was not released.
+        """Returns 1 + the id of each pair (prefix, second), 0 where it was not released.
 
-        For small sets only; made once for all batches that look ids up in this set.
+        For small sets only; made once for all batches that look ids up in this set. Pages of zeros
+        that nobody writes take no memory.
 
         Args:
           seconds: second ids are in range(seconds).
@@ -176,12 +178,23 @@ class GramSet:
 @functools.lru_cache(maxsize=1)
 def _dense_table(grams: GramSet, seconds: int) -> np.ndarray:
     prefixes, second_ids = unpack_pairs(grams.keys)
-    table = np.full(grams.parent_size * seconds, NO_GRAM, dtype=np.int32)
-    table[prefixes * seconds + second_ids] = np.arange(grams.keys.size)
+    table = np.zeros(grams.parent_size * seconds, dtype=np.int32)
+    table[prefixes * seconds + second_ids] = np.arange(1, grams.keys.size + 1)
     return table
 
 
 ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float64))
+
+
+def group_places(labels: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields each label that occurs, ascending, with its places, ascending; labels in range(count)."""
+    order = np.argsort(labels.astype(np.min_scalar_type(count)), kind="stable")
+    ends = np.cumsum(np.bincount(labels, minlength=count))
+    start = 0
+    for label, end in enumerate(ends.tolist()):
+        if end > start:
+            yield label, order[start:end]
+        start = end
 
 
 def pack_pairs(prefixes: np.ndarray, seconds: np.ndarray) -> np.ndarray:

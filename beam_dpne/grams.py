@@ -11,7 +11,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from beam_dpne import progress
 from beam_dpne.batches import NO_GRAM, Contributions, GramSet, UserBatch, pack_pairs
 
-_DENSE_TABLE = 2**24
+_DENSE_TABLE = 2**27
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -252,7 +252,7 @@ def _look_up(
         return np.full(first.size, NO_GRAM, dtype=np.int32)
     if 0 < released.parent_size * second_size <= _DENSE_TABLE:
         table = released.dense_table(second_size)
-        return table[first.astype(np.int64) * second_size + second]
+        return table[first.astype(np.int64) * second_size + second] - np.int32(1)
     wanted = pack_pairs(first, second)
     place = np.searchsorted(keys, wanted)
     place[place == keys.size] = 0

@@ -9,7 +9,13 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.batches import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
+from beam_dpne.batches import (
+    Contributions,
+    HistogramShard,
+    SpuriousGrams,
+    group_places,
+    unpack_pairs,
+)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -105,8 +111,7 @@ def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[in
     """Cuts drawn grams into the same hash ranges as the histogram."""
     ranges = hash_ranges(spurious.keys.view(np.uint64), shards)
     none = np.zeros(0, np.int64)
-    for shard in np.flatnonzero(np.bincount(ranges, minlength=shards)).tolist():
-        inside = ranges == shard
+    for shard, inside in group_places(ranges, shards):
         yield (
             shard,
             HistogramShard(
@@ -205,8 +210,7 @@ def _cut(
     whole: HistogramShard, ranges: np.ndarray, shards: int
 ) -> Iterator[tuple[int, HistogramShard]]:
     """Yields the part of each hash range that is not empty."""
-    for shard in np.flatnonzero(np.bincount(ranges, minlength=shards)).tolist():
-        inside = np.flatnonzero(ranges == shard)
+    for shard, inside in group_places(ranges, shards):
         words, hashes = whole.words, whole.word_hashes
         yield (
             shard,

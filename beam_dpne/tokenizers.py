@@ -20,6 +20,7 @@ Tokenizer = Callable[[pa.Array], pa.ListArray]
 
 _CODE_POINTS = 0x110000
 _ASCII = 128
+_UNKNOWN = 255
 _MAX_OFFSET = 2**31 - 1
 _TOKEN, _APOSTROPHE = 1, 2  # classes of characters; 0 is a separator
 _TO_LOWER = bytes(range(256)).lower()
@@ -258,18 +259,28 @@ def _visible_class(point: int) -> int:
 
 
 @functools.cache
-def _class_table(class_of: Callable[[int], int], size: int) -> _Bytes:
-    """The classes of the first `size` code points."""
-    return np.fromiter(map(class_of, range(size)), np.uint8, size)
+def _class_table(class_of: Callable[[int], int]) -> _Bytes:
+    """The classes of all code points; those beyond ASCII are unknown until they are seen."""
+    table = np.full(_CODE_POINTS, _UNKNOWN, np.uint8)
+    table[:_ASCII] = [class_of(point) for point in range(_ASCII)]
+    return table
+
+
+def _classes_of(points: npt.NDArray[np.int32], class_of: Callable[[int], int]) -> _Bytes:
+    """Looks classes up, and fills in those not seen before; filling twice does no harm."""
+    table = _class_table(class_of)
+    classes = table[points]
+    for point in set(points[classes == _UNKNOWN].tolist()):
+        table[point] = class_of(point)
+    return table[points]
 
 
 def _classify(data: bytes, class_of: Callable[[int], int]) -> _Bytes:
     """Gives every byte of UTF-8 text the class of the character it belongs to."""
-    ascii_classes = _class_table(class_of, _ASCII).tobytes().ljust(256, b"\0")
+    ascii_classes = _class_table(class_of)[:_ASCII].tobytes().ljust(256, b"\0")
     classes = np.frombuffer(bytearray(data.translate(ascii_classes)), np.uint8)
     if data.isascii():
         return classes
-    table = _class_table(class_of, _CODE_POINTS)
     raw = np.frombuffer(data, np.uint8)
     leads = np.flatnonzero(raw >= 0xC0)
     sizes = 2 + (raw[leads] >= 0xE0).astype(np.int8) + (raw[leads] >= 0xF0)
@@ -278,8 +289,9 @@ def _classify(data: bytes, class_of: Callable[[int], int]) -> _Bytes:
         points = raw[at].astype(np.int32) & (0x7F >> size)
         for step in range(1, size):
             points = points << 6 | (raw[at + step] & 0x3F)
+        found = _classes_of(points, class_of)
         for step in range(size):
-            classes[at + step] = table[points]
+            classes[at + step] = found
     return classes
 
 

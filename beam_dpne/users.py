@@ -10,7 +10,7 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from beam_dpne import progress, randomness, tokenizers
-from beam_dpne.batches import NO_GRAM, DocumentBlock, UserBatch
+from beam_dpne.batches import NO_GRAM, DocumentBlock, UserBatch, group_places
 from beam_dpne.documents import document_columns
 from beam_dpne.randomness import RunKey
 
@@ -132,10 +132,10 @@ def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:
 
 def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, DocumentBlock]]:
     """Cuts a block by the users' partition; documents without tokens are dropped."""
-    partition = (block.users[:, 0] % np.uint64(partitions)).astype(np.int64)
-    partition[np.diff(block.offsets) == 0] = -1
-    for number in np.flatnonzero(np.bincount(partition + 1, minlength=partitions + 1)[1:]).tolist():
-        yield number, _take_documents(block, np.flatnonzero(partition == number))
+    filled = np.flatnonzero(np.diff(block.offsets))
+    partition = (block.users[filled, 0] % np.uint64(partitions)).astype(np.int64)
+    for number, places in group_places(partition, partitions):
+        yield number, _take_documents(block, filled[places])
 
 
 def limit_documents(

@@ -11,9 +11,9 @@ from typing import NoReturn
 import apache_beam as beam
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
 
+from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.cli.errors import RunError, UsageError
 from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
 
@@ -64,7 +64,7 @@ def beam_options(arguments: Sequence[str]) -> BeamOptions:
     if embedded and unknown:
         _refuse_unknown(unknown[0])
     return BeamOptions(
-        runner=FnApiRunner() if embedded else _runner(given.runner),
+        runner=EmbeddedRunner() if embedded else _runner(given.runner),
         pipeline_options=CachedOptions(others),
         waits=embedded,
     )
