@@ -74,7 +74,7 @@ class WeightedHistogram(beam.PTransform):
             drawn = self.spurious | "ShardSpurious" >> beam.FlatMap(
                 shard_spurious, shards=self.shards
             ).with_output_types(keyed)
-            pieces = (pieces, drawn) | "MeetSpurious" >> beam.Flatten()
+            pieces = (pieces, drawn) | "MeetSpurious" >> beam.Flatten().with_output_types(keyed)
         return cast(
             "PCollection[HistogramShard]",
             pieces
