@@ -78,6 +78,7 @@ class PublishRelease(beam.PTransform):
         output cannot be written; what was there stays as it was.
 
     Example:
+      >>> import tempfile
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
       >>> from beam_dpne import PrivacyPlan, PrivateNgrams
       >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
