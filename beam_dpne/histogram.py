@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import cast
+from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.batches import (
     Contributions,
@@ -16,6 +17,8 @@ from beam_dpne.batches import (
     group_places,
     unpack_pairs,
 )
+
+_MAX_WAITING = 2_000_000
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -31,7 +34,7 @@ class WeightedHistogram(beam.PTransform):
 
     Privacy: not private. One user moves H_k by at most 1 in ℓ2, by `LimitContributions`.
 
-    Cost: batches are summed where they are; one shuffle of distinct (batch, gram) pairs.
+    Cost: batches are summed where they are; one shuffle of distinct (bundle, gram) pairs.
 
     Attributes:
       shards: number of hash ranges.
@@ -65,11 +68,10 @@ class WeightedHistogram(beam.PTransform):
             raise ValueError(f"shards must be at least 1, got shards={self.shards}.")
 
     def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
-        """Sums within batches, shuffles by hash range, sums over batches."""
+        """Sums within bundles, shuffles by hash range, sums over bundles."""
         keyed = tuple[int, HistogramShard]
-        pieces = contributions | "SumBatch" >> beam.FlatMap(
-            sum_contributions, shards=self.shards
-        ).with_output_types(keyed)
+        sum_bundle = beam.ParDo(_SumBundle(self.shards)).with_output_types(keyed)
+        pieces = contributions | "SumBundle" >> sum_bundle
         if self.spurious is not None:
             drawn = self.spurious | "ShardSpurious" >> beam.FlatMap(
                 shard_spurious, shards=self.shards
@@ -86,25 +88,46 @@ class WeightedHistogram(beam.PTransform):
         )
 
 
-def sum_contributions(
-    contributions: Contributions, *, shards: int
-) -> Iterator[tuple[int, HistogramShard]]:
-    """Sums the weights of one batch and cuts the sums into hash ranges."""
+class _SumBundle(beam.DoFn):
+    """Sums the batches of a bundle, and sends the sums when there are many, and at the end."""
+
+    def __init__(self, shards: int):
+        self._shards = shards
+
+    def start_bundle(self):
+        self._waiting: list[HistogramShard] = []
+        self._size = 0
+
+    def process(self, element: Contributions) -> Iterator[tuple[int, HistogramShard]]:
+        sums = sum_contributions(element)
+        self._waiting.append(sums)
+        self._size += sums.keys.size
+        if self._size > _MAX_WAITING:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Any:
+        for piece in self._flush():
+            yield GlobalWindows.windowed_value(piece)
+
+    def _flush(self) -> Iterator[tuple[int, HistogramShard]]:
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        return cut_by_hash_range(merge_shards(waiting), self._shards) if waiting else iter(())
+
+
+def sum_contributions(contributions: Contributions) -> HistogramShard:
+    """Sums the weights of one batch."""
     if contributions.weights is None:
         raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
     keys, weights = _sum_by_key(contributions.keys, contributions.weights)
     if contributions.words is None or contributions.word_hashes is None:
-        whole = HistogramShard(length=contributions.length, keys=keys, weights=weights)
-        return _cut(whole, hash_ranges(keys.view(np.uint64), shards), shards)
-    hashes = contributions.word_hashes[keys]
-    whole = HistogramShard(
+        return HistogramShard(length=contributions.length, keys=keys, weights=weights)
+    return HistogramShard(
         length=contributions.length,
         keys=np.arange(keys.size),
         weights=weights,
         words=contributions.words.take(pa.array(keys)),
-        word_hashes=hashes,
+        word_hashes=contributions.word_hashes[keys],
     )
-    return _cut(whole, (hashes[:, 0] % np.uint64(shards)).astype(np.int64), shards)
 
 
 def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[int, HistogramShard]]:
@@ -140,6 +163,21 @@ def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
         spurious_keys=spurious_keys,
         spurious_cells=spurious_cells,
     )
+
+
+def cut_by_hash_range(whole: HistogramShard, shards: int) -> Iterator[tuple[int, HistogramShard]]:
+    """Yields the part of each hash range that is not empty."""
+    words, hashes = whole.words, whole.word_hashes
+    named = whole.keys.view(np.uint64) if hashes is None else hashes[:, 0]
+    for shard, inside in group_places(hash_ranges(named, shards), shards):
+        piece = HistogramShard(
+            length=whole.length,
+            keys=np.arange(inside.size) if words is not None else whole.keys[inside],
+            weights=whole.weights[inside],
+            words=None if words is None else words.take(pa.array(inside)),
+            word_hashes=None if hashes is None else hashes[inside],
+        )
+        yield shard, piece
 
 
 def hash_ranges(keys: np.ndarray, shards: int) -> np.ndarray:
@@ -204,21 +242,3 @@ def _ascending_order(keys: np.ndarray) -> np.ndarray:
     packed.sort()
     packed &= (1 << place_bits) - 1
     return packed
-
-
-def _cut(
-    whole: HistogramShard, ranges: np.ndarray, shards: int
-) -> Iterator[tuple[int, HistogramShard]]:
-    """Yields the part of each hash range that is not empty."""
-    for shard, inside in group_places(ranges, shards):
-        words, hashes = whole.words, whole.word_hashes
-        yield (
-            shard,
-            HistogramShard(
-                length=whole.length,
-                keys=np.arange(inside.size) if words is not None else whole.keys[inside],
-                weights=whole.weights[inside],
-                words=None if words is None else words.take(pa.array(inside)),
-                word_hashes=None if hashes is None else hashes[inside],
-            ),
-        )

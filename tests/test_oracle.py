@@ -23,7 +23,12 @@ from beam_dpne.batches import ROOT, GramSet
 from beam_dpne.contributions import limit_contributions
 from beam_dpne.decoding import decode_sets, split_ngram
 from beam_dpne.grams import extract_grams, prune_invalid
-from beam_dpne.histogram import merge_shards, shard_spurious, sum_contributions
+from beam_dpne.histogram import (
+    cut_by_hash_range,
+    merge_shards,
+    shard_spurious,
+    sum_contributions,
+)
 from beam_dpne.selection import decide, merge_released, sample_spurious
 from beam_dpne.strategies import OneRound
 from beam_dpne.users import (
@@ -340,16 +345,18 @@ def run_kernels(documents, plan, run_key, rng, *, partitions):
         if length > 1:
             batches = [prune_invalid(b, previous, pruning=plan.pruning) for b in batches]
         rule = OneRound(plan=plan, run_key=run_key).rule_for(length)(previous)
-        sums = functools.partial(sum_contributions, shards=partitions)
         pieces = [
             piece
             for batch in batches
-            for piece in sums(
-                limit_contributions(
-                    extract_grams(batch, length=length),
-                    max_contributions=plan.contribution_limits[length - 1],
-                    sub_key=run_key.sub_key("subset", length),
-                )
+            for piece in cut_by_hash_range(
+                sum_contributions(
+                    limit_contributions(
+                        extract_grams(batch, length=length),
+                        max_contributions=plan.contribution_limits[length - 1],
+                        sub_key=run_key.sub_key("subset", length),
+                    )
+                ),
+                partitions,
             )
         ]
         if length > 1:

@@ -109,7 +109,9 @@ def print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(heading, justify="left" if place == 0 else "right")
     for row in rows:
         table.add_row(*row)
-    _stdout().print(table)
+    console = _stdout()
+    console.print()
+    console.print(table)
 
 
 def print_notice(text: str) -> None:

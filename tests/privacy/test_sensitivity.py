@@ -17,7 +17,7 @@ from beam_dpne import GramSet, RunKey, length_rule
 from beam_dpne.batches import pack_pairs
 from beam_dpne.contributions import limit_contributions
 from beam_dpne.grams import extract_grams, prune_invalid
-from beam_dpne.histogram import merge_shards, sum_contributions
+from beam_dpne.histogram import cut_by_hash_range, merge_shards, sum_contributions
 from beam_dpne.mechanism import equal_weights
 from beam_dpne.users import encode_documents, hash_users, lay_out_positions, split_by_user
 
@@ -115,7 +115,7 @@ def histograms(corpus, chain, limit, pruning, partitions) -> list[dict[tuple[str
                 max_contributions=limit,
                 sub_key=KEY.sub_key("subset", length),
             )
-            for shard, piece in sum_contributions(limited, shards=3):
+            for shard, piece in cut_by_hash_range(sum_contributions(limited), 3):
                 pieces[shard].append(piece)
         merged = [merge_shards(group) for group in pieces.values()]
         results.append(
