@@ -189,12 +189,10 @@ ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float
 def group_places(labels: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yields each label that occurs, ascending, with its places, ascending; labels in range(count)."""
     order = np.argsort(labels.astype(np.min_scalar_type(count)), kind="stable")
-    ends = np.cumsum(np.bincount(labels, minlength=count))
-    start = 0
-    for label, end in enumerate(ends.tolist()):
-        if end > start:
-            yield label, order[start:end]
-        start = end
+    ordered = labels[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    for start, end in zip(starts, np.append(starts[1:], order.size), strict=True):
+        yield int(ordered[start]), order[start:end]
 
 
 def pack_pairs(prefixes: np.ndarray, seconds: np.ndarray) -> np.ndarray:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import optimize, special
 
+_EXACT_HELD = 1_000_000
+
 
 def gaussian_delta(*, epsilon: float, noise_stddev: float) -> float:
     """Returns the smallest δ of the Gaussian mechanism with ℓ2-sensitivity 1.
@@ -114,6 +116,9 @@ def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions
     ρ_1 = max over 1 ≤ t ≤ Δ_1 of 1/√t + σ_1 Φ^{-1}((1 − δ_T)^{1/t}): a user alone with t words
     gives each of them 1/√t. The quantile is taken from the upper tail, where it keeps its digits.
 
+    Beyond a million words the first term is below 0.001 and the second grows with t, so there the
+    sum of both at its largest stands for all t: never less than the maximum.
+
     Args:
       noise_stddev: σ_1, in units of weight.
       delta: δ_T, the part of δ that the vocabulary may spend.
@@ -121,9 +126,12 @@ def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions
 
     References: DPNE Theorem 2.1 (weighted Gaussian policy).
     """
-    held = np.arange(1, max_contributions + 1, dtype=np.float64)
-    tails = -np.expm1(math.log1p(-delta) / held)
-    return float(np.max(1.0 / np.sqrt(held) - noise_stddev * special.ndtri(tails)))
+    held = np.arange(1, min(max_contributions, _EXACT_HELD) + 1, dtype=np.float64)
+    thresholds = 1.0 / np.sqrt(held) + noise_stddev * _alone_quantile(delta, held)
+    if max_contributions > _EXACT_HELD:
+        last = noise_stddev * _alone_quantile(delta, np.array([float(max_contributions)]))
+        thresholds = np.append(thresholds, _EXACT_HELD**-0.5 + last)
+    return float(np.max(thresholds))
 
 
 def spurious_threshold(
@@ -164,6 +172,11 @@ def check_noise_stddev(noise_stddev: float) -> None:
     """Checks σ; raises ValueError."""
     if not (math.isfinite(noise_stddev) and noise_stddev > 0):
         raise ValueError(f"noise_stddev must be a finite number > 0, got {noise_stddev=}.")
+
+
+def _alone_quantile(delta: float, held: np.ndarray) -> np.ndarray:
+    """Returns Φ^{-1}((1 − δ)^{1/t}) from the upper tail, where it keeps its digits."""
+    return -special.ndtri(-np.expm1(math.log1p(-delta) / held))
 
 
 def _log_gaussian_delta(epsilon: float, noise_stddev: float) -> float:

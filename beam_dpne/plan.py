@@ -186,10 +186,10 @@ class PrivacyPlan:
 
     @property
     def contribution_limits(self) -> tuple[int, ...]:
-        """Δ_k for each length."""
-        if isinstance(self.max_contributions, tuple):
-            return self.max_contributions
-        return (self.max_contributions,) * self.max_length
+        """Δ_k for each length; no user has more grams than max_tokens_per_user."""
+        given = self.max_contributions
+        limits = given if isinstance(given, tuple) else (given,) * self.max_length
+        return tuple(min(limit, self.max_tokens_per_user) for limit in limits)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the parameters as JSON types."""
@@ -247,9 +247,11 @@ class PrivacyPlan:
 
     def _check_lists(self) -> None:
         """Checks Δ_k and f_k, each on its own and in number."""
-        for limit in self.contribution_limits:
+        given = self.max_contributions
+        for limit in given if isinstance(given, tuple) else (given,):
             _check_integer("max_contributions", limit, 1)
-        _check_count("max_contributions", self.contribution_limits, self.max_length)
+        if isinstance(given, tuple):
+            _check_count("max_contributions", given, self.max_length)
         if self.budget_shares is None:
             return
         _check_count("budget_shares", self.budget_shares, self.max_length)
