@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from beam_dpne.plan import LengthPlan, PrivacyPlan
     from beam_dpne.randomness import RunKey
     from beam_dpne.selection import NoisyThreshold, SampleSpurious
+    from beam_dpne.strategies import OneRound
     from beam_dpne.users import GroupByUser
 
 _HOME = {
@@ -53,6 +54,7 @@ _HOME = {
     "RunKey": "beam_dpne.randomness",
     "NoisyThreshold": "beam_dpne.selection",
     "SampleSpurious": "beam_dpne.selection",
+    "OneRound": "beam_dpne.strategies",
     "BatchDocuments": "beam_dpne.documents",
     "GroupByUser": "beam_dpne.users",
 }
@@ -71,6 +73,7 @@ __all__ = [
     "LengthRule",
     "LimitContributions",
     "NoisyThreshold",
+    "OneRound",
     "PrivacyPlan",
     "PrivateNgrams",
     "PrivateNgramsResult",

@@ -191,7 +191,8 @@ def group_places(labels: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarr
     order = np.argsort(labels.astype(np.min_scalar_type(count)), kind="stable")
     ordered = labels[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
-    for start, end in zip(starts, np.append(starts[1:], order.size), strict=True):
+    ends = np.append(starts, order.size)[1:]
+    for start, end in zip(starts, ends, strict=False):
         yield int(ordered[start]), order[start:end]
 
 

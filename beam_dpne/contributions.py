@@ -69,11 +69,22 @@ class LimitContributions(beam.PTransform):
             contributions
             | "Limit"
             >> beam.Map(
-                limit_contributions,
+                _limit_checked,
+                length=self.length,
                 max_contributions=self.max_contributions,
                 sub_key=self.run_key.sub_key("subset", self.length),
             ).with_output_types(Contributions),
         )
+
+
+def _limit_checked(
+    contributions: Contributions, *, length: int, max_contributions: int, sub_key: bytes
+) -> Contributions:
+    if contributions.length != length:
+        raise ValueError(
+            f"LimitContributions({length=}) got grams of {contributions.length} words."
+        )
+    return limit_contributions(contributions, max_contributions=max_contributions, sub_key=sub_key)
 
 
 def limit_contributions(

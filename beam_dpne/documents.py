@@ -48,10 +48,11 @@ class BatchDocuments(beam.PTransform):
             raise ValueError(f"batch_size must be at least 1, got batch_size={self.batch_size}.")
 
     def expand(self, documents: PCollection) -> PCollection[pa.RecordBatch]:
-        """Buffers pairs within a bundle."""
+        """Buffers pairs within a bundle; a user has one contribution, so there is one window."""
         return cast(
             "PCollection[pa.RecordBatch]",
             documents
+            | "OneWindow" >> beam.WindowInto(GlobalWindows())
             | "Batch" >> beam.ParDo(_BatchPairs(self.batch_size)).with_output_types(pa.RecordBatch),
         )
 

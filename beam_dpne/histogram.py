@@ -47,12 +47,15 @@ class WeightedHistogram(beam.PTransform):
     Example:
       >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import Contributions, WeightedHistogram
+      >>> from beam_dpne import Contributions, SpuriousGrams, WeightedHistogram
       >>> grams = Contributions(length=2, users=np.array([[1, 2], [3, 4]], np.uint64),
       ...                       offsets=np.array([0, 1, 2]), keys=np.array([7, 7]),
       ...                       weights=np.array([2**32, 2**31]))
+      >>> none = SpuriousGrams(length=2, keys=np.array([], int), cells=np.array([], int))
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(shards=4)
+      ...     spurious = pipeline | "none" >> beam.Create([none])
+      ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(
+      ...         shards=4, spurious=spurious)
       ...     _ = histogram | beam.Map(lambda shard: print(shard.keys, shard.weights / 2**32))
       [7] [1.5]
 
@@ -70,7 +73,9 @@ class WeightedHistogram(beam.PTransform):
     def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
         """Sums within bundles, shuffles by hash range, sums over bundles."""
         keyed = tuple[int, HistogramShard]
-        sum_bundle = beam.ParDo(_SumBundle(self.shards)).with_output_types(keyed)
+        sum_bundle = beam.ParDo(
+            _SumBundle(self.shards, self.spurious is not None)
+        ).with_output_types(keyed)
         pieces = contributions | "SumBundle" >> sum_bundle
         if self.spurious is not None:
             drawn = self.spurious | "ShardSpurious" >> beam.FlatMap(
@@ -91,14 +96,20 @@ class WeightedHistogram(beam.PTransform):
 class _SumBundle(beam.DoFn):
     """Sums the batches of a bundle, and sends the sums when there are many, and at the end."""
 
-    def __init__(self, shards: int):
+    def __init__(self, shards: int, meets_spurious: bool):
         self._shards = shards
+        self._meets_spurious = meets_spurious
 
     def start_bundle(self):
         self._waiting: list[HistogramShard] = []
         self._size = 0
 
     def process(self, element: Contributions) -> Iterator[tuple[int, HistogramShard]]:
+        if element.length > 1 and not self._meets_spurious:
+            raise ValueError(
+                "WeightedHistogram needs spurious=… of SampleSpurious at length 2 and more: without "
+                "them a released gram tells that somebody holds it."
+            )
         sums = sum_contributions(element)
         self._waiting.append(sums)
         self._size += sums.keys.size

@@ -17,6 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.ngrams import LengthFacts
 from beam_dpne.plan import LengthPlan, PrivacyPlan
+from beam_dpne.tokenizers import tokenizer_name
 from beam_dpne.version import __version__
 
 SCHEMA = "beam_dpne/ledger/1"
@@ -214,18 +215,6 @@ def ledger_path(path: str) -> str:
     return path if last == LEDGER_NAME else FileSystems.join(path, LEDGER_NAME)
 
 
-def tokenizer_name(tokenizer: str | Callable[..., Any]) -> str:
-    """Returns the name of a tokenizer; of a function, the module and name it was defined by.
-
-    >>> tokenizer_name("words"), tokenizer_name(tokenizer_name)
-    ('words', 'beam_dpne.ledger:tokenizer_name')
-    """
-    if isinstance(tokenizer, str):
-        return tokenizer
-    named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
-    return f"{named.__module__}:{named.__qualname__}"
-
-
 def reason(error: Exception) -> str:
     """Returns why an operation failed, without the data that a library may quote."""
     if isinstance(error, OSError) and error.strerror:
@@ -262,6 +251,11 @@ def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthFacts], parts: Sequenc
                 f"facts must be of a run under this plan: at length {fact.length} the noise has "
                 f"deviation {fact.noise_stddev}, the plan says {length.noise_stddev}."
             )
+    first = plan.lengths[0].threshold
+    if facts[0].threshold is None or (first is not None and facts[0].threshold < first):
+        raise ValueError(
+            "facts must be of a run under this plan: its vocabulary threshold is below the plan's."
+        )
     if sum(part.rows for part in parts) != sum(fact.released for fact in facts):
         raise ValueError("parts must hold as many rows as the lengths released.")
 

@@ -16,7 +16,7 @@ from beam_dpne.plan import PrivacyPlan
 from beam_dpne.randomness import RunKey
 from beam_dpne.selection import NoisyThreshold, SampleSpurious
 from beam_dpne.strategies import OneRound
-from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.users import GroupByUser
 
 
@@ -72,7 +72,8 @@ class PrivateNgrams(beam.PTransform):
       plan: the parameters of the run.
       tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function.
       partitions: hash partitions of users; a histogram, which is smaller, gets a quarter of that.
-      run_key: secret of the run; fresh from the operating system by default.
+      run_key: secret of the run; by default a fresh one each time the transform is applied. It is
+        bound to plan and tokenizer, so the same key under other parameters draws other noise.
 
     Raises:
       ValueError: if partitions < 1, or on an unknown tokenizer.
@@ -95,7 +96,7 @@ class PrivateNgrams(beam.PTransform):
     plan: PrivacyPlan
     tokenizer: str | Tokenizer = "words"
     partitions: int = 8
-    run_key: RunKey = dataclasses.field(default_factory=RunKey.generate, repr=False)
+    run_key: RunKey | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self):
         super().__init__()
@@ -109,6 +110,8 @@ class PrivateNgrams(beam.PTransform):
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Unrolls the loop over k."""
+        given = self.run_key or RunKey.generate()
+        run_key = given.bound_to(run_context(self.plan, self.tokenizer))
         users: PValue = (
             documents
             | "BatchDocuments" >> BatchDocuments()
@@ -117,7 +120,7 @@ class PrivateNgrams(beam.PTransform):
                 tokenizer=self.tokenizer,
                 partitions=self.partitions,
                 max_tokens_per_user=self.plan.max_tokens_per_user,
-                run_key=self.run_key,
+                run_key=run_key,
             )
         )
         released: list[PCollection[GramSet]] = []
@@ -127,7 +130,7 @@ class PrivateNgrams(beam.PTransform):
                 users = users | f"{length}/PruneInvalid" >> PruneInvalid(
                     released=previous, pruning=self.plan.pruning
                 )
-            released.append(self._release_length(length, users, previous))
+            released.append(self._release_length(length, users, previous, run_key))
         facts = (
             released
             | "AllLengths" >> beam.Flatten()
@@ -136,13 +139,17 @@ class PrivateNgrams(beam.PTransform):
         return PrivateNgramsResult(tuple(released), facts)
 
     def _release_length(
-        self, length: int, users: PValue, previous: PCollection[GramSet] | None
+        self,
+        length: int,
+        users: PValue,
+        previous: PCollection[GramSet] | None,
+        run_key: RunKey,
     ) -> PCollection[GramSet]:
         """One turn of the loop: from positions and S_{k−1} to S_k."""
-        rule_for = OneRound(plan=self.plan, run_key=self.run_key).rule_for(length)
+        rule_for = OneRound(plan=self.plan, run_key=run_key).rule_for(length)
         spurious = None
         if previous is not None:
-            drawn = SampleSpurious(rule_for=rule_for, run_key=self.run_key)
+            drawn = SampleSpurious(rule_for=rule_for, run_key=run_key)
             spurious = cast("PCollection", previous | f"{length}/SampleSpurious" >> drawn)
         return cast(
             "PCollection[GramSet]",
@@ -152,13 +159,18 @@ class PrivateNgrams(beam.PTransform):
             >> LimitContributions(
                 length=length,
                 max_contributions=self.plan.contribution_limits[length - 1],
-                run_key=self.run_key,
+                run_key=run_key,
             )
             | f"{length}/WeightedHistogram"
             >> WeightedHistogram(shards=-(-self.partitions // 4), spurious=spurious)
             | f"{length}/NoisyThreshold"
-            >> NoisyThreshold(rule_for=rule_for, previous=previous, run_key=self.run_key),
+            >> NoisyThreshold(rule_for=rule_for, previous=previous, run_key=run_key),
         )
+
+
+def run_context(plan: PrivacyPlan, tokenizer: str | Tokenizer) -> str:
+    """Returns the public parameters that a run key is bound to."""
+    return f"ngrams {plan.to_json()} {tokenizer_name(tokenizer)}"
 
 
 def length_facts(released: GramSet) -> LengthFacts:

@@ -15,6 +15,7 @@ PRUNING_RULES = ("both", "single")
 VALID_COUNTS = ("exact", "estimate")
 RELATIVE_ERROR_PER_DECISION = 2e-12
 _MAX_LENGTH = 100
+_MIN_DELTA = 1e-20
 _MAX_SLACK_SHARE = 1e-3
 _MIN_SHARE = 1e-9
 
@@ -91,6 +92,11 @@ class PrivacyPlan:
     def __post_init__(self):
         self._normalise()
         calibration.check_budget(self.epsilon, self.delta)
+        if self.delta < _MIN_DELTA:
+            raise ValueError(
+                f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got "
+                f"delta={self.delta}."
+            )
         _check_integer("max_length", self.max_length, 1)
         if self.max_length > _MAX_LENGTH:
             raise ValueError(
@@ -220,7 +226,7 @@ class PrivacyPlan:
         if unknown := sorted(set(parameters) - known):
             raise ValueError(f"A plan has no parameter {unknown[0]!r}; it has {sorted(known)}.")
         if missing := sorted({"epsilon", "delta"} - set(parameters)):
-            raise ValueError(f"A plan needs {' and '.join(missing)}; they have no defaults.")
+            raise ValueError(f"A plan needs {' and '.join(missing)}, without a default.")
         return cls(**parameters)
 
     def _normalise(self) -> None:

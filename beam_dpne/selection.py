@@ -34,7 +34,8 @@ class NoisyThreshold(beam.PTransform):
     Cost: one AES block for each observed gram; the released grams meet on one worker.
 
     Attributes:
-      rule_for: maps S_{k−1} to σ_k and ρ_k: a function of released sets only.
+      rule_for: maps S_{k−1} to σ_k and ρ_k: a function of released sets only. `OneRound(plan=…,
+        run_key=…).rule_for(k)` is the paper's.
       previous: PCollection of one `GramSet`, S_{k−1}; None at length 1.
       run_key: secret of the run.
 
@@ -139,9 +140,10 @@ def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> 
     members = valid.count_valid(previous, rule.pruning)
     if rule.threshold_units is None or members == 0:
         return SpuriousGrams(length=length, keys=none, cells=none)
-    single = np.zeros(1, np.uint64)
     mean = -members * math.log1p(-rule.null_probability)
-    count_bits = randomness.keyed_bits(run_key.sub_key("spurious count", length), single, single)
+    blocks = np.arange(randomness.poisson_blocks(mean), dtype=np.uint64)
+    count_key = run_key.sub_key("spurious count", length)
+    count_bits = randomness.keyed_bits(count_key, np.uint64(0), blocks)
     draws = np.arange(randomness.poisson(count_bits, mean), dtype=np.uint64)
     bits = randomness.keyed_bits(run_key.sub_key("spurious draw", length), np.uint64(0), draws)
     keys = np.sort(valid.draw_valid(previous, rule.pruning, bits))
@@ -212,6 +214,8 @@ def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule
 def _decide_and_report(
     shard: HistogramShard, rule: LengthRule, *, run_key: RunKey
 ) -> list[GramSet]:
+    if shard.length != rule.length:
+        raise ValueError(f"A rule of length {rule.length} cannot decide length {shard.length}.")
     progress.enter("decide", shard.length)
     if rule.threshold_units is None:
         return []
@@ -223,6 +227,11 @@ def _merge_and_report(
     previous: GramSet, parts: Iterable[GramSet], *, rule_for: Callable[[GramSet], LengthRule]
 ) -> GramSet:
     rule = rule_for(previous)
+    if rule.length != previous.length + 1:
+        raise ValueError(
+            f"NoisyThreshold at length {rule.length} needs previous=S_{rule.length - 1}, "
+            f"got S_{previous.length}."
+        )
     progress.enter("released", rule.length)
     return merge_released(parts, previous, rule)
 

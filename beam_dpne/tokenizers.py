@@ -145,7 +145,7 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
         text), or its result is not a list<string> array of the same length, has nulls, or more
         than 2 GB of tokens.
     """
-    name = _describe(tokenizer)
+    name = tokenizer_name(tokenizer)
     try:
         result = tokenizer(texts)
     except TokenizerError:
@@ -200,11 +200,16 @@ def _byte_length(values: pa.Array) -> int:
     return int(bounds[-1] - bounds[0])
 
 
-def _describe(tokenizer: Tokenizer) -> str:
-    """A name for messages: the module and name that the function was defined by."""
-    module = getattr(tokenizer, "__module__", None)
-    name = getattr(tokenizer, "__qualname__", type(tokenizer).__qualname__)
-    return f"{module}:{name}" if module else name
+def tokenizer_name(tokenizer: str | Tokenizer) -> str:
+    """Returns the name of a tokenizer; of a function, the module and name it was defined by.
+
+    >>> tokenizer_name("words"), tokenizer_name(tokenizer_name)
+    ('words', 'beam_dpne.tokenizers:tokenizer_name')
+    """
+    if isinstance(tokenizer, str):
+        return tokenizer
+    named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 class _Flat(NamedTuple):

@@ -70,6 +70,11 @@ class GroupByUser(beam.PTransform):
 
     def expand(self, documents: PCollection[pa.RecordBatch]) -> PCollection[UserBatch]:
         """Tokenizes, cuts blocks by user, groups, lays out positions."""
+        if not (documents.is_bounded and documents.windowing.is_default()):
+            raise ValueError(
+                "documents must be bounded and in the global window, since each window would give "
+                "a user another contribution; apply beam.WindowInto(GlobalWindows())."
+            )
         return cast(
             "PCollection[UserBatch]",
             documents
@@ -111,13 +116,26 @@ class _TokenizeAndPartition(beam.DoFn):
 def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
     """Returns the 128-bit keyed hash of each user: (n, 2) uint64.
 
-    Strings by their UTF-8 bytes; 16-byte names by one AES block, which is injective.
+    Strings by their UTF-8 bytes, integers by their decimal digits; 16-byte names by one AES block,
+    which is injective.
+
+    Raises:
+      TypeError: on any other type.
     """
-    if pa.types.is_fixed_size_binary(users.type):
+    kind = users.type.value_type if pa.types.is_dictionary(users.type) else users.type
+    if users.type == pa.binary(16):
         names = np.frombuffer(users.buffers()[1], dtype="<u8").reshape(-1, 2)
         return randomness.encrypt_blocks(sub_key, names[users.offset : users.offset + len(users)])
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_integer(kind)):
+        raise TypeError(
+            f"The column 'user' must hold strings, integers or fixed_size_binary(16), got {kind}."
+        )
     encoded = users.cast(pa.string()).dictionary_encode()
     return randomness.keyed_hashes(sub_key, encoded.dictionary)[encoded.indices.to_numpy()]
+
+
+def _is_integer(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind)
 
 
 def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:

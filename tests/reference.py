@@ -25,6 +25,7 @@ import mpmath
 import numpy as np
 from scipy import stats
 
+from beam_dpne.ngrams import run_context
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.randomness import RunKey, keyed_bits, keyed_hashes
 
@@ -38,6 +39,7 @@ def private_ngrams(
     documents: dict[str, list[list[str]]], plan: PrivacyPlan, run_key: RunKey
 ) -> dict[int, Scores]:
     """Algorithm 1: returns S_1, …, S_T, each gram with its score."""
+    run_key = run_key.bound_to(run_context(plan, "tokens"))
     users = {
         user_hash(user, run_key): limit_tokens(texts, plan.max_tokens_per_user, run_key)
         for user, texts in documents.items()

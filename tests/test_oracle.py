@@ -29,6 +29,7 @@ from beam_dpne.histogram import (
     shard_spurious,
     sum_contributions,
 )
+from beam_dpne.ngrams import run_context
 from beam_dpne.selection import decide, merge_released, sample_spurious
 from beam_dpne.strategies import OneRound
 from beam_dpne.users import (
@@ -339,6 +340,7 @@ def run_beam(elements, plan, run_key, *, partitions=3, runner=None):
 
 def run_kernels(documents, plan, run_key, rng, *, partitions):
     """The pipeline's functions chained by hand; the shuffles are shuffles of lists."""
+    run_key = run_key.bound_to(run_context(plan, "tokens"))
     batches = user_batches(documents, plan, run_key, rng, partitions)
     previous, sets = ROOT, []
     for length in range(1, plan.max_length + 1):

@@ -1,5 +1,6 @@
 """The embedded runner, with memory that does not grow with the number of stages."""
 
+import contextlib
 from typing import Any
 
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -23,6 +24,7 @@ class EmbeddedRunner(FnApiRunner):
         for handler in bundle_context_manager.worker_handlers:
             cache = getattr(handler, "bundle_processor_cache", None)
             for processors in list(getattr(cache, "cached_bundle_processors", {}).values()):
-                while processors:
-                    processors.pop().shutdown()
+                with contextlib.suppress(IndexError):
+                    while True:
+                        processors.pop().shutdown()
         return result

@@ -237,5 +237,5 @@ def _report_rejects(job: NgramsJob, result: PipelineResult) -> None:
     where = f"see {job.rejects}" if job.rejects else "--rejects DIR lists them"
     what = "record was" if rejected == 1 else "records were"
     display.print_notice(
-        f"beam-dpne: {rejected} {what} rejected ({where}). For the operator; not private."
+        f"beam-dpne: {rejected} {what} rejected ({where}). For the operator; as secret as the data."
     )

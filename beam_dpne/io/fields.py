@@ -18,9 +18,10 @@ def require_fields(path: str, names: Sequence[str], options: ReadOptions) -> Non
                 "header line holds more than once. Rename the fields or name them with --columns."
             )
         if field not in names:
-            known = _known(names) or (
-                "The first line does not look like a header: name the file's columns with "
-                "--columns."
+            known = (_known(names) if _is_header(names, options) else None) or (
+                f"Its first line has {len(names)} columns; they are not shown, since without a "
+                "header line they would be data. With one, name its fields with --user_field and "
+                "--text_field; without, name the columns with --columns."
             )
             raise InputError(
                 f"{option} must name a field of {path}, got {option}={field!r}. {known}"
@@ -31,11 +32,21 @@ def require_keys(path: str, records: Sequence[Sequence[str]], options: ReadOptio
     """Raises if none of a file's first JSON records has a wanted field."""
     for option, field in (("user_field", options.user_field), ("text_field", options.text_field)):
         if records and not any(field in keys for keys in records):
-            known = _known(records[0]) or "Its fields do not look like names and are not shown."
+            common = [key for key in records[0] if all(key in keys for keys in records)]
+            shown = len(records) > 1 or _is_header(common, options)
+            known = (_known(common) if shown else None) or (
+                "Its fields are not shown, since they may be data."
+            )
             raise InputError(
                 f"{option} must name a field of {path}, got {option}={field!r}, which its first "
                 f"records lack. {known}"
             )
+
+
+def _is_header(names: Sequence[str], options: ReadOptions) -> bool:
+    """Whether names are surely names: one is wanted, or the user says that there are fields."""
+    wanted = {options.user_field, options.text_field}
+    return bool(wanted & set(names)) or wanted != {"user", "text"}
 
 
 def _known(names: Sequence[str]) -> str | None:

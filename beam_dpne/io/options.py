@@ -13,6 +13,7 @@ _EXTENSIONS = {
 }
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
 _MEBIBYTE = 2**20
+_MAX_RECORD_BYTES = 2**30
 
 
 class InputError(ValueError):
@@ -90,6 +91,11 @@ class ReadOptions:
         for name in ("max_record_bytes", "block_bytes", "split_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
+        if self.max_record_bytes > _MAX_RECORD_BYTES:
+            raise ValueError(
+                f"max_record_bytes must be at most {_MAX_RECORD_BYTES}, got "
+                f"max_record_bytes={self.max_record_bytes}."
+            )
         if self.input_format != "auto":
             self.check_tokens(self.input_format)
         self._check_fields()

@@ -33,11 +33,10 @@ from beam_dpne.ledger import (
     listed_parts,
     read_ledger,
     reason,
-    tokenizer_name,
 )
 from beam_dpne.ngrams import PrivateNgramsResult, length_facts
 from beam_dpne.plan import PrivacyPlan
-from beam_dpne.tokenizers import Tokenizer
+from beam_dpne.tokenizers import Tokenizer, tokenizer_name
 
 _LEAST_NOISE_STDDEV = 1e-3
 _TEMPORARY_NAME = re.compile(

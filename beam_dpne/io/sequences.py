@@ -6,22 +6,34 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.io.columns import Batch, gather, record_batch, valid_utf8
+from beam_dpne.io.options import InputError
 from beam_dpne.io.records import Block
 from beam_dpne.io.rejects import NOT_UTF8
 
-# The header of the MSNBC file: all up to its last comment, and the blank lines that follow.
-_HEADER = re.compile(rb"(?:[^\n]*\n)*?% Sequences:[^\n]*(?:\n(?:\r?\n)*|\Z)")
+# A file has a header only if its first line is this one, as that of the MSNBC data is.
+HEADER_START = b"% Different categories found in input file:"
+_HEADER_END = re.compile(rb"\n% Sequences:[^\n]*(?:\n(?:\r?\n)*|\Z)")
 _USER_TYPE = pa.binary(16)
 
 
 def header_bytes(head: bytes) -> int:
-    r"""How many bytes a header takes, if the first bytes of the text have one.
+    r"""How many bytes the header takes of a file in the form of the MSNBC data; 0 for others.
 
-    >>> header_bytes(b"% any\n\nname name\n% Sequences:\n\n1 2\n"), header_bytes(b"1 2\n")
-    (31, 0)
+    Only the first line can announce a header, and an announced header must end: else one user's line
+    could turn the lines of other users into a header.
+
+    Raises:
+      InputError: if the first bytes announce a header and do not end it.
+
+    >>> header_bytes(HEADER_START + b"\n\na b\n% Sequences:\n\n1 2\n"), header_bytes(b"1 2\n")
+    (63, 0)
     """
-    found = _HEADER.match(head)
-    return found.end() if found else 0
+    if not head.startswith(HEADER_START):
+        return 0
+    found = _HEADER_END.search(head)
+    if found is None:
+        raise InputError("A header must end with the line '% Sequences:', early in the file.")
+    return found.end()
 
 
 class SequencesParser:
