@@ -42,9 +42,20 @@ _SLACK = (
     "subtracted from epsilon before the noise is calibrated, and its factor from both deltas."
 )
 _ONE_KEY_ONE_INPUT = (
-    "One run key on two different inputs voids the guarantee: the difference of the two releases "
+    "One run key on two different inputs (or tokenizers of one name) with the same parameters voids "
+    "the guarantee: the difference of the two releases "
     "is free of noise. The key is as secret as the data."
 )
+AS_GIVEN = "as the input of the pipeline names them"
+_LENGTHS_COLUMNS = {
+    "noise_stddev": "standard deviation of the noise in units of weight: composed_noise_stddev / "
+    "sqrt(budget_share), where composed_noise_stddev is that of one Gaussian mechanism as private as "
+    "all lengths together",
+    "threshold": "noisy weights above it are released; null where nothing could be",
+    "released": "n-grams of this length in the release",
+    "valid": "candidates of this length, held by somebody or not; null for single words",
+    "expected_spurious_at_most": "expected number of released n-grams that nobody holds, at most",
+}
 _COLUMNS = {
     "length": "words in the n-gram",
     "ngram": (
@@ -61,6 +72,8 @@ _NOT_PROTECTED = (
     "run time, memory, autoscaling, retries and crashes, which depend on the data",
     "the operator's channel: rejected records, counters and logs; it is as private as the data",
     "the run key, and staging and temporary storage; who has the key can subtract the noise",
+    "what a tokenizer of the user's own lets one document do to another's tokens: it must treat each "
+    "document alone",
     "the plan, if any of it was chosen by looking at the data",
     "groups of several users: for a group of g users epsilon grows to g * epsilon",
     "one person with several user ids, who counts as several users",
@@ -96,6 +109,7 @@ def build_ledger(
     parts: Sequence[Part],
     run_key_given: bool,
     tokenizer: str | Callable[..., Any],
+    users: str = AS_GIVEN,
     program: str = "ngrams",
 ) -> dict[str, Any]:
     """Returns the ledger of a release, as JSON types in reading order.
@@ -106,6 +120,7 @@ def build_ledger(
       parts: files of the release, in order.
       run_key_given: whether the run key was given instead of fresh.
       tokenizer: its name, or the function itself (see `tokenizer_name`).
+      users: what one user was, in words; the guarantee is for each of them.
       program: which kind of release it is.
 
     Raises:
@@ -121,6 +136,7 @@ def build_ledger(
             "epsilon": plan.epsilon,
             "delta": plan.delta,
             "neighbours": _NEIGHBOURS,
+            "user": users,
             "statement": _STATEMENT,
         },
         "not_protected": list(_NOT_PROTECTED),
@@ -128,10 +144,11 @@ def build_ledger(
         "spent": {
             "gaussian_delta": plan.gaussian_delta,
             "vocabulary_delta": plan.vocabulary_delta,
-            "noise_stddev": plan.noise_stddev,
+            "composed_noise_stddev": plan.noise_stddev,
             "numerical_slack": plan.numerical_slack,
             "numerical_slack_meaning": _SLACK,
         },
+        "lengths_columns": dict(_LENGTHS_COLUMNS),
         "lengths": [_length(*pair) for pair in zip(plan.lengths, ordered, strict=True)],
         "run_key": {"given": run_key_given, "warning": _ONE_KEY_ONE_INPUT},
         "tokenizer": tokenizer_name(tokenizer),
@@ -229,6 +246,7 @@ _REQUIRED: dict[str, type] = {
     "not_protected": list,
     "plan": dict,
     "spent": dict,
+    "lengths_columns": dict,
     "lengths": list,
     "run_key": dict,
     "tokenizer": str,

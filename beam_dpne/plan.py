@@ -289,7 +289,7 @@ def _check_integer(name: str, value: Any, least: int) -> None:
 def _check_count(name: str, values: Sequence[Any], count: int) -> None:
     if len(values) != count:
         raise ValueError(
-            f"{name} must have one value, or one for each of the {count} lengths, got {len(values)}."
+            f"{name} must have one value for each of the {count} lengths, got {len(values)}."
         )
 
 

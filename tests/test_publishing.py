@@ -243,7 +243,9 @@ def test_a_release_without_rows_has_one_part_without_rows(tmp_path, output_forma
 
 def test_a_release_of_one_length_needs_no_shorter_ones(tmp_path):
     plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=1, max_contributions=10)
-    rule = length_rule(length=1, noise_stddev=plan.lengths[0].noise_stddev, threshold=5)
+    rule = length_rule(
+        length=1, noise_stddev=plan.lengths[0].noise_stddev, threshold=plan.lengths[0].threshold
+    )
     words = GramSet(
         length=1, keys=np.arange(1), scores=np.array([7.5]), words=pa.array(["a"]), rule=rule
     )

@@ -78,6 +78,15 @@ def print_plan(plan: PrivacyPlan) -> None:
     )
 
 
+@contextlib.contextmanager
+def published(output: str) -> Iterator[None]:
+    """While tables of a release are printed: a reader who left changes nothing about the release."""
+    try:
+        yield
+    except (OSError, SystemExit):
+        print_notice(f"beam-dpne: the release in {output} is complete; its table was not printed.")
+
+
 def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints what a run released, from its ledger, and where it is."""
     console = _stdout()

@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from beam_dpne import progress
 from beam_dpne.cli.errors import RunError
@@ -57,6 +57,14 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         except BaseException as error:
             return _leave(signals.received) if signals.received else _tell(error)
     return 0
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others; the usage is for --help."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exits with status 2."""
+        self.exit(2, f"beam-dpne: error: {message}. See --help.\n")
 
 
 class _Signals:
@@ -131,7 +139,7 @@ def _leave(number: int) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="beam-dpne",
         description="Differentially private n-grams from private text, on Apache Beam.",
         allow_abbrev=False,

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from beam_dpne import tokenizers
 from beam_dpne.cli import display
 from beam_dpne.cli.errors import UsageError
-from beam_dpne.cli.main import add_ngram_options, run_program
+from beam_dpne.cli.main import OneLineParser, add_ngram_options, run_program
 
 TABLE_5 = (17, 254, 1273, 1954, 2221, 2020)
 BEST_LENGTHS = (2, 3, 6)
@@ -59,7 +59,7 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
       argv: options.
       data: the MSNBC file, unless --input names it.
     """
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="msnbc.py",
         description=__doc__,
         allow_abbrev=False,

@@ -74,7 +74,8 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     started = time.monotonic()
     ledger = run_job(job, options)
     if ledger is not None:
-        display.print_release(ledger, job.output, time.monotonic() - started)
+        with display.published(job.output):
+            display.print_release(ledger, job.output, time.monotonic() - started)
 
 
 def job_from_options(
@@ -162,8 +163,16 @@ def build(pipeline: beam.Pipeline, job: NgramsJob) -> None:
         plan=job.plan,
         tokenizer=job.tokenizer,
         run_key_given=job.run_key_given,
+        users=_users(job.reading),
         overwrite=job.overwrite,
     )
+
+
+def _users(reading: io.ReadOptions) -> str:
+    """Says in words what one user is."""
+    if reading.input_format == "sequences":
+        return "each line of a file is one user"
+    return f"each value of the field {reading.user_field!r} is one user"
 
 
 def default_partitions(files: Sequence[io.InputFile]) -> int:
@@ -201,6 +210,11 @@ def _check_rejects(rejects: str, output: str) -> None:
         raise UsageError(
             f"rejects must be outside the directory of the release, got rejects={rejects}: they "
             "are as private as the data."
+        )
+    if os.path.exists(os.path.join(inner, "ledger.json")):
+        raise UsageError(
+            f"rejects must be outside every release, got rejects={rejects}, which has a ledger.json: "
+            "they are as private as the data."
         )
     if FileSystems.get_scheme(rejects) is not None:
         return

@@ -79,7 +79,8 @@ READING = (
         default="words",
         help="words (runs of letters, digits, marks, _ and inner apostrophes, lower-cased), "
         "whitespace, tokens (the text field is a list of tokens already), or package.module:function "
-        "over an Arrow string array. For sequences the default is whitespace.",
+        "over an Arrow string array, which must treat each text alone. For sequences the default is "
+        "whitespace.",
     ),
     Option(
         name="max_record_bytes",
@@ -207,8 +208,8 @@ RUNNING = (
     Option(
         name="run_key_file",
         help="File with the run key, 64 hexadecimal digits. The same key and input give the same "
-        "release. Keep it as secret as the data; one key on two different inputs voids the "
-        "guarantee. Default: a fresh key.",
+        "release under the same parameters. Keep it as secret as the data; one key on two different "
+        "inputs voids the guarantee. Default: a fresh key.",
     ),
     Option(
         name="quiet", flag=True, help="No progress and no log lines on stderr; errors still are."

@@ -19,6 +19,8 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     if given.output is not None:
         _write(pathlib.Path(given.output), plan.to_json())
     display.print_plan(plan)
+    if given.output is not None:
+        display.print_notice(f"beam-dpne: the plan is in {given.output}.")
 
 
 def plan_from_options(given: argparse.Namespace) -> PrivacyPlan:

@@ -22,6 +22,7 @@ from beam_dpne.decoding import longest_beside_shorter
 from beam_dpne.io.directories import Directory, directory_at
 from beam_dpne.io.parts import OUTPUT_FORMATS, parse_part, release_rows, render_parts
 from beam_dpne.ledger import (
+    AS_GIVEN,
     LEDGER_NAME,
     PART_NAME,
     Part,
@@ -67,6 +68,7 @@ class PublishRelease(beam.PTransform):
       plan: of the run, for the ledger.
       tokenizer: of the run, for the ledger: its name, or the function.
       run_key_given: whether the run key was given instead of fresh, for the ledger.
+      users: what one user was, in words, for the ledger.
       overwrite: replaces a release that is already there: it stays whole until the new ledger takes
         the place of its own, then its parts are deleted; other files never are.
       rows_per_part: the rows of all lengths, one after the other, are cut into parts of this size.
@@ -99,6 +101,7 @@ class PublishRelease(beam.PTransform):
     plan: PrivacyPlan
     tokenizer: str | Tokenizer
     run_key_given: bool
+    users: str = AS_GIVEN
     overwrite: bool = False
     rows_per_part: int = 1_000_000
 
@@ -133,6 +136,7 @@ class PublishRelease(beam.PTransform):
             plan=self.plan,
             tokenizer=tokenizer_name(self.tokenizer),
             run_key_given=self.run_key_given,
+            users=self.users,
             overwrite=self.overwrite,
             rows_per_part=self.rows_per_part,
         ).with_output_types(str)
@@ -208,6 +212,7 @@ def publish_release(
     plan: PrivacyPlan,
     tokenizer: str | Tokenizer,
     run_key_given: bool,
+    users: str = AS_GIVEN,
     overwrite: bool = False,
     rows_per_part: int = 1_000_000,
 ) -> str:
@@ -233,6 +238,7 @@ def publish_release(
                 parts=listed,
                 run_key_given=run_key_given,
                 tokenizer=tokenizer,
+                users=users,
             )
         )
 

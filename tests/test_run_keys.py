@@ -1,0 +1,86 @@
+"""No two runs share noise unless key, parameters and input are the same."""
+
+import dataclasses
+import json
+import uuid
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.window import FixedWindows
+
+from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne.cli.embedded import EmbeddedRunner
+
+KEY = RunKey(bytes(range(32)))
+PLAN = PrivacyPlan(epsilon=8, delta=1e-4, max_length=2, max_contributions=4)
+USERS = 300
+BATCH = pa.RecordBatch.from_pylist(
+    [{"user": f"user {i}", "text": "good morning to you"} for i in range(USERS)]
+)
+WORDS = {"good", "morning", "to", "you"}
+
+
+def scores(transform, tmp_path, runner=None, window=None):
+    """Runs the transform and returns the scores of each length."""
+    path = tmp_path / uuid.uuid4().hex
+    with beam.Pipeline(runner=runner or FnApiRunner()) as pipeline:
+        documents = pipeline | beam.Create([BATCH])
+        if window is not None:
+            documents = documents | beam.WindowInto(window)
+        rows = (documents | transform).released | DecodeGrams()
+        lines = rows | beam.FlatMap(lambda rows: [json.dumps(row) for row in rows.to_pylist()])
+        _ = lines | beam.io.WriteToText(str(path), shard_name_template="")
+    return {row["ngram"]: row["score"] for row in map(json.loads, path.read_text().splitlines())}
+
+
+def test_without_a_key_each_use_of_one_transform_draws_its_own_noise(tmp_path):
+    transform = PrivateNgrams(plan=PLAN)
+    first, second = (scores(transform, tmp_path) for _ in range(2))
+    assert first.keys() >= WORDS
+    assert first != second
+
+
+def test_one_key_gives_one_release_on_both_embedded_runners(tmp_path):
+    first = scores(PrivateNgrams(plan=PLAN, run_key=KEY), tmp_path)
+    transform = PrivateNgrams(plan=PLAN, run_key=KEY, partitions=3)
+    assert first.keys() >= WORDS
+    assert scores(transform, tmp_path, EmbeddedRunner()) == first
+
+
+def test_one_key_under_another_epsilon_draws_other_noise(tmp_path):
+    """With the same noise z, (score - weight) / sigma would be the same under both plans."""
+    noise = []
+    for plan in (PLAN, dataclasses.replace(PLAN, epsilon=4)):
+        found = scores(PrivateNgrams(plan=plan, run_key=KEY), tmp_path)
+        sigma = plan.lengths[0].noise_stddev
+        noise.append([(found[word] - USERS / 2) / sigma for word in sorted(WORDS)])
+    assert min(abs(a - b) for a, b in zip(*noise, strict=True)) > 1 / 16
+
+
+def test_windows_that_would_give_a_user_more_than_one_contribution_do_not(tmp_path):
+    transform = PrivateNgrams(plan=PLAN, run_key=KEY)
+    plain = scores(transform, tmp_path)
+    assert plain.keys() >= WORDS
+    assert scores(transform, tmp_path, window=FixedWindows(10)) == plain
+
+
+@pytest.mark.parametrize("header", ["% Sequences: hello", "% any\n% Sequences:"])
+def test_no_line_of_a_sequences_file_makes_other_users_a_header(header, tmp_path):
+    from beam_dpne.io.blocks import plan_reads, read_item
+    from beam_dpne.io.files import match_inputs
+    from beam_dpne.io.options import ReadOptions
+
+    path = tmp_path / "a.seq"
+    path.write_text("a b\n" * 5 + header + "\n" + "d d\n" * 5)
+    options = ReadOptions(input_format="sequences")
+    files = match_inputs([str(path)])
+    read = [
+        batch.documents
+        for item in plan_reads(files[0], options)
+        for batch in read_item(item, options)
+    ]
+    texts = [text for batch in read for text in batch.column("text").to_pylist()]
+    assert texts.count("a b") == 5
+    assert texts.count("d d") == 5
