@@ -398,13 +398,29 @@ def fields_parquet(path):
 def test_a_field_that_does_not_exist_is_refused_with_those_that_do(attempt, work, write):
     path = work / "in" / f"a.{write.__name__.removeprefix('fields_')}"
     write(path)
-    for given in ((), ("--user_field", "author"), ("--text_field", "body")):
+    for given in (("--user_field", "author"), ("--text_field", "body")):
         ended = attempt("--input", path, *given)
         assert (ended.status, ended.out) == (2, "")
         assert "author, body" in ended.err
         missing = "text_field='text'" if "--user_field" in given else "user_field='user'"
         assert missing in ended.err
     assert_nothing_published(work)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.csv", b"zebra4711,striped_canary\nu2,b\n"),
+        ("a.tsv", b"zebra4711\tstriped_canary\nu2\tb\n"),
+        ("a.jsonl", b'{"zebra4711": "striped_canary"}\n{"u2": "b"}\n'),
+    ],
+)
+def test_data_that_looks_like_names_is_not_shown_where_no_field_is_known(attempt, work, name, data):
+    (work / "in" / name).write_bytes(data)
+    ended = attempt("--input", work / "in" / name)
+    assert ended.status == 2
+    for canary in ("zebra4711", "striped_canary"):
+        assert canary not in ended.err + ended.out
 
 
 def test_a_first_line_that_is_data_is_not_shown_as_fields(attempt, work):

@@ -192,7 +192,7 @@ def test_a_plan_is_printed_and_written(cli, tmp_path):
     assert plan == PrivacyPlan(
         epsilon=10, delta=1e-4, max_length=3, max_contributions=(5, 8, 8), noise_growth=0.8
     )
-    assert (ended.status, ended.err) == (0, "")
+    assert (ended.status, ended.err) == (0, f"beam-dpne: the plan is in {path}.\n")
     for length in plan.lengths:
         row = next(line for line in ended.out.splitlines() if f" {length.length} │" in line)
         assert f"{length.noise_stddev:.4f}" in row
@@ -601,3 +601,13 @@ def test_a_release_goes_to_a_relative_path(program, tmp_path, data, base, keyed)
     arguments = ("ngrams", "--input", data / "notes.jsonl", "--output", "new/er", *keyed)
     assert program.run(*arguments, cwd=tmp_path, stderr=subprocess.DEVNULL).status == 0
     assert files_of(tmp_path / "new" / "er") == base[1]
+
+
+def test_a_template_without_a_run_key_file_is_refused(cli, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"user": "u", "text": "t"}\n')
+    files = ("--input", path, "--output", tmp_path / "out")
+    ended = cli("ngrams", *BUDGET, *files, f"--template_location={tmp_path / 'template'}")
+    assert ended.status == 2
+    assert "--run_key_file" in ended.err
+    assert not (tmp_path / "out").exists()

@@ -71,6 +71,11 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     """Runs `beam-dpne ngrams` and prints the release."""
     options = running.beam_options(beam_arguments)
     job = job_from_options(given)
+    if options.is_template and not job.run_key_given:
+        raise UsageError(
+            "template_location needs --run_key_file: a template is run many times, and a fresh key "
+            "would be frozen in it."
+        )
     started = time.monotonic()
     ledger = run_job(job, options)
     if ledger is not None:
@@ -172,7 +177,7 @@ def _users(reading: io.ReadOptions) -> str:
     """Says in words what one user is."""
     if reading.input_format == "sequences":
         return "each line of a file is one user"
-    return f"each value of the field {reading.user_field!r} is one user"
+    return "each value of the user field is one user"
 
 
 def default_partitions(files: Sequence[io.InputFile]) -> int:

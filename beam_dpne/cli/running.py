@@ -31,11 +31,13 @@ class BeamOptions:
       runner: Beam's runner; named, since Beam's own default may download one.
       pipeline_options: Beam's options.
       waits: whether the run is over when `run_pipeline` returns.
+      is_template: whether a template is made instead of a run.
     """
 
     runner: PipelineRunner
     pipeline_options: PipelineOptions
     waits: bool
+    is_template: bool = False
 
 
 class CachedOptions(PipelineOptions):
@@ -67,6 +69,7 @@ def beam_options(arguments: Sequence[str]) -> BeamOptions:
         runner=EmbeddedRunner() if embedded else _runner(given.runner),
         pipeline_options=CachedOptions(others),
         waits=embedded,
+        is_template=any(argument.startswith("--template_location") for argument in others),
     )
 
 
