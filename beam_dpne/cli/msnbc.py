@@ -101,9 +101,10 @@ def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Pat
     ledger = ngrams.run_job(job, options)
     if ledger is None:
         return
-    display.print_release(ledger, job.output, time.monotonic() - started)
-    _print_comparison(ledger)
-    _print_best(read_release(job.output))
+    with display.published(job.output):
+        display.print_release(ledger, job.output, time.monotonic() - started)
+        _print_comparison(ledger)
+        _print_best(read_release(job.output))
 
 
 def _print_comparison(ledger: Mapping[str, Any]) -> None:
