@@ -1,7 +1,7 @@
 """DPNE in plain Python: one function for each algorithm box of the papers, to be read beside them.
 
 Sources: DPNE, supplementary material (papers/dpne_supplement_algorithms.txt), Algorithms 1 to 5, with
-the corrections and the exactness rules R1 to R4 of algorithms.md. Grams are tuples of str, sets are
+the corrections and the exactness rules that the package states. Grams are tuples of str, sets are
 sets, histograms are dicts of Python integers. Shared with the package are only the run key and the
 keyed functions (`keyed_bits`, `keyed_hashes`); the noise, the weights, the cells, the subset, |V_k|,
 the draws from V_k and the Poisson number are written here a second time, in exact arithmetic.

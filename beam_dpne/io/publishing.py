@@ -93,7 +93,7 @@ class PublishRelease(beam.PTransform):
       ...     read_release(folder).column("ngram").to_pylist()[-1]
       'good morning'
 
-    References: algorithms.md 3, R5.
+    References: none; the protocol is this project's own.
     """
 
     output: str

@@ -1,4 +1,4 @@
-"""One user moves each histogram by at most 1 in ℓ2, in exact integers (algorithms.md R1).
+"""One user moves each histogram by at most 1 in ℓ2, in exact integers.
 
 Neighbours are a corpus and the corpus without one user; both are counted given the same S_{k−1}, as
 the composition theorem asks.
