@@ -126,16 +126,13 @@ def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
     if users.type == pa.binary(16):
         names = np.frombuffer(users.buffers()[1], dtype="<u8").reshape(-1, 2)
         return randomness.encrypt_blocks(sub_key, names[users.offset : users.offset + len(users)])
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_integer(kind)):
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not (is_text or pa.types.is_integer(kind)):
         raise TypeError(
             f"The column 'user' must hold strings, integers or fixed_size_binary(16), got {kind}."
         )
     encoded = users.cast(pa.string()).dictionary_encode()
     return randomness.keyed_hashes(sub_key, encoded.dictionary)[encoded.indices.to_numpy()]
-
-
-def _is_integer(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind)
 
 
 def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:
