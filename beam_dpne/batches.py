@@ -16,7 +16,9 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne import stored
 from beam_dpne.mechanism import LengthRule
+from beam_dpne.stored import SetStore, StoredFile
 
 NO_GRAM = -1
 SECOND_BITS = 32
@@ -142,6 +144,8 @@ class GramSet:
       parent_size: |S_{k−1}|.
       vocabulary_size: |S_1|.
       rule: σ_k, ρ_k and |V_k|; None for the root.
+      stored: the file that holds the set, if it was too large for an element (`kept_small`): it
+        travels as that file's address.
     """
 
     length: int
@@ -151,9 +155,16 @@ class GramSet:
     parent_size: int = 0
     vocabulary_size: int = 0
     rule: LengthRule | None = None
+    stored: StoredFile | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the arrays, in bytes."""
+        words = 0 if self.words is None else self.words.nbytes
+        return self.keys.nbytes + self.scores.nbytes + words
 
     @property
     def pruning(self) -> str:
@@ -216,6 +227,8 @@ class BatchCoder(beam.coders.Coder):
         scalars: dict[str, Any] = {}
         columns: dict[str, pa.Array] = {}
         for field in dataclasses.fields(self.batch_type):
+            if field.name == "stored":
+                continue
             item = getattr(value, field.name)
             if isinstance(item, np.ndarray):
                 columns[field.name] = _as_row(pa.array(item.reshape(-1)))
@@ -234,8 +247,11 @@ class BatchCoder(beam.coders.Coder):
 
     def decode(self, encoded: bytes) -> Any:
         """Inverse of `encode`; arrays are views of the bytes."""
-        buffer = pa.py_buffer(encoded)
-        size = int.from_bytes(encoded[:_ALIGNMENT], "little")
+        return self.decode_buffer(pa.py_buffer(encoded))
+
+    def decode_buffer(self, buffer: pa.Buffer) -> Any:
+        """As `decode`, from a buffer."""
+        size = int.from_bytes(buffer[:_ALIGNMENT], "little")
         schema = pa.ipc.read_schema(buffer.slice(_ALIGNMENT, size))
         start = _ALIGNMENT + size + -size % _ALIGNMENT
         batch = pa.ipc.read_record_batch(buffer.slice(start), schema)
@@ -257,6 +273,7 @@ class BatchCoder(beam.coders.Coder):
 
 
 _ALIGNMENT = 16
+_NO_HEAD = bytes(_ALIGNMENT)
 _HASH_COLUMNS = frozenset({"users", "word_hashes"})
 
 
@@ -297,9 +314,36 @@ class SpuriousGramsCoder(BatchCoder):
 
 
 class GramSetCoder(BatchCoder):
-    """Coder of `GramSet`."""
+    """Coder of `GramSet`; of a stored one only its file's address is encoded."""
 
     batch_type = GramSet
+
+    def encode(self, value: GramSet) -> bytes:
+        """As for other batches, or no head and the address."""
+        if value.stored is None:
+            return super().encode(value)
+        return _NO_HEAD + json.dumps(dataclasses.asdict(value.stored)).encode()
+
+    def decode(self, encoded: bytes) -> GramSet:
+        """Inverse of `encode`; a stored set is mapped, the same object for all bundles."""
+        if not encoded.startswith(_NO_HEAD):
+            return super().decode(encoded)
+        return _opened(StoredFile(**json.loads(encoded[_ALIGNMENT:])))
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(file: StoredFile) -> GramSet:
+    grams = GramSetCoder().decode_buffer(stored.mapped(file))
+    return dataclasses.replace(grams, stored=file)
+
+
+def kept_small(grams: GramSet, store: SetStore | None) -> GramSet:
+    """Stores a set above the limit as a file; it then travels as the file's address."""
+    if store is None or grams.nbytes <= store.limit:
+        return grams
+    encoded = GramSetCoder().encode(dataclasses.replace(grams, stored=None))
+    file = stored.store(store.folder, f"released-{grams.length}", encoded)
+    return dataclasses.replace(grams, stored=file)
 
 
 for _coder in (

@@ -72,18 +72,19 @@ class LimitContributions(beam.PTransform):
                 _limit_checked,
                 length=self.length,
                 max_contributions=self.max_contributions,
-                sub_key=self.run_key.sub_key("subset", self.length),
+                run_key=self.run_key,
             ).with_output_types(Contributions),
         )
 
 
 def _limit_checked(
-    contributions: Contributions, *, length: int, max_contributions: int, sub_key: bytes
+    contributions: Contributions, *, length: int, max_contributions: int, run_key: RunKey
 ) -> Contributions:
     if contributions.length != length:
         raise ValueError(
             f"LimitContributions({length=}) got grams of {contributions.length} words."
         )
+    sub_key = run_key.sub_key("subset", length)
     return limit_contributions(contributions, max_contributions=max_contributions, sub_key=sub_key)
 
 

@@ -15,6 +15,7 @@ from beam_dpne.histogram import WeightedHistogram
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.randomness import RunKey
 from beam_dpne.selection import NoisyThreshold, SampleSpurious
+from beam_dpne.stored import SetStore
 from beam_dpne.strategies import OneRound
 from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.users import GroupByUser
@@ -74,6 +75,8 @@ class PrivateNgrams(beam.PTransform):
       partitions: hash partitions of users; a histogram, which is smaller, gets a quarter of that.
       run_key: secret of the run; by default a fresh one each time the transform is applied. It is
         bound to plan and tokenizer, so the same key under other parameters draws other noise.
+      store: where released sets go that are too large for an element, on storage that the workers
+        share; None: every set is one element.
 
     Raises:
       ValueError: if partitions < 1, or on an unknown tokenizer.
@@ -97,6 +100,7 @@ class PrivateNgrams(beam.PTransform):
     tokenizer: str | Tokenizer = "words"
     partitions: int = 8
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
+    store: SetStore | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -164,7 +168,9 @@ class PrivateNgrams(beam.PTransform):
             | f"{length}/WeightedHistogram"
             >> WeightedHistogram(shards=-(-self.partitions // 4), spurious=spurious)
             | f"{length}/NoisyThreshold"
-            >> NoisyThreshold(rule_for=rule_for, previous=previous, run_key=run_key),
+            >> NoisyThreshold(
+                rule_for=rule_for, previous=previous, run_key=run_key, store=self.store
+            ),
         )
 
 

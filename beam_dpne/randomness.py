@@ -67,7 +67,7 @@ class RunKey:
         """
         return RunKey(
             hashlib.blake2b(
-                context.encode(), key=self._secret, digest_size=32, person=b"beam_dpne run"
+                context.encode(), key=self._key(), digest_size=32, person=b"beam_dpne run"
             ).digest()
         )
 
@@ -75,14 +75,18 @@ class RunKey:
         """Returns the 32-byte sub-key of one purpose, gram length and round."""
         context = f"{purpose}/{length}/{round_number}".encode()
         return hashlib.blake2b(
-            context, key=self._secret, digest_size=32, person=b"beam_dpne key"
+            context, key=self._key(), digest_size=32, person=b"beam_dpne key"
         ).digest()
+
+    def _key(self) -> bytes:
+        """The 32 secret bytes."""
+        return self._secret
 
     def __repr__(self) -> str:
         return "RunKey(secret)"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RunKey) and secrets.compare_digest(self._secret, other._secret)
+        return isinstance(other, RunKey) and secrets.compare_digest(self._key(), other._key())
 
     def __hash__(self) -> int:
         return hash(("RunKey", self.sub_key("hash")))

@@ -11,9 +11,10 @@ import pyarrow as pa
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne import mechanism, progress, randomness, valid
-from beam_dpne.batches import ROOT, GramSet, HistogramShard, SpuriousGrams
+from beam_dpne.batches import ROOT, GramSet, HistogramShard, SpuriousGrams, kept_small
 from beam_dpne.mechanism import LengthRule
 from beam_dpne.randomness import RunKey
+from beam_dpne.stored import SetStore
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -38,6 +39,7 @@ class NoisyThreshold(beam.PTransform):
         run_key=…).rule_for(k)` is the paper's.
       previous: PCollection of one `GramSet`, S_{k−1}; None at length 1.
       run_key: secret of the run.
+      store: where a set goes that is too large for an element; None: every set is one element.
 
     Example:
       >>> import numpy as np
@@ -60,6 +62,7 @@ class NoisyThreshold(beam.PTransform):
     rule_for: Callable[[GramSet], LengthRule]
     run_key: RunKey = dataclasses.field(repr=False)
     previous: PCollection[GramSet] | None = None
+    store: SetStore | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -74,7 +77,7 @@ class NoisyThreshold(beam.PTransform):
         decide_shard = beam.FlatMap(_decide_and_report, AsSingleton(rule), run_key=self.run_key)
         decided = histogram | "Decide" >> decide_shard.with_output_types(GramSet)
         beside = AsIter(cast("PCollection[GramSet]", decided))
-        sort = beam.Map(_merge_and_report, beside, rule_for=self.rule_for)
+        sort = beam.Map(_merge_and_report, beside, rule_for=self.rule_for, store=self.store)
         return cast("PCollection[GramSet]", previous | "Sort" >> sort.with_output_types(GramSet))
 
 
@@ -224,7 +227,11 @@ def _decide_and_report(
 
 
 def _merge_and_report(
-    previous: GramSet, parts: Iterable[GramSet], *, rule_for: Callable[[GramSet], LengthRule]
+    previous: GramSet,
+    parts: Iterable[GramSet],
+    *,
+    rule_for: Callable[[GramSet], LengthRule],
+    store: SetStore | None,
 ) -> GramSet:
     rule = rule_for(previous)
     if rule.length != previous.length + 1:
@@ -233,7 +240,7 @@ def _merge_and_report(
             f"got S_{previous.length}."
         )
     progress.enter("released", rule.length)
-    return merge_released(parts, previous, rule)
+    return kept_small(merge_released(parts, previous, rule), store)
 
 
 def _sample(

@@ -85,8 +85,7 @@ class GroupByUser(beam.PTransform):
             >> beam.Map(
                 _lay_out,
                 max_tokens=self.max_tokens_per_user,
-                word_key=self.run_key.sub_key("word"),
-                document_key=self.run_key.sub_key("document"),
+                run_key=self.run_key,
             ).with_output_types(UserBatch),
         )
 
@@ -98,11 +97,12 @@ class _TokenizeAndPartition(beam.DoFn):
         self._tokenizer = settings.tokenizer
         self._partitions = settings.partitions
         self._max_tokens = settings.max_tokens_per_user
-        self._user_key = settings.run_key.sub_key("user")
-        self._document_key = settings.run_key.sub_key("document")
+        self._run_key = settings.run_key
 
     def setup(self):
         self._tokenize = tokenizers.resolve_tokenizer(self._tokenizer)
+        self._user_key = self._run_key.sub_key("user")
+        self._document_key = self._run_key.sub_key("document")
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, DocumentBlock]]:
         progress.enter("read", None)
@@ -206,11 +206,11 @@ def _lay_out(
     partition: tuple[int, Iterable[DocumentBlock]],
     *,
     max_tokens: int,
-    word_key: bytes,
-    document_key: bytes,
+    run_key: RunKey,
 ) -> UserBatch:
     """Joins a partition's blocks, limiting giants as it goes, and lays out its positions."""
     _, blocks = partition
+    document_key = run_key.sub_key("document")
     progress.enter("users", 1)
     waiting: list[DocumentBlock] = []
     tokens = 0
@@ -221,7 +221,7 @@ def _lay_out(
             waiting = [limit_documents(waiting, max_tokens, document_key, final=False)]
             tokens = waiting[0].codes.size
     block = limit_documents(waiting, max_tokens, document_key, final=True)
-    return lay_out_positions(block, word_key)
+    return lay_out_positions(block, run_key.sub_key("word"))
 
 
 def _limit_giant(

@@ -50,9 +50,9 @@ class Program:
         settings = {**piped, "env": self.environment(), **settings}
         return subprocess.Popen(self.command(*arguments), **settings)
 
-    def run(self, *arguments: object, **settings) -> Ended:
+    def run(self, *arguments: object, timeout: float = 120, **settings) -> Ended:
         with self.start(*arguments, **settings) as process:
-            out, err = process.communicate(timeout=120)
+            out, err = process.communicate(timeout=timeout)
         return Ended(process.returncode, out, err)
 
 

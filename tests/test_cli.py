@@ -22,13 +22,14 @@ from beam_dpne.io.publishing import read_release
 from beam_dpne.ledger import read_ledger
 from beam_dpne.version import __version__
 
-# As issue 3, section 5 names them.
+# As issue 3, section 5, and issue 4, section 1, name them.
 OPTIONS = [
     *("input", "input_format", "user_field", "text_field", "columns", "tokenizer", "output"),
     *("output_format", "overwrite", "rejects", "strict", "epsilon", "delta", "max_length"),
     *("max_contributions", "spurious_fraction", "pruning", "valid_count", "strategy"),
     *("vocabulary_delta_share", "noise_growth", "budget_shares", "partitions"),
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
+    *("side_input_limit", "harness_timeout"),
 ]
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
 LENGTHS = ("--max_length", 3, "--max_contributions", "5,8,8")

@@ -17,6 +17,7 @@ from beam_dpne.plan import PrivacyPlan
 _REFRESH_SECONDS = 0.2
 _PHRASES = {
     "": "starting",
+    "engine": "running on the engine",
     "read": "reading and tokenizing",
     "users": "collecting candidates",
     "decide": "adding noise",

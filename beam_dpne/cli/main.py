@@ -199,6 +199,8 @@ def _quiet_libraries() -> None:
     """Silences libraries, whose log lines may quote data; our own warnings still reach stderr."""
     logging.getLogger().setLevel(logging.CRITICAL + 1)
     logging.getLogger("beam_dpne").setLevel(logging.WARNING)
+    # It sets its own level when it starts; a filter stays.
+    logging.getLogger("PrismRunner").addFilter(lambda _: False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 

@@ -96,7 +96,7 @@ def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Pat
     options = running.beam_options(beam_arguments)
     given.input = given.input or [str(data)]
     names = category_names(pathlib.Path(given.input[-1]))
-    job = ngrams.job_from_options(given, tokenizer=CategoryNames(names))
+    job = ngrams.job_from_options(given, options, tokenizer=CategoryNames(names))
     started = time.monotonic()
     ledger = ngrams.run_job(job, options)
     if ledger is None:

@@ -7,7 +7,9 @@ import glob
 import math
 import os
 import shutil
+import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +17,8 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.runners.runner import PipelineResult
 
-from beam_dpne import io, tokenizers
-from beam_dpne.cli import display, running
+from beam_dpne import io, progress, tokenizers
+from beam_dpne.cli import display, launching, running
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import READING, RUNNING, WRITING, with_defaults
 from beam_dpne.cli.plans import plan_from_options
@@ -26,6 +28,8 @@ from beam_dpne.ledger import read_ledger
 from beam_dpne.ngrams import PrivateNgrams
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.randomness import RunKey
+from beam_dpne.run_key_file import RunKeyFile
+from beam_dpne.stored import SetStore
 
 _PARTITION_BYTES = 8 * 2**20
 _COMPRESSION_RATIO = 4
@@ -47,8 +51,9 @@ class NgramsJob:
       output_format: of its files.
       overwrite: replace a release that is there.
       partitions: of users.
-      run_key: secret of the run.
-      run_key_given: whether it came from a file.
+      run_key: secret of the run; if it was given, the file that holds it.
+      side_input_limit: size in bytes of a released set above which it travels as a file.
+      harness_timeout: seconds in which an engine's workers must start; 0: no limit.
       quiet: no progress.
     """
 
@@ -63,19 +68,20 @@ class NgramsJob:
     overwrite: bool
     partitions: int
     run_key: RunKey = dataclasses.field(repr=False)
-    run_key_given: bool
+    side_input_limit: int
+    harness_timeout: int
     quiet: bool
+
+    @property
+    def run_key_given(self) -> bool:
+        """Whether the run key is in a file, instead of fresh."""
+        return isinstance(self.run_key, RunKeyFile)
 
 
 def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     """Runs `beam-dpne ngrams` and prints the release."""
     options = running.beam_options(beam_arguments)
-    job = job_from_options(given)
-    if options.is_template and not job.run_key_given:
-        raise UsageError(
-            "template_location needs --run_key_file: a template is run many times, and a fresh key "
-            "would be frozen in it."
-        )
+    job = job_from_options(given, options)
     started = time.monotonic()
     ledger = run_job(job, options)
     if ledger is not None:
@@ -84,12 +90,15 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
 
 
 def job_from_options(
-    given: argparse.Namespace, tokenizer: tokenizers.Tokenizer | None = None
+    given: argparse.Namespace,
+    options: running.BeamOptions,
+    tokenizer: tokenizers.Tokenizer | None = None,
 ) -> NgramsJob:
     """Checks all options and returns the job; reads no data beyond the heads of the input files.
 
     Args:
       given: parsed options.
+      options: where the job will run.
       tokenizer: instead of the option.
 
     Raises:
@@ -110,9 +119,10 @@ def job_from_options(
         max_record_bytes=values["max_record_bytes"],
         text_is_tokens=chosen == "tokens",
     )
-    run_key = _run_key(values["run_key_file"])
-    if values["partitions"] is not None and values["partitions"] < 1:
-        raise UsageError(f"partitions must be at least 1, got partitions={values['partitions']}.")
+    run_key = _run_key(values["run_key_file"], options)
+    for name, least in (("partitions", 1), ("side_input_limit", 1), ("harness_timeout", 0)):
+        if values[name] is not None and values[name] < least:
+            raise UsageError(f"{name} must be at least {least}, got {name}={values[name]}.")
     check_output(values["output"], overwrite=values["overwrite"])
     if values["rejects"] is not None:
         _check_rejects(values["rejects"], values["output"])
@@ -129,38 +139,71 @@ def job_from_options(
         output_format=values["output_format"],
         overwrite=values["overwrite"],
         partitions=values["partitions"] or default_partitions(files),
-        run_key=run_key or RunKey.generate(),
-        run_key_given=run_key is not None,
+        run_key=run_key,
+        side_input_limit=values["side_input_limit"],
+        harness_timeout=values["harness_timeout"],
         quiet=values["quiet"],
     )
 
 
 def run_job(job: NgramsJob, options: running.BeamOptions) -> Mapping[str, Any] | None:
-    """Runs the job; returns the ledger of the release if the run was waited for.
+    """Runs the job; returns the ledger of the release, None if only a template was made.
 
     Raises:
       RunError: if it failed; nothing has been published then.
     """
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
-    build(pipeline, job)
     size = sum(file.size for file in job.files)
     shown = display.progress_line(max_length=job.plan.max_length, input_bytes=size, quiet=job.quiet)
-    with _tidied(job.rejects), shown:
-        result = running.run_pipeline(pipeline)
+    with launching.run_folder(*_run_folder(job, options)) as folder, _tidied(job.rejects), shown:
+        canary = None
+        if options.can_hang:
+            canary = launching.Canary(mark=f"{folder}/started", timeout=job.harness_timeout)
+            progress.enter("engine")
+        build(pipeline, job, folder, canary)
+        result = launching.run_pipeline(pipeline, canary)
+    if not launching.has_finished(result):
+        return None
     _report_rejects(job, result)
-    return read_ledger(os.path.join(job.output, "ledger.json")) if options.waits else None
+    return read_ledger(os.path.join(job.output, "ledger.json"))
 
 
-def build(pipeline: beam.Pipeline, job: NgramsJob) -> None:
-    """Wires reading, extraction and publishing."""
+def _run_folder(job: NgramsJob, options: running.BeamOptions) -> tuple[str, str]:
+    """Returns where the run's temporary files are, and the name of their folder."""
+    beside = os.path.dirname(_normalized(job.output))
+    parent = tempfile.gettempdir() if options.embedded else beside
+    return options.temp_location or parent, f".beam_dpne-{uuid.uuid4().hex}"
+
+
+def build(
+    pipeline: beam.Pipeline,
+    job: NgramsJob,
+    folder: str,
+    canary: launching.Canary | None = None,
+) -> None:
+    """Wires reading, extraction and publishing.
+
+    Args:
+      pipeline: an empty one.
+      job: what to do.
+      folder: the run's temporary location.
+      canary: what the first step leaves for the launcher; None: nothing.
+    """
     reading = dataclasses.asdict(job.reading)
     read = pipeline | "Read" >> io.ReadDocuments(
-        inputs=[file.path for file in job.files], strict=job.strict, **reading
+        inputs=[file.path for file in job.files],
+        strict=job.strict,
+        started=canary and canary.mark,
+        **reading,
     )
     if job.rejects is not None:
         _ = read.rejects | "WriteRejects" >> io.WriteRejects(path=job.rejects)
     ngrams = read.documents | "PrivateNgrams" >> PrivateNgrams(
-        plan=job.plan, tokenizer=job.tokenizer, partitions=job.partitions, run_key=job.run_key
+        plan=job.plan,
+        tokenizer=job.tokenizer,
+        partitions=job.partitions,
+        run_key=job.run_key,
+        store=SetStore(folder=folder, limit=job.side_input_limit),
     )
     _ = ngrams | "Publish" >> PublishRelease(
         output=job.output,
@@ -192,18 +235,16 @@ def _tokenizer_name(given: argparse.Namespace, values: Mapping[str, Any]) -> str
     return values["tokenizer"]
 
 
-def _run_key(path: str | None) -> RunKey | None:
-    """Reads the run key; the error names the file, never what is in it."""
+def _run_key(path: str | None, options: running.BeamOptions) -> RunKey:
+    """Returns the run key: in its file, or a fresh one."""
     if path is None:
-        return None
-    try:
-        with open(path, encoding="ascii") as file:
-            text = file.read(1024)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"run_key_file cannot be read, got {path} ({type(error).__name__})."
-        ) from None
-    return RunKey.from_hex(text)
+        if options.is_template:
+            raise UsageError(
+                "template_location needs --run_key_file: a template is run many times, and a fresh "
+                "key would be frozen in it."
+            )
+        return RunKey.generate()
+    return RunKeyFile.checked(_normalized(path), pinned=not options.is_template)
 
 
 def _check_rejects(rejects: str, output: str) -> None:
@@ -250,7 +291,7 @@ def _tidied(rejects: str | None) -> Iterator[None]:
 
 def _report_rejects(job: NgramsJob, result: PipelineResult) -> None:
     """Tells the operator, on stderr, that records were left out."""
-    rejected = running.counter(result, "rejected_records")
+    rejected = launching.counter(result, "rejected_records")
     if not rejected or job.quiet:
         return
     where = f"see {job.rejects}" if job.rejects else "--rejects DIR lists them"

@@ -2,7 +2,8 @@
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -14,10 +15,12 @@ class Option:
       name: without dashes.
       help: what it is, a sensible value, what happens when it is wrong.
       default: value when it is left out; None: none.
-      parse: from text to value.
+      parse: from text to value; one of the functions below, each of which has a pattern.
       choices: the only values, if they are few.
       repeatable: may be given several times.
-      flag: takes no value.
+      flag: on or off; without a value it is on.
+      path: what the value names, "files" or "file" to read, a "directory" to write; "" is neither.
+      form_pattern: instead of the pattern of `parse`.
     """
 
     name: str
@@ -27,6 +30,8 @@ class Option:
     choices: Sequence[str] = ()
     repeatable: bool = False
     flag: bool = False
+    path: str = ""
+    form_pattern: str = ""
 
     @property
     def default_text(self) -> str:
@@ -35,16 +40,40 @@ class Option:
             return "off"
         return "none" if self.default is None else str(self.default)
 
+    @property
+    def pattern(self) -> str:
+        """Regular expression of the texts that a launch form may send.
+
+        The parser takes each of them; what does not match, the program refuses. It is written in
+        the syntax that Python, Java and RE2 share, for a match of the whole text.
+        """
+        return self.form_pattern or PATTERNS[boolean if self.flag else self.parse]
+
+
+def boolean(text: str) -> bool:
+    """Parses `true` and `false`."""
+    return {"true": True, "false": False}[_matched(text, "true|false")]
+
+
+def integer(text: str) -> int:
+    """Parses `10`; no blanks, underscores or digits of other scripts, which forms do not know."""
+    return int(_matched(text, f"-?{_INTEGER}"))
+
+
+def number(text: str) -> float:
+    """Parses `0.5` and `1e-7`; what is not finite is for the checks of values to refuse."""
+    return float(_matched(text, f"-?({_NUMBER}|inf|nan)"))
+
 
 def integers(text: str) -> int | tuple[int, ...]:
     """Parses `10` or `10,20,20`."""
-    values = tuple(int(part) for part in text.split(","))
+    values = tuple(integer(part) for part in text.split(","))
     return values[0] if len(values) == 1 else values
 
 
 def numbers(text: str) -> tuple[float, ...]:
     """Parses `0.5,0.25,0.25`."""
-    return tuple(float(part) for part in text.split(","))
+    return tuple(number(part) for part in text.split(","))
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -52,93 +81,159 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))
 
 
+def addresses(text: str) -> list[str]:
+    """Parses one path, or several full addresses with commas between: a form has one field.
+
+    >>> addresses("gs://bucket/a.csv, gs://bucket/b,c.csv")
+    ['gs://bucket/a.csv', 'gs://bucket/b,c.csv']
+    """
+    return re.split(r",\s*(?=[A-Za-z][-+.A-Za-z0-9]*://)", text)
+
+
+def _matched(text: str, pattern: str) -> str:
+    if not re.fullmatch(pattern, text):
+        raise ValueError("the text does not match")
+    return text
+
+
+_INTEGER = "[0-9]{1,18}"
+_NUMBER = r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?"
+_LINE = r"[^\r\n]+"
+_FIELD = r"[^\x00-\x1f\"\\]+"
+_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+PATTERNS: Mapping[Callable[[str], Any], str] = {
+    str: _LINE,
+    boolean: "true|false",
+    integer: _INTEGER,
+    number: _NUMBER,
+    integers: f"{_INTEGER}(,{_INTEGER})*",
+    numbers: f"{_NUMBER}(,{_NUMBER})*",
+    names: _LINE,
+    addresses: _LINE,
+}
+
+
 READING = (
     Option(
         name="input",
+        parse=addresses,
         repeatable=True,
-        help="File or glob to read, local or on any Beam file system; may be given several times. "
-        "Gzip, bzip2 and zstd are decompressed by extension.",
+        path="files",
+        help="Files to read, by path or glob, local or on any Beam file system, e.g. "
+        "gs://bucket/notes/*.jsonl.gz. Several: give the option again, or full addresses with commas "
+        "between. Gzip, bzip2 and zstd are decompressed by extension. A run whose files are missing "
+        "is refused before it starts.",
     ),
     Option(
         name="input_format",
         default="auto",
         choices=("auto", "jsonl", "csv", "tsv", "parquet", "sequences"),
-        help="Format of the input. auto goes by the extension. sequences: each line is one user of "
-        "their own, tokens separated by blanks.",
+        help="Format of the input. auto goes by the extension, which fits most files. sequences: each "
+        "line is one user of their own, tokens separated by blanks. Under a wrong format the fields "
+        "are not found and the run is refused, or its records are rejected.",
     ),
-    Option(name="user_field", default="user", help="Field that names the user of a record."),
-    Option(name="text_field", default="text", help="Field that holds the text of a record."),
+    Option(
+        name="user_field",
+        default="user",
+        form_pattern=_FIELD,
+        help="Field that names the user of a record, e.g. user_id; all records with one value are "
+        "protected together, so a field that does not tell people apart protects something else. "
+        "A field that does not exist is refused.",
+    ),
+    Option(
+        name="text_field",
+        default="text",
+        form_pattern=_FIELD,
+        help="Field that holds the text of a record, e.g. body. A field that does not exist is "
+        "refused.",
+    ),
     Option(
         name="columns",
         parse=names,
         help="Names of all columns, in order and separated by commas, of CSV or TSV files that have "
-        "no header line, e.g. user,text.",
+        "no header line, e.g. user,text. Leave it out for files with one: the header would be read "
+        "as a record.",
     ),
     Option(
         name="tokenizer",
         default="words",
-        help="words (runs of letters, digits, marks, _ and inner apostrophes, lower-cased), "
-        "whitespace, tokens (the text field is a list of tokens already), or package.module:function "
-        "over an Arrow string array, which must treat each text alone. For sequences the default is "
-        "whitespace.",
+        form_pattern=f"words|whitespace|tokens|{_NAME}(\\.{_NAME})*:{_NAME}(\\.{_NAME})*",
+        help="How texts become tokens. words (runs of letters, digits, marks, _ and inner apostrophes, "
+        "lower-cased) fits most languages with blanks; whitespace; tokens (the text field is a list of "
+        "tokens already); or package.module:function over an Arrow string array, which must treat "
+        "each text alone, or the guarantee is void. For sequences the default is whitespace. An "
+        "unknown name is refused.",
     ),
     Option(
         name="max_record_bytes",
         default=16 * 2**20,
-        parse=int,
-        help="A record above this size is rejected, in bytes.",
+        parse=integer,
+        help="A record above this size is rejected, in bytes, 1 to 1073741824; it bounds what a "
+        "worker holds at once. The default fits nearly every text.",
     ),
     Option(
         name="rejects",
-        help="Directory of the operator for rejected records: file, position and reason, without "
-        "their text. As private as the data.",
+        path="directory",
+        help="Directory of the operator for rejected records, e.g. gs://bucket/rejects: file, position "
+        "and reason, without their text. As private as the data, and refused inside a release. "
+        "Without it they are only counted.",
     ),
     Option(
         name="strict",
         flag=True,
-        help="Fail at the first rejected record instead of going on without it.",
+        help="Fail at the first rejected record instead of going on without it; a failed run "
+        "publishes nothing.",
     ),
 )
 
 PRIVACY = (
     Option(
         name="epsilon",
-        parse=float,
-        help="Privacy budget ε > 0 of the whole run, per user. Required; 1 to 4 is common for text.",
+        parse=number,
+        help="Privacy budget ε > 0 of the whole run, per user. Required; 1 to 4 is common for text, "
+        "above 10 little is protected, and a smaller one releases fewer n-grams.",
     ),
     Option(
         name="delta",
-        parse=float,
+        parse=number,
         help="Privacy budget δ in (0, 1) of the whole run, per user. Required; well below one over "
-        "the number of users, e.g. 1e-7 for a million users.",
+        "the number of users, e.g. 1e-7 for a million users. A larger one may expose single users.",
     ),
-    Option(name="max_length", default=5, parse=int, help="Words in the longest n-gram, T ≥ 1."),
+    Option(
+        name="max_length",
+        default=5,
+        parse=integer,
+        help="Words in the longest n-gram, T, 1 to 100. More lengths share the same budget, so that "
+        "each has more noise.",
+    ),
     Option(
         name="max_contributions",
         default=100,
         parse=integers,
         help="Distinct n-grams that one user adds at one length, Δ ≥ 1: one number, or one for each "
-        "length, e.g. 10,20,20.",
+        "length, e.g. 10,20,20. About what a typical user holds is sensible; more than users hold "
+        "raises the threshold for nothing. It must not be read off the private data.",
     ),
     Option(
         name="spurious_fraction",
         default=0.01,
-        parse=float,
+        parse=number,
         help="Tolerated n-grams that nobody holds, η in (0, 1): at most this fraction of the "
-        "released n-grams one word shorter, in expectation.",
+        "released n-grams one word shorter, in expectation. Larger releases more of both kinds.",
     ),
     Option(
         name="pruning",
         default="both",
         choices=("both", "single"),
         help="Which n-grams are candidates: both: prefix and suffix were released; single: prefix "
-        "and last word were released.",
+        "and last word were released. both releases more; the privacy is the same.",
     ),
     Option(
         name="valid_count",
         default="exact",
         choices=("exact", "estimate"),
-        help="How candidates are counted: exact, or estimate as in the paper.",
+        help="How candidates are counted: exact, or estimate as in the paper, which pruning=single "
+        "refuses.",
     ),
     Option(
         name="strategy",
@@ -149,67 +244,90 @@ PRIVACY = (
     Option(
         name="vocabulary_delta_share",
         default=0.5,
-        parse=float,
+        parse=number,
         help="Part of delta for single words that only one user holds, in (0, 1); the rest goes "
-        "into the noise.",
+        "into the noise. The default is near the best for most corpora.",
     ),
     Option(
         name="noise_growth",
         default=1.0,
-        parse=float,
-        help="Noise of each length over that of the length before, c > 0; below 1 favours long "
-        "n-grams.",
+        parse=number,
+        help="Noise of each length over that of the length before, c > 0, e.g. 0.8; below 1 favours "
+        "long n-grams, 1 treats all alike. One far from 1 leaves some length no budget and is "
+        "refused.",
     ),
     Option(
         name="budget_shares",
         parse=numbers,
-        help="Share of the budget for each length, summing to 1, e.g. 0.2,0.4,0.4; instead of "
-        "noise_growth.",
+        help="Share of the budget for each length, summing to 1, e.g. 0.2,0.4,0.4 for max_length=3; "
+        "instead of noise_growth. Another number of shares, or another sum, is refused.",
     ),
     Option(
         name="max_tokens_per_user",
         default=1_000_000,
-        parse=int,
-        help="Tokens of one user that are looked at; of users with more, a random part of their "
-        "documents is.",
+        parse=integer,
+        help="Tokens of one user that are looked at, at least 1; of users with more, a random part of "
+        "their documents is. So many that the numerical slack would pass epsilon/1000 are refused.",
     ),
     Option(
         name="plan",
-        help="JSON file with all of these privacy parameters, as written by `beam-dpne plan`; "
-        "instead of the single ones.",
+        path="file",
+        help="JSON file with all of these privacy parameters, as written by `beam-dpne plan`, e.g. "
+        "gs://bucket/plan.json; instead of the single ones, which are refused beside it.",
     ),
 )
 
 WRITING = (
     Option(
         name="output",
-        help="Directory of the release: ngrams-* files and ledger.json, written last.",
+        path="directory",
+        help="Directory of the release, e.g. gs://bucket/releases/2025-01: ngrams-* files and "
+        "ledger.json, written last. A new one for each run; one with files in it is refused.",
     ),
     Option(
         name="output_format",
         default="jsonl",
         choices=("jsonl", "tsv", "parquet"),
-        help="Format of the n-gram files.",
+        help="Format of the n-gram files, whichever their reader wants; the release is the same.",
     ),
     Option(
         name="overwrite",
         flag=True,
-        help="Replace a release that is already in the output directory.",
+        help="Replace a release that is already in the output directory. The first one stays spent: "
+        "whoever has seen both knows what two runs tell.",
     ),
 )
 
 RUNNING = (
     Option(
         name="partitions",
-        parse=int,
-        help="Parts into which users are divided; a worker holds one at a time. Default: by the "
-        "size of the input. Does not change the release.",
+        parse=integer,
+        help="Parts into which users are divided, at least 1; a worker holds one at a time, so too "
+        "few fill its memory. Default: by the size of the input. Does not change the release.",
     ),
     Option(
         name="run_key_file",
-        help="File with the run key, 64 hexadecimal digits. The same key and input give the same "
+        path="file",
+        help="File with the run key, 64 hexadecimal digits, e.g. gs://bucket/secret/run.key, which "
+        "the launcher and every worker can read. The same key and input give the same "
         "release under the same parameters. Keep it as secret as the data; one key on two different "
         "inputs voids the guarantee. Default: a fresh key.",
+    ),
+    Option(
+        name="side_input_limit",
+        default=64 * 2**20,
+        parse=integer,
+        help="A released set above this size, in bytes, reaches the workers as a file in the run's "
+        "temporary location, which each fetches once and maps into memory; a larger one needs more "
+        "memory on every worker. Does not change the release.",
+    ),
+    Option(
+        name="harness_timeout",
+        default=120,
+        parse=integer,
+        help="Seconds after the start of a job on an engine until its workers must have done a "
+        "first step; a job whose workers cannot start is cancelled instead of hanging. Raise it where "
+        "workers take long to start; 0: no limit.",
     ),
     Option(
         name="quiet", flag=True, help="No progress and no log lines on stderr; errors still are."
@@ -217,7 +335,11 @@ RUNNING = (
 )
 
 PLAN_OUTPUT = (
-    Option(name="output", help="File for the plan as JSON; without it the JSON is not written."),
+    Option(
+        name="output",
+        help="File for the plan as JSON, e.g. plan.json or gs://bucket/plan.json; without it the "
+        "JSON is not written.",
+    ),
 )
 
 
@@ -228,11 +350,12 @@ def add_options(parser: argparse.ArgumentParser, title: str, options: Sequence[O
         text = f"{option.help} (default: {option.default_text})".replace("%", "%%")
         flag = f"--{option.name}"
         if option.flag:
-            group.add_argument(flag, action="store_true", default=None, help=text)
+            given = {"nargs": "?", "const": True, "type": boolean, "metavar": "true|false"}
+            group.add_argument(flag, help=text, **given)
         elif option.choices:
             group.add_argument(flag, choices=option.choices, help=text)
         else:
-            action = "append" if option.repeatable else "store"
+            action = "extend" if option.repeatable else "store"
             group.add_argument(flag, type=option.parse, action=action, metavar="X", help=text)
 
 

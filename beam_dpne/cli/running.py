@@ -1,26 +1,26 @@
-"""Running a pipeline from a program: Beam's options, the embedded runner, errors without data."""
+"""Beam's options of a program: where its pipeline runs."""
 
 import argparse
 import dataclasses
 import difflib
-import os
 import re
 from collections.abc import Sequence
 from typing import NoReturn
 
-import apache_beam as beam
-from apache_beam.metrics.metric import MetricsFilter
-from apache_beam.options.pipeline_options import PipelineOptions
-from apache_beam.runners.runner import PipelineResult, PipelineRunner, create_runner
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    SetupOptions,
+)
+from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from beam_dpne.cli.embedded import EmbeddedRunner
-from beam_dpne.cli.errors import RunError, UsageError
+from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
 
 EMBEDDED = ("fnapirunner", "embedded")
-_OURS = re.compile(r"^beam_dpne[\w.]*\.(\w+): (.*)$")
-_ERRNO = re.compile(r"^(?:\w+Error: )?\[Errno (\d+)\]", re.MULTILINE)
-_WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
+# The place where Dataflow's Flex launcher wants the job of one launch; observed, not documented.
+_FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -30,14 +30,24 @@ class BeamOptions:
     Attributes:
       runner: Beam's runner; named, since Beam's own default may download one.
       pipeline_options: Beam's options.
-      waits: whether the run is over when `run_pipeline` returns.
-      is_template: whether a template is made instead of a run.
+      embedded: whether that is the embedded runner, in this process.
+      is_template: whether a classic template is made instead of a run.
     """
 
     runner: PipelineRunner
     pipeline_options: PipelineOptions
-    waits: bool
+    embedded: bool
     is_template: bool = False
+
+    @property
+    def temp_location(self) -> str | None:
+        """Beam's temporary location, if one was given."""
+        return self.pipeline_options.view_as(GoogleCloudOptions).temp_location
+
+    @property
+    def can_hang(self) -> bool:
+        """Whether the engine keeps a job whose workers cannot start; Dataflow ends it itself."""
+        return not self.embedded and type(self.runner).__name__ != "DataflowRunner"
 
 
 class CachedOptions(PipelineOptions):
@@ -65,48 +75,22 @@ def beam_options(arguments: Sequence[str]) -> BeamOptions:
     unknown = _unknown(others)
     if embedded and unknown:
         _refuse_unknown(unknown[0])
+    pipeline_options = CachedOptions(others)
+    if not any(other.startswith("--save_main_session") for other in others):
+        # Nothing of ours lives in the main module, and what does may be private.
+        pipeline_options.view_as(SetupOptions).save_main_session = False
     return BeamOptions(
         runner=EmbeddedRunner() if embedded else _runner(given.runner),
-        pipeline_options=CachedOptions(others),
-        waits=embedded,
-        is_template=any(argument.startswith("--template_location") for argument in others),
+        pipeline_options=pipeline_options,
+        embedded=embedded,
+        is_template=_is_classic_template(pipeline_options),
     )
 
 
-def run_pipeline(pipeline: beam.Pipeline) -> PipelineResult:
-    """Runs to the end.
-
-    Raises:
-      RunError: if the run failed, with our own message, or else only the type of the error: the
-        messages of libraries may quote data.
-    """
-    try:
-        result = pipeline.run()
-        result.wait_until_finish()
-    except Exception as error:
-        raise RunError(reason(error)) from None
-    return result
-
-
-def reason(error: BaseException) -> str:
-    """Returns what may be said of a failure: our own words, or the type of the error."""
-    if type(error).__module__.startswith("beam_dpne."):
-        return _WHILE_RUNNING.sub("", str(error))
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    for line in reversed(lines):
-        if match := _OURS.match(line.strip()):
-            return _WHILE_RUNNING.sub("", match.group(2))
-    if match := _ERRNO.search(str(error)):
-        return f"{os.strerror(int(match.group(1)))}."
-    found = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt))\b", str(error), re.MULTILINE)
-    kind = found[-1] if found else type(error).__name__
-    return f"{kind}; its message is withheld, since it may quote the data."
-
-
-def counter(result: PipelineResult, name: str) -> int:
-    """Returns the value of one of our counters."""
-    query = result.metrics().query(MetricsFilter().with_namespace("beam_dpne").with_name(name))
-    return sum(metric.committed or 0 for metric in query["counters"])
+def _is_classic_template(options: PipelineOptions) -> bool:
+    """Whether the job is only written; a Flex Template's launcher asks for that at every launch."""
+    location = options.view_as(GoogleCloudOptions).template_location
+    return bool(location) and not _FLEX_LAUNCH.fullmatch(location)
 
 
 def _runner(name: str) -> PipelineRunner:
