@@ -106,6 +106,7 @@ class HistogramShard:
       spurious_keys: (s,) int64: grams drawn from this range of V_k; those that somebody holds are
         dropped by `NoisyThreshold`.
       spurious_cells: (s,) int64, the cells of their noise.
+      rule: what decides this length (length ≥ 2); it comes with the spurious grams.
     """
 
     length: int
@@ -115,6 +116,7 @@ class HistogramShard:
     word_hashes: np.ndarray | None = None
     spurious_keys: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     spurious_cells: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    rule: LengthRule | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -125,11 +127,13 @@ class SpuriousGrams:
       length: k.
       keys: (s,) int64, ascending, distinct.
       cells: (s,) int64.
+      rule: what they were drawn by, and what decides the grams that somebody holds.
     """
 
     length: int
     keys: np.ndarray
     cells: np.ndarray
+    rule: LengthRule | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

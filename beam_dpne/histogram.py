@@ -30,7 +30,7 @@ class WeightedHistogram(beam.PTransform):
 
     Input: `Contributions` with weights.
 
-    Output: `HistogramShard`, one for each hash range that is not empty.
+    Output: `HistogramShard`, one for each hash range; at length 1, for each that is not empty.
 
     Privacy: not private. One user moves H_k by at most 1 in ℓ2, by `LimitContributions`.
 
@@ -39,7 +39,7 @@ class WeightedHistogram(beam.PTransform):
     Attributes:
       shards: number of hash ranges.
       spurious: PCollection of `SpuriousGrams` of the same length, which meet the grams that somebody
-        holds in the same shuffle; None at length 1.
+        holds in the same shuffle, and bring the rule that decides; None at length 1.
 
     Raises:
       ValueError: if shards < 1.
@@ -54,8 +54,7 @@ class WeightedHistogram(beam.PTransform):
       >>> none = SpuriousGrams(length=2, keys=np.array([], int), cells=np.array([], int))
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     spurious = pipeline | "none" >> beam.Create([none])
-      ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(
-      ...         shards=4, spurious=spurious)
+      ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(spurious=spurious)
       ...     _ = histogram | beam.Map(lambda shard: print(shard.keys, shard.weights / 2**32))
       [7] [1.5]
 
@@ -142,20 +141,21 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
 
 
 def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[int, HistogramShard]]:
-    """Cuts drawn grams into the same hash ranges as the histogram."""
+    """Cuts drawn grams into the hash ranges of the histogram; each range gets the rule, once."""
     ranges = hash_ranges(spurious.keys.view(np.uint64), shards)
     none = np.zeros(0, np.int64)
-    for shard, inside in group_places(ranges, shards):
-        yield (
-            shard,
-            HistogramShard(
-                length=spurious.length,
-                keys=none,
-                weights=none,
-                spurious_keys=spurious.keys[inside],
-                spurious_cells=spurious.cells[inside],
-            ),
+    places = dict(group_places(ranges, shards))
+    for shard in range(shards):
+        inside = places.get(shard, none)
+        piece = HistogramShard(
+            length=spurious.length,
+            keys=none,
+            weights=none,
+            spurious_keys=spurious.keys[inside],
+            spurious_cells=spurious.cells[inside],
+            rule=spurious.rule,
         )
+        yield shard, piece
 
 
 def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
@@ -173,6 +173,7 @@ def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
         weights=weights,
         spurious_keys=spurious_keys,
         spurious_cells=spurious_cells,
+        rule=next((piece.rule for piece in pieces if piece.rule is not None), None),
     )
 
 

@@ -84,7 +84,8 @@ class PrivateNgrams(beam.PTransform):
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
       >>> from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams
-      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
+      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
+      ...                    spurious_fraction=1e-9)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
       ...     result = documents | PrivateNgrams(plan=plan)

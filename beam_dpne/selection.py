@@ -8,7 +8,7 @@ from typing import cast
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.pvalue import AsIter, AsSingleton, PCollection
+from apache_beam.pvalue import AsIter, PCollection
 
 from beam_dpne import mechanism, progress, randomness, valid
 from beam_dpne.batches import ROOT, GramSet, HistogramShard, SpuriousGrams, kept_small
@@ -25,7 +25,7 @@ class NoisyThreshold(beam.PTransform):
     cell leaves (see `mechanism`). Drawn spurious grams that somebody holds are dropped: those have
     been decided by their own noise. At length 1 only words with a positive weight may be released.
 
-    Input: `HistogramShard`.
+    Input: `HistogramShard`; at length 2 and more each with its rule, see `WeightedHistogram`.
 
     Output: PCollection of one `GramSet`, S_k, sorted: nothing in it tells spurious from held.
 
@@ -46,7 +46,8 @@ class NoisyThreshold(beam.PTransform):
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
       >>> from beam_dpne import GramSet, HistogramShard, NoisyThreshold, RunKey, length_rule
       >>> rule = length_rule(length=2, noise_stddev=1.0, threshold=20.0)
-      >>> shard = HistogramShard(length=2, keys=np.array([3, 4]), weights=np.array([9, 90]) << 32)
+      >>> shard = HistogramShard(
+      ...     length=2, keys=np.array([3, 4]), weights=np.array([9, 90]) << 32, rule=rule)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     vocabulary = pipeline | "S_1" >> beam.Create([GramSet(
       ...         length=1, keys=np.arange(9), scores=np.ones(9), vocabulary_size=9)])
@@ -72,9 +73,9 @@ class NoisyThreshold(beam.PTransform):
         previous = self.previous
         if previous is None:
             previous = histogram.pipeline | "Root" >> beam.Create([ROOT])
-        find_rule = beam.Map(self.rule_for).with_output_types(LengthRule)
-        rule = cast("PCollection[LengthRule]", previous | "Rule" >> find_rule)
-        decide_shard = beam.FlatMap(_decide_and_report, AsSingleton(rule), run_key=self.run_key)
+        # At length 1 the rule is the same before any data; later it comes with the spurious grams.
+        first = self.rule_for(ROOT) if self.previous is None else None
+        decide_shard = beam.FlatMap(_decide_and_report, first=first, run_key=self.run_key)
         decided = histogram | "Decide" >> decide_shard.with_output_types(GramSet)
         beside = AsIter(cast("PCollection[GramSet]", decided))
         sort = beam.Map(_merge_and_report, beside, rule_for=self.rule_for, store=self.store)
@@ -142,7 +143,7 @@ def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> 
     length = rule.length
     members = valid.count_valid(previous, rule.pruning)
     if rule.threshold_units is None or members == 0:
-        return SpuriousGrams(length=length, keys=none, cells=none)
+        return SpuriousGrams(length=length, keys=none, cells=none, rule=rule)
     mean = -members * math.log1p(-rule.null_probability)
     blocks = np.arange(randomness.poisson_blocks(mean), dtype=np.uint64)
     count_key = run_key.sub_key("spurious count", length)
@@ -152,7 +153,8 @@ def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> 
     keys = np.sort(valid.draw_valid(previous, rule.pruning, bits))
     keys = keys[np.diff(keys, prepend=-1) != 0]
     noise = randomness.keyed_bits(run_key.sub_key("spurious noise", length), np.uint64(0), keys)
-    return SpuriousGrams(length=length, keys=keys, cells=mechanism.spurious_cells(noise, rule))
+    cells = mechanism.spurious_cells(noise, rule)
+    return SpuriousGrams(length=length, keys=keys, cells=cells, rule=rule)
 
 
 def decide(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> GramSet:
@@ -215,15 +217,21 @@ def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule
 
 
 def _decide_and_report(
-    shard: HistogramShard, rule: LengthRule, *, run_key: RunKey
+    shard: HistogramShard, *, first: LengthRule | None, run_key: RunKey
 ) -> list[GramSet]:
+    rule = first or shard.rule
+    if rule is None:
+        raise ValueError(
+            "NoisyThreshold needs shards with a rule at length 2 and more: they get it from "
+            "SampleSpurious in WeightedHistogram(spurious=…)."
+        )
     if shard.length != rule.length:
         raise ValueError(f"A rule of length {rule.length} cannot decide length {shard.length}.")
     progress.enter("decide", shard.length)
     if rule.threshold_units is None:
         return []
     released = decide(shard, rule=rule, run_key=run_key)
-    return [released] if len(released) else []
+    return [dataclasses.replace(released, rule=rule)] if len(released) else []
 
 
 def _merge_and_report(
@@ -238,6 +246,11 @@ def _merge_and_report(
         raise ValueError(
             f"NoisyThreshold at length {rule.length} needs previous=S_{rule.length - 1}, "
             f"got S_{previous.length}."
+        )
+    parts = list(parts)
+    if any(part.rule != rule for part in parts):
+        raise ValueError(
+            f"NoisyThreshold and SampleSpurious must have one rule_for at length {rule.length}."
         )
     progress.enter("released", rule.length)
     return kept_small(merge_released(parts, previous, rule), store)

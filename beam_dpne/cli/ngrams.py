@@ -170,7 +170,7 @@ def run_job(job: NgramsJob, options: running.BeamOptions) -> Mapping[str, Any] |
 
 def _run_folder(job: NgramsJob, options: running.BeamOptions) -> tuple[str, str]:
     """Returns where the run's temporary files are, and the name of their folder."""
-    beside = os.path.dirname(_normalized(job.output))
+    beside = os.path.dirname(_absolute(job.output).rstrip("/"))
     parent = tempfile.gettempdir() if options.embedded else beside
     return options.temp_location or parent, f".beam_dpne-{uuid.uuid4().hex}"
 
@@ -197,7 +197,7 @@ def build(
         **reading,
     )
     if job.rejects is not None:
-        _ = read.rejects | "WriteRejects" >> io.WriteRejects(path=job.rejects)
+        _ = read.rejects | "WriteRejects" >> io.WriteRejects(path=_absolute(job.rejects))
     ngrams = read.documents | "PrivateNgrams" >> PrivateNgrams(
         plan=job.plan,
         tokenizer=job.tokenizer,
@@ -206,7 +206,7 @@ def build(
         store=SetStore(folder=folder, limit=job.side_input_limit),
     )
     _ = ngrams | "Publish" >> PublishRelease(
-        output=job.output,
+        output=_absolute(job.output),
         output_format=job.output_format,
         plan=job.plan,
         tokenizer=job.tokenizer,
@@ -244,7 +244,7 @@ def _run_key(path: str | None, options: running.BeamOptions) -> RunKey:
                 "key would be frozen in it."
             )
         return RunKey.generate()
-    return RunKeyFile.checked(_normalized(path), pinned=not options.is_template)
+    return RunKeyFile.checked(_absolute(path), pinned=not options.is_template)
 
 
 def _check_rejects(rejects: str, output: str) -> None:
@@ -268,6 +268,11 @@ def _check_rejects(rejects: str, output: str) -> None:
         inner = os.path.dirname(inner)
     if not (os.path.isdir(inner) and os.access(inner, os.W_OK | os.X_OK)):
         raise UsageError(f"rejects must be a directory that can be written, got rejects={rejects}.")
+
+
+def _absolute(path: str) -> str:
+    """Returns a path that means the same in a worker's own directory."""
+    return os.path.abspath(path) if FileSystems.get_scheme(path) is None else path
 
 
 def _normalized(path: str) -> str:
