@@ -22,6 +22,8 @@ from beam_dpne.stored import SetStore, StoredFile
 
 NO_GRAM = -1
 SECOND_BITS = 32
+# Engines take elements of 64 MB; pruning "single" adds a second id to each position later.
+MAX_ELEMENT_BYTES = 24 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -165,12 +167,6 @@ class GramSet:
         return len(self.keys)
 
     @property
-    def nbytes(self) -> int:
-        """Size of the arrays, in bytes."""
-        words = 0 if self.words is None else self.words.nbytes
-        return self.keys.nbytes + self.scores.nbytes + words
-
-    @property
     def pruning(self) -> str:
         """What the second of a pair is: "both", the gram's suffix; "single", its last word."""
         return "both" if self.rule is None else self.rule.pruning
@@ -199,6 +195,12 @@ def _dense_table(grams: GramSet, seconds: int) -> np.ndarray:
 
 
 ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float64))
+
+
+def array_bytes(batch: Any) -> int:
+    """Returns the size of a batch's arrays, in bytes; it encodes to little more."""
+    values = (getattr(batch, field.name) for field in dataclasses.fields(batch))
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray | pa.Array))
 
 
 def group_places(labels: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray]]:
@@ -343,7 +345,7 @@ def _opened(file: StoredFile) -> GramSet:
 
 def kept_small(grams: GramSet, store: SetStore | None) -> GramSet:
     """Stores a set above the limit as a file; it then travels as the file's address."""
-    if store is None or grams.nbytes <= store.limit:
+    if store is None or array_bytes(grams) <= store.limit:
         return grams
     encoded = GramSetCoder().encode(dataclasses.replace(grams, stored=None))
     file = stored.store(store.folder, f"released-{grams.length}", encoded)

@@ -11,9 +11,11 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.batches import (
+    MAX_ELEMENT_BYTES,
     Contributions,
     HistogramShard,
     SpuriousGrams,
+    array_bytes,
     group_places,
     unpack_pairs,
 )
@@ -189,7 +191,26 @@ def cut_by_hash_range(whole: HistogramShard, shards: int) -> Iterator[tuple[int,
             words=None if words is None else words.take(pa.array(inside)),
             word_hashes=None if hashes is None else hashes[inside],
         )
-        yield shard, piece
+        for part in _bounded_pieces(piece):
+            yield shard, part
+
+
+def _bounded_pieces(piece: HistogramShard) -> Iterator[HistogramShard]:
+    """Cuts a piece into parts that are small enough for an element; they are added up again."""
+    if array_bytes(piece) <= MAX_ELEMENT_BYTES:
+        yield piece
+        return
+    middle = piece.keys.size // 2
+    for half in (slice(0, middle), slice(middle, None)):
+        hashes = piece.word_hashes
+        part = dataclasses.replace(
+            piece,
+            keys=piece.keys[half],
+            weights=piece.weights[half],
+            words=None if piece.words is None else piece.words[half],
+            word_hashes=None if hashes is None else hashes[half],
+        )
+        yield from _bounded_pieces(part)
 
 
 def hash_ranges(keys: np.ndarray, shards: int) -> np.ndarray:

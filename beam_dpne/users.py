@@ -2,15 +2,23 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import cast
+from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne import progress, randomness, tokenizers
-from beam_dpne.batches import NO_GRAM, DocumentBlock, UserBatch, group_places
+from beam_dpne.batches import (
+    MAX_ELEMENT_BYTES,
+    NO_GRAM,
+    DocumentBlock,
+    UserBatch,
+    array_bytes,
+    group_places,
+)
 from beam_dpne.documents import document_columns
 from beam_dpne.randomness import RunKey
 
@@ -82,7 +90,7 @@ class GroupByUser(beam.PTransform):
             >> beam.ParDo(_TokenizeAndPartition(self)).with_output_types(tuple[int, DocumentBlock])
             | "ByUser" >> beam.GroupByKey()
             | "LayOut"
-            >> beam.Map(
+            >> beam.FlatMap(
                 _lay_out,
                 max_tokens=self.max_tokens_per_user,
                 run_key=self.run_key,
@@ -91,7 +99,10 @@ class GroupByUser(beam.PTransform):
 
 
 class _TokenizeAndPartition(beam.DoFn):
-    """Turns a record batch into one block of documents for each partition."""
+    """Turns a bundle's record batches into blocks of documents for each partition.
+
+    Batches are gathered before they are cut: many small blocks would each bring their own words.
+    """
 
     def __init__(self, settings: GroupByUser):
         self._tokenizer = settings.tokenizer
@@ -104,13 +115,31 @@ class _TokenizeAndPartition(beam.DoFn):
         self._user_key = self._run_key.sub_key("user")
         self._document_key = self._run_key.sub_key("document")
 
+    def start_bundle(self):
+        self._waiting: list[DocumentBlock] = []
+        self._tokens = 0
+
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, DocumentBlock]]:
         progress.enter("read", None)
         users, texts = document_columns(batch)
         tokens = tokenizers.tokenize(self._tokenize, texts)
         block = encode_documents(hash_users(users, self._user_key), tokens)
-        block = limit_documents([block], self._max_tokens, self._document_key, final=False)
-        yield from split_by_user(block, self._partitions)
+        self._waiting.append(block)
+        self._tokens += block.codes.size
+        if self._tokens > _MAX_BLOCK_TOKENS:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Any:
+        for piece in self._flush():
+            yield GlobalWindows.windowed_value(piece)
+
+    def _flush(self) -> Iterator[tuple[int, DocumentBlock]]:
+        waiting, self._waiting, self._tokens = self._waiting, [], 0
+        if waiting:
+            block = limit_documents(waiting, self._max_tokens, self._document_key, final=False)
+            for number, piece in split_by_user(block, self._partitions):
+                for part in bounded_blocks(piece):
+                    yield number, part
 
 
 def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
@@ -151,6 +180,26 @@ def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, 
     partition = (block.users[filled, 0] % np.uint64(partitions)).astype(np.int64)
     for number, places in group_places(partition, partitions):
         yield number, _take_documents(block, filled[places])
+
+
+def bounded_blocks(block: DocumentBlock) -> Iterator[DocumentBlock]:
+    """Cuts a block into parts that are small enough for an element."""
+    count = len(block.users)
+    if array_bytes(block) <= MAX_ELEMENT_BYTES or count == 1:
+        yield block
+        return
+    for half in np.array_split(np.arange(count), 2):
+        yield from bounded_blocks(_take_documents(block, half))
+
+
+def bounded_batches(batch: UserBatch) -> Iterator[UserBatch]:
+    """Cuts users' positions of length 0 into batches that are small enough for an element."""
+    count = len(batch.users)
+    if array_bytes(batch) <= MAX_ELEMENT_BYTES or count == 1:
+        yield batch
+        return
+    for start, stop in ((0, count // 2), (count // 2, count)):
+        yield from bounded_batches(_take_users(batch, start, stop))
 
 
 def limit_documents(
@@ -207,7 +256,7 @@ def _lay_out(
     *,
     max_tokens: int,
     run_key: RunKey,
-) -> UserBatch:
+) -> Iterator[UserBatch]:
     """Joins a partition's blocks, limiting giants as it goes, and lays out its positions."""
     _, blocks = partition
     document_key = run_key.sub_key("document")
@@ -221,7 +270,7 @@ def _lay_out(
             waiting = [limit_documents(waiting, max_tokens, document_key, final=False)]
             tokens = waiting[0].codes.size
     block = limit_documents(waiting, max_tokens, document_key, final=True)
-    return lay_out_positions(block, run_key.sub_key("word"))
+    yield from bounded_batches(lay_out_positions(block, run_key.sub_key("word")))
 
 
 def _limit_giant(
@@ -281,6 +330,28 @@ def _take_documents(
         offsets=np.concatenate(([0], np.cumsum(lengths))),
         codes=new_codes[codes],
         words=block.words.take(pa.array(kept)),
+    )
+
+
+def _take_users(batch: UserBatch, start: int, stop: int) -> UserBatch:
+    """Selects neighbouring users, and only the words they use."""
+    first, last = batch.offsets[start], batch.offsets[stop]
+    ids = batch.ids[first:last]
+    used = np.zeros(batch.size, dtype=bool)
+    used[ids[ids >= 0]] = True
+    kept = np.flatnonzero(used)
+    new_ids = np.full(batch.size + 1, NO_GRAM, dtype=np.int32)
+    new_ids[kept] = np.arange(kept.size, dtype=np.int32)
+    if batch.words is None or batch.word_hashes is None:
+        raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
+    return UserBatch(
+        length=0,
+        size=kept.size,
+        users=batch.users[start:stop],
+        offsets=batch.offsets[start : stop + 1] - first,
+        ids=new_ids[ids],
+        words=batch.words.take(pa.array(kept)),
+        word_hashes=batch.word_hashes[kept],
     )
 
 

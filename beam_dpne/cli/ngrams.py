@@ -32,8 +32,9 @@ from beam_dpne.run_key_file import RunKeyFile
 from beam_dpne.stored import SetStore
 
 _PARTITION_BYTES = 8 * 2**20
+_LARGEST_PARTITION_BYTES = 40 * 2**20
 _COMPRESSION_RATIO = 4
-_MAX_PARTITIONS = 4096
+_FEW_PARTITIONS = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -224,9 +225,14 @@ def _users(reading: io.ReadOptions) -> str:
 
 
 def default_partitions(files: Sequence[io.InputFile]) -> int:
-    """Returns a number of partitions such that each holds about 8 MiB of text."""
+    """Returns a number of partitions such that each holds about 8 MiB of text, of a huge corpus 40.
+
+    Each batch of documents is cut into so many blocks, so more than some thousands cost; a partition
+    of 40 MiB of text is still an element below 64 MB.
+    """
     text = sum(file.size * (_COMPRESSION_RATIO if codec_of(file.path) else 1) for file in files)
-    return min(_MAX_PARTITIONS, max(1, math.ceil(text / _PARTITION_BYTES)))
+    wanted = min(_FEW_PARTITIONS, math.ceil(text / _PARTITION_BYTES))
+    return max(1, wanted, math.ceil(text / _LARGEST_PARTITION_BYTES))
 
 
 def _tokenizer_name(given: argparse.Namespace, values: Mapping[str, Any]) -> str:

@@ -1,0 +1,131 @@
+"""No element is larger than an engine takes, whatever the text is made of."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_dpne import RunKey, batches, histogram, users
+from beam_dpne.batches import BatchCoder, DocumentBlockCoder, HistogramShardCoder, UserBatchCoder
+from beam_dpne.contributions import limit_contributions
+from beam_dpne.grams import extract_grams, prune_invalid
+from beam_dpne.histogram import cut_by_hash_range, merge_shards, sum_contributions
+from beam_dpne.users import (
+    bounded_batches,
+    bounded_blocks,
+    encode_documents,
+    hash_users,
+    lay_out_positions,
+    limit_documents,
+)
+
+KEY = RunKey(bytes(32))
+LIMIT = 4096
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Elements of 4 KiB, so that small corpora must be cut."""
+    for module in (batches, users, histogram):
+        monkeypatch.setattr(module, "MAX_ELEMENT_BYTES", LIMIT)
+
+
+def block_of(texts: list[list[str]], names: list[str]):
+    return encode_documents(hash_users(pa.array(names), KEY.sub_key("user")), pa.array(texts))
+
+
+def corpus():
+    """Users of one token, which cost most for their text, and some with long texts."""
+    rng = np.random.default_rng(3)
+    texts = [[f"w{rng.integers(50)}"] for _ in range(900)]
+    texts += [[f"w{word}" for word in rng.integers(500, size=80)] for _ in range(60)]
+    return texts, [f"user {place % 700}" for place in range(len(texts))]
+
+
+def encoded(coder: BatchCoder, batch) -> int:
+    return len(coder.encode(batch))
+
+
+def test_blocks_are_cut_and_hold_the_same_documents(small):
+    whole = block_of(*corpus())
+    parts = list(bounded_blocks(whole))
+    assert len(parts) > 3
+    assert max(encoded(DocumentBlockCoder(), part) for part in parts) < LIMIT + 2048
+    joined = limit_documents(parts, 10**6, b"", final=True)
+    assert (joined.users == whole.users).all()
+    assert (joined.offsets == whole.offsets).all()
+    assert joined.words.take(pa.array(joined.codes)) == whole.words.take(pa.array(whole.codes))
+
+
+def test_positions_are_cut_between_users(small):
+    whole = lay_out_positions(block_of(*corpus()), KEY.sub_key("word"))
+    parts = list(bounded_batches(whole))
+    assert len(parts) > 3
+    assert max(encoded(UserBatchCoder(), part) for part in parts) < LIMIT + 2048
+    assert (np.concatenate([part.users for part in parts]) == whole.users).all()
+    assert words_by_user(parts) == words_by_user([whole])
+    sums = [merge_shards([sum_of(part) for part in some]) for some in (parts, [whole])]
+    assert by_word(sums[0]) == by_word(sums[1])
+
+
+def test_pieces_of_a_histogram_are_cut_and_add_up_again(small):
+    batch = lay_out_positions(block_of(*corpus()), KEY.sub_key("word"))
+    whole = sum_of(batch)
+    parts = [piece for _, piece in cut_by_hash_range(whole, 1)]
+    assert len(parts) > 3
+    assert max(encoded(HistogramShardCoder(), part) for part in parts) < LIMIT + 2048
+    assert by_word(merge_shards(parts)) == by_word(whole)
+
+
+def test_one_giant_user_stays_whole(small):
+    giant = lay_out_positions(block_of([["a", "b"] * 5000], ["giant"]), KEY.sub_key("word"))
+    assert len(list(bounded_batches(giant))) == 1
+
+
+def test_cut_positions_go_on_to_longer_grams(small):
+    """The same candidates of length 2 come out of the parts as out of the whole."""
+    whole = lay_out_positions(block_of(*corpus()), KEY.sub_key("word"))
+    names = sorted({f"w{word}" for word in range(0, 500, 2)}, key=str.encode)
+    vocabulary = batches.GramSet(
+        length=1,
+        keys=np.arange(len(names)),
+        scores=np.ones(len(names)),
+        words=pa.array(names),
+        vocabulary_size=len(names),
+    )
+    found = []
+    for some in (bounded_batches(whole), [whole]):
+        grams = [
+            extract_grams(prune_invalid(part, vocabulary, pruning="both"), length=2)
+            for part in some
+        ]
+        found.append(
+            {
+                (tuple(user), key)
+                for part in grams
+                for user, start, stop in zip(
+                    part.users.tolist(), part.offsets[:-1], part.offsets[1:], strict=True
+                )
+                for key in part.keys[start:stop].tolist()
+            }
+        )
+    assert found[0] == found[1]
+    assert found[0]
+
+
+def sum_of(batch):
+    grams = extract_grams(batch, length=1)
+    return sum_contributions(limit_contributions(grams, max_contributions=9, sub_key=b"k" * 32))
+
+
+def by_word(shard):
+    return dict(zip(shard.words.to_pylist(), shard.weights.tolist(), strict=True))
+
+
+def words_by_user(parts):
+    found = {}
+    for part in parts:
+        words = part.words.to_pylist()
+        for place, user in enumerate(part.users.tolist()):
+            ids = part.ids[part.offsets[place] : part.offsets[place + 1]].tolist()
+            found[tuple(user)] = [words[word] if word >= 0 else None for word in ids]
+    return found

@@ -1,0 +1,135 @@
+"""What a launcher decides before and after an engine has the job."""
+
+import pathlib
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PortableOptions, SetupOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_dpne.cli.launching import reason, run_folder
+from beam_dpne.cli.ngrams import default_partitions
+from beam_dpne.cli.running import beam_options
+from beam_dpne.io import InputFile, ReadDocuments
+from beam_dpne.started import has_started, mark_started
+
+FLEX = "gs://stage/staging/template_launches/2026-07-16_07_08_11-11717246933709634581/job_object"
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("location", "classic"),
+    [
+        (None, False),
+        ("gs://bucket/templates/ngrams", True),
+        ("template", True),
+        ("gs://bucket/job_object", True),
+        ("gs://bucket/template_launches/mine/job_object", True),
+        (FLEX, False),
+        (f"{FLEX}/more", True),
+    ],
+)
+def test_a_flex_launch_is_no_classic_template(location, classic):
+    given = [] if location is None else ["--template_location", location]
+    assert beam_options(given).is_template == classic
+
+
+def test_harnesses_are_kept_between_stages_and_the_main_module_stays_at_home():
+    options = beam_options(["--runner", "PrismRunner"]).pipeline_options
+    assert options.view_as(PortableOptions).environment_cache_millis >= 60_000
+    assert options.view_as(SetupOptions).save_main_session is False
+
+
+def test_what_is_given_is_not_replaced():
+    given = ["--runner", "PrismRunner", "--environment_cache_millis=7", "--save_main_session"]
+    options = beam_options(given).pipeline_options
+    assert options.view_as(PortableOptions).environment_cache_millis == "7"
+    assert options.view_as(SetupOptions).save_main_session is True
+
+
+@pytest.mark.parametrize(("runner", "hangs"), [("FnApiRunner", False), ("PrismRunner", True)])
+def test_engines_are_watched_and_the_embedded_runner_is_not(runner, hangs):
+    assert beam_options(["--runner", runner]).can_hang is hangs
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_the_temporary_folder_goes_with_the_run(tmp_path, failed):
+    (tmp_path / "other").write_text("stays")
+    try:
+        with run_folder(str(tmp_path), "run") as folder:
+            mark_started(None, f"{folder}/started")
+            assert has_started(f"{folder}/started")
+            if failed:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert failed
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_the_first_step_leaves_the_mark_before_anything_is_read(tmp_path):
+    mark = tmp_path / "new" / "started"
+    missing = str(tmp_path / "missing.jsonl")
+    with pytest.raises(Exception, match="existing files"), beam.Pipeline(runner=FnApiRunner()) as p:
+        _ = p | ReadDocuments(inputs=[missing], started=str(mark))
+    assert mark.exists()
+
+
+def test_a_mark_that_cannot_be_made_names_the_setting(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="temp_location must be writable"):
+        mark_started(None, str(tmp_path / "file" / "started"))
+
+
+FLINK_SAYS = """Pipeline BeamApp_1 failed in state FAILED: java.lang.RuntimeException: Error received \
+from SDK harness for instruction 7: Traceback (most recent call last):
+  File "sdk_worker.py", line 300, in _execute
+ValueError: private words
+Caused by: beam_dpne.ledger.ReleaseError: out is a release already. [while running 'Publish/Publish']
+\tat java.base/java.lang.Thread.run(Thread.java:840)"""
+
+
+def test_of_an_engines_error_only_our_own_words_are_told():
+    assert reason(RuntimeError(FLINK_SAYS)) == "out is a release already."
+    other = reason(RuntimeError(FLINK_SAYS.replace("beam_dpne.ledger.", "")))
+    assert "private" not in other
+    assert "withheld" in other
+
+
+@pytest.mark.parametrize(
+    ("sizes", "partitions"),
+    [
+        ([1], 1),
+        ([8 * MIB], 1),
+        ([9 * MIB], 2),
+        ([20 * MIB, 20 * MIB], 5),
+        ([2**35], 4096),
+        ([2**37], 4096),
+        ([40 * MIB * 10_000], 10_000),
+    ],
+)
+def test_partitions_follow_the_size_of_the_text(sizes, partitions):
+    files = [InputFile(place, f"{place}.jsonl", size) for place, size in enumerate(sizes)]
+    assert default_partitions(files) == partitions
+
+
+def test_compressed_files_count_as_the_text_they_hold():
+    assert default_partitions([InputFile(0, "a.jsonl.gz", 8 * MIB)]) == 4
+
+
+def test_paths_of_workers_are_absolute(cli, tmp_path, monkeypatch):
+    """A worker has a working directory of its own."""
+    from beam_dpne.cli import ngrams
+
+    seen = []
+    build = ngrams.PublishRelease
+
+    def publish(**settings):
+        seen.append(settings["output"])
+        return build(**settings)
+
+    monkeypatch.setattr(ngrams, "PublishRelease", publish)
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("a.jsonl").write_text('{"user": "u", "text": "t"}\n')
+    ended = cli("ngrams", "--epsilon", 1, "--delta", 1e-5, "--input", "a.jsonl", "--output", "out")
+    assert ended.status == 0, ended.err
+    assert seen == [str(tmp_path / "out")]
