@@ -49,6 +49,6 @@ def test_the_comparison_and_the_best_n_grams_are_printed(tmp_path, capsys):
 
 
 def test_category_names_come_from_the_header():
-    names = category_names(DATA)
+    names = category_names(str(DATA))
     assert names[:3] == ["frontpage", "news", "tech"]
     assert set(names) == CATEGORIES

@@ -200,7 +200,7 @@ def _quiet_libraries() -> None:
     logging.getLogger().setLevel(logging.CRITICAL + 1)
     logging.getLogger("beam_dpne").setLevel(logging.WARNING)
     # It sets its own level when it starts; a filter stays.
-    logging.getLogger("PrismRunner").addFilter(lambda _: False)
+    logging.getLogger("PrismJobServer").addFilter(lambda _: False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 

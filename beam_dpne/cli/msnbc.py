@@ -6,7 +6,6 @@ names of the file's header as words, and a comparison at the end.
 
 import argparse
 import functools
-import gzip
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from beam_dpne.cli.main import OneLineParser, add_ngram_options, run_program
 TABLE_5 = (17, 254, 1273, 1954, 2221, 2020)
 BEST_LENGTHS = (2, 3, 6)
 BEST = 10
-_PAPER = {
+PAPER = {
     "input_format": "sequences",
     "epsilon": 1.0,
     "delta": 1e-7,
@@ -34,6 +33,7 @@ _PAPER = {
     "output": "release/msnbc",
 }
 _SEQUENCES = b"% Sequences:"
+_HEAD_BYTES = 4096
 
 
 class CategoryNames:
@@ -66,22 +66,23 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_ngram_options(parser)
-    parser.set_defaults(**_PAPER, command=functools.partial(_run, data=data))
+    parser.set_defaults(**PAPER, command=functools.partial(_run, data=data))
     return run_program(parser, argv)
 
 
-def category_names(path: pathlib.Path) -> list[str]:
+def category_names(path: str) -> list[str]:
     """Returns the category names of the file's header, in the order of their numbers.
+
+    Args:
+      path: of the MSNBC file, local or on any Beam file system.
 
     Raises:
       UsageError: if the file has no such header.
     """
-    opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rb") as file:
-            head, found, _ = file.read(4096).partition(_SEQUENCES)
-    except OSError as error:
-        raise UsageError(f"input cannot be read, got {path} ({type(error).__name__}).") from None
+    from beam_dpne.io.files import TextStream, guarded
+
+    with guarded(path), TextStream(path) as stream:
+        head, found, _ = stream.read(_HEAD_BYTES).partition(_SEQUENCES)
     lines = [line for line in head.decode("ascii", "replace").splitlines() if line.strip()]
     names = [line.split() for line in lines if not line.startswith("%")]
     if not found or len(names) != 1:
@@ -91,11 +92,13 @@ def category_names(path: pathlib.Path) -> list[str]:
 
 def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Path) -> None:
     from beam_dpne.cli import ngrams, running
+    from beam_dpne.io.access import check_access
     from beam_dpne.io.publishing import read_release
 
     options = running.beam_options(beam_arguments)
     given.input = given.input or [str(data)]
-    names = category_names(pathlib.Path(given.input[-1]))
+    check_access(given.input, [], options.pipeline_options)
+    names = category_names(given.input[-1])
     job = ngrams.job_from_options(given, options, tokenizer=CategoryNames(names))
     started = time.monotonic()
     ledger = ngrams.run_job(job, options)

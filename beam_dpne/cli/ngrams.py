@@ -22,6 +22,7 @@ from beam_dpne.cli import display, launching, running
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import READING, RUNNING, WRITING, with_defaults
 from beam_dpne.cli.plans import plan_from_options
+from beam_dpne.io.access import check_access
 from beam_dpne.io.options import codec_of
 from beam_dpne.io.publishing import PublishRelease, check_output
 from beam_dpne.ledger import read_ledger
@@ -120,6 +121,7 @@ def job_from_options(
         max_record_bytes=values["max_record_bytes"],
         text_is_tokens=chosen == "tokens",
     )
+    _check_access(values, options)
     run_key = _run_key(values["run_key_file"], options)
     for name, least in (("partitions", 1), ("side_input_limit", 1), ("harness_timeout", 0)):
         if values[name] is not None and values[name] < least:
@@ -251,6 +253,13 @@ def _run_key(path: str | None, options: running.BeamOptions) -> RunKey:
             )
         return RunKey.generate()
     return RunKeyFile.checked(_absolute(path), pinned=not options.is_template)
+
+
+def _check_access(values: Mapping[str, Any], options: running.BeamOptions) -> None:
+    """Raises at once if remote paths cannot be used; Beam would search for credentials for long."""
+    written = (values["output"], values["rejects"], options.temp_location)
+    reading = [*values["input"], *filter(None, [values["run_key_file"]])]
+    check_access(reading, list(filter(None, written)), options.pipeline_options)
 
 
 def _check_rejects(rejects: str, output: str) -> None:

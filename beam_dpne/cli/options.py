@@ -226,7 +226,8 @@ PRIVACY = (
         default="both",
         choices=("both", "single"),
         help="Which n-grams are candidates: both: prefix and suffix were released; single: prefix "
-        "and last word were released. both releases more; the privacy is the same.",
+        "and last word were released. With both they are fewer, and the threshold is lower; the "
+        "privacy is the same.",
     ),
     Option(
         name="valid_count",
@@ -246,7 +247,7 @@ PRIVACY = (
         default=0.5,
         parse=number,
         help="Part of delta for single words that only one user holds, in (0, 1); the rest goes "
-        "into the noise. The default is near the best for most corpora.",
+        "into the noise. A small share raises the threshold of single words, a large one all noise.",
     ),
     Option(
         name="noise_growth",

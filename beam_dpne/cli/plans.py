@@ -17,7 +17,7 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
         raise UsageError(f"beam-dpne plan has no option {beam_arguments[0].split('=')[0]}.")
     plan = plan_from_options(given)
     if given.output is not None:
-        _write(pathlib.Path(given.output), plan.to_json())
+        _write(given.output, plan.to_json())
     display.print_plan(plan)
     if given.output is not None:
         display.print_notice(f"beam-dpne: the plan is in {given.output}.")
@@ -34,13 +34,7 @@ def plan_from_options(given: argparse.Namespace) -> PrivacyPlan:
     both = [option.name for option in _SINGLE if getattr(given, option.name) is not None]
     if both:
         raise UsageError(f"--plan stands for the single parameters; leave out --{both[0]}.")
-    try:
-        text = pathlib.Path(given.plan).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"plan cannot be read, got {given.plan} ({type(error).__name__})."
-        ) from None
-    return PrivacyPlan.from_json(text)
+    return PrivacyPlan.from_json(_read(given.plan))
 
 
 def _plan_from_single(given: argparse.Namespace) -> PrivacyPlan:
@@ -55,8 +49,51 @@ def _plan_from_single(given: argparse.Namespace) -> PrivacyPlan:
     return PrivacyPlan(**values)
 
 
-def _write(path: pathlib.Path, text: str) -> None:
+def _read(path: str) -> str:
+    """Reads a plan, local or on any Beam file system."""
+    file = _file(path)
     try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"output cannot be written, got {path} ({error.strerror}).") from None
+        return file.read_bytes().decode("utf-8")
+    except Exception as error:
+        raise UsageError(
+            f"plan cannot be read, got {path} ({type(error).__name__}). Name a JSON file as written "
+            "by `beam-dpne plan`."
+        ) from None
+
+
+def _write(path: str, text: str) -> None:
+    file = _file(path)
+    try:
+        file.write_bytes(text.encode("utf-8"))
+    except Exception as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise UsageError(f"output cannot be written, got {path} ({why}).") from None
+
+
+def _file(path: str) -> "pathlib.Path | _RemoteFile":
+    """Returns what reads and writes a file; raises AccessError if no storage of its kind can be."""
+    return _RemoteFile(path) if "://" in path else pathlib.Path(path)
+
+
+class _RemoteFile:
+    """A file on one of Beam's file systems; Beam is imported late, since it takes two seconds."""
+
+    def __init__(self, path: str) -> None:
+        from apache_beam.io.filesystem import CompressionTypes
+        from apache_beam.io.filesystems import FileSystems
+
+        from beam_dpne.io.access import check_access
+        from beam_dpne.io.schemes import connect_anonymously_to_emulators
+
+        connect_anonymously_to_emulators()
+        check_access([path], [])
+        self._systems = FileSystems
+        self._where = {"path": path, "compression_type": CompressionTypes.UNCOMPRESSED}
+
+    def read_bytes(self) -> bytes:
+        with self._systems.open(**self._where) as file:
+            return file.read()
+
+    def write_bytes(self, data: bytes) -> None:
+        with self._systems.create(**self._where) as file:
+            file.write(data)

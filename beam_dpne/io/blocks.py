@@ -19,6 +19,7 @@ from beam_dpne.io.rejects import TOO_LONG
 from beam_dpne.io.sequences import SequencesParser, header_bytes
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LINE_BYTES = 2**16
 
 
 class WorkItem(NamedTuple):
@@ -157,6 +158,6 @@ def _go_to_first_record(
         return first
     # One byte before: a record that starts exactly at the range's start belongs to the range.
     stream.seek(item.start - 1)
-    rest, passed = pass_line(stream.read, options.block_bytes)
+    rest, passed = pass_line(stream.read, min(options.block_bytes, _LINE_BYTES))
     stream.push_back(rest)
     return item.start - 1 + passed

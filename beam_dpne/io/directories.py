@@ -1,4 +1,10 @@
-"""Directories that a release can be published in: local, or on an object store."""
+"""Directories that a release can be published in: local, or on an object store.
+
+Two runs may publish in one directory at the same time. On one machine they come one after the other
+(a lock), on gs:// the ledger has a precondition (`gcs`). Elsewhere (s3://, hdfs://, a local path that
+several machines share) the ledger is looked at once more before it is written, which leaves a moment
+in which the later of two runs replaces the earlier one's release.
+"""
 
 import contextlib
 import logging
@@ -11,9 +17,18 @@ from collections.abc import Iterable, Iterator
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne.ledger import reason
+from beam_dpne.io.schemes import require_file_system
+from beam_dpne.ledger import ReleaseError, reason
 
 _log = logging.getLogger(__name__)
+
+
+def overtaken(path: str) -> ReleaseError:
+    """Returns the error of an attempt that another one came before."""
+    return ReleaseError(
+        f"another run published in {path} while this one ran. That release is whole; of this run "
+        "nothing was published. Choose another directory, or run again with --overwrite."
+    )
 
 
 @contextlib.contextmanager
@@ -55,6 +70,24 @@ class Directory:
         """Puts a file there, whole or not at all; one that is there already is left alone."""
         if self.read(name) != data:
             self._write(name, data)
+
+    def replace(self, name: str, data: bytes, *, seen: bytes | None) -> None:
+        """Puts a file in the place of what was seen there.
+
+        Args:
+          name: of the file.
+          data: its bytes.
+          seen: what `read` returned.
+
+        Raises:
+          ReleaseError: if something else has come there since, unless it is the same.
+        """
+        now = self.read(name)
+        if now == data:
+            return
+        if now != seen:
+            raise overtaken(self.path)
+        self._write(name, data)
 
     def remove(self, names: Iterable[str]) -> None:
         """Deletes files; one that stays is told to the operator and does not fail the run."""
@@ -158,7 +191,16 @@ def _is_there(path: str) -> bool:
 
 
 def directory_at(path: str) -> Directory:
-    """Returns the directory at a path, local or on any Beam file system."""
+    """Returns the directory at a path, local or on any Beam file system.
+
+    Raises:
+      AccessError: if Beam has no file system for the path.
+    """
     if FileSystems.get_scheme(path) is None:
         return LocalDirectory(os.path.abspath(path))
+    require_file_system(path)
+    if FileSystems.get_scheme(path) == "gs":
+        from beam_dpne.io.gcs import GcsDirectory
+
+        return GcsDirectory(path)
     return Directory(path)

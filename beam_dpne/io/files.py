@@ -1,5 +1,6 @@
 """Finding input files and streaming their decompressed bytes."""
 
+import concurrent.futures
 import contextlib
 import glob
 import io
@@ -13,6 +14,12 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.io.options import InputError, codec_of, has_glob
 from beam_dpne.io.records import TruncatedRecord
+from beam_dpne.io.schemes import connect_anonymously_to_emulators, require_file_system
+
+# Of an object store: what one request fetches at least, when all is read, and when parts are.
+_STREAM_BUFFER = 4 * 2**20
+_RANGE_BUFFER = 2**20
+_MATCHED_AT_ONCE = 16
 
 
 class InputFile(NamedTuple):
@@ -35,12 +42,16 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
     Raises:
       FileNotFoundError: A path does not exist or a glob matches nothing.
       InputError: There is no pattern, or a path is a directory or cannot be read.
+      AccessError: Beam has no file system for a path.
     """
     if isinstance(patterns, str) or not patterns:
         raise InputError(f"inputs must be a list of at least one path, got inputs={patterns!r}.")
+    connect_anonymously_to_emulators()
     sizes: dict[str, int] = {}
-    for pattern in patterns:
-        sizes.update(_match(_absolute(pattern), pattern))
+    # An object store takes several requests for each path.
+    with concurrent.futures.ThreadPoolExecutor(_MATCHED_AT_ONCE) as pool:
+        for found in pool.map(_match, map(_absolute, patterns), patterns):
+            sizes.update(found)
     paths = sorted(sizes, key=os.fsencode)
     return [InputFile(place, path, sizes[path]) for place, path in enumerate(paths)]
 
@@ -77,14 +88,24 @@ def _match(pattern: str, given: str) -> dict[str, int]:
 
 
 def _match_remote(pattern: str, given: str) -> dict[str, int]:
+    require_file_system(pattern)
     try:
         matched = FileSystems.match([pattern])[0].metadata_list
     except BeamIOError as error:
         raise InputError(
-            f"input must name files that can be listed, got {given} ({type(error).__name__}). "
-            "Check the address and the credentials."
+            f"input must name files that can be listed, got {given} ({_cause(error)}). Check the "
+            "address and the credentials."
         ) from None
-    return {found.path: found.size_in_bytes for found in matched}
+    # Object stores keep folders that a console made as empty objects whose names end with "/".
+    files = (found for found in matched if not found.path.endswith("/"))
+    return {found.path: found.size_in_bytes for found in files}
+
+
+def _cause(error: Exception) -> str:
+    """The type of the error within Beam's errors, which hold others by path."""
+    while isinstance(error, BeamIOError) and error.exception_details:
+        error = next(iter(error.exception_details.values()))
+    return type(error).__name__
 
 
 def open_raw(path: str) -> BinaryIO:
@@ -94,6 +115,10 @@ def open_raw(path: str) -> BinaryIO:
       InputError: It cannot be opened.
     """
     try:
+        if FileSystems.get_scheme(path) == "gs":
+            from beam_dpne.io.gcs import open_object
+
+            return open_object(path, _STREAM_BUFFER if codec_of(path) else _RANGE_BUFFER)
         return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
     except OSError as error:
         raise InputError(f"{path} cannot be opened ({type(error).__name__}).") from None

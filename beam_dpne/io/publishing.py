@@ -40,6 +40,7 @@ from beam_dpne.plan import PrivacyPlan
 from beam_dpne.tokenizers import Tokenizer, tokenizer_name
 
 _LEAST_NOISE_STDDEV = 1e-3
+_PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(
     rf"\.({PART_NAME.pattern}|{re.escape(LEDGER_NAME)}|probe)\.tmp-[0-9a-f]{{32}}"
 )
@@ -82,7 +83,8 @@ class PublishRelease(beam.PTransform):
       >>> import tempfile
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
       >>> from beam_dpne import PrivacyPlan, PrivateNgrams
-      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
+      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
+      ...                    spurious_fraction=1e-9)
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...         texts = [(f"u{i}", "Good morning") for i in range(200)]
@@ -158,12 +160,8 @@ def check_output(output: str, *, overwrite: bool) -> None:
     with _translated(f"output must be a directory that can be written, got output={output}"):
         names = directory.names()
         _check_replaceable(directory.read(LEDGER_NAME), output)
-        if names and not overwrite:
-            what = "is a release already" if LEDGER_NAME in names else "is not empty"
-            raise ReleaseError(
-                f"output must be an empty or new directory, got output={output}, which {what}. "
-                "Choose another directory, or --overwrite, which deletes only files of a release."
-            )
+        if not overwrite:
+            _check_empty(names, output)
         directory.probe()
 
 
@@ -179,8 +177,8 @@ def read_release(path: str) -> pa.Table:
     Raises:
       ReleaseError: if the release is incomplete or damaged.
     """
-    ledger = read_ledger(path)
     folder = directory_at(ledger_path(path)[: -len(LEDGER_NAME)] or os.curdir)
+    ledger = read_ledger(path)
     tables = [_read_part(folder, Part(**part)) for part in ledger["parts"]]
     return pa.concat_tables(tables)
 
@@ -244,10 +242,12 @@ def publish_release(
 
     directory = directory_at(output)
     with _translated(f"The release cannot be published in {output}"), directory.held():
+        before = directory.names()
         current = directory.read(LEDGER_NAME)
         _check_replaceable(current, output)
         if current is None or overwrite:
-            _replace(directory, parts(), ledger_for, overwrite=overwrite)
+            placed = _place(directory, parts(), ledger_for, current)
+            directory.remove(_obsolete(before, overwrite=overwrite) - placed)
         elif current != ledger_for([part for part, _ in parts()]):
             raise ReleaseError(
                 f"{output} is a release already; choose another directory or --overwrite."
@@ -255,31 +255,54 @@ def publish_release(
     return directory.path_of(LEDGER_NAME)
 
 
-def _replace(
+def _place(
     directory: Directory,
     parts: Iterable[tuple[Part, bytes]],
     ledger_for: _LedgerFor,
-    *,
-    overwrite: bool,
-) -> None:
-    """Places the parts, then the ledger, then deletes what the new ledger has made obsolete."""
+    current: bytes | None,
+) -> set[str]:
+    """Places the parts, then the ledger instead of the current one; returns the parts' names."""
     placed: list[Part] = []
     try:
         for part, data in parts:
             placed.append(part)
             directory.place(part.name, data)
-        directory.place(LEDGER_NAME, ledger_for(placed))
+        directory.replace(LEDGER_NAME, ledger_for(placed), seen=current)
     except BaseException:
         with contextlib.suppress(Exception):
             listed = listed_parts(directory.read(LEDGER_NAME))
             withdrawn = {part.name for part in placed} - listed
             directory.remove(withdrawn.intersection(directory.names()))
         raise
-    names = set(directory.names())
-    obsolete = {name for name in names if _TEMPORARY_NAME.fullmatch(name)}
-    if overwrite:
-        obsolete |= {name for name in names if PART_NAME.fullmatch(name)}
-    directory.remove(obsolete - {part.name for part in placed})
+    return {part.name for part in placed}
+
+
+def _obsolete(before: Iterable[str], *, overwrite: bool) -> set[str]:
+    """What a new ledger makes obsolete of the files that were there when the attempt began.
+
+    What came since may be another attempt's.
+    """
+    return {
+        name
+        for name in before
+        if _TEMPORARY_NAME.fullmatch(name) or (overwrite and PART_NAME.fullmatch(name))
+    }
+
+
+def _check_empty(names: Sequence[str], output: str) -> None:
+    # Another launcher may be probing at this moment.
+    names = sorted(name for name in names if not name.startswith(_PROBE))
+    if not names:
+        return
+    unfinished = _obsolete(names, overwrite=True)
+    what = "is a release already" if LEDGER_NAME in names else "is not empty"
+    if unfinished == set(names):
+        files = "a file" if len(names) == 1 else f"{len(names)} files"
+        what = f"holds {files} of a run that has not finished, such as {names[0]}"
+    raise ReleaseError(
+        f"output must be an empty or new directory, got output={output}, which {what}. "
+        "Choose another directory, or --overwrite, which deletes only files of a release."
+    )
 
 
 def _check_replaceable(ledger: bytes | None, output: str) -> None:

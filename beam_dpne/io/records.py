@@ -15,6 +15,7 @@ import numpy.typing as npt
 Offsets = npt.NDArray[np.int64]
 
 LF, CR, QUOTE = 0x0A, 0x0D, 0x22
+_BEYOND = 2**16
 
 
 class TruncatedRecord(Exception):
@@ -213,7 +214,7 @@ def read_blocks(
     """
     rest = b""
     while stop is None or offset < stop:
-        piece = read(block_bytes)
+        piece = read(_wanted(block_bytes, len(rest), stop and stop - offset))
         data = rest + piece
         ends = borders.ends(data)
         done = int(ends[-1]) if ends.size else 0
@@ -234,6 +235,19 @@ def read_blocks(
 
 
 _NONE = np.zeros(0, np.int64)
+
+
+def _wanted(block_bytes: int, held: int, left: int | None) -> int:
+    """How many bytes to read: near the end of a range little more, since somebody else reads that.
+
+    Args:
+      block_bytes: the most.
+      held: bytes of a record whose end is not read yet.
+      left: bytes of the range from there on; None if there is no end.
+    """
+    if left is None:
+        return block_bytes
+    return min(block_bytes, max(0, left - held) + max(_BEYOND, held))
 
 
 def _check_whole(borders: Borders, rest: bytes) -> None:

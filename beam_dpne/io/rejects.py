@@ -1,7 +1,12 @@
 """Records that cannot be used: where each is and why, never what it says."""
 
+import contextlib
 import dataclasses
+import glob
 import json
+import os
+import shutil
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -21,6 +26,8 @@ BAD_TOKENS = "text is not a list of texts"
 RAGGED = "wrong number of columns"
 BAD_QUOTES = "text after a closing quote"
 TOO_LONG = "longer than max_record_bytes"
+_NAME = "rejects"
+_TEMPORARY = f"beam-temp-{_NAME}-*"
 
 
 class Reject(NamedTuple):
@@ -96,7 +103,40 @@ class WriteRejects(beam.PTransform):
         """Formats and writes the rejects."""
         lines = input_or_inputs | "Format" >> beam.Map(_to_json).with_output_types(str)
         return lines | "Write" >> WriteToText(
-            FileSystems.join(self.path, "rejects"),
+            FileSystems.join(self.path, _NAME),
             file_name_suffix=".jsonl",
             num_shards=self.shards,
         )
+
+
+@contextlib.contextmanager
+def tidied(path: str) -> Iterator[None]:
+    """Deletes the temporary files that `WriteRejects` has left if the run fails or is interrupted.
+
+    Args:
+      path: Directory of the rejects; what is there before, of another run, stays.
+    """
+    before = _temporary(path)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):
+            _delete(sorted(_temporary(path) - before))
+        raise
+
+
+def _delete(paths: list[str]) -> None:
+    if paths and FileSystems.get_scheme(paths[0]) is not None:
+        FileSystems.delete(paths)
+        return
+    # Beam's local file system takes names for globs.
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _temporary(path: str) -> set[str]:
+    """Beam's temporary folders in a local directory; on an object store their objects."""
+    if FileSystems.get_scheme(path) is None:
+        return set(glob.glob(os.path.join(glob.escape(path), _TEMPORARY)))
+    pattern = FileSystems.join(path, _TEMPORARY, "*")
+    return {found.path for found in FileSystems.match([pattern])[0].metadata_list}

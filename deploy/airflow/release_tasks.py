@@ -1,0 +1,140 @@
+"""What the DAGs beside this file share: parameters, where a run's release is, and what a retry does.
+
+A DAG run has one release, in the directory `output`/`run_id`. No try may publish a second one: a try
+that finds the ledger has nothing left to do, and beam_dpne refuses a directory with files of another.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any
+
+from airflow.sdk import ObjectStoragePath, Param, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+# The checkout that these files lie in (links are followed), and a Python with beam_dpne installed.
+CHECKOUT = pathlib.Path(
+    os.environ.get("BEAM_DPNE_CHECKOUT") or pathlib.Path(__file__).resolve().parents[2]
+)
+PYTHON = os.environ.get("BEAM_DPNE_PYTHON") or str(CHECKOUT / ".venv" / "bin" / "python")
+PROGRAM = str(CHECKOUT / "pipelines" / "ngrams.py")
+RETRIES = 2
+_SCHEMA_FAMILY = "beam_dpne/ledger/"
+
+
+def release_params(**others: Param) -> dict[str, Param]:
+    """Returns the parameters of a launch, and further ones of a DAG."""
+    return {
+        "input": Param(
+            type="array",
+            items={"type": "string"},
+            minItems=1,
+            description="Paths or globs of the files to read, one in a line.",
+        ),
+        "output": Param(
+            type="string",
+            minLength=1,
+            description="Directory of the releases of all runs; this run's is made inside, under its "
+            "run id.",
+        ),
+        "epsilon": Param(
+            type="number",
+            exclusiveMinimum=0,
+            description="Privacy budget ε of this run, per user; 1 to 4 is common for text. Every run "
+            "spends it anew.",
+        ),
+        "delta": Param(
+            type="number",
+            exclusiveMinimum=0,
+            exclusiveMaximum=1,
+            description="Privacy budget δ of this run, per user; well below one over the number of "
+            "users, e.g. 1e-7 for a million users.",
+        ),
+        "max_length": Param(
+            5, type="integer", minimum=1, maximum=100, description="Words in the longest n-gram."
+        ),
+        "max_contributions": Param(
+            100,
+            type="integer",
+            minimum=1,
+            description="Distinct n-grams that one user adds at one length.",
+        ),
+        "run_key_file": Param(
+            None,
+            type=["null", "string"],
+            description="File with the run key, readable by every worker; only for input that never "
+            "changes. Empty: a fresh key for each try.",
+        ),
+        "options": Param(
+            {},
+            type="object",
+            description='Other options of `beam-dpne ngrams`, e.g. {"tokenizer": "whitespace"}; none '
+            "may come from the private data.",
+        ),
+        **others,
+    }
+
+
+def release_directory(context: Any) -> str:
+    """Returns the directory of this run's release."""
+    return f"{context['params']['output'].rstrip('/')}/{context['run_id']}"
+
+
+def program_options(context: Any) -> dict[str, Any]:
+    """Returns the options of the program for this run, by name; lists are repeated options."""
+    params = context["params"]
+    names = ("input", "epsilon", "delta", "max_length", "max_contributions", "run_key_file")
+    values = {name: params[name] for name in names} | dict(params["options"])
+    if "output" in params["options"] or "overwrite" in params["options"]:
+        raise AirflowFailException(
+            "options must not have output or overwrite: a run's directory is its own, and a second "
+            "release in it would be a second expense of the budget."
+        )
+    return {name: value for name, value in values.items() if value is not None} | {
+        "output": release_directory(context)
+    }
+
+
+def skip_if_released(context: Any) -> None:
+    """Ends a try before it starts anything, if an earlier one has published; for `pre_execute`."""
+    if read_ledger(release_directory(context)) is not None:
+        raise AirflowSkipException("An earlier try has published the release of this run.")
+
+
+@task(trigger_rule="none_failed")
+def ledger(**context: Any) -> str:
+    """Checks that the release is whole, and returns the path of its ledger."""
+    directory = release_directory(context)
+    found = read_ledger(directory)
+    if found is None:
+        raise AirflowFailException(f"{directory} has no ledger.json: nothing was published there.")
+    for part in found["parts"]:
+        path = ObjectStoragePath(directory) / part["name"]
+        if not path.exists() or _sha256(path) != part["sha256"]:
+            raise AirflowFailException(f"{path} is missing or damaged; the ledger lists it.")
+    return f"{directory}/ledger.json"
+
+
+def read_ledger(directory: str) -> dict[str, Any] | None:
+    """Returns the ledger of a release, None if there is none.
+
+    Raises:
+      AirflowFailException: if there is a ledger.json that beam_dpne did not write whole: no try may
+        go on beside it.
+    """
+    path = ObjectStoragePath(directory) / "ledger.json"
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+        if found["schema"].startswith(_SCHEMA_FAMILY) and found["parts"]:
+            return found
+    except (ValueError, TypeError, KeyError, AttributeError):
+        pass
+    raise AirflowFailException(f"{path} is not a ledger of beam_dpne; look at it before going on.")
+
+
+def _sha256(path: ObjectStoragePath) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

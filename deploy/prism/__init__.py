@@ -1,0 +1,1 @@
+"""Beam's Prism runner: one program, built from its Go module; nothing to start."""

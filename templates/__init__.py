@@ -1,0 +1,1 @@
+"""Flex Templates: launch forms, image and launch files; see README.md."""

@@ -1,0 +1,196 @@
+"""Launch forms and launch specifications of Flex Templates, from the options of the programs.
+
+    python3 -m templates.generate
+    python3 -m templates.generate --form ngrams --image REGION-docker.pkg.dev/PROJECT/REPO/NAME:TAG
+
+The first writes the forms, `*_metadata.json` beside this file; the second prints the launch
+specification of one form, for `gs://`.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from beam_dpne.cli import msnbc
+from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING, Option, integer
+from deploy.downloads import versions
+
+HERE = pathlib.Path(__file__).parent
+# A worker elsewhere has none of the launcher's files, so forms want objects. As in options.py, the
+# syntax is what Python, Java and RE2 share.
+_BUCKET = "gs://[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9]/"
+_PATTERNS = {
+    "file": _BUCKET + r"[^*?\[\r\n]+",
+    "directory": _BUCKET + r"[^*?\[\r\n]+",
+    "files": _BUCKET + r"[^\r\n]+",
+}
+_PATH_TYPES = {"file": "GCS_READ_FILE", "files": "GCS_READ_FILE", "directory": "GCS_WRITE_FOLDER"}
+_LAUNCHER_ONLY = {
+    "harness_timeout": "a launcher of Dataflow hands the job over and does not wait",
+    "quiet": "nobody looks at the launcher's progress",
+}
+_HAS_FIELDS = ("auto", "jsonl", "csv", "tsv", "parquet")
+# Fields that a form shows only beside certain values of another one.
+_SHOWN_FOR = {
+    "user_field": ("input_format", _HAS_FIELDS),
+    "text_field": ("input_format", _HAS_FIELDS),
+    "columns": ("input_format", ("auto", "csv", "tsv")),
+    "valid_count": ("pruning", ("both",)),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Form:
+    """A launch form: a program, and what it asks for.
+
+    Attributes:
+      program: file of `pipelines` that the launcher starts.
+      title: the template's name.
+      description: what a launch does.
+      required: options that must be filled in.
+      without: options of the program that the form does not have, and why.
+      defaults: other ones than the options have.
+    """
+
+    program: str
+    title: str
+    description: str
+    required: Sequence[str]
+    without: Mapping[str, str]
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+_DESCRIPTION = (
+    "Releases the n-grams that many users share, with user-level (ε, δ)-differential privacy. "
+    "The release is complete when ledger.json is in its directory."
+)
+_SINGLE = [option.name for option in PRIVACY if option.name != "plan"]
+FORMS = {
+    "ngrams": Form(
+        program="ngrams.py",
+        title="Private n-grams",
+        description=_DESCRIPTION,
+        required=("input", "epsilon", "delta", "output"),
+        without={
+            "plan": "a form fills in its defaults, which are refused beside a plan: see ngrams_plan",
+            **_LAUNCHER_ONLY,
+        },
+    ),
+    "ngrams_plan": Form(
+        program="ngrams.py",
+        title="Private n-grams under an approved plan",
+        description=f"{_DESCRIPTION} All privacy parameters come from a file, e.g. an approved one.",
+        required=("input", "plan", "output"),
+        without={**dict.fromkeys(_SINGLE, "the plan has them all"), **_LAUNCHER_ONLY},
+    ),
+    "msnbc": Form(
+        program="msnbc.py",
+        title="Private n-grams of MSNBC page visits",
+        description="Runs the paper's experiment on public data that the image holds, with the "
+        "paper's parameters: a launch that shows whether the installation works.",
+        required=("output",),
+        without={
+            **dict.fromkeys(
+                ("input", "input_format", "user_field", "text_field", "columns", "tokenizer"),
+                "the program reads the data beside it",
+            ),
+            "plan": "the program's own privacy parameters are refused beside it",
+            **_LAUNCHER_ONLY,
+        },
+        defaults={name: value for name, value in msnbc.PAPER.items() if name != "output"},
+    ),
+}
+_GROUPS = {"Reading": READING, "Privacy": PRIVACY, "Writing": WRITING, "Running": RUNNING}
+
+
+def metadata(form: Form) -> dict[str, Any]:
+    """Returns a form as Dataflow's `TemplateMetadata`, in JSON types."""
+    parameters = [
+        _parameter(option, group, form)
+        for group, options in _GROUPS.items()
+        for option in options
+        if option.name not in form.without
+    ]
+    return {
+        "name": form.title,
+        "description": form.description,
+        "streaming": False,
+        "parameters": parameters,
+    }
+
+
+def specification(form: Form, image: str) -> dict[str, Any]:
+    """Returns a launch specification, Dataflow's `ContainerSpec`, in JSON types.
+
+    Args:
+      form: to show and to check launches with.
+      image: address of the image, of launcher and workers alike.
+    """
+    return {
+        "image": image,
+        "sdkInfo": {"language": "PYTHON", "version": versions()["BEAM_VERSION"]},
+        "defaultEnvironment": {"sdkContainerImage": image},
+        "metadata": metadata(form),
+    }
+
+
+def as_text(value: Mapping[str, Any]) -> str:
+    """Returns JSON as the files hold it."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _parameter(option: Option, group: str, form: Form) -> dict[str, Any]:
+    parameter: dict[str, Any] = {
+        "name": option.name,
+        "label": option.name.replace("_", " ").capitalize(),
+        "helpText": option.help,
+        "isOptional": option.name not in form.required,
+        "groupName": group,
+        "paramType": _type(option),
+    }
+    if option.choices:
+        parameter["enumOptions"] = [{"value": choice, "label": choice} for choice in option.choices]
+    else:
+        parameter["regexes"] = [f"^({_PATTERNS.get(option.path, option.pattern)})$"]
+    default = form.defaults.get(option.name, False if option.flag else option.default)
+    if default is not None:
+        parameter["defaultValue"] = str(default).lower() if option.flag else str(default)
+    parent, values = _SHOWN_FOR.get(option.name, (None, ()))
+    if parent is not None:
+        parameter |= {"parentName": parent, "parentTriggerValues": list(values)}
+    return parameter
+
+
+def _type(option: Option) -> str:
+    if option.flag:
+        return "BOOLEAN"
+    if option.choices:
+        return "ENUM"
+    # Real numbers are TEXT: whether the field of a NUMBER takes 1e-7 is nowhere said.
+    if option.parse is integer:
+        return "NUMBER"
+    return _PATH_TYPES.get(option.path, "TEXT")
+
+
+def main() -> None:
+    """Runs the program."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--form", choices=FORMS, help="form whose launch specification is wanted")
+    parser.add_argument("--image", help="address of the image, for the launch specification")
+    given = parser.parse_args()
+    if bool(given.form) != bool(given.image):
+        parser.error("--form and --image go together")
+    if given.form:
+        sys.stdout.write(as_text(specification(FORMS[given.form], given.image)))
+        return
+    for name, form in FORMS.items():
+        path = HERE / f"{name}_metadata.json"
+        path.write_text(as_text(metadata(form)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+"""The DAGs of deploy/airflow: imported, rendered and run by Airflow itself.
+
+Airflow lives in an environment of its own (2.2 GB), which is made in the cache of deploy/downloads.py
+when it is missing. The Dataflow and Flink DAGs are rendered, not run: that their engines take what they
+render is for the tests of the engines.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import venv
+
+import pytest
+from google.cloud import dataflow_v1beta3 as dataflow
+
+from beam_dpne.cli.main import run_program
+from beam_dpne.io.publishing import read_release
+from beam_dpne.ledger import read_ledger
+from deploy.downloads import cache, versions
+from tests.conftest import ROOT
+from tests.engines.conftest import PRIVACY, SAMPLE, release_bytes
+
+pytestmark = [pytest.mark.engines, pytest.mark.airflow]
+DAGS = ROOT / "deploy" / "airflow"
+PROBE = pathlib.Path(__file__).with_name("airflow_probe.py")
+BUDGET = {
+    name[2:]: json.loads(value) for name, value in zip(PRIVACY[::2], PRIVACY[1::2], strict=True)
+}
+RUNS = {
+    "beam_dpne_embedded": {
+        **BUDGET,
+        "input": ["/in/a.csv", "/in/b.csv"],
+        "output": "/out/",
+        "options": {"strict": True, "max_contributions": "5,6,7,8"},
+    },
+    "beam_dpne_flink": {
+        **BUDGET,
+        "input": ["gs://bucket/a.csv"],
+        "output": "gs://bucket/out",
+        "run_key_file": "gs://bucket/key",
+        "parallelism": 4,
+    },
+    "beam_dpne_dataflow": {
+        **BUDGET,
+        "input": ["gs://bucket/a.csv", "gs://bucket/b.csv"],
+        "output": "gs://bucket/out",
+        "template": "gs://bucket/templates/ngrams.json",
+        "project": "project",
+        "temp_location": "gs://bucket/tmp",
+        "staging_location": "gs://bucket/staging",
+        "options": {"strict": True, "tokenizer": "whitespace"},
+    },
+}
+ENGINE = {"environment_type", "job_endpoint", "environment_config", "parallelism", "runner"}
+
+
+def packages():
+    of = versions()
+    return [
+        f"apache-airflow=={of['AIRFLOW_VERSION']}",
+        f"apache-airflow-providers-apache-beam=={of['AIRFLOW_BEAM_PROVIDER_VERSION']}",
+        f"apache-airflow-providers-google=={of['AIRFLOW_GOOGLE_PROVIDER_VERSION']}",
+        f"apache-beam=={of['BEAM_VERSION']}",
+    ]
+
+
+@pytest.fixture(scope="session")
+def airflow_python():
+    """The Python of an environment with Airflow; made when it is missing (some minutes)."""
+    wanted = " ".join([*packages(), sys.version])
+    folder = cache() / f"airflow-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
+    python, whole = folder / "bin" / "python", folder / "whole"
+    if not whole.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        venv.create(folder, with_pip=True)
+        install = [python, "-m", "pip", "install", "--quiet", *packages()]
+        ended = subprocess.run(install, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            pytest.fail(f"Airflow could not be installed in {folder}:\n{ended.stderr[-3000:]}")
+        whole.touch()
+    return python
+
+
+class Airflow:
+    """An Airflow with a home of its own; `program` is the Python that its DAGs start."""
+
+    def __init__(self, python, home):
+        self.python, self.home = python, home
+
+    def run(self, *arguments, program=sys.executable):
+        """Runs Airflow's Python; returns how it ended, with all that was printed."""
+        settings = {
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
+            "BEAM_DPNE_PYTHON": str(program),
+        }
+        # The tests' own environment must not leak into Airflow's.
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return subprocess.run(
+            [str(self.python), *map(str, arguments)],
+            env={**kept, **settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=500,
+        )
+
+    def dag(self, parameters, **settings):
+        """Runs the embedded DAG; returns what was printed, and the states and tries of its tasks."""
+        conf = json.dumps(parameters)
+        command = ("-m", "airflow", "dags", "test", "beam_dpne_embedded", "--conf", conf)
+        ended = self.run(*command, **settings)
+        run_id = re.search(r"DagRun Finished: .*?run_id=([^,]+)", ended.stdout)
+        assert run_id, ended.stdout[-3000:]
+        return Run(self.home, run_id[1], ended)
+
+
+class Run:
+    """A DAG run, as Airflow's database has it."""
+
+    def __init__(self, home, run_id, ended):
+        self.home, self.run_id, self.ended = home, run_id, ended
+
+    def rows(self, query):
+        with sqlite3.connect(self.home / "airflow.db") as database:
+            return database.execute(query, (self.run_id,)).fetchall()
+
+    @property
+    def states(self):
+        query = "select task_id, state, try_number from task_instance where run_id = ?"
+        return {task: (state, tries) for task, state, tries in self.rows(query)}
+
+    @property
+    def pushed(self):
+        """What the last task has handed on."""
+        query = "select value from xcom where run_id = ? and task_id = 'ledger'"
+        return [json.loads(value) for (value,) in self.rows(f"{query} and key = 'return_value'")]
+
+
+@pytest.fixture(scope="session")
+def airflow(airflow_python, tmp_path_factory):
+    made = Airflow(airflow_python, tmp_path_factory.mktemp("airflow"))
+    ended = made.run("-m", "airflow", "db", "migrate")
+    assert ended.returncode == 0, ended.stdout[-3000:]
+    return made
+
+
+@pytest.fixture(scope="session")
+def found(airflow):
+    """What the probe found."""
+    ended = airflow.run(PROBE, DAGS, json.dumps(RUNS))
+    assert ended.returncode == 0, ended.stdout[-3000:]
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def test_airflow_imports_every_dag(found):
+    assert found["errors"] == {}
+    assert sorted(found["params"]) == sorted(RUNS)
+    assert len(RUNS) == len(list(DAGS.glob("*_ngrams.py")))
+
+
+def test_no_dag_runs_by_itself_since_every_run_spends_the_budget(found):
+    assert set(found["schedules"].values()) == {None}
+
+
+def test_every_parameter_has_a_type_and_a_description(found):
+    for params in found["params"].values():
+        for name, param in params.items():
+            assert param["schema"]["type"], name
+            assert param["description"].endswith("."), name
+
+
+def test_every_release_is_tried_again_and_its_ledger_is_handed_on(found):
+    for task in found["rendered"].values():
+        assert task["retries"] == 2
+        assert task["next"] == ["ledger"]
+
+
+@pytest.mark.parametrize(
+    ("dag", "runner", "engine"),
+    [
+        ("beam_dpne_embedded", "FnApiRunner", {}),
+        (
+            "beam_dpne_flink",
+            "PortableRunner",
+            {
+                "environment_type": "EXTERNAL",
+                "job_endpoint": "flink-jobserver:8099",
+                "environment_config": "localhost:50000",
+                "parallelism": "4",
+            },
+        ),
+    ],
+)
+def test_the_program_takes_the_command_line_that_airflow_renders(found, dag, runner, engine):
+    """Read by the program's own parser; Airflow adds its labels when it executes."""
+    python, program, *arguments = found["rendered"][dag]["command"]
+    assert (python, program) == (sys.executable, str(ROOT / "pipelines" / "ngrams.py"))
+    given, beam = parsed([*arguments, "--labels=airflow-version=v3-3-2"])
+    asked = RUNS[dag]
+    assert given.input == asked["input"]
+    assert given.output == f"{asked['output'].rstrip('/')}/manual__1"
+    assert (given.epsilon, given.delta) == (BUDGET["epsilon"], BUDGET["delta"])
+    assert given.run_key_file == asked.get("run_key_file")
+    if "options" in asked:
+        assert (given.strict, given.max_contributions) == (True, (5, 6, 7, 8))
+    assert given.overwrite is None
+    others = dict(argument[2:].split("=", 1) for argument in beam)
+    assert others == {"runner": runner, **engine, "labels": "airflow-version=v3-3-2"}
+
+
+def parsed(arguments):
+    """What the program's parser makes of its arguments."""
+    from beam_dpne.cli.main import OneLineParser, add_ngram_options
+
+    seen = []
+    parser = OneLineParser(allow_abbrev=False)
+    add_ngram_options(parser)
+    parser.set_defaults(command=lambda given, beam: seen.append((given, beam)))
+    assert run_program(parser, arguments) == 0
+    return seen[0]
+
+
+def test_dataflow_takes_the_request_that_airflow_renders(found):
+    task = found["rendered"]["beam_dpne_dataflow"]
+    assert (task["project"], task["location"]) == ("project", "us-central1")
+    request = dataflow.LaunchFlexTemplateRequest.from_json(
+        json.dumps(task["body"]), ignore_unknown_fields=False
+    )
+    launch = request.launch_parameter
+    assert launch.container_spec_gcs_path == "gs://bucket/templates/ngrams.json"
+    assert launch.environment.temp_location == "gs://bucket/tmp"
+    assert launch.environment.staging_location == "gs://bucket/staging"
+    private = dataflow.WorkerIPAddressConfiguration.WORKER_IP_PRIVATE
+    assert launch.environment.ip_configuration == private
+    # The name is one for all tries of a run: Dataflow refuses a second job of a living one's name.
+    assert re.fullmatch("beam-dpne-[0-9a-f]{16}", launch.job_name)
+    assert task["renamed"] is False
+
+
+def test_the_template_has_a_field_for_all_that_airflow_sends(found):
+    sent = found["rendered"]["beam_dpne_dataflow"]["body"]["launchParameter"]["parameters"]
+    form = json.loads((ROOT / "templates" / "ngrams_metadata.json").read_text())
+    fields = {field["name"]: field for field in form["parameters"]}
+    assert sent["input"] == "gs://bucket/a.csv,gs://bucket/b.csv"
+    assert sent["output"] == "gs://bucket/out/manual__1"
+    for name, text in sent.items():
+        for pattern in fields[name].get("regexes", ()):
+            assert re.fullmatch(pattern, text), name
+    assert {name for name, field in fields.items() if not field["isOptional"]} <= set(sent)
+
+
+# The embedded DAG, run
+
+
+@pytest.fixture
+def crashing(tmp_path):
+    """Makes a stand-in for a Python whose first run of the program ends as told."""
+
+    def make(first_run):
+        script = tmp_path / "python"
+        mark = tmp_path / "crashed"
+        script.write_text(
+            "#!/bin/sh\n"
+            f'if [ "$1" = "-c" ] || [ -e "{mark}" ]; then exec "{sys.executable}" "$@"; fi\n'
+            f'touch "{mark}"\n'
+            f"{first_run.format(python=sys.executable)}\n"
+        )
+        script.chmod(0o755)
+        return script
+
+    return make
+
+
+def parameters(output, **others):
+    return {**BUDGET, "input": [str(SAMPLE)], "output": str(output), **others}
+
+
+def assert_released(run, output):
+    """The run is green, has one whole release, and has handed its ledger on."""
+    assert run.ended.returncode == 0, run.ended.stdout[-3000:]
+    release = output / run.run_id
+    assert [path.name for path in output.iterdir()] == [run.run_id]
+    assert run.pushed == [f"{release}/ledger.json"]
+    assert run.states["ledger"][0] == "success"
+    ledger = read_ledger(run.pushed[0])
+    listed = {part["name"] for part in ledger["parts"]}
+    assert {path.name for path in release.iterdir()} == {*listed, "ledger.json"}
+    assert len(read_release(str(release))) == sum(part["rows"] for part in ledger["parts"])
+    return release
+
+
+@pytest.mark.slow
+def test_a_run_publishes_the_embedded_release_and_hands_its_ledger_on(
+    airflow, tmp_path, run_key_file, embedded_release
+):
+    run = airflow.dag(parameters(tmp_path / "out", run_key_file=str(run_key_file)))
+    release = assert_released(run, tmp_path / "out")
+    assert run.states["release"] == ("success", 1)
+    assert release_bytes(release) == embedded_release
+
+
+@pytest.mark.slow
+def test_a_try_after_one_that_crashed_when_it_had_published_publishes_nothing_more(
+    airflow, tmp_path, crashing
+):
+    program = crashing('"{python}" "$@"; exit 9')
+    run = airflow.dag(parameters(tmp_path / "out"), program=program)
+    assert "Apache Beam process failed with return code 9" in run.ended.stdout
+    assert_released(run, tmp_path / "out")
+    assert run.states["release"] == ("skipped", 2)
+    # With its fresh key, a second run of the program would have printed another table.
+    assert run.ended.stdout.count("Files: ") == 1
+
+
+@pytest.mark.slow
+def test_a_try_after_one_that_was_killed_publishes_once(
+    airflow, tmp_path, crashing, run_key_file, embedded_release
+):
+    program = crashing('exec timeout --signal=KILL 3 "{python}" "$@"')
+    given = parameters(tmp_path / "out", run_key_file=str(run_key_file))
+    run = airflow.dag(given, program=program)
+    assert "Apache Beam process failed with return code" in run.ended.stdout
+    release = assert_released(run, tmp_path / "out")
+    assert run.states["release"] == ("success", 2)
+    assert release_bytes(release) == embedded_release
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_publishes_nothing_and_hands_nothing_on(airflow, tmp_path):
+    given = parameters(tmp_path / "out", input=[str(tmp_path / "none.jsonl")])
+    run = airflow.dag(given)
+    assert run.ended.returncode != 0
+    assert run.states["release"] == ("failed", 3)
+    assert run.states["ledger"][0] == "upstream_failed"
+    assert run.pushed == []
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_ledger_that_is_not_ours_stops_every_try(airflow, tmp_path, crashing):
+    """Somebody writes into the run's directory while the first try fails."""
+    program = crashing(
+        'for last; do case "$last" in --output=*) folder="${{last#--output=}}";; esac; done\n'
+        'mkdir -p "$folder"; echo "{{}}" > "$folder/ledger.json"; exit 1'
+    )
+    run = airflow.dag(parameters(tmp_path / "out"), program=program)
+    assert run.ended.returncode != 0
+    assert "is not a ledger of beam_dpne" in run.ended.stdout
+    assert run.states["release"] == ("failed", 2)
+    assert [path.name for path in (tmp_path / "out").rglob("*.*") if path.is_file()] == [
+        "ledger.json"
+    ]

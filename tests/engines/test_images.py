@@ -1,0 +1,209 @@
+"""The images of templates/Dockerfile, built for real on a stand-in for their bases.
+
+The bases are not fetched: Debian with its own Python 3.11 stands in for Beam's SDK image, and two
+programs that only exit stand in for Beam's boot program and Google's launcher. So this shows that the
+Dockerfile is well formed, that what it copies is there and nothing else is, that pip installs the
+package with the pinned Beam, what user and entry point the images have, and that the program and the
+worker pool run in them. It shows nothing about the true bases, nor about Dataflow.
+
+Needs root, `apt-get install buildah debootstrap`, Debian's mirror and the package index.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+
+from deploy.downloads import cache, require, versions
+from tests.conftest import ROOT
+from tests.engines.conftest import PRIVACY, SAMPLE
+
+pytestmark = [pytest.mark.engines, pytest.mark.slow]
+SUITE = "bookworm"
+PACKAGES = "python3,python3-pip,python3-setuptools,ca-certificates"
+BOOT = "opt/apache/beam/boot"
+LAUNCHER = "opt/google/dataflow/python_template_launcher"
+
+
+def run(*command, **settings):
+    ended = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False, **settings
+    )
+    assert ended.returncode == 0, f"{command}\n{ended.stdout[-2000:]}\n{ended.stderr[-4000:]}"
+    return ended.stdout
+
+
+def stand_in_folder():
+    """The files of the stand-in base; made once, renamed into place when whole."""
+    folder = cache() / f"stand-in-{SUITE}"
+    if folder.is_dir():
+        return folder
+    debootstrap = require("debootstrap", "apt-get install debootstrap")
+    part = folder.with_name(f"{folder.name}.part-{os.getpid()}")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    run(debootstrap, "--variant=minbase", f"--include={PACKAGES}", SUITE, part)
+    (part / "usr/bin/python").symlink_to("python3")
+    # In an image pip may change Debian's own Python.
+    for mark in part.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
+        mark.unlink()
+    for program in (BOOT, LAUNCHER):
+        path = part / program
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\necho {path.name} of the stand-in; exit 3\n")
+        path.chmod(0o755)
+    part.rename(folder)
+    return folder
+
+
+class Images:
+    """A storage of buildah's own, with the images in it."""
+
+    def __init__(self, folder):
+        buildah = require("buildah", "apt-get install buildah")
+        places = ("--root", folder / "storage", "--runroot", folder / "run")
+        self.buildah = (buildah, *places, "--storage-driver", "overlay")
+        # vfs works everywhere, but copies the whole image at every step.
+        if subprocess.run([*self.buildah, "images"], capture_output=True, check=False).returncode:
+            shutil.rmtree(folder / "storage")
+            self.buildah = (buildah, *places, "--storage-driver", "vfs")
+
+    def __call__(self, *arguments):
+        return run(*self.buildah, *arguments)
+
+    def build(self, target, *options):
+        bases = [f"{name}=localhost/stand-in" for name in ("SDK_IMAGE", "LAUNCHER_IMAGE")]
+        self(
+            *("build", "--isolation", "chroot", "--pull-never", "--layers", "--target", target),
+            *(f"--build-arg={base}" for base in bases),
+            *options,
+            *("--file", ROOT / "templates" / "Dockerfile", "--tag", target, ROOT),
+        )
+
+    def config(self, image):
+        found = json.loads(self("inspect", "--type", "image", f"localhost/{image}"))
+        return found["OCIv1"]["config"]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    if os.geteuid() != 0:
+        pytest.fail("buildah and debootstrap must run as root here, and this test does not.")
+    files = stand_in_folder()
+    folder = tmp_path_factory.mktemp("images")
+    made = Images(folder)
+    base = made("from", "scratch").strip()
+    made("add", "--quiet", base, files, "/")
+    # pip in the build trusts whom this machine trusts.
+    trusted = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
+    made("add", "--quiet", base, trusted, trusted)
+    made("commit", "--quiet", base, "stand-in")
+    made("rm", base)
+    made.build("workers")
+    made.build("dataflow", "--build-arg=PIPELINE=msnbc")
+    yield made
+    made("rm", "--all")
+    made("rmi", "--all", "--force")
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def workers(images):
+    """A container of the workers' image."""
+    name = images("from", "localhost/workers").strip()
+    yield lambda *command: images("run", "--isolation", "chroot", name, "--", *command)
+    images("rm", name)
+
+
+def test_the_stand_in_has_the_python_that_the_image_is_for():
+    python = run("chroot", stand_in_folder(), "python", "--version").split()[1]
+    assert python.startswith(f"{versions()['PYTHON_VERSION']}.")
+
+
+def test_the_images_hold_the_pinned_beam_and_this_package(workers):
+    code = (
+        "import apache_beam, beam_dpne.version as v; print(apache_beam.__version__, v.__version__)"
+    )
+    beam, ours = workers("python", "-c", code).split()
+    assert beam == versions()["BEAM_VERSION"]
+    source = (ROOT / "beam_dpne" / "version.py").read_text()
+    assert re.search(r'__version__ = "(.+)"', source)[1] == ours
+
+
+def test_the_images_hold_no_file_that_nobody_asked_for(workers):
+    found = workers("find", "/template", "-type", "f", "-printf", "%P\\n").split()
+    assert sorted(found) == [
+        "LICENSE",
+        "README.md",
+        "pipelines/data/msnbc990928.seq.gz",
+        "pipelines/msnbc.py",
+        "pipelines/ngrams.py",
+        "pyproject.toml",
+    ]
+
+
+def test_the_template_image_starts_workers_and_names_the_program_for_the_launcher(images):
+    config = images.config("dataflow")
+    assert config["Entrypoint"] == [f"/{BOOT}"]
+    assert "FLEX_TEMPLATE_PYTHON_PY_FILE=/template/pipelines/msnbc.py" in config["Env"]
+    container = images("from", "localhost/dataflow").strip()
+    listed = images("run", "--isolation", "chroot", container, "--", "ls", f"/{LAUNCHER}")
+    images("rm", container)
+    assert listed.strip() == f"/{LAUNCHER}"
+
+
+def test_the_workers_image_is_not_root_and_starts_a_pool(images, workers):
+    config = images.config("workers")
+    assert config["User"] == "10001"
+    assert workers("id", "--user").strip() == "10001"
+    assert config["Entrypoint"][:3] == [
+        "python",
+        "-m",
+        "apache_beam.runners.worker.worker_pool_main",
+    ]
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    pool = [*config["Entrypoint"][:3], f"--service_port={port}"]
+    name = images("from", "localhost/workers").strip()
+    command = [*images.buildah, "run", "--isolation", "chroot", name, "--", "timeout", "60", *pool]
+    with subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE) as process:
+        try:
+            wait_for(port, process)
+        finally:
+            process.terminate()
+
+
+def wait_for(port, process, seconds=50):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            pytest.fail(f"the pool ended: {process.stderr.read()[-2000:]}")
+        with socket.socket() as attempt:
+            if attempt.connect_ex(("localhost", port)) == 0:
+                return
+        time.sleep(0.2)
+    pytest.fail(f"the pool did not listen within {seconds} s")
+
+
+def test_the_program_runs_in_the_workers_image(images):
+    name = images("from", "--volume", f"{SAMPLE.parent}:/data:ro", "localhost/workers").strip()
+    said = images(
+        *("run", "--isolation", "chroot", name, "--"),
+        *(
+            "beam-dpne",
+            "ngrams",
+            "--input",
+            f"/data/{SAMPLE.name}",
+            "--output",
+            "release",
+            *PRIVACY,
+        ),
+    )
+    images("rm", name)
+    assert "Files: release" in said
