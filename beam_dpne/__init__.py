@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from beam_dpne.grams import ExtractGrams, PruneInvalid
     from beam_dpne.histogram import WeightedHistogram
     from beam_dpne.mechanism import LengthRule, length_rule
-    from beam_dpne.ngrams import LengthFacts, PrivateNgrams, PrivateNgramsResult
+    from beam_dpne.ngrams import LengthFacts, ListFacts, PrivateNgrams, PrivateNgramsResult
     from beam_dpne.plan import LengthPlan, PrivacyPlan
     from beam_dpne.randomness import RunKey
+    from beam_dpne.run_key_file import RunKeyFile
     from beam_dpne.selection import NoisyThreshold, SampleSpurious
+    from beam_dpne.stored import SetStore
     from beam_dpne.strategies import OneRound
     from beam_dpne.users import GroupByUser
 
@@ -47,11 +49,14 @@ _HOME = {
     "LengthRule": "beam_dpne.mechanism",
     "length_rule": "beam_dpne.mechanism",
     "LengthFacts": "beam_dpne.ngrams",
+    "ListFacts": "beam_dpne.ngrams",
     "PrivateNgrams": "beam_dpne.ngrams",
     "PrivateNgramsResult": "beam_dpne.ngrams",
     "LengthPlan": "beam_dpne.plan",
     "PrivacyPlan": "beam_dpne.plan",
     "RunKey": "beam_dpne.randomness",
+    "RunKeyFile": "beam_dpne.run_key_file",
+    "SetStore": "beam_dpne.stored",
     "NoisyThreshold": "beam_dpne.selection",
     "SampleSpurious": "beam_dpne.selection",
     "OneRound": "beam_dpne.strategies",
@@ -72,6 +77,7 @@ __all__ = [
     "LengthPlan",
     "LengthRule",
     "LimitContributions",
+    "ListFacts",
     "NoisyThreshold",
     "OneRound",
     "PrivacyPlan",
@@ -79,7 +85,9 @@ __all__ = [
     "PrivateNgramsResult",
     "PruneInvalid",
     "RunKey",
+    "RunKeyFile",
     "SampleSpurious",
+    "SetStore",
     "SpuriousGrams",
     "UserBatch",
     "WeightedHistogram",

@@ -45,12 +45,53 @@ class PrivateNgramsResult(NamedTuple):
     """What `PrivateNgrams` returns.
 
     Attributes:
-      released: S_1, …, S_T: PCollections of one `GramSet` each. `DecodeGrams` makes rows of them.
-      facts: PCollection of T `LengthFacts`, for the ledger.
+      released: S_1, …, S_T: PCollections of one `GramSet` each. `DecodeGrams` makes rows of them,
+        `ListFacts` the ledger's numbers.
     """
 
     released: tuple[PCollection[GramSet], ...]
-    facts: PCollection[LengthFacts]
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ListFacts(beam.PTransform):
+    """Lists what was spent on each length, and what came of it.
+
+    Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
+
+    Output: PCollection of T `LengthFacts`, in any order.
+
+    Privacy: public numbers, and sizes of released sets.
+
+    Cost: none to speak of.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import ListFacts, PrivacyPlan, PrivateNgrams
+      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=1)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
+      ...     facts = (documents | PrivateNgrams(plan=plan)).released | ListFacts()
+      ...     _ = facts | beam.Map(lambda facts: print(facts.length, facts.released))
+      1 2
+
+    References: none; the numbers are those of the ledger.
+    """
+
+    def __post_init__(self):
+        super().__init__()
+
+    def default_type_hints(self) -> IOTypeHints:
+        """None: Beam would log a warning about a tuple of inputs."""
+        return IOTypeHints.empty()
+
+    def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[LengthFacts]:
+        """Applies `length_facts` to each set."""
+        return cast(
+            "PCollection[LengthFacts]",
+            released
+            | "AllLengths" >> beam.Flatten()
+            | "Facts" >> beam.Map(length_facts).with_output_types(LengthFacts),
+        )
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -62,7 +103,7 @@ class PrivateNgrams(beam.PTransform):
 
     Output: `PrivateNgramsResult`.
 
-    Privacy: `released` and `facts` together are user-level (plan.epsilon, plan.delta)-DP when one
+    Privacy: `released`, with its rules, is user-level (plan.epsilon, plan.delta)-DP when one
     user with all documents is added or removed, for a run key that is secret and used on one input
     only.
 
@@ -136,12 +177,7 @@ class PrivateNgrams(beam.PTransform):
                     released=previous, pruning=self.plan.pruning
                 )
             released.append(self._release_length(length, users, previous, run_key))
-        facts = (
-            released
-            | "AllLengths" >> beam.Flatten()
-            | "Facts" >> beam.Map(length_facts).with_output_types(LengthFacts)
-        )
-        return PrivateNgramsResult(tuple(released), facts)
+        return PrivateNgramsResult(tuple(released))
 
     def _release_length(
         self,

@@ -133,7 +133,8 @@ def test_a_job_never_prints_its_run_key():
         overwrite=False,
         partitions=1,
         run_key=RunKey(SECRET),
-        run_key_given=True,
+        side_input_limit=1,
+        harness_timeout=1,
         quiet=False,
     )
     assert_no_secret(f"{job} {job!r}")

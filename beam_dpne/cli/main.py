@@ -28,6 +28,9 @@ from beam_dpne.version import __version__
 
 Command = Callable[[argparse.Namespace, list[str]], None]
 _SIGNALLED = 128
+_CHECK_LEDGER = "the release is complete only if its ledger.json is there"
+# Of an engine's job the launcher knows no more than that it runs.
+_MAY_HAVE_PUBLISHED = ("publish", "engine")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,6 +109,8 @@ def _tell(error: BaseException) -> int:
         return _leave(signal.SIGINT)
     if isinstance(error, RunError):
         text = f"the run failed: {error}"
+        if progress.snapshot().stage in _MAY_HAVE_PUBLISHED:
+            text = f"{text} {_CHECK_LEDGER.capitalize()}."
     elif isinstance(error, ValueError | FileNotFoundError):
         text, status = f"error: {error}", 2
     else:
@@ -123,11 +128,8 @@ def _leave(number: int) -> int:
 
     Exits at once if a runner's threads are still at work: the interpreter would wait for them.
     """
-    state = (
-        "the release is complete only if its ledger.json is there"
-        if progress.snapshot().stage == "publish"
-        else "nothing was published"
-    )
+    stage = progress.snapshot().stage
+    state = _CHECK_LEDGER if stage in _MAY_HAVE_PUBLISHED else "nothing was published"
     what = "terminated" if number == signal.SIGTERM else "interrupted"
     print(f"beam-dpne: {what}; {state}.", file=sys.stderr)
     others = (t for t in threading.enumerate() if t is not threading.current_thread())

@@ -12,7 +12,7 @@ from beam_dpne.io.delimited import DIALECTS, HEAD_BYTES, DelimitedParser, header
 from beam_dpne.io.fields import require_fields
 from beam_dpne.io.files import InputFile, TextStream, guarded, open_raw
 from beam_dpne.io.jsonl import JsonlParser
-from beam_dpne.io.options import ReadOptions, codec_of, format_of
+from beam_dpne.io.options import InputError, ReadOptions, codec_of, format_of
 from beam_dpne.io.parquet import read_row_groups, row_group_ranges
 from beam_dpne.io.records import Block, Borders, LineBorders, pass_line, read_blocks
 from beam_dpne.io.rejects import TOO_LONG
@@ -131,6 +131,10 @@ def _read_text(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, in
             consumed = min(stream.taken, own) - told
             told += consumed
             yield batch._replace(rejects=rejects), consumed
+        if stream.taken < own and codec_of(item.file.path) is None:
+            raise InputError(
+                f"{item.file.path} is shorter than when the run began: it was cut or replaced."
+            )
     progress.advance_bytes(own - told)
 
 

@@ -71,13 +71,15 @@ class PublishRelease(beam.PTransform):
       run_key_given: whether the run key was given instead of fresh, for the ledger.
       users: what one user was, in words, for the ledger.
       overwrite: replaces a release that is already there: it stays whole until the new ledger takes
-        the place of its own, then its parts are deleted; other files never are.
+        the place of its own, then its parts are deleted, and what a killed run has left; other files
+        never are.
       rows_per_part: the rows of all lengths, one after the other, are cut into parts of this size.
 
     Raises:
       ValueError: on a bad field, or noise below 0.001, where six decimals would not do.
-      ReleaseError: when the pipeline runs, if another release is there and overwrite is off, or the
-        output cannot be written; what was there stays as it was.
+      ReleaseError: when the pipeline runs, if another release is there and overwrite is off, if
+        another run has published there meanwhile, or the output cannot be written; what was there
+        stays as it was.
 
     Example:
       >>> import tempfile

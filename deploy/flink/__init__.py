@@ -1,0 +1,1 @@
+"""A Flink cluster on this machine: JobManager, TaskManagers, Beam's job server, Beam's workers."""

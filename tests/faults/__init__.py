@@ -1,0 +1,1 @@
+"""Injected faults: failing DoFns, lost bundles, killed processes, full disks, truncated inputs."""

@@ -1,0 +1,254 @@
+"""Bundles that fail, are split, repeated, lost or late: the release is that of an easy run."""
+
+import ast
+import importlib
+import json
+import pathlib
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+import beam_dpne
+from beam_dpne import histogram
+from beam_dpne.cli.embedded import EmbeddedRunner
+from beam_dpne.io import ReadDocuments
+from beam_dpne.io.publishing import PublishRelease
+from tests.faults import conftest
+from tests.faults.runner import FaultyRunner
+from tests.faults.schedules import (
+    LOST,
+    POINTS,
+    EveryPoint,
+    Fault,
+    Keyed,
+    Schedule,
+    attempt,
+    kind_of,
+)
+from tests.faults.tally import SAME, TALLY, WHOLE_RUN
+
+pytestmark = pytest.mark.faults
+
+PACKAGE = pathlib.Path(beam_dpne.__file__).parent
+STEPS = [f"beam.{name}" for name in ("ParDo", "Map", "FlatMap", "MapTuple", "FlatMapTuple")]
+VARIANTS = {
+    "plain": (),
+    "single pruning": ("--pruning", "single"),
+    "estimated counts": ("--valid_count", "estimate"),
+    "tsv": ("--output_format", "tsv", "--max_length", "4"),
+    "parquet, giants": ("--output_format", "parquet", "--max_tokens_per_user", "30"),
+    "sets as files": ("--side_input_limit", "1"),
+    "one partition": ("--partitions", "1"),
+}
+
+
+def assert_same(outcome, expected):
+    assert outcome.ended.status == 0, outcome.ended.err
+    assert outcome.release == expected.release
+    assert outcome.rejects == expected.rejects
+    assert "2 records were rejected" in outcome.ended.err
+
+
+def test_every_dofn_survives_a_fault_at_every_point(disturbed, undisturbed, nothing_leaks):
+    schedule = EveryPoint()
+    outcome, runner = disturbed(schedule, twice=0.1)
+    assert_same(outcome, undisturbed())
+    TALLY.add(schedule.faults, SAME, schedule.count)
+    assert schedule.pending == set()
+    struck = {(kind_of(fault.step), fault.kind) for fault in schedule.faults}
+    assert struck == {(kind_of(step), point) for step in runner.steps for point in POINTS}
+
+
+class Library:
+    """`PrivateNgrams` between a user's own steps: pairs and files go in, rows of text come out."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._plan = beam_dpne.PrivacyPlan(
+            epsilon=8, delta=1e-4, max_length=2, max_contributions=20, spurious_fraction=0.9
+        )
+
+    def release(self, runner, name):
+        """Files of the release, and lines of the decoded rows."""
+        (self._folder / "in.jsonl").write_bytes(conftest.json_lines(conftest.rows(100, 8)))
+        records = conftest.rows(300, 9)
+        pairs = [(record["user"], record["text"]) for record in records]
+        with beam.Pipeline(runner=runner) as pipeline:
+            key = beam_dpne.RunKey.from_hex("5a" * 32)
+            ngrams = beam_dpne.PrivateNgrams(plan=self._plan, partitions=5, run_key=key)
+            read = pipeline | "Read" >> ReadDocuments(
+                inputs=[str(self._folder / "in.jsonl")],
+                # Only programs on engines have this step, which tells that a worker has started.
+                started=str(self._folder / f"{name}.started"),
+            )
+            documents = (pipeline | beam.Create(pairs), read.documents) | beam.Flatten()
+            result: Any = documents | "Ngrams" >> ngrams
+            _ = (
+                result.released
+                | "DecodeGrams" >> beam_dpne.DecodeGrams()
+                | beam.FlatMap(lambda batch: map(json.dumps, batch.to_pylist()))
+                | beam.io.WriteToText(str(self._folder / f"{name}.rows"), num_shards=1)
+            )
+            _ = (
+                result.released
+                | "ListFacts" >> beam_dpne.ListFacts()
+                | "Lines" >> beam.Map(str)
+                | "WriteFacts" >> beam.io.WriteToText(str(self._folder / f"{name}.facts"))
+            )
+            _ = result | "Publish" >> PublishRelease(
+                output=str(self._folder / name),
+                output_format="jsonl",
+                plan=self._plan,
+                tokenizer="words",
+                run_key_given=True,
+            )
+        decoded = next(self._folder.glob(f"{name}.rows*")).read_bytes().splitlines()
+        return conftest.files_of(self._folder / name), sorted(decoded)
+
+
+def test_every_dofn_of_the_library_survives_a_fault_at_every_point(tmp_path, nothing_leaks):
+    library, schedule = Library(tmp_path), EveryPoint()
+    expected = library.release(EmbeddedRunner(), "expected")
+    runner = FaultyRunner(schedule)
+    assert library.release(runner, "disturbed") == expected
+    TALLY.add(schedule.faults, SAME, schedule.count)
+    assert schedule.pending == set()
+    assert any(step.endswith("DecodeGrams/Decode") for step in runner.steps)
+
+
+def code_in_steps(path):
+    """Full names of the functions and DoFn classes that a module gives to Beam's element-wise steps."""
+    module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in STEPS:
+            code = node.args[0].func if isinstance(node.args[0], ast.Call) else node.args[0]
+            if isinstance(code, ast.Name):
+                found = getattr(importlib.import_module(module), code.id)
+                yield f"{found.__module__}.{found.__qualname__}"
+
+
+def test_every_dofn_of_the_package_is_in_a_pipeline_with_faults(disturbed, tmp_path):
+    """Code that no pipeline of these tests has would go without faults."""
+    written = {name for path in PACKAGE.rglob("*.py") for name in code_in_steps(path)}
+    classes = {f"{kind.__module__}.{kind.__qualname__}" for kind in dofns(beam.DoFn)}
+    assert len(written) >= 15
+    _, runner = disturbed(Schedule())
+    in_library = FaultyRunner(Schedule())
+    Library(tmp_path).release(in_library, "release")
+    reached = {*runner.steps.values(), *in_library.steps.values()}
+    assert (written | classes) - reached == set()
+
+
+def dofns(base):
+    for kind in base.__subclasses__():
+        yield from dofns(kind)
+        if kind.__module__.startswith("beam_dpne."):
+            yield kind
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_faults_at_random_change_nothing(disturbed, undisturbed, nothing_leaks, seed):
+    schedule = Keyed(seed, rate=0.05, delay=0.02)
+    outcome, runner = disturbed(schedule, seed=seed, twice=0.2, bundles=6)
+    assert_same(outcome, undisturbed())
+    TALLY.add(schedule.faults, SAME, schedule.count)
+    TALLY.add([Fault("run twice", WHOLE_RUN)] * runner.twice, SAME)
+    assert schedule.count > 10
+    assert runner.twice > 2
+
+
+@pytest.mark.slow
+def test_one_seed_gives_the_same_faults(disturbed):
+    def faults():
+        schedule = Keyed(5, rate=0.05)
+        disturbed(schedule, seed=5, workers=1)
+        return schedule.faults
+
+    assert faults() == faults() != []
+
+
+def test_splits_alone_change_nothing(disturbed, undisturbed):
+    outcome, runner = disturbed(Schedule(), seed=3, bundles=12, workers=4)
+    assert_same(outcome, undisturbed())
+    assert runner.parts > 40
+    TALLY.add([Fault("split", WHOLE_RUN)] * runner.parts, SAME, 0)
+
+
+def test_every_bundle_run_twice_at_the_same_time_changes_nothing(disturbed, undisturbed):
+    """Publication too: two workers put the same files into one directory at once."""
+    outcome, runner = disturbed(Schedule(), seed=4, twice=1.0, workers=1)
+    assert_same(outcome, undisturbed())
+    assert runner.twice == runner.parts
+    TALLY.add([Fault("run twice", WHOLE_RUN)] * runner.twice, SAME)
+
+
+class EveryResult(Schedule):
+    """Each bundle's first result is lost."""
+
+    def _strikes(self, step, point):
+        return point == LOST and attempt.number == 0
+
+
+@pytest.mark.slow
+def test_every_bundle_repeated_changes_nothing(disturbed, undisturbed):
+    schedule = EveryResult()
+    outcome, _ = disturbed(schedule, seed=6)
+    assert_same(outcome, undisturbed())
+    assert schedule.count > 20
+    TALLY.add(schedule.faults, SAME, schedule.count)
+
+
+def test_slow_side_inputs_change_nothing(disturbed, undisturbed):
+    schedule = Keyed(7, rate=0.0, delay=0.05)
+    outcome, runner = disturbed(schedule, seed=7, side_input_delay=0.1, workers=4, bundles=8)
+    assert_same(outcome, undisturbed())
+    assert runner.slow_reads > 5
+    TALLY.add([Fault("slow side input", WHOLE_RUN)] * runner.slow_reads, SAME)
+
+
+def test_a_dofn_that_keeps_sums_beyond_its_bundle_is_caught(disturbed, undisturbed, monkeypatch):
+    """The faults are worth something: such a program gives the right release until a bundle fails."""
+    kept = []
+
+    def start_bundle(self):
+        self._waiting, self._size = kept, 0
+
+    def flush(self):
+        pieces = list(histogram.cut_by_hash_range(histogram.merge_shards(kept), self._shards))
+        kept.clear()
+        return iter(pieces)
+
+    monkeypatch.setattr(histogram._SumBundle, "start_bundle", start_bundle)
+    monkeypatch.setattr(histogram._SumBundle, "_flush", flush)
+    alone, _ = disturbed(Schedule(), bundles=1, workers=1)
+    assert alone.release == undisturbed().release
+    faulty, _ = disturbed(Keyed(8, rate=0.1), bundles=1, workers=1)
+    assert faulty.release != undisturbed().release
+
+
+@pytest.mark.slow
+def test_released_sets_as_files_survive_a_fault_at_every_point(
+    disturbed, undisturbed, nothing_leaks
+):
+    schedule = EveryPoint()
+    outcome, _ = disturbed(schedule, *VARIANTS["sets as files"])
+    assert_same(outcome, undisturbed())
+    assert schedule.pending == set()
+    TALLY.add(schedule.faults, SAME, schedule.count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_hundreds_of_faults_change_nothing(disturbed, undisturbed, nothing_leaks, variant):
+    others, count = VARIANTS[variant], 0
+    for seed in (101, 102):
+        schedule = Keyed(seed, rate=0.08, failures=6, delay=0.01)
+        outcome, runner = disturbed(
+            schedule, *others, seed=seed, twice=0.1, bundles=8, side_input_delay=0.02
+        )
+        assert_same(outcome, undisturbed(*others))
+        TALLY.add(schedule.faults, SAME, schedule.count)
+        TALLY.add([Fault("run twice", WHOLE_RUN)] * runner.twice, SAME)
+        count += schedule.count
+    assert count >= 50
