@@ -177,6 +177,8 @@ def read_ledger(path: str) -> dict[str, Any]:
     """
     place = ledger_path(path)
     try:
+        if FileSystems.get_scheme(place) is not None and not FileSystems.exists(place):
+            raise FileNotFoundError(place)
         with FileSystems.open(place, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             data = file.read()
     except FileNotFoundError:

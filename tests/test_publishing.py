@@ -41,6 +41,7 @@ from beam_dpne import (
 )
 from beam_dpne.batches import pack_pairs
 from beam_dpne.decoding import ROW_SCHEMA
+from beam_dpne.io.directories import directory_at
 from beam_dpne.io.publishing import (
     OUTPUT_FORMATS,
     PublishRelease,
@@ -127,7 +128,7 @@ def publish(output, sets=SETS, **changes):
 def publish_by_beam(output, sets=SETS, *, bundle_repeat=0, **changes):
     with beam.Pipeline(runner=FnApiRunner(bundle_repeat=bundle_repeat)) as pipeline:
         released = tuple(pipeline | f"S{grams.length}" >> beam.Create([grams]) for grams in sets)
-        result = PrivateNgramsResult(released, pipeline | beam.Create([]))
+        result = PrivateNgramsResult(released)
         ledgers = result | PublishRelease(output=str(output), **FIELDS | changes)
         assert_that(ledgers, equal_to([os.path.join(output, "ledger.json")]))
 
@@ -631,6 +632,19 @@ def test_check_output_wants_overwrite_where_files_are(tmp_path):
     assert files(tmp_path / "other") == others
 
 
+def test_check_output_names_what_a_killed_run_has_left(tmp_path):
+    publish(tmp_path, rows_per_part=2)
+    (tmp_path / "ledger.json").rename(tmp_path / f".ledger.json.tmp-{'0' * 32}")
+    with pytest.raises(
+        ReleaseError, match=r"holds 4 files of a run that has not finished, such as"
+    ):
+        check_output(str(tmp_path), overwrite=False)
+    check_output(str(tmp_path), overwrite=True)
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(ReleaseError, match="is not empty"):
+        check_output(str(tmp_path), overwrite=False)
+
+
 def test_check_output_refuses_what_cannot_hold_a_release(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
@@ -791,3 +805,15 @@ def test_an_object_store_is_overwritten_in_the_same_steps(shelf, caplog):
     publish("shelf://b/o", OTHER, overwrite=True)
     assert tuples(read_release("shelf://b/o")) == [(1, "c", 80.0)]
     assert len(shelf) == 3
+
+
+def test_a_ledger_that_came_since_is_not_replaced(shelf, tmp_path):
+    for output in ("shelf://b/o", str(tmp_path)):
+        directory = directory_at(output)
+        assert directory.read("ledger.json") is None
+        directory.place("ledger.json", b"another run's")
+        with pytest.raises(ReleaseError, match="another run published in"):
+            directory.replace("ledger.json", b"ours", seen=None)
+        directory.replace("ledger.json", b"another run's", seen=None)
+        directory.replace("ledger.json", b"ours", seen=b"another run's")
+        assert directory.read("ledger.json") == b"ours"

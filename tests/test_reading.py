@@ -435,3 +435,17 @@ def test_the_progress_board_shows_the_latest_stage() -> None:
     assert progress.snapshot() == ("count", 3, 12)
     progress.reset()
     assert progress.snapshot() == ("", None, 0)
+
+
+def test_temporary_folders_of_rejects_go_when_a_run_fails(tmp_path) -> None:
+    folder = tmp_path / "a[1]*"
+    (folder / "beam-temp-rejects-before").mkdir(parents=True)
+
+    def fail() -> None:
+        with rejects.tidied(str(folder)):
+            (folder / "beam-temp-rejects-now" / "shard").mkdir(parents=True)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert [path.name for path in folder.iterdir()] == ["beam-temp-rejects-before"]

@@ -3,14 +3,12 @@
 import argparse
 import contextlib
 import dataclasses
-import glob
 import math
 import os
-import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -158,7 +156,8 @@ def run_job(job: NgramsJob, options: running.BeamOptions) -> Mapping[str, Any] |
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
     size = sum(file.size for file in job.files)
     shown = display.progress_line(max_length=job.plan.max_length, input_bytes=size, quiet=job.quiet)
-    with launching.run_folder(*_run_folder(job, options)) as folder, _tidied(job.rejects), shown:
+    tidied = io.tidied(job.rejects) if job.rejects else contextlib.nullcontext()
+    with launching.run_folder(*_run_folder(job, options)) as folder, tidied, shown:
         canary = None
         if options.can_hang:
             canary = launching.Canary(mark=f"{folder}/started", timeout=job.harness_timeout)
@@ -272,7 +271,7 @@ def _check_rejects(rejects: str, output: str) -> None:
             f"rejects must be outside the directory of the release, got rejects={rejects}: they "
             "are as private as the data."
         )
-    if os.path.exists(os.path.join(inner, "ledger.json")):
+    if FileSystems.exists(FileSystems.join(inner, "ledger.json")):
         raise UsageError(
             f"rejects must be outside every release, got rejects={rejects}, which has a ledger.json: "
             "they are as private as the data."
@@ -293,20 +292,6 @@ def _absolute(path: str) -> str:
 def _normalized(path: str) -> str:
     local = FileSystems.get_scheme(path) is None
     return (os.path.realpath(path) if local else path).rstrip("/")
-
-
-@contextlib.contextmanager
-def _tidied(rejects: str | None) -> Iterator[None]:
-    """Removes what Beam leaves in the directory of rejects if the run fails or is interrupted."""
-    pattern = os.path.join(glob.escape(rejects or ""), "beam-temp-rejects-*")
-    before = set(glob.glob(pattern)) if rejects else set()
-    try:
-        yield
-    except BaseException:
-        if rejects:
-            for path in set(glob.glob(pattern)) - before:
-                shutil.rmtree(path, ignore_errors=True)
-        raise
 
 
 def _report_rejects(job: NgramsJob, result: PipelineResult) -> None:

@@ -402,12 +402,12 @@ def without_credentials(tmp_path) -> dict[str, str]:
 def refusal(program: Program, *options: object, environment=None) -> str:
     """The line with which the program ends, with status 2 and in time."""
     ended, seconds = timed(program, *options, environment=environment)
-    if seconds >= SECONDS:  # a busy machine: then what a refusal without any storage takes counts
+    if seconds >= SECONDS:  # on a busy machine a refusal without any storage takes long as well
         elsewhere, start = timed(
             program, "--input", "/no/such/file", "--output", program.temporary / "o"
         )
         assert elsewhere.status == 2
-        assert seconds < start + 8
+        assert seconds < 2 * start + 8
     print(f"refused after {seconds:.1f} s: {ended.err.strip()}")
     assert ended.status == 2, ended.err
     assert (ended.out, ended.err.count("\n")) == ("", 1), ended.err
