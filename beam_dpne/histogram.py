@@ -19,6 +19,7 @@ from beam_dpne.batches import (
     group_places,
     unpack_pairs,
 )
+from beam_dpne.messages import bound_messages
 
 _MAX_WAITING = 2_000_000
 
@@ -100,6 +101,9 @@ class _SumBundle(beam.DoFn):
     def __init__(self, shards: int, meets_spurious: bool):
         self._shards = shards
         self._meets_spurious = meets_spurious
+
+    def setup(self):
+        bound_messages()
 
     def start_bundle(self):
         self._waiting: list[HistogramShard] = []

@@ -20,8 +20,10 @@ from beam_dpne.batches import (
     group_places,
 )
 from beam_dpne.documents import document_columns
+from beam_dpne.messages import bound_messages
 from beam_dpne.randomness import RunKey
 
+_GATHERED_TOKENS = 2_000_000
 _MAX_BLOCK_TOKENS = 4_000_000
 _SPARE_BITS = 64 - 16
 
@@ -111,6 +113,7 @@ class _TokenizeAndPartition(beam.DoFn):
         self._run_key = settings.run_key
 
     def setup(self):
+        bound_messages()
         self._tokenize = tokenizers.resolve_tokenizer(self._tokenizer)
         self._user_key = self._run_key.sub_key("user")
         self._document_key = self._run_key.sub_key("document")
@@ -126,7 +129,7 @@ class _TokenizeAndPartition(beam.DoFn):
         block = encode_documents(hash_users(users, self._user_key), tokens)
         self._waiting.append(block)
         self._tokens += block.codes.size
-        if self._tokens > _MAX_BLOCK_TOKENS:
+        if self._tokens > _GATHERED_TOKENS:
             yield from self._flush()
 
     def finish_bundle(self) -> Any:

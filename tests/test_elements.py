@@ -129,3 +129,27 @@ def words_by_user(parts):
             ids = part.ids[part.offsets[place] : part.offsets[place + 1]].tolist()
             found[tuple(user)] = [words[word] if word >= 0 else None for word in ids]
     return found
+
+
+def test_messages_to_an_engine_are_small(monkeypatch):
+    """As the harness does it: elements are written to a stream, which sends what has gathered."""
+    from apache_beam.runners.worker import data_plane
+
+    from beam_dpne.messages import MESSAGE_BYTES, bound_messages
+
+    stream = data_plane.SizeBasedBufferingClosableOutputStream
+    for name in ("SizeBasedBufferingClosableOutputStream", "_DEFAULT_SIZE_FLUSH_THRESHOLD"):
+        monkeypatch.setattr(data_plane, name, getattr(data_plane, name))
+    sizes = {}
+    for setting in ("Beam's", "ours", "ours"):
+        sent = sizes.setdefault(setting, [])
+        if setting == "ours":
+            bound_messages()
+        writer = data_plane.ClosableOutputStream.create(sent.append, sent.append, 0)
+        assert isinstance(writer, stream)
+        for _ in range(200):
+            writer.write(bytes(100_000))
+            writer.maybe_flush()
+        writer.close()
+    assert max(map(len, sizes["ours"])) <= MESSAGE_BYTES + 100_000
+    assert max(map(len, sizes["Beam's"])) > 5 * MESSAGE_BYTES

@@ -7,6 +7,8 @@ import pytest
 
 from tests.conftest import ROOT, Ended, Program
 
+# Run by the Python of Airflow's own environment.
+collect_ignore = ["airflow_probe.py"]
 SAMPLE = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
 PRIVACY = ("--epsilon", "4", "--delta", "1e-6", "--max_length", "4")
 
