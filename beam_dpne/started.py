@@ -3,7 +3,6 @@
 An engine keeps a job whose workers cannot start (a wrong Python, say) in the state RUNNING for ever.
 """
 
-import contextlib
 import os
 from typing import Any
 
@@ -31,7 +30,5 @@ def mark_started(element: Any, path: str) -> Any:
 
 
 def has_started(path: str) -> bool:
-    """Whether the mark is there; an object store that does not answer now may do so later."""
-    with contextlib.suppress(Exception):
-        return FileSystems.exists(path)
-    return False
+    """Whether the mark is there; raises if its storage does not answer."""
+    return FileSystems.exists(path)

@@ -51,7 +51,7 @@ def flink_distribution() -> pathlib.Path:
       DownloadError: if the download failed.
     """
     version = versions()["FLINK_VERSION"]
-    return _once(f"flink-{version}", lambda folder: _fetch_flink(folder, version))
+    return once(f"flink-{version}", lambda folder: _fetch_flink(folder, version))
 
 
 def maven_jars(name: str, artifacts: Sequence[str]) -> pathlib.Path:
@@ -65,7 +65,7 @@ def maven_jars(name: str, artifacts: Sequence[str]) -> pathlib.Path:
       MissingToolError: if there is no Maven or no Java.
       DownloadError: if the download failed.
     """
-    return _once(name, lambda folder: _fetch_maven(folder, artifacts))
+    return once(name, lambda folder: _fetch_maven(folder, artifacts))
 
 
 def flink_job_server_jars() -> pathlib.Path:
@@ -83,7 +83,32 @@ def prism() -> pathlib.Path:
       DownloadError: if the build failed.
     """
     version = versions()["BEAM_VERSION"]
-    return _once(f"prism-{version}", lambda folder: _fetch_prism(folder, version)) / "prism"
+    return once(f"prism-{version}", lambda folder: _fetch_prism(folder, version)) / "prism"
+
+
+def once(name: str, make: Callable[[pathlib.Path], None]) -> pathlib.Path:
+    """Returns a folder of the cache; makes it if it is not there, in one step.
+
+    Args:
+      name: of the folder; it must change when its content does.
+      make: fills a folder; it is renamed into place when whole, so that what a killed process has
+        left is never taken for it.
+    """
+    folder = cache() / name
+    if folder.is_dir():
+        return folder
+    cache().mkdir(parents=True, exist_ok=True)
+    with _locked(cache() / f"{name}.lock"):
+        if not folder.is_dir():
+            for killed in cache().glob(f"{name}.part-*"):
+                shutil.rmtree(killed)
+            print(f"Making {folder} ...", file=sys.stderr, flush=True)
+            with tempfile.TemporaryDirectory(prefix=f"{name}.part-", dir=cache()) as part:
+                whole = pathlib.Path(part) / "whole"
+                whole.mkdir()
+                make(whole)
+                whole.rename(folder)
+    return folder
 
 
 def require(tool: str, remedy: str) -> str:
@@ -116,25 +141,6 @@ def run(command: Sequence[str], *, environment: Mapping[str, str] | None = None)
     if ended.returncode:
         said = "\n".join(ended.stdout.splitlines()[-15:])
         raise DownloadError(f"exit status {ended.returncode} of {' '.join(command)}\n{said}")
-
-
-def _once(name: str, fetch: Callable[[pathlib.Path], None]) -> pathlib.Path:
-    """Returns a folder of the cache; renamed into place when whole, so a killed download is not."""
-    folder = cache() / name
-    if folder.is_dir():
-        return folder
-    cache().mkdir(parents=True, exist_ok=True)
-    with _locked(cache() / f"{name}.lock"):
-        if not folder.is_dir():
-            for killed in cache().glob(f"{name}.part-*"):
-                shutil.rmtree(killed)
-            print(f"Fetching {name} into {cache()} ...", file=sys.stderr, flush=True)
-            with tempfile.TemporaryDirectory(prefix=f"{name}.part-", dir=cache()) as part:
-                whole = pathlib.Path(part) / "whole"
-                whole.mkdir()
-                fetch(whole)
-                whole.rename(folder)
-    return folder
 
 
 @contextlib.contextmanager

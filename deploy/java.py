@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from deploy.downloads import MissingToolError
+from deploy.downloads import MissingToolError, require
 
 RELEASE = 17
 # Java 17 closes its own packages; Flink, Spark and Kryo look into them.
@@ -36,6 +36,18 @@ def java() -> str:
             f"java must be release {RELEASE}, got {release} at {found} ({where}); {remedy}."
         )
     return found
+
+
+def javac() -> str:
+    """Returns the path of the compiler beside `java`, or else the first in PATH.
+
+    Raises:
+      MissingToolError: if there is neither.
+    """
+    beside = pathlib.Path(java()).resolve().with_name("javac")
+    if beside.exists():
+        return str(beside)
+    return require("javac", "install openjdk-17-jdk-headless: a JRE has no compiler")
 
 
 def java_command(

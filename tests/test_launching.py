@@ -7,10 +7,12 @@ import pytest
 from apache_beam.options.pipeline_options import PortableOptions, SetupOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.launching import reason, run_folder
 from beam_dpne.cli.ngrams import default_partitions
 from beam_dpne.cli.running import beam_options
 from beam_dpne.io import InputFile, ReadDocuments
+from beam_dpne.io.publishing import PublishRelease
 from beam_dpne.started import has_started, mark_started
 
 FLEX = "gs://stage/staging/template_launches/2026-07-16_07_08_11-11717246933709634581/job_object"
@@ -133,3 +135,28 @@ def test_paths_of_workers_are_absolute(cli, tmp_path, monkeypatch):
     ended = cli("ngrams", "--epsilon", 1, "--delta", 1e-5, "--input", "a.jsonl", "--output", "out")
     assert ended.status == 0, ended.err
     assert seen == [str(tmp_path / "out")]
+
+
+def test_a_run_that_its_launcher_gave_up_publishes_nothing(tmp_path):
+    """An engine may run on: Beam's job server for Flink only forgets a job that is cancelled."""
+    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
+    for wanted, there in ((tmp_path / "gone", False), (tmp_path / "mark", True)):
+        if there:
+            mark_started(None, str(wanted))
+        publish = PublishRelease(
+            output=str(tmp_path / f"out-{there}"),
+            output_format="jsonl",
+            plan=plan,
+            tokenizer="words",
+            run_key_given=False,
+            wanted=str(wanted),
+        )
+        raised = None
+        try:
+            with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+                documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
+                _ = documents | PrivateNgrams(plan=plan) | publish
+        except Exception as error:
+            raised = reason(error)
+        assert (raised is None) == there
+        assert (tmp_path / f"out-{there}").exists() == there

@@ -16,6 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_dpne.cli.errors import RunError
+from beam_dpne.cli.flink_jobs import cancel_at_flink
 from beam_dpne.started import has_started
 
 _OURS = re.compile(r"^(?:Caused by: )?beam_dpne[\w.]*\.(\w+): (.*)$")
@@ -51,7 +52,10 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
     stopped: list[str] = []
     try:
         result = pipeline.run()
-        with _cancelled_on_interrupt(result), _watched(result, canary, pipeline, stopped):
+        with (
+            _cancelled_on_interrupt(result, pipeline.options),
+            _watched(result, canary, pipeline, stopped),
+        ):
             result.wait_until_finish()
     except Exception as error:
         raise RunError(stopped[0] if stopped else reason(error)) from None
@@ -120,14 +124,21 @@ def _delete_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _cancelled_on_interrupt(result: PipelineResult) -> Iterator[None]:
+def _cancelled_on_interrupt(result: PipelineResult, options: PipelineOptions) -> Iterator[None]:
     """Cancels the job if the launcher is interrupted: left alone it would still publish."""
     try:
         yield
     except KeyboardInterrupt:
-        with contextlib.suppress(Exception):
-            result.cancel()
+        _cancel(result, options)
         raise
+
+
+def _cancel(result: PipelineResult, options: PipelineOptions) -> None:
+    """Cancels a job as far as can be; at Flink too, whose job the job server leaves running."""
+    with contextlib.suppress(Exception):
+        result.cancel()
+    with contextlib.suppress(Exception):
+        cancel_at_flink(result, options)
 
 
 @contextlib.contextmanager
@@ -160,16 +171,22 @@ def _watch(
 ) -> None:
     running_since = None
     while not ended.wait(_POLL_SECONDS):
-        if has_started(canary.mark):
+        if _is_made(canary.mark):
             return
         if running_since is None and _state(result) == PipelineState.RUNNING:
             running_since = time.monotonic()
         late = running_since is not None and time.monotonic() - running_since > canary.timeout
-        if late and not has_started(canary.mark):
+        if late and not _is_made(canary.mark):
             stopped.append(_what_is_wrong(canary, options))
-            with contextlib.suppress(Exception):
-                result.cancel()
+            _cancel(result, options)
             return
+
+
+def _is_made(mark: str) -> bool:
+    """Whether the mark is there; an object store that does not answer now may do so later."""
+    with contextlib.suppress(Exception):
+        return has_started(mark)
+    return False
 
 
 def _state(result: PipelineResult) -> str | None:
@@ -184,8 +201,9 @@ def _what_is_wrong(canary: Canary, options: PipelineOptions) -> str:
     where = portable.environment_config or "none"
     return (
         f"no worker did a first step within {canary.timeout} s (--harness_timeout) of the job's start, "
-        f"so the job was cancelled. Likely wrong: environment_type={kind}, environment_config={where}: "
-        "the engine must reach it, and it must start a Python that has beam_dpne and the launcher's "
-        f"version of Beam, {beam.__version__}. Or temp_location: launcher and workers must share "
+        "which includes planning and upload, so the job was cancelled. Likely wrong: "
+        f"environment_type={kind}, environment_config={where}: the engine must reach it, and it must "
+        "start a Python that has beam_dpne and the launcher's version of Beam, "
+        f"{beam.__version__}. Or temp_location: launcher and workers must share "
         f"{os.path.dirname(canary.mark)}."
     )

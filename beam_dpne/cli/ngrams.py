@@ -215,6 +215,7 @@ def build(
         run_key_given=job.run_key_given,
         users=_users(job.reading),
         overwrite=job.overwrite,
+        wanted=canary and canary.mark,
     )
 
 

@@ -20,7 +20,7 @@ from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
 
 EMBEDDED = ("fnapirunner", "embedded")
-_HARNESS_KEPT_MILLIS = 600_000
+_HARNESS_KEPT_MILLIS = 120_000
 # The place where Dataflow's Flex launcher wants the job of one launch; observed, not documented.
 _FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
 

@@ -1,4 +1,4 @@
-"""`python3 -m deploy.flink start|stop|status|jobs|add|kill|memory`: a Flink cluster for Beam here."""
+"""`python3 -m deploy.flink COMMAND`: a Flink cluster for Beam here; --help lists the commands."""
 
 import argparse
 import pathlib
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from deploy.downloads import DownloadError, MissingToolError, cache
 from deploy.flink import memory
 from deploy.flink.cluster import Cluster, Ports, pools
+from deploy.flink.jars import copy_jars
 from deploy.flink.rest import task_counts
 from deploy.processes import DaemonError
 
@@ -58,11 +59,9 @@ def _status(given: argparse.Namespace) -> int:
     if not status:
         print("nothing was started")
         return 1
-    if None in status.values():
-        return 1
     for name, of in sorted(cluster.rest.task_managers().items()):
         print(f"{name}: registered, {of['freeSlots']} of {of['slotsNumber']} slots free")
-    return 0
+    return 0 if None not in status.values() else 1
 
 
 def _jobs(given: argparse.Namespace) -> int:
@@ -85,6 +84,14 @@ def _add(given: argparse.Namespace) -> int:
 def _kill(given: argparse.Namespace) -> int:
     Cluster.at(given.state).daemons.kill(given.name)
     print("Killed:", given.name)
+    return 0
+
+
+def _jars(given: argparse.Namespace) -> int:
+    copy_jars(given.folder)
+    print(
+        f"Written: {given.folder}/flink-lib, {given.folder}/job-server, {given.folder}/planner.jar"
+    )
     return 0
 
 
@@ -131,6 +138,8 @@ def _parser() -> argparse.ArgumentParser:
     command("add", _add, "Start one more TaskManager.")
     kill = command("kill", _kill, "Kill a TaskManager (SIGKILL), as a crash would.")
     kill.add_argument("name", help="Its name in status, such as taskmanager-1.")
+    jars = command("jars", _jars, "Write the jars of a real cluster's images into a folder.")
+    jars.add_argument("folder", type=pathlib.Path, help="The folder; made if missing.")
     peak = command("memory", _memory, "Run a program and print the workers' peak memory meanwhile.")
     peak.add_argument(
         "--interval", type=float, default=0.25, help="Seconds between samples (%(default)s)."

@@ -10,13 +10,17 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from deploy.downloads import flink_distribution, flink_job_server_jars
+from deploy.downloads import flink_distribution
+from deploy.flink.jars import flink_class_path, job_server_class_path
 from deploy.flink.rest import Rest, until
 from deploy.java import java_command
 from deploy.processes import DaemonError, Daemons, answers, require_free_ports
 
 HERE = pathlib.Path(__file__).parent
 JOB_MANAGER, JOB_SERVER, WORKERS = "jobmanager", "jobserver", "workers"
+# A job graph is serialized vertex in vertex; one of 26 lengths overflows Java's usual 1 MiB.
+_THREAD_STACK = "-Xss16m"
+_EXIT_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 _SETTINGS = "cluster.json"
 _ENTRYPOINT = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
@@ -159,9 +163,10 @@ class Cluster:
             f"--artifact-port={self.ports.artifact}",
             f"--expansion-port={self.ports.expansion}",
             f"--artifacts-dir={artifacts}",
-            jars=[flink_job_server_jars(), *(flink_distribution() / "lib").glob("log4j-*.jar")],
+            jars=job_server_class_path(),
             heap_megabytes=512,
             properties=self._properties(),
+            options=[_THREAD_STACK],
         )
         self.daemons.start(JOB_SERVER, command, ready=answers(self.ports.job), timeout=60)
 
@@ -224,9 +229,9 @@ class Cluster:
             *("--configDir", str(HERE)),
             *memory_settings,
             *_dynamic(settings),
-            jars=[flink_distribution() / "lib", *_beam_jars()],
+            jars=flink_class_path(),
             properties=self._properties(),
-            options=java_options,
+            options=[*java_options, _THREAD_STACK, _EXIT_WITHOUT_MEMORY],
         )
         self.daemons.start(name, command)
 
@@ -283,13 +288,6 @@ def require_packages(python: str) -> None:
             f"python must have apache_beam and beam_dpne, got {python}: {' '.join(said)}; name one "
             "that has, with --python."
         )
-
-
-def _beam_jars() -> list[pathlib.Path]:
-    """Returns Beam's jars without the parts of Flink among them, which the distribution has."""
-    return [
-        jar for jar in sorted(flink_job_server_jars().glob("*.jar")) if jar.name[:6] != "flink-"
-    ]
 
 
 def _dynamic(settings: Mapping[str, object]) -> list[str]:

@@ -1,0 +1,325 @@
+"""The same release on a Flink cluster, also when a TaskManager dies in the middle of a length."""
+
+import base64
+import dataclasses
+import os
+import shlex
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from beam_dpne import PrivacyPlan, PrivateNgrams
+from beam_dpne.ngrams import run_context
+from beam_dpne.randomness import RunKey
+from deploy.flink import memory
+from deploy.flink.cluster import Cluster, pools
+from deploy.flink.jars import merge
+from deploy.flink.rest import task_counts, until
+from tests.conftest import ROOT, Ended
+from tests.engines.conftest import PRIVACY, release_bytes
+from tests.engines.flink import (
+    ReleaseWatcher,
+    free_ports,
+    received_graphs,
+    unpacked,
+    write_copies_of_sample,
+)
+
+pytestmark = [pytest.mark.engines, pytest.mark.flink]
+
+MINUTES = 60
+COPIES = 12
+LENGTH = 2  # The TaskManager is killed while this one is computed.
+HARNESS_TIMEOUT = 45  # It begins before the job server hands the job to Flink.
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A job that has ended on Flink."""
+
+    release: Mapping[str, bytes]
+    job: Mapping[str, Any]
+    memory: Mapping[str, memory.WorkerMemory]
+    graph: bytes
+
+
+def deploy_flink(*arguments: object, **environment: str) -> Ended:
+    """Runs `python3 -m deploy.flink`, as a person would."""
+    command = [sys.executable, "-m", "deploy.flink", *map(str, arguments)]
+    settings = {**os.environ, **environment}
+    ended = subprocess.run(
+        command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """JobManager, two TaskManagers, job server and worker pool, started as a person would."""
+    state = tmp_path_factory.mktemp("flink") / "state"
+    rest, rpc, job, workers = free_ports(4)
+    ports = {"rest_port": rest, "rpc_port": rpc, "job_port": job, "workers_port": workers}
+    settings = [part for name, port in ports.items() for part in (f"--{name}", port)]
+    started = deploy_flink("start", "--state", state, *settings)
+    assert started.status == 0, started.err
+    cluster = Cluster.at(state)
+    options = shlex.split(started.out.splitlines()[-1])
+    assert options == cluster.job_options(parallelism=2)
+    yield cluster
+    stopped = deploy_flink("stop", "--state", state)
+    assert stopped.status == 0, stopped.err
+    assert cluster.daemons.status() == {}
+    assert not (state / "temporary").exists()
+
+
+@pytest.fixture(scope="module")
+def ended_run(cluster, job_options, launch, tmp_path_factory) -> Run:
+    known = frozenset(cluster.rest.jobs())
+    release = tmp_path_factory.mktemp("run") / "release"
+    sampler = memory.Sampler(cluster.daemons, pools=pools(cluster.daemons))
+    with sampler:
+        ended = launch(
+            *job_options,
+            *("--output", release),
+            *cluster.job_options(parallelism=2),
+            timeout=5 * MINUTES,
+        )
+    assert ended.status == 0, ended.err
+    (graph,) = received_graphs(f"localhost:{cluster.ports.job}").values()
+    return Run(release_bytes(release), new_job(cluster, known), sampler.peaks, graph)
+
+
+def new_job(cluster: Cluster, known: frozenset[str]) -> Mapping[str, Any]:
+    """Returns the one job that Flink has besides those known."""
+
+    def find() -> Mapping[str, Any] | None:
+        new = [job for job in cluster.rest.jobs() if job not in known]
+        return cluster.rest.job(new[0]) if new else None
+
+    return until(find, timeout=2 * MINUTES, what="start of a job")
+
+
+def test_release_is_that_of_the_embedded_runner(ended_run, embedded_release, capsys):
+    assert ended_run.job["state"] == "FINISHED"
+    assert ended_run.release == embedded_release
+    counts = task_counts(ended_run.job)
+    with capsys.disabled():
+        print(f"\nFlink, T = 4: {counts}, {ended_run.job['duration'] / 1000:.1f} s")
+
+
+def test_memory_of_every_worker_is_seen(ended_run, capsys):
+    assert set(ended_run.memory) == {"taskmanager-1", "taskmanager-2"}
+    assert all(of.task_manager.resident > 100 << 10 for of in ended_run.memory.values())
+    # One that has no work has no harness; a harness needs more than 50 MiB for its imports alone.
+    harnesses = [of.harnesses for of in ended_run.memory.values() if of.harnesses.processes]
+    assert harnesses
+    assert all(of.resident > 50 << 10 for of in harnesses)
+    with capsys.disabled():
+        print(f"\n{memory.table(ended_run.memory)}")
+
+
+def test_job_server_never_receives_the_run_key(ended_run, run_key_file):
+    """Not as it was given, nor bound to the run, in which form a key without a file travels."""
+    plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=4)
+    key = RunKey.from_hex(run_key_file.read_text())
+    bound = key.bound_to(run_context(plan, "words"))._secret
+    packed = unpacked(ended_run.graph)
+    assert os.fsencode(run_key_file) in packed  # Pickles are looked into,
+    assert bound in unpacked(graph_with(plan, key))  # and a key is found where there is one.
+    assert not [form for form in (*forms_of(key._secret), *forms_of(bound)) if form in packed]
+
+
+def forms_of(key: bytes) -> list[bytes]:
+    digits = key.hex().encode()
+    return [key, key[::-1], digits, digits.upper(), base64.b64encode(key)]
+
+
+def graph_with(plan: PrivacyPlan, key: RunKey) -> bytes:
+    """Returns the serialized graph of a pipeline that carries its key."""
+    pipeline = beam.Pipeline()
+    documents = pipeline | beam.Create([("user", "text")])
+    _ = documents | PrivateNgrams(plan=plan, run_key=key)
+    return pipeline.to_runner_api().SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def many_users(tmp_path_factory):
+    """A corpus with which a length takes seconds."""
+    path = tmp_path_factory.mktemp("corpus") / "copies.jsonl"
+    write_copies_of_sample(path, COPIES)
+    return path
+
+
+def test_killed_task_manager_changes_nothing(
+    cluster, many_users, run_key_file, launch, program, tmp_path, capsys
+):
+    """SIGKILL in the middle of a length; Flink's REST interface says so, and that it started again."""
+    options = ["ngrams", "--input", many_users, *PRIVACY, "--run_key_file", run_key_file]
+    embedded = launch(*options, "--output", tmp_path / "embedded", timeout=5 * MINUTES)
+    assert embedded.status == 0, embedded.err
+
+    known = frozenset(cluster.rest.jobs())
+    release = tmp_path / "release"
+    arguments = [*options, "--output", release, *cluster.job_options(parallelism=2)]
+    with ReleaseWatcher(release) as watcher, program.start(*arguments) as launcher:
+        identity = new_job(cluster, known)["jid"]
+        before, killed = kill_while_computing(cluster, identity, LENGTH)
+        replacement = cluster.start_task_manager()
+        _, err = launcher.communicate(timeout=8 * MINUTES)
+    assert launcher.returncode == 0, err
+
+    job = cluster.rest.job(identity)
+    failures = cluster.rest.exceptions(identity)
+    restarted = job["timestamps"]["RESTARTING"]
+    with capsys.disabled():
+        print(f"\n{evidence(before, killed, replacement, failures, job, watcher)}")
+    assert before["state"] == "RUNNING"
+    assert killed in {failure.get("taskManagerId") for failure in failures}
+    assert before["now"] <= restarted <= job["timestamps"]["FINISHED"]
+    assert job["state"] == "FINISHED"
+    assert killed not in cluster.rest.task_managers()
+    until(
+        lambda: memory.ELSEWHERE not in memory.sample(cluster.daemons, pools(cluster.daemons)),
+        timeout=1 * MINUTES,
+        what=f"end of the harnesses of {killed}",
+    )
+    assert release_bytes(release) == release_bytes(tmp_path / "embedded")
+    assert watcher.seen.half == []
+    assert watcher.seen.absent > 100
+    assert watcher.seen.whole >= 1
+
+
+def kill_while_computing(
+    cluster: Cluster, identity: str, length: int
+) -> tuple[Mapping[str, Any], str]:
+    """Kills a TaskManager that computes a length; returns the job just before, and its name."""
+
+    def find() -> tuple[Mapping[str, Any], str] | None:
+        job = cluster.rest.job(identity)
+        for vertex in of_length(job, length):
+            if vertex["status"] == "RUNNING":
+                path = f"/jobs/{identity}/vertices/{vertex['id']}"
+                for task in cluster.rest.get(path)["subtasks"]:
+                    if task["status"] == "RUNNING":
+                        return job, task["taskmanager-id"]
+        return None
+
+    what = f"computation of length {length}"
+    job, name = until(find, timeout=4 * MINUTES, what=what, interval=0.05)
+    cluster.daemons.kill(name)
+    return job, name
+
+
+def of_length(job: Mapping[str, Any], length: int) -> list[Mapping[str, Any]]:
+    """Returns the vertices that compute a length; their names hold our labels."""
+    return [vertex for vertex in job["vertices"] if f"PrivateNgrams/{length}/" in vertex["name"]]
+
+
+def evidence(before, killed, replacement, failures, job, watcher) -> str:
+    """Says in words what was killed when, and what came of it."""
+    after, seen = job["timestamps"], watcher.seen
+    lines = [f"Job {job['jid']} was {before['state']}; its tasks just before the kill:"]
+    for length in range(1, LENGTH + 2):
+        statuses = sorted(vertex["status"] for vertex in of_length(before, length))
+        lines.append(f"  length {length}: {', '.join(statuses)}")
+    lines.append(f"{killed} was killed, {replacement} started. Failures that Flink recorded:")
+    for failure in failures:
+        kind = failure["exceptionName"].rpartition(".")[2]
+        lines.append(f"  {failure['taskManagerId']}: {kind} in {failure['taskName'][:90]}")
+    lines.append(
+        f"RESTARTING {after['RESTARTING'] - before['now']} ms after that look, "
+        f"{job['state']} after {after['FINISHED'] - before['now']} ms."
+    )
+    lines.append(
+        f"Release directory looked at {seen.absent + seen.whole + len(seen.half)} times: "
+        f"{seen.absent} without a ledger, {seen.whole} whole, {len(seen.half)} half."
+    )
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def bare_python(tmp_path) -> str:
+    """A Python without any packages."""
+    folder = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return str(folder / "bin" / "python")
+
+
+def test_wrong_python_on_the_workers_ends_the_job(
+    cluster, bare_python, job_options, launch, tmp_path
+):
+    (port,) = free_ports(1)
+    cluster.start_workers(name="workers-bare", port=port, python=bare_python)
+    known = frozenset(cluster.rest.jobs())
+    options = cluster.job_options(parallelism=2, workers_port=port)
+    release = tmp_path / "release"
+    ended = launch(
+        *(*job_options, "--output", release, "--harness_timeout", HARNESS_TIMEOUT, *options),
+        timeout=5 * MINUTES,
+    )
+    assert ended.status == 1, ended.err
+    assert f"within {HARNESS_TIMEOUT} s (--harness_timeout)" in ended.err
+    assert f"environment_config=localhost:{port}" in ended.err
+    assert "No module named 'apache_beam'" in cluster.daemons.log("workers-bare").read_text()
+    assert not release.exists()
+    identity = new_job(cluster, known)["jid"]
+    until(
+        lambda: cluster.rest.job(identity)["state"] == "CANCELED",
+        timeout=1 * MINUTES,
+        what=f"cancellation of {identity}",
+    )
+    cluster.daemons.stop("workers-bare")
+
+
+def test_status_lists_what_runs(cluster):
+    ended = deploy_flink("status", "--state", cluster.daemons.state)
+    assert "jobmanager: runs as process" in ended.out, ended.err
+    assert "1 of 1 slots free" in ended.out
+
+
+def test_a_second_start_says_which_ports_are_taken(cluster, tmp_path):
+    taken = [f"--{name}_port={getattr(cluster.ports, name)}" for name in ("rest", "workers")]
+    ended = deploy_flink("start", "--state", tmp_path / "other", *taken)
+    assert ended.status == 1
+    assert "ports must be free" in ended.err
+    assert str(cluster.ports.rest) in ended.err
+
+
+def test_a_missing_java_is_named(tmp_path):
+    names = ("rest", "rpc", "job", "workers")
+    ports = [f"--{name}_port={port}" for name, port in zip(names, free_ports(4), strict=True)]
+    settings = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
+    ended = deploy_flink("start", "--state", tmp_path, *ports, **settings)
+    assert ended.status == 1
+    assert "java must be" in ended.err
+    assert "install openjdk-17" in ended.err
+
+
+def test_a_python_without_the_package_is_refused(bare_python, tmp_path):
+    ended = deploy_flink("start", "--state", tmp_path, "--python", bare_python)
+    assert ended.status == 1
+    assert "python must have apache_beam and beam_dpne" in ended.err
+
+
+def test_merged_jars_keep_the_first_of_a_name_and_all_services(tmp_path):
+    service = "META-INF/services/org.example.Service"
+    contents = [
+        {"A.class": "first", "META-INF/X.SF": "signature", service: "One"},
+        {"A.class": "second", "B.class": "b", "module-info.class": "m", service: "Two"},
+    ]
+    jars = [tmp_path / f"{number}.jar" for number in range(2)]
+    for jar, files in zip(jars, contents, strict=True):
+        with zipfile.ZipFile(jar, "w") as target:
+            for name, text in files.items():
+                target.writestr(name, text)
+    merge(jars, tmp_path / "whole.jar")
+    with zipfile.ZipFile(tmp_path / "whole.jar") as whole:
+        names = {"META-INF/MANIFEST.MF", "A.class", "B.class", service}
+        assert sorted(whole.namelist()) == sorted(names)
+        assert whole.read("A.class") == b"first"
+        assert whole.read(service).split() == [b"One", b"Two"]
