@@ -23,7 +23,7 @@ from beam_dpne.stored import SetStore, StoredFile
 NO_GRAM = -1
 SECOND_BITS = 32
 # Engines take elements of 64 MB, but queue and sort many at a time (deploy/flink/config.yaml).
-MAX_ELEMENT_BYTES = 6 * 2**20
+MAX_ELEMENT_BYTES = 4 * 2**20
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

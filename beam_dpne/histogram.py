@@ -19,7 +19,6 @@ from beam_dpne.batches import (
     group_places,
     unpack_pairs,
 )
-from beam_dpne.messages import bound_messages
 
 _MAX_WAITING = 2_000_000
 
@@ -102,9 +101,6 @@ class _SumBundle(beam.DoFn):
         self._shards = shards
         self._meets_spurious = meets_spurious
 
-    def setup(self):
-        bound_messages()
-
     def start_bundle(self):
         self._waiting: list[HistogramShard] = []
         self._size = 0
@@ -165,8 +161,11 @@ def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[in
 
 
 def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
-    """Adds up pieces of one hash range."""
+    """Adds up pieces of one hash range; raises ValueError if they are of two lengths or rules."""
     pieces = list(pieces)
+    rules = {piece.rule for piece in pieces if piece.rule is not None}
+    if len(rules) > 1 or len({piece.length for piece in pieces}) > 1:
+        raise ValueError("Pieces of one histogram must have one length and one rule.")
     spurious_keys = np.concatenate([piece.spurious_keys for piece in pieces])
     spurious_cells = np.concatenate([piece.spurious_cells for piece in pieces])
     weights = np.concatenate([piece.weights for piece in pieces])
@@ -179,7 +178,7 @@ def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
         weights=weights,
         spurious_keys=spurious_keys,
         spurious_cells=spurious_cells,
-        rule=next((piece.rule for piece in pieces if piece.rule is not None), None),
+        rule=next(iter(rules), None),
     )
 
 
@@ -201,7 +200,7 @@ def cut_by_hash_range(whole: HistogramShard, shards: int) -> Iterator[tuple[int,
 
 def _bounded_pieces(piece: HistogramShard) -> Iterator[HistogramShard]:
     """Cuts a piece into parts that are small enough for an element; they are added up again."""
-    if array_bytes(piece) <= MAX_ELEMENT_BYTES:
+    if array_bytes(piece) <= MAX_ELEMENT_BYTES or piece.keys.size <= 1:
         yield piece
         return
     middle = piece.keys.size // 2

@@ -11,6 +11,10 @@ from beam_dpne.randomness import RunKey
 _LONGEST = 1024
 
 
+class RunKeyError(ValueError):
+    """A run key cannot be read, or is another one than was meant."""
+
+
 class RunKeyFile(RunKey):
     """The run key in a file, read where it is used; pickled, it is the file's path.
 
@@ -73,7 +77,7 @@ def _key_in(path: str, fingerprint: str | None, contexts: tuple[str, ...]) -> by
     """Reads a key once in each process, checks that it is the one meant, and binds it."""
     key = _read(path)
     if fingerprint is not None and _fingerprint(key) != fingerprint:
-        raise ValueError(
+        raise RunKeyError(
             f"run_key_file must hold one key during a run, got {path}, where a worker found another "
             "key than the launcher."
         )
@@ -91,7 +95,7 @@ def _read(path: str) -> RunKey:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             text = file.read(_LONGEST).decode("ascii")
     except (OSError, ValueError, BeamIOError) as error:
-        raise ValueError(
+        raise RunKeyError(
             f"run_key_file cannot be read, got {path} ({type(error).__name__}). The launcher and "
             "every worker read it: it must be on storage that they share."
         ) from None

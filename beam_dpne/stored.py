@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import stat
 import tempfile
 import time
 import uuid
@@ -17,6 +18,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+
+from beam_dpne.started import SharedStorageError
 
 _KEPT_SECONDS = 6 * 3600
 _COPIED_AT_ONCE = 1 << 22
@@ -62,28 +65,46 @@ def mapped(stored: StoredFile) -> pa.Buffer:
     """Returns the bytes, mapped into memory, fetched first if they are not on a local path.
 
     Raises:
-      ValueError: if they are not the bytes that were stored.
+      SharedStorageError: if they are not the bytes that were stored.
     """
-    local = stored.path if FileSystems.get_scheme(stored.path) is None else _fetched(stored)
-    buffer = pa.memory_map(local).read_buffer()
-    if buffer.size != stored.size or hashlib.sha256(buffer).hexdigest() != stored.sha256:
-        raise ValueError(f"{stored.path} is not what the run stored there.")
+    if FileSystems.get_scheme(stored.path) is None:
+        buffer = pa.memory_map(stored.path).read_buffer()
+    else:
+        buffer = _fetched(stored)
+    if not _is_whole(buffer, stored):
+        raise SharedStorageError(f"{stored.path} is not what the run stored there.")
     return buffer
 
 
-def _fetched(stored: StoredFile) -> str:
-    """Returns the path of a local copy; processes of one machine make it once."""
-    folder = os.path.join(tempfile.gettempdir(), f"beam_dpne-sets-{os.getuid()}")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+def _is_whole(buffer: pa.Buffer, stored: StoredFile) -> bool:
+    return buffer.size == stored.size and hashlib.sha256(buffer).hexdigest() == stored.sha256
+
+
+def _fetched(stored: StoredFile) -> pa.Buffer:
+    """Maps a local copy, which processes of one machine make once; a damaged one is made anew."""
+    folder = _own_folder()
     local = os.path.join(folder, f"{stored.sha256}.arrow")
     with _locked(folder):
-        if not os.path.exists(local):
-            _remove_old(folder)
-            with FileSystems.open(
-                stored.path, compression_type=CompressionTypes.UNCOMPRESSED
-            ) as file:
-                _write_local(local, iter(lambda: file.read(_COPIED_AT_ONCE), b""))
-    return local
+        if os.path.exists(local):
+            buffer = pa.memory_map(local).read_buffer()
+            if _is_whole(buffer, stored):
+                return buffer
+        _remove_old(folder)
+        with FileSystems.open(stored.path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            _write_local(local, iter(lambda: file.read(_COPIED_AT_ONCE), b""))
+        return pa.memory_map(local).read_buffer()
+
+
+def _own_folder() -> str:
+    """Returns a folder for copies that nobody else can write; another one if that is taken."""
+    folder = os.path.join(tempfile.gettempdir(), f"beam_dpne-sets-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, mode=0o700)
+    found = os.lstat(folder)
+    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+    if is_ours and not found.st_mode & 0o077:
+        return folder
+    return tempfile.mkdtemp(prefix="beam_dpne-sets-")
 
 
 def _write_local(path: str, data: bytes | Iterator[bytes]) -> None:

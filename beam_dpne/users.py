@@ -20,7 +20,6 @@ from beam_dpne.batches import (
     group_places,
 )
 from beam_dpne.documents import document_columns
-from beam_dpne.messages import bound_messages
 from beam_dpne.randomness import RunKey
 
 _GATHERED_TOKENS = 2_000_000
@@ -113,7 +112,6 @@ class _TokenizeAndPartition(beam.DoFn):
         self._run_key = settings.run_key
 
     def setup(self):
-        bound_messages()
         self._tokenize = tokenizers.resolve_tokenizer(self._tokenizer)
         self._user_key = self._run_key.sub_key("user")
         self._document_key = self._run_key.sub_key("document")

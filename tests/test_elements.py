@@ -131,25 +131,24 @@ def words_by_user(parts):
     return found
 
 
-def test_messages_to_an_engine_are_small(monkeypatch):
-    """As the harness does it: elements are written to a stream, which sends what has gathered."""
-    from apache_beam.runners.worker import data_plane
+def test_one_giant_word_is_an_element_of_its_own(small):
+    """A text may hold a token of any size, and no user may decide whether there is a release."""
+    texts = [["x" * (3 * LIMIT), "a", "b"], ["a", "b", "y" * (2 * LIMIT)]]
+    block = block_of(texts, ["one", "two"])
+    parts = list(bounded_blocks(block))
+    batch = lay_out_positions(limit_documents(parts, 10**6, b"", final=True), KEY.sub_key("word"))
+    pieces = [p for b in bounded_batches(batch) for _, p in cut_by_hash_range(sum_of(b), 1)]
+    assert len(merge_shards(pieces).weights) == 4
 
-    from beam_dpne.messages import MESSAGE_BYTES, bound_messages
 
-    stream = data_plane.SizeBasedBufferingClosableOutputStream
-    for name in ("SizeBasedBufferingClosableOutputStream", "_DEFAULT_SIZE_FLUSH_THRESHOLD"):
-        monkeypatch.setattr(data_plane, name, getattr(data_plane, name))
-    sizes = {}
-    for setting in ("Beam's", "ours", "ours"):
-        sent = sizes.setdefault(setting, [])
-        if setting == "ours":
-            bound_messages()
-        writer = data_plane.ClosableOutputStream.create(sent.append, sent.append, 0)
-        assert isinstance(writer, stream)
-        for _ in range(200):
-            writer.write(bytes(100_000))
-            writer.maybe_flush()
-        writer.close()
-    assert max(map(len, sizes["ours"])) <= MESSAGE_BYTES + 100_000
-    assert max(map(len, sizes["Beam's"])) > 5 * MESSAGE_BYTES
+def test_pieces_of_two_rules_or_lengths_are_refused():
+    from beam_dpne.mechanism import length_rule
+
+    none = np.zeros(0, np.int64)
+    rules = [length_rule(length=2, noise_stddev=1.0, threshold=t) for t in (5.0, 6.0)]
+    pieces = [batches.HistogramShard(length=2, keys=none, weights=none, rule=r) for r in rules]
+    longer = batches.HistogramShard(length=3, keys=none, weights=none)
+    for wrong in (pieces, [pieces[0], longer]):
+        with pytest.raises(ValueError, match="one length and one rule"):
+            merge_shards(wrong)
+    assert merge_shards([pieces[0], pieces[0]]).rule == rules[0]

@@ -1,6 +1,8 @@
 """The manifests: valid, of the pinned versions, and in agreement with each other and the program."""
 
 import copy
+import inspect
+import json
 import re
 import subprocess
 import sys
@@ -8,22 +10,22 @@ import sys
 import kubernetes_validate
 import pytest
 import yaml
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    PipelineOptions,
+    PortableOptions,
+)
 
 from beam_dpne.cli.main import OneLineParser, add_ngram_options
 from beam_dpne.version import __version__
 from deploy import java
 from deploy.downloads import versions
-from deploy.flink.kubernetes.__main__ import (
-    JOB_MANAGER,
-    RENDERED,
-    configuration,
-    default_image,
-    render,
-)
+from deploy.flink import cluster, jars
+from deploy.flink.kubernetes.__main__ import JOB_MANAGER, RENDERED, configuration, render
 from tests.conftest import ROOT
 
 JOB = ROOT / "templates" / "flink" / "job.yaml"
+DOCKERFILE = ROOT / "deploy" / "flink" / "Dockerfile"
 KUBERNETES = ("1.29", "1.33", "1.37")
 UNITS = {"m": 2**20, "g": 2**30, "Mi": 2**20, "Gi": 2**30}
 COMPONENT = "app.kubernetes.io/component"
@@ -78,7 +80,7 @@ def size(text):
 
 def test_the_manifests_are_rendered_from_their_source():
     """If this fails: python3 -m deploy.flink.kubernetes."""
-    assert RENDERED.read_text() == render(default_image())
+    assert RENDERED.read_text() == render()
 
 
 @pytest.mark.parametrize("version", KUBERNETES)
@@ -96,39 +98,172 @@ def test_a_misspelt_key_would_be_found():
         kubernetes_validate.validate(broken, KUBERNETES[-1], strict=True)
 
 
-def test_the_images_are_of_the_versions_of_the_deployment():
-    of = versions()
+def test_the_images_are_the_ones_that_the_readme_builds():
     found = {c.values[1]["name"]: c.values[1]["image"] for c in containers()}
-    flink = ".".join(of["FLINK_VERSION"].split(".")[:2])
-    assert of["BEAM_FLINK_ARTIFACT"] == f"beam-runners-flink-{flink}"
     assert found == {
-        "jobmanager": f"flink:{of['FLINK_VERSION']}-scala_2.12-java{java.RELEASE}",
-        "taskmanager": f"flink:{of['FLINK_VERSION']}-scala_2.12-java{java.RELEASE}",
-        "jobserver": f"apache/beam_flink{flink}_job_server:{of['BEAM_FLINK_VERSION']}",
+        "jobmanager": f"beam-dpne-flink:{__version__}",
+        "taskmanager": f"beam-dpne-flink:{__version__}",
+        "jobserver": f"beam-dpne-flink-job-server:{__version__}",
         "workers": f"beam-dpne-workers:{__version__}",
         "launcher": f"beam-dpne-workers:{__version__}",
     }
+    readme = (ROOT / "deploy" / "flink" / "kubernetes" / "README.md").read_text()
+    built = re.findall(
+        r"docker build --file (\S+) --target (\S+) --tag \$REGISTRY/([^:\s]+):(\S+)", readme
+    )
+    assert {f"{name}:{tag}" for *_, name, tag in built} == set(found.values())
+    for file, target, *_ in built:
+        assert re.search(rf"^FROM .* AS {target}$", (ROOT / file).read_text(), re.MULTILINE)
 
 
-def test_the_workers_image_can_be_named():
-    command = [sys.executable, "-m", "deploy.flink.kubernetes", "--image", "registry/image:7"]
+def test_the_registry_of_the_images_can_be_named():
+    command = [sys.executable, "-m", "deploy.flink.kubernetes", "--registry", "host/a/", "--tag=7"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert said == render("registry/image:7")
-    assert "image: registry/image:7\n" in said
-    assert default_image() not in said
+    assert said == render(registry="host/a", tag="7")
+    assert re.findall(r"image: (\S+)", said) == [
+        "host/a/beam-dpne-flink:7",
+        "host/a/beam-dpne-flink:7",
+        "host/a/beam-dpne-workers:7",
+        "host/a/beam-dpne-flink-job-server:7",
+    ]
+
+
+def test_a_tag_without_a_registry_is_refused():
+    command = [sys.executable, "-m", "deploy.flink.kubernetes", "--tag=7"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "--tag must come with --registry" in ended.stderr
+
+
+# Agreement with the cluster that deploy.flink starts, and that the tests of engines run on
+
+
+def stage(name):
+    """The part of the Dockerfile that makes one image, each instruction on one line."""
+    text = DOCKERFILE.read_text().replace("\\\n", " ")
+    (found,) = [
+        part for part in text.split("\nFROM ")[1:] if part.split("\n")[0].endswith(f" {name}")
+    ]
+    return found
+
+
+def entry():
+    return json.loads(re.search(r"^ENTRYPOINT (.+)$", stage("job-server"), re.MULTILINE)[1])
+
+
+def of_component(name):
+    (container,) = [c.values[1] for c in containers() if c.values[1]["name"] == name]
+    return container
+
+
+def test_the_job_server_starts_as_the_local_one():
+    """The same class, class path in the same order, stack, heap; the same options, of equal ports."""
+    java_name, *options, class_path_option, class_path, main = entry()
+    assert (java_name, class_path_option, main) == ("java", "-cp", cluster._DRIVER)
+    assert cluster._THREAD_STACK in options
+    home = "/opt/job-server"
+    assert class_path.split(":") == [
+        f"{home}/{jars._PLANNER}",
+        f"{home}/{jars._WHOLE}",
+        f"{home}/log/*",
+    ]
+    local = inspect.getsource(cluster.Cluster.start_job_server)
+    given = dict(argument.split("=") for argument in of_component("jobserver")["args"])
+    assert set(given) == set(re.findall(r'"(--[a-z-]+)=', local))
+    ports_of = cluster.Ports()
+    assert given["--flink-master"] == f"{JOB_MANAGER}:{ports_of.rest}"
+    own = re.findall(r'"(--[a-z]+-port)=\{self\.ports\.(\w+)\}', local)
+    assert len(own) == 3
+    for option, port in own:
+        assert given[option] == str(getattr(ports_of, port))
+    limit = size(of_component("jobserver")["resources"]["limits"]["memory"])
+    (percent,) = [option.split("=")[1] for option in options if "MaxRAMPercentage" in option]
+    heap = int(re.search(r"heap_megabytes=(\d+)", local)[1]) * 2**20
+    assert limit * int(percent) == heap * 100
+
+
+def test_the_job_server_logs_as_the_local_one():
+    (setting,) = [option for option in entry() if "log4j.configurationFile" in option]
+    folder, _, name = setting.partition("=")[2].rpartition("/")
+    data = of_kind("ConfigMap")["flink-config"]["data"]
+    assert data[name] == (ROOT / "deploy" / "flink" / "log4j.properties").read_text()
+    for component in ("jobserver", "jobmanager", "taskmanager"):
+        mounted = {m["name"]: m["mountPath"] for m in of_component(component)["volumeMounts"]}
+        assert mounted["config"] == folder
+
+
+def test_an_image_copies_what_the_command_jars_writes():
+    written = inspect.getsource(jars.copy_jars)
+    folders = {"flink": "flink-lib", "job-server": "job-server"}
+    assert all(f'("{folder}", ' in written for folder in folders.values())
+    copied = {
+        name: re.findall(r"^COPY --chown=9999:9999 (.+) \S+$", stage(name), re.MULTILINE)
+        for name in folders
+    }
+    assert copied == {
+        "flink": ["flink-lib/"],
+        "job-server": [
+            f"job-server/{jars._PLANNER} job-server/{jars._WHOLE}",
+            "job-server/log4j-*.jar",
+        ],
+    }
+    assert " /opt/flink/lib/\n" in stage("flink")
+
+
+def test_java_on_the_cluster_has_the_options_that_long_plans_and_full_heaps_need():
+    """Flink's own start scripts read them from the configuration."""
+    config = yaml.safe_load(configuration())
+    options = config["env"]["java"]["opts"]
+    assert cluster._THREAD_STACK in options["jobmanager"].split()
+    assert cluster._EXIT_WITHOUT_MEMORY == "-XX:+ExitOnOutOfMemoryError"
+    assert cluster._EXIT_WITHOUT_MEMORY in options["taskmanager"].split()
+    assert config["classloader"]["resolve-order"] == "parent-first"
+
+
+def test_workers_have_the_environment_of_the_local_ones():
+    given = {variable["name"]: variable["value"] for variable in of_component("workers")["env"]}
+    assert cluster._LEAN.items() <= given.items()
+
+
+def test_a_launch_has_the_options_of_a_local_one_but_for_the_addresses(tmp_path):
+    (launcher,) = job()["spec"]["template"]["spec"]["containers"]
+    given = dict(argument.removeprefix("--").split("=") for argument in launcher["args"])
+    local = cluster.Cluster(tmp_path).job_options(parallelism=int(given["parallelism"]))
+    wanted = dict(zip((name.removeprefix("--") for name in local[::2]), local[1::2], strict=True))
+    for option, service in (("job_endpoint", "flink-jobserver"), ("flink_master", JOB_MANAGER)):
+        wanted[option] = wanted[option].replace("localhost", service)
+    assert wanted.items() <= given.items()
+
+
+def test_the_job_server_is_for_the_minor_version_of_flink():
+    of = versions()
+    flink = ".".join(of["FLINK_VERSION"].split(".")[:2])
+    assert of["BEAM_FLINK_ARTIFACT"] == f"beam-runners-flink-{flink}"
+
+
+def test_the_ports_are_those_of_the_local_cluster():
+    local = cluster.Ports()
+    server, manager = ports(pods()["flink-jobserver"]), ports(pods()["flink-jobmanager"])
+    assert (server["job"], server["artifact"]) == (local.job, local.artifact)
+    assert (manager["rest"], manager["rpc"]) == (local.rest, local.rpc)
+    assert ports(pods()["flink-taskmanager"])["pool"] == local.workers
 
 
 # Configuration
 
 
-def test_flink_has_the_configuration_of_the_local_cluster_but_for_the_address():
+def test_flink_has_the_configuration_of_the_local_cluster_but_for_the_addresses():
     data = of_kind("ConfigMap")["flink-config"]["data"]
     assert data["config.yaml"] == configuration()
     ours = yaml.safe_load(data["config.yaml"])
     theirs = yaml.safe_load((ROOT / "deploy" / "flink" / "config.yaml").read_text())
     assert theirs["jobmanager"]["rpc"]["address"] == "localhost"
     theirs["jobmanager"]["rpc"]["address"] = JOB_MANAGER
+    # A pod that listens on localhost alone is reached by nobody.
+    theirs["jobmanager"]["bind-host"] = theirs["taskmanager"]["bind-host"] = "0.0.0.0"
+    assert theirs["taskmanager"].pop("host") == "localhost"
     assert ours == theirs
+    assert "localhost" not in data["config.yaml"]
     assert JOB_MANAGER in of_kind("Service")
     assert data["java-options"].split() == [
         f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in java.OPENED
@@ -183,7 +318,7 @@ def test_a_deployment_selects_its_own_pods():
 def test_no_container_is_root_or_may_become_it(pod, container):
     context = {**pod["securityContext"], **container["securityContext"]}
     assert context["runAsNonRoot"] is True
-    assert context["runAsUser"] == (10001 if "beam-dpne" in container["image"] else 9999)
+    assert context["runAsUser"] == (10001 if "workers" in container["image"] else 9999)
     assert context["allowPrivilegeEscalation"] is False
     assert context["readOnlyRootFilesystem"] is True
     assert context["capabilities"] == {"drop": ["ALL"]}
@@ -251,6 +386,23 @@ def test_the_program_takes_the_launch_and_its_files_are_mounted():
     for path in (*given.input, given.output, given.run_key_file):
         assert any(path.startswith(f"{folder}/") for folder in shared), path
     check_engine(beam)
+
+
+def test_the_launcher_reaches_flink_to_cancel_its_job():
+    (launcher,) = job()["spec"]["template"]["spec"]["containers"]
+    options = PipelineOptions(launcher["args"]).view_as(FlinkRunnerOptions)
+    host, port = options.flink_master.split(":")
+    assert host == JOB_MANAGER
+    (rest,) = [p for p in of_kind("Service")[host]["spec"]["ports"] if p["name"] == "rest"]
+    assert int(port) == rest["port"]
+    component = job()["spec"]["template"]["metadata"]["labels"][COMPONENT]
+    opened = [
+        [port["port"] for port in rule["ports"]]
+        for rule in of_kind("NetworkPolicy")[host]["spec"]["ingress"]
+        for source in rule["from"]
+        if source["podSelector"]["matchLabels"].get(COMPONENT) == component
+    ]
+    assert opened == [["rest"]]
 
 
 def check_engine(arguments):

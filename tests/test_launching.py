@@ -1,19 +1,22 @@
 """What a launcher decides before and after an engine has the job."""
 
+import importlib
 import pathlib
+import pkgutil
 
 import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PortableOptions, SetupOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+import beam_dpne
 from beam_dpne import PrivacyPlan, PrivateNgrams
-from beam_dpne.cli.launching import reason, run_folder
+from beam_dpne.cli.launching import OURS, reason, run_folder
 from beam_dpne.cli.ngrams import default_partitions
 from beam_dpne.cli.running import beam_options
 from beam_dpne.io import InputFile, ReadDocuments
 from beam_dpne.io.publishing import PublishRelease
-from beam_dpne.started import has_started, mark_started
+from beam_dpne.started import Marks, SharedStorageError, make_mark, mark_started
 
 FLEX = "gs://stage/staging/template_launches/2026-07-16_07_08_11-11717246933709634581/job_object"
 MIB = 2**20
@@ -55,46 +58,104 @@ def test_engines_are_watched_and_the_embedded_runner_is_not(runner, hangs):
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_the_temporary_folder_goes_with_the_run(tmp_path, failed):
-    (tmp_path / "other").write_text("stays")
+@pytest.mark.parametrize("parent", ["plain", "run[1]*"])
+def test_the_temporary_folder_goes_with_the_run(tmp_path, failed, parent):
+    parent = tmp_path / parent
+    parent.mkdir()
+    (parent / "other").write_text("stays")
     try:
-        with run_folder(str(tmp_path), "run") as folder:
-            mark_started(None, f"{folder}/started")
-            assert has_started(f"{folder}/started")
+        with run_folder(str(parent), "run") as folder:
+            make_mark(Marks(folder).wanted)
+            assert mark_started(7, Marks(folder)) == 7
+            assert pathlib.Path(Marks(folder).started).exists()
             if failed:
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         assert failed
-    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+    assert [path.name for path in parent.iterdir()] == ["other"]
 
 
 def test_the_first_step_leaves_the_mark_before_anything_is_read(tmp_path):
-    mark = tmp_path / "new" / "started"
+    marks = Marks(str(tmp_path / "run"))
+    make_mark(marks.wanted)
     missing = str(tmp_path / "missing.jsonl")
     with pytest.raises(Exception, match="existing files"), beam.Pipeline(runner=FnApiRunner()) as p:
-        _ = p | ReadDocuments(inputs=[missing], started=str(mark))
-    assert mark.exists()
+        _ = p | ReadDocuments(inputs=[missing], marks=marks)
+    assert pathlib.Path(marks.started).exists()
+
+
+def test_workers_that_start_after_the_launcher_gave_up_do_not_revive_the_run(tmp_path):
+    marks = Marks(str(tmp_path / "run"))
+    with pytest.raises(SharedStorageError, match="gave this run up"):
+        mark_started(None, marks)
+    assert not pathlib.Path(marks.folder).exists()
 
 
 def test_a_mark_that_cannot_be_made_names_the_setting(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="temp_location must be writable"):
-        mark_started(None, str(tmp_path / "file" / "started"))
+    with pytest.raises(SharedStorageError, match="temp_location must be writable"):
+        make_mark(Marks(str(tmp_path / "file")).wanted)
 
 
 FLINK_SAYS = """Pipeline BeamApp_1 failed in state FAILED: java.lang.RuntimeException: Error received \
 from SDK harness for instruction 7: Traceback (most recent call last):
   File "sdk_worker.py", line 300, in _execute
+    raise ValueError("private words")
 ValueError: private words
-Caused by: beam_dpne.ledger.ReleaseError: out is a release already. [while running 'Publish/Publish']
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "publishing.py", line 12, in _replace
+beam_dpne.ledger.ReleaseError: out is a release already. [while running 'Publish/Publish']
+
 \tat java.base/java.lang.Thread.run(Thread.java:840)"""
 
 
-def test_of_an_engines_error_only_our_own_words_are_told():
+def test_of_an_engines_error_our_own_words_are_told():
     assert reason(RuntimeError(FLINK_SAYS)) == "out is a release already."
-    other = reason(RuntimeError(FLINK_SAYS.replace("beam_dpne.ledger.", "")))
-    assert "private" not in other
-    assert "withheld" in other
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "beam_dpne_acme.tokenizers.BadText: cannot split 'patient John Smith'",
+        "acme.Error: hello\nbeam_dpne.ledger.ReleaseError: patient John Smith",
+        "ValueError: a\nMrSmithIsPositiveError",
+        "ValueError: a\n[Errno 123456789] Smith",
+        "ValueError: [Errno 4111] Smith",
+        "OSError: [Errno 4111111111111111] Smith",
+        "Smith: John",
+        "SmithError",
+    ],
+)
+def test_of_an_engines_error_nothing_that_may_be_data_is_told(raised):
+    line = (
+        "beam_dpne.ledger.ReleaseError: out is a release already. [while running 'Publish/Publish']"
+    )
+    text = reason(RuntimeError(FLINK_SAYS.replace(line, raised)))
+    assert "Smith" not in text
+    assert "4111" not in text
+    assert "withheld" in text
+
+
+def test_known_errors_of_the_system_are_told_in_its_words():
+    line = (
+        "beam_dpne.ledger.ReleaseError: out is a release already. [while running 'Publish/Publish']"
+    )
+    full = FLINK_SAYS.replace(line, "OSError: [Errno 28] No space left on device: '/smith'")
+    assert reason(RuntimeError(full)) == "No space left on device."
+
+
+def test_all_our_errors_and_only_ours_are_told():
+    kinds = set()
+    for module in pkgutil.walk_packages(beam_dpne.__path__, "beam_dpne."):
+        found = vars(importlib.import_module(module.name)).values()
+        kinds |= {k for k in found if isinstance(k, type) and issubclass(k, Exception)}
+    ours = {
+        f"{k.__module__}.{k.__qualname__}" for k in kinds if k.__module__.startswith("beam_dpne.")
+    }
+    assert ours - {"beam_dpne.io.records.TruncatedRecord"} == OURS
 
 
 @pytest.mark.parametrize(
@@ -140,16 +201,17 @@ def test_paths_of_workers_are_absolute(cli, tmp_path, monkeypatch):
 def test_a_run_that_its_launcher_gave_up_publishes_nothing(tmp_path):
     """An engine may run on: Beam's job server for Flink only forgets a job that is cancelled."""
     plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
-    for wanted, there in ((tmp_path / "gone", False), (tmp_path / "mark", True)):
+    for there in (False, True):
+        marks = Marks(str(tmp_path / f"run-{there}"))
         if there:
-            mark_started(None, str(wanted))
+            make_mark(marks.wanted)
         publish = PublishRelease(
             output=str(tmp_path / f"out-{there}"),
             output_format="jsonl",
             plan=plan,
             tokenizer="words",
             run_key_given=False,
-            wanted=str(wanted),
+            marks=marks,
         )
         raised = None
         try:
@@ -160,3 +222,29 @@ def test_a_run_that_its_launcher_gave_up_publishes_nothing(tmp_path):
             raised = reason(error)
         assert (raised is None) == there
         assert (tmp_path / f"out-{there}").exists() == there
+
+
+def test_a_job_on_an_engine_is_watched_and_asks_whether_it_is_wanted(tmp_path, monkeypatch):
+    """Without the canary every run of more than --harness_timeout would be cancelled."""
+    from beam_dpne.cli import launching
+    from beam_dpne.cli.main import main
+
+    seen = []
+
+    def run(pipeline, canary):
+        labels = {t.unique_name for t in pipeline.to_runner_api().components.transforms.values()}
+        wanted = pathlib.Path(canary.marks.wanted).exists()
+        seen.append((labels, wanted, canary.timeout))
+        raise launching.RunError("stop here")
+
+    monkeypatch.setattr(launching, "run_pipeline", run)
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"user": "u", "text": "t"}\n')
+    files = ["--input", str(path), "--output", str(tmp_path / "out")]
+    given = ["ngrams", "--epsilon", "1", "--delta", "1e-5", *files, "--harness_timeout", "9"]
+    assert main([*given, "--runner", "PrismRunner"]) == 1
+    ((labels, wanted, timeout),) = seen
+    assert "Read/Canary" in labels
+    assert wanted
+    assert timeout == 9
+    assert [p.name for p in tmp_path.iterdir()] == ["a.jsonl"]

@@ -26,7 +26,8 @@ def path(tmp_path):
 
 def secrets_of(key: RunKey) -> list[bytes]:
     """All that must not be in a job graph: the key and what is derived from it."""
-    purposes = ("user", "document", "word", "subset", "noise", "spurious count", "estimate")
+    purposes = ("user", "document", "word", "subset", "noise", "estimate", "fingerprint")
+    purposes += ("spurious count", "spurious draw", "spurious noise")
     return [
         bytes.fromhex(HEX),
         HEX.encode(),

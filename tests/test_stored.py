@@ -164,3 +164,36 @@ def test_old_copies_of_a_worker_are_deleted_and_fresh_ones_kept(tmp_path):
 def test_a_pickled_set_keeps_its_address(tmp_path):
     kept = kept_small(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
     assert pickle.loads(pickle.dumps(kept.stored)) == kept.stored
+
+
+def test_copies_lie_in_a_folder_of_our_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored.tempfile, "tempdir", str(tmp_path))
+    folder = pathlib.Path(stored._own_folder())
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert stored._own_folder() == str(folder)
+    folder.chmod(0o777)
+    assert pathlib.Path(stored._own_folder()) != folder
+    folder.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert pathlib.Path(stored._own_folder()) != folder
+
+
+def test_a_remote_set_is_fetched_once_and_a_damaged_copy_again(tmp_path, monkeypatch):
+    kept = kept_small(VOCABULARY, SetStore(folder=str(tmp_path / "remote"), limit=10)).stored
+    monkeypatch.setattr(stored.tempfile, "tempdir", str(tmp_path))
+    opened = []
+    real = stored.FileSystems.open
+
+    def counted(path, **settings):
+        opened.append(path)
+        return real(path, **settings)
+
+    monkeypatch.setattr(stored.FileSystems, "open", counted)
+    first = stored._fetched(kept)
+    assert stored._fetched(kept) == first
+    assert len(opened) == 1
+    (copy,) = (path for path in pathlib.Path(stored._own_folder()).iterdir())
+    copy.write_bytes(b"damaged")
+    assert stored._fetched(kept).size == kept.size
+    assert len(opened) == 2

@@ -16,6 +16,7 @@ from beam_dpne.cli import options as definitions
 from beam_dpne.cli.main import OneLineParser, add_ngram_options
 from beam_dpne.cli.msnbc import main as msnbc
 from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
+from deploy import java
 from deploy.downloads import versions
 from templates.generate import FORMS, HERE, as_text, metadata, specification
 from tests.conftest import ROOT
@@ -387,10 +388,21 @@ def test_the_package_allows_the_pinned_python_and_beam():
     assert int(least) <= int(versions()["BEAM_VERSION"].split(".")[1])
 
 
-def test_hadolint_has_nothing_to_say():
+def test_the_flink_images_have_the_versions_of_the_deployment():
+    text = (ROOT / "deploy" / "flink" / "Dockerfile").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^ARG ([A-Z_]+)=(\S+)$", text, re.MULTILINE))
+    assert found == {
+        "FLINK_VERSION": versions()["FLINK_VERSION"],
+        "FLINK_IMAGE": f"flink:${{FLINK_VERSION}}-java{java.RELEASE}",
+    }
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${FLINK_IMAGE}"}
+
+
+@pytest.mark.parametrize("folder", ["templates", "deploy/flink"])
+def test_hadolint_has_nothing_to_say(folder):
     # Of the environment that runs the tests, also when that is not activated.
     hadolint = pathlib.Path(sys.executable).with_name("hadolint")
-    command = [str(hadolint), str(HERE / "Dockerfile")]
+    command = [str(hadolint), str(ROOT / folder / "Dockerfile")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 

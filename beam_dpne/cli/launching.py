@@ -1,10 +1,13 @@
 """Running a pipeline to its end: on an engine, with an eye on workers that do not start."""
 
+import builtins
 import contextlib
 import dataclasses
+import errno
 import logging
 import os
 import re
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -17,10 +20,22 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_dpne.cli.errors import RunError
 from beam_dpne.cli.flink_jobs import cancel_at_flink
-from beam_dpne.started import has_started
+from beam_dpne.started import Marks
 
-_OURS = re.compile(r"^(?:Caused by: )?beam_dpne[\w.]*\.(\w+): (.*)$")
-_ERRNO = re.compile(r"^(?:\w+Error: )?\[Errno (\d+)\]", re.MULTILINE)
+# Errors whose messages hold no data.
+OURS = frozenset(
+    {
+        "beam_dpne.cli.errors.RunError",
+        "beam_dpne.cli.errors.UsageError",
+        "beam_dpne.io.options.InputError",
+        "beam_dpne.io.schemes.AccessError",
+        "beam_dpne.ledger.ReleaseError",
+        "beam_dpne.run_key_file.RunKeyError",
+        "beam_dpne.started.SharedStorageError",
+        "beam_dpne.tokenizers.TokenizerError",
+    }
+)
+_ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
 _WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
 _POLL_SECONDS = 0.5
 
@@ -30,11 +45,11 @@ class Canary:
     """What tells that the workers of an engine start.
 
     Attributes:
-      mark: file that the pipeline's first step makes.
+      marks: what the pipeline's first step leaves.
       timeout: seconds from the state RUNNING until it must be there; 0: for ever.
     """
 
-    mark: str
+    marks: Marks
     timeout: int
 
 
@@ -53,7 +68,7 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
     try:
         result = pipeline.run()
         with (
-            _cancelled_on_interrupt(result, pipeline.options),
+            _cancelled_on_failure(result, pipeline.options),
             _watched(result, canary, pipeline, stopped),
         ):
             result.wait_until_finish()
@@ -68,18 +83,34 @@ def has_finished(result: PipelineResult) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Returns what may be said of a failure: our own words, or the type of the error."""
-    if type(error).__module__.startswith("beam_dpne."):
+    """Returns what may be said of a failure: our own words, or the type of the error.
+
+    An engine hands on a text, with a traceback in it. Only the line after the frames of the last
+    traceback is looked at, and told only if it begins with a class of ours; a record would have to
+    imitate a whole traceback, in a message of a library, to be told.
+    """
+    if _name_of(type(error)) in OURS:
         return _WHILE_RUNNING.sub("", str(error))
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    for line in reversed(lines):
-        if match := _OURS.match(line.strip()):
-            return _WHILE_RUNNING.sub("", match.group(2))
-    if match := _ERRNO.search(str(error)):
-        return f"{os.strerror(int(match.group(1)))}."
-    found = re.findall(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt))\b", str(error), re.MULTILINE)
-    kind = found[-1] if found else type(error).__name__
-    return f"{kind}; its message is withheld, since it may quote the data."
+    name, _, message = _raised(str(error)).partition(": ")
+    if name in OURS:
+        return _WHILE_RUNNING.sub("", message)
+    if not isinstance(getattr(builtins, name, None), type):
+        name, message = type(error).__name__, str(error)
+    found = _ERRNO.match(message)
+    if found and int(found.group(1)) in errno.errorcode:
+        return f"{os.strerror(int(found.group(1)))}."
+    return f"{name}; its message is withheld, since it may quote the data."
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _raised(text: str) -> str:
+    """Returns the line that names the error of the last traceback of a text; empty if there is none."""
+    _, mark, traceback = text.rpartition("Traceback (most recent call last):")
+    lines = traceback.splitlines()[1:] if mark else []
+    return next((line for line in lines if line and not line[0].isspace()), "")
 
 
 def counter(result: PipelineResult, name: str) -> int:
@@ -116,7 +147,7 @@ def run_folder(parent: str | None, name: str) -> Iterator[str]:
 def _delete_folder(folder: str) -> None:
     if FileSystems.get_scheme(folder) is None:
         if os.path.isdir(folder):
-            FileSystems.delete([folder])
+            shutil.rmtree(folder)
         return
     found = FileSystems.match([FileSystems.join(folder, "*")])[0].metadata_list
     if found:
@@ -124,12 +155,13 @@ def _delete_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _cancelled_on_interrupt(result: PipelineResult, options: PipelineOptions) -> Iterator[None]:
-    """Cancels the job if the launcher is interrupted: left alone it would still publish."""
+def _cancelled_on_failure(result: PipelineResult, options: PipelineOptions) -> Iterator[None]:
+    """Cancels a job that has not ended when its launcher gives up: left alone it would publish."""
     try:
         yield
-    except KeyboardInterrupt:
-        _cancel(result, options)
+    except BaseException:
+        if not PipelineState.is_terminal(_state(result)):
+            _cancel(result, options)
         raise
 
 
@@ -171,12 +203,12 @@ def _watch(
 ) -> None:
     running_since = None
     while not ended.wait(_POLL_SECONDS):
-        if _is_made(canary.mark):
+        if _is_made(canary.marks.started):
             return
         if running_since is None and _state(result) == PipelineState.RUNNING:
             running_since = time.monotonic()
         late = running_since is not None and time.monotonic() - running_since > canary.timeout
-        if late and not _is_made(canary.mark):
+        if late and not _is_made(canary.marks.started):
             stopped.append(_what_is_wrong(canary, options))
             _cancel(result, options)
             return
@@ -185,7 +217,7 @@ def _watch(
 def _is_made(mark: str) -> bool:
     """Whether the mark is there; an object store that does not answer now may do so later."""
     with contextlib.suppress(Exception):
-        return has_started(mark)
+        return FileSystems.exists(mark)
     return False
 
 
@@ -198,12 +230,12 @@ def _state(result: PipelineResult) -> str | None:
 def _what_is_wrong(canary: Canary, options: PipelineOptions) -> str:
     portable = options.view_as(PortableOptions)
     kind = portable.environment_type or "DOCKER"
-    where = portable.environment_config or "none"
+    where = portable.environment_config if kind == "EXTERNAL" else "…"
     return (
         f"no worker did a first step within {canary.timeout} s (--harness_timeout) of the job's start, "
         "which includes planning and upload, so the job was cancelled. Likely wrong: "
         f"environment_type={kind}, environment_config={where}: the engine must reach it, and it must "
         "start a Python that has beam_dpne and the launcher's version of Beam, "
         f"{beam.__version__}. Or temp_location: launcher and workers must share "
-        f"{os.path.dirname(canary.mark)}."
+        f"{canary.marks.folder}."
     )

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import re
 import tempfile
 import time
 import uuid
@@ -28,6 +29,7 @@ from beam_dpne.ngrams import PrivateNgrams
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.randomness import RunKey
 from beam_dpne.run_key_file import RunKeyFile
+from beam_dpne.started import Marks, make_mark
 from beam_dpne.stored import SetStore
 
 _PARTITION_BYTES = 8 * 2**20
@@ -160,7 +162,8 @@ def run_job(job: NgramsJob, options: running.BeamOptions) -> Mapping[str, Any] |
     with launching.run_folder(*_run_folder(job, options)) as folder, tidied, shown:
         canary = None
         if options.can_hang:
-            canary = launching.Canary(mark=f"{folder}/started", timeout=job.harness_timeout)
+            canary = launching.Canary(marks=Marks(folder), timeout=job.harness_timeout)
+            make_mark(canary.marks.wanted)
             progress.enter("engine")
         build(pipeline, job, folder, canary)
         result = launching.run_pipeline(pipeline, canary)
@@ -172,7 +175,9 @@ def run_job(job: NgramsJob, options: running.BeamOptions) -> Mapping[str, Any] |
 
 def _run_folder(job: NgramsJob, options: running.BeamOptions) -> tuple[str, str]:
     """Returns where the run's temporary files are, and the name of their folder."""
-    beside = os.path.dirname(_absolute(job.output).rstrip("/"))
+    output = _absolute(job.output).rstrip("/")
+    # A bucket has nothing beside it.
+    beside = output if re.fullmatch(r"\w+://[^/]+", output) else os.path.dirname(output)
     parent = tempfile.gettempdir() if options.embedded else beside
     return options.temp_location or parent, f".beam_dpne-{uuid.uuid4().hex}"
 
@@ -195,7 +200,7 @@ def build(
     read = pipeline | "Read" >> io.ReadDocuments(
         inputs=[file.path for file in job.files],
         strict=job.strict,
-        started=canary and canary.mark,
+        marks=canary and canary.marks,
         **reading,
     )
     if job.rejects is not None:
@@ -215,7 +220,7 @@ def build(
         run_key_given=job.run_key_given,
         users=_users(job.reading),
         overwrite=job.overwrite,
-        wanted=canary and canary.mark,
+        marks=canary and canary.marks,
     )
 
 
@@ -252,7 +257,7 @@ def _run_key(path: str | None, options: running.BeamOptions) -> RunKey:
                 "key would be frozen in it."
             )
         return RunKey.generate()
-    return RunKeyFile.checked(_absolute(path), pinned=not options.is_template)
+    return RunKeyFile.checked(_absolute(path), pinned=not options.writes_template)
 
 
 def _check_access(values: Mapping[str, Any], options: running.BeamOptions) -> None:

@@ -47,9 +47,19 @@ class BeamOptions:
         return self.pipeline_options.view_as(GoogleCloudOptions).temp_location
 
     @property
+    def on_dataflow(self) -> bool:
+        """Whether the pipeline goes to Dataflow."""
+        return type(self.runner).__name__ == "DataflowRunner"
+
+    @property
     def can_hang(self) -> bool:
         """Whether the engine keeps a job whose workers cannot start; Dataflow ends it itself."""
-        return not self.embedded and type(self.runner).__name__ != "DataflowRunner"
+        return not (self.embedded or self.on_dataflow)
+
+    @property
+    def writes_template(self) -> bool:
+        """Whether a template is written; other runners ignore that option, and run."""
+        return self.is_template and self.on_dataflow
 
 
 class CachedOptions(PipelineOptions):

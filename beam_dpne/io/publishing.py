@@ -37,7 +37,7 @@ from beam_dpne.ledger import (
 )
 from beam_dpne.ngrams import PrivateNgramsResult, length_facts
 from beam_dpne.plan import PrivacyPlan
-from beam_dpne.started import has_started
+from beam_dpne.started import Marks
 from beam_dpne.tokenizers import Tokenizer, tokenizer_name
 
 _LEAST_NOISE_STDDEV = 1e-3
@@ -75,8 +75,8 @@ class PublishRelease(beam.PTransform):
         the place of its own, then its parts are deleted, and what a killed run has left; other files
         never are.
       rows_per_part: the rows of all lengths, one after the other, are cut into parts of this size.
-      wanted: file that is there as long as the release is wanted; a launcher that gives up a run
-        deletes it, and an engine that runs on all the same then publishes nothing. None: always.
+      marks: of the run; an engine that runs on after the launcher gave the run up publishes
+        nothing. None: the release is always wanted.
 
     Raises:
       ValueError: on a bad field, or noise below 0.001, where six decimals would not do.
@@ -111,7 +111,7 @@ class PublishRelease(beam.PTransform):
     users: str = AS_GIVEN
     overwrite: bool = False
     rows_per_part: int = 1_000_000
-    wanted: str | None = None
+    marks: Marks | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -147,7 +147,7 @@ class PublishRelease(beam.PTransform):
             users=self.users,
             overwrite=self.overwrite,
             rows_per_part=self.rows_per_part,
-            wanted=self.wanted,
+            marks=self.marks,
         ).with_output_types(str)
 
 
@@ -204,11 +204,11 @@ def _read_part(directory: Directory, part: Part) -> pa.Table:
 
 
 def _publish_sets(
-    longest: GramSet, shorter: Iterable[GramSet], *, wanted: str | None, **settings
+    longest: GramSet, shorter: Iterable[GramSet], *, marks: Marks | None, **settings
 ) -> str:
     """Entry of the stage: all released sets are here, as one element and one side input."""
-    if wanted is not None and not has_started(wanted):
-        raise ReleaseError("The launcher gave this run up, so nothing is published.")
+    if marks is not None:
+        marks.require_wanted()
     progress.enter("publish", None)
     return publish_release([*shorter, longest], **settings)
 

@@ -14,7 +14,7 @@ from beam_dpne.io.blocks import WorkItem, plan_reads, read_ahead, read_item, uni
 from beam_dpne.io.files import match_inputs
 from beam_dpne.io.options import InputError, ReadOptions, format_of, has_glob
 from beam_dpne.io.rejects import Reject
-from beam_dpne.started import mark_started
+from beam_dpne.started import Marks, mark_started
 
 _REJECTS = "rejects"
 
@@ -62,7 +62,7 @@ class ReadDocuments(beam.PTransform):
       text_is_tokens: Whether texts are lists of tokens (JSONL and Parquet).
       block_bytes: Bytes of decompressed text in one batch.
       split_bytes: Bytes of one piece of work.
-      started: File that the first step makes, so that a launcher knows that workers run; None: none.
+      marks: What the first step leaves, so that a launcher knows that workers run; None: nothing.
 
     Raises:
       ValueError: A parameter is wrong, or the extension of a path tells no format.
@@ -93,7 +93,7 @@ class ReadDocuments(beam.PTransform):
     text_is_tokens: bool = False
     block_bytes: int = 8 * 2**20
     split_bytes: int = 64 * 2**20
-    started: str | None = None
+    marks: Marks | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -120,8 +120,8 @@ class ReadDocuments(beam.PTransform):
         """Matches files when the pipeline runs, and reads them."""
         options = self.options
         inputs = input_or_inputs | "Inputs" >> beam.Create([tuple(self.inputs)])
-        if self.started is not None:
-            inputs = inputs | "Canary" >> beam.Map(mark_started, self.started)
+        if self.marks is not None:
+            inputs = inputs | "Canary" >> beam.Map(mark_started, self.marks)
         items = (
             inputs | "Match" >> beam.FlatMap(_work_items, options) | "Spread" >> beam.Reshuffle()
         )

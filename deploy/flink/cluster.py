@@ -20,6 +20,8 @@ HERE = pathlib.Path(__file__).parent
 JOB_MANAGER, JOB_SERVER, WORKERS = "jobmanager", "jobserver", "workers"
 # A job graph is serialized vertex in vertex; one of 26 lengths overflows Java's usual 1 MiB.
 _THREAD_STACK = "-Xss16m"
+# A harness has many threads; with an arena for each, freed memory is not given back.
+_LEAN = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "1048576"}
 _EXIT_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 _SETTINGS = "cluster.json"
 _ENTRYPOINT = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
@@ -196,7 +198,7 @@ class Cluster:
             [sys.executable, *pool],
             ready=answers(port),
             timeout=60,
-            environment={"PATH": path, "TMPDIR": str(self._temporary(name))},
+            environment={"PATH": path, "TMPDIR": str(self._temporary(name)), **_LEAN},
         )
 
     def job_options(self, *, parallelism: int, workers_port: int | None = None) -> list[str]:
@@ -207,6 +209,8 @@ class Cluster:
             *("--environment_type", "EXTERNAL"),
             *("--environment_config", f"localhost:{workers_port or self.ports.workers}"),
             *("--parallelism", str(parallelism)),
+            # Stages run one after the other, so there may be more tasks than slots; see README.md.
+            *("--execution_mode_for_batch", "BATCH_FORCED"),
             # The launcher cancels a job there: Beam's job server would leave it running.
             *("--flink_master", self.rest.address),
         ]

@@ -14,6 +14,7 @@ from beam_dpne import histogram
 from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.io import ReadDocuments
 from beam_dpne.io.publishing import PublishRelease
+from beam_dpne.started import Marks, make_mark
 from tests.faults import conftest
 from tests.faults.runner import FaultyRunner
 from tests.faults.schedules import (
@@ -69,6 +70,11 @@ class Library:
             epsilon=8, delta=1e-4, max_length=2, max_contributions=20, spurious_fraction=0.9
         )
 
+    def _marks(self, name):
+        marks = Marks(str(self._folder / f"{name}.temporary"))
+        make_mark(marks.wanted)
+        return marks
+
     def release(self, runner, name):
         """Files of the release, and lines of the decoded rows."""
         (self._folder / "in.jsonl").write_bytes(conftest.json_lines(conftest.rows(100, 8)))
@@ -80,7 +86,7 @@ class Library:
             read = pipeline | "Read" >> ReadDocuments(
                 inputs=[str(self._folder / "in.jsonl")],
                 # Only programs on engines have this step, which tells that a worker has started.
-                started=str(self._folder / f"{name}.started"),
+                marks=self._marks(name),
             )
             documents = (pipeline | beam.Create(pairs), read.documents) | beam.Flatten()
             result: Any = documents | "Ngrams" >> ngrams

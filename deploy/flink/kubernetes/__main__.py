@@ -1,7 +1,7 @@
-"""Renders the manifests: python3 -m deploy.flink.kubernetes [--image ADDRESS].
+"""Renders the manifests: python3 -m deploy.flink.kubernetes [--registry ADDRESS [--tag TAG]].
 
-Without --image, `session.yaml` beside this file is written; with it, the manifests with that image of
-the workers are printed, for `kubectl apply --filename -`.
+Without --registry, `session.yaml` beside this file is written; with it, the manifests with the images
+of that registry are printed, for `kubectl apply --filename -`.
 """
 
 import argparse
@@ -12,27 +12,31 @@ import sys
 import textwrap
 
 from deploy import java
-from deploy.downloads import versions
 
 HERE = pathlib.Path(__file__).parent
 SOURCE, RENDERED = HERE / "session.yaml.in", HERE / "session.yaml"
 JOB_MANAGER = "flink-jobmanager"
+# Built as README.md says: from deploy/flink/Dockerfile, the last from templates/Dockerfile.
+FLINK, JOB_SERVER, WORKERS = "beam-dpne-flink", "beam-dpne-flink-job-server", "beam-dpne-workers"
 
 
-def render(image: str) -> str:
+def render(*, registry: str = "", tag: str = "") -> str:
     """Returns the manifests.
 
     Args:
-      image: of the workers, built from `templates/Dockerfile` with `--target workers`.
+      registry: host and path of the images, without a slash at the end; "" names none.
+      tag: of the images; the version of beam_dpne by default.
     """
-    of = versions()
-    # beam-runners-flink-1.19 is the library of the image beam_flink1.19_job_server.
-    flink = of["BEAM_FLINK_ARTIFACT"].rpartition("-")[2]
     opened = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in java.OPENED]
+    prefix = f"{registry}/" if registry else ""
+    images = {
+        name: f"{prefix}{image}:{tag or version()}"
+        for name, image in (("FLINK", FLINK), ("JOB_SERVER", JOB_SERVER), ("WORKERS", WORKERS))
+    }
     return string.Template(SOURCE.read_text(encoding="utf-8")).substitute(
-        FLINK_IMAGE=f"flink:{of['FLINK_VERSION']}-scala_2.12-java{java.RELEASE}",
-        JOB_SERVER_IMAGE=f"apache/beam_flink{flink}_job_server:{of['BEAM_FLINK_VERSION']}",
-        WORKERS_IMAGE=image,
+        **{f"{name}_IMAGE": image for name, image in images.items()},
+        JOB_MANAGER_MEMORY=process_memory("jobmanager"),
+        TASK_MANAGER_MEMORY=process_memory("taskmanager"),
         JAVA_OPTIONS=" ".join(opened),
         CONFIG=_indented(configuration()),
         LOGGING=_indented((HERE.parent / "log4j.properties").read_text(encoding="utf-8")),
@@ -40,20 +44,49 @@ def render(image: str) -> str:
 
 
 def configuration() -> str:
-    """Returns deploy/flink/config.yaml with the address of the JobManager's service."""
+    """Returns deploy/flink/config.yaml without comments, for pods instead of one machine.
+
+    Pods listen on all of their addresses, TaskManagers find out their own, and the JobManager has
+    that of its service.
+
+    Raises:
+      ValueError: if config.yaml names localhost where this does not know what to put instead.
+    """
     text = (HERE.parent / "config.yaml").read_text(encoding="utf-8")
-    changed, times = re.subn(r"(?m)^( *address:) localhost$", rf"\1 {JOB_MANAGER}", text)
-    if times != 1:
+    for pattern, instead in (
+        (r" *(#.*)?\n", ""),
+        (r"( *address:) localhost\n", rf"\1 {JOB_MANAGER}\n"),
+        (r"( *bind-(?:host|address):) localhost\n", r"\1 0.0.0.0\n"),
+        (r" *host: localhost\n", ""),
+    ):
+        text = re.sub(f"(?m)^{pattern}", instead, text)
+    if left := re.findall(r".*localhost.*", text):
         raise ValueError(
-            f"config.yaml must name the JobManager's address localhost once, got {times} times."
+            f"config.yaml must name localhost only as address, host or bind-…, got {left[0].strip()}; "
+            "extend configuration()."
         )
-    return changed
+    return text
 
 
-def default_image() -> str:
-    """Returns the name that README.md gives the workers' image: of this version, on no registry."""
+def process_memory(role: str) -> str:
+    """Returns the memory of `jobmanager` or `taskmanager` in config.yaml, as Kubernetes writes it.
+
+    Raises:
+      ValueError: if it is not there, or not in MiB (m) or GiB (g).
+    """
+    part = rf"(?m)^{role}:\n(?: .*\n)*?  memory:\n    process:\n      size: (\d+)([mg])$"
+    found = re.search(part, configuration())
+    if not found:
+        raise ValueError(
+            f"config.yaml must grant {role}.memory.process.size in m or g, first in memory, got none."
+        )
+    return f"{found[1]}{found[2].upper()}i"
+
+
+def version() -> str:
+    """Returns the version of beam_dpne, which need not be installed here."""
     text = (HERE.parents[2] / "beam_dpne" / "version.py").read_text(encoding="utf-8")
-    return f"beam-dpne-workers:{text.split('__version__ = ')[1].strip().strip(chr(34))}"
+    return text.split("__version__ = ")[1].strip().strip('"')
 
 
 def _indented(text: str) -> str:
@@ -62,13 +95,16 @@ def _indented(text: str) -> str:
 
 def main() -> None:
     """Runs the program."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--image", help="address of the workers' image")
-    image = parser.parse_args().image
-    if image:
-        sys.stdout.write(render(image))
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--registry", help="host and path of the images, such as host/folder")
+    parser.add_argument("--tag", help="of the images (%(default)s)", default=version())
+    given = parser.parse_args()
+    if given.registry:
+        sys.stdout.write(render(registry=given.registry.rstrip("/"), tag=given.tag))
+    elif given.tag != version():
+        parser.error("--tag must come with --registry")
     else:
-        RENDERED.write_text(render(default_image()), encoding="utf-8")
+        RENDERED.write_text(render(), encoding="utf-8")
 
 
 if __name__ == "__main__":
