@@ -21,9 +21,10 @@ from release_tasks import (
 
 def flink_options(context: Any, jinja_env: Any) -> dict[str, Any]:
     """Returns the options of the program and of Beam's portable runner."""
-    names = ("job_endpoint", "environment_config", "parallelism")
+    names = ("job_endpoint", "environment_config", "parallelism", "flink_master")
     engine = {name: context["params"][name] for name in names}
-    return {**program_options(context), "environment_type": "EXTERNAL", **engine}
+    fixed = {"environment_type": "EXTERNAL", "execution_mode_for_batch": "BATCH_FORCED"}
+    return {**program_options(context), **fixed, **engine}
 
 
 with DAG(
@@ -44,7 +45,13 @@ with DAG(
             2,
             type="integer",
             minimum=1,
-            description="Tasks at a time; at most the cluster's slots.",
+            description="Tasks of each stage: the cluster's slots, or more, so that each reads at most "
+            "128 MB of text.",
+        ),
+        flink_master=Param(
+            "flink-jobmanager:8081",
+            type="string",
+            description="Flink's REST interface, HOST:PORT; a launcher that is stopped cancels there.",
         ),
     ),
     tags=["beam_dpne"],

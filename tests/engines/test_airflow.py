@@ -58,6 +58,7 @@ RUNS = {
     },
 }
 ENGINE = {"environment_type", "job_endpoint", "environment_config", "parallelism", "runner"}
+ENGINE |= {"flink_master", "execution_mode_for_batch"}
 
 
 def packages():
@@ -197,6 +198,8 @@ def test_every_release_is_tried_again_and_its_ledger_is_handed_on(found):
                 "job_endpoint": "flink-jobserver:8099",
                 "environment_config": "localhost:50000",
                 "parallelism": "4",
+                "flink_master": "flink-jobmanager:8081",
+                "execution_mode_for_batch": "BATCH_FORCED",
             },
         ),
     ],
