@@ -150,6 +150,8 @@ def test_known_errors_of_the_system_are_told_in_its_words():
 def test_all_our_errors_and_only_ours_are_told():
     kinds = set()
     for module in pkgutil.walk_packages(beam_dpne.__path__, "beam_dpne."):
+        if module.name == "beam_dpne.io.gcs":  # Of an extra.
+            continue
         found = vars(importlib.import_module(module.name)).values()
         kinds |= {k for k in found if isinstance(k, type) and issubclass(k, Exception)}
     ours = {

@@ -377,7 +377,8 @@ def test_an_unreadable_file_is_an_error(tmp_path) -> None:
     path = write(tmp_path / "a.csv", "user,text\n")
     path.chmod(0)
     program = (
-        "import os, sys\nfrom beam_dpne.io import match_inputs\n"
+        "import concurrent.futures.thread, os, sys\nfrom beam_dpne.io import match_inputs\n"
+        # From here on the user may not even read Python's own library.
         "os.getuid() or os.setresuid(12345, 12345, 12345)\nmatch_inputs(sys.argv[1:])\n"
     )
     for folder in (tmp_path, *tmp_path.parents[:3]):
