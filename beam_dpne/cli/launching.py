@@ -123,14 +123,14 @@ def counter(result: PipelineResult, name: str) -> int:
 
 
 @contextlib.contextmanager
-def run_folder(parent: str | None, name: str) -> Iterator[str]:
+def run_folder(parent: str, name: str) -> Iterator[str]:
     """Names the run's temporary location, and deletes what a run has put there.
 
     Args:
       parent: directory on storage that workers and launcher share.
       name: of the folder in it.
     """
-    folder = FileSystems.join(parent, name) if parent else name
+    folder = FileSystems.join(parent, name)
     try:
         yield folder
     finally:

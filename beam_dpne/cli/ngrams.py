@@ -234,8 +234,7 @@ def _users(reading: io.ReadOptions) -> str:
 def default_partitions(files: Sequence[io.InputFile]) -> int:
     """Returns a number of partitions such that each holds about 8 MiB of text, of a huge corpus 40.
 
-    Each batch of documents is cut into so many blocks, so more than some thousands cost; a partition
-    of 40 MiB of text is still an element below 64 MB.
+    What a reader gathers is cut into so many blocks, so more than some thousands cost.
     """
     text = sum(file.size * (_COMPRESSION_RATIO if codec_of(file.path) else 1) for file in files)
     wanted = min(_FEW_PARTITIONS, math.ceil(text / _PARTITION_BYTES))

@@ -32,7 +32,7 @@ _MEMORY = "org.apache.flink.runtime.util.bash.BashJavaUtils"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ports:
-    """Where the daemons listen, on this machine alone except the workers' (a choice of Beam's).
+    """Where the daemons listen: Flink on this machine alone, Beam's on all addresses of it.
 
     Attributes:
       rest: Flink's REST interface and web page.
