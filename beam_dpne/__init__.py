@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         GramSet,
         HistogramShard,
         SpuriousGrams,
+        StandingGrams,
         UserBatch,
     )
     from beam_dpne.contributions import LimitContributions
@@ -22,18 +23,33 @@ if TYPE_CHECKING:
     from beam_dpne.documents import BatchDocuments
     from beam_dpne.grams import ExtractGrams, PruneInvalid
     from beam_dpne.histogram import WeightedHistogram
-    from beam_dpne.mechanism import LengthRule, length_rule
-    from beam_dpne.ngrams import LengthFacts, ListFacts, PrivateNgrams, PrivateNgramsResult
+    from beam_dpne.mechanism import LengthRule, RoundRule, length_rule
+    from beam_dpne.ngrams import (
+        LengthFacts,
+        ListFacts,
+        PrivateNgrams,
+        PrivateNgramsResult,
+        RoundFacts,
+    )
     from beam_dpne.plan import LengthPlan, PrivacyPlan
     from beam_dpne.randomness import RunKey
     from beam_dpne.run_key_file import RunKeyFile
-    from beam_dpne.selection import NoisyThreshold, SampleSpurious
+    from beam_dpne.selection import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
+    from beam_dpne.spending import SpendBudgets, SpendResult
     from beam_dpne.stored import SetStore
-    from beam_dpne.strategies import OneRound
+    from beam_dpne.strategies import Adaptive, OneRound
     from beam_dpne.users import GroupByUser
 
 _HOME = {
     "Contributions": "beam_dpne.batches",
+    "SpendResult": "beam_dpne.spending",
+    "RoundResult": "beam_dpne.selection",
+    "RoundRule": "beam_dpne.mechanism",
+    "RoundFacts": "beam_dpne.ngrams",
+    "StandingGrams": "beam_dpne.batches",
+    "SpendBudgets": "beam_dpne.spending",
+    "DecideRound": "beam_dpne.selection",
+    "Adaptive": "beam_dpne.strategies",
     "DocumentBlock": "beam_dpne.batches",
     "GramSet": "beam_dpne.batches",
     "HistogramShard": "beam_dpne.batches",
@@ -65,8 +81,10 @@ _HOME = {
 }
 
 __all__ = [
+    "Adaptive",
     "BatchDocuments",
     "Contributions",
+    "DecideRound",
     "DecodeGrams",
     "DocumentBlock",
     "ExtractGrams",
@@ -84,11 +102,17 @@ __all__ = [
     "PrivateNgrams",
     "PrivateNgramsResult",
     "PruneInvalid",
+    "RoundFacts",
+    "RoundResult",
+    "RoundRule",
     "RunKey",
     "RunKeyFile",
     "SampleSpurious",
     "SetStore",
+    "SpendBudgets",
+    "SpendResult",
     "SpuriousGrams",
+    "StandingGrams",
     "UserBatch",
     "WeightedHistogram",
     "__version__",

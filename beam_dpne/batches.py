@@ -10,14 +10,14 @@ import dataclasses
 import functools
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
 from beam_dpne import stored
-from beam_dpne.mechanism import LengthRule
+from beam_dpne.mechanism import LengthRule, RoundRule
 from beam_dpne.stored import SetStore, StoredFile
 
 NO_GRAM = -1
@@ -49,7 +49,9 @@ class UserBatch:
 
     Attributes:
       length: of the grams that the ids stand for; at 0 the ids are indices into `words`.
-      size: number of grams, |S_length|: ids are in range(size).
+      round: 0: ids are ranks in S_length; r ≥ 1: rows of what stands after round r of that length
+        (`StandingGrams`).
+      size: number of such grams: ids are in range(size).
       users: (n, 2) uint64, 128-bit keyed hashes; a user is in one batch only.
       offsets: (n + 1,) int64, where each user's positions begin.
       ids: (p,) int32, the id of the gram that starts here, −1 where there is none; each document
@@ -58,6 +60,7 @@ class UserBatch:
       vocabulary_size: |S_1| (length ≥ 1).
       words: the batch's distinct words (length 0 only).
       word_hashes: (words, 2) uint64, their keyed hashes (length 0 only).
+      left: (n,) int64, what each user may still spend, in units of 2^-56; None before it has spent.
     """
 
     length: int
@@ -65,10 +68,12 @@ class UserBatch:
     users: np.ndarray
     offsets: np.ndarray
     ids: np.ndarray
+    round: int = 0
     word_ids: np.ndarray | None = None
     vocabulary_size: int = 0
     words: pa.Array | None = None
     word_hashes: np.ndarray | None = None
+    left: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,7 +86,8 @@ class Contributions:
       offsets: (n + 1,) int64, where each user's grams begin.
       keys: (m,) int64, ascending within a user; packed pairs, at k = 1 indices into `words`.
       weights: (m,) int64 in units of 2^-32, 0 for grams beyond the user's limit; None before
-        `LimitContributions`.
+        `LimitContributions` or `SpendBudgets`.
+      round: r, from 1.
       words: distinct words (k = 1 only).
       word_hashes: (words, 2) uint64 (k = 1 only).
     """
@@ -91,6 +97,7 @@ class Contributions:
     offsets: np.ndarray
     keys: np.ndarray
     weights: np.ndarray | None = None
+    round: int = 1
     words: pa.Array | None = None
     word_hashes: np.ndarray | None = None
 
@@ -99,25 +106,38 @@ class Contributions:
 class HistogramShard:
     """One hash range of H_k: every gram that some user holds, also at weight 0.
 
+    In later rounds, every one of them that still stands: that is open, or found already.
+
     Attributes:
       length: k.
       keys: (m,) int64, ascending, distinct; at k = 1 the row numbers of `words`.
       weights: (m,) int64, sums in units of 2^-32.
+      round: r, from 1.
+      earlier: (r − 1, m) int64, the sums of earlier rounds; None in the first, and in pieces that
+        hold only what users sent.
+      found: (m,) int8, the round in which a gram was found, 0 while it is open; None with `earlier`.
+      cells: (m,) int64, of the round in which it was found, or of the last one; None with `earlier`.
       words: (k = 1 only).
       word_hashes: (m, 2) uint64 (k = 1 only).
       spurious_keys: (s,) int64: grams drawn from this range of V_k; those that somebody holds are
         dropped by `NoisyThreshold`.
       spurious_cells: (s,) int64, the cells of their noise.
-      rule: what decides this length (length ≥ 2); it comes with the spurious grams.
+      spurious_rounds: (s,) int8, the rounds in which they are found.
+      rule: what decides this length (length ≥ 2, or later rounds); it comes with the spurious grams.
     """
 
     length: int
     keys: np.ndarray
     weights: np.ndarray
+    round: int = 1
+    earlier: np.ndarray | None = None
+    found: np.ndarray | None = None
+    cells: np.ndarray | None = None
     words: pa.Array | None = None
     word_hashes: np.ndarray | None = None
     spurious_keys: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     spurious_cells: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    spurious_rounds: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int8))
     rule: LengthRule | None = None
 
 
@@ -129,13 +149,49 @@ class SpuriousGrams:
       length: k.
       keys: (s,) int64, ascending, distinct.
       cells: (s,) int64.
+      rounds: (s,) int8, the rounds in which they are found.
       rule: what they were drawn by, and what decides the grams that somebody holds.
     """
 
     length: int
     keys: np.ndarray
     cells: np.ndarray
+    rounds: np.ndarray
     rule: LengthRule | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class StandingGrams:
+    """What still stands after a round: grams that somebody holds and that are open, or found.
+
+    A private set: only the noisy decisions about it get out.
+
+    Attributes:
+      length: k.
+      round: r, the last round that has been decided.
+      keys: (n,) int64, ascending; at k = 1 row numbers of `words`.
+      cells: (n,) int32, of that round's evidence; 0 for found ones.
+      found: (n,) int8, 1 for found ones.
+      words: sorted by bytes (k = 1 only).
+      parent_size: |S_{k−1}|.
+      vocabulary_size: |S_1| (length ≥ 2).
+      rule: of the length; None if nothing stands.
+      stored: the file that holds the set, if it was too large for an element (`kept_small`).
+    """
+
+    length: int
+    round: int
+    keys: np.ndarray
+    cells: np.ndarray
+    found: np.ndarray
+    words: pa.Array | None = None
+    parent_size: int = 0
+    vocabulary_size: int = 0
+    rule: LengthRule | None = None
+    stored: StoredFile | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -149,7 +205,8 @@ class GramSet:
       words: S_1 sorted by bytes (k = 1 only).
       parent_size: |S_{k−1}|.
       vocabulary_size: |S_1|.
-      rule: σ_k, ρ_k and |V_k|; None for the root.
+      rule: σ_k, ρ_k and |V_k|; None for the root, and for what is given.
+      given: whether it is public from outside, a vocabulary; then it is not released.
       stored: the file that holds the set, if it was too large for an element (`kept_small`): it
         travels as that file's address.
     """
@@ -161,6 +218,7 @@ class GramSet:
     parent_size: int = 0
     vocabulary_size: int = 0
     rule: LengthRule | None = None
+    given: bool = False
     stored: StoredFile | None = None
 
     def __len__(self) -> int:
@@ -170,28 +228,6 @@ class GramSet:
     def pruning(self) -> str:
         """What the second of a pair is: "both", the gram's suffix; "single", its last word."""
         return "both" if self.rule is None else self.rule.pruning
-
-    def dense_table(self, seconds: int) -> np.ndarray:
-        """Returns 1 + the id of each pair (prefix, second), 0 where it was not released.
-
-        For small sets only; made once for all batches that look ids up in this set. Pages of zeros
-        that nobody writes take no memory.
-
-        Args:
-          seconds: second ids are in range(seconds).
-
-        Returns:
-          (parent_size · seconds,) int32.
-        """
-        return _dense_table(self, seconds)
-
-
-@functools.lru_cache(maxsize=1)
-def _dense_table(grams: GramSet, seconds: int) -> np.ndarray:
-    prefixes, second_ids = unpack_pairs(grams.keys)
-    table = np.zeros(grams.parent_size * seconds, dtype=np.int32)
-    table[prefixes * seconds + second_ids] = np.arange(1, grams.keys.size + 1)
-    return table
 
 
 ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float64))
@@ -263,13 +299,15 @@ class BatchCoder(beam.coders.Coder):
         batch = pa.ipc.read_record_batch(buffer.slice(start), schema)
         fields = json.loads((schema.metadata or {})[b"scalars"])
         if fields.get("rule") is not None:
-            fields["rule"] = LengthRule(**fields["rule"])
+            fields["rule"] = _rule(fields["rule"])
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             values = column.values
             if pa.types.is_primitive(values.type):
                 values = values.to_numpy(zero_copy_only=True)
                 if name in _HASH_COLUMNS:
                     values = values.reshape(-1, 2)
+                elif name == "earlier":
+                    values = values.reshape(fields["round"] - 1, -1)
             fields[name] = values
         return self.batch_type(**fields)
 
@@ -281,6 +319,13 @@ class BatchCoder(beam.coders.Coder):
 _ALIGNMENT = 16
 _NO_HEAD = bytes(_ALIGNMENT)
 _HASH_COLUMNS = frozenset({"users", "word_hashes"})
+
+
+def _rule(fields: dict[str, Any]) -> LengthRule:
+    rounds = (
+        RoundRule(**{**rule, "loadings": tuple(rule["loadings"])}) for rule in fields["rounds"]
+    )
+    return LengthRule(**{**fields, "rounds": tuple(rounds)})
 
 
 def _as_row(values: pa.Array) -> pa.LargeListArray:
@@ -319,36 +364,50 @@ class SpuriousGramsCoder(BatchCoder):
     batch_type = SpuriousGrams
 
 
-class GramSetCoder(BatchCoder):
-    """Coder of `GramSet`; of a stored one only its file's address is encoded."""
+class _StoredCoder(BatchCoder):
+    """Coder of a set that may be stored; of a stored one only its file's address is encoded."""
 
-    batch_type = GramSet
-
-    def encode(self, value: GramSet) -> bytes:
+    def encode(self, value: Any) -> bytes:
         """As for other batches, or no head and the address."""
         if value.stored is None:
             return super().encode(value)
         return _NO_HEAD + json.dumps(dataclasses.asdict(value.stored)).encode()
 
-    def decode(self, encoded: bytes) -> GramSet:
+    def decode(self, encoded: bytes) -> Any:
         """Inverse of `encode`; a stored set is mapped, the same object for all bundles."""
         if not encoded.startswith(_NO_HEAD):
             return super().decode(encoded)
-        return _opened(StoredFile(**json.loads(encoded[_ALIGNMENT:])))
+        return _opened(type(self), StoredFile(**json.loads(encoded[_ALIGNMENT:])))
 
 
-@functools.lru_cache(maxsize=2)
-def _opened(file: StoredFile) -> GramSet:
-    grams = GramSetCoder().decode_buffer(stored.mapped(file))
-    return dataclasses.replace(grams, stored=file)
+class GramSetCoder(_StoredCoder):
+    """Coder of `GramSet`."""
+
+    batch_type = GramSet
 
 
-def kept_small(grams: GramSet, store: SetStore | None) -> GramSet:
+class StandingGramsCoder(_StoredCoder):
+    """Coder of `StandingGrams`."""
+
+    batch_type = StandingGrams
+
+
+@functools.lru_cache(maxsize=4)
+def _opened(coder: type[BatchCoder], file: StoredFile) -> Any:
+    return dataclasses.replace(coder().decode_buffer(stored.mapped(file)), stored=file)
+
+
+_Set = TypeVar("_Set", GramSet, StandingGrams)
+
+
+def kept_small(grams: _Set, store: SetStore | None) -> _Set:
     """Stores a set above the limit as a file; it then travels as the file's address."""
     if store is None or array_bytes(grams) <= store.limit:
         return grams
-    encoded = GramSetCoder().encode(dataclasses.replace(grams, stored=None))
-    file = stored.store(store.folder, f"released-{grams.length}", encoded)
+    coder = GramSetCoder() if isinstance(grams, GramSet) else StandingGramsCoder()
+    encoded = coder.encode(dataclasses.replace(grams, stored=None))
+    kind = "released" if isinstance(grams, GramSet) else f"standing-{grams.round}"
+    file = stored.store(store.folder, f"{kind}-{grams.length}", encoded)
     return dataclasses.replace(grams, stored=file)
 
 
@@ -359,5 +418,6 @@ for _coder in (
     HistogramShardCoder,
     SpuriousGramsCoder,
     GramSetCoder,
+    StandingGramsCoder,
 ):
     beam.coders.registry.register_coder(_coder.batch_type, _coder)

@@ -98,17 +98,17 @@ def limit_contributions(
     holding = kept > 0
     shares[holding] = equal_weights(kept[holding])
     weights = np.repeat(shares, counts)
-    over = np.flatnonzero(counts > max_contributions)
-    if over.size:
-        outside = _outside_subset(contributions, over, max_contributions, sub_key)
-        weights[outside] = 0
+    weights[outside_subset(contributions, max_contributions, sub_key)] = 0
     return dataclasses.replace(contributions, weights=weights)
 
 
-def _outside_subset(
-    contributions: Contributions, over: np.ndarray, max_contributions: int, sub_key: bytes
+def outside_subset(
+    contributions: Contributions, max_contributions: int, sub_key: bytes
 ) -> np.ndarray:
-    """Returns the entries that users above the limit may not give."""
+    """Returns the entries that users above the limit may not give: those outside a keyed subset."""
+    over = np.flatnonzero(np.diff(contributions.offsets) > max_contributions)
+    if over.size == 0:
+        return over
     starts = contributions.offsets[over]
     counts = contributions.offsets[over + 1] - starts
     user = np.repeat(over, counts)

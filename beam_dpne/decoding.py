@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
@@ -19,7 +19,11 @@ EMPTY_TOKEN = "\\e"
 _ESCAPES = {"\\": "\\\\", " ": "\\s", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _UNESCAPES = {escape[1]: plain for plain, escape in _ESCAPES.items()} | {"e": ""}
 
+_IN_TOKEN = re.compile(r"[\\ \t\n\r]")
+_IN_ITEM = re.compile(r"[\\\t\n\r]")
+
 ROW_SCHEMA = pa.schema([("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())])
+ITEM_SCHEMA = pa.schema([("item", pa.string()), ("score", pa.float64())])
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -65,9 +69,12 @@ class DecodeGrams(beam.PTransform):
 
 
 def longest_beside_shorter(
-    released: Sequence[PCollection[GramSet]],
-) -> tuple[PCollection[GramSet], AsIter]:
-    """Returns S_T, which always has its one element, and the shorter sets as one side input."""
+    released: Sequence[PCollection[Any]],
+) -> tuple[PCollection[Any], AsIter]:
+    """Returns S_T, which always has its one element, and the shorter sets as one side input.
+
+    A union of items is its own longest, without shorter ones.
+    """
     *shorter, longest = released
     others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
     return longest, AsIter(cast("PCollection", others | "Shorter" >> beam.Flatten()))
@@ -81,7 +88,7 @@ def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
         if grams.length == 1 and grams.words is not None:
             vocabulary = pa.array([escape_token(word) for word in grams.words.to_pylist()])
         words = _word_ids(grams, words)
-        if len(grams):
+        if len(grams) and not grams.given:
             yield _sorted_rows(grams, words, vocabulary)
 
 
@@ -111,9 +118,34 @@ def split_ngram(ngram: str) -> tuple[str, ...]:
 
 def escape_token(token: str) -> str:
     """Returns one token as `join_tokens` writes it."""
-    if not token:
-        return EMPTY_TOKEN
-    return re.sub(r"[\\ \t\n\r]", lambda match: _ESCAPES[match.group()], token)
+    return _escaped(token, _IN_TOKEN)
+
+
+def escape_item(item: str) -> str:
+    r"""Returns an item of a set union as one line without tabs, as tsv files have it.
+
+    As a token of an n-gram, except that a blank stays one. Inverse of `unescape_item`.
+
+    >>> escape_item("New York\t\\")
+    'New York\\t\\\\'
+    """
+    return _escaped(item, _IN_ITEM)
+
+
+def unescape_item(line: str) -> str:
+    r"""Returns an item from its line; inverse of `escape_item`.
+
+    Raises:
+      ValueError: on an unknown escape.
+
+    >>> unescape_item("New York\\t\\\\") == "New York\t\\"
+    True
+    """
+    return _unescape_token(line)
+
+
+def _escaped(text: str, special: re.Pattern[str]) -> str:
+    return special.sub(lambda match: _ESCAPES[match.group()], text) or EMPTY_TOKEN
 
 
 def _unescape_token(part: str) -> str:

@@ -1,17 +1,27 @@
 """ExtractGrams and PruneInvalid: candidates from positions, and positions from released sets."""
 
 import dataclasses
+import functools
 from typing import cast
 
 import apache_beam as beam
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from beam_dpne import progress
-from beam_dpne.batches import NO_GRAM, Contributions, GramSet, UserBatch, pack_pairs
+from beam_dpne.batches import (
+    NO_GRAM,
+    Contributions,
+    GramSet,
+    StandingGrams,
+    UserBatch,
+    pack_pairs,
+    unpack_pairs,
+)
 
-_DENSE_TABLE = 2**27
+_DENSE_TABLE = 2**25
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -75,7 +85,7 @@ class PruneInvalid(beam.PTransform):
     Each position gets the id in S_{k−1} of the gram that starts there, −1 if it was not released;
     positions and users that can begin nothing longer are dropped, so later lengths cost what is left.
 
-    Input: `UserBatch` of length k−2.
+    Input: `UserBatch` of length k−2, or of length k−1 in terms of what stood before its last round.
 
     Output: `UserBatch` of length k−1.
 
@@ -86,6 +96,8 @@ class PruneInvalid(beam.PTransform):
     Attributes:
       released: PCollection of one `GramSet`, S_{k−1}; a side input.
       pruning: "both" or "single".
+      standing: PCollection of one `StandingGrams`, in whose terms the positions are; None: they are
+        in terms of S_{k−2}.
 
     Raises:
       ValueError: on another pruning rule.
@@ -110,6 +122,7 @@ class PruneInvalid(beam.PTransform):
 
     released: PCollection[GramSet]
     pruning: str = "both"
+    standing: PCollection[StandingGrams] | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -118,15 +131,9 @@ class PruneInvalid(beam.PTransform):
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[UserBatch]:
         """Applies `prune_invalid` to each batch, with S_{k−1} beside it."""
-        released = AsSingleton(self.released)
-        return cast(
-            "PCollection[UserBatch]",
-            users
-            | "Prune"
-            >> beam.FlatMap(_prune_and_report, released, pruning=self.pruning).with_output_types(
-                UserBatch
-            ),
-        )
+        sides = [AsSingleton(side) for side in (self.released, self.standing) if side is not None]
+        prune = beam.FlatMap(_prune_and_report, *sides, pruning=self.pruning)
+        return cast("PCollection[UserBatch]", users | "Prune" >> prune.with_output_types(UserBatch))
 
 
 def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
@@ -154,30 +161,105 @@ def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
     )
 
 
-def prune_invalid(batch: UserBatch, released: GramSet, *, pruning: str) -> UserBatch:
+def prune_invalid(
+    batch: UserBatch, released: GramSet, *, pruning: str, standing: StandingGrams | None = None
+) -> UserBatch:
     """Returns the positions of a batch in terms of S_{k−1}, without those that lead nowhere."""
-    if released.length != batch.length + 1:
+    if released.length != batch.length + (batch.round == 0):
         raise ValueError(f"S_{released.length} cannot follow ids of length {batch.length}.")
     if released.rule is not None and released.length > 1 and released.pruning != pruning:
         raise ValueError(
             f"pruning must be that of the released set, {released.pruning!r}, got {pruning=}."
         )
-    word_ids = batch.word_ids
-    if batch.length == 0:
-        ids = _vocabulary_ids(batch, released)
-        word_ids = ids if pruning == "single" else None
+    if batch.round:
+        _check_round(batch, standing)
+        ids = _rows_in(standing, released)[batch.ids]
     else:
-        ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
-        place, first, second = _neighbours(batch)
-        size = batch.size if word_ids is None else batch.vocabulary_size
-        ids[place] = _look_up(released, first, second, size)
+        ids = _gram_ids(batch, released)
+    word_ids = batch.word_ids
+    if released.length == 1:
+        word_ids = ids if pruning == "single" else None
     keep = _alive_neighbours(ids) if word_ids is None else _alive_runs(ids, word_ids)
     return _select_positions(batch, released, ids, word_ids, keep)
 
 
-def _prune_and_report(batch: UserBatch, released: GramSet, *, pruning: str) -> list[UserBatch]:
+def keep_standing(
+    batch: UserBatch, standing: StandingGrams, before: StandingGrams | None = None
+) -> UserBatch:
+    """Returns the positions of a batch in terms of what stands after a round, without the others.
+
+    Args:
+      batch: of length k−1 if `standing` is of round 1, else in terms of `before`.
+      standing: of length k.
+      before: what stood after the round before.
+    """
+    if standing.round == 1:
+        ids = _gram_ids(batch, standing)
+    else:
+        _check_round(batch, before)
+        ids = _rows_in(before, standing)[batch.ids]
+    if batch.word_ids is None:
+        keep = ids >= 0
+        keep[1:] |= keep[:-1] & ~keep[1:]
+    else:
+        keep = _alive_runs(ids, batch.word_ids)
+    return _select_positions(batch, standing, ids, batch.word_ids, keep)
+
+
+def standing_positions(batch: UserBatch, length: int) -> np.ndarray:
+    """Marks the positions where a candidate of length k starts that has not been closed: (p,) bool."""
+    if length in (batch.length, 1):
+        return batch.ids >= 0
+    standing = np.zeros(batch.ids.size, dtype=bool)
+    standing[_neighbours(batch)[0]] = True
+    return standing
+
+
+def _check_round(batch: UserBatch, before: StandingGrams | None) -> None:
+    if before is None or (before.length, before.round) != (batch.length, batch.round):
+        raise ValueError(
+            f"Positions in terms of round {batch.round} of length {batch.length} need what stood "
+            "after that round."
+        )
+
+
+def _gram_ids(batch: UserBatch, grams: GramSet | StandingGrams) -> np.ndarray:
+    """Returns the row in a set of each position's gram, one word longer than the ids; −1: none."""
+    if batch.length == 0:
+        return _vocabulary_ids(batch, grams)
+    ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
+    place, first, second = _neighbours(batch)
+    size = batch.size if batch.word_ids is None else batch.vocabulary_size
+    ids[place] = _look_up(grams, first, second, size)
+    return ids
+
+
+@functools.lru_cache(maxsize=4)
+def _rows_in(before: StandingGrams, after: StandingGrams | GramSet) -> np.ndarray:
+    """Returns for each row of a set its row in another one, −1 where it is not there, and last −1.
+
+    Made once for all batches that are renumbered.
+    """
+    if before.words is not None:
+        places = _places_of_words(before.words, after.words)
+    elif len(after) == 0:
+        places = np.full(len(before), NO_GRAM)
+    else:
+        places = np.minimum(np.searchsorted(after.keys, before.keys), len(after) - 1)
+        places = np.where(after.keys[places] == before.keys, places, NO_GRAM)
+    return np.append(places, NO_GRAM).astype(np.int32)
+
+
+def _places_of_words(words: pa.Array, among: pa.Array) -> np.ndarray:
+    places = pc.call_function("index_in", [words], pc.SetLookupOptions(value_set=among))
+    return places.fill_null(NO_GRAM).to_numpy(zero_copy_only=False)
+
+
+def _prune_and_report(
+    batch: UserBatch, released: GramSet, standing: StandingGrams | None = None, *, pruning: str
+) -> list[UserBatch]:
     progress.enter("users", released.length + 1)
-    pruned = prune_invalid(batch, released, pruning=pruning)
+    pruned = prune_invalid(batch, released, pruning=pruning, standing=standing)
     return [pruned] if len(pruned.users) else []
 
 
@@ -234,29 +316,46 @@ def _distinct_wide(
     return user, keys >> 32, keys & 0xFFFFFFFF
 
 
-def _vocabulary_ids(batch: UserBatch, vocabulary: GramSet) -> np.ndarray:
-    """Returns the id in S_1 of each position's word, −1 for borders and unreleased words."""
-    places = pc.call_function(
-        "index_in", [batch.words], pc.SetLookupOptions(value_set=vocabulary.words)
-    )
-    table = np.append(places.fill_null(NO_GRAM).to_numpy(zero_copy_only=False), NO_GRAM)
-    return table.astype(np.int32)[batch.ids]
+def _vocabulary_ids(batch: UserBatch, vocabulary: GramSet | StandingGrams) -> np.ndarray:
+    """Returns the row of each position's word, −1 for borders and words that are not there."""
+    places = _places_of_words(batch.words, vocabulary.words)
+    return np.append(places, NO_GRAM).astype(np.int32)[batch.ids]
 
 
 def _look_up(
-    released: GramSet, first: np.ndarray, second: np.ndarray, second_size: int
+    grams: GramSet | StandingGrams, first: np.ndarray, second: np.ndarray, second_size: int
 ) -> np.ndarray:
-    """Returns the id of each pair in a released set, −1 where it was not released."""
-    keys = released.keys
+    """Returns the row of each pair in a set, −1 where it is not there."""
+    keys = grams.keys
     if keys.size == 0:
         return np.full(first.size, NO_GRAM, dtype=np.int32)
-    if 0 < released.parent_size * second_size <= _DENSE_TABLE:
-        table = released.dense_table(second_size)
+    if 0 < grams.parent_size * second_size <= _DENSE_TABLE:
+        table = _dense_table(grams, second_size)
         return table[first.astype(np.int64) * second_size + second] - np.int32(1)
     wanted = pack_pairs(first, second)
     place = np.searchsorted(keys, wanted)
     place[place == keys.size] = 0
     return np.where(keys[place] == wanted, place, NO_GRAM).astype(np.int32)
+
+
+@functools.lru_cache(maxsize=1)
+def _dense_table(grams: GramSet | StandingGrams, seconds: int) -> np.ndarray:
+    """Returns 1 + the row of each pair (prefix, second), 0 where it is not in the set.
+
+    For small sets only; made once for all batches that look rows up in it. Pages of zeros that nobody
+    writes take no memory.
+
+    Args:
+      grams: a set of length k ≥ 2.
+      seconds: second ids are in range(seconds).
+
+    Returns:
+      (parent_size · seconds,) int32.
+    """
+    prefixes, second_ids = unpack_pairs(grams.keys)
+    table = np.zeros(grams.parent_size * seconds, dtype=np.int32)
+    table[prefixes * seconds + second_ids] = np.arange(1, grams.keys.size + 1)
+    return table
 
 
 def _alive_neighbours(ids: np.ndarray) -> np.ndarray:
@@ -279,7 +378,7 @@ def _alive_runs(ids: np.ndarray, word_ids: np.ndarray) -> np.ndarray:
 
 def _select_positions(
     batch: UserBatch,
-    released: GramSet,
+    grams: GramSet | StandingGrams,
     ids: np.ndarray,
     word_ids: np.ndarray | None,
     keep: np.ndarray,
@@ -290,11 +389,13 @@ def _select_positions(
     counts = np.diff(kept_before[batch.offsets])
     staying = np.flatnonzero(counts)
     return UserBatch(
-        length=released.length,
-        size=len(released),
+        length=grams.length,
+        round=grams.round if isinstance(grams, StandingGrams) else 0,
+        size=len(grams),
         users=batch.users[staying],
         offsets=np.concatenate(([0], np.cumsum(counts[staying]))),
         ids=ids[place],
         word_ids=None if word_ids is None else word_ids[place],
-        vocabulary_size=released.vocabulary_size,
+        vocabulary_size=grams.vocabulary_size,
+        left=None if batch.left is None else batch.left[staying],
     )

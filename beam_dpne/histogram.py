@@ -1,12 +1,13 @@
 """WeightedHistogram: H_k, summed in exact integers, in hash ranges."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
@@ -21,6 +22,8 @@ from beam_dpne.batches import (
 )
 
 _MAX_WAITING = 2_000_000
+_GRAM_COLUMNS = ("keys", "weights", "found", "cells", "words", "word_hashes")
+_SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -41,7 +44,11 @@ class WeightedHistogram(beam.PTransform):
     Attributes:
       shards: number of hash ranges.
       spurious: PCollection of `SpuriousGrams` of the same length, which meet the grams that somebody
-        holds in the same shuffle, and bring the rule that decides; None at length 1.
+        holds in the same shuffle, and bring the rule that decides; None at length 1 and in later
+        rounds.
+      open_shards: PCollection of `HistogramShard`, what `DecideRound` left of the round before: its
+        grams, and no others, are in the histogram, with the sums of earlier rounds; None in the first
+        round.
 
     Raises:
       ValueError: if shards < 1.
@@ -53,7 +60,8 @@ class WeightedHistogram(beam.PTransform):
       >>> grams = Contributions(length=2, users=np.array([[1, 2], [3, 4]], np.uint64),
       ...                       offsets=np.array([0, 1, 2]), keys=np.array([7, 7]),
       ...                       weights=np.array([2**32, 2**31]))
-      >>> none = SpuriousGrams(length=2, keys=np.array([], int), cells=np.array([], int))
+      >>> none = SpuriousGrams(length=2, keys=np.array([], int), cells=np.array([], int),
+      ...                      rounds=np.array([], np.int8))
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     spurious = pipeline | "none" >> beam.Create([none])
       ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(spurious=spurious)
@@ -65,6 +73,7 @@ class WeightedHistogram(beam.PTransform):
 
     shards: int = 1
     spurious: PCollection[SpuriousGrams] | None = None
+    open_shards: PCollection[HistogramShard] | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -74,15 +83,19 @@ class WeightedHistogram(beam.PTransform):
     def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
         """Sums within bundles, shuffles by hash range, sums over bundles."""
         keyed = tuple[int, HistogramShard]
-        sum_bundle = beam.ParDo(
-            _SumBundle(self.shards, self.spurious is not None)
-        ).with_output_types(keyed)
+        meets = self.spurious is not None or self.open_shards is not None
+        sum_bundle = beam.ParDo(_SumBundle(self.shards, meets)).with_output_types(keyed)
         pieces = contributions | "SumBundle" >> sum_bundle
         if self.spurious is not None:
             drawn = self.spurious | "ShardSpurious" >> beam.FlatMap(
                 shard_spurious, shards=self.shards
             ).with_output_types(keyed)
             pieces = (pieces, drawn) | "MeetSpurious" >> beam.Flatten().with_output_types(keyed)
+        if self.open_shards is not None:
+            still_open = self.open_shards | "ShardOpen" >> beam.FlatMap(
+                shard_open, shards=self.shards
+            ).with_output_types(keyed)
+            pieces = (pieces, still_open) | "MeetOpen" >> beam.Flatten().with_output_types(keyed)
         return cast(
             "PCollection[HistogramShard]",
             pieces
@@ -97,19 +110,20 @@ class WeightedHistogram(beam.PTransform):
 class _SumBundle(beam.DoFn):
     """Sums the batches of a bundle, and sends the sums when there are many, and at the end."""
 
-    def __init__(self, shards: int, meets_spurious: bool):
+    def __init__(self, shards: int, meets_others: bool):
         self._shards = shards
-        self._meets_spurious = meets_spurious
+        self._meets_others = meets_others
 
     def start_bundle(self):
         self._waiting: list[HistogramShard] = []
         self._size = 0
 
     def process(self, element: Contributions) -> Iterator[tuple[int, HistogramShard]]:
-        if element.length > 1 and not self._meets_spurious:
+        if element.length * element.round > 1 and not self._meets_others:
             raise ValueError(
                 "WeightedHistogram needs spurious=… of SampleSpurious at length 2 and more: without "
-                "them a released gram tells that somebody holds it."
+                "them a released gram tells that somebody holds it; in later rounds open_shards=… of "
+                "DecideRound."
             )
         sums = sum_contributions(element)
         self._waiting.append(sums)
@@ -123,7 +137,8 @@ class _SumBundle(beam.DoFn):
 
     def _flush(self) -> Iterator[tuple[int, HistogramShard]]:
         waiting, self._waiting, self._size = self._waiting, [], 0
-        return cut_by_hash_range(merge_shards(waiting), self._shards) if waiting else iter(())
+        sums = _sum_pieces(waiting)
+        return iter(()) if sums is None else cut_by_hash_range(sums, self._shards)
 
 
 def sum_contributions(contributions: Contributions) -> HistogramShard:
@@ -132,9 +147,12 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
         raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
     keys, weights = _sum_by_key(contributions.keys, contributions.weights)
     if contributions.words is None or contributions.word_hashes is None:
-        return HistogramShard(length=contributions.length, keys=keys, weights=weights)
+        return HistogramShard(
+            length=contributions.length, round=contributions.round, keys=keys, weights=weights
+        )
     return HistogramShard(
         length=contributions.length,
+        round=contributions.round,
         keys=np.arange(keys.size),
         weights=weights,
         words=contributions.words.take(pa.array(keys)),
@@ -155,31 +173,105 @@ def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[in
             weights=none,
             spurious_keys=spurious.keys[inside],
             spurious_cells=spurious.cells[inside],
+            spurious_rounds=spurious.rounds[inside],
             rule=spurious.rule,
         )
         yield shard, piece
 
 
+def shard_open(shard: HistogramShard, *, shards: int) -> Iterator[tuple[int, HistogramShard]]:
+    """Sends what a hash range left open back to the same range."""
+    named = shard.keys.view(np.uint64) if shard.word_hashes is None else shard.word_hashes[:, 0]
+    anything = np.concatenate((named[:1], shard.spurious_keys[:1].view(np.uint64)))
+    number = int(hash_ranges(anything, shards)[0])
+    for piece in _bounded_pieces(shard):
+        yield number, piece
+
+
 def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
-    """Adds up pieces of one hash range; raises ValueError if they are of two lengths or rules."""
+    """Adds up pieces of one hash range.
+
+    Raises:
+      ValueError: if they are of two lengths, rounds or rules, or of a later round without the grams
+        that are open.
+    """
     pieces = list(pieces)
     rules = {piece.rule for piece in pieces if piece.rule is not None}
-    if len(rules) > 1 or len({piece.length for piece in pieces}) > 1:
-        raise ValueError("Pieces of one histogram must have one length and one rule.")
-    spurious_keys = np.concatenate([piece.spurious_keys for piece in pieces])
-    spurious_cells = np.concatenate([piece.spurious_cells for piece in pieces])
+    if len(rules) > 1:
+        raise ValueError("Pieces of one histogram must have one rule.")
+    _check_one_round(pieces)
+    sums = _sum_pieces([piece for piece in pieces if piece.earlier is None])
+    if sums is None or pieces[0].round > 1:
+        sums = _add_to_open(_join_open([p for p in pieces if p.earlier is not None]), sums)
+    return dataclasses.replace(
+        sums,
+        spurious_keys=np.concatenate([piece.spurious_keys for piece in pieces]),
+        spurious_cells=np.concatenate([piece.spurious_cells for piece in pieces]),
+        spurious_rounds=np.concatenate([piece.spurious_rounds for piece in pieces]),
+        rule=next(iter(rules), None),
+    )
+
+
+def _check_one_round(pieces: Sequence[HistogramShard]) -> None:
+    if len({(piece.length, piece.round) for piece in pieces}) > 1:
+        raise ValueError("Pieces of one histogram must have one length and one round.")
+
+
+def _sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
+    """Adds up the weights that users sent."""
+    if not pieces:
+        return None
+    _check_one_round(pieces)
     weights = np.concatenate([piece.weights for piece in pieces])
     if pieces[0].length == 1:
         return _merge_words(pieces, weights)
     keys, weights = _sum_by_key(np.concatenate([piece.keys for piece in pieces]), weights)
     return HistogramShard(
-        length=pieces[0].length,
-        keys=keys,
-        weights=weights,
-        spurious_keys=spurious_keys,
-        spurious_cells=spurious_cells,
-        rule=next(iter(rules), None),
+        length=pieces[0].length, round=pieces[0].round, keys=keys, weights=weights
     )
+
+
+def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
+    """Joins parts of what was left open in one hash range, with ascending keys."""
+    if not pieces:
+        raise ValueError("Pieces of a later round need what DecideRound left open of the last one.")
+    columns = {
+        name: np.concatenate([getattr(piece, name) for piece in pieces], axis=-1)
+        for name in ("weights", "earlier", "found", "cells")
+    }
+    if pieces[0].words is not None:
+        hashes = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
+        return dataclasses.replace(
+            pieces[0],
+            **columns,
+            keys=np.arange(columns["cells"].size),
+            words=pa.concat_arrays([piece.words for piece in pieces]),
+            word_hashes=np.concatenate(hashes),
+        )
+    keys = np.concatenate([piece.keys for piece in pieces])
+    order = np.argsort(keys)
+    columns = {name: column[..., order] for name, column in columns.items()}
+    return dataclasses.replace(pieces[0], **columns, keys=keys[order])
+
+
+def _add_to_open(still_open: HistogramShard, sums: HistogramShard | None) -> HistogramShard:
+    """Puts the weights of a round to the grams that are open in it."""
+    if sums is None or sums.keys.size == 0:
+        return still_open
+    if still_open.words is None:
+        places = np.searchsorted(still_open.keys, sums.keys)
+        known = np.append(still_open.keys, -1)[places] == sums.keys
+    else:
+        found = pc.call_function(
+            "index_in", [sums.words], pc.SetLookupOptions(value_set=still_open.words)
+        )
+        places = found.fill_null(-1).to_numpy(zero_copy_only=False)
+        known = places >= 0
+    if not known.all():
+        raise ValueError("Users may send weights only to grams that are open.")
+    weights = np.zeros(still_open.keys.size, dtype=np.int64)
+    weights[places] = sums.weights
+    return dataclasses.replace(still_open, weights=weights)
 
 
 def cut_by_hash_range(whole: HistogramShard, shards: int) -> Iterator[tuple[int, HistogramShard]]:
@@ -189,6 +281,7 @@ def cut_by_hash_range(whole: HistogramShard, shards: int) -> Iterator[tuple[int,
     for shard, inside in group_places(hash_ranges(named, shards), shards):
         piece = HistogramShard(
             length=whole.length,
+            round=whole.round,
             keys=np.arange(inside.size) if words is not None else whole.keys[inside],
             weights=whole.weights[inside],
             words=None if words is None else words.take(pa.array(inside)),
@@ -205,15 +298,13 @@ def _bounded_pieces(piece: HistogramShard) -> Iterator[HistogramShard]:
         return
     middle = piece.keys.size // 2
     for half in (slice(0, middle), slice(middle, None)):
-        hashes = piece.word_hashes
-        part = dataclasses.replace(
-            piece,
-            keys=piece.keys[half],
-            weights=piece.weights[half],
-            words=None if piece.words is None else piece.words[half],
-            word_hashes=None if hashes is None else hashes[half],
-        )
-        yield from _bounded_pieces(part)
+        cut = {name: getattr(piece, name) for name in _GRAM_COLUMNS}
+        cut = {name: column[half] for name, column in cut.items() if column is not None}
+        if piece.earlier is not None:
+            cut["earlier"] = piece.earlier[:, half]
+        if half.start:
+            cut |= {name: getattr(piece, name)[:0] for name in _SPURIOUS_COLUMNS}
+        yield from _bounded_pieces(dataclasses.replace(piece, **cut))
 
 
 def hash_ranges(keys: np.ndarray, shards: int) -> np.ndarray:
@@ -240,6 +331,7 @@ def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> Histogram
     hashes[codes] = np.concatenate(known)
     return HistogramShard(
         length=1,
+        round=pieces[0].round,
         keys=np.arange(size),
         weights=sums,
         words=encoded.dictionary,

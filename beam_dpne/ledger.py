@@ -1,34 +1,33 @@
 """The ledger of a release: what was spent on what, under which guarantee, and which files it lists.
 
 It holds public parameters, released numbers and checksums; no time, path, host, runner or partition
-count, so that the same release has the same ledger wherever it was made.
+count, so that the same release has the same ledger wherever it was made. What is common to all
+programs is here; `ngrams_ledger` and `set_union_ledger` have what is particular to one.
 """
 
 import importlib.metadata
 import json
-import math
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne.ngrams import LengthFacts
-from beam_dpne.plan import LengthPlan, PrivacyPlan
 from beam_dpne.tokenizers import tokenizer_name
 from beam_dpne.version import __version__
 
 SCHEMA = "beam_dpne/ledger/1"
 SCHEMA_FAMILY = "beam_dpne/ledger/"
 LEDGER_NAME = "ledger.json"
-PART_NAME = re.compile(r"ngrams-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|tsv|parquet)")
+PART_NAME = re.compile(r"(ngrams|items)-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|tsv|parquet)")
+AS_GIVEN = "as the input of the pipeline names them"
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
 
-_WHAT = (
-    "A differentially private release of n-grams. It is complete when every part listed here is "
-    "there with its SHA-256; files that are not listed do not belong to it."
+_COMPLETE = (
+    "It is complete when every part listed here is there with its SHA-256; files that are not listed "
+    "do not belong to it."
 )
 _NEIGHBOURS = "one user is added or removed with all of that user's documents"
 _STATEMENT = (
@@ -36,38 +35,11 @@ _STATEMENT = (
     "inputs that are neighbours and any set O of releases, "
     "P[release of one in O] <= exp(epsilon) * P[release of the other in O] + delta."
 )
-_SLACK = (
-    "What floating-point arithmetic may cost of epsilon: every decision's probability is right to "
-    "a relative 1e-12, and a user changes at most max_tokens_per_user decisions at a length. It is "
-    "subtracted from epsilon before the noise is calibrated, and its factor from both deltas."
-)
 _ONE_KEY_ONE_INPUT = (
     "One run key on two different inputs (or tokenizers of one name) with the same parameters voids "
     "the guarantee: the difference of the two releases "
     "is free of noise. The key is as secret as the data."
 )
-AS_GIVEN = "as the input of the pipeline names them"
-_LENGTHS_COLUMNS = {
-    "noise_stddev": "standard deviation of the noise in units of weight: composed_noise_stddev / "
-    "sqrt(budget_share), where composed_noise_stddev is that of one Gaussian mechanism as private as "
-    "all lengths together",
-    "threshold": "noisy weights above it are released; null where nothing could be",
-    "released": "n-grams of this length in the release",
-    "valid": "candidates of this length, held by somebody or not; null for single words",
-    "expected_spurious_at_most": "expected number of released n-grams that nobody holds, at most",
-}
-_COLUMNS = {
-    "length": "words in the n-gram",
-    "ngram": (
-        r"its words joined by one blank; in a word, backslash is \\, blank \s, tab \t, line feed "
-        r"\n, carriage return \r, and the empty word is \e (beam_dpne.split_ngram reads it)"
-    ),
-    "score": (
-        "the noisy weight, to the middle of a cell one 64th of noise_stddev wide, rounded to six "
-        "decimals; above the length's threshold"
-    ),
-    "order": "by length, then falling score, then the bytes of the n-gram",
-}
 _NOT_PROTECTED = (
     "run time, memory, autoscaling, retries and crashes, which depend on the data",
     "the operator's channel: rejected records, counters and logs; it is as private as the data",
@@ -83,7 +55,7 @@ _NOT_PROTECTED = (
 
 
 class ReleaseError(ValueError):
-    """A release cannot be published or read; the message holds no n-gram."""
+    """A release cannot be published or read; the message holds no n-gram and no item."""
 
 
 class Part(NamedTuple):
@@ -91,7 +63,7 @@ class Part(NamedTuple):
 
     Attributes:
       name: in the release's directory.
-      rows: n-grams in it.
+      rows: n-grams or items in it.
       sha256: of its bytes, hexadecimal.
       bytes: its size.
     """
@@ -102,35 +74,80 @@ class Part(NamedTuple):
     bytes: int
 
 
-def build_ledger(
+class Program(NamedTuple):
+    """What a ledger of one program holds beyond the common sections.
+
+    Attributes:
+      stem: with which the names of its parts begin.
+      noun: what is released.
+      sections: names and types.
+      released: from a ledger, the number of rows that its sections tell; None if they are damaged.
+      damage: what is wrong then.
+    """
+
+    stem: str
+    noun: str
+    sections: Mapping[str, type]
+    released: Callable[[Mapping[str, Any]], int | None]
+    damage: str
+
+
+class Plan(Protocol):
+    """What a ledger wants of the public parameters of a run, whichever program's they are."""
+
+    @property
+    def epsilon(self) -> float:
+        """ε of the whole run."""
+        ...
+
+    @property
+    def delta(self) -> float:
+        """δ of the whole run."""
+        ...
+
+    def to_json(self) -> str:
+        """Returns all of them as a JSON object."""
+        ...
+
+
+def whole_ledger(
+    program: str,
     *,
-    plan: PrivacyPlan,
-    facts: Sequence[LengthFacts],
+    plan: Plan,
+    sections: Mapping[str, Any],
+    spent: Mapping[str, Any],
+    columns: Mapping[str, str],
     parts: Sequence[Part],
     run_key_given: bool,
     tokenizer: str | Callable[..., Any],
-    users: str = AS_GIVEN,
-    program: str = "ngrams",
+    users: str,
+    grounds: Mapping[str, Any],
+    not_protected: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Returns the ledger of a release, as JSON types in reading order.
 
     Args:
+      program: one of `PROGRAMS`.
       plan: of the run.
-      facts: of each length, in any order.
+      sections: those of this program.
+      spent: what the budget went into.
+      columns: what the columns of the parts mean.
       parts: files of the release, in order.
       run_key_given: whether the run key was given instead of fresh.
       tokenizer: its name, or the function itself (see `tokenizer_name`).
       users: what one user was, in words; the guarantee is for each of them.
-      program: which kind of release it is.
+      grounds: on what the guarantee rests, beyond its statement.
+      not_protected: what this program does not protect, beyond what none does.
 
     Raises:
-      ValueError: if facts or parts are not those of one run under this plan.
+      ValueError: if the parts do not hold what was released.
     """
-    ordered = sorted(facts, key=lambda fact: fact.length)
-    _check_facts(plan, ordered, parts)
+    kind = PROGRAMS[program]
+    if sum(part.rows for part in parts) != kind.released(sections):
+        raise ValueError(f"parts must hold as many rows as {kind.noun} were released.")
     return {
         "schema": SCHEMA,
-        "what": _WHAT,
+        "what": f"A differentially private release of {kind.noun}. {_COMPLETE}",
         "program": program,
         "guarantee": {
             "epsilon": plan.epsilon,
@@ -138,21 +155,15 @@ def build_ledger(
             "neighbours": _NEIGHBOURS,
             "user": users,
             "statement": _STATEMENT,
+            **grounds,
         },
-        "not_protected": list(_NOT_PROTECTED),
+        "not_protected": [*_NOT_PROTECTED, *not_protected],
         "plan": json.loads(plan.to_json()),
-        "spent": {
-            "gaussian_delta": plan.gaussian_delta,
-            "vocabulary_delta": plan.vocabulary_delta,
-            "composed_noise_stddev": plan.noise_stddev,
-            "numerical_slack": plan.numerical_slack,
-            "numerical_slack_meaning": _SLACK,
-        },
-        "lengths_columns": dict(_LENGTHS_COLUMNS),
-        "lengths": [_length(*pair) for pair in zip(plan.lengths, ordered, strict=True)],
+        "spent": dict(spent),
+        **sections,
         "run_key": {"given": run_key_given, "warning": _ONE_KEY_ONE_INPUT},
         "tokenizer": tokenizer_name(tokenizer),
-        "columns": dict(_COLUMNS),
+        "columns": dict(columns),
         "versions": _versions(),
         "parts": [part._asdict() for part in parts],
     }
@@ -170,7 +181,7 @@ def read_ledger(path: str) -> dict[str, Any]:
       path: of the release's directory, or of its `ledger.json`; local or on any Beam file system.
 
     Returns:
-      What `build_ledger` returned.
+      What `whole_ledger` returned.
 
     Raises:
       ReleaseError: if there is none, or it is not a whole ledger of this schema.
@@ -203,16 +214,21 @@ def parse_ledger(data: bytes, place: str) -> dict[str, Any]:
         raise ReleaseError(
             f"{place} has schema {ledger['schema']!r}; this version reads {SCHEMA!r}."
         )
-    for name, kind in _REQUIRED.items():
+    program = PROGRAMS.get(str(ledger.get("program")))
+    if program is None:
+        raise ReleaseError(
+            f"{place} is damaged: 'program' is missing or not one of {', '.join(PROGRAMS)}."
+        )
+    for name, kind in (_COMMON | dict(program.sections)).items():
         if not isinstance(ledger.get(name), kind):
             raise ReleaseError(f"{place} is damaged: {name!r} is missing or not a {kind.__name__}.")
-    if not ledger["parts"] or not all(map(_is_part, ledger["parts"])):
+    if not ledger["parts"] or not all(_is_part(part, program.stem) for part in ledger["parts"]):
         raise ReleaseError(f"{place} is damaged: 'parts' must list the files of the release.")
-    if not all(map(_is_length, ledger["lengths"])):
-        raise ReleaseError(f"{place} is damaged: 'lengths' must describe each length.")
-    rows = sum(part["rows"] for part in ledger["parts"])
-    if rows != sum(length["released"] for length in ledger["lengths"]):
-        raise ReleaseError(f"{place} is damaged: its parts do not hold what its lengths released.")
+    released = program.released(ledger)
+    if released is None:
+        raise ReleaseError(f"{place} is damaged: {program.damage}.")
+    if released != sum(part["rows"] for part in ledger["parts"]):
+        raise ReleaseError(f"{place} is damaged: its parts do not hold what it says was released.")
     return ledger
 
 
@@ -225,7 +241,7 @@ def is_ledger(data: bytes) -> bool:
 def listed_parts(data: bytes | None) -> frozenset[str]:
     """The names of the parts that a ledger lists; none if there is no ledger."""
     parts = (_json_object(data or b"") or {}).get("parts")
-    return frozenset(part["name"] for part in parts or () if _is_part(part))
+    return frozenset(part["name"] for part in parts or () if _is_part(part, ""))
 
 
 def ledger_path(path: str) -> str:
@@ -241,56 +257,19 @@ def reason(error: Exception) -> str:
     return type(error).__name__
 
 
-_REQUIRED: dict[str, type] = {
+_COMMON: dict[str, type] = {
     "what": str,
     "program": str,
     "guarantee": dict,
     "not_protected": list,
     "plan": dict,
     "spent": dict,
-    "lengths_columns": dict,
-    "lengths": list,
     "run_key": dict,
     "tokenizer": str,
     "columns": dict,
     "versions": dict,
     "parts": list,
 }
-
-
-def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthFacts], parts: Sequence[Part]) -> None:
-    """A ledger with another run's plan would claim a guarantee that nobody gave."""
-    if [fact.length for fact in facts] != [length.length for length in plan.lengths]:
-        raise ValueError(
-            f"facts must be of the plan's lengths 1 to {plan.max_length}, "
-            f"got {[fact.length for fact in facts]}."
-        )
-    for length, fact in zip(plan.lengths, facts, strict=True):
-        if not math.isclose(length.noise_stddev, fact.noise_stddev, rel_tol=1e-12):
-            raise ValueError(
-                f"facts must be of a run under this plan: at length {fact.length} the noise has "
-                f"deviation {fact.noise_stddev}, the plan says {length.noise_stddev}."
-            )
-    first = plan.lengths[0].threshold
-    if facts[0].threshold is None or (first is not None and facts[0].threshold < first):
-        raise ValueError(
-            "facts must be of a run under this plan: its vocabulary threshold is below the plan's."
-        )
-    if sum(part.rows for part in parts) != sum(fact.released for fact in facts):
-        raise ValueError("parts must hold as many rows as the lengths released.")
-
-
-def _length(length: LengthPlan, fact: LengthFacts) -> dict[str, Any]:
-    return {
-        "length": length.length,
-        "budget_share": length.budget_share,
-        "max_contributions": length.max_contributions,
-        "noise_stddev": fact.noise_stddev,
-        "threshold": fact.threshold,
-        "released": fact.released,
-        "valid": fact.valid,
-        "expected_spurious_at_most": fact.spurious_bound,
-    }
 
 
 def _versions() -> dict[str, str]:
@@ -306,19 +285,49 @@ def _json_object(data: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _is_part(part: object) -> bool:
+def _is_part(part: object, stem: str) -> bool:
     """Also a guard: a name outside the pattern could lead out of the release's directory."""
     return (
         isinstance(part, dict)
         and all(_is_count(part.get(name)) for name in ("rows", "bytes"))
         and bool(re.fullmatch(r"[0-9a-f]{64}", str(part.get("sha256"))))
         and bool(PART_NAME.fullmatch(str(part.get("name"))))
+        and str(part.get("name")).startswith(stem)
     )
+
+
+def _released_ngrams(ledger: Mapping[str, Any]) -> int | None:
+    if not all(map(_is_length, ledger["lengths"])):
+        return None
+    return sum(length["released"] for length in ledger["lengths"])
 
 
 def _is_length(length: object) -> bool:
     return isinstance(length, dict) and all(map(_is_count, map(length.get, ("length", "released"))))
 
 
+def _released_items(ledger: Mapping[str, Any]) -> int | None:
+    released = ledger["mechanism"].get("released")
+    return released if _is_count(released) else None
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+PROGRAMS = {
+    "ngrams": Program(
+        stem="ngrams",
+        noun="n-grams",
+        sections={"lengths_columns": dict, "lengths": list},
+        released=_released_ngrams,
+        damage="'lengths' must describe each length",
+    ),
+    "set-union": Program(
+        stem="items",
+        noun="items",
+        sections={"mechanism_columns": dict, "mechanism": dict},
+        released=_released_items,
+        damage="'mechanism' must tell how many items were released",
+    ),
+}

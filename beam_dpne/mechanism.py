@@ -1,24 +1,69 @@
 """The noisy decision: exact integer weights, keyed noise, and the cells that may leave.
 
-Weights are int64 in units of 2^-32. A noisy weight is released only as a *cell*: its place, in steps
-of one 64th of the noise's standard deviation, above the threshold. Cells ≥ 0 are released, cells < 0
-are not, so the cell *is* the decision; `scores` gives the middle of a cell back as a weight.
+Weights are int64 in units of 2^-32. What a round is judged by is its *evidence* Y = Σ_s ℓ_s w_s over
+the rounds s so far, w_s = weight + noise; with one round, the noisy weight. Evidence is released only
+as a *cell*: its place, in steps of one 64th of its standard deviation, above the threshold. Cells ≥ 0
+are released, cells < 0 are not, so the cell *is* the decision; `scores` gives the middle of a cell
+back.
 
-The arithmetic is exact where it matters: the distance of a weight from the threshold is an integer,
-and is split into whole cells before the (floating) noise is added, so that no rounding grows with
-the weight. A cell's probability is right to a relative 1e-12 (see `randomness.normals`).
+The arithmetic is exact where it matters: loadings ℓ_s are fractions, the distance of Σ ℓ_s·weight_s
+from the threshold is exact, and is split into whole cells before the (floating) noise is added, so
+that no rounding grows with the weight. A cell's probability is right to a relative 1e-12 (see
+`randomness.normals`).
 """
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
 
 from beam_dpne import randomness
+from beam_dpne.null_law import NOTHING_YET, NullLaw
 
 UNITS = 2**32
 CELLS_PER_STDDEV = 64
+# Noise ends at 13.1 standard deviations of its round.
+_LAST_CELL = 14 * CELLS_PER_STDDEV
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RoundRule:
+    """What decides one round of a length: public numbers.
+
+    Attributes:
+      loadings: ℓ_s of rounds s = 1..r, in units of 1/loading_unit: Y_r = Σ_s ℓ_s w_s.
+      loading_unit: what the loadings are divided by; an integer.
+      evidence_stddev: standard deviation of the noise in Y_r.
+      threshold_units: ρ_r in units of 2^-32, rounded up; above it a gram is found.
+      cut_cell: the lowest cell that stays open for the next round, at most 0; 0 in the last round,
+        where none does.
+      null_probability: P_r, that a gram without any weight is open until round r and found in it.
+      score_divisor: a score is the evidence over this.
+    """
+
+    loadings: tuple[int, ...] = (1,)
+    loading_unit: int = 1
+    evidence_stddev: float
+    threshold_units: int
+    cut_cell: int = 0
+    null_probability: float
+    score_divisor: float = 1.0
+
+    @property
+    def threshold(self) -> float:
+        """ρ_r, in units of weight."""
+        return self.threshold_units / UNITS
+
+    @property
+    def cut(self) -> float:
+        """b_r, in units of weight: the lower border of the lowest open cell."""
+        return (self.threshold_units + self.cut_cell * self.cell_units) / UNITS
+
+    @property
+    def cell_units(self) -> int:
+        """The width of a cell, in units of 2^-32."""
+        return cell_units(self.evidence_stddev)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,34 +72,27 @@ class LengthRule:
 
     Attributes:
       length: k.
-      noise_stddev: σ_k, in units of weight.
-      threshold_units: ρ_k in units of 2^-32, rounded up; None ends the run: S_k = ∅.
+      noise_stddev: standard deviation of each round's fresh noise, in units of weight.
+      rounds: one rule for each round; empty if nothing is valid: S_k = ∅.
       valid: |V_k|, exact; None at k = 1, where every string is possible.
       pruning: which grams are valid: "both" or "single".
     """
 
     length: int
     noise_stddev: float
-    threshold_units: int | None
+    rounds: tuple[RoundRule, ...]
     valid: int | None = None
     pruning: str = "both"
 
     @property
     def threshold(self) -> float | None:
-        """ρ_k, in units of weight."""
-        return None if self.threshold_units is None else self.threshold_units / UNITS
-
-    @property
-    def cell_units(self) -> int:
-        """The width of a cell, in units of 2^-32."""
-        return max(1, round(self.noise_stddev * UNITS / CELLS_PER_STDDEV))
+        """ρ of the last round, in units of weight; None if nothing is valid."""
+        return self.rounds[-1].threshold if self.rounds else None
 
     @property
     def null_probability(self) -> float:
-        """Φ̄(ρ_k/σ_k), the probability that a gram without any weight is released."""
-        if self.threshold_units is None:
-            return 0.0
-        return float(special.ndtr(-self.threshold_units / (self.noise_stddev * UNITS)))
+        """Σ_r P_r, the probability that a gram without any weight is released."""
+        return math.fsum(rule.null_probability for rule in self.rounds)
 
 
 def length_rule(
@@ -65,15 +103,25 @@ def length_rule(
     valid: int | None = None,
     pruning: str = "both",
 ) -> LengthRule:
-    """Returns the rule of a length from a threshold in units of weight (None: nothing is valid)."""
-    units = None if threshold is None else math.ceil(threshold * UNITS)
+    """Returns the rule of a length of one round from a threshold in units of weight.
+
+    None as threshold: nothing is valid.
+    """
+    rounds = ()
+    if threshold is not None:
+        units = math.ceil(threshold * UNITS)
+        tail = NOTHING_YET.tail(noise_stddev, units / UNITS)
+        rounds = (
+            RoundRule(evidence_stddev=noise_stddev, threshold_units=units, null_probability=tail),
+        )
     return LengthRule(
-        length=length,
-        noise_stddev=noise_stddev,
-        threshold_units=units,
-        valid=valid,
-        pruning=pruning,
+        length=length, noise_stddev=noise_stddev, rounds=rounds, valid=valid, pruning=pruning
     )
+
+
+def cell_units(stddev: float) -> int:
+    """Returns the width of a cell, one 64th of a standard deviation, in units of 2^-32."""
+    return max(1, round(stddev * UNITS / CELLS_PER_STDDEV))
 
 
 def equal_weights(counts: np.ndarray) -> np.ndarray:
@@ -94,46 +142,86 @@ def equal_weights(counts: np.ndarray) -> np.ndarray:
     return table[counts]
 
 
-def noisy_cells(weights: np.ndarray, bits: np.ndarray, rule: LengthRule) -> np.ndarray:
-    """Returns the cell of each weight plus its noise: ≥ 0 exactly when weight + noise > ρ.
+def evidence_noise(bits: Sequence[np.ndarray], rule: RoundRule, noise_stddev: float) -> np.ndarray:
+    """Returns the noise in the evidence of a round, Σ_s ℓ_s·N(0, noise_stddev²).
 
     Args:
-      weights: shape (n,), int64, in units of 2^-32.
-      bits: shape (n, 2), uint64: the keyed bits of each gram's noise.
-      rule: of the length, with a threshold.
+      bits: for each of the rounds 1..r, (n, 2) uint64: the keyed bits of each gram's noise.
+      rule: of round r.
+      noise_stddev: of each round's noise, in units of weight.
+
+    Returns:
+      Shape (n,), float64, in units of weight.
+    """
+    noise = np.zeros(len(bits[-1]))
+    for loading, own in zip(rule.loadings, bits, strict=True):
+        if loading:
+            noise += (loading / rule.loading_unit) * (randomness.normals(own) * noise_stddev)
+    return noise
+
+
+def noisy_cells(weights: Sequence[np.ndarray], noise: np.ndarray, rule: RoundRule) -> np.ndarray:
+    """Returns the cell of each gram's evidence: ≥ 0 exactly when Σ ℓ_s·weight_s + noise > ρ.
+
+    Whole cells and the rest of each weight are split exactly, in integers.
+
+    Args:
+      weights: for each of the rounds 1..r, (n,) int64, in units of 2^-32.
+      noise: (n,) float64, in units of weight; see `evidence_noise`.
+      rule: of round r.
 
     Returns:
       Shape (n,), dtype int64.
 
     References: DPNE Algorithm 1, "if H_k[u] + N(0, σ_k²) > ρ_k".
     """
-    if rule.threshold_units is None:
-        raise ValueError("noisy_cells needs a rule with a threshold.")
-    whole, rest = np.divmod(weights - rule.threshold_units, rule.cell_units)
-    noise = randomness.normals(bits) * (rule.noise_stddev * UNITS)
-    return whole + np.ceil((rest + noise) / rule.cell_units).astype(np.int64) - 1
+    width, unit = rule.cell_units, rule.loading_unit
+    whole, part = divmod(rule.threshold_units, width)
+    cells = np.full(noise.size, -whole, dtype=np.int64)
+    rest = np.full(noise.size, -part * unit, dtype=np.int64)
+    for loading, column in zip(rule.loadings, weights, strict=True):
+        if loading:
+            whole, part = np.divmod(column, width)
+            more, fraction = np.divmod(loading * whole, unit)
+            cells += more
+            rest += fraction * width + loading * part
+    more, rest = np.divmod(rest, width * unit)
+    return cells + more + np.ceil((rest / unit + noise * UNITS) / width).astype(np.int64) - 1
 
 
-def spurious_cells(bits: np.ndarray, rule: LengthRule) -> np.ndarray:
-    """Returns cells ≥ 0 with the law of `noisy_cells` at weight 0, given release.
+def null_law(rules: Sequence[RoundRule], noise_stddev: float) -> NullLaw:
+    """Returns the law of the evidence of a gram without weight that is open after these rounds."""
+    law = NOTHING_YET
+    for rule in rules:
+        stddev = noise_stddev * rule.loadings[-1] / rule.loading_unit
+        law = law.cut(stddev, rule.cut, rule.threshold)
+    return law
+
+
+def spurious_cells(bits: np.ndarray, rule: LengthRule, round_number: int) -> np.ndarray:
+    """Returns cells ≥ 0 with the law of `noisy_cells` at weight 0, given release in this round.
+
+    By inverse survival function of Y_r given that the gram was open until then, at the borders of
+    cells; each cell's probability keeps a relative 1e-12.
 
     Args:
       bits: shape (n, 2), uint64.
-      rule: of the length, with a threshold.
+      rule: of the length.
+      round_number: r ≥ 1.
 
     Returns:
       Shape (n,), dtype int64.
     """
-    if rule.threshold_units is None:
-        raise ValueError("spurious_cells needs a rule with a threshold.")
-    noise = randomness.upper_tail_normals(bits, rule.null_probability) * rule.noise_stddev * UNITS
-    cells = np.ceil((noise - rule.threshold_units) / rule.cell_units).astype(np.int64) - 1
-    return np.maximum(cells, 0)
+    own = rule.rounds[round_number - 1]
+    law = null_law(rule.rounds[: round_number - 1], rule.noise_stddev)
+    stddev = rule.noise_stddev * own.loadings[-1] / own.loading_unit
+    last = _LAST_CELL + max(0, -own.threshold_units // own.cell_units)
+    borders = (own.threshold_units + own.cell_units * np.arange(1, last + 1)) / UNITS
+    survival = law.tail(stddev, borders)
+    return np.searchsorted(-survival, -own.null_probability * randomness.uniforms(bits), "right")
 
 
-def scores(cells: np.ndarray, rule: LengthRule) -> np.ndarray:
-    """Returns the middle of each cell, in units of weight: above ρ_k exactly for cells ≥ 0."""
-    if rule.threshold_units is None:
-        raise ValueError("scores needs a rule with a threshold.")
+def scores(cells: np.ndarray, rule: RoundRule) -> np.ndarray:
+    """Returns the middle of each cell over the score divisor: above ρ exactly for cells ≥ 0."""
     doubled = 2 * rule.threshold_units + (2 * cells + 1) * rule.cell_units
-    return doubled / (2 * UNITS)
+    return doubled / (2 * UNITS) / rule.score_divisor

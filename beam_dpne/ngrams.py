@@ -1,24 +1,57 @@
 """PrivateNgrams: the loop over k of DPNE, as one pipeline."""
 
 import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import apache_beam as beam
+import numpy as np
+import pyarrow as pa
 from apache_beam.pvalue import PCollection, PValue
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.batches import GramSet
+from beam_dpne.batches import (
+    GramSet,
+    SpuriousGrams,
+    StandingGrams,
+    kept_small,
+)
 from beam_dpne.contributions import LimitContributions
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.grams import ExtractGrams, PruneInvalid
 from beam_dpne.histogram import WeightedHistogram
+from beam_dpne.mechanism import LengthRule
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.randomness import RunKey
-from beam_dpne.selection import NoisyThreshold, SampleSpurious
+from beam_dpne.selection import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
+from beam_dpne.spending import SpendBudgets, SpendResult
 from beam_dpne.stored import SetStore
-from beam_dpne.strategies import OneRound
+from beam_dpne.strategies import Adaptive, OneRound
 from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.users import GroupByUser
+
+_LARGEST_CONSTANT = 2**20
+
+
+class RoundFacts(NamedTuple):
+    """What decided one round; every number may be published.
+
+    Attributes:
+      round: r, from 1.
+      evidence_stddev: standard deviation of the noise in the evidence, in units of weight.
+      threshold: ρ_r, in units of weight: above it a gram is found.
+      cut: b_r, in units of weight: below it a gram is closed; None in the last round.
+      null_probability: that a gram that nobody holds is found in this round; 0 at k = 1.
+      loadings: what the noisy weights of the rounds so far count in the evidence.
+    """
+
+    round: int
+    evidence_stddev: float
+    threshold: float
+    cut: float | None
+    null_probability: float
+    loadings: tuple[float, ...]
 
 
 class LengthFacts(NamedTuple):
@@ -27,10 +60,11 @@ class LengthFacts(NamedTuple):
     Attributes:
       length: k.
       noise_stddev: σ_k, in units of weight.
-      threshold: ρ_k, in units of weight; None if nothing was valid.
+      threshold: ρ_k, in units of weight, of the last round; None if nothing was valid.
       released: |S_k|.
       valid: |V_k|; None at k = 1.
-      spurious_bound: expected number of spurious k-grams, at most: |V_k|·Φ̄(ρ_k/σ_k); 0 at k = 1.
+      spurious_bound: expected number of spurious k-grams, at most: |V_k|·Σ_r P_r; 0 at k = 1.
+      rounds: of each round, what was fixed before it.
     """
 
     length: int
@@ -39,6 +73,7 @@ class LengthFacts(NamedTuple):
     released: int
     valid: int | None
     spurious_bound: float
+    rounds: tuple[RoundFacts, ...] = ()
 
 
 class PrivateNgramsResult(NamedTuple):
@@ -118,9 +153,11 @@ class PrivateNgrams(beam.PTransform):
         bound to plan and tokenizer, so the same key under other parameters draws other noise.
       store: where released sets go that are too large for an element, on storage that the workers
         share; None: every set is one element.
+      vocabulary: public words, if the plan says that they are given: n-grams of these words are
+        released; the words themselves, which nobody's data confirm, are not.
 
     Raises:
-      ValueError: if partitions < 1, or on an unknown tokenizer.
+      ValueError: if partitions < 1, vocabulary and plan disagree, or on an unknown tokenizer.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -143,11 +180,17 @@ class PrivateNgrams(beam.PTransform):
     partitions: int = 8
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
     store: SetStore | None = None
+    vocabulary: Sequence[str] | None = None
 
     def __post_init__(self):
         super().__init__()
         if self.partitions < 1:
             raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        if self.plan.has_public_vocabulary != (self.vocabulary is not None):
+            raise ValueError(
+                "vocabulary must be given with vocabulary_policy='public', and only then, got "
+                f"vocabulary_policy={self.plan.vocabulary_policy!r}."
+            )
         resolve_tokenizer(self.tokenizer)
 
     def default_type_hints(self) -> IOTypeHints:
@@ -157,7 +200,7 @@ class PrivateNgrams(beam.PTransform):
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Unrolls the loop over k."""
         given = self.run_key or RunKey.generate()
-        run_key = given.bound_to(run_context(self.plan, self.tokenizer))
+        run_key = given.bound_to(run_context(self.plan, self.tokenizer, self.vocabulary))
         users: PValue = (
             documents
             | "BatchDocuments" >> BatchDocuments()
@@ -170,14 +213,29 @@ class PrivateNgrams(beam.PTransform):
             )
         )
         released: list[PCollection[GramSet]] = []
+        standing = None
         for length in range(1, self.plan.max_length + 1):
             previous = released[-1] if released else None
             if previous is not None:
                 users = users | f"{length}/PruneInvalid" >> PruneInvalid(
-                    released=previous, pruning=self.plan.pruning
+                    released=previous, standing=standing, pruning=self.plan.pruning
                 )
-            released.append(self._release_length(length, users, previous, run_key))
+            if length not in self.plan.private_lengths:
+                released.append(documents.pipeline | f"{length}/Given" >> self._given_words())
+            elif self.plan.is_adaptive:
+                found, users, standing = self._settle_length(length, users, previous, run_key)
+                released.append(found)
+            else:
+                released.append(self._release_length(length, users, previous, run_key))
         return PrivateNgramsResult(tuple(released))
+
+    def _given_words(self) -> beam.PTransform:
+        """A public vocabulary as S_1."""
+        words = public_vocabulary(self.vocabulary or ())
+        store = self.store and dataclasses.replace(
+            self.store, limit=min(self.store.limit, _LARGEST_CONSTANT)
+        )
+        return beam.Create([kept_small(words, store)])
 
     def _release_length(
         self,
@@ -186,12 +244,8 @@ class PrivateNgrams(beam.PTransform):
         previous: PCollection[GramSet] | None,
         run_key: RunKey,
     ) -> PCollection[GramSet]:
-        """One turn of the loop: from positions and S_{k−1} to S_k."""
+        """One turn of the paper's loop: from positions and S_{k−1} to S_k."""
         rule_for = OneRound(plan=self.plan, run_key=run_key).rule_for(length)
-        spurious = None
-        if previous is not None:
-            drawn = SampleSpurious(rule_for=rule_for, run_key=run_key)
-            spurious = cast("PCollection", previous | f"{length}/SampleSpurious" >> drawn)
         return cast(
             "PCollection[GramSet]",
             users
@@ -203,21 +257,129 @@ class PrivateNgrams(beam.PTransform):
                 run_key=run_key,
             )
             | f"{length}/WeightedHistogram"
-            >> WeightedHistogram(shards=-(-self.partitions // 4), spurious=spurious)
+            >> WeightedHistogram(
+                shards=self._shards, spurious=_spurious(length, previous, rule_for, run_key)
+            )
             | f"{length}/NoisyThreshold"
             >> NoisyThreshold(
                 rule_for=rule_for, previous=previous, run_key=run_key, store=self.store
             ),
         )
 
+    def _settle_length(
+        self,
+        length: int,
+        users: PValue,
+        previous: PCollection[GramSet] | None,
+        run_key: RunKey,
+    ) -> tuple[PCollection[GramSet], PValue, PCollection[StandingGrams] | None]:
+        """One turn of the adaptive loop: rounds, each on what the one before left open.
 
-def run_context(plan: PrivacyPlan, tokenizer: str | Tokenizer) -> str:
+        Returns:
+          S_k, the users with what they have left, and in which terms their positions are.
+        """
+        rule_for = Adaptive(plan=self.plan).rule_for(length)
+        spurious = _spurious(length, previous, rule_for, run_key)
+        decide = {
+            "rule_for": rule_for,
+            "previous": previous,
+            "run_key": run_key,
+            "store": self.store,
+        }
+        standing: list[PCollection[StandingGrams]] = []
+        open_shards = None
+        last = self.plan.rounds_of(length)
+        histogram = None
+        for number in range(1, last + 1):
+            label = f"{length}/{number}"
+            spend = SpendBudgets(
+                plan=self.plan,
+                length=length,
+                round_number=number,
+                previous=previous,
+                standing=tuple(standing),
+                run_key=run_key,
+            )
+            spent = cast("SpendResult", users | f"{label}/SpendBudgets" >> spend)
+            users = spent.users
+            histogram = spent.contributions | f"{label}/WeightedHistogram" >> WeightedHistogram(
+                shards=self._shards,
+                spurious=spurious if number == 1 else None,
+                open_shards=open_shards,
+            )
+            if number == last:
+                break
+            round_end = DecideRound(round_number=number, **decide)
+            decided = cast("RoundResult", histogram | f"{label}/DecideRound" >> round_end)
+            standing.append(decided.standing)
+            open_shards = decided.open_shards
+        found = histogram | f"{length}/{last}/NoisyThreshold" >> NoisyThreshold(**decide)
+        return cast("PCollection[GramSet]", found), users, standing[-1] if standing else None
+
+    @property
+    def _shards(self) -> int:
+        return -(-self.partitions // 4)
+
+
+def _spurious(
+    length: int,
+    previous: PCollection[GramSet] | None,
+    rule_for: Callable[[GramSet], LengthRule],
+    run_key: RunKey,
+) -> PCollection[SpuriousGrams] | None:
+    if previous is None:
+        return None
+    drawn = SampleSpurious(rule_for=rule_for, run_key=run_key)
+    return cast("PCollection[SpuriousGrams]", previous | f"{length}/SampleSpurious" >> drawn)
+
+
+def public_vocabulary(words: Sequence[str]) -> GramSet:
+    """Returns a public vocabulary as S_1: distinct words, sorted by bytes; none is released.
+
+    Raises:
+      ValueError: if there are none.
+    """
+    distinct = sorted({word.encode() for word in words})
+    if not distinct:
+        raise ValueError("vocabulary must have at least one word, got none.")
+    return GramSet(
+        length=1,
+        keys=np.arange(len(distinct)),
+        scores=np.ones(len(distinct)),
+        words=pa.array(distinct, pa.binary()).cast(pa.string()),
+        parent_size=1,
+        vocabulary_size=len(distinct),
+        given=True,
+    )
+
+
+def vocabulary_digest(words: Sequence[str]) -> str:
+    """Returns the SHA-256 of a public vocabulary, whatever its order; hexadecimal."""
+    lengths_and_words = (
+        len(word).to_bytes(8, "little") + word for word in sorted({word.encode() for word in words})
+    )
+    return hashlib.sha256(b"".join(lengths_and_words)).hexdigest()
+
+
+def run_context(
+    plan: PrivacyPlan, tokenizer: str | Tokenizer, vocabulary: Sequence[str] | None = None
+) -> str:
     """Returns the public parameters that a run key is bound to."""
-    return f"ngrams {plan.to_json()} {tokenizer_name(tokenizer)}"
+    given = "" if vocabulary is None else f" {vocabulary_digest(vocabulary)}"
+    return f"ngrams {plan.to_json()} {tokenizer_name(tokenizer)}{given}"
 
 
 def length_facts(released: GramSet) -> LengthFacts:
     """Returns the ledger's numbers of one released set."""
+    if released.given:
+        return LengthFacts(
+            length=released.length,
+            noise_stddev=0.0,
+            threshold=None,
+            released=0,
+            valid=len(released),
+            spurious_bound=0.0,
+        )
     rule = released.rule
     if rule is None:
         raise ValueError("A set without a rule has no facts.")
@@ -229,4 +391,19 @@ def length_facts(released: GramSet) -> LengthFacts:
         released=len(released),
         valid=rule.valid,
         spurious_bound=bound,
+        rounds=_round_facts(rule),
+    )
+
+
+def _round_facts(rule: LengthRule) -> tuple[RoundFacts, ...]:
+    return tuple(
+        RoundFacts(
+            round=number,
+            evidence_stddev=own.evidence_stddev,
+            threshold=own.threshold,
+            cut=own.cut if number < len(rule.rounds) else None,
+            null_probability=own.null_probability,
+            loadings=tuple(loading / own.loading_unit for loading in own.loadings),
+        )
+        for number, own in enumerate(rule.rounds, start=1)
     )

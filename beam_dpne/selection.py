@@ -3,18 +3,39 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable
-from typing import cast
+from typing import NamedTuple, cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from apache_beam.pvalue import AsIter, PCollection
+from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne import mechanism, progress, randomness, valid
-from beam_dpne.batches import ROOT, GramSet, HistogramShard, SpuriousGrams, kept_small
+from beam_dpne.batches import (
+    ROOT,
+    GramSet,
+    HistogramShard,
+    SpuriousGrams,
+    StandingGrams,
+    kept_small,
+)
 from beam_dpne.mechanism import LengthRule
 from beam_dpne.randomness import RunKey
 from beam_dpne.stored import SetStore
+
+
+class RoundResult(NamedTuple):
+    """What `DecideRound` returns.
+
+    Attributes:
+      standing: PCollection of one `StandingGrams`: what users may spend on, or have found.
+      open_shards: PCollection of `HistogramShard`: the same, with its sums, for the next round.
+    """
+
+    standing: PCollection[StandingGrams]
+    open_shards: PCollection[HistogramShard]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -25,7 +46,8 @@ class NoisyThreshold(beam.PTransform):
     cell leaves (see `mechanism`). Drawn spurious grams that somebody holds are dropped: those have
     been decided by their own noise. At length 1 only words with a positive weight may be released.
 
-    Input: `HistogramShard`; at length 2 and more each with its rule, see `WeightedHistogram`.
+    Input: `HistogramShard` of the last round; at length 2 and more each with its rule, see
+    `WeightedHistogram`.
 
     Output: PCollection of one `GramSet`, S_k, sorted: nothing in it tells spurious from held.
 
@@ -70,11 +92,7 @@ class NoisyThreshold(beam.PTransform):
 
     def expand(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
         """Decides each shard, then sorts what is released into one set."""
-        previous = self.previous
-        if previous is None:
-            previous = histogram.pipeline | "Root" >> beam.Create([ROOT])
-        # At length 1 the rule is the same before any data; later it comes with the spurious grams.
-        first = self.rule_for(ROOT) if self.previous is None else None
+        previous, first = _root(self, histogram)
         decide_shard = beam.FlatMap(_decide_and_report, first=first, run_key=self.run_key)
         decided = histogram | "Decide" >> decide_shard.with_output_types(GramSet)
         beside = AsIter(cast("PCollection[GramSet]", decided))
@@ -137,13 +155,90 @@ class SampleSpurious(beam.PTransform):
         )
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
+class DecideRound(beam.PTransform):
+    """Decides a round that is not a length's last: what is found, what stays open.
+
+    Evidence above the threshold is found for good; below the cut a gram is closed for good. Drawn
+    spurious grams that somebody holds are dropped in the first round; the others wait for the last.
+
+    Input: `HistogramShard` of a round; at length 2 and more each with its rule.
+
+    Output: `RoundResult`.
+
+    Privacy: nothing is released; what leaves this length is what `NoisyThreshold` makes of it. Users
+    learn what stands, and spend by it: a function of noisy evidence only.
+
+    Cost: as `NoisyThreshold`; what stands meets on one worker.
+
+    Attributes:
+      round_number: r ≥ 1.
+      rule_for: as for `NoisyThreshold`.
+      previous: PCollection of one `GramSet`, S_{k−1}; None at length 1.
+      run_key: secret of the run.
+      store: where a set goes that is too large for an element; None: every set is one element.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import Adaptive, DecideRound, HistogramShard, PrivacyPlan, RunKey
+      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7)
+      >>> shard = HistogramShard(
+      ...     length=1, keys=np.arange(2), weights=np.array([0, 90]) << 32,
+      ...     words=pa.array(["a", "b"]), word_hashes=np.array([[1, 2], [3, 4]], np.uint64))
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     decided = pipeline | beam.Create([shard]) | DecideRound(
+      ...         round_number=1, rule_for=Adaptive(plan=plan).rule_for(1), run_key=RunKey.generate())
+      ...     _ = decided.standing | beam.Map(lambda standing: print(standing.words[-1]))
+      b
+
+    References: none; the strategy is this project's own, see `adaptive`.
+    """
+
+    round_number: int
+    rule_for: Callable[[GramSet], LengthRule]
+    run_key: RunKey = dataclasses.field(repr=False)
+    previous: PCollection[GramSet] | None = None
+    store: SetStore | None = None
+
+    def __post_init__(self):
+        super().__init__()
+
+    def default_type_hints(self) -> IOTypeHints:
+        """None: Beam would log a warning about a result that is a named tuple."""
+        return IOTypeHints.empty()
+
+    def expand(self, histogram: PCollection[HistogramShard]) -> RoundResult:
+        """Decides each shard, then sorts what stands into one set."""
+        previous, first = _root(self, histogram)
+        decide_shard = beam.FlatMap(
+            _decide_round_and_report,
+            round_number=self.round_number,
+            first=first,
+            run_key=self.run_key,
+        )
+        decided = histogram | "Decide" >> decide_shard.with_output_types(HistogramShard)
+        parts = decided | "Standing" >> beam.Map(_standing_part).with_output_types(StandingGrams)
+        beside = AsIter(cast("PCollection[StandingGrams]", parts))
+        sort = beam.Map(
+            _merge_standing_and_keep, beside, round_number=self.round_number, store=self.store
+        )
+        standing = previous | "Sort" >> sort.with_output_types(StandingGrams)
+        return RoundResult(
+            cast("PCollection[StandingGrams]", standing),
+            cast("PCollection[HistogramShard]", decided),
+        )
+
+
 def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
-    """Draws each member of V_k with probability Φ̄(ρ_k/σ_k), with the cell of its noise."""
+    """Draws each member of V_k with probability Σ_r P_r, with the round and the cell of its noise."""
     none = np.zeros(0, np.int64)
     length = rule.length
     members = valid.count_valid(previous, rule.pruning)
-    if rule.threshold_units is None or members == 0:
-        return SpuriousGrams(length=length, keys=none, cells=none, rule=rule)
+    if not rule.rounds or members == 0:
+        return SpuriousGrams(
+            length=length, keys=none, cells=none, rounds=none.astype(np.int8), rule=rule
+        )
     mean = -members * math.log1p(-rule.null_probability)
     blocks = np.arange(randomness.poisson_blocks(mean), dtype=np.uint64)
     count_key = run_key.sub_key("spurious count", length)
@@ -152,32 +247,98 @@ def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> 
     bits = randomness.keyed_bits(run_key.sub_key("spurious draw", length), np.uint64(0), draws)
     keys = np.sort(valid.draw_valid(previous, rule.pruning, bits))
     keys = keys[np.diff(keys, prepend=-1) != 0]
+    rounds = _spurious_rounds(keys, rule, run_key)
     noise = randomness.keyed_bits(run_key.sub_key("spurious noise", length), np.uint64(0), keys)
-    cells = mechanism.spurious_cells(noise, rule)
-    return SpuriousGrams(length=length, keys=keys, cells=cells, rule=rule)
+    cells = np.zeros(keys.size, dtype=np.int64)
+    for number in np.unique(rounds).tolist():
+        inside = rounds == number
+        cells[inside] = mechanism.spurious_cells(noise[inside], rule, number)
+    return SpuriousGrams(length=length, keys=keys, cells=cells, rounds=rounds, rule=rule)
+
+
+def _spurious_rounds(keys: np.ndarray, rule: LengthRule, run_key: RunKey) -> np.ndarray:
+    """Draws for each spurious gram the round in which it is found: r with probability P_r/p."""
+    sub_key = run_key.sub_key("spurious round", rule.length)
+    uniform = randomness.uniforms(randomness.keyed_bits(sub_key, np.uint64(0), keys))
+    borders = np.cumsum([own.null_probability for own in rule.rounds[:-1]])
+    return (1 + np.searchsorted(borders, uniform * rule.null_probability)).astype(np.int8)
+
+
+def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> HistogramShard:
+    """Returns what stands of one hash range after a round: found, or open for the next one."""
+    own = rule.rounds[shard.round - 1]
+    size = shard.keys.size
+    found = np.zeros(size, np.int8) if shard.found is None else shard.found.copy()
+    cells = np.zeros(size, np.int64) if shard.cells is None else shard.cells.copy()
+    weights = shard.weights[np.newaxis]
+    if shard.earlier is not None:
+        weights = np.concatenate((shard.earlier, weights))
+    judged = np.flatnonzero(found == 0)
+    noise = mechanism.evidence_noise(
+        [_round_noise_bits(shard, judged, run_key, place + 1) for place in range(shard.round)],
+        own,
+        rule.noise_stddev,
+    )
+    cells[judged] = mechanism.noisy_cells(list(weights[:, judged]), noise, own)
+    over = cells[judged] >= 0
+    if shard.length == 1:
+        over &= shard.weights[judged] > 0
+    found[judged[over]] = shard.round
+    standing = np.flatnonzero((found > 0) | (cells >= own.cut_cell))
+    if shard.round == 1:
+        unheld = np.flatnonzero(~_among(shard.spurious_keys, shard.keys))
+    else:
+        unheld = np.arange(shard.spurious_keys.size)
+    hashes = shard.word_hashes
+    return HistogramShard(
+        length=shard.length,
+        round=shard.round + 1,
+        keys=shard.keys[standing] if shard.words is None else np.arange(standing.size),
+        weights=np.zeros(standing.size, dtype=np.int64),
+        earlier=weights[:, standing],
+        found=found[standing],
+        cells=cells[standing],
+        words=None if shard.words is None else shard.words.take(pa.array(standing)),
+        word_hashes=None if hashes is None else hashes[standing],
+        spurious_keys=shard.spurious_keys[unheld],
+        spurious_cells=shard.spurious_cells[unheld],
+        spurious_rounds=shard.spurious_rounds[unheld],
+        rule=rule,
+    )
 
 
 def decide(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> GramSet:
-    """Returns what one hash range releases, with scores; unsorted at k = 1."""
-    bits = noise_bits(shard, run_key)
-    cells = mechanism.noisy_cells(shard.weights, bits, rule)
-    if shard.length == 1:
-        chosen = np.flatnonzero((cells >= 0) & (shard.weights > 0))
-        words = None if shard.words is None else shard.words.take(pa.array(chosen))
-        return GramSet(
-            length=1,
-            keys=np.arange(chosen.size),
-            scores=mechanism.scores(cells[chosen], rule),
-            words=words,
-        )
-    chosen = np.flatnonzero(cells >= 0)
-    unheld = ~_among(shard.spurious_keys, shard.keys)
-    keys = np.concatenate((shard.keys[chosen], shard.spurious_keys[unheld]))
-    released_cells = np.concatenate((cells[chosen], shard.spurious_cells[unheld]))
-    return GramSet(length=shard.length, keys=keys, scores=mechanism.scores(released_cells, rule))
+    """Returns what one hash range releases after the last round, with scores; unsorted at k = 1."""
+    after = decide_round(shard, rule=rule, run_key=run_key)
+    if after.found is None or after.cells is None:
+        raise ValueError("A decided shard has rounds and cells.")
+    chosen = np.flatnonzero(after.found)
+    rounds = np.concatenate((after.found[chosen], after.spurious_rounds))
+    cells = np.concatenate((after.cells[chosen], after.spurious_cells))
+    scores = np.zeros(cells.size)
+    for number, own in enumerate(rule.rounds, start=1):
+        inside = rounds == number
+        scores[inside] = mechanism.scores(cells[inside], own)
+    if after.words is not None:
+        words = after.words.take(pa.array(chosen))
+        return GramSet(length=1, keys=np.arange(chosen.size), scores=scores, words=words)
+    keys = np.concatenate((after.keys[chosen], after.spurious_keys))
+    return GramSet(length=shard.length, keys=keys, scores=scores)
 
 
-def noise_bits(shard: HistogramShard, run_key: RunKey, round_number: int = 0) -> np.ndarray:
+def _round_noise_bits(
+    shard: HistogramShard, places: np.ndarray, run_key: RunKey, round_number: int
+) -> np.ndarray:
+    hashes = shard.word_hashes
+    some = dataclasses.replace(
+        shard,
+        keys=shard.keys[places],
+        word_hashes=None if hashes is None else hashes[places],
+    )
+    return noise_bits(some, run_key, round_number)
+
+
+def noise_bits(shard: HistogramShard, run_key: RunKey, round_number: int) -> np.ndarray:
     """Returns the 128 keyed bits of each gram's noise; the key of a gram is injective.
 
     At k ≥ 2 the packed pair, at k = 1 the 128-bit keyed hash of the word.
@@ -216,9 +377,77 @@ def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule
     )
 
 
-def _decide_and_report(
-    shard: HistogramShard, *, first: LengthRule | None, run_key: RunKey
-) -> list[GramSet]:
+def merge_standing(
+    parts: Iterable[StandingGrams], previous: GramSet, round_number: int
+) -> StandingGrams:
+    """Sorts what stands in all hash ranges after a round; an empty set if nothing does."""
+    parts = list(parts)
+    length = previous.length + 1
+    if not parts:
+        none = np.zeros(0, np.int64)
+        words = pa.array([], pa.string()) if length == 1 else None
+        parts = [
+            StandingGrams(
+                length=length,
+                round=round_number,
+                keys=none,
+                cells=none.astype(np.int32),
+                found=none.astype(np.int8),
+                words=words,
+            )
+        ]
+    cells = np.concatenate([part.cells for part in parts])
+    found = np.concatenate([part.found for part in parts])
+    words = None
+    if length == 1:
+        words = pa.concat_arrays([part.words for part in parts])
+        order = pc.call_function("sort_indices", [words.cast(pa.binary())]).to_numpy()
+        words = words.take(pa.array(order))
+        keys = np.arange(order.size)
+    else:
+        keys = np.concatenate([part.keys for part in parts])
+        order = np.argsort(keys)
+        keys = keys[order]
+    return dataclasses.replace(
+        parts[0],
+        keys=keys,
+        cells=cells[order],
+        found=found[order],
+        words=words,
+        parent_size=len(previous),
+        vocabulary_size=previous.vocabulary_size,
+    )
+
+
+def _standing_part(shard: HistogramShard) -> StandingGrams:
+    """What users need to know of a hash range after a round."""
+    if shard.found is None or shard.cells is None:
+        raise ValueError("A decided shard has rounds and cells.")
+    return StandingGrams(
+        length=shard.length,
+        round=shard.round - 1,
+        keys=shard.keys,
+        cells=np.where(shard.found > 0, 0, shard.cells).astype(np.int32),
+        found=(shard.found > 0).astype(np.int8),
+        words=shard.words,
+        rule=shard.rule,
+    )
+
+
+def _root(
+    transform: "NoisyThreshold | DecideRound", histogram: PCollection[HistogramShard]
+) -> tuple[PCollection[GramSet], LengthRule | None]:
+    """Returns S_{k−1}, at length 1 the root and the rule.
+
+    At length 1 the rule is the same before any data; later it comes with the spurious grams.
+    """
+    if transform.previous is not None:
+        return transform.previous, None
+    root = histogram.pipeline | "Root" >> beam.Create([ROOT])
+    return cast("PCollection[GramSet]", root), transform.rule_for(ROOT)
+
+
+def _rule_of(shard: HistogramShard, first: LengthRule | None) -> LengthRule:
     rule = first or shard.rule
     if rule is None:
         raise ValueError(
@@ -228,10 +457,46 @@ def _decide_and_report(
     if shard.length != rule.length:
         raise ValueError(f"A rule of length {rule.length} cannot decide length {shard.length}.")
     progress.enter("decide", shard.length)
-    if rule.threshold_units is None:
+    return rule
+
+
+def _decide_and_report(
+    shard: HistogramShard, *, first: LengthRule | None, run_key: RunKey
+) -> list[GramSet]:
+    rule = _rule_of(shard, first)
+    if not rule.rounds:
         return []
+    if shard.round != len(rule.rounds):
+        raise ValueError(
+            f"NoisyThreshold decides the last of {len(rule.rounds)} rounds, got round {shard.round}."
+        )
     released = decide(shard, rule=rule, run_key=run_key)
     return [dataclasses.replace(released, rule=rule)] if len(released) else []
+
+
+def _decide_round_and_report(
+    shard: HistogramShard, *, round_number: int, first: LengthRule | None, run_key: RunKey
+) -> list[HistogramShard]:
+    rule = _rule_of(shard, first)
+    if not rule.rounds:
+        return []
+    if shard.round != round_number or round_number >= len(rule.rounds):
+        raise ValueError(
+            f"DecideRound({round_number=}) decides no last round and no other one, got round "
+            f"{shard.round} of {len(rule.rounds)}."
+        )
+    after = decide_round(shard, rule=rule, run_key=run_key)
+    return [after] if after.keys.size + after.spurious_keys.size else []
+
+
+def _merge_standing_and_keep(
+    previous: GramSet,
+    parts: Iterable[StandingGrams],
+    *,
+    round_number: int,
+    store: SetStore | None,
+) -> StandingGrams:
+    return kept_small(merge_standing(parts, previous, round_number), store)
 
 
 def _merge_and_report(

@@ -2,12 +2,13 @@
 
 A strategy is a pure object over a plan: candidates, subsets, histogram, noise, spurious grams and
 decoding are shared by all. `OneRound` is the paper's: every user has weight 1 at every length.
+`Adaptive` gives every user one budget for the whole run, to spend in rounds where it still helps.
 """
 
 import dataclasses
 import functools
 
-from beam_dpne import calibration, valid
+from beam_dpne import adaptive, calibration, valid
 from beam_dpne.batches import GramSet
 from beam_dpne.mechanism import LengthRule, length_rule
 from beam_dpne.plan import PrivacyPlan
@@ -33,6 +34,41 @@ class OneRound:
         if length == 1:
             return functools.partial(_vocabulary_rule, plan=self.plan)
         return functools.partial(_gram_rule, plan=self.plan, length=length, run_key=self.run_key)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Adaptive:
+    """Rounds for each length, with the thresholds and cuts of `adaptive`.
+
+    Attributes:
+      plan: of the run.
+
+    References: none; see `adaptive`.
+    """
+
+    plan: PrivacyPlan
+
+    def rule_for(self, length: int):
+        """Returns the function from S_{k−1} to the rule of length k."""
+        if length == 1:
+            return functools.partial(_word_rounds_rule, plan=self.plan)
+        return functools.partial(_gram_rounds_rule, plan=self.plan, length=length)
+
+
+def _word_rounds_rule(_: GramSet, *, plan: PrivacyPlan) -> LengthRule:
+    return LengthRule(length=1, noise_stddev=1.0, rounds=plan.lengths[0].word_rules)
+
+
+def _gram_rounds_rule(previous: GramSet, *, plan: PrivacyPlan, length: int) -> LengthRule:
+    """Returns the rounds' ρ_r and b_r, from |S_{k−1}| and |V_k| alone."""
+    members = valid.count_valid(previous, plan.pruning)
+    rounds = ()
+    if members:
+        fraction = plan.spurious_fraction * min(1.0, len(previous) / members)
+        rounds = adaptive.gram_rounds(fraction, plan.lengths[length - 1].rounds)
+    return LengthRule(
+        length=length, noise_stddev=1.0, rounds=rounds, valid=members, pruning=plan.pruning
+    )
 
 
 def _vocabulary_rule(_: GramSet, *, plan: PrivacyPlan) -> LengthRule:

@@ -1,6 +1,7 @@
 """python pipelines/msnbc.py
 
-Runs the paper's MSNBC experiment on the data beside this file and prints it beside Table 5.
+Runs the paper's MSNBC experiment on the data beside this file and prints it beside Table 5;
+`--strategy adaptive` runs ours under the same privacy.
 """
 
 import pathlib

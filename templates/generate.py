@@ -3,8 +3,8 @@
     python3 -m templates.generate
     python3 -m templates.generate --form ngrams --image REGION-docker.pkg.dev/PROJECT/REPO/NAME:TAG
 
-The first writes the forms, `*_metadata.json` beside this file; the second prints the launch
-specification of one form, for `gs://`.
+The first writes the forms, `*_metadata.json` beside this file, and the Kubernetes Job of each further
+program, from that of the first; the second prints the launch specification of one form, for `gs://`.
 """
 
 import argparse
@@ -16,7 +16,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne.cli import msnbc
-from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING, Option, integer
+from beam_dpne.cli.options import (
+    ITEMS_READING,
+    ITEMS_RUNNING,
+    ITEMS_WRITING,
+    PRIVACY,
+    READING,
+    RUNNING,
+    SET_UNION,
+    WRITING,
+    Option,
+    integer,
+)
 from deploy.downloads import versions
 
 HERE = pathlib.Path(__file__).parent
@@ -34,12 +45,24 @@ _LAUNCHER_ONLY = {
     "quiet": "nobody looks at the launcher's progress",
 }
 _HAS_FIELDS = ("auto", "jsonl", "csv", "tsv", "parquet")
+_IN_SEQUENCE = ("policy_laplace", "policy_gaussian", "screened_gaussian", "greedy")
 # Fields that a form shows only beside certain values of another one.
 _SHOWN_FOR = {
     "user_field": ("input_format", _HAS_FIELDS),
     "text_field": ("input_format", _HAS_FIELDS),
     "columns": ("input_format", ("auto", "csv", "tsv")),
     "valid_count": ("pruning", ("both",)),
+    **dict.fromkeys(("rounds", "user_budgets"), ("strategy", ("adaptive",))),
+    **dict.fromkeys(("noise_growth", "budget_shares"), ("strategy", ("one_round",))),
+    "shards": ("policy", _IN_SEQUENCE),
+    "cutoff_margin": ("policy", (*_IN_SEQUENCE, "mad")),
+}
+_NGRAM_GROUPS = {"Reading": READING, "Privacy": PRIVACY, "Writing": WRITING, "Running": RUNNING}
+_SET_UNION_GROUPS = {
+    "Reading": ITEMS_READING,
+    "Privacy": SET_UNION,
+    "Writing": ITEMS_WRITING,
+    "Running": ITEMS_RUNNING,
 }
 
 
@@ -52,6 +75,7 @@ class Form:
       title: the template's name.
       description: what a launch does.
       required: options that must be filled in.
+      groups: the program's options, by the heading that they are shown under.
       without: options of the program that the form does not have, and why.
       defaults: other ones than the options have.
     """
@@ -60,13 +84,17 @@ class Form:
     title: str
     description: str
     required: Sequence[str]
+    groups: Mapping[str, Sequence[Option]] = dataclasses.field(
+        default_factory=lambda: _NGRAM_GROUPS
+    )
     without: Mapping[str, str]
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+_COMPLETE = "The release is complete when ledger.json is in its directory."
 _DESCRIPTION = (
     "Releases the n-grams that many users share, with user-level (ε, δ)-differential privacy. "
-    "The release is complete when ledger.json is in its directory."
+    f"{_COMPLETE}"
 )
 _SINGLE = [option.name for option in PRIVACY if option.name != "plan"]
 FORMS = {
@@ -103,15 +131,28 @@ FORMS = {
         },
         defaults={name: value for name, value in msnbc.PAPER.items() if name != "output"},
     ),
+    "set_union": Form(
+        program="set_union.py",
+        title="Private set union",
+        description="Releases the items that many users share, such as words, names or queries, with "
+        f"user-level (ε, δ)-differential privacy. {_COMPLETE}",
+        required=("input", "epsilon", "delta", "output"),
+        groups=_SET_UNION_GROUPS,
+        without=_LAUNCHER_ONLY,
+    ),
 }
-_GROUPS = {"Reading": READING, "Privacy": PRIVACY, "Writing": WRITING, "Running": RUNNING}
+# Programs of `pipelines` that no launcher starts, and why.
+NOT_LAUNCHED = {"reproduce_papers.py": "a study of public data, which publishes no release"}
+_JOB = HERE / "flink" / "job.yaml"
+_JOBS = {"set_union_job.yaml": "set-union"}
+_MADE = "# Made from job.yaml by `python3 -m templates.generate`.\n"
 
 
 def metadata(form: Form) -> dict[str, Any]:
     """Returns a form as Dataflow's `TemplateMetadata`, in JSON types."""
     parameters = [
         _parameter(option, group, form)
-        for group, options in _GROUPS.items()
+        for group, options in form.groups.items()
         for option in options
         if option.name not in form.without
     ]
@@ -135,6 +176,17 @@ def specification(form: Form, image: str) -> dict[str, Any]:
         "sdkInfo": {"language": "PYTHON", "version": versions()["BEAM_VERSION"]},
         "defaultEnvironment": {"sdkContainerImage": image},
         "metadata": metadata(form),
+    }
+
+
+def flink_jobs() -> dict[pathlib.Path, str]:
+    """Returns the Kubernetes Jobs of programs beside `ngrams`: the same launch of another program."""
+    text = _MADE + _JOB.read_text(encoding="utf-8")
+    return {
+        _JOB.with_name(name): text.replace("ngrams", program).replace(
+            "--filename job.yaml", f"--filename {name}"
+        )
+        for name, program in _JOBS.items()
     }
 
 
@@ -190,6 +242,8 @@ def main() -> None:
     for name, form in FORMS.items():
         path = HERE / f"{name}_metadata.json"
         path.write_text(as_text(metadata(form)), encoding="utf-8")
+    for path, text in flink_jobs().items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

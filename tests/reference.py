@@ -1,29 +1,35 @@
 """DPNE in plain Python: one function for each algorithm box of the papers, to be read beside them.
 
 Sources: DPNE, supplementary material (papers/dpne_supplement_algorithms.txt), Algorithms 1 to 5, with
-the corrections and the exactness rules that the package states. Grams are tuples of str, sets are
-sets, histograms are dicts of Python integers. Shared with the package are only the run key and the
-keyed functions (`keyed_bits`, `keyed_hashes`); the noise, the weights, the cells, the subset, |V_k|,
-the draws from V_k and the Poisson number are written here a second time, in exact arithmetic.
+the corrections and the exactness rules that the package states; after them the adaptive strategy, one
+function for each step. Grams are tuples of str, sets are sets, histograms are dicts of Python
+integers. Shared with the package are only the run key and the keyed functions (`keyed_bits`,
+`keyed_hashes`); the noise, the weights, the cells, the subset, |V_k|, the draws from V_k, the Poisson
+number, the null law and the thresholds are written here a second time, in exact arithmetic or by
+another method.
 
-Two things that a keyed reference must agree on with the package, because they name a decision:
+What a keyed reference must agree on with the package, because it names a decision:
 - the key of a gram: at k = 1 the 128-bit keyed hash of the word; at k ≥ 2 the pair (rank of its prefix
   in S_{k−1}, rank of its suffix in S_{k−1}) or, pruning "single", (…, rank of its last word in S_1);
 - the order in which V_k is numbered: by middle, then by the gram that ends with it, then by the gram
-  that begins with it.
+  that begins with it;
+- the purposes of keys, and in the adaptive strategy the order of + − × ÷ √ in spends, preferences and
+  weights: they are floating point, so the order is a part of their definition.
 
 Python compares str by code points, which is the order of their UTF-8 bytes, so `sorted` is the
 order of S_k.
 """
 
+import functools
 import math
 from collections import defaultdict
 from fractions import Fraction
 from statistics import NormalDist
+from typing import NamedTuple
 
 import mpmath
 import numpy as np
-from scipy import stats
+from scipy import integrate, optimize, stats
 
 from beam_dpne.ngrams import run_context
 from beam_dpne.plan import PrivacyPlan
@@ -40,10 +46,7 @@ def private_ngrams(
 ) -> dict[int, Scores]:
     """Algorithm 1: returns S_1, …, S_T, each gram with its score."""
     run_key = run_key.bound_to(run_context(plan, "tokens"))
-    users = {
-        user_hash(user, run_key): limit_tokens(texts, plan.max_tokens_per_user, run_key)
-        for user, texts in documents.items()
-    }
+    users = texts_of_users(documents, plan, run_key)
     released = {1: extract_vocabulary(users, plan, run_key)}
     vocabulary = sorted(released[1])
     for k in range(2, plan.max_length + 1):
@@ -65,7 +68,9 @@ def private_ngrams(
 
         # Add noise to H_k and output the grams that cross ρ_k.
         cells = {
-            gram: cell(weight, noise(one_block(run_key, "noise", k, 0, key_of[gram])), sigma, rho)
+            gram: cell(
+                weight, noise(one_block(run_key, "noise", k, 0, key_of[gram], r=1)), sigma, rho
+            )
             for gram, weight in histogram.items()
         }
         # Add spurious grams from V_k \ supp(H_k).
@@ -122,7 +127,7 @@ def extract_vocabulary(users: dict, plan: PrivacyPlan, run_key: RunKey) -> Score
         add_user(histogram, draws, plan.contribution_limits[0])
     released = {}
     for gram, weight in histogram.items():
-        bits = one_block(run_key, "noise", 1, *word_hash(gram, run_key))
+        bits = one_block(run_key, "noise", 1, *word_hash(gram, run_key), r=1)
         c = cell(weight, noise(bits), sigma, rho)
         if c >= 0 and weight > 0:  # R4
             released[gram] = score(c, sigma, rho)
@@ -159,12 +164,21 @@ def spurious_grams(
 
 
 def vocabulary_threshold(plan: PrivacyPlan) -> int:
-    """ρ_1 = max_t 1/√t + σ_1 Φ^{-1}((1 − δ_T)^{1/t}), in units of 2^-32, rounded up."""
-    delta = plan.delta * plan.vocabulary_delta_share * math.exp(-plan.numerical_slack)
-    sigma = plan.lengths[0].noise_stddev
-    t = np.arange(1, plan.contribution_limits[0] + 1)
+    """ρ_1, in units of 2^-32, rounded up."""
+    sigma, limit = plan.lengths[0].noise_stddev, plan.contribution_limits[0]
+    return math.ceil(alone_threshold(1.0, sigma, vocabulary_delta(plan), limit) * 2**32)
+
+
+def vocabulary_delta(plan: PrivacyPlan) -> float:
+    """δ_T."""
+    return plan.delta * plan.vocabulary_delta_share * math.exp(-plan.numerical_slack)
+
+
+def alone_threshold(norm: float, sigma: float, delta: float, limit: int) -> float:
+    """max_t c/√t + σ Φ^{-1}((1 − δ)^{1/t}): words of one user alone pass it with probability ≤ δ."""
+    t = np.arange(1, limit + 1)
     quantiles = stats.norm.isf(-np.expm1(math.log1p(-delta) / t))
-    return math.ceil(float(np.max(1 / np.sqrt(t) + sigma * quantiles)) * 2**32)
+    return float(np.max(norm / np.sqrt(t) + sigma * quantiles))
 
 
 def gram_threshold(
@@ -241,6 +255,16 @@ def poisson(bits: tuple[int, int], mean: float) -> int:
         return n
 
 
+def texts_of_users(
+    documents: dict[str, list[list[str]]], plan: PrivacyPlan, run_key: RunKey
+) -> dict[tuple[int, int], list[list[str]]]:
+    """What is looked at of each user, by the hash that names the user."""
+    return {
+        user_hash(user, run_key): limit_tokens(texts, plan.max_tokens_per_user, run_key)
+        for user, texts in documents.items()
+    }
+
+
 def limit_tokens(texts: list[list[str]], limit: int, run_key: RunKey) -> list[list[str]]:
     """A user above the limit keeps documents in the order of a keyed hash of their content."""
     texts = [text for text in texts if text]
@@ -268,12 +292,385 @@ def word_hash(gram: Gram, run_key: RunKey) -> tuple[int, int]:
     return tuple(keyed_hashes(run_key.sub_key("word"), [gram[0].encode()])[0].tolist())
 
 
-def subset_draw(user: tuple[int, int], key: int, k: int, run_key: RunKey) -> int:
+def subset_draw(user: tuple[int, int], key: int, k: int, run_key: RunKey, r: int = 0) -> int:
     """The 64-bit draw of a user's gram: the Δ_k smallest are kept."""
-    return one_block(run_key, "subset", k, user[0], key)[0]
+    return one_block(run_key, "subset", k, user[0], key, r=r)[0]
 
 
-def one_block(run_key: RunKey, purpose: str, k: int, left: int, right: int) -> tuple[int, int]:
+def one_block(
+    run_key: RunKey, purpose: str, k: int, left: int, right: int, *, r: int = 0
+) -> tuple[int, int]:
     """128 keyed bits of one item."""
-    bits = keyed_bits(run_key.sub_key(purpose, k), np.uint64(left), np.uint64([right]))
+    bits = keyed_bits(run_key.sub_key(purpose, k, r), np.uint64(left), np.uint64([right]))
     return tuple(bits[0].tolist())
+
+
+class RoundRule(NamedTuple):
+    """What is known of a round before it.
+
+    Attributes:
+      loadings: ℓ_1, …, ℓ_r, in units of 2^-20.
+      information: I = Σ ℓ_s², exactly.
+      rho: ρ_r, in units of 2^-32.
+      cut: b_r, as a cell: what is in it or above is open.
+      probability: P_r; of words, which nobody draws, 0.
+      divisor: what evidence is divided by to be a score.
+    """
+
+    loadings: list[int]
+    information: Fraction
+    rho: int
+    cut: int
+    probability: float
+    divisor: float
+
+    @property
+    def stddev(self) -> float:
+        """The standard deviation of the noise in Y."""
+        return math.sqrt(self.information)
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """(b_r, ρ_r], where evidence stays open."""
+        return (self.rho + self.cut * cell_width(self.stddev)) / 2**32, self.rho / 2**32
+
+
+class AdaptiveRun(NamedTuple):
+    """What came of a run, and how.
+
+    Attributes:
+      released: S_1, …, S_T, each gram with its score.
+      rules: of each length, those of its rounds; none where nothing is valid.
+      left: for each length and round what each user has left after it, in units of 2^-56.
+    """
+
+    released: dict[int, Scores]
+    rules: dict[int, list[RoundRule]]
+    left: dict[tuple[int, int], dict[tuple[int, int], int]]
+
+
+# (Q_r, E_r) of each round: of words, and of longer grams by the number of rounds.
+WORD_ROUNDS = [(0.1, 0.1), (1.0, 0.9)]
+GRAM_ROUNDS = {
+    1: [(1.0, 1.0)],
+    2: [(0.3, 0.1), (1.0, 0.9)],
+    3: [(0.2, 0.05), (0.4, 0.15), (1.0, 0.8)],
+}
+LATER_LOADING, OMEGA, NEARLY_OVER = 1.2, 0.7, 0.7
+WORD_HOP, GRAM_HOP = 1.5, 0.5
+
+
+def adaptive_ngrams(
+    documents: dict[str, list[list[str]]],
+    plan: PrivacyPlan,
+    run_key: RunKey,
+    given: list[str] | None = None,
+) -> AdaptiveRun:
+    """The adaptive strategy; `given` is a public vocabulary."""
+    run_key = run_key.bound_to(run_context(plan, "tokens", given))
+    users = texts_of_users(documents, plan, run_key)
+    run = AdaptiveRun({}, {}, {})
+    words = {} if given is None else {(word,): 1.0 for word in given}
+    left = dict.fromkeys(users, user_budget(plan))
+    for k in range(1 if given is None else 2, plan.max_length + 1):
+        if plan.user_budgets == "even":
+            left = dict.fromkeys(users, user_budget(plan))
+        parents = words if k == 2 else run.released.get(k - 1, {})
+        settled = settle_length(k, users, left, words, parents, plan, run_key)
+        run.released[k], run.rules[k], history = settled
+        run.left.update(history)
+        words = words or run.released[1]
+    return run
+
+
+def user_budget(plan: PrivacyPlan) -> int:
+    """μ² = 1/σ(ε, δ_G)² in units of 2^-56, rounded down; of even budgets, the part of one length."""
+    whole = math.floor(2**56 / Fraction(plan.noise_stddev) ** 2)
+    lengths = plan.max_length - (plan.vocabulary_policy == "public")
+    return whole // lengths if plan.user_budgets == "even" else whole
+
+
+def settle_length(
+    k: int, users: dict, left: dict, words: Scores, parents: Scores, plan: PrivacyPlan, run_key
+) -> tuple[Scores, list[RoundRule], dict]:
+    """The rounds of one length; `left` is what the users have, and changes."""
+    vocabulary, previous = sorted(words), sorted(parents)
+    held = {user: grams_of(texts, k) for user, texts in users.items()}
+    key_of = {(word,): 0 for texts in users.values() for text in texts for word in text}
+    valid = []
+    if k == 1:
+        key_of = {gram: word_hash(gram, run_key)[0] for gram in key_of}
+        rules = word_rules(plan)
+    else:
+        valid = enumerate_valid(previous, vocabulary, plan.pruning)
+        if not valid:
+            return {}, [], {}
+        key_of = {gram: gram_key(gram, previous, vocabulary, plan.pruning) for gram in valid}
+        rules = gram_rules(
+            plan.spurious_fraction * min(1.0, len(previous) / len(valid)), plan.rounds
+        )
+        held = {user: grams & key_of.keys() for user, grams in held.items()}
+    # A_r and F, as far as somebody holds them, with their cells; a found gram also has its round.
+    active: dict[Gram, int] = dict.fromkeys(set().union(*held.values()), 0)
+    found: dict[Gram, tuple[int, int]] = {}
+    sums: dict[Gram, list[int]] = {gram: [] for gram in active}
+    history = {}
+    for r, rule in enumerate(rules, start=1):
+        sent = dict.fromkeys(active, 0)
+        for user, texts in users.items():
+            own = sorted(held[user] & active.keys(), key=lambda gram: key_of[gram])
+            ahead = 0
+            if plan.user_budgets == "individual":
+                ahead = grams_ahead(texts, k, plan.max_length, active.keys() | found.keys())
+            spent = spend(left[user], len(own), ahead, k, r, plan)
+            shares = [preference(gram, k, r, parents, active[gram], rules, plan) for gram in own]
+            draws = {gram: subset_draw(user, key_of[gram], k, run_key, r) for gram in own}
+            chosen = sorted(own, key=lambda gram: draws[gram])[: plan.contribution_limits[k - 1]]
+            shares = [
+                share * (gram in set(chosen)) for gram, share in zip(own, shares, strict=True)
+            ]
+            weights, cost = divide(spent, shares)
+            left[user] -= cost
+            for gram, weight in zip(own, weights, strict=True):
+                sent[gram] += weight
+        history[k, r] = dict(left)
+        for gram in list(active):
+            sums[gram].append(sent[gram])
+            active[gram] = evidence_cell(gram, k, sums[gram], rule, key_of, run_key)
+            if active[gram] >= 0 and (k > 1 or sent[gram] > 0):
+                found[gram] = r, active.pop(gram)
+            elif active[gram] < rule.cut:
+                del active[gram]
+    drawn = draw_spurious(k, valid, key_of, rules, run_key) if k > 1 else {}
+    found |= {gram: drawn[gram] for gram in drawn if gram not in sums}
+    scores = {gram: score_of(place, rules[r - 1]) for gram, (r, place) in found.items()}
+    return scores, rules, history
+
+
+def budget_shares(rounds: list[tuple[float, float]]) -> list[float]:
+    """ν_r = Q_r Π_{s<r}(1 − Q_s)."""
+    shares, rest = [], 1.0
+    for quota, _ in rounds:
+        shares.append(rest * quota)
+        rest *= 1.0 - quota
+    return shares
+
+
+def grams_ahead(texts: list[list[str]], k: int, longest: int, standing: set[Gram]) -> int:
+    """Step 1: Σ_{j>k} m_j, the user's j-grams, each as often as held, all of whose k-grams stand."""
+    return sum(
+        all(tuple(text[i + d : i + d + k]) in standing for d in range(j - k + 1))
+        for text in texts
+        for j in range(k + 1, longest + 1)
+        for i in range(len(text) - j + 1)
+    )
+
+
+def spend(left: int, n: int, ahead: int, k: int, r: int, plan: PrivacyPlan) -> int:
+    """Step 1: left·Q·n/(n + ω Σ m_j); at k = 1 at most μ²ν_r. The order is part of the definition."""
+    rounds = WORD_ROUNDS if k == 1 else GRAM_ROUNDS[plan.rounds]
+    part = rounds[r - 1][0] * n / max(n + OMEGA * ahead, 1.0)
+    spent = min(left, math.floor(left * part))
+    if k == 1:
+        spent = min(spent, math.floor(user_budget(plan) * budget_shares(rounds)[r - 1]))
+    return spent
+
+
+def preference(
+    gram: Gram,
+    k: int,
+    r: int,
+    parents: Scores,
+    place: int,
+    rules: list[RoundRule],
+    plan: PrivacyPlan,
+) -> float:
+    """Step 2: a_g = pred_g^-½ (1 − f p_g). The order is part of the definition."""
+    if k == 1:
+        return 1.0
+    predicted, near = 1.0, 0.0
+    if k > 2:
+        suffix = gram[1:] if plan.pruning == "both" else gram[:-1]
+        predicted = min(parents[gram[:-1]], parents[suffix])
+    if r > 1:
+        cut = rules[r - 2].cut
+        near = float(min(1, max(0, Fraction(2 * (place - cut) + 1, 2 * max(1, -cut)))))
+    return (1.0 - NEARLY_OVER * near) / math.sqrt(max(predicted, 0.5))
+
+
+def divide(spent: int, shares: list[float]) -> tuple[list[int], int]:
+    """Step 2: v = √spend · a/‖a‖ in units of 2^-32, and what it costs in units of 2^-56.
+
+    Squares are added from the least key up, one by one (`sum` would correct for rounding).
+    """
+    squares = 0.0
+    for share in shares:
+        squares += share * share
+    scale = math.sqrt(spent * 256.0) / math.sqrt(squares) if squares else 0.0
+    weights = [math.floor(scale * share) for share in shares]
+    while (cost := -(-sum(weight**2 for weight in weights) // 2**8)) > spent:
+        weights = [max(0, weight - 1) for weight in weights]
+    return weights, cost
+
+
+def evidence_cell(
+    gram: Gram, k: int, sums: list[int], rule: RoundRule, key_of: dict, run_key: RunKey
+) -> int:
+    """Step 3: the cell of Y = Σ_{s≤r} ℓ_s w_s, counted from ρ_r: (ρ + c·w, ρ + (c + 1)·w]."""
+    evidence = Fraction(0)
+    for s, (loading, weight) in enumerate(zip(rule.loadings, sums, strict=True), start=1):
+        if loading:
+            name = word_hash(gram, run_key) if k == 1 else (0, key_of[gram])
+            gaussian = noise(one_block(run_key, "noise", k, *name, r=s))
+            evidence += Fraction(loading, 2**20) * (weight + Fraction(gaussian) / UNIT)
+    return math.ceil((evidence - rule.rho) / cell_width(rule.stddev)) - 1
+
+
+def score_of(place: int, rule: RoundRule) -> float:
+    """The middle of a cell, over I (k = 1: over √(ν_r/ν_1))."""
+    return score(place, rule.stddev, rule.rho) / rule.divisor
+
+
+def word_rules(plan: PrivacyPlan) -> list[RoundRule]:
+    """Thresholds and cuts at k = 1, where rounds are judged apart."""
+    shares, budget = budget_shares(WORD_ROUNDS), user_budget(plan)
+    thresholds = [
+        alone_threshold(
+            math.sqrt(math.floor(budget * share) / 2**56),
+            1.0,
+            errors * vocabulary_delta(plan),
+            plan.contribution_limits[0],
+        )
+        for share, (_, errors) in zip(shares, WORD_ROUNDS, strict=True)
+    ]
+    growth = math.sqrt(shares[1] / shares[0])
+    rho = [math.ceil(threshold * 2**32) for threshold in thresholds]
+    cut = cell_below(thresholds[1] / growth - WORD_HOP, rho[0], 1.0)
+    return [
+        RoundRule([2**20], Fraction(1), rho[0], cut, 0.0, 1.0),
+        RoundRule([0, 2**20], Fraction(1), rho[1], 0, 0.0, growth),
+    ]
+
+
+@functools.lru_cache(maxsize=1000)
+def gram_rules(fraction: float, rounds: int) -> list[RoundRule]:
+    """Thresholds and cuts at k ≥ 2, for η·min(1, |S_{k−1}|/|V_k|)."""
+    schedule, rules = GRAM_ROUNDS[rounds], []
+    shares = budget_shares(schedule)
+    last = -NormalDist().inv_cdf(schedule[-1][1] * fraction)
+    for r, (_, errors) in enumerate(schedule):
+        growth = math.sqrt(shares[r] / shares[0])
+        loading = round(LATER_LOADING * growth * 2**20) if r else 2**20
+        loadings = [*(rules[-1].loadings if rules else []), loading]
+        information = sum(Fraction(loading, 2**20) ** 2 for loading in loadings)
+        rho = math.ceil(null_threshold(rules, loading / 2**20, errors * fraction) * 2**32)
+        cut = 0
+        if later := math.fsum(shares[r + 1 :]):
+            stddev = math.sqrt(information)
+            height = 0.5 * last * float(information) / math.sqrt(later / shares[0])
+            cut = cell_below(height - GRAM_HOP * stddev, rho, stddev)
+        found = null_tail(rules, loading / 2**20, rho / 2**32)
+        rules.append(RoundRule(loadings, information, rho, cut, found, float(information)))
+    return rules
+
+
+def cell_below(cut: float, rho: int, stddev: float) -> int:
+    """The cell in which a cut lies; nothing that was found is open."""
+    return min(0, math.floor((Fraction(cut) / UNIT - rho) / cell_width(stddev)))
+
+
+def null_threshold(before: list[RoundRule], loading: float, probability: float) -> float:
+    """ρ with P(a gram that nobody holds is open until now and then above ρ) = probability."""
+    low, high = -30.0, -29.0
+    while null_tail(before, loading, high) > probability:
+        low, high = high, high + 1.0
+    return optimize.brentq(
+        lambda place: math.log(null_tail(before, loading, place) / probability),
+        low,
+        high,
+        xtol=1e-14,
+        rtol=1e-15,
+    )
+
+
+def null_tail(before: list[RoundRule], loading: float, place: float) -> float:
+    """P(Y_1, …, Y_{r−1} open, Y_r > place) for a gram that nobody holds, r ≤ 3.
+
+    The density of Y_1 is φ; that of Y_2 with Y_1 open has a closed form; so one integral is left,
+    which QUADPACK takes.
+    """
+    if not before:
+        return upper_tail(place / loading)
+    low, high = before[-1].span
+    density = normal_density if len(before) == 1 else functools.partial(second_density, *before)
+
+    def integrand(x: float) -> float:
+        return density(x) * upper_tail((place - x) / loading)
+
+    return integrate.quad(integrand, low, high, epsabs=0.0, epsrel=1e-12, limit=200)[0]
+
+
+def second_density(first: RoundRule, second: RoundRule, y: float) -> float:
+    """The density of Y_2 = Z_1 + ℓ_2 Z_2 at y, with Z_1 open.
+
+    Given Y_2 = y, Z_1 is normal with mean y/(1 + ℓ_2²) and variance ℓ_2²/(1 + ℓ_2²).
+    """
+    low, high = first.span
+    mean = y / second.divisor
+    stddev = second.loadings[1] / 2**20 / second.stddev
+    open_mass = between((low - mean) / stddev, (high - mean) / stddev)
+    return normal_density(y / second.stddev) / second.stddev * open_mass
+
+
+def normal_density(x: float) -> float:
+    """φ(x)."""
+    return math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+
+def upper_tail(x: float) -> float:
+    """Φ̄(x)."""
+    return math.erfc(x / math.sqrt(2)) / 2
+
+
+def between(low: float, high: float) -> float:
+    """Φ(high) − Φ(low), from the side on which it keeps its digits."""
+    if low > 0:
+        return upper_tail(low) - upper_tail(high)
+    return upper_tail(-high) - upper_tail(-low)
+
+
+def draw_spurious(
+    k: int, valid: list[Gram], key_of: dict[Gram, int], rules: list[RoundRule], run_key: RunKey
+) -> dict[Gram, tuple[int, int]]:
+    """Each member of V_k with probability Σ_r P_r, with its round and the cell of its evidence."""
+    chances = [rule.probability for rule in rules]
+    mean = -len(valid) * math.log1p(-math.fsum(chances))
+    drawn = {}
+    for i in range(poisson(one_block(run_key, "spurious count", k, 0, 0), mean)):
+        first, last = one_block(run_key, "spurious draw", k, 0, i)
+        gram = valid[((first << 64 | last) * len(valid)) >> 128]
+        chosen = uniform(one_block(run_key, "spurious round", k, 0, key_of[gram]))
+        r = 1
+        while r < len(rules) and chosen * math.fsum(chances) > math.fsum(chances[:r]):
+            r += 1
+        u = uniform(one_block(run_key, "spurious noise", k, 0, key_of[gram]))
+        drawn[gram] = r, spurious_cell(u, r, rules)
+    return drawn
+
+
+def spurious_cell(u: float, r: int, rules: list[RoundRule]) -> int:
+    """The cell c whose borders' probabilities given "found in round r" have u between them."""
+    rule = rules[r - 1]
+
+    def exceeds(place: int) -> bool:
+        border = (rule.rho + place * cell_width(rule.stddev)) / 2**32
+        tail = null_tail(rules[: r - 1], rule.loadings[-1] / 2**20, border)
+        return tail >= rule.probability * u
+
+    low, high = 0, 1
+    while exceeds(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if exceeds(middle) else (low, middle)
+    return low

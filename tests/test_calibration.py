@@ -196,16 +196,32 @@ def test_spurious_threshold_lets_the_tolerated_number_pass(sigma, eta, released,
 )
 def test_dp_accounting_agrees_on_the_composed_mechanism(parameters):
     """dp-accounting composes the plan's mechanisms, one by one, between two of its estimates."""
-    plan = PrivacyPlan(**parameters)
+    plan = PrivacyPlan(**parameters, strategy="one_round")
+    assert_accountant_agrees(plan, [length.noise_stddev for length in plan.lengths])
+
+
+@pytest.mark.parametrize(
+    ("user_budgets", "mechanisms"), [("individual", 1), ("even", 5), ("even", 1)]
+)
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-7), (4, 1e-7), (0.2, 1e-9)])
+def test_dp_accounting_agrees_on_the_budget_of_a_user(epsilon, delta, user_budgets, mechanisms):
+    """One user's budget is that of one Gaussian mechanism; even budgets, of one for each length."""
+    length = mechanisms if user_budgets == "even" else 4
+    plan = PrivacyPlan(epsilon=epsilon, delta=delta, max_length=length, user_budgets=user_budgets)
+    assert_accountant_agrees(plan, [(plan.allotment / 2**56) ** -0.5] * mechanisms)
+
+
+def assert_accountant_agrees(plan, noise_stddevs):
+    """Mechanisms of sensitivity 1 and these noises spend ε and δ_G together, and no more."""
     found = []
     for pessimistic in (False, True):
         losses = [
             privacy_loss_distribution.from_gaussian_mechanism(
-                standard_deviation=length.noise_stddev,
+                standard_deviation=noise_stddev,
                 value_discretization_interval=1e-4 * plan.epsilon,
                 pessimistic_estimate=pessimistic,
             )
-            for length in plan.lengths
+            for noise_stddev in noise_stddevs
         ]
         whole = losses[0]
         for loss in losses[1:]:

@@ -17,12 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_dpne import PrivacyPlan
-from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
+from beam_dpne.cli.options import NGRAMS
 from beam_dpne.io.publishing import read_release
 from beam_dpne.ledger import read_ledger
 from beam_dpne.version import __version__
 
-# As issue 3, section 5, and issue 4, section 1, name them.
 OPTIONS = [
     *("input", "input_format", "user_field", "text_field", "columns", "tokenizer", "output"),
     *("output_format", "overwrite", "rejects", "strict", "epsilon", "delta", "max_length"),
@@ -30,6 +29,7 @@ OPTIONS = [
     *("vocabulary_delta_share", "noise_growth", "budget_shares", "partitions"),
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
     *("side_input_limit", "harness_timeout"),
+    *("rounds", "user_budgets", "vocabulary", "vocabulary_policy"),
 ]
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
 LENGTHS = ("--max_length", 3, "--max_contributions", "5,8,8")
@@ -97,7 +97,7 @@ def counts_of(folder):
 
 
 def test_the_program_has_exactly_the_options_of_the_issue():
-    assert sorted(o.name for o in (*READING, *PRIVACY, *WRITING, *RUNNING)) == sorted(OPTIONS)
+    assert sorted(o.name for o in NGRAMS) == sorted(OPTIONS)
 
 
 def test_the_help_shows_every_option_with_a_text_and_its_default(cli, monkeypatch):
@@ -107,7 +107,7 @@ def test_the_help_shows_every_option_with_a_text_and_its_default(cli, monkeypatc
     shown = re.split(r"\n  (?=-)", ended.out)
     by_name = {match[1]: text for text in shown if (match := re.match(r"--(\w+)", text))}
     assert sorted(by_name) == sorted(OPTIONS)
-    defaults = {o.name: o.default_text for o in (*READING, *PRIVACY, *WRITING, *RUNNING)}
+    defaults = {o.name: o.default_text for o in NGRAMS}
     for name, text in by_name.items():
         flat = " ".join(text.split())
         assert f"(default: {defaults[name]})" in flat
@@ -116,7 +116,7 @@ def test_the_help_shows_every_option_with_a_text_and_its_default(cli, monkeypatc
 
 @pytest.mark.parametrize("name", ["pruning", "strategy", "output_format", "input_format"])
 def test_the_help_shows_the_choices(cli, name):
-    option = next(o for o in (*READING, *PRIVACY, *WRITING) if o.name == name)
+    option = next(o for o in NGRAMS if o.name == name)
     assert "{" + ",".join(option.choices) + "}" in cli("ngrams", "--help").out
 
 
@@ -188,10 +188,16 @@ def test_input_and_output_are_required(cli, data):
 
 def test_a_plan_is_printed_and_written(cli, tmp_path):
     path = tmp_path / "plan.json"
-    ended = cli("plan", *BUDGET, *LENGTHS, "--noise_growth", 0.8, "--output", path)
+    paper = ("--strategy", "one_round", "--noise_growth", 0.8)
+    ended = cli("plan", *BUDGET, *LENGTHS, *paper, "--output", path)
     plan = PrivacyPlan.from_json(path.read_text())
     assert plan == PrivacyPlan(
-        epsilon=10, delta=1e-4, max_length=3, max_contributions=(5, 8, 8), noise_growth=0.8
+        epsilon=10,
+        delta=1e-4,
+        max_length=3,
+        max_contributions=(5, 8, 8),
+        noise_growth=0.8,
+        strategy="one_round",
     )
     assert (ended.status, ended.err) == (0, f"beam-dpne: the plan is in {path}.\n")
     for length in plan.lengths:

@@ -141,14 +141,17 @@ def test_one_giant_word_is_an_element_of_its_own(small):
     assert len(merge_shards(pieces).weights) == 4
 
 
-def test_pieces_of_two_rules_or_lengths_are_refused():
+def test_pieces_of_two_rules_lengths_or_rounds_are_refused():
     from beam_dpne.mechanism import length_rule
 
     none = np.zeros(0, np.int64)
     rules = [length_rule(length=2, noise_stddev=1.0, threshold=t) for t in (5.0, 6.0)]
     pieces = [batches.HistogramShard(length=2, keys=none, weights=none, rule=r) for r in rules]
     longer = batches.HistogramShard(length=3, keys=none, weights=none)
-    for wrong in (pieces, [pieces[0], longer]):
-        with pytest.raises(ValueError, match="one length and one rule"):
+    later = batches.HistogramShard(length=2, keys=none, weights=none, round=2)
+    with pytest.raises(ValueError, match="one rule"):
+        merge_shards(pieces)
+    for wrong in ([pieces[0], longer], [pieces[0], later]):
+        with pytest.raises(ValueError, match="one length and one round"):
             merge_shards(wrong)
     assert merge_shards([pieces[0], pieces[0]]).rule == rules[0]

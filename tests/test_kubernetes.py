@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
-from beam_dpne.cli.main import OneLineParser, add_ngram_options
+from beam_dpne.cli.main import OneLineParser, add_ngram_options, add_set_union_options
 from beam_dpne.version import __version__
 from deploy import java
 from deploy.downloads import versions
@@ -24,7 +24,8 @@ from deploy.flink import cluster, jars
 from deploy.flink.kubernetes.__main__ import JOB_MANAGER, RENDERED, configuration, render
 from tests.conftest import ROOT
 
-JOB = ROOT / "templates" / "flink" / "job.yaml"
+JOBS = ROOT / "templates" / "flink"
+JOB = JOBS / "job.yaml"
 DOCKERFILE = ROOT / "deploy" / "flink" / "Dockerfile"
 KUBERNETES = ("1.29", "1.33", "1.37")
 UNITS = {"m": 2**20, "g": 2**30, "Mi": 2**20, "Gi": 2**30}
@@ -39,9 +40,13 @@ def session():
     return documents(RENDERED.read_text())
 
 
-def job():
-    (document,) = documents(JOB.read_text())
+def job(path=JOB):
+    (document,) = documents(path.read_text())
     return document
+
+
+def all_jobs():
+    return [job(path) for path in sorted(JOBS.glob("*.yaml"))]
 
 
 def of_kind(kind):
@@ -86,7 +91,7 @@ def test_the_manifests_are_rendered_from_their_source():
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_kubernetes_knows_every_key(version):
     assert len(session()) == 10
-    for document in (*session(), job()):
+    for document in (*session(), *all_jobs()):
         kubernetes_validate.validate(document, version, strict=True)
 
 
@@ -373,11 +378,20 @@ def test_nobody_but_their_own_pod_reaches_the_pool_of_workers():
 # The launch
 
 
-def test_the_program_takes_the_launch_and_its_files_are_mounted():
-    (launcher,) = job()["spec"]["template"]["spec"]["containers"]
-    assert launcher["command"] == ["beam-dpne", "ngrams"]
+@pytest.mark.parametrize(
+    ("name", "program", "add_options"),
+    [
+        ("job.yaml", "ngrams", add_ngram_options),
+        ("set_union_job.yaml", "set-union", add_set_union_options),
+    ],
+)
+def test_the_program_takes_the_launch_and_its_files_are_mounted(name, program, add_options):
+    launch = job(JOBS / name)
+    (launcher,) = launch["spec"]["template"]["spec"]["containers"]
+    assert launcher["command"] == ["beam-dpne", program]
+    assert launch["metadata"]["generateName"] == f"beam-dpne-{program}-"
     parser = OneLineParser(allow_abbrev=False)
-    add_ngram_options(parser)
+    add_options(parser)
     given, beam = parser.parse_known_args(launcher["args"])
     assert (given.epsilon, given.delta) == (4.0, 1e-7)
     mounted = {mount["mountPath"] for mount in launcher["volumeMounts"]}
@@ -403,6 +417,16 @@ def test_the_launcher_reaches_flink_to_cancel_its_job():
         if source["podSelector"]["matchLabels"].get(COMPONENT) == component
     ]
     assert opened == [["rest"]]
+
+
+def test_the_jobs_differ_in_their_program_alone():
+    """So that what is tested of one is true of all."""
+    first, *others = all_jobs()
+    assert others
+    for document in (first, *others):
+        document["metadata"].pop("generateName")
+        document["spec"]["template"]["spec"]["containers"][0].pop("command")
+    assert all(document == first for document in others)
 
 
 def check_engine(arguments):

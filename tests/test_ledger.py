@@ -6,22 +6,30 @@ import pathlib
 import platform
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from beam_dpne import LengthFacts, PrivacyPlan, tokenizers
+from beam_dpne.calibration import gaussian_delta
+from beam_dpne.items import ItemSet
 from beam_dpne.ledger import (
     Part,
     ReleaseError,
-    build_ledger,
     ledger_bytes,
     ledger_path,
     listed_parts,
     read_ledger,
     tokenizer_name,
 )
+from beam_dpne.ngrams import RoundFacts
+from beam_dpne.ngrams_ledger import ngrams_ledger
+from beam_dpne.set_union_ledger import set_union_ledger
+from beam_dpne.set_union_plan import CUTOFF_POLICIES, POLICIES, SetUnionPlan
 
-PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, max_contributions=(10, 20))
+PLAN = PrivacyPlan(
+    epsilon=1, delta=1e-7, max_length=2, max_contributions=(10, 20), strategy="one_round"
+)
 FACTS = (
     LengthFacts(1, PLAN.lengths[0].noise_stddev, PLAN.lengths[0].threshold, 17, None, 0.0),
     LengthFacts(2, PLAN.lengths[1].noise_stddev, 41.5, 3, 2**70, 0.17),
@@ -37,7 +45,7 @@ def ledger(**changes):
         "run_key_given": False,
         "tokenizer": "words",
     }
-    return build_ledger(**settings | changes)
+    return ngrams_ledger(**settings | changes)
 
 
 def write(folder: pathlib.Path, content):
@@ -194,7 +202,7 @@ def with_part(**changes):
         (with_part(rows=True), "'parts' must list"),
         (with_part(sha256="ab"), "'parts' must list"),
         (with_part(bytes=None), "'parts' must list"),
-        (with_part(rows=21), "do not hold what its lengths released"),
+        (with_part(rows=21), "do not hold what it says was released"),
         (ledger() | {"lengths": [{}]}, "'lengths' must describe"),
     ],
 )
@@ -216,3 +224,175 @@ def test_listed_parts_of_anything_are_names_of_parts_only():
     assert listed_parts(ledger_bytes(ledger())) == {PART.name}
     assert listed_parts(b'{"parts": [{"name": "notes.txt"}, 3]}') == frozenset()
     assert listed_parts(None) == listed_parts(b"{") == frozenset()
+
+
+# The adaptive strategy
+
+
+def adaptive_ledger(**changes):
+    """Of two lengths, with made-up rounds at length 2."""
+    plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, **changes)
+    words, bigrams = plan.lengths
+    rounds = (
+        RoundFacts(1, 1.0, 5.25, 0.5, 1e-7, (1.0,)),
+        RoundFacts(2, 1.5, 6.5, None, 1e-6, (1.0, 1.125)),
+    )
+    facts = (
+        LengthFacts(1, words.noise_stddev, words.threshold, 17, None, 0.0, rounds[:1]),
+        LengthFacts(2, bigrams.noise_stddev, 6.5, 3, 289, 0.17, rounds),
+    )
+    return json.loads(ledger_bytes(ledger(plan=plan, facts=facts)))
+
+
+def test_each_round_of_the_adaptive_strategy_says_what_decided():
+    said = adaptive_ledger()
+    assert said["lengths"][1]["noise_stddev"] == 1.0
+    assert said["lengths"][1]["rounds"] == [
+        {
+            "round": 1,
+            "evidence_stddev": 1.0,
+            "threshold": 5.25,
+            "cut": 0.5,
+            "null_probability": 1e-7,
+            "loadings": [1.0],
+        },
+        {
+            "round": 2,
+            "evidence_stddev": 1.5,
+            "threshold": 6.5,
+            "cut": None,
+            "null_probability": 1e-6,
+            "loadings": [1.0, 1.125],
+        },
+    ]
+    told = said["lengths_columns"]["rounds"]
+    assert all(name in told for name in said["lengths"][1]["rounds"][0] if name != "round")
+
+
+def test_individual_budgets_are_stated_with_their_theorem():
+    said = adaptive_ledger()
+    budgets = said["guarantee"]["individual_budgets"]
+    assert budgets["mu"] == pytest.approx(1 / said["spent"]["composed_noise_stddev"])
+    assert "at most mu^2" in budgets["statement"]
+    assert "private state" in budgets["statement"]
+    cited = " ".join(budgets["references"])
+    assert all(name in cited for name in ("Smith", "Koskela", "Feldman"))
+
+
+def test_ordinary_composition_needs_no_such_statement():
+    assert "individual_budgets" not in adaptive_ledger(user_budgets="even")["guarantee"]
+    assert "individual_budgets" not in ledger()["guarantee"]
+    assert "rounds" not in ledger()["lengths"][0]
+
+
+# Set union
+
+
+def union_plan(policy, **others):
+    return SetUnionPlan(epsilon=1, delta=1e-7, policy=policy, **others)
+
+
+def union_ledger(policy="policy_gaussian", plan=None, **changes):
+    plan = plan or union_plan(policy)
+    facts = {} if plan.policy == "rounds" else plan.facts()
+    items = ItemSet(items=pa.array(["a", "b"]), scores=np.array([9.0, 8.0]), facts=facts)
+    settings = {
+        "plan": plan,
+        "items": items,
+        "parts": [PART._replace(name=PART.name.replace("ngrams", "items"), rows=2)],
+        "run_key_given": False,
+        "tokenizer": "tokens",
+    }
+    return set_union_ledger(**settings | changes)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_set_union_says_its_mechanism_and_explains_each_number(policy):
+    plan, said = union_plan(policy), union_ledger(policy)
+    mechanism = said["mechanism"]
+    assert said["program"] == "set-union"
+    assert (mechanism["policy"], mechanism["released"]) == (policy, 2)
+    assert len(mechanism["meaning"]) > 40
+    assert SetUnionPlan.from_json(json.dumps(said["plan"])) == plan
+    assert said["spent"]["numerical_slack"] > 0
+    named = set(mechanism) - {"policy", "max_contributions", "noise", "sensitivity_norm"}
+    assert named == set(said["mechanism_columns"])
+    told = said["mechanism_columns"]["rounds"]
+    for number, decided in enumerate(mechanism["rounds"], start=1):
+        assert decided["round"] == number
+        assert all(f"{name}:" in told for name in decided if name != "round")
+        assert (decided["cut"] is None) == (number == len(mechanism["rounds"]))
+    if policy != "rounds":
+        assert mechanism["sensitivity"] == plan.sensitivity
+        assert mechanism["rounding_bound"] == plan.rounding_bound
+        assert mechanism["shards"] == plan.shard_count
+        last = mechanism["rounds"][-1]
+        assert (last["threshold"], last["cutoff"]) == (plan.threshold, plan.cutoff)
+        assert (last["noise_scale"], last["noise_stddev"]) == plan.noise[1:]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_noise_of_a_ledger_is_enough_for_its_sensitivity_and_budget(policy):
+    """As a reviewer would check it, from the ledger alone; `rounds` by its theorem."""
+    said = union_ledger(policy)
+    mechanism, epsilon = said["mechanism"], said["guarantee"]["epsilon"]
+    composed = mechanism["composed_noise_scale"]
+    if mechanism["sensitivity_norm"] == "l1":
+        assert mechanism["sensitivity"] / composed <= epsilon
+        return
+    delta = gaussian_delta(epsilon=epsilon, noise_stddev=composed / mechanism["sensitivity"])
+    assert delta <= said["spent"]["gaussian_delta"] < said["guarantee"]["delta"]
+    if policy != "rounds":
+        inverse_squares = sum(own["noise_scale"] ** -2 for own in mechanism["rounds"])
+        assert inverse_squares <= composed**-2 * (1 + 1e-12)
+
+
+def test_rounds_say_both_rounds_and_rest_on_individual_budgets():
+    said = union_ledger("rounds")
+    first, last = said["mechanism"]["rounds"]
+    assert first["cut"] < first["threshold"]
+    words = union_plan("rounds").rounds_plan.lengths[0]
+    assert last["threshold"] == words.threshold
+    assert "at most mu^2" in said["guarantee"]["individual_budgets"]["statement"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_promised_number_of_users_is_stated_where_the_guarantee_needs_it(policy):
+    promise = union_ledger(policy)["guarantee"].get("promise")
+    assert (promise is not None) == (policy in CUTOFF_POLICIES)
+    if promise:
+        assert promise["max_users"] == union_plan(policy).max_users
+        assert "never checked" in promise["meaning"]
+
+
+def test_a_set_union_protects_no_more_than_n_grams_do():
+    assert union_ledger()["not_protected"] == ledger()["not_protected"]
+    assert union_ledger()["guarantee"]["statement"] == ledger()["guarantee"]["statement"]
+
+
+def test_items_of_another_plan_are_refused():
+    for other in (union_plan("policy_gaussian", max_contributions=7), union_plan("mad")):
+        with pytest.raises(ValueError, match="must be of a run under this plan"):
+            union_ledger(plan=other, items=ItemSet(**union_items(union_plan("policy_gaussian"))))
+
+
+def union_items(plan):
+    return {"items": pa.array(["a", "b"]), "scores": np.ones(2), "facts": plan.facts()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"program": "bigrams"}, "'program' is missing or not one of ngrams, set-union"),
+        ({"program": "ngrams"}, "'lengths_columns' is missing"),
+        ({"mechanism": {}}, "'mechanism' must tell how many items"),
+        ({"mechanism": {"released": 3}}, "do not hold what it says was released"),
+        ({"parts": [PART._asdict() | {"rows": 2}]}, "'parts' must list"),
+    ],
+)
+def test_what_is_not_a_whole_ledger_of_a_set_union_is_refused(tmp_path, changes, message):
+    write(tmp_path, union_ledger())
+    assert read_ledger(str(tmp_path)) == json.loads(ledger_bytes(union_ledger()))
+    write(tmp_path, union_ledger() | changes)
+    with pytest.raises(ReleaseError, match=message):
+        read_ledger(str(tmp_path))

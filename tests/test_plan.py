@@ -16,20 +16,23 @@ from beam_dpne.calibration import (
     vocabulary_threshold,
 )
 
-GOOD = {"epsilon": 1.0, "delta": 1e-6, "max_length": 3}
+GOOD = {"epsilon": 1.0, "delta": 1e-6, "max_length": 3, "strategy": "one_round"}
+ADAPTIVE = GOOD | {"strategy": "adaptive"}
 NOT_NUMBERS = ("1", "x", None, True, False, [1.0], (), {}, 1j, b"1")
+SET_NUMBERS = tuple(value for value in NOT_NUMBERS if value is not None)
 NOT_FINITE = (math.nan, math.inf, -math.inf)
 NOT_COUNTS = ("3", 2.0, 2.5, True, False, None, math.nan, [[3]], {})
+SET_COUNTS = tuple(value for value in NOT_COUNTS if value is not None)
 
 BAD = [
     *(("epsilon", value) for value in (*NOT_NUMBERS, *NOT_FINITE, 0, 0.0, -1, -1e-9)),
     *(("delta", value) for value in (*NOT_NUMBERS, *NOT_FINITE, 0, 1, 1.0, 2, -1e-9)),
     *(("spurious_fraction", v) for v in (*NOT_NUMBERS, *NOT_FINITE, 0, 1, -0.1, 1.5)),
-    *(("vocabulary_delta_share", v) for v in (*NOT_NUMBERS, *NOT_FINITE, 0, 1, -0.1, 1.5)),
-    *(("noise_growth", value) for value in (*NOT_NUMBERS, *NOT_FINITE, 0, -1.0)),
+    *(("vocabulary_delta_share", v) for v in (*SET_NUMBERS, *NOT_FINITE, 0, 1, -0.1, 1.5)),
+    *(("noise_growth", value) for value in (*SET_NUMBERS, *NOT_FINITE, 0, -1.0)),
     *(("max_length", value) for value in (*NOT_COUNTS, 0, -1)),
     *(("max_tokens_per_user", value) for value in (*NOT_COUNTS, 0, -1)),
-    *(("max_contributions", value) for value in (*NOT_COUNTS, 0, -1)),
+    *(("max_contributions", value) for value in (*SET_COUNTS, 0, -1)),
     *(("max_contributions", value) for value in ((), (5,), (5, 5), (5, 5, 5, 5), [5, 5])),
     *(("max_contributions", value) for value in ((5, 5, 0), (5, 5, 2.0), (5, True, 5), "555")),
     *(("budget_shares", value) for value in ((), (1.0,), (0.5, 0.5), [0.25] * 4)),
@@ -38,21 +41,210 @@ BAD = [
     *(("budget_shares", value) for value in ("abc", ("a", 0.5, 0.5), (True, 0.5, 0.5), 1.0, True)),
     *(("pruning", value) for value in ("left", "", None, True, "BOTH", ["both"])),
     *(("valid_count", value) for value in ("guess", "", None, 3)),
-    *(("strategy", value) for value in ("adaptive", "", None, 1)),
+    *(("strategy", value) for value in ("greedy", "", None, 1)),
     *(("adjacency", value) for value in ("replace_one_user", "", None)),
+    *(("vocabulary_policy", value) for value in ("given", "", None, True)),
+    *(("rounds", value) for value in (1, 3, "3")),
+    *(("user_budgets", value) for value in ("individual", "even", "")),
 ]
-BAD_JSON = [(name, value) for name, value in BAD if not isinstance(value, bytes | complex)]
+OF_THE_PAPER = ("noise_growth", "budget_shares", "valid_count", "rounds", "user_budgets")
+BAD_ADAPTIVE = [
+    *((name, value) for name, value in BAD if name not in OF_THE_PAPER),
+    *(("rounds", value) for value in (*SET_COUNTS, 0, -1, 4, 1.0)),
+    *(("user_budgets", value) for value in ("both", "", True, 1, ["even"])),
+    *(("spurious_fraction", value) for value in (0.5000001, 0.9)),
+    *(("noise_growth", value) for value in (1.0, 0.8, "1")),
+    *(("budget_shares", value) for value in ([0.5, 0.3, 0.2], (1.0,), "abc")),
+    *(("valid_count", value) for value in ("estimate", "guess", "", None)),
+]
+EITHER = [
+    *((GOOD, name, value) for name, value in BAD),
+    *((ADAPTIVE, name, value) for name, value in BAD_ADAPTIVE),
+]
+EITHER_JSON = [case for case in EITHER if not isinstance(case[2], bytes | complex)]
 
 
-@pytest.mark.parametrize(("name", "value"), BAD, ids=repr)
-def test_a_bad_value_is_refused_by_its_parameters_name(name, value):
+@pytest.mark.parametrize(("good", "name", "value"), EITHER, ids=repr)
+def test_a_bad_value_is_refused_by_its_parameters_name(good, name, value):
     with pytest.raises(ValueError, match=name):
-        PrivacyPlan(**{**GOOD, name: value})
+        PrivacyPlan(**{**good, name: value})
+
+
+DEFAULTS = {
+    "one_round": {
+        "max_contributions": 100,
+        "vocabulary_delta_share": 0.5,
+        "noise_growth": 1.0,
+        "rounds": None,
+        "user_budgets": None,
+    },
+    "adaptive": {
+        "max_contributions": 300,
+        "vocabulary_delta_share": 0.1,
+        "noise_growth": None,
+        "rounds": 3,
+        "user_budgets": "individual",
+    },
+}
+SAME_DEFAULTS = {
+    "max_length": 5,
+    "spurious_fraction": 0.01,
+    "pruning": "both",
+    "valid_count": "exact",
+    "budget_shares": None,
+    "vocabulary_policy": "private",
+    "max_tokens_per_user": 1_000_000,
+    "adjacency": "add_or_remove_one_user",
+}
+
+
+@pytest.mark.parametrize("strategy", DEFAULTS)
+def test_defaults_follow_the_strategy(strategy):
+    plan = PrivacyPlan(epsilon=1, delta=1e-6, strategy=strategy)
+    expected = DEFAULTS[strategy] | SAME_DEFAULTS
+    assert plan.to_dict() == expected | {"epsilon": 1, "delta": 1e-6, "strategy": strategy}
+    left_out = dict.fromkeys(DEFAULTS[strategy])
+    assert PrivacyPlan(epsilon=1, delta=1e-6, strategy=strategy, **left_out) == plan
+
+
+def test_adaptive_is_the_default():
+    plan = PrivacyPlan(epsilon=1, delta=1e-6)
+    assert plan == PrivacyPlan(epsilon=1, delta=1e-6, strategy="adaptive")
+    assert plan.is_adaptive
+
+
+REFUSED = [
+    (ADAPTIVE, {"noise_growth": 1.0}, "noise_growth must be left out .*adaptive.*=1.0"),
+    (ADAPTIVE, {"budget_shares": (0.5, 0.3, 0.2)}, "budget_shares must be left out .*adaptive"),
+    (ADAPTIVE, {"valid_count": "estimate"}, "valid_count must be 'exact' .*'estimate'"),
+    (ADAPTIVE, {"spurious_fraction": 0.6}, r"spurious_fraction must be at most 0.5 .*=0\.6"),
+    (ADAPTIVE, {"rounds": 4}, "rounds must be one of 1, 2, 3, got rounds=4"),
+    (ADAPTIVE, {"user_budgets": "odd"}, "user_budgets must be one of individual, even, got .*odd"),
+    (GOOD, {"rounds": 2}, "rounds must be left out .*one_round.*rounds=2"),
+    (GOOD, {"user_budgets": "even"}, "user_budgets must be left out .*one_round.*'even'"),
+]
+
+
+@pytest.mark.parametrize(("good", "option", "said"), REFUSED)
+def test_an_option_that_a_strategy_does_not_have_is_refused_with_its_value(good, option, said):
+    with pytest.raises(ValueError, match=said):
+        PrivacyPlan(**good | option)
+
+
+@pytest.mark.parametrize(("rounds", "passes"), [(1, 1), (2, 2), (3, 3)])
+def test_rounds_are_those_of_each_length_beyond_the_first(rounds, passes):
+    plan = PrivacyPlan(**ADAPTIVE, rounds=rounds)
+    assert [plan.rounds_of(length) for length in (0, 1, 2, 3, 4)] == [0, 2, passes, passes, 0]
+    assert plan.round_count == 2 + 2 * passes
+    assert [len(length.rounds) for length in plan.lengths] == [2, passes, passes]
+    for length in plan.lengths:
+        assert math.fsum(own.error_share for own in length.rounds) == pytest.approx(1)
+        assert math.fsum(own.budget_share for own in length.rounds) == pytest.approx(1)
+        assert length.rounds[-1].quota == 1
+        assert length.noise_stddev == 1
+    assert len(plan.lengths[0].word_rules) == 2
+    assert plan.lengths[0].threshold == plan.lengths[0].word_rules[-1].threshold
+
+
+def test_the_paper_has_one_round_of_each_length():
+    plan = PrivacyPlan(**GOOD)
+    assert [plan.rounds_of(length) for length in (0, 1, 2, 3, 4)] == [0, 1, 1, 1, 0]
+    assert plan.round_count == 3
+    assert all(length.rounds == length.word_rules == () for length in plan.lengths)
+
+
+def test_a_user_may_spend_the_whole_budget_or_an_even_part_of_it_on_each_length():
+    """μ² = 1/σ², rounded down in units of 2^-56."""
+    whole = PrivacyPlan(**ADAPTIVE)
+    even = PrivacyPlan(**ADAPTIVE, user_budgets="even")
+    assert whole.noise_stddev == even.noise_stddev
+    with mpmath.workdps(60):
+        budget = mpmath.mpf(whole.noise_stddev) ** -2 * 2**56
+        assert budget * (1 - 1e-15) - 1 <= whole.allotment <= budget * (1 + 1e-15)
+    assert even.allotment == whole.allotment // 3
+    assert {length.budget_share for length in whole.lengths} == {None}
+    assert {length.budget_share for length in even.lengths} == {1 / 3}
+
+
+def test_a_budget_that_64_bits_do_not_hold_is_refused_with_its_size():
+    fits = PrivacyPlan(epsilon=41, delta=0.1, max_length=2)
+    assert fits.allotment < 64 * 2**56
+    with pytest.raises(ValueError, match=r"epsilon must be .*below 64.*Lower epsilon"):
+        PrivacyPlan(epsilon=43, delta=0.1, max_length=2)
+    assert PrivacyPlan(epsilon=43, delta=0.1, max_length=2, strategy="one_round").noise_stddev < 1
+
+
+@pytest.mark.parametrize("good", [GOOD, ADAPTIVE], ids=lambda good: good["strategy"])
+def test_a_public_vocabulary_costs_nothing(good):
+    private = PrivacyPlan(**good)
+    plan = PrivacyPlan(**good, vocabulary_policy="public")
+    assert plan.vocabulary_delta_share == plan.vocabulary_delta == 0
+    assert plan.gaussian_delta == pytest.approx(plan.delta, rel=1e-4)
+    assert plan.noise_stddev < private.noise_stddev
+    assert list(plan.private_lengths) == [2, 3]
+    assert plan.round_count == private.round_count - private.rounds_of(1)
+    assert plan.rounds_of(1) == 0
+    given, second, third = plan.lengths
+    assert (given.length, given.budget_share, given.noise_stddev) == (1, 0.0, 0.0)
+    assert given.threshold is None
+    if plan.is_adaptive:
+        even = PrivacyPlan(**good, vocabulary_policy="public", user_budgets="even")
+        assert even.allotment == plan.allotment // 2
+    else:
+        assert second.budget_share == third.budget_share == 0.5
+        assert compose_noise_stddevs([second.noise_stddev, third.noise_stddev]) == pytest.approx(
+            plan.noise_stddev
+        )
+        shares = PrivacyPlan(**good, vocabulary_policy="public", budget_shares=(0.75, 0.25))
+        assert [length.budget_share for length in shares.lengths] == [0.0, 0.75, 0.25]
+    twin = PrivacyPlan.from_json(plan.to_json())
+    assert twin == plan
+
+
+@pytest.mark.parametrize("good", [GOOD, ADAPTIVE], ids=lambda good: good["strategy"])
+def test_a_public_vocabulary_takes_no_delta_and_leaves_a_length_to_find(good):
+    with pytest.raises(ValueError, match=r"vocabulary_delta_share must be left out .*=0\.1"):
+        PrivacyPlan(**good, vocabulary_policy="public", vocabulary_delta_share=0.1)
+    with pytest.raises(ValueError, match="max_length must be at least 2 with a public"):
+        PrivacyPlan(**good | {"max_length": 1}, vocabulary_policy="public")
+
+
+def test_slack_counts_every_round():
+    plan = PrivacyPlan(**ADAPTIVE)
+    assert plan.numerical_slack == pytest.approx(8 * 1_000_000 * 2e-12, rel=1e-12)
+    slack = plan.numerical_slack
+    noise = gaussian_noise_stddev(epsilon=1 - slack, delta=0.9e-6 * math.exp(-slack))
+    assert noise < plan.noise_stddev < noise * (1 + 2e-10)
+    with pytest.raises(ValueError, match=r"max_tokens_per_user.*numerical slack"):
+        PrivacyPlan(**ADAPTIVE | {"epsilon": 0.0159})
+    assert PrivacyPlan(**ADAPTIVE | {"epsilon": 0.0161}).numerical_slack == slack
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("user_budgets", ["individual", "even"])
+def test_word_thresholds_are_those_of_the_formula(rounds, user_budgets):
+    """ρ_r = max_t c_r/√t + Φ^{-1}((1 − E_r δ_T)^{1/t}), c_r = μ√ν_r; in 60 digits."""
+    plan = PrivacyPlan(**ADAPTIVE, rounds=rounds, user_budgets=user_budgets, max_contributions=7)
+    lengths = 3 if user_budgets == "even" else 1
+    shares = [(0.1, 0.1), (0.9, 0.9)]
+    with mpmath.workdps(60):
+        for rule, (budget, errors) in zip(plan.lengths[0].word_rules, shares, strict=True):
+            norm = mpmath.sqrt(mpmath.mpf(budget) / lengths) / plan.noise_stddev
+            tail = [
+                -mpmath.expm1(mpmath.log1p(-errors * plan.vocabulary_delta) / t)
+                for t in range(1, 8)
+            ]
+            found = max(
+                norm / mpmath.sqrt(t) - mpmath.sqrt(2) * mpmath.erfinv(2 * q - 1)
+                for t, q in enumerate(tail, start=1)
+            )
+            assert rule.threshold == pytest.approx(float(found), abs=2**-32 + 1e-9)
+            assert rule.threshold >= float(found) * (1 - 1e-12)
 
 
 def test_a_list_that_fits_another_number_of_lengths_is_refused_with_both_numbers():
     with pytest.raises(ValueError, match=r"max_contributions .* 3 lengths, got 2"):
-        PrivacyPlan(**GOOD, max_contributions=(5, 5))
+        PrivacyPlan(**ADAPTIVE, max_contributions=(5, 5))
     with pytest.raises(ValueError, match=r"budget_shares .* 3 lengths, got 2"):
         PrivacyPlan(**GOOD, budget_shares=(0.5, 0.5))
 
@@ -75,20 +267,23 @@ def test_an_estimate_is_refused_with_single_pruning():
 @pytest.mark.parametrize(("growth", "length"), [(1e-40, 10), (1e40, 10), (1e-300, 2)])
 def test_growth_that_leaves_a_length_no_budget_is_refused_by_name(growth, length):
     with pytest.raises(ValueError, match="noise_growth"):
-        _ = PrivacyPlan(epsilon=1, delta=1e-6, max_length=length, noise_growth=growth).lengths
+        _ = PrivacyPlan(**GOOD | {"max_length": length}, noise_growth=growth).lengths
 
 
 def test_numerical_slack_beyond_a_thousandth_of_epsilon_is_refused():
-    fits = PrivacyPlan(epsilon=0.006, delta=1e-6, max_length=3)
+    fits = PrivacyPlan(**GOOD | {"epsilon": 0.006})
     assert fits.numerical_slack == pytest.approx(0.006 / 1000)
     with pytest.raises(ValueError, match=r"max_tokens_per_user.*numerical slack"):
-        PrivacyPlan(epsilon=0.005, delta=1e-6, max_length=3)
-    with pytest.raises(ValueError, match="max_tokens_per_user"):
-        PrivacyPlan(epsilon=1, delta=1e-6, max_tokens_per_user=10**9)
+        PrivacyPlan(**GOOD | {"epsilon": 0.005})
+    for good in (GOOD, ADAPTIVE):
+        with pytest.raises(ValueError, match="max_tokens_per_user"):
+            PrivacyPlan(**good, max_tokens_per_user=10**9)
 
 
 def test_slack_is_subtracted_from_epsilon_and_its_factor_from_delta_before_calibration():
-    plan = PrivacyPlan(epsilon=0.01, delta=1e-6, max_length=5, vocabulary_delta_share=0.25)
+    plan = PrivacyPlan(
+        epsilon=0.01, delta=1e-6, max_length=5, vocabulary_delta_share=0.25, strategy="one_round"
+    )
     slack = 5 * 1_000_000 * 2e-12
     assert plan.numerical_slack == pytest.approx(slack, rel=1e-12)
     delta_g, delta_t = (1e-6 * share * math.exp(-slack) for share in (0.75, 0.25))
@@ -150,11 +345,35 @@ def plans(draw) -> PrivacyPlan:
         vocabulary_delta_share=draw(st.floats(0.01, 0.99)),
         max_tokens_per_user=draw(st.integers(1, 10**6)),
         pruning=draw(st.sampled_from(["both", "single"])),
+        strategy="one_round",
         **noise,
     )
 
 
-@given(plans())
+@st.composite
+def adaptive_plans(draw) -> PrivacyPlan:
+    length = draw(st.integers(1, 8))
+    limits = st.integers(1, 10**6)
+    policy = draw(st.sampled_from(["private", "public"])) if length > 1 else "private"
+    share = draw(st.none() | st.floats(0.01, 0.99)) if policy == "private" else None
+    return PrivacyPlan(
+        epsilon=draw(st.floats(0.1, 30)),
+        delta=draw(st.floats(1e-15, 0.5)),
+        max_length=length,
+        max_contributions=draw(
+            st.none() | limits | st.lists(limits, min_size=length, max_size=length)
+        ),
+        spurious_fraction=draw(st.floats(1e-6, 0.5)),
+        vocabulary_delta_share=share,
+        vocabulary_policy=policy,
+        rounds=draw(st.sampled_from([None, 1, 2, 3])),
+        user_budgets=draw(st.sampled_from([None, "individual", "even"])),
+        max_tokens_per_user=draw(st.integers(1, 10**6)),
+        pruning=draw(st.sampled_from(["both", "single"])),
+    )
+
+
+@given(plans() | adaptive_plans())
 def test_json_gives_the_same_plan_back(plan):
     twin = PrivacyPlan.from_json(plan.to_json())
     assert twin == plan
@@ -162,11 +381,15 @@ def test_json_gives_the_same_plan_back(plan):
     assert json.loads(plan.to_json()).keys() == {f.name for f in dataclasses.fields(PrivacyPlan)}
 
 
-@given(plans())
+@given(plans() | adaptive_plans())
 def test_the_lengths_together_spend_epsilon_and_delta_and_no_more(plan):
     """In 60 digits: what rounding does to the root and to the shares is covered."""
     with mpmath.workdps(60):
-        precision = mpmath.fsum(mpmath.mpf(k.noise_stddev) ** -2 for k in plan.lengths)
+        if plan.is_adaptive:
+            times = len(plan.private_lengths) if plan.user_budgets == "even" else 1
+            precision = mpmath.mpf(times * plan.allotment) / 2**56
+        else:
+            precision = mpmath.fsum(mpmath.mpf(k.noise_stddev) ** -2 for k in plan.lengths)
         sigma = 1 / mpmath.sqrt(precision)
         epsilon = mpmath.mpf(plan.epsilon) - plan.numerical_slack
         upper, lower = 1 / (2 * sigma) - epsilon * sigma, -1 / (2 * sigma) - epsilon * sigma
@@ -180,7 +403,7 @@ def test_the_lengths_together_spend_epsilon_and_delta_and_no_more(plan):
 @given(st.lists(st.floats(1e-3, 1), min_size=1, max_size=9), st.floats(-9e-10, 9e-10))
 def test_shares_that_nearly_sum_to_one_spend_no_more_than_one(parts, excess):
     shares = [min(1.0, part / math.fsum(parts) * (1 + excess)) for part in parts]
-    plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=len(parts), budget_shares=shares)
+    plan = PrivacyPlan(**GOOD | {"max_length": len(parts)}, budget_shares=shares)
     together = compose_noise_stddevs([length.noise_stddev for length in plan.lengths])
     needed = gaussian_noise_stddev(epsilon=1 - plan.numerical_slack, delta=plan.gaussian_delta)
     assert together > needed
@@ -204,7 +427,7 @@ def test_an_unknown_parameter_is_refused_by_name():
         PrivacyPlan.from_json(json.dumps(parameters))
 
 
-@pytest.mark.parametrize(("name", "value"), BAD_JSON, ids=repr)
-def test_a_bad_value_in_json_is_refused_by_its_parameters_name(name, value):
+@pytest.mark.parametrize(("good", "name", "value"), EITHER_JSON, ids=repr)
+def test_a_bad_value_in_json_is_refused_by_its_parameters_name(good, name, value):
     with pytest.raises(ValueError, match=name):
-        PrivacyPlan.from_json(json.dumps(GOOD | {name: value}))
+        PrivacyPlan.from_json(json.dumps(good | {name: value}))

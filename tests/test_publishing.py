@@ -40,7 +40,7 @@ from beam_dpne import (
     split_ngram,
 )
 from beam_dpne.batches import pack_pairs
-from beam_dpne.decoding import ROW_SCHEMA
+from beam_dpne.decoding import ITEM_SCHEMA, ROW_SCHEMA, escape_item, unescape_item
 from beam_dpne.io.directories import directory_at
 from beam_dpne.io.publishing import (
     OUTPUT_FORMATS,
@@ -49,9 +49,11 @@ from beam_dpne.io.publishing import (
     publish_release,
     read_release,
 )
+from beam_dpne.items import ItemSet
 from beam_dpne.ledger import ReleaseError, read_ledger
+from beam_dpne.set_union_plan import SetUnionPlan
 
-PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, max_contributions=10)
+PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, max_contributions=10, strategy="one_round")
 HOSTILE = [
     "",
     " ",
@@ -243,7 +245,9 @@ def test_a_release_without_rows_has_one_part_without_rows(tmp_path, output_forma
 
 
 def test_a_release_of_one_length_needs_no_shorter_ones(tmp_path):
-    plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=1, max_contributions=10)
+    plan = PrivacyPlan(
+        epsilon=1, delta=1e-7, max_length=1, max_contributions=10, strategy="one_round"
+    )
     rule = length_rule(
         length=1, noise_stddev=plan.lengths[0].noise_stddev, threshold=plan.lengths[0].threshold
     )
@@ -304,7 +308,9 @@ _PLAIN_READERS = {
 
 
 def test_rounding_keeps_scores_above_the_threshold_and_apart():
-    plan = PrivacyPlan(epsilon=2e5, delta=0.5, max_length=2, max_contributions=1)
+    plan = PrivacyPlan(
+        epsilon=2e5, delta=0.5, max_length=2, max_contributions=1, strategy="one_round"
+    )
     stddev = plan.lengths[1].noise_stddev
     assert stddev < 0.005
     for threshold in (stddev, 1.23456789, 1e6 + 1 / 3):
@@ -321,7 +327,7 @@ def test_rounding_keeps_scores_above_the_threshold_and_apart():
         ({"output_format": "csv"}, "output_format must be one of jsonl, tsv, parquet"),
         ({"rows_per_part": 0}, "rows_per_part must be at least 1"),
         (
-            {"plan": PrivacyPlan(epsilon=1e6, delta=0.5, max_length=1)},
+            {"plan": PrivacyPlan(epsilon=1e6, delta=0.5, max_length=1, strategy="one_round")},
             "noise_stddev must be at least",
         ),
     ],
@@ -330,6 +336,135 @@ def test_bad_fields_are_refused_when_the_pipeline_is_built(changes, message):
     fields = {"output": "o", "output_format": "tsv", "plan": PLAN, "tokenizer": "words"}
     with pytest.raises(ValueError, match=message):
         PublishRelease(run_key_given=False, **fields | changes)
+
+
+# Items of a set union
+
+UNION = SetUnionPlan(epsilon=1, delta=1e-7, policy="weighted_gaussian")
+
+
+def items_of(scores, plan=UNION):
+    """An `ItemSet` from {item: score}."""
+    known = sorted(scores, key=str.encode)
+    return ItemSet(
+        items=pa.array(known, pa.string()),
+        scores=np.array([scores[item] for item in known], dtype=float),
+        facts=plan.facts(),
+    )
+
+
+def publish_items(output, scores, **changes):
+    publish(output, [items_of(scores)], plan=UNION, **changes)
+
+
+ITEMS = {"New York": 70.25, "b": 91.0, "a\tb\\": 70.25, "": 40.1234564}
+
+
+@pytest.mark.parametrize(
+    ("output_format", "content"),
+    [
+        (
+            "jsonl",
+            '{"item":"b","score":91.0}\n'
+            '{"item":"New York","score":70.25}\n'
+            '{"item":"a\\tb\\\\","score":70.25}\n'
+            '{"item":"","score":40.123456}\n',
+        ),
+        (
+            "tsv",
+            "item\tscore\nb\t91.0\nNew York\t70.25\na\\tb\\\\\t70.25\n\\e\t40.123456\n",
+        ),
+    ],
+)
+def test_items_are_sorted_by_score_and_bytes_and_escaped_where_they_must_be(
+    tmp_path, output_format, content
+):
+    publish_items(tmp_path, ITEMS, output_format=output_format)
+    ((name, data),) = [pair for pair in files(tmp_path).items() if pair[0] != "ledger.json"]
+    assert name.startswith("items-")
+    assert data.decode() == content
+
+
+@pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
+def test_read_release_gives_the_items_back(tmp_path, output_format):
+    publish_items(tmp_path, ITEMS, output_format=output_format, rows_per_part=3)
+    table = read_release(str(tmp_path))
+    assert table.schema.equals(ITEM_SCHEMA)
+    assert tuples(table) == [
+        ("b", 91.0),
+        ("New York", 70.25),
+        ("a\tb\\", 70.25),
+        ("", 40.123456),
+    ]
+    ledger = read_ledger(str(tmp_path))
+    assert ledger["program"] == "set-union"
+    assert ledger["mechanism"]["released"] == 4
+    assert [part["rows"] for part in ledger["parts"]] == [3, 1]
+
+
+@pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
+@settings(max_examples=30, deadline=None)
+@given(items=st.sets(TOKENS, max_size=12))
+def test_hostile_items_survive_the_files(output_format, items):
+    scores = {item: 40.5 + place for place, item in enumerate(sorted(items | set(HOSTILE)))}
+    with tempfile.TemporaryDirectory() as folder:
+        publish_items(folder, scores, output_format=output_format)
+        rows = tuples(read_release(folder))
+        (data,) = [data for name, data in files(folder).items() if name.startswith("items-")]
+    assert dict(rows) == scores
+    assert [score for _, score in rows] == sorted(scores.values(), reverse=True)
+    if output_format == "jsonl":
+        assert read_json_lines(data) == rows
+    elif output_format == "tsv":
+        lines = csv.reader(
+            io.StringIO(data.decode(), newline="\n"), "excel-tab", quoting=csv.QUOTE_NONE
+        )
+        assert [(unescape_item(line), float(score)) for line, score in list(lines)[1:]] == rows
+
+
+@given(item=TOKENS, other=TOKENS)
+def test_escaped_items_are_lines_apart(item, other):
+    line = escape_item(item)
+    assert unescape_item(line) == item
+    assert line
+    assert not set(line) & set("\t\n\r")
+    assert (line == escape_item(other)) == (item == other)
+
+
+def test_borders_between_items_are_part_of_a_name(tmp_path):
+    """Equal names mean equal bytes, also for items with line ends."""
+    for place, items in enumerate((("a\nb", "c"), ("a", "b\nc"))):
+        publish_items(tmp_path / str(place), dict.fromkeys(items, 7.0), output_format="tsv")
+    assert not parts_of_items(tmp_path / "0") & parts_of_items(tmp_path / "1")
+
+
+def parts_of_items(folder):
+    return {name for name in files(folder) if name.startswith("items-")}
+
+
+def test_no_items_are_a_release_too(tmp_path):
+    publish_items(tmp_path, {})
+    assert len(read_release(str(tmp_path))) == 0
+    assert read_ledger(str(tmp_path))["mechanism"]["released"] == 0
+
+
+def test_a_release_of_the_other_program_is_overwritten_whole(tmp_path):
+    publish(tmp_path)
+    with pytest.raises(ReleaseError, match="is a release already"):
+        publish_items(tmp_path, ITEMS)
+    publish_items(tmp_path, ITEMS, overwrite=True)
+    assert len(files(tmp_path)) == 2
+    assert len(read_release(str(tmp_path))) == 4
+    publish(tmp_path, overwrite=True)
+    assert tuples(read_release(str(tmp_path))) == ROWS
+    assert len(files(tmp_path)) == 2
+
+
+def test_items_of_another_plan_are_refused(tmp_path):
+    other = SetUnionPlan(epsilon=2, delta=1e-7, policy="weighted_gaussian")
+    with pytest.raises(ReleaseError):
+        publish(tmp_path, [items_of(ITEMS)], plan=other)
+    assert list(tmp_path.iterdir()) == []
 
 
 # One content, one release

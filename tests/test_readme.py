@@ -2,7 +2,7 @@
 
 import pathlib
 
-from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
+from beam_dpne.cli.options import NGRAMS
 
 README = pathlib.Path(__file__).parent.parent / "README.md"
 
@@ -10,10 +10,7 @@ README = pathlib.Path(__file__).parent.parent / "README.md"
 def options_table() -> str:
     """The README's table of options, from their definitions."""
     rows = ["| option | default | what it is |", "|---|---|---|"]
-    rows += [
-        f"| `--{option.name}` | {option.default_text} | {option.help} |"
-        for option in (*READING, *PRIVACY, *WRITING, *RUNNING)
-    ]
+    rows += [f"| `--{option.name}` | {option.default_text} | {option.help} |" for option in NGRAMS]
     return "\n".join(rows)
 
 

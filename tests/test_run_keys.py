@@ -14,7 +14,11 @@ from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.cli.embedded import EmbeddedRunner
 
 KEY = RunKey(bytes(range(32)))
-PLAN = PrivacyPlan(epsilon=8, delta=1e-4, max_length=2, max_contributions=4)
+PLANS = [
+    PrivacyPlan(epsilon=8, delta=1e-4, max_length=2, max_contributions=4, strategy=strategy)
+    for strategy in ("adaptive", "one_round")
+]
+each_strategy = pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.strategy)
 USERS = 300
 BATCH = pa.RecordBatch.from_pylist(
     [{"user": f"user {i}", "text": "good morning to you"} for i in range(USERS)]
@@ -35,16 +39,18 @@ def scores(transform, tmp_path, runner=None, window=None):
     return {row["ngram"]: row["score"] for row in map(json.loads, path.read_text().splitlines())}
 
 
-def test_without_a_key_each_use_of_one_transform_draws_its_own_noise(tmp_path):
-    transform = PrivateNgrams(plan=PLAN)
+@each_strategy
+def test_without_a_key_each_use_of_one_transform_draws_its_own_noise(plan, tmp_path):
+    transform = PrivateNgrams(plan=plan)
     first, second = (scores(transform, tmp_path) for _ in range(2))
     assert first.keys() >= WORDS
     assert first != second
 
 
-def test_one_key_gives_one_release_on_both_embedded_runners(tmp_path):
-    first = scores(PrivateNgrams(plan=PLAN, run_key=KEY), tmp_path)
-    transform = PrivateNgrams(plan=PLAN, run_key=KEY, partitions=3)
+@each_strategy
+def test_one_key_gives_one_release_on_both_embedded_runners(plan, tmp_path):
+    first = scores(PrivateNgrams(plan=plan, run_key=KEY), tmp_path)
+    transform = PrivateNgrams(plan=plan, run_key=KEY, partitions=3)
     assert first.keys() >= WORDS
     assert scores(transform, tmp_path, EmbeddedRunner()) == first
 
@@ -52,15 +58,16 @@ def test_one_key_gives_one_release_on_both_embedded_runners(tmp_path):
 def test_one_key_under_another_epsilon_draws_other_noise(tmp_path):
     """With the same noise z, (score - weight) / sigma would be the same under both plans."""
     noise = []
-    for plan in (PLAN, dataclasses.replace(PLAN, epsilon=4)):
+    for plan in (PLANS[1], dataclasses.replace(PLANS[1], epsilon=4)):
         found = scores(PrivateNgrams(plan=plan, run_key=KEY), tmp_path)
         sigma = plan.lengths[0].noise_stddev
         noise.append([(found[word] - USERS / 2) / sigma for word in sorted(WORDS)])
     assert min(abs(a - b) for a, b in zip(*noise, strict=True)) > 1 / 16
 
 
-def test_windows_that_would_give_a_user_more_than_one_contribution_do_not(tmp_path):
-    transform = PrivateNgrams(plan=PLAN, run_key=KEY)
+@each_strategy
+def test_windows_that_would_give_a_user_more_than_one_contribution_do_not(plan, tmp_path):
+    transform = PrivateNgrams(plan=plan, run_key=KEY)
     plain = scores(transform, tmp_path)
     assert plain.keys() >= WORDS
     assert scores(transform, tmp_path, window=FixedWindows(10)) == plain

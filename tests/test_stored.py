@@ -21,7 +21,7 @@ from beam_dpne import (
     length_rule,
     stored,
 )
-from beam_dpne.batches import GramSetCoder, kept_small
+from beam_dpne.batches import GramSetCoder, StandingGrams, StandingGramsCoder, kept_small
 from beam_dpne.stored import SetStore
 
 VOCABULARY = GramSet(
@@ -78,6 +78,33 @@ def test_bundles_of_one_process_share_one_mapping(tmp_path):
     assert not keys.flags.writeable
 
 
+@pytest.mark.parametrize("length", [1, 2])
+def test_what_stands_after_a_round_is_stored_and_comes_back_equal(tmp_path, length):
+    standing = StandingGrams(
+        length=length,
+        round=2,
+        keys=np.arange(3),
+        cells=np.array([0, -3, -200], np.int32),
+        found=np.array([1, 0, 0], np.int8),
+        words=pa.array(["a", "b", "日本"]) if length == 1 else None,
+        parent_size=7,
+        vocabulary_size=9,
+        rule=VOCABULARY.rule,
+    )
+    coder = StandingGramsCoder()
+    kept = kept_small(standing, SetStore(folder=str(tmp_path), limit=10))
+    (path,) = tmp_path.iterdir()
+    assert path.name.startswith(f"standing-2-{length}-")
+    assert str(path).encode() in coder.encode(kept)
+    for back in (coder.decode(coder.encode(kept)), coder.decode(coder.encode(standing))):
+        for name in ("keys", "cells", "found"):
+            assert getattr(back, name).dtype == getattr(standing, name).dtype
+            assert getattr(back, name).tolist() == getattr(standing, name).tolist()
+        assert back.words == standing.words
+        for name in ("length", "round", "parent_size", "vocabulary_size", "rule"):
+            assert getattr(back, name) == getattr(standing, name)
+
+
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:-1] + bytes([b[-1] ^ 1])])
 def test_a_damaged_file_is_refused(tmp_path, damage):
     kept = kept_small(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
@@ -88,8 +115,16 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
 
 
 @pytest.mark.parametrize("pruning", ["both", "single"])
-def test_a_limit_of_one_byte_does_not_change_the_release(tmp_path, pruning):
-    plan = PrivacyPlan(epsilon=20, delta=1e-3, max_length=4, max_contributions=9, pruning=pruning)
+@pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
+def test_a_limit_of_one_byte_does_not_change_the_release(tmp_path, strategy, pruning):
+    plan = PrivacyPlan(
+        epsilon=20,
+        delta=1e-3,
+        max_length=4,
+        max_contributions=9,
+        pruning=pruning,
+        strategy=strategy,
+    )
     users = [(f"user {i}", f"good morning to you number {i % 7}") for i in range(200)]
     rows = []
     for name, store in (
@@ -109,8 +144,10 @@ def test_a_limit_of_one_byte_does_not_change_the_release(tmp_path, pruning):
         rows.append(sorted(path.read_text().splitlines()))
     assert rows[0] == rows[1]
     assert any("'length': 3" in row for row in rows[0])
-    lengths = {path.name.split("-")[1] for path in (tmp_path / "s").iterdir()}
-    assert {"1", "2", "3"} <= lengths
+    kept = {path.name.rpartition("-")[0] for path in (tmp_path / "s").iterdir()}
+    assert {"released-1", "released-2", "released-3"} <= kept
+    standing = {"standing-1-1", "standing-1-2", "standing-2-2", "standing-1-3", "standing-2-3"}
+    assert standing <= kept if plan.is_adaptive else not standing & kept
 
 
 def test_the_program_leaves_no_temporary_files(cli, tmp_path):

@@ -13,17 +13,24 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.cli import options as definitions
-from beam_dpne.cli.main import OneLineParser, add_ngram_options
+from beam_dpne.cli.main import OneLineParser, add_ngram_options, add_set_union_options
 from beam_dpne.cli.msnbc import main as msnbc
-from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
 from deploy import java
 from deploy.downloads import versions
-from templates.generate import FORMS, HERE, as_text, metadata, specification
+from templates.generate import (
+    FORMS,
+    HERE,
+    NOT_LAUNCHED,
+    as_text,
+    flink_jobs,
+    metadata,
+    specification,
+)
 from tests.conftest import ROOT
 from tests.engines.conftest import SAMPLE
 
 pytest_plugins = ["tests.engines.storage"]
-OPTIONS = {option.name: option for option in (*READING, *PRIVACY, *WRITING, *RUNNING)}
+PROGRAMS = {"ngrams": ("ngrams", "ngrams_plan"), "set-union": ("set_union",)}
 TYPES = {kind.name for kind in dataflow.ParameterType}
 # Texts that are refused by somebody must be refused by the form: of each kind, some that look right.
 NOT_WHOLE = ("", " 5", "5 ", "+5", "-5", "5.0", "1e3", "1_000", "٥", "five", "1" * 19, "5\n")
@@ -67,6 +74,12 @@ ACCEPTED = {
     "side_input_limit": ("67108864",),
     "strict": ("true", "false"),
     "overwrite": ("true", "false"),
+    "rounds": ("1", "3"),
+    "cutoff_margin": ("0", "5", "2.5"),
+    "shards": ("1", "64"),
+    "max_shard_users": ("5000000",),
+    "max_users": ("10000000",),
+    "max_items_per_user": ("1000",),
 }
 PATHS = ("", "local/file", "/local/file", "gs://bucket", "gs://bucket/", "gs:/bucket/a", "s3://b/a")
 REFUSED = {
@@ -86,7 +99,18 @@ REFUSED = {
     **dict.fromkeys(("max_length", "max_tokens_per_user", "max_record_bytes"), NOT_WHOLE),
     **dict.fromkeys(("partitions", "side_input_limit"), NOT_WHOLE),
     **dict.fromkeys(("epsilon", "delta", "spurious_fraction", "noise_growth"), NOT_REAL),
-    "vocabulary_delta_share": NOT_REAL,
+    **dict.fromkeys(("vocabulary_delta_share", "cutoff_margin"), NOT_REAL),
+    **dict.fromkeys(("rounds", "shards", "max_shard_users"), NOT_WHOLE),
+    **dict.fromkeys(("max_users", "max_items_per_user"), NOT_WHOLE),
+}
+
+# Where the programs differ.
+OWN = {
+    "ngrams": {},
+    "set-union": {
+        "tokenizer": (("item", "m:f"), ("", "items", "letters")),
+        "max_contributions": (("10",), (*NOT_WHOLE, "10,20")),
+    },
 }
 
 
@@ -94,25 +118,44 @@ def fields(form):
     return {field["name"]: field for field in metadata(FORMS[form])["parameters"]}
 
 
-def all_fields():
-    return {**fields("ngrams"), **fields("ngrams_plan")}
+def options_of(form):
+    return {option.name: option for group in FORMS[form].groups.values() for option in group}
+
+
+def all_fields(program):
+    return {name: field for form in PROGRAMS[program] for name, field in fields(form).items()}
+
+
+def examples(of):
+    """(program, name, text) of each example; the programs' own where they differ."""
+    place = [ACCEPTED, REFUSED].index(of)
+    found = []
+    for program, own in OWN.items():
+        names = [name for name in sorted(all_fields(program)) if name in of]
+        texts = {name: own[name][place] if name in own else of[name] for name in names}
+        found += [(program, name, text) for name in names for text in texts[name]]
+    return found
 
 
 def matches(field, text):
     return all(re.fullmatch(pattern, text) for pattern in field["regexes"])
 
 
-def parser():
+def parser(program="ngrams"):
     """The program's, which hands what it has parsed to nobody."""
     made = OneLineParser(allow_abbrev=False)
-    add_ngram_options(made)
+    {"ngrams": add_ngram_options, "set-union": add_set_union_options}[program](made)
     return made
 
 
-def parse(text, name):
+def program_of(form):
+    return "set-union" if form == "set_union" else "ngrams"
+
+
+def parse(text, name, program="ngrams"):
     """What the program's parser makes of one option; None if it refuses."""
     try:
-        return getattr(parser().parse_known_args([f"--{name}={text}"])[0], name)
+        return getattr(parser(program).parse_known_args([f"--{name}={text}"])[0], name)
     except SystemExit:
         return None
 
@@ -131,6 +174,27 @@ def test_there_is_no_form_that_nobody_makes():
     assert {path.name for path in HERE.glob("*.json")} == {f"{n}_metadata.json" for n in FORMS}
 
 
+def test_the_flink_jobs_of_other_programs_are_made_from_the_first():
+    """If this fails: python3 -m templates.generate."""
+    for path, text in flink_jobs().items():
+        assert path.read_text(encoding="utf-8") == text
+    made = {path.name for path in flink_jobs()}
+    assert {path.name for path in (HERE / "flink").glob("*.yaml")} == made | {"job.yaml"}
+
+
+def test_there_is_no_pipeline_without_a_template():
+    """A new one needs a form, and a Kubernetes Job if it is for private data."""
+    there = {path.name for path in (ROOT / "pipelines").glob("*.py")}
+    launched = {form.program for form in FORMS.values()}
+    assert not launched & set(NOT_LAUNCHED)
+    assert all(NOT_LAUNCHED.values())
+    assert launched <= there
+    assert there - set(NOT_LAUNCHED) == launched
+    readme = (HERE / "README.md").read_text(encoding="utf-8")
+    for name in launched:
+        assert f"(../pipelines/{name})" in readme
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_official_client_reads_a_form(form):
     text = (HERE / f"{form}_metadata.json").read_text(encoding="utf-8")
@@ -146,7 +210,7 @@ def test_a_form_asks_for_each_option_once_or_says_why_not(form):
     names = [field["name"] for field in metadata(FORMS[form])["parameters"]]
     left_out = FORMS[form].without
     assert len(names) == len(set(names))
-    assert sorted([*names, *left_out]) == sorted(OPTIONS)
+    assert sorted([*names, *left_out]) == sorted(options_of(form))
     assert all(left_out.values())
     assert set(FORMS[form].required) <= set(names)
 
@@ -173,68 +237,76 @@ def test_every_field_is_whole(form):
             parent = known[field["parentName"]]
             values = {choice["value"] for choice in parent["enumOptions"]}
             assert set(field["parentTriggerValues"]) < values
-            assert parent["defaultValue"] in field["parentTriggerValues"]
+            # A hidden field's default would be sent all the same.
+            shown = parent["defaultValue"] in field["parentTriggerValues"]
+            assert shown or "defaultValue" not in field
             assert field["isOptional"]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_default_is_the_programs_and_its_own_field_takes_it(form):
     for name, field in fields(form).items():
-        own = FORMS[form].defaults
-        value = own.get(name, False if OPTIONS[name].flag else OPTIONS[name].default)
+        own, option = FORMS[form].defaults, options_of(form)[name]
+        value = own.get(name, False if option.flag else option.default)
         assert ("defaultValue" in field) == (value is not None)
         if value is None:
             continue
         text = field["defaultValue"]
-        assert parse(text, name) == (value if not OPTIONS[name].repeatable else [value])
+        read = parse(text, name, program_of(form))
+        assert read == (value if not option.repeatable else [value])
         if "regexes" in field:
             assert matches(field, text), name
         else:
             assert text in [choice["value"] for choice in field["enumOptions"]]
 
 
-def test_choices_are_the_programs():
-    for name, field in all_fields().items():
-        if OPTIONS[name].choices:
+@pytest.mark.parametrize("form", FORMS)
+def test_choices_are_the_programs(form):
+    for name, field in fields(form).items():
+        choices = options_of(form)[name].choices
+        if choices:
             shown = [choice["value"] for choice in field["enumOptions"]]
-            assert shown == list(OPTIONS[name].choices)
-            assert all(parse(value, name) == value for value in shown)
+            assert shown == list(choices)
+            assert all(parse(value, name, program_of(form)) == value for value in shown)
 
 
 # What a form may send
 
 
 def test_every_field_with_a_pattern_has_examples():
-    patterned = {name for name, field in all_fields().items() if "regexes" in field}
+    patterned = {
+        name
+        for program in PROGRAMS
+        for name, field in all_fields(program).items()
+        if "regexes" in field
+    }
     assert patterned == set(ACCEPTED) == set(REFUSED)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [(n, text) for n, all_ in ACCEPTED.items() for text in all_]
-)
-def test_what_the_form_takes_the_program_takes(name, text):
-    assert matches(all_fields()[name], text)
-    assert parse(text, name) is not None
+@pytest.mark.parametrize(("program", "name", "text"), examples(ACCEPTED))
+def test_what_the_form_takes_the_program_takes(program, name, text):
+    assert matches(all_fields(program)[name], text)
+    assert parse(text, name, program) is not None
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [(n, text) for n, all_ in REFUSED.items() for text in all_]
-)
-def test_what_the_program_refuses_the_form_refuses(name, text, cli):
+@pytest.mark.parametrize(("program", "name", "text"), examples(REFUSED))
+def test_what_the_program_refuses_the_form_refuses(program, name, text, cli):
     """Paths apart, which a form wants on Cloud Storage: the program takes local ones as well."""
-    assert not matches(all_fields()[name], text)
-    if OPTIONS[name].path or name == "columns":
+    field = all_fields(program)[name]
+    assert not matches(field, text)
+    if field["paramType"].startswith("GCS_") or name == "columns":
         return
     needed = {"input": "none.jsonl", "output": "none", "epsilon": "4", "delta": "1e-7"}
     values = {**needed, name: text}
-    ended = cli("ngrams", *(f"--{option}={value}" for option, value in values.items()))
+    ended = cli(program, *(f"--{option}={value}" for option, value in values.items()))
     assert ended.status == 2
     assert name in ended.err
     assert "none.jsonl" not in ended.err
 
 
+ALL_OPTIONS = [option for form in FORMS for option in options_of(form).values()]
 KINDS = {
-    name: next(option for option in OPTIONS.values() if option.parse is parse_text)
+    name: next(option for option in ALL_OPTIONS if option.parse is parse_text)
     for name in ("integer", "number", "integers", "numbers")
     for parse_text in [getattr(definitions, name)]
 }
@@ -275,7 +347,7 @@ def test_several_inputs_fit_in_one_field(given_texts, value):
     assert parser().parse_known_args(arguments)[0].input == value
 
 
-@pytest.mark.parametrize("name", [option.name for option in OPTIONS.values() if option.flag])
+@pytest.mark.parametrize("name", [o.name for o in options_of("ngrams").values() if o.flag])
 def test_a_flag_may_have_a_value(name):
     for arguments, value in ([f"--{name}"], True), ([f"--{name}=true"], True), ([], None):
         assert getattr(parser().parse_known_args(arguments)[0], name) is value
@@ -307,6 +379,18 @@ def test_a_form_as_it_is_filled_in_runs(cli, tmp_path):
     ended = cli("ngrams", *sent)
     assert ended.status == 0, ended.err
     assert (tmp_path / "release" / "ledger.json").exists()
+
+
+def test_the_form_of_a_set_union_as_it_is_filled_in_runs(cli, tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "user,text\n" + "".join(f"u{i},see you soon\n" for i in range(99))
+    )
+    files = {"input": str(tmp_path / "a.csv"), "output": str(tmp_path / "release")}
+    sent = filled("set_union", **files, epsilon="4", delta="1e-5", tokenizer="item")
+    ended = cli("set-union", *sent)
+    assert ended.status == 0, ended.err
+    ledger = json.loads((tmp_path / "release" / "ledger.json").read_text())
+    assert ledger["program"] == "set-union"
 
 
 def test_the_form_with_a_plan_runs(cli, tmp_path):
@@ -458,7 +542,7 @@ def test_a_plan_is_read_and_written_on_cloud_storage(stored_titles, program):
 @pytest.mark.engines
 @pytest.mark.storage
 @pytest.mark.dataflow
-@pytest.mark.parametrize("form", ["ngrams", "ngrams_plan", "msnbc"])
+@pytest.mark.parametrize("form", ["ngrams", "ngrams_plan", "msnbc", "set_union"])
 def test_a_launch_of_a_form_is_staged(stored_titles, form, program):
     """As Dataflow's launcher does it: the image's program, the form's parameters, its own options."""
     bucket, _ = stored_titles
@@ -469,7 +553,7 @@ def test_a_launch_of_a_form_is_staged(stored_titles, form, program):
         "rejects": bucket.path("rejects/"),
         "strict": "true",
     }
-    if form == "ngrams":
+    if form in ("ngrams", "set_union"):
         wanted |= {"epsilon": "4", "delta": "1e-6"}
     sent = {name: text for name, text in wanted.items() if name in fields(form)}
     assert all(matches(fields(form)[name], text) for name, text in sent.items())

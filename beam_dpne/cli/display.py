@@ -12,7 +12,8 @@ from rich.status import Status
 from rich.table import Table
 
 from beam_dpne import progress
-from beam_dpne.plan import PrivacyPlan
+from beam_dpne.adaptive import BUDGET_UNITS
+from beam_dpne.plan import LengthPlan, PrivacyPlan
 
 _REFRESH_SECONDS = 0.2
 _PHRASES = {
@@ -27,14 +28,14 @@ _PHRASES = {
 
 
 @contextlib.contextmanager
-def progress_line(*, max_length: int, input_bytes: int, quiet: bool) -> Iterator[None]:
+def progress_line(*, max_length: int | None, input_bytes: int, quiet: bool) -> Iterator[None]:
     """Shows on stderr what an embedded run is doing: a live line on a terminal, else log lines.
 
     It shows the stage, the length, the time and the share of the input's bytes; never users or
     grams.
 
     Args:
-      max_length: T.
+      max_length: T; None for programs that have no lengths.
       input_bytes: size of the input files as they are stored.
       quiet: show nothing.
     """
@@ -60,22 +61,38 @@ def print_plan(plan: PrivacyPlan) -> None:
     """Prints what each length of a plan would spend."""
     console = _stdout()
     table = Table(title=f"ε = {plan.epsilon:g}, δ = {plan.delta:g}", title_justify="left")
-    for heading in ("length", "noise σ", "budget share", "threshold ρ", "max contributions Δ"):
+    headings = ("length", "rounds", "noise σ", "budget share", "threshold ρ", "max contributions Δ")
+    for heading in headings:
         table.add_column(heading, justify="right")
     for length in plan.lengths:
-        threshold = "by what is valid" if length.threshold is None else f"{length.threshold:.3f}"
-        table.add_row(
-            str(length.length),
-            f"{length.noise_stddev:.4f}",
-            f"{length.budget_share:.4f}",
-            threshold,
-            str(length.max_contributions),
-        )
+        table.add_row(str(length.length), *_length_cells(plan, length))
     console.print(table)
+    if plan.is_adaptive:
+        each = "at each length" if plan.user_budgets == "even" else "on all lengths together"
+        console.print(
+            f"Each user may spend μ² = {plan.allotment / BUDGET_UNITS:.4f} {each}: the sum of the "
+            "squares of the user's weights, in rounds with noise 1."
+        )
     console.print(
         f"All lengths together: σ = {plan.noise_stddev:.5f}; δ for the noise "
         f"{plan.gaussian_delta:.3g}, for words of one user {plan.vocabulary_delta:.3g}; "
         f"numerical slack {plan.numerical_slack:.2g}, taken off ε.",
+    )
+
+
+def _length_cells(plan: PrivacyPlan, length: LengthPlan) -> tuple[str, ...]:
+    """What the table of a plan shows of one length."""
+    if length.length not in plan.private_lengths:
+        return ("-", "-", "public, costs nothing", "-", "-")
+    if length.length not in plan.strategy_lengths:
+        share, limit = f"{length.budget_share:.4f}", str(length.max_contributions)
+        return ("-", "-", share, f"by {plan.vocabulary_policy}", limit)
+    return (
+        str(plan.rounds_of(length.length)),
+        f"{length.noise_stddev:.4f}",
+        "each user's own" if length.budget_share is None else f"{length.budget_share:.4f}",
+        "by what is valid" if length.threshold is None else f"{length.threshold:.3f}",
+        str(length.max_contributions),
     )
 
 
@@ -108,6 +125,28 @@ def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> Non
     total = sum(facts["released"] for facts in ledger["lengths"])
     table.add_section()
     table.add_row("all", f"{total:,}", "", "", "", f"{seconds:.2f}")
+    console.print(table)
+    console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
+
+
+def print_items(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
+    """Prints what a set union released, from its ledger, and where it is."""
+    console = _stdout()
+    facts = ledger["mechanism"]
+    table = Table(title="Released", title_justify="left")
+    for heading in ("policy", "items", "noise", "threshold ρ", "cutoff Γ", "shards", "seconds"):
+        table.add_column(heading, justify="left" if heading in ("policy", "noise") else "right")
+    *_, last = facts["rounds"]
+    sign = "λ" if facts["noise"] == "laplace" else "σ"
+    table.add_row(
+        facts["policy"],
+        f"{facts['released']:,}",
+        f"{facts['noise'].capitalize()}, {sign} = {last['noise_scale']:.3f}",
+        _number(last["threshold"]),
+        _number(last["cutoff"]),
+        str(facts["shards"]),
+        f"{seconds:.2f}",
+    )
     console.print(table)
     console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
 
@@ -153,9 +192,9 @@ def _seconds_by_length() -> dict[int, float]:
     return seconds
 
 
-def _describe(snapshot: progress.Snapshot, max_length: int, input_bytes: int) -> str:
+def _describe(snapshot: progress.Snapshot, max_length: int | None, input_bytes: int) -> str:
     phrase = _PHRASES.get(snapshot.stage, snapshot.stage)
-    if snapshot.length is not None:
+    if max_length is not None and snapshot.length is not None:
         return f"length {snapshot.length} of {max_length}: {phrase}"
     if snapshot.stage == "read" and input_bytes:
         return f"{phrase}, {min(1.0, snapshot.bytes_read / input_bytes):.0%} of the input"
@@ -163,7 +202,7 @@ def _describe(snapshot: progress.Snapshot, max_length: int, input_bytes: int) ->
 
 
 def _watch_terminal(
-    console: Console, done: threading.Event, max_length: int, input_bytes: int
+    console: Console, done: threading.Event, max_length: int | None, input_bytes: int
 ) -> None:
     """Keeps one live line up to date until the run is done."""
     start = time.monotonic()
@@ -173,12 +212,16 @@ def _watch_terminal(
             status.update(f"{text}, {time.monotonic() - start:.0f} s")
 
 
-def _watch_log(console: Console, done: threading.Event, max_length: int, input_bytes: int) -> None:
+def _watch_log(
+    console: Console, done: threading.Event, max_length: int | None, input_bytes: int
+) -> None:
     """Writes one line for each length, and for each stage that has none."""
     start = time.monotonic()
     shown: tuple[str, int | None] | None = None
     while not done.wait(_REFRESH_SECONDS):
         now = progress.snapshot()
+        if max_length is None:
+            now = now._replace(length=None)
         what = (now.stage if now.length is None else "", now.length)
         if what != shown and now.stage:
             shown = what

@@ -16,11 +16,17 @@ from typing import Any, NoReturn
 
 from beam_dpne import progress
 from beam_dpne.cli.errors import RunError
+from beam_dpne.cli.evaluate import add_evaluate
 from beam_dpne.cli.options import (
+    ITEMS_READING,
+    ITEMS_RUNNING,
+    ITEMS_WRITING,
     PLAN_OUTPUT,
     PRIVACY,
     READING,
     RUNNING,
+    SET_UNION,
+    VOCABULARY,
     WRITING,
     add_options,
 )
@@ -143,7 +149,8 @@ def _leave(number: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="beam-dpne",
-        description="Differentially private n-grams from private text, on Apache Beam.",
+        description="Differentially private n-grams and sets of items from private text, on Apache "
+        "Beam.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"beam-dpne {__version__}")
@@ -157,6 +164,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_ngram_options(ngrams)
     ngrams.set_defaults(command=_ngrams)
+    union = commands.add_parser(
+        "set-union",
+        help="release the items that many users share",
+        description="Releases the items that many users share (words, names, queries, whole records), "
+        "with user-level (ε, δ)-differential privacy. Options of Apache Beam (--runner, …) may follow.",
+        allow_abbrev=False,
+    )
+    add_set_union_options(union)
+    union.set_defaults(command=_set_union)
     plan = commands.add_parser(
         "plan",
         help="show the noise that privacy parameters need, and write them to a file",
@@ -166,21 +182,36 @@ def _parser() -> argparse.ArgumentParser:
     add_options(plan, "privacy", PRIVACY)
     add_options(plan, "writing", PLAN_OUTPUT)
     plan.set_defaults(command=_plan)
+    add_evaluate(commands)
     return parser
 
 
 def add_ngram_options(parser: argparse.ArgumentParser) -> None:
     """Adds all options of `beam-dpne ngrams`."""
     add_options(parser, "reading", READING)
-    add_options(parser, "privacy", PRIVACY)
+    add_options(parser, "privacy", (*PRIVACY, *VOCABULARY))
     add_options(parser, "writing", WRITING)
     add_options(parser, "running", RUNNING)
+
+
+def add_set_union_options(parser: argparse.ArgumentParser) -> None:
+    """Adds all options of `beam-dpne set-union`."""
+    add_options(parser, "reading", ITEMS_READING)
+    add_options(parser, "privacy", SET_UNION)
+    add_options(parser, "writing", ITEMS_WRITING)
+    add_options(parser, "running", ITEMS_RUNNING)
 
 
 def _ngrams(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     from beam_dpne.cli import ngrams
 
     ngrams.run_command(given, beam_arguments)
+
+
+def _set_union(given: argparse.Namespace, beam_arguments: list[str]) -> None:
+    from beam_dpne.cli import set_union
+
+    set_union.run_command(given, beam_arguments)
 
 
 def _plan(given: argparse.Namespace, beam_arguments: list[str]) -> None:

@@ -1,7 +1,8 @@
 """The paper's experiment on MSNBC page visits: ours beside Table 5 of the DPNE paper.
 
 The same code as `beam-dpne ngrams`, with the parameters of the paper's section 3.2, the category
-names of the file's header as words, and a comparison at the end.
+names of the file's header as words, and a comparison at the end. With `--strategy adaptive` only ε,
+δ, T and η are the paper's.
 """
 
 import argparse
@@ -27,11 +28,11 @@ PAPER = {
     "epsilon": 1.0,
     "delta": 1e-7,
     "max_length": 6,
-    "max_contributions": 10,
     "spurious_fraction": 0.01,
     "strategy": "one_round",
     "output": "release/msnbc",
 }
+PAPER_MAX_CONTRIBUTIONS = 10
 _SEQUENCES = b"% Sequences:"
 _HEAD_BYTES = 4096
 
@@ -97,6 +98,8 @@ def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Pat
 
     options = running.beam_options(beam_arguments)
     given.input = given.input or [str(data)]
+    if given.strategy == PAPER["strategy"] and given.max_contributions is None:
+        given.max_contributions = PAPER_MAX_CONTRIBUTIONS
     check_access(given.input, [], options.pipeline_options)
     names = category_names(given.input[-1])
     job = ngrams.job_from_options(given, options, tokenizer=CategoryNames(names))

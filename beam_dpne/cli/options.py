@@ -21,6 +21,7 @@ class Option:
       flag: on or off; without a value it is on.
       path: what the value names, "files" or "file" to read, a "directory" to write; "" is neither.
       form_pattern: instead of the pattern of `parse`.
+      shown_default: the default in words, where it depends on other options.
     """
 
     name: str
@@ -32,10 +33,13 @@ class Option:
     flag: bool = False
     path: str = ""
     form_pattern: str = ""
+    shown_default: str = ""
 
     @property
     def default_text(self) -> str:
         """The default as the help and the README's table show it."""
+        if self.shown_default:
+            return self.shown_default
         if self.flag:
             return "off"
         return "none" if self.default is None else str(self.default)
@@ -207,12 +211,21 @@ PRIVACY = (
         "each has more noise.",
     ),
     Option(
+        name="strategy",
+        default="adaptive",
+        choices=("adaptive", "one_round"),
+        help="How users spend their budget. adaptive: each user divides one budget among lengths and "
+        "rounds by what it holds, which releases about twice as much. one_round: the paper's, once per "
+        "length.",
+    ),
+    Option(
         name="max_contributions",
-        default=100,
         parse=integers,
-        help="Distinct n-grams that one user adds at one length, Δ ≥ 1: one number, or one for each "
-        "length, e.g. 10,20,20. About what a typical user holds is sensible; more than users hold "
-        "raises the threshold for nothing. It must not be read off the private data.",
+        shown_default="300, one_round 100",
+        help="Distinct n-grams that one user adds at one length (in each of its rounds), Δ ≥ 1: one "
+        "number, or one for each length, e.g. 10,20,20. About what a typical user holds is sensible; "
+        "more than users hold raises the threshold for nothing. It must not be read off the private "
+        "data.",
     ),
     Option(
         name="spurious_fraction",
@@ -237,31 +250,62 @@ PRIVACY = (
         "refuses.",
     ),
     Option(
-        name="strategy",
-        default="one_round",
-        choices=("one_round",),
-        help="How users spend their budget. one_round: the paper's, once per length.",
+        name="rounds",
+        parse=integer,
+        shown_default="3, one_round none",
+        help="Rounds of each length of two words and more, 1 to 3: later ones spend only on what is "
+        "still open, so that more is released, and each is a pass over the data. Refused with "
+        "one_round.",
+    ),
+    Option(
+        name="user_budgets",
+        choices=("individual", "even"),
+        shown_default="individual, one_round none",
+        help="How a user's budget is divided among lengths. individual: by what the user holds; even: "
+        "the same for each length, which needs ordinary composition only, and releases less. Refused "
+        "with one_round.",
+    ),
+    Option(
+        name="vocabulary_policy",
+        choices=(
+            "rounds",
+            "weighted_gaussian",
+            "public",
+            "count_laplace",
+            "count_gaussian",
+            "weighted_laplace",
+            "policy_laplace",
+            "policy_gaussian",
+            "screened_gaussian",
+            "greedy",
+            "mad",
+        ),
+        shown_default="rounds, one_round weighted_gaussian",
+        help="How single words are found. The defaults are the strategies' own; public: they are given "
+        "with --vocabulary; the others are policies of beam-dpne set-union, which take the share of "
+        "one length.",
     ),
     Option(
         name="vocabulary_delta_share",
-        default=0.5,
         parse=number,
+        shown_default="0.1, one_round 0.5",
         help="Part of delta for single words that only one user holds, in (0, 1); the rest goes "
         "into the noise. A small share raises the threshold of single words, a large one all noise.",
     ),
     Option(
         name="noise_growth",
-        default=1.0,
         parse=number,
+        shown_default="1, adaptive none",
         help="Noise of each length over that of the length before, c > 0, e.g. 0.8; below 1 favours "
         "long n-grams, 1 treats all alike. One far from 1 leaves some length no budget and is "
-        "refused.",
+        "refused, and so is any with adaptive.",
     ),
     Option(
         name="budget_shares",
         parse=numbers,
         help="Share of the budget for each length, summing to 1, e.g. 0.2,0.4,0.4 for max_length=3; "
-        "instead of noise_growth. Another number of shares, or another sum, is refused.",
+        "instead of noise_growth. Another number of shares, or another sum, is refused, and so are "
+        "any with adaptive.",
     ),
     Option(
         name="max_tokens_per_user",
@@ -275,6 +319,16 @@ PRIVACY = (
         path="file",
         help="JSON file with all of these privacy parameters, as written by `beam-dpne plan`, e.g. "
         "gs://bucket/plan.json; instead of the single ones, which are refused beside it.",
+    ),
+)
+
+VOCABULARY = (
+    Option(
+        name="vocabulary",
+        path="file",
+        help="File with a public vocabulary, one token a line as the tokenizer writes it, e.g. "
+        "gs://bucket/words.txt: single words are then given instead of found, cost nothing and are "
+        "not released. It must not be made from the private data. An empty file is refused.",
     ),
 )
 
@@ -334,6 +388,127 @@ RUNNING = (
         name="quiet", flag=True, help="No progress and no log lines on stderr; errors still are."
     ),
 )
+
+NGRAMS = (*READING, *PRIVACY, *VOCABULARY, *WRITING, *RUNNING)
+
+
+def _changed(options: Sequence[Option], **changes: Mapping[str, Any]) -> tuple[Option, ...]:
+    """Returns options with other fields for those named."""
+    return tuple(dataclasses.replace(option, **changes.get(option.name, {})) for option in options)
+
+
+ITEMS_READING = _changed(
+    READING,
+    tokenizer={
+        "form_pattern": f"words|whitespace|tokens|item|{_NAME}(\\.{_NAME})*:{_NAME}(\\.{_NAME})*",
+        "help": "How texts become items. words (runs of letters, digits, marks, _ and inner "
+        "apostrophes, lower-cased); whitespace; tokens (the text field is a list of items, of any "
+        "characters); item (each text is one item, as it is); or package.module:function over an Arrow "
+        "string array, which must treat each text alone, or the guarantee is void. For sequences the "
+        "default is whitespace. An unknown name is refused.",
+    },
+)
+
+SET_UNION = (
+    Option(
+        name="epsilon",
+        parse=number,
+        help="Privacy budget ε > 0 of the whole run, per user. Required; 1 to 4 is common, above 10 "
+        "little is protected, and a smaller one releases fewer items.",
+    ),
+    Option(
+        name="delta",
+        parse=number,
+        help="Privacy budget δ in (0, 1) of the whole run, per user. Required; well below one over "
+        "the number of users, e.g. 1e-7 for a million users. A larger one may expose single users.",
+    ),
+    Option(
+        name="policy",
+        default="screened_gaussian",
+        choices=(
+            "count_laplace",
+            "count_gaussian",
+            "weighted_laplace",
+            "weighted_gaussian",
+            "policy_laplace",
+            "policy_gaussian",
+            "screened_gaussian",
+            "greedy",
+            "mad",
+            "rounds",
+        ),
+        help="How users divide their weight among their items. count_*: one for each; weighted_*: "
+        "evenly; policy_*: to the items that need it, users one after the other; screened_gaussian: "
+        "that in two rounds, the second about what the first leaves open; greedy: to a user's most "
+        "frequent items first; mad: what is too much is given back and spent again; rounds: evenly, in "
+        "two rounds.",
+    ),
+    Option(
+        name="max_contributions",
+        default=100,
+        parse=integer,
+        help="Distinct items that one user adds, Δ ≥ 1. About what a typical user holds is sensible; "
+        "more raises threshold or noise for nothing. It must not be read off the private data.",
+    ),
+    Option(
+        name="cutoff_margin",
+        parse=number,
+        shown_default="5, mad 2, others none",
+        help="How far over the threshold items are filled, in scales of the noise, ≥ 0. Only of "
+        "policy_*, screened_gaussian, greedy and mad; refused with others.",
+    ),
+    Option(
+        name="shards",
+        parse=integer,
+        shown_default="2, others none",
+        help="Parts into which users are divided, at least 1; each fills a histogram of its own, in "
+        "sequence, on one worker. More scale out and release a little less. Only of policy_*, "
+        "screened_gaussian and greedy; refused with others.",
+    ),
+    Option(
+        name="max_shard_users",
+        default=5_000_000,
+        parse=integer,
+        help="Users that one worker takes in sequence, at most, at least 1; max_users/shards above it "
+        "is refused. Raise it where workers have the memory and the time.",
+    ),
+    Option(
+        name="vocabulary_delta_share",
+        parse=number,
+        shown_default="0.5, rounds 0.1, Laplace none",
+        help="Part of delta for items that only one user holds, in (0, 1); the rest goes into the "
+        "noise. Refused with Laplace noise and greedy, which need no other delta.",
+    ),
+    Option(
+        name="max_users",
+        default=10_000_000,
+        parse=integer,
+        help="Users that the input has at most, at least 1: a promise of yours, never checked against "
+        "the data, on which the bound on rounding rests. A round number well above what is known in "
+        "public.",
+    ),
+    Option(
+        name="max_items_per_user",
+        default=1_000_000,
+        parse=integer,
+        help="Items of one user that are looked at, with repetitions, at least 1; of users with more, "
+        "a random part of their texts is.",
+    ),
+)
+
+ITEMS_WRITING = _changed(
+    WRITING,
+    output={
+        "help": "Directory of the release, e.g. gs://bucket/releases/2025-01: items-* files and "
+        "ledger.json, written last. A new one for each run; one with files in it is refused.",
+    },
+    output_format={
+        "help": "Format of the files of items, whichever their reader wants; the release is the same.",
+    },
+)
+
+# No set travels there.
+ITEMS_RUNNING = tuple(option for option in RUNNING if option.name != "side_input_limit")
 
 PLAN_OUTPUT = (
     Option(

@@ -4,6 +4,7 @@ import argparse
 import pathlib
 
 from beam_dpne.cli import display
+from beam_dpne.cli.budget import require_budget
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import PRIVACY, with_defaults
 from beam_dpne.plan import PrivacyPlan
@@ -34,30 +35,40 @@ def plan_from_options(given: argparse.Namespace) -> PrivacyPlan:
     both = [option.name for option in _SINGLE if getattr(given, option.name) is not None]
     if both:
         raise UsageError(f"--plan stands for the single parameters; leave out --{both[0]}.")
-    return PrivacyPlan.from_json(_read(given.plan))
+    return PrivacyPlan.from_json(
+        _read(given.plan, "plan", "a JSON file as written by `beam-dpne plan`")
+    )
 
 
 def _plan_from_single(given: argparse.Namespace) -> PrivacyPlan:
     values = with_defaults(given, _SINGLE)
-    missing = [name for name in ("epsilon", "delta") if values[name] is None]
-    if missing:
-        raise UsageError(
-            f"{' and '.join(missing)} must be given, there is no default: --epsilon is the privacy "
-            "budget of the whole run, 1 to 4 is common for text; --delta is well below one over "
-            "the number of users, e.g. 1e-7 for a million users."
-        )
+    require_budget(values)
+    if getattr(given, "vocabulary", None) is not None and values["vocabulary_policy"] is None:
+        values["vocabulary_policy"] = "public"
     return PrivacyPlan(**values)
 
 
-def _read(path: str) -> str:
-    """Reads a plan, local or on any Beam file system."""
+def read_vocabulary(path: str) -> list[str]:
+    """Reads a public vocabulary, one word a line; empty lines are left out.
+
+    Raises:
+      UsageError: if it cannot be read, or has no word.
+    """
+    text = _read(path, "vocabulary", "a UTF-8 text file with one word a line")
+    words = [line for line in text.replace("\r\n", "\n").split("\n") if line]
+    if not words:
+        raise UsageError(f"vocabulary must have at least one word, got {path}, which has none.")
+    return words
+
+
+def _read(path: str, name: str, wanted: str) -> str:
+    """Reads a small file, local or on any Beam file system."""
     file = _file(path)
     try:
         return file.read_bytes().decode("utf-8")
     except Exception as error:
         raise UsageError(
-            f"plan cannot be read, got {path} ({type(error).__name__}). Name a JSON file as written "
-            "by `beam-dpne plan`."
+            f"{name} cannot be read, got {path} ({type(error).__name__}). Name {wanted}."
         ) from None
 
 

@@ -15,19 +15,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import PValue
+from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne import progress
 from beam_dpne.batches import GramSet
 from beam_dpne.decoding import longest_beside_shorter
 from beam_dpne.io.directories import Directory, directory_at
-from beam_dpne.io.parts import OUTPUT_FORMATS, parse_part, release_rows, render_parts
+from beam_dpne.io.kinds import kind_of
+from beam_dpne.io.parts import OUTPUT_FORMATS, parse_part, render_parts
+from beam_dpne.items import ItemSet
 from beam_dpne.ledger import (
     AS_GIVEN,
     LEDGER_NAME,
     PART_NAME,
     Part,
     ReleaseError,
-    build_ledger,
     is_ledger,
     ledger_bytes,
     ledger_path,
@@ -35,8 +37,10 @@ from beam_dpne.ledger import (
     read_ledger,
     reason,
 )
-from beam_dpne.ngrams import PrivateNgramsResult, length_facts
+from beam_dpne.ngrams import PrivateNgramsResult
 from beam_dpne.plan import PrivacyPlan
+from beam_dpne.set_union import PrivateSetUnionResult
+from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.started import Marks
 from beam_dpne.tokenizers import Tokenizer, tokenizer_name
 
@@ -45,6 +49,7 @@ _PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(
     rf"\.({PART_NAME.pattern}|{re.escape(LEDGER_NAME)}|probe)\.tmp-[0-9a-f]{{32}}"
 )
+_Released = GramSet | ItemSet
 _LedgerFor = Callable[[Sequence[Part]], bytes]
 
 
@@ -52,13 +57,16 @@ _LedgerFor = Callable[[Sequence[Part]], bytes]
 class PublishRelease(beam.PTransform):
     """Publishes released sets as files that a ledger lists; the last stage of a pipeline.
 
-    Input: `PrivateNgramsResult`; only its released sets are read, the facts come from them.
+    Input: `PrivateNgramsResult` or `PrivateSetUnionResult`; only its released sets are read, the
+    facts come from them.
 
     Output: PCollection of one str, the path of the ledger. Under `output` are `ledger.json` and the
-    parts `ngrams-<hash of content>-NNNNN-of-NNNNN.<format>` with length (int32), ngram (string, see
-    `join_tokens`) and score (float64, units of weight, six decimals), sorted by length, falling
-    score, then bytes. A line of jsonl is `{"length":1,"ngram":"a","score":7.5}`; tsv has a header
-    line and no quoting.
+    parts. Of n-grams: `ngrams-<hash of content>-NNNNN-of-NNNNN.<format>` with length (int32), ngram
+    (string, see `join_tokens`) and score (float64, units of weight, six decimals), sorted by length,
+    falling score, then bytes. Of a set union: `items-<hash of content>-NNNNN-of-NNNNN.<format>` with
+    item (string) and score, sorted by falling score, then bytes. A line of jsonl is
+    `{"length":1,"ngram":"a","score":7.5}`; tsv has a header line and no quoting, and items are
+    written by `escape_item`.
 
     Privacy: post-processing of released sets; the ledger adds public numbers only.
 
@@ -67,7 +75,7 @@ class PublishRelease(beam.PTransform):
     Attributes:
       output: directory, local or on any Beam file system; created if missing.
       output_format: "jsonl", "tsv" or "parquet".
-      plan: of the run, for the ledger.
+      plan: of the run, for the ledger; a `PrivacyPlan` or a `SetUnionPlan`.
       tokenizer: of the run, for the ledger: its name, or the function.
       run_key_given: whether the run key was given instead of fresh, for the ledger.
       users: what one user was, in words, for the ledger.
@@ -105,7 +113,7 @@ class PublishRelease(beam.PTransform):
 
     output: str
     output_format: str
-    plan: PrivacyPlan
+    plan: PrivacyPlan | SetUnionPlan
     tokenizer: str | Tokenizer
     run_key_given: bool
     users: str = AS_GIVEN
@@ -126,16 +134,22 @@ class PublishRelease(beam.PTransform):
             raise ValueError(
                 f"rows_per_part must be at least 1, got rows_per_part={self.rows_per_part}."
             )
-        least = min(length.noise_stddev for length in self.plan.lengths)
+        least = kind_of(self.plan).least_noise(self.plan)
         if least < _LEAST_NOISE_STDDEV:
             raise ValueError(
                 f"noise_stddev must be at least {_LEAST_NOISE_STDDEV}, got {least}: rounded scores "
                 f"could meet the threshold. Lower epsilon={self.plan.epsilon}."
             )
 
-    def expand(self, input_or_inputs: PrivateNgramsResult) -> PValue:
+    def default_type_hints(self) -> IOTypeHints:
+        """None: Beam would log a warning about an input that is a named tuple."""
+        return IOTypeHints.empty()
+
+    def expand(self, input_or_inputs: PrivateNgramsResult | PrivateSetUnionResult) -> PValue:
         """Brings the sets to one worker, which publishes them."""
-        longest, shorter = longest_beside_shorter(input_or_inputs.released)
+        released = input_or_inputs.released
+        sets = released if isinstance(released, tuple) else (released,)
+        longest, shorter = longest_beside_shorter(sets)
         return longest | "Publish" >> beam.Map(
             _publish_sets,
             shorter,
@@ -179,7 +193,8 @@ def read_release(path: str) -> pa.Table:
       path: of the release's directory, or of its `ledger.json`; local or on any Beam file system.
 
     Returns:
-      Columns length (int32), ngram (string) and score (float64), in the order of the release.
+      Columns length (int32), ngram (string) and score (float64), or item (string) and score, in the
+      order of the release.
 
     Raises:
       ReleaseError: if the release is incomplete or damaged.
@@ -204,7 +219,7 @@ def _read_part(directory: Directory, part: Part) -> pa.Table:
 
 
 def _publish_sets(
-    longest: GramSet, shorter: Iterable[GramSet], *, marks: Marks | None, **settings
+    longest: _Released, shorter: Iterable[_Released], *, marks: Marks | None, **settings
 ) -> str:
     """Entry of the stage: all released sets are here, as one element and one side input."""
     if marks is not None:
@@ -214,18 +229,18 @@ def _publish_sets(
 
 
 def publish_release(
-    released: Sequence[GramSet],
+    released: Sequence[_Released],
     *,
     output: str,
     output_format: str,
-    plan: PrivacyPlan,
+    plan: PrivacyPlan | SetUnionPlan,
     tokenizer: str | Tokenizer,
     run_key_given: bool,
     users: str = AS_GIVEN,
     overwrite: bool = False,
     rows_per_part: int = 1_000_000,
 ) -> str:
-    """Publishes released sets, S_1, …, S_T in any order, as files that a ledger lists.
+    """Publishes released sets as files that a ledger lists: S_1, …, S_T in any order, or one `ItemSet`.
 
     The other arguments are the fields of `PublishRelease`, which does this in a pipeline.
 
@@ -236,14 +251,15 @@ def publish_release(
       ReleaseError: if another release is there and overwrite is off, or the output cannot be
         written; what was there stays as it was.
     """
-    facts = [length_facts(grams) for grams in released]
-    parts = functools.partial(render_parts, release_rows(released), output_format, rows_per_part)
+    kind = kind_of(plan)
+    rows = kind.rows(released)
+    parts = functools.partial(render_parts, kind.layout, rows, output_format, rows_per_part)
 
     def ledger_for(listed: Sequence[Part]) -> bytes:
         return ledger_bytes(
-            build_ledger(
-                plan=plan,
-                facts=facts,
+            kind.ledger(
+                plan,
+                released,
                 parts=listed,
                 run_key_given=run_key_given,
                 tokenizer=tokenizer,

@@ -1,13 +1,16 @@
-"""What the DAGs beside this file share: parameters, where a run's release is, and what a retry does.
+"""What the DAGs beside this file share: programs, parameters, a run's release, and what a retry does.
 
 A DAG run has one release, in the directory `output`/`run_id`. No try may publish a second one: a try
 that finds the ledger has nothing left to do, and beam_dpne refuses a directory with files of another.
 """
 
+import copy
+import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.sdk import ObjectStoragePath, Param, task
@@ -18,12 +21,100 @@ CHECKOUT = pathlib.Path(
     os.environ.get("BEAM_DPNE_CHECKOUT") or pathlib.Path(__file__).resolve().parents[2]
 )
 PYTHON = os.environ.get("BEAM_DPNE_PYTHON") or str(CHECKOUT / ".venv" / "bin" / "python")
-PROGRAM = str(CHECKOUT / "pipelines" / "ngrams.py")
 RETRIES = 2
 _SCHEMA_FAMILY = "beam_dpne/ledger/"
+_COMMON = ("input", "epsilon", "delta", "run_key_file")
 
 
-def release_params(**others: Param) -> dict[str, Param]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """A program that has a DAG for each engine.
+
+    Attributes:
+      name: of its file in `pipelines`, and of its template.
+      suffix: of the ids of its DAGs.
+      noun: what it releases.
+      params: the parameters that the other program does not have.
+    """
+
+    name: str
+    suffix: str
+    noun: str
+    params: Mapping[str, Param]
+
+    @property
+    def file(self) -> str:
+        """The path of the program."""
+        return str(CHECKOUT / "pipelines" / f"{self.name}.py")
+
+
+PROGRAMS = (
+    Program(
+        name="ngrams",
+        suffix="",
+        noun="n-grams",
+        params={
+            "max_length": Param(
+                5,
+                type="integer",
+                minimum=1,
+                maximum=100,
+                description="Words in the longest n-gram.",
+            ),
+            "strategy": Param(
+                None,
+                type=["null", "string"],
+                enum=[None, "adaptive", "one_round"],
+                description="How users spend their budget; empty: the program's default.",
+            ),
+            "max_contributions": Param(
+                None,
+                type=["null", "integer"],
+                minimum=1,
+                description="Distinct n-grams that one user adds at one length; empty: the strategy's "
+                "default.",
+            ),
+        },
+    ),
+    Program(
+        name="set_union",
+        suffix="_set_union",
+        noun="items",
+        params={
+            "tokenizer": Param(
+                "words",
+                type="string",
+                description="How texts become items: words, whitespace, tokens (lists of items), item "
+                "(each text is one), or package.module:function.",
+            ),
+            "policy": Param(
+                None,
+                type=["null", "string"],
+                enum=[
+                    None,
+                    "count_laplace",
+                    "count_gaussian",
+                    "weighted_laplace",
+                    "weighted_gaussian",
+                    "policy_laplace",
+                    "policy_gaussian",
+                    "screened_gaussian",
+                    "greedy",
+                    "mad",
+                    "rounds",
+                ],
+                description="How users divide their weight among their items; empty: the program's "
+                "default.",
+            ),
+            "max_contributions": Param(
+                100, type="integer", minimum=1, description="Distinct items that one user adds."
+            ),
+        },
+    ),
+)
+
+
+def release_params(program: Program, **others: Param) -> dict[str, Param]:
     """Returns the parameters of a launch, and further ones of a DAG."""
     return {
         "input": Param(
@@ -51,15 +142,8 @@ def release_params(**others: Param) -> dict[str, Param]:
             description="Privacy budget δ of this run, per user; well below one over the number of "
             "users, e.g. 1e-7 for a million users.",
         ),
-        "max_length": Param(
-            5, type="integer", minimum=1, maximum=100, description="Words in the longest n-gram."
-        ),
-        "max_contributions": Param(
-            100,
-            type="integer",
-            minimum=1,
-            description="Distinct n-grams that one user adds at one length.",
-        ),
+        # A parameter holds its value, so that each DAG needs its own.
+        **copy.deepcopy(dict(program.params)),
         "run_key_file": Param(
             None,
             type=["null", "string"],
@@ -69,8 +153,8 @@ def release_params(**others: Param) -> dict[str, Param]:
         "options": Param(
             {},
             type="object",
-            description='Other options of `beam-dpne ngrams`, e.g. {"tokenizer": "whitespace"}; none '
-            "may come from the private data.",
+            description='Other options of the program, e.g. {"strict": true}; none may come from the '
+            "private data.",
         ),
         **others,
     }
@@ -81,10 +165,10 @@ def release_directory(context: Any) -> str:
     return f"{context['params']['output'].rstrip('/')}/{context['run_id']}"
 
 
-def program_options(context: Any) -> dict[str, Any]:
+def program_options(program: Program, context: Any) -> dict[str, Any]:
     """Returns the options of the program for this run, by name; lists are repeated options."""
     params = context["params"]
-    names = ("input", "epsilon", "delta", "max_length", "max_contributions", "run_key_file")
+    names = (*_COMMON, *program.params)
     values = {name: params[name] for name in names} | dict(params["options"])
     if "output" in params["options"] or "overwrite" in params["options"]:
         raise AirflowFailException(

@@ -20,6 +20,8 @@ import pytest
 from google.cloud import dataflow_v1beta3 as dataflow
 
 from beam_dpne.cli.main import run_program
+from beam_dpne.cli.options import PRIVACY as NGRAM_OPTIONS
+from beam_dpne.cli.options import SET_UNION
 from beam_dpne.io.publishing import read_release
 from beam_dpne.ledger import read_ledger
 from deploy.downloads import cache, versions
@@ -56,6 +58,16 @@ RUNS = {
         "staging_location": "gs://bucket/staging",
         "options": {"strict": True, "tokenizer": "whitespace"},
     },
+}
+_NGRAMS_ONLY = ("max_length", "max_contributions")
+_UNION = {"tokenizer": "item", "policy": "weighted_gaussian", "options": {"strict": True}}
+# The same runs of the other program.
+RUNS |= {
+    f"{dag}_set_union": {
+        **{name: value for name, value in run.items() if name not in _NGRAMS_ONLY},
+        **_UNION,
+    }
+    for dag, run in RUNS.items()
 }
 ENGINE = {"environment_type", "job_endpoint", "environment_config", "parallelism", "runner"}
 ENGINE |= {"flink_master", "execution_mode_for_batch"}
@@ -166,7 +178,7 @@ def found(airflow):
 def test_airflow_imports_every_dag(found):
     assert found["errors"] == {}
     assert sorted(found["params"]) == sorted(RUNS)
-    assert len(RUNS) == len(list(DAGS.glob("*_ngrams.py")))
+    assert len(RUNS) == 2 * len(list(DAGS.glob("*_dags.py")))
 
 
 def test_no_dag_runs_by_itself_since_every_run_spends_the_budget(found):
@@ -186,6 +198,7 @@ def test_every_release_is_tried_again_and_its_ledger_is_handed_on(found):
         assert task["next"] == ["ledger"]
 
 
+@pytest.mark.parametrize("program", ["ngrams", "set_union"])
 @pytest.mark.parametrize(
     ("dag", "runner", "engine"),
     [
@@ -204,37 +217,58 @@ def test_every_release_is_tried_again_and_its_ledger_is_handed_on(found):
         ),
     ],
 )
-def test_the_program_takes_the_command_line_that_airflow_renders(found, dag, runner, engine):
+def test_the_program_takes_the_command_line_that_airflow_renders(
+    found, dag, runner, engine, program
+):
     """Read by the program's own parser; Airflow adds its labels when it executes."""
-    python, program, *arguments = found["rendered"][dag]["command"]
-    assert (python, program) == (sys.executable, str(ROOT / "pipelines" / "ngrams.py"))
-    given, beam = parsed([*arguments, "--labels=airflow-version=v3-3-2"])
+    dag += "" if program == "ngrams" else f"_{program}"
+    python, path, *arguments = found["rendered"][dag]["command"]
+    assert (python, path) == (sys.executable, str(ROOT / "pipelines" / f"{program}.py"))
+    given, beam = parsed([*arguments, "--labels=airflow-version=v3-3-2"], program)
     asked = RUNS[dag]
     assert given.input == asked["input"]
     assert given.output == f"{asked['output'].rstrip('/')}/manual__1"
     assert (given.epsilon, given.delta) == (BUDGET["epsilon"], BUDGET["delta"])
     assert given.run_key_file == asked.get("run_key_file")
     if "options" in asked:
-        assert (given.strict, given.max_contributions) == (True, (5, 6, 7, 8))
+        assert given.strict is True
+    if program == "set_union":
+        assert (given.tokenizer, given.policy) == ("item", "weighted_gaussian")
+    elif "options" in asked:
+        assert given.max_contributions == (5, 6, 7, 8)
     assert given.overwrite is None
     others = dict(argument[2:].split("=", 1) for argument in beam)
     assert others == {"runner": runner, **engine, "labels": "airflow-version=v3-3-2"}
 
 
-def parsed(arguments):
+def parsed(arguments, program):
     """What the program's parser makes of its arguments."""
-    from beam_dpne.cli.main import OneLineParser, add_ngram_options
+    from beam_dpne.cli.main import OneLineParser, add_ngram_options, add_set_union_options
 
     seen = []
     parser = OneLineParser(allow_abbrev=False)
-    add_ngram_options(parser)
+    {"ngrams": add_ngram_options, "set_union": add_set_union_options}[program](parser)
     parser.set_defaults(command=lambda given, beam: seen.append((given, beam)))
     assert run_program(parser, arguments) == 0
     return seen[0]
 
 
-def test_dataflow_takes_the_request_that_airflow_renders(found):
-    task = found["rendered"]["beam_dpne_dataflow"]
+def test_a_dag_offers_the_choices_of_the_program(found):
+    for dag, options in (
+        ("beam_dpne_embedded", NGRAM_OPTIONS),
+        ("beam_dpne_embedded_set_union", SET_UNION),
+    ):
+        params = found["params"][dag]
+        choices = {option.name: list(option.choices) for option in options if option.choices}
+        offered = {name: p["schema"]["enum"] for name, p in params.items() if "enum" in p["schema"]}
+        assert offered
+        for name, values in offered.items():
+            assert [value for value in values if value is not None] == choices[name]
+
+
+@pytest.mark.parametrize("dag", ["beam_dpne_dataflow", "beam_dpne_dataflow_set_union"])
+def test_dataflow_takes_the_request_that_airflow_renders(found, dag):
+    task = found["rendered"][dag]
     assert (task["project"], task["location"]) == ("project", "us-central1")
     request = dataflow.LaunchFlexTemplateRequest.from_json(
         json.dumps(task["body"]), ignore_unknown_fields=False
@@ -250,9 +284,13 @@ def test_dataflow_takes_the_request_that_airflow_renders(found):
     assert task["renamed"] is False
 
 
-def test_the_template_has_a_field_for_all_that_airflow_sends(found):
-    sent = found["rendered"]["beam_dpne_dataflow"]["body"]["launchParameter"]["parameters"]
-    form = json.loads((ROOT / "templates" / "ngrams_metadata.json").read_text())
+@pytest.mark.parametrize(
+    ("dag", "form"),
+    [("beam_dpne_dataflow", "ngrams"), ("beam_dpne_dataflow_set_union", "set_union")],
+)
+def test_the_template_has_a_field_for_all_that_airflow_sends(found, dag, form):
+    sent = found["rendered"][dag]["body"]["launchParameter"]["parameters"]
+    form = json.loads((ROOT / "templates" / f"{form}_metadata.json").read_text())
     fields = {field["name"]: field for field in form["parameters"]}
     assert sent["input"] == "gs://bucket/a.csv,gs://bucket/b.csv"
     assert sent["output"] == "gs://bucket/out/manual__1"

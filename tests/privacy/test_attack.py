@@ -1,4 +1,4 @@
-"""An attack on the mechanism: it stays below the claimed ε, and above it once a mistake is planted.
+"""An attack on the paper's mechanism: below the claimed ε, and above it once a mistake is planted.
 
 The simulation is plain mathematics over many runs at once. It takes from the package what decides a
 gram (`mechanism`, `calibration`, the plan's noise) and nothing else. In the one world a user takes
@@ -18,7 +18,15 @@ from scipy import special, stats
 
 from beam_dpne import LengthRule, PrivacyPlan, length_rule
 from beam_dpne.calibration import spurious_threshold
-from beam_dpne.mechanism import UNITS, equal_weights, noisy_cells, scores, spurious_cells
+from beam_dpne.mechanism import (
+    UNITS,
+    RoundRule,
+    equal_weights,
+    evidence_noise,
+    noisy_cells,
+    scores,
+    spurious_cells,
+)
 
 RUNS = 200_000
 FAILURE = 1e-3
@@ -38,8 +46,10 @@ class Mechanism:
         """Returns (released, scores) of grams that somebody holds."""
         rule = self.actual(rule)
         flat = weights.reshape(-1)
-        cells = noisy_cells(flat, random_bits(flat.size, rng), rule)
-        shown = flat / UNITS if self.exact_scores else scores(cells, rule)
+        own = only(rule)
+        noise = evidence_noise([random_bits(flat.size, rng)], own, rule.noise_stddev)
+        cells = noisy_cells([flat], noise, own)
+        shown = flat / UNITS if self.exact_scores else scores(cells, own)
         return (cells >= 0).reshape(weights.shape), shown.reshape(weights.shape)
 
     def unheld(self, shape, rule: LengthRule, rng) -> tuple[np.ndarray, np.ndarray]:
@@ -48,13 +58,18 @@ class Mechanism:
         if not self.spurious:
             return np.zeros(shape, bool), np.zeros(shape)
         released = rng.random(shape) < rule.null_probability
-        cells = spurious_cells(random_bits(released.size, rng), rule)
-        shown = scores(cells, rule).reshape(shape)
+        cells = spurious_cells(random_bits(released.size, rng), rule, 1)
+        shown = scores(cells, only(rule)).reshape(shape)
         return released, np.zeros(shape) if self.exact_scores else shown
 
     def actual(self, rule: LengthRule) -> LengthRule:
         """The rule with the noise that is really added; thresholds stay as calibrated."""
-        return dataclasses.replace(rule, noise_stddev=rule.noise_stddev * self.noise_factor)
+        return length_rule(
+            length=rule.length,
+            noise_stddev=rule.noise_stddev * self.noise_factor,
+            threshold=rule.threshold,
+            valid=rule.valid,
+        )
 
 
 MISTAKES = {
@@ -90,7 +105,11 @@ def test_the_bound_finds_the_epsilon_of_two_known_normal_laws():
     shift = (
         1
         / PrivacyPlan(
-            epsilon=EPSILON, delta=DELTA / 0.999, max_length=1, vocabulary_delta_share=0.001
+            epsilon=EPSILON,
+            delta=DELTA / 0.999,
+            max_length=1,
+            vocabulary_delta_share=0.001,
+            strategy="one_round",
         ).noise_stddev
     )
     without = rng.standard_normal((RUNS, 1))
@@ -109,6 +128,7 @@ def attack(world, mechanism: Mechanism, max_length: int) -> float:
         spurious_fraction=0.5,
         max_contributions=WORDS**3,
         vocabulary_delta_share=0.1,
+        strategy="one_round",
     )
     with_user, without = (world(plan, mechanism, present, rng) for present in (True, False))
     return epsilon_at_least(with_user, without)
@@ -134,7 +154,7 @@ def common_words(plan, mechanism, present, rng) -> np.ndarray:
     first = plan.lengths[0]
     rule = length_rule(length=1, noise_stddev=first.noise_stddev, threshold=first.threshold)
     weight = int(equal_weights(np.array([WORDS]))[0])
-    others = rule.threshold_units + round(40 * first.noise_stddev * UNITS)
+    others = only(rule).threshold_units + round(40 * first.noise_stddev * UNITS)
     weights = np.full((RUNS, WORDS), others + present * weight)
     _, shown = mechanism.held(weights, rule, rng)
     return log_ratio(True, shown - others / UNITS, weight, rule).sum(axis=1)
@@ -161,10 +181,12 @@ def word_world(plan: PrivacyPlan, mechanism: Mechanism, present: bool, rng) -> n
     first = plan.lengths[0]
     rule = length_rule(length=1, noise_stddev=first.noise_stddev, threshold=first.threshold)
     weight = int(equal_weights(np.array([9]))[0])
-    near = rule.threshold_units + round(first.noise_stddev * UNITS)
+    near = only(rule).threshold_units + round(first.noise_stddev * UNITS)
     common, shown = mechanism.held(np.full((RUNS, 5), near + present * weight), rule, rng)
-    margin = rule.threshold_units - near
-    centred = dataclasses.replace(rule, threshold_units=margin)
+    margin = only(rule).threshold_units - near
+    centred = dataclasses.replace(
+        rule, rounds=(dataclasses.replace(only(rule), threshold_units=margin),)
+    )
     ratio = log_ratio(common, shown - near / UNITS, weight, centred).sum(axis=1)
     alone, _ = mechanism.held(np.full((RUNS, 4), weight), rule, rng)
     found = present * alone.sum(axis=1)
@@ -230,6 +252,12 @@ def bounds(likely: np.ndarray, rare: np.ndarray, cuts: np.ndarray) -> np.ndarray
     rest = rare.size - false_hits
     high = np.where(rest > 0, stats.beta.isf(error, false_hits + 1, np.maximum(rest, 1)), 1.0)
     return np.log(np.maximum(low - DELTA, high) / high)
+
+
+def only(rule: LengthRule) -> RoundRule:
+    """The one round of a rule."""
+    (own,) = rule.rounds
+    return own
 
 
 def random_bits(count: int, rng) -> np.ndarray:

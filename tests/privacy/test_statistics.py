@@ -14,7 +14,7 @@ from scipy import stats
 
 from beam_dpne import GramSet, HistogramShard, RunKey, length_rule
 from beam_dpne.batches import pack_pairs
-from beam_dpne.mechanism import UNITS, noisy_cells
+from beam_dpne.mechanism import UNITS, LengthRule, RoundRule, evidence_noise, noisy_cells
 from beam_dpne.randomness import keyed_hashes
 from beam_dpne.selection import decide, sample_spurious
 from beam_dpne.valid import count_valid
@@ -33,9 +33,9 @@ def run_key(number: int) -> RunKey:
 @pytest.mark.parametrize("distance", [-3.0, -1.0, -0.004, 0.0, 0.3, 2.0])
 def test_release_frequency_is_the_normal_tail(length, distance):
     rule = length_rule(length=length, noise_stddev=SIGMA, threshold=9.7)
-    weight = rule.threshold_units + round(distance * SIGMA * UNITS)
+    weight = only(rule).threshold_units + round(distance * SIGMA * UNITS)
     released = decide(shard_of(length, weight), rule=rule, run_key=run_key(1))
-    chance = stats.norm.cdf((weight - rule.threshold_units) / (SIGMA * UNITS))
+    chance = stats.norm.cdf((weight - only(rule).threshold_units) / (SIGMA * UNITS))
     assert stats.binomtest(len(released), DRAWS, chance).pvalue > FALSE_FAILURE
 
 
@@ -43,11 +43,13 @@ def test_release_frequency_is_the_normal_tail(length, distance):
 @pytest.mark.parametrize("distance", [-1.5, 0.0, 40.0])
 def test_scores_are_the_middles_of_cells_with_normal_probabilities(length, distance):
     rule = length_rule(length=length, noise_stddev=SIGMA, threshold=150.2)
-    weight = rule.threshold_units + round(distance * SIGMA * UNITS)
-    assert rule.cell_units == round(SIGMA * 2**32 / 64)
+    weight = only(rule).threshold_units + round(distance * SIGMA * UNITS)
+    assert only(rule).cell_units == round(SIGMA * 2**32 / 64)
     scores = decide(shard_of(length, weight), rule=rule, run_key=run_key(2)).scores
     observed = np.bincount(cells_of(scores, rule))
-    edges = np.arange(observed.size + 1) * rule.cell_units + rule.threshold_units - weight
+    edges = (
+        np.arange(observed.size + 1) * only(rule).cell_units + only(rule).threshold_units - weight
+    )
     expected = DRAWS * np.diff(stats.norm.cdf(edges / (SIGMA * UNITS)))
     beyond = DRAWS * stats.norm.sf(edges[-1] / (SIGMA * UNITS))
     unreleased = DRAWS * stats.norm.cdf(edges[0] / (SIGMA * UNITS))
@@ -117,6 +119,7 @@ def test_held_grams_of_weight_zero_and_unheld_grams_are_released_with_one_law(ta
         weights=nobody,
         spurious_keys=spurious.keys,
         spurious_cells=spurious.cells,
+        spurious_rounds=spurious.rounds,
     )
     released = [decide(shard, rule=rule, run_key=run_key(5)) for shard in (held, unheld)]
     counts = [len(part) for part in released]
@@ -124,7 +127,7 @@ def test_held_grams_of_weight_zero_and_unheld_grams_are_released_with_one_law(ta
         assert stats.binomtest(count, members, rule.null_probability).pvalue > FALSE_FAILURE
     cells = [cells_of(part.scores, rule) for part in released]
     size = max(place.max() for place in cells) + 1
-    edges = np.arange(size + 1) * rule.cell_units + rule.threshold_units
+    edges = np.arange(size + 1) * only(rule).cell_units + only(rule).threshold_units
     expected = np.diff(-stats.norm.sf(edges / (SIGMA * UNITS)), append=0)
     expected[-1] = stats.norm.sf(edges[-1] / (SIGMA * UNITS))
     observed = [np.bincount(place, minlength=size + 1) for place in cells]
@@ -150,6 +153,7 @@ def test_spurious_grams_that_somebody_holds_are_dropped():
         weights=np.zeros(held.size, np.int64),
         spurious_keys=spurious.keys,
         spurious_cells=spurious.cells,
+        spurious_rounds=spurious.rounds,
     )
     released = decide(shard, rule=rule, run_key=run_key(6))
     assert np.unique(released.keys).size == released.keys.size
@@ -162,7 +166,7 @@ def test_a_held_gram_is_decided_by_its_own_noise_and_not_by_the_spurious_draw():
     vocabulary = vocabulary_of(300)
     rule = length_rule(length=2, noise_stddev=SIGMA, threshold=SIGMA)
     spurious = sample_spurious(vocabulary, rule=rule, run_key=run_key(7))
-    for weight in (0, rule.threshold_units):
+    for weight in (0, only(rule).threshold_units):
         keys = spurious.keys
         plain = HistogramShard(length=2, keys=keys, weights=np.full(keys.size, weight))
         drawn = HistogramShard(
@@ -171,6 +175,7 @@ def test_a_held_gram_is_decided_by_its_own_noise_and_not_by_the_spurious_draw():
             weights=np.full(keys.size, weight),
             spurious_keys=keys,
             spurious_cells=spurious.cells,
+            spurious_rounds=spurious.rounds,
         )
         alone, beside = (decide(s, rule=rule, run_key=run_key(7)) for s in (plain, drawn))
         assert alone.keys.tolist() == beside.keys.tolist()
@@ -181,9 +186,12 @@ def test_a_held_gram_is_decided_by_its_own_noise_and_not_by_the_spurious_draw():
 def test_a_noisy_weight_must_pass_the_threshold_and_not_only_reach_it():
     """U = 1 gives noise of exactly 0; cell c holds (ρ + c·w, ρ + (c + 1)·w]."""
     rule = length_rule(length=2, noise_stddev=SIGMA, threshold=9.7)
-    distances = np.array([-rule.cell_units, -1, 0, 1, rule.cell_units, rule.cell_units + 1])
-    no_noise = np.full((6, 2), 2**64 - 1, np.uint64)
-    cells = noisy_cells(rule.threshold_units + distances, no_noise, rule)
+    distances = np.array(
+        [-only(rule).cell_units, -1, 0, 1, only(rule).cell_units, only(rule).cell_units + 1]
+    )
+    no_noise = evidence_noise([np.full((6, 2), 2**64 - 1, np.uint64)], only(rule), SIGMA)
+    assert not no_noise.any()
+    cells = noisy_cells([only(rule).threshold_units + distances], no_noise, only(rule))
     assert cells.tolist() == [-2, -1, -1, 0, 0, 1]
 
 
@@ -191,6 +199,12 @@ def test_words_without_weight_are_never_released():
     rule = length_rule(length=1, noise_stddev=SIGMA, threshold=-100.0)
     assert len(decide(shard_of(1, 0), rule=rule, run_key=run_key(8))) == 0
     assert len(decide(shard_of(1, 1), rule=rule, run_key=run_key(8))) == DRAWS
+
+
+def only(rule: LengthRule) -> RoundRule:
+    """The one round of a rule."""
+    (own,) = rule.rounds
+    return own
 
 
 def shard_of(length: int, weight: int) -> HistogramShard:
@@ -225,7 +239,7 @@ def independence(first: np.ndarray, second: np.ndarray) -> float:
 
 def cells_of(scores: np.ndarray, rule) -> np.ndarray:
     """Scores back to cells; fails unless each score is the middle of one."""
-    places = (scores * UNITS - rule.threshold_units) / rule.cell_units - 0.5
+    places = (scores * UNITS - only(rule).threshold_units) / only(rule).cell_units - 0.5
     cells = np.rint(places)
     np.testing.assert_allclose(places, cells, atol=1e-6)
     assert cells.min(initial=0) >= 0

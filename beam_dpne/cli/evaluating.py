@@ -1,0 +1,275 @@
+"""`beam-dpne evaluate`: a release beside the private data it came from, for the operator."""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from beam_dpne import io, progress, tokenizers
+from beam_dpne.cli import display
+from beam_dpne.cli.errors import UsageError
+from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
+from beam_dpne.cli.options import with_defaults
+from beam_dpne.evaluation.corpus import Corpus, read_corpus
+from beam_dpne.evaluation.coverage import Coverage, Evaluation, evaluate, released_codes
+from beam_dpne.evaluation.index import index_corpus
+from beam_dpne.evaluation.plots import require_matplotlib
+from beam_dpne.evaluation.reports import (
+    NOTICE,
+    check_apart,
+    check_writable,
+    report_files,
+    write_report,
+)
+from beam_dpne.io.access import check_access
+from beam_dpne.io.publishing import read_release
+from beam_dpne.ledger import read_ledger
+
+_WIDTH = 100
+_ITEMS = "set-union"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationJob:
+    """Everything that `beam-dpne evaluate` was asked to do, checked.
+
+    Attributes:
+      files: the private input, sorted.
+      reading: how it is read.
+      tokenizer: a tokenizer's name, or a function.
+      strict: fail at the first reject.
+      release: directory of the release.
+      ledger: of the release.
+      k_anonymity: numbers of users, ascending.
+      output: the operator's directory, if any.
+      quiet: no progress.
+    """
+
+    files: Sequence[io.InputFile]
+    reading: io.ReadOptions
+    tokenizer: str | tokenizers.Tokenizer
+    strict: bool
+    release: str
+    ledger: Mapping[str, Any]
+    k_anonymity: tuple[int, ...]
+    output: str | None
+    quiet: bool
+
+    @property
+    def max_length(self) -> int:
+        """T of the release; 1 of a set union."""
+        return 1 if self.is_items else max(own["length"] for own in self.ledger["lengths"])
+
+    @property
+    def is_items(self) -> bool:
+        """Whether the release is a set union's."""
+        return self.ledger["program"] == _ITEMS
+
+    @property
+    def noun(self) -> str:
+        """What is released."""
+        return "items" if self.is_items else "n-grams"
+
+    @property
+    def spurious_fraction(self) -> float | None:
+        """η of the release; None for a set union, which has no spurious items."""
+        return None if self.is_items else self.ledger["plan"].get("spurious_fraction")
+
+
+def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
+    """Evaluates a release, prints the tables and writes files where asked."""
+    if beam_arguments:
+        raise UsageError(
+            f"beam-dpne evaluate has no option {beam_arguments[0].split('=')[0]}; it runs in memory, "
+            "without an engine."
+        )
+    job = job_from_options(given)
+    size = sum(file.size for file in job.files)
+    with display.progress_line(max_length=job.max_length, input_bytes=size, quiet=job.quiet):
+        corpus, evaluation = run_job(job)
+    notes = notes_of(job, corpus)
+    if job.output is not None:
+        facts = _facts(job, corpus, notes)
+        files = report_files(
+            evaluation, facts, spurious_fraction=job.spurious_fraction, noun=job.noun
+        )
+        write_report(job.output, job.release, files)
+    _print(job, corpus, evaluation, notes)
+
+
+def job_from_options(given: argparse.Namespace) -> EvaluationJob:
+    """Checks all options; reads the ledger, and no data beyond the heads of the input files.
+
+    Raises:
+      UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
+    """
+    values = with_defaults(given, (*EVALUATE_READING, *EVALUATE))
+    for name in ("input", "release"):
+        if not values[name]:
+            raise UsageError(f"{name} must be given: --{name} PATH.")
+    k_anonymity = _k_anonymity(values["k_anonymity"])
+    output = values["output"]
+    check_access([*values["input"], values["release"]], [output] if output else [])
+    ledger = read_ledger(values["release"])
+    if output is not None:
+        require_matplotlib()
+        check_apart(output, values["release"])
+        check_writable(output)
+    files = io.match_inputs(values["input"])
+    tokenizer = values["tokenizer"] or _tokenizer_of(ledger, files)
+    tokenizers.resolve_tokenizer(tokenizer)
+    names = [field.name for field in dataclasses.fields(io.ReadOptions)]
+    reading = io.ReadOptions(
+        text_is_tokens=tokenizer == "tokens",
+        **{name: values[name] for name in names if name in values},
+    )
+    io.check_fields(files, reading)
+    return EvaluationJob(
+        files=files,
+        reading=reading,
+        tokenizer=tokenizer,
+        strict=values["strict"],
+        release=values["release"],
+        ledger=ledger,
+        k_anonymity=k_anonymity,
+        output=output,
+        quiet=values["quiet"],
+    )
+
+
+def run_job(job: EvaluationJob) -> tuple[Corpus, Evaluation]:
+    """Reads the private data into memory and judges the release by them."""
+    progress.reset()
+    table = read_release(job.release)
+    corpus = read_corpus(job.files, job.reading, job.tokenizer, strict=job.strict)
+    index = index_corpus(corpus, job.max_length)
+    released = released_codes(corpus, table)
+    return corpus, evaluate(index, released, k_anonymity=job.k_anonymity)
+
+
+def notes_of(job: EvaluationJob, corpus: Corpus) -> list[str]:
+    """Returns what to know when reading the figures."""
+    notes = ["All data count, also what the run's limits left out of single users."]
+    limit = job.ledger["plan"].get("max_tokens_per_user")
+    if limit is not None:
+        own = corpus.occurrences(1)
+        above = int((own > limit).sum())
+        notes.append(
+            f"Users with more than the {limit:,} tokens that the run looked at: {above:,}."
+        )
+    if job.ledger["plan"].get("vocabulary_policy") == "public":
+        notes.append("The vocabulary was public: single words are no part of the release.")
+    if corpus.rejected:
+        notes.append(f"Records that could not be used: {corpus.rejected:,}.")
+    if corpus.tokenizer != job.ledger["tokenizer"]:
+        notes.append(
+            f"Tokenizer {corpus.tokenizer}; the release's was {job.ledger['tokenizer']}, so that "
+            "what looks spurious may be real."
+        )
+    return notes
+
+
+def _k_anonymity(given: int | Sequence[int]) -> tuple[int, ...]:
+    values = (given,) if isinstance(given, int) else tuple(given)
+    if min(values) < 1:
+        raise UsageError(f"k_anonymity must be numbers of at least 1, got {min(values)}.")
+    return tuple(sorted(set(values)))
+
+
+def _tokenizer_of(
+    ledger: Mapping[str, Any], files: Sequence[io.InputFile]
+) -> str | tokenizers.Tokenizer:
+    """Returns the tokenizer of a release; that of the MSNBC program needs the names of the file."""
+    from beam_dpne.cli.msnbc import CategoryNames, category_names
+
+    if ledger["tokenizer"] == tokenizers.tokenizer_name(CategoryNames):
+        return CategoryNames(category_names(files[-1].path))
+    return ledger["tokenizer"]
+
+
+def _facts(job: EvaluationJob, corpus: Corpus, notes: Sequence[str]) -> dict[str, Any]:
+    return {
+        "release": job.release,
+        "program": job.ledger["program"],
+        "plan": job.ledger["plan"],
+        "input": {
+            "files": [file.path for file in job.files],
+            "tokenizer": corpus.tokenizer,
+            "users": len(corpus.users),
+            "documents": int(corpus.document_lengths.size),
+            "tokens": corpus.tokens,
+            "rejected_records": corpus.rejected,
+        },
+        "notes": list(notes),
+    }
+
+
+def _print(
+    job: EvaluationJob, corpus: Corpus, evaluation: Evaluation, notes: Sequence[str]
+) -> None:
+    """Prints the notice, two tables and the notes on stdout."""
+    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        console = Console(file=sys.stdout, width=_WIDTH, markup=False, emoji=False, highlight=False)
+    console.print(Panel(NOTICE, border_style="bold red", style="bold red"))
+    console.print(
+        f"{corpus.tokens:,} tokens in {corpus.document_lengths.size:,} documents of "
+        f"{len(corpus.users):,} users"
+    )
+    rows = evaluation.lengths if job.is_items else evaluation.rows
+    console.print(_coverage_table(rows, job.noun))
+    console.print(_anonymity_table(rows))
+    for note in notes:
+        console.print(f"· {note}", soft_wrap=True)
+    if job.output is not None:
+        console.print(f"Files, not private either: {job.output}", soft_wrap=True)
+
+
+def _coverage_table(rows: Sequence[Coverage], noun: str) -> Table:
+    title = f"What is released, and the share that it covers of all occurrences of {noun}"
+    table = Table(title=title, title_justify="left")
+    headings = ("length", "released", "real", "spurious", "spurious ratio")
+    for heading in (*headings, "covered", "user mean", "user median"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        if row.length is None:
+            table.add_section()
+        table.add_row(
+            _name(row),
+            f"{row.released:,}",
+            f"{row.real:,}",
+            f"{row.spurious:,}",
+            _percent(row.spurious_ratio, 2),
+            _percent(row.occurrence_share),
+            _percent(row.mean_user_share),
+            _percent(row.median_user_share),
+        )
+    return table
+
+
+def _anonymity_table(rows: Sequence[Coverage]) -> Table:
+    table = Table(title="Released share of what at least k users hold", title_justify="left")
+    table.add_column("length", justify="right")
+    for own in rows[0].k_anonymity:
+        table.add_column(f"k = {own.k:,}", justify="right")
+    for row in rows:
+        if row.length is None:
+            table.add_section()
+        table.add_row(_name(row), *(_percent(own.share) for own in row.k_anonymity))
+    return table
+
+
+def _name(row: Coverage) -> str:
+    return "all" if row.length is None else str(row.length)
+
+
+def _percent(share: float | None, digits: int = 1) -> str:
+    if share is None:
+        return "-"
+    least = 10.0 ** -(digits + 2)
+    return f"<{least:.{digits}%}" if 0 < share < least else f"{share:.{digits}%}"

@@ -1,0 +1,306 @@
+"""What all programs that publish a release do: check options, read, run, publish, report."""
+
+import argparse
+import contextlib
+import dataclasses
+import math
+import os
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.pvalue import PCollection
+from apache_beam.runners.runner import PipelineResult
+
+from beam_dpne import io, progress, tokenizers
+from beam_dpne.cli import display, launching, running
+from beam_dpne.cli.errors import UsageError
+from beam_dpne.cli.options import ITEMS_RUNNING, READING, WRITING, with_defaults
+from beam_dpne.io.access import check_access
+from beam_dpne.io.options import codec_of
+from beam_dpne.io.publishing import check_output
+from beam_dpne.ledger import read_ledger
+from beam_dpne.randomness import RunKey
+from beam_dpne.run_key_file import RunKeyFile
+from beam_dpne.started import Marks, make_mark
+
+_PARTITION_BYTES = 8 * 2**20
+_LARGEST_PARTITION_BYTES = 40 * 2**20
+_COMPRESSION_RATIO = 4
+_FEW_PARTITIONS = 4096
+_AS_GIVEN = ("strict", "rejects", "output", "output_format", "overwrite")
+_AS_GIVEN += ("harness_timeout", "quiet")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything that a program was asked to do but its privacy parameters, checked.
+
+    Attributes:
+      files: input files, sorted.
+      reading: how they are read.
+      tokenizer: a tokenizer's name, or a function.
+      strict: fail at the first reject.
+      rejects: the operator's directory for rejects, if any.
+      output: directory of the release.
+      output_format: of its files.
+      overwrite: replace a release that is there.
+      partitions: of users.
+      run_key: secret of the run; if it was given, the file that holds it.
+      harness_timeout: seconds in which an engine's workers must start; 0: no limit.
+      quiet: no progress.
+    """
+
+    files: Sequence[io.InputFile]
+    reading: io.ReadOptions
+    tokenizer: str | tokenizers.Tokenizer
+    strict: bool
+    rejects: str | None
+    output: str
+    output_format: str
+    overwrite: bool
+    partitions: int
+    run_key: RunKey = dataclasses.field(repr=False)
+    harness_timeout: int
+    quiet: bool
+
+    @property
+    def run_key_given(self) -> bool:
+        """Whether the run key is in a file, instead of fresh."""
+        return isinstance(self.run_key, RunKeyFile)
+
+    @property
+    def input_bytes(self) -> int:
+        """Size of the input files as they are stored."""
+        return sum(file.size for file in self.files)
+
+
+_Job = TypeVar("_Job", bound=Job)
+# Of an empty pipeline, the job, the run's temporary folder, and what the first step leaves there.
+Build = Callable[[beam.Pipeline, _Job, str, launching.Canary | None], None]
+
+
+def settings_from_options(
+    given: argparse.Namespace,
+    options: running.BeamOptions,
+    tokenizer: tokenizers.Tokenizer | None = None,
+) -> dict[str, Any]:
+    """Checks the options that all programs share; reads no data beyond the heads of the input files.
+
+    Args:
+      given: parsed options.
+      options: where the job will run.
+      tokenizer: instead of the option.
+
+    Returns:
+      The fields of `Job`.
+
+    Raises:
+      UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
+    """
+    values = with_defaults(given, (*READING, *WRITING, *ITEMS_RUNNING))
+    for name in ("input", "output"):
+        if not values[name]:
+            raise UsageError(f"{name} must be given: --{name} PATH.")
+    chosen = tokenizer or tokenizer_name(given, values)
+    tokenizers.resolve_tokenizer(chosen)
+    reading = io.ReadOptions(
+        input_format=values["input_format"],
+        user_field=values["user_field"],
+        text_field=values["text_field"],
+        columns=values["columns"],
+        max_record_bytes=values["max_record_bytes"],
+        text_is_tokens=chosen == "tokens",
+    )
+    _check_access(values, options)
+    run_key = _run_key(values["run_key_file"], options)
+    for name, least in (("partitions", 1), ("harness_timeout", 0)):
+        require_at_least(least, name, values[name])
+    check_output(values["output"], overwrite=values["overwrite"])
+    if values["rejects"] is not None:
+        _check_rejects(values["rejects"], values["output"])
+    files = io.match_inputs(values["input"])
+    io.check_fields(files, reading)
+    return {
+        "files": files,
+        "reading": reading,
+        "tokenizer": chosen,
+        "partitions": values["partitions"] or default_partitions(files),
+        "run_key": run_key,
+        **{name: values[name] for name in _AS_GIVEN},
+    }
+
+
+def require_at_least(least: int, name: str, value: int | None) -> None:
+    """Raises UsageError if an option was given and is too small."""
+    if value is not None and value < least:
+        raise UsageError(f"{name} must be at least {least}, got {name}={value}.")
+
+
+def run_job(
+    job: _Job, options: running.BeamOptions, build: Build[_Job], max_length: int | None = None
+) -> Mapping[str, Any] | None:
+    """Runs the job; returns the ledger of the release, None if only a template was made.
+
+    Args:
+      job: what to do.
+      options: where.
+      build: wires the pipeline of the program.
+      max_length: T, for the progress; None for programs that have no lengths.
+
+    Raises:
+      RunError: if it failed; nothing has been published then.
+    """
+    pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
+    shown = display.progress_line(
+        max_length=max_length, input_bytes=job.input_bytes, quiet=job.quiet
+    )
+    tidied = io.tidied(job.rejects) if job.rejects else contextlib.nullcontext()
+    with launching.run_folder(*_run_folder(job, options)) as folder, tidied, shown:
+        canary = None
+        if options.can_hang:
+            canary = launching.Canary(marks=Marks(folder), timeout=job.harness_timeout)
+            make_mark(canary.marks.wanted)
+            progress.enter("engine")
+        build(pipeline, job, folder, canary)
+        result = launching.run_pipeline(pipeline, canary)
+    if not launching.has_finished(result):
+        return None
+    _report_rejects(job, result)
+    return read_ledger(job.output)
+
+
+def _run_folder(job: Job, options: running.BeamOptions) -> tuple[str, str]:
+    """Returns where the run's temporary files are, and the name of their folder."""
+    output = _absolute(job.output).rstrip("/")
+    # A bucket has nothing beside it.
+    beside = output if re.fullmatch(r"\w+://[^/]+", output) else os.path.dirname(output)
+    parent = tempfile.gettempdir() if options.embedded else beside
+    return options.temp_location or parent, f".beam_dpne-{uuid.uuid4().hex}"
+
+
+def read_documents(
+    pipeline: beam.Pipeline, job: Job, canary: launching.Canary | None
+) -> PCollection[pa.RecordBatch]:
+    """Wires the reading of the input, and what the operator gets of rejected records.
+
+    Args:
+      pipeline: an empty one.
+      job: what to do.
+      canary: what the first step leaves for the launcher; None: nothing.
+    """
+    read = pipeline | "Read" >> io.ReadDocuments(
+        inputs=[file.path for file in job.files],
+        strict=job.strict,
+        marks=canary and canary.marks,
+        **dataclasses.asdict(job.reading),
+    )
+    if job.rejects is not None:
+        _ = read.rejects | "WriteRejects" >> io.WriteRejects(path=_absolute(job.rejects))
+    return read.documents
+
+
+def publishing(job: Job, canary: launching.Canary | None) -> dict[str, Any]:
+    """Returns the fields of `PublishRelease` that do not depend on the program."""
+    return {
+        "output": _absolute(job.output),
+        "output_format": job.output_format,
+        "tokenizer": job.tokenizer,
+        "run_key_given": job.run_key_given,
+        "users": _users(job.reading),
+        "overwrite": job.overwrite,
+        "marks": canary and canary.marks,
+    }
+
+
+def _users(reading: io.ReadOptions) -> str:
+    """Says in words what one user is."""
+    if reading.input_format == "sequences":
+        return "each line of a file is one user"
+    return "each value of the user field is one user"
+
+
+def default_partitions(files: Sequence[io.InputFile]) -> int:
+    """Returns a number of partitions such that each holds about 8 MiB of text, of a huge corpus 40.
+
+    What a reader gathers is cut into so many blocks, so more than some thousands cost.
+    """
+    text = sum(file.size * (_COMPRESSION_RATIO if codec_of(file.path) else 1) for file in files)
+    wanted = min(_FEW_PARTITIONS, math.ceil(text / _PARTITION_BYTES))
+    return max(1, wanted, math.ceil(text / _LARGEST_PARTITION_BYTES))
+
+
+def tokenizer_name(given: argparse.Namespace, values: Mapping[str, Any]) -> str:
+    """Returns the tokenizer of the options; its default depends on the format of the input."""
+    if given.tokenizer is None and values["input_format"] == "sequences":
+        return "whitespace"
+    return values["tokenizer"]
+
+
+def _run_key(path: str | None, options: running.BeamOptions) -> RunKey:
+    """Returns the run key: in its file, or a fresh one."""
+    if path is None:
+        if options.is_template:
+            raise UsageError(
+                "template_location needs --run_key_file: a template is run many times, and a fresh "
+                "key would be frozen in it."
+            )
+        return RunKey.generate()
+    return RunKeyFile.checked(_absolute(path), pinned=not options.writes_template)
+
+
+def _check_access(values: Mapping[str, Any], options: running.BeamOptions) -> None:
+    """Raises at once if remote paths cannot be used; Beam would search for credentials for long."""
+    written = (values["output"], values["rejects"], options.temp_location)
+    reading = [*values["input"], *filter(None, [values["run_key_file"]])]
+    check_access(reading, list(filter(None, written)), options.pipeline_options)
+
+
+def _check_rejects(rejects: str, output: str) -> None:
+    """Raises unless the operator's directory is apart from the release and can be written."""
+    if not rejects:
+        raise UsageError("rejects must be the path of a directory, got rejects=''.")
+    inner, outer = (_normalized(path) for path in (rejects, output))
+    if f"{inner}/".startswith(f"{outer}/"):
+        raise UsageError(
+            f"rejects must be outside the directory of the release, got rejects={rejects}: they "
+            "are as private as the data."
+        )
+    if FileSystems.exists(FileSystems.join(inner, "ledger.json")):
+        raise UsageError(
+            f"rejects must be outside every release, got rejects={rejects}, which has a ledger.json: "
+            "they are as private as the data."
+        )
+    if FileSystems.get_scheme(rejects) is not None:
+        return
+    while not os.path.lexists(inner):
+        inner = os.path.dirname(inner)
+    if not (os.path.isdir(inner) and os.access(inner, os.W_OK | os.X_OK)):
+        raise UsageError(f"rejects must be a directory that can be written, got rejects={rejects}.")
+
+
+def _absolute(path: str) -> str:
+    """Returns a path that means the same in a worker's own directory."""
+    return os.path.abspath(path) if FileSystems.get_scheme(path) is None else path
+
+
+def _normalized(path: str) -> str:
+    local = FileSystems.get_scheme(path) is None
+    return (os.path.realpath(path) if local else path).rstrip("/")
+
+
+def _report_rejects(job: Job, result: PipelineResult) -> None:
+    """Tells the operator, on stderr, that records were left out."""
+    rejected = launching.counter(result, "rejected_records")
+    if not rejected or job.quiet:
+        return
+    where = f"see {job.rejects}" if job.rejects else "--rejects DIR lists them"
+    what = "record was" if rejected == 1 else "records were"
+    display.print_notice(
+        f"beam-dpne: {rejected} {what} rejected ({where}). For the operator; as secret as the data."
+    )

@@ -1,0 +1,261 @@
+"""How much of a private corpus a released set covers, and how much of the set nobody holds."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_dpne.decoding import SEPARATOR, split_ngram
+from beam_dpne.evaluation.corpus import Corpus
+from beam_dpne.evaluation.index import Found, GramIndex, LengthIndex
+
+K_ANONYMITY = (1, 2, 5, 10, 20, 50, 100)
+Grams = Mapping[int, np.ndarray]
+
+
+class Anonymity(NamedTuple):
+    """Coverage of what at least k users hold.
+
+    Attributes:
+      k: users.
+      held: distinct n-grams that at least k users hold, |S_k| of DPSU's Table 2.
+      released: how many of them are released.
+      share: released/held, the covered ratio of DPNE's Figure 4; None if nothing is held by k users.
+      size_ratio: all that is released over held, the "% coverage" of DPSU's Table 2, which can pass 1.
+    """
+
+    k: int
+    held: int
+    released: int
+    share: float | None
+    size_ratio: float | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """What one length of a release covers, or all lengths together; as secret as the data.
+
+    Attributes:
+      length: k; None for all lengths together.
+      released: n-grams in the release.
+      real: those that at least one user holds; the others are spurious.
+      occurrences: how often any n-gram of this length occurs in the corpus.
+      occurrences_covered: how often a released one does.
+      users: users who have any n-gram of this length.
+      mean_user_share: mean over these users of the share of a user's occurrences that is covered.
+      median_user_share: median of the same.
+      k_anonymity: for each k.
+    """
+
+    length: int | None
+    released: int
+    real: int
+    occurrences: int
+    occurrences_covered: int
+    users: int
+    mean_user_share: float | None
+    median_user_share: float | None
+    k_anonymity: tuple[Anonymity, ...]
+
+    @property
+    def spurious(self) -> int:
+        """Released n-grams that nobody holds."""
+        return self.released - self.real
+
+    @property
+    def spurious_ratio(self) -> float | None:
+        """Spurious over released: the actual ratio of DPNE's Table 3, there of all lengths."""
+        return _ratio(self.spurious, self.released)
+
+    @property
+    def occurrence_share(self) -> float | None:
+        """Covered over all occurrences."""
+        return _ratio(self.occurrences_covered, self.occurrences)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What a release covers.
+
+    Attributes:
+      lengths: one for each length 1, …, T.
+      total: all lengths together.
+    """
+
+    lengths: tuple[Coverage, ...]
+    total: Coverage
+
+    @property
+    def rows(self) -> tuple[Coverage, ...]:
+        """Each length, then all together."""
+        return (*self.lengths, self.total)
+
+
+def evaluate(
+    index: GramIndex, released: Grams, *, k_anonymity: Sequence[int] = K_ANONYMITY
+) -> Evaluation:
+    """Compares released sets with the corpus they came from.
+
+    Args:
+      index: of the corpus, of all lengths that are to be judged.
+      released: for each length k, (r, k) integers: the codes of each gram's words, −1 for a word that
+        nobody has; no gram twice. A length that is left out released nothing.
+      k_anonymity: numbers of users.
+
+    Raises:
+      ValueError: on a length that the index does not have, or a gram that is there twice.
+
+    >>> from beam_dpne.evaluation.corpus import corpus_of
+    >>> from beam_dpne.evaluation.index import index_corpus
+    >>> corpus = corpus_of([("ann", ["a", "b"]), ("bob", ["a", "c"])])
+    >>> judged = evaluate(index_corpus(corpus, 2), {1: np.array([[0], [-1]])}, k_anonymity=(1, 2))
+    >>> judged.lengths[0].real, judged.lengths[0].spurious, judged.lengths[0].occurrence_share
+    (1, 1, 0.5)
+    >>> [(row.k, row.held, row.released) for row in judged.lengths[0].k_anonymity]
+    [(1, 3, 1), (2, 1, 1)]
+    """
+    beyond = [length for length in released if not 1 <= length <= len(index.lengths)]
+    if beyond:
+        raise ValueError(
+            f"released must have lengths 1 to {len(index.lengths)}, as the index, got {beyond[0]}."
+        )
+    covered = np.zeros(len(index.corpus.users), dtype=np.int64)
+    held = np.zeros(len(index.corpus.users), dtype=np.int64)
+    rows = []
+    for level in index.lengths:
+        grams = released.get(level.length, np.zeros((0, level.length), np.int64))
+        found = _checked(index.find(grams), level.length)
+        own = _user_occurrences(index, level, found), index.corpus.occurrences(level.length)
+        rows.append(_coverage(level, found, own, k_anonymity))
+        covered += own[0]
+        held += own[1]
+    return Evaluation(lengths=tuple(rows), total=_total(rows, covered, held))
+
+
+def released_codes(corpus: Corpus, table: pa.Table) -> dict[int, np.ndarray]:
+    """Returns the rows of a release as codes of the corpus's words: for each length (r, k) int64.
+
+    Args:
+      corpus: whose words count; a word that it does not have becomes −1.
+      table: as `read_release` gives it: columns length and ngram, or item (each item is one word).
+    """
+    if "item" in table.column_names:
+        items = _joined(table.column("item")).cast(pa.large_string())
+        return {1: _codes(corpus, items).reshape(-1, 1)}
+    lengths = table.column("length").to_numpy()
+    grams = {}
+    for length in np.unique(lengths).tolist():
+        texts = _joined(table.column("ngram").filter(pa.array(lengths == length)))
+        tokens = pc.call_function("split_pattern", [texts], pc.SplitPatternOptions(SEPARATOR))
+        grams[length] = _codes(corpus, tokens.flatten(), _plain_token).reshape(-1, length)
+    return grams
+
+
+def gram_texts(corpus: Corpus, grams: np.ndarray) -> list[tuple[str, ...]]:
+    """Returns the words of grams given by codes."""
+    flat = corpus.words.take(pa.array(grams.reshape(-1))).to_pylist()
+    length = grams.shape[1]
+    return [tuple(flat[at : at + length]) for at in range(0, len(flat), length)]
+
+
+def _plain_token(text: str) -> str:
+    return split_ngram(text)[0]
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    return column.cast(pa.large_string()).combine_chunks()
+
+
+def _codes(corpus: Corpus, tokens: pa.Array, plain=None) -> np.ndarray:
+    """Returns the code of each token, −1 for those that the corpus does not have."""
+    encoded = tokens.dictionary_encode()
+    distinct = encoded.dictionary
+    if plain is not None:
+        distinct = pa.array([plain(text) for text in distinct.to_pylist()], pa.large_string())
+    wanted = pc.SetLookupOptions(value_set=corpus.words)
+    found = pc.call_function("index_in", [distinct.cast(pa.large_string())], wanted)
+    codes = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes[encoded.indices.to_numpy(zero_copy_only=False)]
+
+
+def _checked(found: Found, length: int) -> Found:
+    """Raises if a gram was given twice: each would be counted as covered."""
+    for column in found:
+        present = column[column >= 0]
+        if np.unique(present).size != present.size:
+            raise ValueError(
+                f"released must have each gram once, got one of length {length} twice."
+            )
+    return found
+
+
+def _coverage(
+    level: LengthIndex,
+    found: Found,
+    own: tuple[np.ndarray, np.ndarray],
+    k_anonymity: Sequence[int],
+) -> Coverage:
+    """Puts one length together; `own` are each user's covered occurrences, and all of them."""
+    repeated, singles = found.ids[found.ids >= 0], int(np.count_nonzero(found.positions >= 0))
+    users = level.users[repeated]
+    anonymity = []
+    for k in k_anonymity:
+        released = int(np.count_nonzero(users >= k)) + (singles if k <= 1 else 0)
+        anonymity.append(_anonymity(k, level.held(k), released, found.ids.size))
+    return Coverage(
+        length=level.length,
+        released=found.ids.size,
+        real=repeated.size + singles,
+        occurrences=level.total,
+        occurrences_covered=int(level.occurrences[repeated].sum()) + singles,
+        k_anonymity=tuple(anonymity),
+        **_user_shares(*own),
+    )
+
+
+def _anonymity(k: int, held: int, released: int, size: int) -> Anonymity:
+    return Anonymity(k, held, released, _ratio(released, held), _ratio(size, held))
+
+
+def _total(rows: Sequence[Coverage], covered: np.ndarray, held: np.ndarray) -> Coverage:
+    size = sum(row.released for row in rows)
+    anonymity = [
+        _anonymity(own[0].k, sum(one.held for one in own), sum(one.released for one in own), size)
+        for own in zip(*(row.k_anonymity for row in rows), strict=True)
+    ]
+    return Coverage(
+        length=None,
+        released=size,
+        real=sum(row.real for row in rows),
+        occurrences=sum(row.occurrences for row in rows),
+        occurrences_covered=sum(row.occurrences_covered for row in rows),
+        k_anonymity=tuple(anonymity),
+        **_user_shares(covered, held),
+    )
+
+
+def _user_occurrences(index: GramIndex, level: LengthIndex, found: Found) -> np.ndarray:
+    """Returns how many of each user's occurrences of this length are released: (u,) int64."""
+    is_released = np.zeros(level.keys.size, dtype=bool)
+    is_released[found.ids[found.ids >= 0]] = True
+    single = found.positions[found.positions >= 0]
+    positions = np.concatenate([level.positions[is_released[level.ids]], single])
+    users = index.corpus.user_of_position[positions]
+    return np.bincount(users, minlength=len(index.corpus.users))
+
+
+def _user_shares(covered: np.ndarray, held: np.ndarray) -> dict:
+    having = held > 0
+    shares = covered[having] / held[having]
+    return {
+        "users": int(shares.size),
+        "mean_user_share": float(shares.mean()) if shares.size else None,
+        "median_user_share": float(np.median(shares)) if shares.size else None,
+    }
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,80 @@
+"""The kinds of releases: which rows their sets become, in which files, under which ledger."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from beam_dpne.batches import GramSet
+from beam_dpne.decoding import ITEM_SCHEMA, ROW_SCHEMA, decode_sets
+from beam_dpne.io.parts import ITEM_FILES, NGRAM_FILES, Layout, with_rounded_scores
+from beam_dpne.items import ItemSet
+from beam_dpne.ngrams import length_facts
+from beam_dpne.ngrams_ledger import ngrams_ledger
+from beam_dpne.plan import PrivacyPlan
+from beam_dpne.set_union_ledger import least_noise_stddev, set_union_ledger
+from beam_dpne.set_union_plan import SetUnionPlan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReleaseKind:
+    """How the released sets of one program are published.
+
+    Attributes:
+      layout: of the files.
+      rows: from the released sets, in the order of a release.
+      ledger: from the plan, the released sets, and what is common to all ledgers, by name.
+      least_noise: from the plan, the smallest standard deviation of its noise, in units of weight.
+    """
+
+    layout: Layout
+    rows: Callable[[Sequence[Any]], pa.Table]
+    ledger: Callable[..., dict[str, Any]]
+    least_noise: Callable[[Any], float]
+
+
+def kind_of(plan: PrivacyPlan | SetUnionPlan) -> ReleaseKind:
+    """Returns how what was released under a plan is published."""
+    return NGRAMS if isinstance(plan, PrivacyPlan) else SET_UNION
+
+
+def _ngram_rows(released: Sequence[GramSet]) -> pa.Table:
+    rows = pa.Table.from_batches(list(decode_sets(released)), ROW_SCHEMA)
+    return with_rounded_scores(rows)
+
+
+def _ngrams_ledger(plan: PrivacyPlan, released: Sequence[GramSet], **common: Any) -> dict[str, Any]:
+    return ngrams_ledger(plan=plan, facts=[length_facts(grams) for grams in released], **common)
+
+
+def _least_noise_of_lengths(plan: PrivacyPlan) -> float:
+    # A public vocabulary has no noise, and needs none.
+    return min(length.noise_stddev for length in plan.lengths if length.noise_stddev)
+
+
+def _item_rows(released: Sequence[ItemSet]) -> pa.Table:
+    (found,) = released
+    rows = pa.table([found.items, pa.array(found.scores)], schema=ITEM_SCHEMA)
+    return with_rounded_scores(rows.sort_by([("score", "descending"), ("item", "ascending")]))
+
+
+def _set_union_ledger(
+    plan: SetUnionPlan, released: Sequence[ItemSet], **common: Any
+) -> dict[str, Any]:
+    (found,) = released
+    return set_union_ledger(plan=plan, items=found, **common)
+
+
+NGRAMS = ReleaseKind(
+    layout=NGRAM_FILES,
+    rows=_ngram_rows,
+    ledger=_ngrams_ledger,
+    least_noise=_least_noise_of_lengths,
+)
+SET_UNION = ReleaseKind(
+    layout=ITEM_FILES,
+    rows=_item_rows,
+    ledger=_set_union_ledger,
+    least_noise=least_noise_stddev,
+)

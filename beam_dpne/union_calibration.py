@@ -1,0 +1,127 @@
+"""Thresholds and error bounds of set union: plain functions of public parameters.
+
+A user who holds items that nobody else holds must not be seen through them: the threshold keeps the
+probability that any of them is released at δ. How much weight t such items can have depends on the
+policy, and each function below is one such case. DPSU is Gopi et al., "Differentially Private Set
+Union" (ICML 2020).
+"""
+
+import math
+
+import numpy as np
+from scipy import optimize, special
+
+GRID_BITS = 50
+_EXACT_HELD = 1_000_000
+
+
+def laplace_quantiles(probabilities: np.ndarray) -> np.ndarray:
+    """Returns x with P(Lap(1) > x) = p, from whichever tail keeps its digits."""
+    upper = -np.log(2 * np.minimum(probabilities, 0.5))
+    lower = np.log(2 * np.maximum(1 - probabilities, 1e-300))
+    return np.where(probabilities <= 0.5, upper, lower)
+
+
+def alone_tail(delta: float, held: np.ndarray) -> np.ndarray:
+    """Returns 1 − (1 − δ)^{1/t}: what each of t equal items may be released with."""
+    return -np.expm1(math.log1p(-delta) / held)
+
+
+def laplace_threshold(*, scale: float, delta: float, max_contributions: int) -> float:
+    """Returns ρ_Lap = max over 1 ≤ t ≤ Δ of 1/t + λ ln(1/(2(1 − (1 − δ)^{1/t}))).
+
+    Beyond a million items the first term is at most 1e-6, and the second grows with t: there the sum of
+    both at its largest stands for all t.
+
+    Args:
+      scale: λ of the noise, in units of weight.
+      delta: what all items of one user alone may be released with.
+      max_contributions: Δ.
+
+    References: DPSU Theorem 3.1.
+
+    >>> import math
+    >>> round(laplace_threshold(scale=1 / 3, delta=math.exp(-10), max_contributions=100), 5)
+    4.64733
+    """
+    held = np.arange(1, min(max_contributions, _EXACT_HELD) + 1, dtype=np.float64)
+    thresholds = 1 / held + scale * laplace_quantiles(alone_tail(delta, held))
+    if max_contributions > _EXACT_HELD:
+        last = alone_tail(delta, np.array([float(max_contributions)]))
+        thresholds = np.append(thresholds, 1 / _EXACT_HELD + scale * laplace_quantiles(last))
+    return float(np.max(thresholds))
+
+
+def count_threshold(*, kind: str, scale: float, delta: float, max_contributions: int) -> float:
+    """Returns 1 + the noise's quantile at 1 − (1 − δ)^{1/Δ}: each item of one user has weight 1.
+
+    Args:
+      kind: of the noise, "laplace" or "gaussian".
+      scale: λ or σ, in units of weight.
+      delta: what all items of one user alone may be released with.
+      max_contributions: Δ.
+
+    References: DPSU section 1.1; Wilson et al. 2020 for Laplace noise.
+    """
+    tail = alone_tail(delta, np.array([float(max_contributions)]))
+    quantile = laplace_quantiles(tail) if kind == "laplace" else -special.ndtri(tail)
+    return 1 + scale * float(quantile[0])
+
+
+def greedy_threshold(*, scale: float, delta: float, max_contributions: int) -> float:
+    """Returns ρ ≥ 1 with 1 − (1 − P(Lap(λ) > ρ − 1)) (1 − P(Lap(λ) > ρ))^{Δ−1} = δ.
+
+    Of Δ items of one user alone, the greedy policy may give one the whole budget, and the others
+    hardly any, but not none (see `policies`). Any other division is released with less probability:
+    −ln(1 − ½ e^{(w−ρ)/λ}) is convex in w ≤ ρ, so that its sum is largest in a corner of Σ w ≤ 1. At
+    Δ = 1 this is 1 − λ ln(2δ). It is at least `laplace_threshold`, which is the equal division.
+
+    Args:
+      scale: λ of the noise, in units of weight.
+      delta: what all items of one user alone may be released with.
+      max_contributions: Δ.
+    """
+    allowed = math.log1p(-delta)
+
+    def excess(threshold: float) -> float:
+        first, other = (0.5 * math.exp(-(threshold - w) / scale) for w in (1.0, 0.0))
+        return allowed - math.log1p(-first) - (max_contributions - 1) * math.log1p(-other)
+
+    if excess(1.0) <= 0.0:
+        return 1.0
+    low = high = 1.0
+    while excess(high) > 0.0:
+        low, high = high, 2 * high
+    found = optimize.root_scalar(excess, bracket=(low, high), method="brentq", xtol=1e-13)
+    return float(found.root) * (1 + 1e-12)
+
+
+def descent_rounding(*, max_contributions: int, max_users: int) -> float:
+    """Returns how far rounding can move two neighbouring runs of ℓ2-descent apart, at most, in ℓ2.
+
+    In exact arithmetic a user brings two histograms no farther apart (DPSU Lemma 4.2 holds for all
+    pairs). Computed, n ≤ Δ gaps become floats (relative error u = 2^-53), are squared, added up,
+    rooted and divided: the step, of length 1 at most, is right to a relative (n/2 + 4)u; then it is
+    rounded down to the grid of 2^-50, less than one unit for each item. Two runs thus part by at most
+    (n + 8)u + √n · 2^-50 for each user that follows, and the new user's own step is covered by one
+    more. Terms of second order (n·u < 1e-9) are in the 2, which stands for (8 + 8)/8.
+
+    Args:
+      max_contributions: Δ.
+      max_users: users of the input, at most; the operator's promise.
+    """
+    units = math.sqrt(max_contributions) + max_contributions / 8 + 2
+    return (max_users + 1) * units * 2.0**-GRID_BITS
+
+
+def rerouting_rounding(*, max_degree: int, max_users: int) -> float:
+    """Returns how far rounding can move two neighbouring runs of MAD apart, at most, in ℓ2.
+
+    A user's rerouted share is computed to less than 2 units of 2^-50 for each item (see `mad`), in
+    either run, and each user has at most √d_max · 4 units between the two.
+
+    Args:
+      max_degree: d_max, items of a user who takes part in rerouting, at most.
+      max_users: users of the input, at most; the operator's promise.
+    """
+    return (max_users + 1) * 4 * math.sqrt(max_degree) * 2.0**-GRID_BITS

@@ -1,0 +1,401 @@
+"""Set union under attack: contraction, sensitivity, items of one user alone, and planted mistakes.
+
+Distances are exact integers in units of 2^-50. Statistical tests use fixed keys, so they always give the
+same result; at random keys each would fail a correct program with probability `FALSE_FAILURE` at most.
+"""
+
+import math
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from beam_dpne import descent, item_selection, mad, policies
+from beam_dpne.items import ItemSums, UserItems
+from beam_dpne.randomness import RunKey
+from beam_dpne.set_union_plan import DESCENT_POLICIES, POLICIES, SetUnionPlan
+from beam_dpne.union_calibration import descent_rounding, greedy_threshold, laplace_threshold
+from tests.set_union_reference import exact_mad
+
+KEY = RunKey(b"privacy of set union".ljust(32, b"."))
+ONE = 2**50
+FALSE_FAILURE = 1e-6
+OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]
+LOUD = {"epsilon": 60.0, "delta": 0.3, "max_users": 100, "max_shard_users": 100}
+Corpus = dict[str, dict[str, int]]
+
+corpora = st.dictionaries(
+    st.integers(0, 99).map(str),
+    st.dictionaries(st.sampled_from("abcdefghij"), st.integers(1, 9), max_size=8),
+    min_size=1,
+    max_size=14,
+)
+
+
+def pour(policy: str, histogram: list[int], users: list[list[int]], cutoff: int) -> list[int]:
+    """The package's loop from any histogram."""
+    after = list(histogram)
+    offsets = np.concatenate(([0], np.cumsum([len(user) for user in users]))).astype(int).tolist()
+    items = [item for user in users for item in user]
+    descent._LOOPS[policy](offsets, items, after, cutoff, ONE)
+    return after
+
+
+@st.composite
+def situations(draw, ordered: bool):
+    """Two histograms (of which one may have to be above), one user after them, and a cutoff."""
+    rng = random.Random(draw(st.integers(0, 2**40)))
+    cutoff = draw(st.sampled_from([ONE // 3, ONE, 5 * ONE + 12345, 6000 * ONE + 1]))
+    size = draw(st.integers(1, 12))
+    near = draw(st.booleans())
+    lowest = max(0, cutoff - ONE // 2) if near else 0
+    first = [rng.choice([rng.randint(lowest, cutoff), cutoff, cutoff - 1]) for _ in range(size)]
+    if ordered:
+        second = [max(0, weight - rng.choice([0, rng.randint(0, ONE // 4)])) for weight in first]
+    else:
+        shifts = [rng.choice([0, rng.randint(-ONE // 4, ONE // 4)]) for _ in range(size)]
+        second = [min(max(0, w + shift), cutoff) for w, shift in zip(first, shifts, strict=True)]
+    user = rng.sample(range(size), rng.randint(1, size))
+    return first, second, user, cutoff
+
+
+@pytest.mark.parametrize("policy", ["policy_laplace", "greedy"])
+@given(situations(ordered=True))
+@settings(max_examples=400, deadline=None)
+def test_pouring_keeps_order_and_never_moves_histograms_apart(policy, situation):
+    above, below, user, cutoff = situation
+    after = [pour(policy, histogram, [user], cutoff) for histogram in (above, below)]
+    assert all(a >= b for a, b in zip(*after, strict=True))
+    assert sum(map(int.__sub__, *after)) <= sum(map(int.__sub__, above, below))
+    for before, poured in zip((above, below), after, strict=True):
+        moved = [a - b for a, b in zip(poured, before, strict=True)]
+        assert min(moved) >= 0
+        assert sum(moved) == min(ONE, sum(cutoff - before[item] for item in user))
+
+
+@given(situations(ordered=False))
+@settings(max_examples=600, deadline=None)
+def test_straight_descent_moves_histograms_apart_by_rounding_at_most(situation):
+    first, second, user, cutoff = situation
+    after = [pour("policy_gaussian", histogram, [user], cutoff) for histogram in (first, second)]
+    allowed = descent_rounding(max_contributions=len(user), max_users=1) / 2 * ONE
+    before = root_above(squares(first, second))
+    assert squares(*after) <= (before + math.ceil(allowed)) ** 2
+    assert squares(first, after[0]) <= (ONE + math.ceil(allowed)) ** 2
+    assert max(after[0]) <= cutoff
+
+
+def test_straight_descent_reaches_its_whole_step_and_its_rounding_is_real():
+    """The step is 1 long, and no bound of 0 would do: some pair does move apart."""
+    rng = random.Random(5)
+    apart = 0
+    for _ in range(300):
+        cutoff = 9 * ONE
+        first = [rng.randrange(cutoff // 2) for _ in range(9)]
+        second = [weight + rng.randrange(3) for weight in first]
+        user = list(range(9))
+        after = [
+            pour("policy_gaussian", histogram, [user], cutoff) for histogram in (first, second)
+        ]
+        apart += squares(*after) > squares(first, second)
+        assert (ONE - 20) ** 2 < squares(first, after[0])
+    assert apart > 10
+
+
+@pytest.mark.parametrize("policy", OWN_POLICIES)
+@given(corpora, st.integers(1, 9), st.integers(1, 3), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_one_user_moves_a_histogram_by_the_sensitivity_at_most(policy, corpus, limit, shards, seed):
+    options = {"shards": shards} if policy in DESCENT_POLICIES else {}
+    margin = {"cutoff_margin": 0.1} if policy in (*DESCENT_POLICIES, "mad") else {}
+    plan = SetUnionPlan(policy=policy, max_contributions=limit, **LOUD, **options, **margin)
+    key = RunKey(seed.to_bytes(32, "little"))
+    whole = weights_of(corpus, plan, key)
+    for user in corpus:
+        rest = {name: held for name, held in corpus.items() if name != user}
+        without = weights_of(rest, plan, key)
+        assert_within_sensitivity(whole, without, plan)
+        new = {item for item in whole if whole[item] > 0} - {
+            item for item in without if without[item] > 0
+        }
+        assert new <= corpus[user].keys()
+        assert len(new) <= limit
+
+
+@given(corpora, st.integers(1, 9), st.integers(0, 2**32), st.sets(st.sampled_from("abcdefghij")))
+@settings(max_examples=100, deadline=None)
+def test_the_second_round_moves_by_the_sensitivity_at_most_given_what_is_open(
+    corpus, limit, seed, still_open
+):
+    plan = SetUnionPlan(policy="screened_gaussian", max_contributions=limit, **LOUD)
+    key = RunKey(seed.to_bytes(32, "little"))
+    whole = weights_of(corpus, plan, key, number=2, still_open=still_open)
+    assert whole.keys() <= still_open
+    for user in corpus:
+        rest = {name: held for name, held in corpus.items() if name != user}
+        without = weights_of(rest, plan, key, number=2, still_open=still_open)
+        assert_within_sensitivity(whole, without, plan)
+
+
+def test_the_first_round_decides_every_held_item_also_those_outside_all_subsets():
+    corpus = {f"u{i}": dict.fromkeys("abcdefgh", 1) for i in range(3)}
+    plan = SetUnionPlan(policy="screened_gaussian", max_contributions=1, **LOUD)
+    assert weights_of(corpus, plan, KEY).keys() == set("abcdefgh")
+    assert sum(weight > 0 for weight in weights_of(corpus, plan, KEY).values()) <= 3
+
+
+@pytest.mark.parametrize("policy", OWN_POLICIES)
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_a_user_alone_reaches_the_sensitivity(policy, count):
+    """So that no budget lies idle: with `count` items the whole of it is used, up to rounding."""
+    plan = SetUnionPlan(policy=policy, max_contributions=count, **LOUD)
+    items = [f"item {i}" for i in range(count)]
+    moves = weights_of({"ann": dict.fromkeys(items, 1)}, plan, KEY)
+    assert len(moves) == count
+    norm = norm_of(moves.values(), plan)
+    assert plan.sensitivity * (1 - 1e-8) < norm <= plan.sensitivity
+
+
+def test_a_search_breaks_the_tempting_discount_of_mad_and_not_ours():
+    """Weight rerouted as e_u/d_max moves by up to 1.06; as κ_u e_u/d_u by 1 at most."""
+    rng = random.Random(1)
+    worst = {True: 0.0, False: 0.0}
+    worst_by_the_package = 0.0
+    for _ in range(150):
+        d_max = rng.choice([2, 2, 3, 5])
+        popular = [f"p{i}" for i in range(rng.randint(1, 3))]
+        users = {
+            (u, 0): {rng.choice(popular), *(f"{u} {i}" for i in range(rng.randint(0, d_max)))}
+            for u in range(rng.choice([5, 40, 150]))
+        }
+        fresh = {f"new {i}" for i in range(rng.randint(1, d_max))}
+        new = {(-1, 0): {*rng.sample(popular, rng.randint(1, len(popular))), *fresh}}
+        plan = mad_plan(d_max)
+        tau = mad.cutoff_units(plan)
+        for wrong in worst:
+            pair = [exact_weights(some, tau, d_max, wrong) for some in ({**users, **new}, users)]
+            worst[wrong] = max(worst[wrong], distance(*pair) / 2**32)
+        pair = [mad_weights(some, plan, d_max) for some in ({**users, **new}, users)]
+        worst_by_the_package = max(worst_by_the_package, distance(*pair) / ONE)
+    assert worst[True] > 1.05
+    assert 0.9 < worst[False] <= 1 + 1e-9
+    assert worst_by_the_package <= plan.sensitivity
+
+
+def mad_plan(d_max: int) -> SetUnionPlan:
+    """d_max = Δ_0 below 50; with so much budget τ is little above 1."""
+    return SetUnionPlan(
+        policy="mad", max_contributions=d_max, epsilon=5000.0, delta=0.3, max_users=1000
+    )
+
+
+def exact_weights(users, tau: int, d_max: int, wrong: bool) -> dict:
+    users = {user: held for user, held in users.items() if len(held) <= d_max}
+    w_init, rest = exact_mad(users, tau, d_max, wrong)
+    return {item: min(w_init.get(item, 0), tau) + more for item, more in rest}
+
+
+def mad_weights(users, plan: SetUnionPlan, d_max: int) -> dict[str, int]:
+    corpus = {
+        str(user): dict.fromkeys(held, 1) for user, held in users.items() if len(held) <= d_max
+    }
+    return weights_of(corpus, plan, KEY)
+
+
+def distance(first: dict, second: dict) -> float:
+    items = first.keys() | second.keys()
+    return math.sqrt(sum((first.get(item, 0) - second.get(item, 0)) ** 2 for item in items))
+
+
+@pytest.mark.parametrize("policy", OWN_POLICIES)
+@pytest.mark.parametrize("held", [1, 2, 3, 7, 20])
+def test_items_of_one_user_alone_are_released_with_probability_delta_at_most(policy, held):
+    """One user with t items, alone; 200,000 keys' worth of noise. Far from 0, too, at the worst t."""
+    plan = SetUnionPlan(policy=policy, epsilon=1, delta=1e-2, max_contributions=20)
+    runs = 200_000
+    released = sum(
+        alone_released(plan, held, runs, decider.number) for decider in plan.union_rounds
+    )
+    allowed = plan.vocabulary_delta
+    assert stats.binomtest(released, runs, allowed, "greater").pvalue > FALSE_FAILURE
+    worst = {"count_laplace": 20, "count_gaussian": 20, "greedy": 20}.get(policy, None)
+    if held == worst:
+        assert released > 0.5 * allowed * runs
+
+
+def test_some_number_of_items_of_one_user_alone_uses_up_delta():
+    """The thresholds are exact: at the t that decides, the probability is δ_T, not far below."""
+    for policy in ("weighted_laplace", "weighted_gaussian", "policy_gaussian", "mad"):
+        plan = SetUnionPlan(policy=policy, epsilon=1, delta=1e-2, max_contributions=20)
+        runs = 200_000
+        most = max(alone_released(plan, held, runs, 1) for held in range(1, 21))
+        assert most > 0.95 * plan.vocabulary_delta * runs
+
+
+def alone_released(plan: SetUnionPlan, held: int, runs: int, number: int) -> int:
+    """In how many of `runs` runs any of t items of one user alone is found in a round."""
+    items = [f"item {i}" for i in range(held)]
+    users = users_of({"ann": dict.fromkeys(items, 1)})
+    sums = policies.histogram(users, plan, KEY, number)
+    many = ItemSums(
+        words=pa.array([f"{i}" for i in range(runs * held)]),
+        word_hashes=np.arange(2 * runs * held, dtype=np.uint64).reshape(-1, 2),
+        width=sums.width,
+        sums=np.tile(sums.sums, runs),
+    )
+    found = item_selection.decide(many, plan, KEY, number).found.items
+    return len({int(name) // held for name in found.to_pylist()})
+
+
+def test_greedy_as_published_releases_others_items_and_ours_does_not():
+    """A user who fills items makes later users' budgets overflow to items that nobody had weighted.
+
+    100 items a_i miss 1/100 of the cutoff, as 100 items c_i miss 99/100. User u fills the a_i. Later user
+    i, with items a_i, c_i, b_i in this order, then has 1/100 left for b_i, which else would get
+    nothing. Under the published threshold any of the b_i shows with more than δ: that user u was there.
+    """
+    epsilon, delta, count = 3.0, math.exp(-10), 100
+    cutoff = 6 * ONE
+    small = ONE // count
+    a, c, b = (list(range(k * count, (k + 1) * count)) for k in range(3))
+    before = [cutoff - small] * count + [cutoff - (ONE - small)] * count + [0] * count
+    later = [list(triple) for triple in zip(a, c, b, strict=True)]
+    published = [published_greedy(before, users, cutoff) for users in (later, [a, *later])]
+    ours = [pour("greedy", before, users, cutoff) for users in (later, [a, *later])]
+
+    new = [item for item in b if published[0][item] == 0 < published[1][item]]
+    assert len(new) == count
+    threshold = 1 - math.log(2 * delta) / epsilon
+    assert chance_of_any([published[1][i] / ONE for i in new], threshold, epsilon) > 4 * delta
+    assert all(ours[0][item] > 0 for item in b)
+    assert sum(map(int.__sub__, ours[1], ours[0])) <= ONE
+
+    ours_threshold = greedy_threshold(scale=1 / epsilon, delta=delta, max_contributions=count)
+    lying = [1 - (count - 1) / ONE] + [1 / ONE] * (count - 1)
+    assert chance_of_any(lying, threshold, epsilon) > 4 * delta
+    assert chance_of_any(lying, ours_threshold, epsilon) == pytest.approx(delta, rel=1e-9)
+
+
+def test_an_uneven_division_can_pass_the_threshold_of_even_ones():
+    """Weights .6 and .4 need more than ρ_Lap at Δ = 2, ε = ½; ours for greedy covers them."""
+    delta, epsilon = 1e-3, 0.5
+    even = laplace_threshold(scale=2.0, delta=delta, max_contributions=2)
+    ours = greedy_threshold(scale=2.0, delta=delta, max_contributions=2)
+    assert chance_of_any([0.6, 0.4], even, epsilon) > delta
+    assert chance_of_any([0.6, 0.4], ours, epsilon) <= delta
+
+
+def published_greedy(histogram: list[int], users: list[list[int]], cutoff: int) -> list[int]:
+    """Fills items in order, without the single units."""
+    after = list(histogram)
+    for user in users:
+        budget = ONE
+        for item in user:
+            step = min(budget, cutoff - after[item])
+            after[item] += step
+            budget -= step
+    return after
+
+
+def chance_of_any(weights: list[float], threshold: float, epsilon: float) -> float:
+    """P(some weight + Lap(1/ε) > threshold), for weights below the threshold."""
+    missed = [math.log1p(-0.5 * math.exp(-epsilon * (threshold - w))) for w in weights]
+    return -math.expm1(math.fsum(missed))
+
+
+@pytest.mark.parametrize("policy", ["greedy", "policy_gaussian", "screened_gaussian"])
+def test_items_without_weight_are_never_released(policy):
+    """Of items that users hold outside their subsets nothing shows, whatever their noise."""
+    plan = SetUnionPlan(policy=policy, epsilon=1, delta=0.4, max_contributions=1)
+    held = {f"item {i}": 1 + (i == 0) for i in range(3000)}
+    run = users_of({"ann": held})
+    limited = policies.limit_items(run, plan, KEY)
+    kept = set(limited.words.take(pa.array(limited.items)).to_pylist())
+    assert len(kept) == 1
+    assert kept == {"item 0"} or policy != "greedy"
+    released = set(item_selection.release_items(run, plan, KEY).items.to_pylist())
+    second = policies.limit_items(run, plan, KEY, 2)
+    kept |= set(second.words.take(pa.array(second.items)).to_pylist())
+    assert released <= kept or policy == "screened_gaussian"
+    sums = policies.histogram(run, plan, KEY)
+    weightless = {
+        w for w, row in zip(sums.words.to_pylist(), sums.table, strict=True) if not row.any()
+    }
+    found = set(item_selection.decide(sums, plan, KEY).found.items.to_pylist())
+    assert not found & weightless
+
+
+def test_adding_a_user_does_not_reorder_the_others():
+    plan = SetUnionPlan(policy="policy_gaussian", max_contributions=3, **LOUD)
+    corpus = {f"u{i}": {"a": 1, "b": 2, f"c{i}": 1} for i in range(30)}
+    users = users_of(corpus)
+    draws = dict(zip(corpus, policies._order_draws(users, KEY)[:, 0].tolist(), strict=True))
+    fewer = {name: held for name, held in corpus.items() if name != "u7"}
+    again = dict(
+        zip(fewer, policies._order_draws(users_of(fewer), KEY)[:, 0].tolist(), strict=True)
+    )
+    assert again == {name: draw for name, draw in draws.items() if name != "u7"}
+    assert plan.shard_count == 2
+
+
+def users_of(corpus: Corpus) -> UserItems:
+    """Users and items by keyed hash, in the order given."""
+    from beam_dpne.randomness import keyed_hashes
+
+    names = sorted({item for held in corpus.values() for item in held})
+    number = {name: place for place, name in enumerate(names)}
+    sizes = [len(held) for held in corpus.values()]
+    return UserItems(
+        users=keyed_hashes(KEY.sub_key("user"), [user.encode() for user in corpus]),
+        offsets=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+        items=np.array([number[i] for held in corpus.values() for i in sorted(held)], np.int32),
+        counts=np.array([held[i] for held in corpus.values() for i in sorted(held)], np.int32),
+        words=pa.array(names, pa.string()),
+        word_hashes=keyed_hashes(KEY.sub_key("word"), [name.encode() for name in names]),
+    )
+
+
+def weights_of(corpus, plan, key, number=1, still_open=None) -> dict[str, int]:
+    """A round's histogram by the package, in units of 2^-50."""
+    users = users_of(corpus)
+    if still_open is not None:
+        names = [name for name in users.words.to_pylist() if name in still_open]
+        zeros = np.zeros(len(names), np.int64)
+        hashes = np.zeros((len(names), 2), np.uint64)
+        opened = ItemSums(
+            words=pa.array(names, pa.string()), word_hashes=hashes, width=1, sums=zeros
+        )
+        users = policies.keep_open(users, opened)
+    sums = policies.histogram(users, plan, key, number)
+    whole, fine = item_selection.whole_weights(sums, plan)
+    weights = [int(w) * 2**18 + int(f) for w, f in zip(whole, fine, strict=True)]
+    return dict(zip(sums.words.to_pylist(), weights, strict=True))
+
+
+def assert_within_sensitivity(with_user, without, plan: SetUnionPlan) -> None:
+    assert without.keys() <= with_user.keys()
+    moves = [weight - without.get(item, 0) for item, weight in with_user.items()]
+    allowed = math.ceil(plan.sensitivity * ONE)
+    if plan.noise_kind == "laplace":
+        assert sum(map(abs, moves)) <= allowed
+    else:
+        assert sum(move**2 for move in moves) <= allowed**2
+
+
+def norm_of(moves, plan: SetUnionPlan) -> float:
+    if plan.noise_kind == "laplace":
+        return sum(map(abs, moves)) / ONE
+    return math.sqrt(sum(move**2 for move in moves)) / ONE
+
+
+def squares(first: list[int], second: list[int]) -> int:
+    return sum((a - b) ** 2 for a, b in zip(first, second, strict=True))
+
+
+def root_above(square: int) -> int:
+    root = math.isqrt(square)
+    return root + (root**2 < square)

@@ -1,0 +1,345 @@
+"""`beam-dpne evaluate`: real releases, real files; what is printed and written, and where it may not be."""
+
+import csv
+import json
+import os
+import random
+import re
+
+import pytest
+
+from beam_dpne import join_tokens
+from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
+from beam_dpne.evaluation.reports import NOTICE, PREFIX
+from beam_dpne.io.publishing import read_release
+
+pytest_plugins = ["tests.engines.storage"]
+
+WORDS = ["see", "you", "soon", "dear", "friend", "naïve", "日本語"]
+KEY = "0f1e2d3c" * 8
+RUN = ("--epsilon", 6, "--delta", 1e-3, "--max_length", 3, "--max_contributions", 20)
+FILES = {
+    *("evaluation.json", "coverage.csv", "k_anonymity.csv", "released.png", "spurious.png"),
+    *("k_anonymity.png", "occurrences.png"),
+}
+
+
+def documents():
+    chance = random.Random(11)
+    return [
+        (f"u{i % 150}", ["see", "you", *chance.choices(WORDS, k=chance.randint(0, 4))])
+        for i in range(400)
+    ]
+
+
+@pytest.fixture(scope="module")
+def made(cli, tmp_path_factory):
+    """A folder with an input, a release of n-grams and one of items."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    lines = [json.dumps({"user": user, "text": " ".join(text)}) for user, text in documents()]
+    (folder / "notes.jsonl").write_text("\n".join([*lines, "no record"]) + "\n")
+    (folder / "key").write_text(KEY)
+    files = ("--input", folder / "notes.jsonl", "--run_key_file", folder / "key", "--quiet")
+    # Many spurious n-grams, so that there is something to tell apart.
+    noisy = (*RUN, "--strategy", "one_round", "--spurious_fraction", 0.4, "--pruning", "single")
+    ended = cli("ngrams", *files, "--output", folder / "release", *noisy)
+    assert ended.status == 0, ended.err
+    budget = ("--epsilon", 3, "--delta", 1e-4, "--tokenizer", "item")
+    ended = cli("set-union", *files, "--output", folder / "items", *budget)
+    assert ended.status == 0, ended.err
+    return folder
+
+
+@pytest.fixture
+def judge(cli, made):
+    """Runs `beam-dpne evaluate` on the input and a release."""
+
+    def run(*options, release="release"):
+        files = ("--input", made / "notes.jsonl", "--release", made / release)
+        return cli("evaluate", *files, *options)
+
+    return run
+
+
+def snapshot(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def by_length(whole):
+    return {row["length"]: row for row in whole["coverage"]}
+
+
+def test_the_figures_are_those_of_a_plain_count_over_the_files(judge, made, tmp_path):
+    ended = judge("--output", tmp_path, "--k_anonymity", "1,10,40")
+    assert ended.status == 0, ended.err
+    whole = json.loads((tmp_path / f"{PREFIX}evaluation.json").read_text())
+    released = {}
+    for row in read_release(str(made / "release")).to_pylist():
+        released.setdefault(row["length"], set()).add(row["ngram"])
+    assert whole["input"]["users"] == 150
+    assert whole["input"]["rejected_records"] == 1
+    rows = by_length(whole)
+    for length in (1, 2, 3):
+        holders, occurrences = {}, 0
+        covered = 0
+        for user, text in documents():
+            for at in range(len(text) - length + 1):
+                gram = join_tokens(text[at : at + length])
+                holders.setdefault(gram, set()).add(user)
+                occurrences += 1
+                covered += gram in released[length]
+        row = rows[length]
+        assert row["released"] == len(released[length])
+        assert row["real"] == len(released[length] & set(holders))
+        assert row["spurious"] == len(released[length] - set(holders))
+        assert row["spurious_ratio"] == row["spurious"] / row["released"]
+        assert (row["occurrences"], row["occurrences_covered"]) == (occurrences, covered)
+        for own in row["k_anonymity"]:
+            held = {gram for gram, users in holders.items() if len(users) >= own["k"]}
+            assert (own["held"], own["released"]) == (len(held), len(held & released[length]))
+    assert rows["all"]["spurious"] > 0
+    assert rows["all"]["real"] > 0
+
+
+def test_tables_say_the_same_as_the_json_and_every_file_that_it_is_not_private(judge, tmp_path):
+    ended = judge("--output", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {PREFIX + name for name in FILES}
+    whole = json.loads((tmp_path / f"{PREFIX}evaluation.json").read_text())
+    assert whole["notice"] == NOTICE
+    lines = (tmp_path / f"{PREFIX}coverage.csv").read_text().splitlines()
+    assert lines[0] == f"# {NOTICE}"
+    for row in csv.DictReader(lines[1:]):
+        length = "all" if row["length"] == "all" else int(row["length"])
+        for name, value in row.items():
+            assert value == str(by_length(whole)[length][name])
+    lines = (tmp_path / f"{PREFIX}k_anonymity.csv").read_text().splitlines()
+    assert lines[0] == f"# {NOTICE}"
+    assert len(lines) == 2 + 4 * 7
+    flat = " ".join(ended.out.replace("│", " ").split())
+    assert NOTICE in flat
+    assert flat.index(NOTICE) < flat.index("What is released")
+    total = by_length(whole)["all"]
+    for name in ("released", "real", "spurious"):
+        assert f"{total[name]:,}" in flat
+    assert f"{total['spurious_ratio']:.2%}" in flat
+    assert "Files, not private either" in flat
+
+
+def test_without_an_output_nothing_is_written(judge, made):
+    before = snapshot(made)
+    ended = judge("--quiet")
+    assert (ended.status, ended.err) == (0, "")
+    assert "NOT PRIVATE" in ended.out
+    assert snapshot(made) == before
+
+
+def test_a_release_of_items_is_judged(judge, made, tmp_path):
+    ended = judge("--output", tmp_path, "--k_anonymity", "3,1,3", release="items")
+    assert ended.status == 0, ended.err
+    whole = json.loads((tmp_path / f"{PREFIX}evaluation.json").read_text())
+    assert whole["input"]["tokenizer"].startswith("item")
+    items = set(read_release(str(made / "items")).column("item").to_pylist())
+    users = {}
+    for user, text in documents():
+        users.setdefault(" ".join(text), set()).add(user)
+    row = by_length(whole)[1]
+    assert (row["released"], row["spurious"]) == (len(items), 0)
+    assert row["occurrences_covered"] == sum(" ".join(text) in items for _, text in documents())
+    held = {item for item, own in users.items() if len(own) >= 3}
+    assert [own["k"] for own in row["k_anonymity"]] == [1, 3]
+    assert row["k_anonymity"][1]["held"] == len(held)
+    assert row["k_anonymity"][1]["released"] == len(held & items)
+    assert items
+    assert {p.suffix for p in tmp_path.iterdir()} == {".json", ".csv", ".png"}
+
+
+def test_an_earlier_evaluation_is_replaced_and_other_files_stay(judge, tmp_path):
+    (tmp_path / "mine.txt").write_text("stays")
+    for ks in ("1", "2"):
+        assert judge("--output", tmp_path, "--k_anonymity", ks).status == 0
+    whole = json.loads((tmp_path / f"{PREFIX}evaluation.json").read_text())
+    assert [own["k"] for own in whole["coverage"][0]["k_anonymity"]] == [2]
+    assert (tmp_path / "mine.txt").read_text() == "stays"
+    assert len(list(tmp_path.iterdir())) == len(FILES) + 1
+
+
+def test_another_tokenizer_is_told_of(judge, tmp_path):
+    ended = judge("--tokenizer", "whitespace")
+    assert ended.status == 0
+    assert "Tokenizer whitespace; the release's was words" in ended.out
+    assert "Tokenizer" not in judge().out
+
+
+def test_progress_is_shown_on_stderr(judge):
+    assert "length 3 of 3" in judge().err or "reading" in judge().err
+
+
+# Where it must not write
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["release", "release/", "release/sub", "release/a/b/c", "items", "items/x", "./release/."],
+)
+def test_an_output_in_a_release_is_refused_and_the_release_stays(judge, made, where):
+    before = snapshot(made)
+    ended = judge("--output", f"{made}/{where}")
+    assert (ended.status, ended.out) == (2, "")
+    assert "output must be outside every release" in ended.err
+    assert ended.err.count("\n") == 1
+    assert snapshot(made) == before
+    assert not (made / "release" / "sub").exists()
+
+
+@pytest.mark.parametrize("where", ["link", "link/sub", "inner/deeper", "way/../link"])
+def test_links_into_a_release_are_followed(judge, made, tmp_path, where):
+    (tmp_path / "link").symlink_to(made / "release")
+    (tmp_path / "way").mkdir()
+    (tmp_path / "inner").symlink_to(made / "items" / "missing")
+    before = snapshot(made)
+    ended = judge("--output", f"{tmp_path}/{where}")
+    assert ended.status == 2
+    assert "output must be outside every release" in ended.err
+    assert snapshot(made) == before
+
+
+def test_a_release_named_by_a_link_or_by_its_ledger_is_guarded_too(cli, made, tmp_path):
+    (tmp_path / "link").symlink_to(made / "release")
+    for release in (tmp_path / "link", made / "release" / "ledger.json"):
+        files = ("--input", made / "notes.jsonl", "--release", release)
+        ended = cli("evaluate", *files, "--output", made / "release" / "x")
+        assert ended.status == 2
+        assert "output must be outside every release" in ended.err
+        assert cli("evaluate", *files, "--quiet").status == 0
+
+
+def test_a_directory_around_a_release_may_be_written(judge, made, tmp_path):
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all" / "release").symlink_to(made / "release")
+    assert judge("--output", tmp_path / "all").status == 0
+
+
+@pytest.mark.parametrize("kind", ["file", "missing in file"])
+def test_an_output_that_cannot_be_a_directory_is_refused_before_data_are_read(
+    judge, tmp_path, kind
+):
+    (tmp_path / "f").write_text("x")
+    where = tmp_path / "f" if kind == "file" else tmp_path / "f" / "sub"
+    ended = judge("--output", where)
+    assert (ended.status, ended.out) == (2, "")
+    assert "output must be a directory that can be written" in ended.err
+    assert "reading" not in ended.err
+
+
+# Options
+
+
+def test_the_options_are_those_of_ngrams_for_reading_and_four_more(cli):
+    shown = cli("evaluate", "--help").out
+    names = set(re.findall(r"^  --(\w+)", shown, re.MULTILINE))
+    assert names == {option.name for option in (*EVALUATE_READING, *EVALUATE)}
+    assert {option.name for option in EVALUATE} == {"release", "k_anonymity", "output", "quiet"}
+    assert "NOT private" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--k_anonymity", "0,5"), "k_anonymity must be numbers of at least 1, got 0"),
+        (("--k_anonymity", "few"), "--k_anonymity"),
+        (("--tokenizer", "nobodys"), "tokenizer must be one of"),
+        (("--output", ""), "output must be the path of a directory, got output=''"),
+        (("--runner", "FlinkRunner"), "beam-dpne evaluate has no option --runner"),
+        (("--epsilon", "1"), "beam-dpne evaluate has no option --epsilon"),
+        (("--strict",), "malformed JSON"),
+        (("--text_field", "body"), "body"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(judge, options, message):
+    ended = judge("--quiet", *options)
+    assert (ended.status, ended.out) == (2, "")
+    assert message in ended.err
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("missing", ["input", "release"])
+def test_input_and_release_are_required(cli, made, missing):
+    given = {"input": made / "notes.jsonl", "release": made / "release"}
+    del given[missing]
+    ((name, value),) = given.items()
+    ended = cli("evaluate", f"--{name}", value)
+    assert (ended.status, ended.out) == (2, "")
+    assert f"{missing} must be given" in ended.err
+
+
+def test_a_directory_without_a_release_is_refused(cli, made, tmp_path):
+    ended = cli("evaluate", "--input", made / "notes.jsonl", "--release", tmp_path)
+    assert ended.status == 2
+    assert "there is no release" in ended.err
+
+
+def test_a_damaged_release_is_refused(cli, made, tmp_path):
+    for path in (made / "release").iterdir():
+        data = path.read_bytes()
+        (tmp_path / path.name).write_bytes(
+            data if path.suffix == ".json" and "ledger" in path.name else data + b" "
+        )
+    ended = cli("evaluate", "--input", made / "notes.jsonl", "--release", tmp_path, "--quiet")
+    assert (ended.status, ended.out) == (2, "")
+    assert "The release is damaged" in ended.err
+
+
+def test_the_tokenizer_of_the_msnbc_program_is_found_in_the_file(cli, tmp_path):
+    from beam_dpne.cli.msnbc import main
+
+    names = "frontpage news tech"
+    visits = ["1 2 ", "1 1 3 "] * 200
+    head = f"% Different categories found in input file:\n\n{names}\n\n\n% Sequences:\n\n"
+    data = tmp_path / "few.seq"
+    data.write_text(head + "\n".join(visits) + "\n")
+    options = ("--epsilon", "9", "--max_length", "2", "--quiet")
+    assert main(["--output", str(tmp_path / "r"), *options], data) == 0
+    files = ("--input", data, "--input_format", "sequences", "--release", tmp_path / "r")
+    ended = cli("evaluate", *files, "--output", tmp_path / "e", "--quiet")
+    assert ended.status == 0, ended.err
+    whole = json.loads((tmp_path / "e" / f"{PREFIX}evaluation.json").read_text())
+    assert by_length(whole)[1]["real"] == 3
+    assert by_length(whole)[1]["spurious"] == 0
+
+
+def test_a_program_that_starts_does_not_load_what_evaluation_needs(program):
+    import subprocess
+    import sys
+
+    code = "import sys, beam_dpne.cli.evaluate; print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(program.environment(), PATH=os.environ["PATH"]),
+    )
+    assert not {"numpy", "pyarrow", "apache_beam", "matplotlib", "rich"} & set(ended.stdout.split())
+
+
+@pytest.mark.engines
+@pytest.mark.storage
+def test_on_a_bucket_it_reads_and_writes_and_keeps_out_of_releases(cli, made, bucket):
+    source = bucket.put("in/notes.jsonl", (made / "notes.jsonl").read_bytes())
+    for path in (made / "release").iterdir():
+        bucket.put(f"releases/one/{path.name}", path.read_bytes())
+    files = ("--input", source, "--release", bucket.path("releases/one"))
+    before = bucket.files("releases/")
+    for where in ("releases/one", "releases/one/", "releases/one/sub", "releases/one//x/y"):
+        ended = cli("evaluate", *files, "--output", bucket.path(where))
+        assert ended.status == 2
+        assert "output must be outside every release" in ended.err
+    assert bucket.files("releases/") == before
+    for where in ("releases", "evaluations/deep"):
+        ended = cli("evaluate", *files, "--output", bucket.path(where), "--quiet")
+        assert ended.status == 0, ended.err
+        names = {PREFIX + name for name in FILES}
+        assert names <= {name.rsplit("/", 1)[-1] for name in bucket.names(f"{where}/")}
+    assert {n: d for n, d in bucket.files("releases/one/").items()} == {
+        n.removeprefix("one/"): d for n, d in before.items()
+    }
