@@ -4,55 +4,12 @@ import dataclasses
 import functools
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from beam_dpne import adaptive, calibration
+from beam_dpne import adaptive, calibration, plan_checks
 from beam_dpne.mechanism import RoundRule
-
-ADJACENCY = "add_or_remove_one_user"
-STRATEGIES = ("adaptive", "one_round")
-PRUNING_RULES = ("both", "single")
-VALID_COUNTS = ("exact", "estimate")
-LAPLACE_POLICIES = ("count_laplace", "weighted_laplace", "policy_laplace", "greedy")
-VOCABULARY_POLICIES = (
-    "rounds",
-    "weighted_gaussian",
-    "public",
-    "count_laplace",
-    "count_gaussian",
-    "weighted_laplace",
-    "policy_laplace",
-    "policy_gaussian",
-    "screened_gaussian",
-    "greedy",
-    "mad",
-)
-RELATIVE_ERROR_PER_DECISION = 2e-12
-_MAX_LENGTH = 100
-_MIN_DELTA = 1e-20
-_MAX_SLACK_SHARE = 1e-3
-_MIN_SHARE = 1e-9
-_DEFAULTS = {
-    "adaptive": {
-        "max_contributions": 300,
-        "vocabulary_delta_share": 0.1,
-        "rounds": 3,
-        "user_budgets": "individual",
-        "vocabulary_policy": "rounds",
-    },
-    "one_round": {
-        "max_contributions": 100,
-        "vocabulary_delta_share": 0.5,
-        "noise_growth": 1.0,
-        "vocabulary_policy": "weighted_gaussian",
-    },
-}
-# A set union looks at the words twice, at most.
-_UNION_ROUNDS = 2
-# What its decisions may cost of ε; they may all depend on one user (`SetUnionPlan.numerical_slack`).
-UNION_SLACK = 1e-5
-_OF_ONE_STRATEGY = ("noise_growth", "rounds", "user_budgets")
+from beam_dpne.parameters import json_parameters
+from beam_dpne.plan_checks import ADJACENCY
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,50 +103,8 @@ class PrivacyPlan:
     adjacency: str = ADJACENCY
 
     def __post_init__(self):
-        _check_choice("strategy", self.strategy, STRATEGIES)
-        self._take_defaults()
-        _check_choice("vocabulary_policy", self.vocabulary_policy, VOCABULARY_POLICIES)
-        self._normalise()
-        calibration.check_budget(self.epsilon, self.delta)
-        if self.delta < _MIN_DELTA:
-            raise ValueError(
-                f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got "
-                f"delta={self.delta}."
-            )
-        _check_integer("max_length", self.max_length, 1)
-        if self.max_length > _MAX_LENGTH:
-            raise ValueError(
-                f"max_length must be at most {_MAX_LENGTH}, since each length is a stage of its own, "
-                f"got max_length={self.max_length}."
-            )
-        _check_integer("max_tokens_per_user", self.max_tokens_per_user, 1)
-        self._check_lists()
-        if not 0 < self.spurious_fraction < 1:
-            raise ValueError(
-                "spurious_fraction must be in (0, 1), got "
-                f"spurious_fraction={self.spurious_fraction}."
-            )
-        self._check_vocabulary()
-        if self.is_adaptive:
-            self._check_adaptive()
-        else:
-            self._check_growth()
-        _check_choice("pruning", self.pruning, PRUNING_RULES)
-        _check_choice("valid_count", self.valid_count, VALID_COUNTS)
-        _check_choice("adjacency", self.adjacency, (ADJACENCY,))
-        if self.pruning == "single" and self.valid_count == "estimate":
-            raise ValueError(
-                "valid_count must be 'exact' with pruning='single', got valid_count='estimate': "
-                "there |V_k| is a product and needs no estimate."
-            )
-        if self.numerical_slack > _MAX_SLACK_SHARE * self.epsilon:
-            raise ValueError(
-                f"max_tokens_per_user must be small enough that the numerical slack "
-                f"{self.numerical_slack:.2g} is at most epsilon/1000, got "
-                f"max_tokens_per_user={self.max_tokens_per_user}; lower it or raise epsilon."
-            )
-        if self.is_adaptive:
-            adaptive.user_budget(self.noise_stddev)
+        plan_checks.complete(self)
+        plan_checks.check(self)
 
     @property
     def is_adaptive(self) -> bool:
@@ -204,7 +119,7 @@ class PrivacyPlan:
     @property
     def has_union_vocabulary(self) -> bool:
         """Whether words are found by a set union instead of the strategy's first length."""
-        own = _DEFAULTS[self.strategy]["vocabulary_policy"]
+        own = plan_checks.DEFAULTS[self.strategy]["vocabulary_policy"]
         return self.vocabulary_policy not in ("public", own)
 
     @property
@@ -225,14 +140,14 @@ class PrivacyPlan:
     @property
     def _apart(self) -> float:
         """The part of ε and δ that composes by addition: a set union's with Laplace noise."""
-        return self.union_share if self.vocabulary_policy in LAPLACE_POLICIES else 0.0
+        return self.union_share if self.vocabulary_policy in plan_checks.LAPLACE_POLICIES else 0.0
 
     def rounds_of(self, length: int) -> int:
         """Returns how often a length is looked at."""
         if length not in self.private_lengths:
             return 0
         if length not in self.strategy_lengths:
-            return _UNION_ROUNDS
+            return plan_checks.UNION_ROUNDS
         if not self.is_adaptive:
             return 1
         return len(adaptive.rounds_of(length, self.rounds or 1))
@@ -264,8 +179,8 @@ class PrivacyPlan:
         user changes at most max_tokens_per_user decisions in a round.
         """
         decisions = self.round_count * self.max_tokens_per_user
-        of_union = UNION_SLACK if self.has_union_vocabulary else 0.0
-        return decisions * RELATIVE_ERROR_PER_DECISION + of_union
+        of_union = plan_checks.UNION_SLACK if self.has_union_vocabulary else 0.0
+        return decisions * plan_checks.RELATIVE_ERROR_PER_DECISION + of_union
 
     @property
     def gaussian_delta(self) -> float:
@@ -389,167 +304,6 @@ class PrivacyPlan:
         Raises:
           ValueError: if it is not a JSON object, or has a parameter that plans do not have.
         """
-        try:
-            parameters = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"A plan must be a JSON object; line {error.lineno} is not JSON."
-            ) from None
-        except (ValueError, RecursionError):
-            raise ValueError("A plan must be a JSON object of plain numbers and words.") from None
-        if not isinstance(parameters, dict):
-            raise ValueError(f"A plan must be a JSON object, got {type(parameters).__name__}.")
-        known = {field.name for field in dataclasses.fields(cls)}
-        if unknown := sorted(set(parameters) - known):
-            raise ValueError(f"A plan has no parameter {unknown[0]!r}; it has {sorted(known)}.")
-        if missing := sorted({"epsilon", "delta"} - set(parameters)):
-            raise ValueError(f"A plan needs {' and '.join(missing)}, without a default.")
+        known = [field.name for field in dataclasses.fields(cls)]
+        parameters = json_parameters(text, known, ("epsilon", "delta"))
         return cls(**parameters)
-
-    def _take_defaults(self) -> None:
-        """Sets what was left out to the strategy's default; refuses what it does not have."""
-        defaults = _DEFAULTS[self.strategy]
-        for name in _OF_ONE_STRATEGY:
-            if name not in defaults and getattr(self, name) is not None:
-                raise ValueError(
-                    f"{name} must be left out with strategy={self.strategy!r}, which does not have "
-                    f"it, got {name}={getattr(self, name)!r}."
-                )
-        if self.has_public_vocabulary and self.vocabulary_delta_share is None:
-            object.__setattr__(self, "vocabulary_delta_share", 0.0)
-        for name, value in defaults.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
-
-    def _check_vocabulary(self) -> None:
-        """Checks δ_T's part, and that something is left to find."""
-        share = self.vocabulary_delta_share
-        if self.has_public_vocabulary:
-            if share != 0:
-                raise ValueError(
-                    "vocabulary_delta_share must be left out with a public vocabulary, which needs "
-                    f"none, got vocabulary_delta_share={share}."
-                )
-            if self.max_length == 1:
-                raise ValueError(
-                    "max_length must be at least 2 with a public vocabulary, got max_length=1."
-                )
-            return
-        if self.has_union_vocabulary:
-            self._check_union()
-        if share is None or not 0 < share < 1:
-            raise ValueError(
-                f"vocabulary_delta_share must be in (0, 1), got vocabulary_delta_share={share}."
-            )
-
-    def _check_union(self) -> None:
-        if self.vocabulary_policy == "rounds":
-            raise ValueError(
-                "vocabulary_policy must not be 'rounds' with strategy='one_round': rounds divide the "
-                "budgets of strategy='adaptive'."
-            )
-        if self.max_length == 1:
-            raise ValueError(
-                "max_length must be at least 2 with another vocabulary_policy than the strategy's "
-                f"own, got vocabulary_policy={self.vocabulary_policy!r}: use PrivateSetUnion."
-            )
-
-    def _check_adaptive(self) -> None:
-        """Checks what only "adaptive" has, and refuses what it does not have."""
-        if self.budget_shares is not None:
-            raise ValueError(
-                "budget_shares must be left out with strategy='adaptive', where each user divides a "
-                f"budget of its own, got budget_shares={self.budget_shares}."
-            )
-        if self.valid_count != "exact":
-            raise ValueError(
-                "valid_count must be 'exact' with strategy='adaptive', got "
-                f"valid_count={self.valid_count!r}."
-            )
-        _check_integer("rounds", self.rounds, 1)
-        _check_choice("rounds", self.rounds, tuple(adaptive.GRAM_ROUNDS))
-        _check_choice("user_budgets", self.user_budgets, adaptive.USER_BUDGETS)
-        if self.spurious_fraction > adaptive.MAX_SPURIOUS_FRACTION:
-            raise ValueError(
-                f"spurious_fraction must be at most {adaptive.MAX_SPURIOUS_FRACTION} with "
-                "strategy='adaptive', beyond which some thresholds do not exist, got "
-                f"spurious_fraction={self.spurious_fraction}."
-            )
-
-    def _check_growth(self) -> None:
-        growth = self.noise_growth or 0.0
-        if not (math.isfinite(growth) and growth > 0):
-            raise ValueError(
-                f"noise_growth must be a finite number > 0, got noise_growth={growth}."
-            )
-        if min(calibration.growth_shares(growth, len(self.private_lengths))) < _MIN_SHARE:
-            raise ValueError(
-                f"noise_growth must leave each length a share of at least {_MIN_SHARE}, got "
-                f"noise_growth={growth} with max_length={self.max_length}; move it nearer to 1."
-            )
-
-    def _normalise(self) -> None:
-        """Turns lists (from JSON) into tuples and whole numbers into floats, so plans compare."""
-        for name in ("epsilon", "delta", "spurious_fraction"):
-            object.__setattr__(self, name, _as_float(name, getattr(self, name)))
-        for name in ("vocabulary_delta_share", "noise_growth"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, _as_float(name, getattr(self, name)))
-        if isinstance(self.max_contributions, Sequence):
-            object.__setattr__(self, "max_contributions", tuple(self.max_contributions))
-        if isinstance(self.budget_shares, str) or not isinstance(
-            self.budget_shares, Sequence | None
-        ):
-            raise ValueError(
-                f"budget_shares must be a list of numbers, got budget_shares={self.budget_shares!r}."
-            )
-        if self.budget_shares is not None:
-            shares = tuple(_as_float("budget_shares", share) for share in self.budget_shares)
-            object.__setattr__(self, "budget_shares", shares)
-
-    def _check_lists(self) -> None:
-        """Checks Δ_k and f_k, each on its own and in number."""
-        given = self.max_contributions
-        for limit in given if isinstance(given, tuple) else (given,):
-            _check_integer("max_contributions", limit, 1)
-        if isinstance(given, tuple):
-            _check_count("max_contributions", given, self.max_length)
-        if self.budget_shares is None:
-            return
-        _check_count("budget_shares", self.budget_shares, len(self.private_lengths))
-        if self.noise_growth not in (None, 1.0):
-            raise ValueError("Give budget_shares or noise_growth, not both.")
-        if not all(0 < share <= 1 for share in self.budget_shares):
-            raise ValueError(f"budget_shares must each be in (0, 1], got {self.budget_shares}.")
-        if abs(math.fsum(self.budget_shares) - 1) > 1e-9:
-            raise ValueError(
-                f"budget_shares must sum to 1, got {self.budget_shares}, "
-                f"which sum to {math.fsum(self.budget_shares)}."
-            )
-
-
-def _as_float(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number, got {name}={value!r}.")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name} must be a number that a float can hold.") from None
-
-
-def _check_integer(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {name}={value!r}.")
-
-
-def _check_count(name: str, values: Sequence[Any], count: int) -> None:
-    if len(values) != count:
-        raise ValueError(
-            f"{name} must have one value for each of the {count} lengths, got {len(values)}."
-        )
-
-
-def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    if value not in choices:
-        listed = ", ".join(map(str, choices))
-        raise ValueError(f"{name} must be one of {listed}, got {name}={value!r}.")

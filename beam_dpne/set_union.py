@@ -148,7 +148,8 @@ class ReleaseItems(beam.PTransform):
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import BatchDocuments, GroupByUser, ReleaseItems, RunKey, SetUnionPlan
+      >>> from beam_dpne import BatchDocuments, GroupByUser, RunKey, SetUnionPlan
+      >>> from beam_dpne.set_union import ReleaseItems
       >>> key = RunKey.generate()
       >>> plan = SetUnionPlan(epsilon=10, delta=1e-4, policy="weighted_gaussian")
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:

@@ -223,7 +223,7 @@ class SetUnionPlan:
         if self.policy == "count_laplace":
             return float(self.contribution_limit)
         if self.policy == "count_gaussian":
-            return math.sqrt(self.contribution_limit)
+            return math.nextafter(math.sqrt(self.contribution_limit), math.inf)
         self._refuse_rounds("sensitivity")
         return 1.0 + self.rounding_bound
 

@@ -37,20 +37,21 @@ from beam_dpne.randomness import RunKey, keyed_bits, keyed_hashes
 
 Gram = tuple[str, ...]
 Scores = dict[Gram, float]
+Documents = dict[str, list[list[str]]]
 
 UNIT = Fraction(1, 2**32)
 
 
 def private_ngrams(
-    documents: dict[str, list[list[str]]], plan: PrivacyPlan, run_key: RunKey
+    documents: Documents, plan: PrivacyPlan, run_key: RunKey, given: list[str] | None = None
 ) -> dict[int, Scores]:
-    """Algorithm 1: returns S_1, …, S_T, each gram with its score."""
-    run_key = run_key.bound_to(run_context(plan, "tokens"))
+    """Algorithm 1: returns S_1, …, S_T, each gram with its score; without S_1 if it is given."""
+    run_key = run_key.bound_to(run_context(plan, "tokens", given))
     users = texts_of_users(documents, plan, run_key)
-    released = {1: extract_vocabulary(users, plan, run_key)}
-    vocabulary = sorted(released[1])
+    released = {1: extract_vocabulary(users, plan, run_key)} if given is None else {}
+    vocabulary = sorted(released[1] if given is None else {(word,) for word in given})
     for k in range(2, plan.max_length + 1):
-        previous = sorted(released[k - 1])
+        previous = sorted(released[k - 1]) if k > 2 else vocabulary
         valid = enumerate_valid(previous, vocabulary, plan.pruning)
         if not valid:
             released[k] = {}
@@ -256,7 +257,7 @@ def poisson(bits: tuple[int, int], mean: float) -> int:
 
 
 def texts_of_users(
-    documents: dict[str, list[list[str]]], plan: PrivacyPlan, run_key: RunKey
+    documents: Documents, plan: PrivacyPlan, run_key: RunKey
 ) -> dict[tuple[int, int], list[list[str]]]:
     """What is looked at of each user, by the hash that names the user."""
     return {
@@ -341,11 +342,13 @@ class AdaptiveRun(NamedTuple):
     Attributes:
       released: S_1, …, S_T, each gram with its score.
       rules: of each length, those of its rounds; none where nothing is valid.
+      found: for each length and round the grams that somebody holds and that were found in it.
       left: for each length and round what each user has left after it, in units of 2^-56.
     """
 
     released: dict[int, Scores]
     rules: dict[int, list[RoundRule]]
+    found: dict[tuple[int, int], set[Gram]]
     left: dict[tuple[int, int], dict[tuple[int, int], int]]
 
 
@@ -354,33 +357,104 @@ WORD_ROUNDS = [(0.1, 0.1), (1.0, 0.9)]
 GRAM_ROUNDS = {
     1: [(1.0, 1.0)],
     2: [(0.3, 0.1), (1.0, 0.9)],
-    3: [(0.2, 0.05), (0.4, 0.15), (1.0, 0.8)],
+    3: [(0.25, 0.03), (0.45, 0.12), (1.0, 0.85)],
 }
 LATER_LOADING, OMEGA, NEARLY_OVER = 1.2, 0.7, 0.7
 WORD_HOP, GRAM_HOP = 1.5, 0.5
 
 
 def adaptive_ngrams(
-    documents: dict[str, list[list[str]]],
-    plan: PrivacyPlan,
-    run_key: RunKey,
-    given: list[str] | None = None,
+    documents: Documents, plan: PrivacyPlan, run_key: RunKey, given: list[str] | None = None
 ) -> AdaptiveRun:
-    """The adaptive strategy; `given` is a public vocabulary."""
+    """The adaptive strategy: every user has one budget, and each length is settled in rounds.
+
+    `given` is a public vocabulary.
+    """
     run_key = run_key.bound_to(run_context(plan, "tokens", given))
     users = texts_of_users(documents, plan, run_key)
-    run = AdaptiveRun({}, {}, {})
+    run = AdaptiveRun({}, {}, {}, {})
     words = {} if given is None else {(word,): 1.0 for word in given}
     left = dict.fromkeys(users, user_budget(plan))
     for k in range(1 if given is None else 2, plan.max_length + 1):
         if plan.user_budgets == "even":
             left = dict.fromkeys(users, user_budget(plan))
         parents = words if k == 2 else run.released.get(k - 1, {})
-        settled = settle_length(k, users, left, words, parents, plan, run_key)
-        run.released[k], run.rules[k], history = settled
-        run.left.update(history)
+        length = describe_length(k, words, parents, users, plan, run_key)
+        run.rules[k], run.released[k] = length.rules, {}
+        if length.rules:
+            settle_length(length, users, left, run)
         words = words or run.released[1]
     return run
+
+
+class Length(NamedTuple):
+    """What is fixed of a length before its rounds.
+
+    Attributes:
+      k: words in a gram.
+      parents: S_{k−1}, with scores.
+      valid: V_k, in the order in which its members are numbered; none at k = 1.
+      key_of: the keys of V_k; at k = 1 of all words that somebody has.
+      rules: of the rounds; none where nothing is valid.
+      plan: of the run.
+      run_key: of the run.
+    """
+
+    k: int
+    parents: Scores
+    valid: list[Gram]
+    key_of: dict[Gram, int]
+    rules: list[RoundRule]
+    plan: PrivacyPlan
+    run_key: RunKey
+
+
+def describe_length(
+    k: int, words: Scores, parents: Scores, users: dict, plan: PrivacyPlan, run_key: RunKey
+) -> Length:
+    """V_k, keys, thresholds and cuts of a length."""
+    if k == 1:
+        held = {(word,) for texts in users.values() for text in texts for word in text}
+        key_of = {gram: word_hash(gram, run_key)[0] for gram in held}
+        return Length(k, parents, [], key_of, word_rules(plan), plan, run_key)
+    vocabulary, previous = sorted(words), sorted(parents)
+    valid = enumerate_valid(previous, vocabulary, plan.pruning)
+    key_of = {gram: gram_key(gram, previous, vocabulary, plan.pruning) for gram in valid}
+    rules = []
+    if valid:
+        fraction = plan.spurious_fraction * min(1.0, len(previous) / len(valid))
+        rules = gram_rules(fraction, plan.rounds)
+    return Length(k, parents, valid, key_of, rules, plan, run_key)
+
+
+def settle_length(length: Length, users: dict, left: dict, run: AdaptiveRun) -> None:
+    """The rounds of one length; writes what they find into the run, and lowers what users have."""
+    held = {user: grams_of(texts, length.k) & length.key_of.keys() for user, texts in users.items()}
+    # A_r, as far as somebody holds it, with the cells of the round before; and what was found.
+    active: dict[Gram, int] = dict.fromkeys(set().union(*held.values()), 0)
+    found: dict[Gram, tuple[int, int]] = {}
+    sums: dict[Gram, list[int]] = {gram: [] for gram in active}
+    for r, rule in enumerate(length.rules, start=1):
+        for gram in active:
+            sums[gram].append(0)
+        for user, texts in users.items():
+            own = sorted(held[user] & active.keys(), key=lambda gram: length.key_of[gram])
+            spent = spend(left[user], texts, len(own), active.keys() | found.keys(), length, r)
+            shares = [preference(gram, active[gram], length, r) for gram in own]
+            weights, cost = divide(spent, keep_subset(user, own, shares, length, r))
+            left[user] -= cost
+            for gram, weight in zip(own, weights, strict=True):
+                sums[gram][-1] += weight
+        active, over = decide(active, sums, length, rule)
+        found |= {gram: (r, place) for gram, place in over.items()}
+        run.left[length.k, r] = dict(left)
+        run.found[length.k, r] = over.keys()
+    if length.k > 1:
+        drawn = draw_spurious(length)
+        found |= {gram: drawn[gram] for gram in drawn if gram not in sums}
+    run.released[length.k] = {
+        gram: score_of(place, length.rules[r - 1]) for gram, (r, place) in found.items()
+    }
 
 
 def user_budget(plan: PrivacyPlan) -> int:
@@ -388,63 +462,6 @@ def user_budget(plan: PrivacyPlan) -> int:
     whole = math.floor(2**56 / Fraction(plan.noise_stddev) ** 2)
     lengths = plan.max_length - (plan.vocabulary_policy == "public")
     return whole // lengths if plan.user_budgets == "even" else whole
-
-
-def settle_length(
-    k: int, users: dict, left: dict, words: Scores, parents: Scores, plan: PrivacyPlan, run_key
-) -> tuple[Scores, list[RoundRule], dict]:
-    """The rounds of one length; `left` is what the users have, and changes."""
-    vocabulary, previous = sorted(words), sorted(parents)
-    held = {user: grams_of(texts, k) for user, texts in users.items()}
-    key_of = {(word,): 0 for texts in users.values() for text in texts for word in text}
-    valid = []
-    if k == 1:
-        key_of = {gram: word_hash(gram, run_key)[0] for gram in key_of}
-        rules = word_rules(plan)
-    else:
-        valid = enumerate_valid(previous, vocabulary, plan.pruning)
-        if not valid:
-            return {}, [], {}
-        key_of = {gram: gram_key(gram, previous, vocabulary, plan.pruning) for gram in valid}
-        rules = gram_rules(
-            plan.spurious_fraction * min(1.0, len(previous) / len(valid)), plan.rounds
-        )
-        held = {user: grams & key_of.keys() for user, grams in held.items()}
-    # A_r and F, as far as somebody holds them, with their cells; a found gram also has its round.
-    active: dict[Gram, int] = dict.fromkeys(set().union(*held.values()), 0)
-    found: dict[Gram, tuple[int, int]] = {}
-    sums: dict[Gram, list[int]] = {gram: [] for gram in active}
-    history = {}
-    for r, rule in enumerate(rules, start=1):
-        sent = dict.fromkeys(active, 0)
-        for user, texts in users.items():
-            own = sorted(held[user] & active.keys(), key=lambda gram: key_of[gram])
-            ahead = 0
-            if plan.user_budgets == "individual":
-                ahead = grams_ahead(texts, k, plan.max_length, active.keys() | found.keys())
-            spent = spend(left[user], len(own), ahead, k, r, plan)
-            shares = [preference(gram, k, r, parents, active[gram], rules, plan) for gram in own]
-            draws = {gram: subset_draw(user, key_of[gram], k, run_key, r) for gram in own}
-            chosen = sorted(own, key=lambda gram: draws[gram])[: plan.contribution_limits[k - 1]]
-            shares = [
-                share * (gram in set(chosen)) for gram, share in zip(own, shares, strict=True)
-            ]
-            weights, cost = divide(spent, shares)
-            left[user] -= cost
-            for gram, weight in zip(own, weights, strict=True):
-                sent[gram] += weight
-        history[k, r] = dict(left)
-        for gram in list(active):
-            sums[gram].append(sent[gram])
-            active[gram] = evidence_cell(gram, k, sums[gram], rule, key_of, run_key)
-            if active[gram] >= 0 and (k > 1 or sent[gram] > 0):
-                found[gram] = r, active.pop(gram)
-            elif active[gram] < rule.cut:
-                del active[gram]
-    drawn = draw_spurious(k, valid, key_of, rules, run_key) if k > 1 else {}
-    found |= {gram: drawn[gram] for gram in drawn if gram not in sums}
-    scores = {gram: score_of(place, rules[r - 1]) for gram, (r, place) in found.items()}
-    return scores, rules, history
 
 
 def budget_shares(rounds: list[tuple[float, float]]) -> list[float]:
@@ -466,9 +483,15 @@ def grams_ahead(texts: list[list[str]], k: int, longest: int, standing: set[Gram
     )
 
 
-def spend(left: int, n: int, ahead: int, k: int, r: int, plan: PrivacyPlan) -> int:
+def spend(
+    left: int, texts: list[list[str]], n: int, standing: set[Gram], length: Length, r: int
+) -> int:
     """Step 1: left·Q·n/(n + ω Σ m_j); at k = 1 at most μ²ν_r. The order is part of the definition."""
+    k, plan = length.k, length.plan
     rounds = WORD_ROUNDS if k == 1 else GRAM_ROUNDS[plan.rounds]
+    ahead = 0
+    if plan.user_budgets == "individual":
+        ahead = grams_ahead(texts, k, plan.max_length, standing)
     part = rounds[r - 1][0] * n / max(n + OMEGA * ahead, 1.0)
     spent = min(left, math.floor(left * part))
     if k == 1:
@@ -476,24 +499,31 @@ def spend(left: int, n: int, ahead: int, k: int, r: int, plan: PrivacyPlan) -> i
     return spent
 
 
-def preference(
-    gram: Gram,
-    k: int,
-    r: int,
-    parents: Scores,
-    place: int,
-    rules: list[RoundRule],
-    plan: PrivacyPlan,
-) -> float:
-    """Step 2: a_g = pred_g^-½ (1 − f p_g). The order is part of the definition."""
-    if k == 1:
+def keep_subset(
+    user: tuple[int, int], own: list[Gram], shares: list[float], length: Length, r: int
+) -> list[float]:
+    """Step 2: a keyed Δ-subset if more; the others get nothing."""
+    draws = {
+        gram: subset_draw(user, length.key_of[gram], length.k, length.run_key, r) for gram in own
+    }
+    limit = length.plan.contribution_limits[length.k - 1]
+    chosen = set(sorted(own, key=lambda gram: draws[gram])[:limit])
+    return [share if gram in chosen else 0.0 for gram, share in zip(own, shares, strict=True)]
+
+
+def preference(gram: Gram, place: int, length: Length, r: int) -> float:
+    """Step 2: a_g = pred_g^-½ (1 − f p_g). The order is part of the definition.
+
+    `place` is the cell of the round before: its middle, between the cut (0) and the threshold (1).
+    """
+    if length.k == 1:
         return 1.0
     predicted, near = 1.0, 0.0
-    if k > 2:
-        suffix = gram[1:] if plan.pruning == "both" else gram[:-1]
-        predicted = min(parents[gram[:-1]], parents[suffix])
+    if length.k > 2:
+        suffix = gram[1:] if length.plan.pruning == "both" else gram[:-1]
+        predicted = min(length.parents[gram[:-1]], length.parents[suffix])
     if r > 1:
-        cut = rules[r - 2].cut
+        cut = length.rules[r - 2].cut
         near = float(min(1, max(0, Fraction(2 * (place - cut) + 1, 2 * max(1, -cut)))))
     return (1.0 - NEARLY_OVER * near) / math.sqrt(max(predicted, 0.5))
 
@@ -513,15 +543,27 @@ def divide(spent: int, shares: list[float]) -> tuple[list[int], int]:
     return weights, cost
 
 
-def evidence_cell(
-    gram: Gram, k: int, sums: list[int], rule: RoundRule, key_of: dict, run_key: RunKey
-) -> int:
+def decide(
+    active: dict[Gram, int], sums: dict[Gram, list[int]], length: Length, rule: RoundRule
+) -> tuple[dict[Gram, int], dict[Gram, int]]:
+    """Steps 3 and 4: A_{r+1} and what is found in round r, with the cells of their evidence."""
+    still, over = {}, {}
+    for gram in active:
+        place = evidence_cell(gram, sums[gram], length, rule)
+        if place >= 0 and (length.k > 1 or sums[gram][-1] > 0):
+            over[gram] = place
+        elif place >= rule.cut:
+            still[gram] = place
+    return still, over
+
+
+def evidence_cell(gram: Gram, sums: list[int], length: Length, rule: RoundRule) -> int:
     """Step 3: the cell of Y = Σ_{s≤r} ℓ_s w_s, counted from ρ_r: (ρ + c·w, ρ + (c + 1)·w]."""
     evidence = Fraction(0)
     for s, (loading, weight) in enumerate(zip(rule.loadings, sums, strict=True), start=1):
         if loading:
-            name = word_hash(gram, run_key) if k == 1 else (0, key_of[gram])
-            gaussian = noise(one_block(run_key, "noise", k, *name, r=s))
+            name = (0, length.key_of[gram]) if length.k > 1 else word_hash(gram, length.run_key)
+            gaussian = noise(one_block(length.run_key, "noise", length.k, *name, r=s))
             evidence += Fraction(loading, 2**20) * (weight + Fraction(gaussian) / UNIT)
     return math.ceil((evidence - rule.rho) / cell_width(rule.stddev)) - 1
 
@@ -639,21 +681,21 @@ def between(low: float, high: float) -> float:
     return upper_tail(-high) - upper_tail(-low)
 
 
-def draw_spurious(
-    k: int, valid: list[Gram], key_of: dict[Gram, int], rules: list[RoundRule], run_key: RunKey
-) -> dict[Gram, tuple[int, int]]:
+def draw_spurious(length: Length) -> dict[Gram, tuple[int, int]]:
     """Each member of V_k with probability Σ_r P_r, with its round and the cell of its evidence."""
+    k, valid, rules, run_key = length.k, length.valid, length.rules, length.run_key
     chances = [rule.probability for rule in rules]
     mean = -len(valid) * math.log1p(-math.fsum(chances))
     drawn = {}
     for i in range(poisson(one_block(run_key, "spurious count", k, 0, 0), mean)):
         first, last = one_block(run_key, "spurious draw", k, 0, i)
         gram = valid[((first << 64 | last) * len(valid)) >> 128]
-        chosen = uniform(one_block(run_key, "spurious round", k, 0, key_of[gram]))
+        key = length.key_of[gram]
+        chosen = uniform(one_block(run_key, "spurious round", k, 0, key))
         r = 1
         while r < len(rules) and chosen * math.fsum(chances) > math.fsum(chances[:r]):
             r += 1
-        u = uniform(one_block(run_key, "spurious noise", k, 0, key_of[gram]))
+        u = uniform(one_block(run_key, "spurious noise", k, 0, key))
         drawn[gram] = r, spurious_cell(u, r, rules)
     return drawn
 

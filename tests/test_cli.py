@@ -618,3 +618,80 @@ def test_a_template_without_a_run_key_file_is_refused(cli, tmp_path):
     assert ended.status == 2
     assert "--run_key_file" in ended.err
     assert not (tmp_path / "out").exists()
+
+
+# The adaptive strategy
+
+
+def test_the_default_strategy_is_adaptive_and_its_rounds_are_in_the_ledger(cli, tmp_path, data):
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    assert cli("ngrams", *files, *BUDGET, "--max_length", 3).status == 0
+    ledger = read_ledger(str(tmp_path / "out"))
+    assert ledger["plan"]["strategy"] == "adaptive"
+    assert [len(facts["rounds"]) for facts in ledger["lengths"]] == [2, 3, 3]
+    assert "individual_budgets" in ledger["guarantee"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--noise_growth", 0.8),
+        ("--budget_shares", "0.5,0.5"),
+        ("--valid_count", "estimate"),
+        ("--rounds", 4),
+        ("--spurious_fraction", 0.7),
+        ("--strategy", "one_round", "--rounds", 2),
+        ("--strategy", "one_round", "--user_budgets", "even"),
+        ("--strategy", "one_round", "--vocabulary_policy", "rounds"),
+    ],
+)
+def test_what_a_strategy_does_not_have_is_refused_by_name(cli, wrong):
+    ended = cli("plan", *BUDGET, "--max_length", 2, *wrong)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.count("\n") == 1
+    assert wrong[-2].removeprefix("--") in ended.err
+
+
+def test_a_public_vocabulary_is_given_instead_of_found(cli, tmp_path, data):
+    (tmp_path / "words.txt").write_text("good\nmorning\ndear\nunheard\n\n", encoding="utf-8")
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    given = ("--vocabulary", tmp_path / "words.txt", "--spurious_fraction", 1e-9)
+    assert cli("ngrams", *files, *BUDGET, "--max_length", 2, *given).status == 0
+    rows = rows_of(tmp_path / "out")
+    assert {row[0] for row in rows} == {2}
+    assert {"good morning", "morning dear"} <= {row[1] for row in rows}
+    ledger = read_ledger(str(tmp_path / "out"))
+    assert ledger["plan"]["vocabulary_policy"] == "public"
+    assert ledger["spent"]["vocabulary_delta"] == 0
+
+
+def test_another_public_vocabulary_draws_other_noise(cli, tmp_path, data):
+    rows = []
+    for words in ("good\nmorning\ndear\n", "good\nmorning\ndear\nzebra\n"):
+        (tmp_path / "words.txt").write_text(words)
+        files = ("--input", data / "notes.jsonl", "--output", tmp_path / f"out{len(rows)}")
+        given = ("--vocabulary", tmp_path / "words.txt", "--spurious_fraction", 1e-9)
+        key = ("--run_key_file", data / "key", "--max_length", 2)
+        assert cli("ngrams", *files, *BUDGET, *key, *given).status == 0
+        rows.append(dict(row[1:] for row in rows_of(files[-1])))
+    common = rows[0].keys() & rows[1].keys()
+    assert common
+    assert all(rows[0][ngram] != rows[1][ngram] for ngram in common)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\n\n", b"\xff\xfe"])
+def test_a_vocabulary_that_cannot_be_used_is_refused(cli, tmp_path, data, content):
+    if content is not None:
+        (tmp_path / "words.txt").write_bytes(content)
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *BUDGET, "--vocabulary", tmp_path / "words.txt")
+    assert ended.status == 2
+    assert "vocabulary" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_public_policy_without_a_vocabulary_is_refused(cli, tmp_path, data):
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *BUDGET, "--vocabulary_policy", "public")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "--vocabulary FILE" in ended.err

@@ -1,15 +1,18 @@
-"""The oracle: the package releases exactly what the papers' pseudocode (`reference.py`) releases.
+"""The oracle: the package releases exactly what the pseudocode (`reference.py`) releases.
 
 The same run key, documents and plan go through the Beam pipeline, through its kernels chained without
 Beam (cheap, so hundreds of times), and through the plain-Python reference; grams and scores must be
-equal, scores bit for bit. Beam runs collect into a list of this module, which the embedded runner's
-worker threads share.
+equal, scores bit for bit, and so must what each user has left. The adaptive strategy's thresholds are
+solved for twice, by two methods, so now and then one of them is rounded up to another unit of 2^-32;
+from there on scores may differ by 1e-8. Beam runs collect into a list of this module, which the
+embedded runner's worker threads share.
 """
 
 import functools
 import itertools
 import random
 import traceback
+from typing import NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
@@ -22,16 +25,25 @@ from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.batches import ROOT, GramSet
 from beam_dpne.contributions import limit_contributions
 from beam_dpne.decoding import decode_sets, split_ngram
-from beam_dpne.grams import extract_grams, prune_invalid
+from beam_dpne.grams import extract_grams, keep_standing, prune_invalid
 from beam_dpne.histogram import (
     cut_by_hash_range,
     merge_shards,
+    shard_open,
     shard_spurious,
     sum_contributions,
 )
-from beam_dpne.ngrams import run_context
-from beam_dpne.selection import decide, merge_released, sample_spurious
-from beam_dpne.strategies import OneRound
+from beam_dpne.ngrams import public_vocabulary, run_context
+from beam_dpne.selection import (
+    _standing_part,
+    decide,
+    decide_round,
+    merge_released,
+    merge_standing,
+    sample_spurious,
+)
+from beam_dpne.spending import spend
+from beam_dpne.strategies import Adaptive, OneRound
 from beam_dpne.users import (
     encode_documents,
     hash_users,
@@ -39,7 +51,7 @@ from beam_dpne.users import (
     limit_documents,
     split_by_user,
 )
-from tests.reference import private_ngrams
+from tests.reference import AdaptiveRun, adaptive_ngrams, private_ngrams
 
 Documents = dict[str, list[list[str]]]
 
@@ -64,6 +76,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 WORDS = st.one_of(st.sampled_from(HOSTILE), TEXT)
 LOUD = {"epsilon": 30.0, "delta": 0.3, "max_contributions": 6}
 KEY = RunKey(bytes(range(32)))
+STRATEGIES = ("adaptive", "one_round")
+PRUNING = ("both", "single")
 
 
 @st.composite
@@ -113,7 +127,31 @@ def plans(draw) -> PrivacyPlan:
         max_tokens_per_user=draw(st.sampled_from([1, 5, 9, 1000])),
         pruning=pruning,
         valid_count=valid_count,
+        strategy="one_round",
         **noise,
+    )
+
+
+@st.composite
+def adaptive_plans(draw) -> PrivacyPlan:
+    """As `plans`, for the adaptive strategy."""
+    policy = draw(st.sampled_from(["rounds", "public"]))
+    length = draw(st.integers(2 if policy == "public" else 1, 4))
+    limits = st.sampled_from([1, 2, 3, 5, 1000])
+    return PrivacyPlan(
+        epsilon=draw(st.sampled_from([2.0, 10.0, 20.0, 30.0])),
+        delta=draw(st.sampled_from([1e-6, 1e-2, 0.3])),
+        max_length=length,
+        max_contributions=draw(
+            st.one_of(limits, st.lists(limits, min_size=length, max_size=length).map(tuple))
+        ),
+        spurious_fraction=draw(st.sampled_from([1e-6, 0.01, 0.3, 0.5])),
+        vocabulary_delta_share=None if policy == "public" else draw(st.sampled_from([0.1, 0.5])),
+        vocabulary_policy=policy,
+        max_tokens_per_user=draw(st.sampled_from([1, 5, 9, 1000])),
+        pruning=draw(st.sampled_from(PRUNING)),
+        rounds=draw(st.sampled_from([1, 2, 3])),
+        user_budgets=draw(st.sampled_from(["individual", "even"])),
     )
 
 
@@ -123,39 +161,56 @@ RUN_KEYS = st.binary(min_size=32, max_size=32).map(RunKey)
 @given(corpora(), plans(), RUN_KEYS, st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 def test_kernels_release_what_the_pseudocode_releases(documents, plan, run_key, rng):
-    expected = private_ngrams(documents, plan, run_key)
-    event(f"longest released: {max((k for k in expected if expected[k]), default=0)}")
-    assert run_kernels(documents, plan, run_key, rng, partitions=rng.randint(1, 5)) == expected
+    expected = reference(documents, plan, run_key)
+    event(f"longest released: {longest(expected)}")
+    check(run_kernels(documents, plan, run_key, rng, partitions=rng.randint(1, 5)), expected)
 
 
-@given(corpora(), plans(), RUN_KEYS, st.randoms(use_true_random=False))
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(corpora(), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_kernels_release_what_the_adaptive_strategy_releases(documents, plan, run_key, rng):
+    given = vocabulary_for(plan, documents)
+    expected = reference(documents, plan, run_key, given)
+    event(f"longest released: {longest(expected)}")
+    kernels = run_kernels(
+        documents, plan, run_key, rng, partitions=rng.randint(1, 5), vocabulary=given
+    )
+    event(f"thresholds are equal: {check(kernels, expected)}")
+
+
+@given(corpora(), plans() | adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 def test_beam_releases_what_the_pseudocode_releases(documents, plan, run_key, rng):
-    batches = record_batches(documents, rng)
-    released = run_beam(batches, plan, run_key, partitions=rng.randint(1, 5))
-    assert released == private_ngrams(documents, plan, run_key)
+    given, batches = vocabulary_for(plan, documents), record_batches(documents, rng)
+    partitions = rng.randint(1, 5)
+    released = run_beam(batches, plan, run_key, partitions=partitions, vocabulary=given)
+    check(released, reference(documents, plan, run_key, given))
 
 
-@pytest.mark.parametrize("pruning", ["both", "single"])
-def test_batches_partitions_order_and_repeated_bundles_do_not_change_the_release(pruning):
+@pytest.mark.parametrize("pruning", PRUNING)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_batches_partitions_order_and_repeated_bundles_do_not_change_the_release(strategy, pruning):
     documents = shared_phrases(users=60)
-    plan = PrivacyPlan(**LOUD, max_length=3, spurious_fraction=0.5, pruning=pruning)
-    expected = private_ngrams(documents, plan, KEY)
-    assert all(expected.values())
+    plan = PrivacyPlan(
+        **LOUD, max_length=3, spurious_fraction=0.5, pruning=pruning, strategy=strategy
+    )
+    expected = reference(documents, plan, KEY)
+    assert all(expected.released.values())
     rows = [(user, text) for user, texts in documents.items() for text in texts]
     for seed, (partitions, repeats) in enumerate([(1, None), (3, 3), (16, None)]):
         random.Random(seed).shuffle(rows)
         size = [len(rows), 7, 2][seed]
         batches = [as_batch(rows[start : start + size]) for start in range(0, len(rows), size)]
         runner = FnApiRunner(bundle_repeat=repeats) if repeats else FnApiRunner()
-        assert run_beam(batches, plan, KEY, partitions=partitions, runner=runner) == expected
-    assert run_beam(rows, plan, KEY, partitions=2) == expected
+        check(run_beam(batches, plan, KEY, partitions=partitions, runner=runner), expected)
+    check(run_beam(rows, plan, KEY, partitions=2), expected)
 
 
-def test_one_corpus_has_released_spurious_and_dropped_grams_at_every_length():
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_one_corpus_has_released_spurious_and_dropped_grams_at_every_length(strategy):
     """So that the comparisons above compare something: each kind of decision occurs."""
     documents = shared_phrases(users=60)
-    plan = PrivacyPlan(**LOUD, max_length=4, spurious_fraction=0.5)
+    plan = PrivacyPlan(**LOUD, max_length=4, spurious_fraction=0.5, strategy=strategy)
     held = {
         tuple(text[i : i + k])
         for texts in documents.values()
@@ -163,14 +218,15 @@ def test_one_corpus_has_released_spurious_and_dropped_grams_at_every_length():
         for k in range(1, 5)
         for i in range(len(text) - k + 1)
     }
-    for length, grams in private_ngrams(documents, plan, KEY).items():
+    for length, grams in reference(documents, plan, KEY).released.items():
         assert grams.keys() & held
         assert {gram for gram in held if len(gram) == length} - grams.keys()
         assert bool(grams.keys() - held) == (length > 1)
 
 
 @pytest.mark.parametrize("limit", [1, 10, 37])
-def test_a_giant_users_documents_do_not_depend_on_order_split_or_partition(limit):
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_giant_users_documents_do_not_depend_on_order_split_or_partition(strategy, limit):
     documents = shared_phrases(users=30)
     rng = random.Random(5)
     giants = {
@@ -178,14 +234,13 @@ def test_a_giant_users_documents_do_not_depend_on_order_split_or_partition(limit
         for g in range(3)
     }
     documents |= giants | {"long": [["to", "be", "or"] * 30]}
-    plan = PrivacyPlan(**LOUD, max_length=3, max_tokens_per_user=limit)
-    expected = private_ngrams(documents, plan, KEY)
-    for seed in range(40):
+    plan = PrivacyPlan(**LOUD, max_length=3, max_tokens_per_user=limit, strategy=strategy)
+    expected = reference(documents, plan, KEY)
+    for seed in range(40 if strategy == "one_round" else 15):
         rng = random.Random(seed)
-        released = run_kernels(documents, plan, KEY, rng, partitions=rng.randint(1, 9))
-        assert released == expected
+        check(run_kernels(documents, plan, KEY, rng, partitions=rng.randint(1, 9)), expected)
     batches = record_batches(documents, random.Random(1))
-    assert run_beam(batches, plan, KEY, partitions=3) == expected
+    check(run_beam(batches, plan, KEY, partitions=3), expected)
 
 
 def test_no_user_releases_nothing():
@@ -198,8 +253,9 @@ def test_users_without_text_release_nothing():
 
 
 def test_pairs_of_users_and_empty_token_lists_release_nothing():
-    plan = PrivacyPlan(**LOUD, max_length=2)
-    assert run_beam([("ann", []), ("bob", [])], plan, KEY) == {1: {}, 2: {}}
+    for strategy in STRATEGIES:
+        plan = PrivacyPlan(**LOUD, max_length=2, strategy=strategy)
+        assert words_of(run_beam([("ann", []), ("bob", [])], plan, KEY).sets) == {1: {}, 2: {}}
 
 
 @pytest.mark.parametrize("tokens", [[1, "canary"], ["canary", 1], ["canary\ud800"], [b"canary"]])
@@ -260,18 +316,166 @@ def test_a_user_whose_grams_are_all_invalid_changes_nothing_beyond_the_vocabular
     assert without[3]
 
 
-def assert_all_ways(documents: Documents, plan: PrivacyPlan, expected=None) -> dict:
-    """Beam, kernels and reference agree, under both pruning rules; returns what they release."""
-    for pruning in ("single", "both"):
-        parameters = plan.to_dict() | {"pruning": pruning}
-        plan = PrivacyPlan(**parameters)
-        released = private_ngrams(documents, plan, KEY)
+def test_one_word_alone_is_released_as_word_and_as_grams_of_itself():
+    documents = {f"u{i}": [["a"] * (1 + i % 7)] for i in range(50)}
+    plan = PrivacyPlan(**LOUD, max_length=4, spurious_fraction=1e-9)
+    released = assert_all_ways(documents, plan)
+    assert [len(released[k]) for k in (1, 2, 3, 4)] == [1, 1, 1, 1]
+
+
+def test_users_above_the_limit_send_a_subset_of_their_own_in_each_round():
+    """Thirty words and more for a limit of four: what is sent in round 2 is another subset."""
+    rng = random.Random(8)
+    words = [f"w{i}" for i in range(30)]
+    documents = {f"u{i}": [rng.sample(words, 30) + words] for i in range(60)}
+    plan = PrivacyPlan(epsilon=30, delta=0.3, max_length=3, max_contributions=4)
+    released = assert_all_ways(documents, plan)
+    assert len(released[1]) == 30
+    assert released[2]
+
+
+def test_empty_documents_beside_others_change_nothing():
+    documents = shared_phrases(users=40)
+    plan = PrivacyPlan(**LOUD, max_length=3)
+    without = assert_all_ways(documents, plan)
+    beside = {user: [[], *texts, []] for user, texts in documents.items()} | {"none": [[], []]}
+    assert assert_all_ways(beside, plan) == without
+
+
+@pytest.mark.parametrize("user_budgets", ["individual", "even"])
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_each_number_of_rounds_and_kind_of_budget(rounds, user_budgets):
+    documents = shared_phrases(users=50)
+    plan = PrivacyPlan(
+        **LOUD, max_length=3, spurious_fraction=0.3, rounds=rounds, user_budgets=user_budgets
+    )
+    assert all(assert_all_ways(documents, plan, strategies=["adaptive"]).values())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_words_of_a_public_vocabulary_are_not_released_and_grams_of_them_are(strategy):
+    """Its order and repetitions do not matter; some of its words nobody has."""
+    documents = shared_phrases(users=50)
+    words = ["to", "be", "or", "not", "absent", "", "question"]
+    plan = PrivacyPlan(
+        **LOUD,
+        max_length=3,
+        spurious_fraction=1e-9,
+        strategy=strategy,
+        vocabulary_policy="public",
+    )
+    released = assert_all_ways(documents, plan, strategies=[strategy], vocabulary=words)
+    assert not released.get(1)
+    assert all(released[k] for k in (2, 3))
+    again = run_beam(
+        record_batches(documents, random.Random(2)), plan, KEY, vocabulary=[*words[::-1], "to"]
+    )
+    assert words_of(again.sets) == words_of(
+        run_kernels(documents, plan, KEY, random.Random(3), partitions=2, vocabulary=words).sets
+    )
+
+
+def test_every_round_finds_closes_and_draws_something():
+    """So that the comparisons above compare something: rounds differ in what they decide."""
+    documents = shared_phrases(users=60)
+    plan = PrivacyPlan(epsilon=12, delta=0.1, max_length=3, spurious_fraction=0.5)
+    run = reference(documents, plan, KEY)
+    check(run_kernels(documents, plan, KEY, random.Random(1), partitions=4), run)
+    for length in (2, 3):
+        held = {gram for (k, _), grams in run.found.items() if k == length for gram in grams}
+        drawn = run.released[length].keys() - held
+        assert drawn
+        assert all(run.found[length, r] for r in (1, 2, 3))
+    assert run.found[1, 1]
+    assert run.found[1, 2]
+    spent = [run.left[place] for place in sorted(run.left)]
+    assert all(before != after for before, after in itertools.pairwise(spent))
+
+
+def assert_all_ways(
+    documents: Documents,
+    plan: PrivacyPlan,
+    expected=None,
+    *,
+    strategies=STRATEGIES,
+    vocabulary=None,
+) -> dict:
+    """Beam, kernels and reference agree, under both strategies and pruning rules.
+
+    Returns what the last of them releases.
+    """
+    own = {"vocabulary_delta_share", "vocabulary_policy", "noise_growth", "rounds", "user_budgets"}
+    for strategy, pruning in itertools.product(strategies, ("single", "both")):
+        parameters = plan.to_dict() | {"strategy": strategy, "pruning": pruning}
+        if strategy != plan.strategy:
+            parameters |= dict.fromkeys(own)
+        variant = PrivacyPlan(**parameters)
+        run = reference(documents, variant, KEY, vocabulary)
         rng = random.Random(0)
-        assert run_beam(record_batches(documents, rng), plan, KEY) == released
-        assert run_kernels(documents, plan, KEY, rng, partitions=3) == released
+        batches = record_batches(documents, rng)
+        check(run_beam(batches, variant, KEY, vocabulary=vocabulary), run)
+        check(run_kernels(documents, variant, KEY, rng, partitions=3, vocabulary=vocabulary), run)
         if expected is not None:
-            assert released == expected
-    return released
+            assert run.released == expected
+    return run.released
+
+
+def reference(documents, plan, run_key, vocabulary=None) -> AdaptiveRun:
+    """What the pseudocode of the plan's strategy releases."""
+    if plan.is_adaptive:
+        return adaptive_ngrams(documents, plan, run_key, vocabulary)
+    released = private_ngrams(documents, plan, run_key, vocabulary)
+    return AdaptiveRun(released, {}, {}, {})
+
+
+def vocabulary_for(plan, documents) -> list[str] | None:
+    """A public vocabulary, if the plan wants one: some words of the documents, and another one."""
+    if not plan.has_public_vocabulary:
+        return None
+    words = sorted({word for texts in documents.values() for text in texts for word in text})
+    return [*words[:3], "of nobody"]
+
+
+def longest(run: AdaptiveRun) -> int:
+    return max((k for k in run.released if run.released[k]), default=0)
+
+
+class Release(NamedTuple):
+    """What the package made of documents.
+
+    Attributes:
+      sets: S_1, …, S_T.
+      left: as of `AdaptiveRun`, of the users that still have something to send; none from Beam.
+    """
+
+    sets: list[GramSet]
+    left: dict
+
+
+def check(release: Release, run: AdaptiveRun) -> bool:
+    """Fails unless both released the same; returns whether their thresholds are equal, too."""
+    rules = {grams.length: grams.rule.rounds for grams in release.sets if grams.rule}
+    equal = True
+    for length, expected in run.rules.items():
+        assert len(rules[length]) == len(expected)
+        for ours, other in zip(rules[length], expected, strict=True):
+            unit = 2**20 // ours.loading_unit
+            assert [loading * unit for loading in ours.loadings] == other.loadings
+            assert abs(ours.threshold_units - other.rho) <= 1
+            assert ours.threshold == pytest.approx(other.rho / 2**32, rel=1e-9, abs=1e-9)
+            assert ours.cut_cell == other.cut
+            assert ours.null_probability == pytest.approx(other.probability, rel=1e-9)
+            equal &= ours.threshold_units == other.rho
+    released = words_of(release.sets)
+    if equal:
+        assert released == run.released
+        for place, users in release.left.items():
+            assert users.items() <= run.left.get(place, {}).items()
+        return True
+    assert released.keys() == run.released.keys()
+    for length, grams in released.items():
+        assert grams == pytest.approx(run.released[length], rel=1e-8, abs=1e-8)
+    return False
 
 
 def shared_phrases(users: int) -> Documents:
@@ -304,8 +508,8 @@ def record_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBa
 
 
 def words_of(sets: list[GramSet]) -> dict[int, dict[tuple[str, ...], float]]:
-    """Released sets as {length: {gram: score}}."""
-    released: dict = {grams.length: {} for grams in sets}
+    """Released sets as {length: {gram: score}}; what is given is not released."""
+    released: dict = {grams.length: {} for grams in sets if not grams.given}
     for rows in decode_sets(sets):
         for row in rows.to_pylist():
             gram = split_ngram(row["ngram"])
@@ -321,31 +525,49 @@ def _collect(grams: GramSet) -> None:
     _collected.append(grams)
 
 
-def run_beam(elements, plan, run_key, *, partitions=3, runner=None):
+def run_beam(elements, plan, run_key, *, partitions=3, runner=None, vocabulary=None) -> Release:
     """Runs the pipeline on the embedded runner; repeated bundles must repeat their results."""
     _collected.clear()
     with beam.Pipeline(runner=runner or FnApiRunner()) as pipeline:
         result = (
             pipeline
             | beam.Create(elements, reshuffle=False)
-            | PrivateNgrams(plan=plan, tokenizer="tokens", partitions=partitions, run_key=run_key)
+            | PrivateNgrams(
+                plan=plan,
+                tokenizer="tokens",
+                partitions=partitions,
+                run_key=run_key,
+                vocabulary=vocabulary,
+            )
         )
         _ = result.released | beam.Flatten() | beam.Map(_collect)
     for first, second in itertools.combinations(_collected, 2):
         if first.length == second.length:
             assert first.keys.tolist() == second.keys.tolist()
             assert first.scores.tolist() == second.scores.tolist()
-    return words_of(list({grams.length: grams for grams in _collected}.values()))
+    return Release(list({grams.length: grams for grams in _collected}.values()), {})
 
 
-def run_kernels(documents, plan, run_key, rng, *, partitions):
+def run_kernels(documents, plan, run_key, rng, *, partitions, vocabulary=None) -> Release:
     """The pipeline's functions chained by hand; the shuffles are shuffles of lists."""
-    run_key = run_key.bound_to(run_context(plan, "tokens"))
+    run_key = run_key.bound_to(run_context(plan, "tokens", vocabulary))
     batches = user_batches(documents, plan, run_key, rng, partitions)
-    previous, sets = ROOT, []
+    previous, sets, left, standing = ROOT, [], {}, None
     for length in range(1, plan.max_length + 1):
         if length > 1:
-            batches = [prune_invalid(b, previous, pruning=plan.pruning) for b in batches]
+            batches = [
+                prune_invalid(b, previous, pruning=plan.pruning, standing=standing) for b in batches
+            ]
+        if length not in plan.private_lengths:
+            previous = public_vocabulary(vocabulary)
+            sets.append(previous)
+            continue
+        if plan.is_adaptive:
+            previous, batches, standing = settle_length(
+                length, batches, previous, plan, run_key, rng, partitions, left
+            )
+            sets.append(previous)
+            continue
         rule = OneRound(plan=plan, run_key=run_key).rule_for(length)(previous)
         pieces = [
             piece
@@ -370,7 +592,51 @@ def run_kernels(documents, plan, run_key, rng, *, partitions):
         parts = [decide(shard, rule=rule, run_key=run_key) for shard in shards]
         previous = merge_released(parts, previous, rule)
         sets.append(previous)
-    return words_of(sets)
+    return Release(sets, left)
+
+
+def settle_length(length, batches, previous, plan, run_key, rng, partitions, left):
+    """The rounds of one length, as `PrivateNgrams` has them; notes what users have left."""
+    rule = Adaptive(plan=plan).rule_for(length)(previous)
+    standing, open_shards, last = [], [], plan.rounds_of(length)
+    for number in range(1, last + 1):
+        pieces, spent = [], []
+        for batch in batches:
+            now = keep_standing(batch, standing[-1], *standing[-2:-1]) if standing else batch
+            if not len(now.users):
+                continue
+            contributions, after = spend(
+                now,
+                plan=plan,
+                length=length,
+                round_number=number,
+                run_key=run_key,
+                previous=previous if length > 2 else None,
+                standing=standing[-1] if standing else None,
+            )
+            spent.append(after)
+            pieces += cut_by_hash_range(sum_contributions(contributions), partitions)
+        batches = spent
+        left[length, number] = {
+            tuple(user): rest
+            for batch in batches
+            for user, rest in zip(batch.users.tolist(), batch.left.tolist(), strict=True)
+        }
+        if number == 1 and length > 1:
+            spurious = sample_spurious(previous, rule=rule, run_key=run_key)
+            pieces += shard_spurious(spurious, shards=partitions)
+        for shard in open_shards:
+            pieces += shard_open(shard, shards=partitions)
+        shards = [merge_shards(group) for group in shuffled_groups(pieces, rng)]
+        if not rule.rounds:
+            shards = []
+        if number < last:
+            decided = [decide_round(shard, rule=rule, run_key=run_key) for shard in shards]
+            open_shards = [shard for shard in decided if shard.keys.size + shard.spurious_keys.size]
+            parts = [_standing_part(shard) for shard in open_shards]
+            standing.append(merge_standing(parts, previous, number))
+    parts = [decide(shard, rule=rule, run_key=run_key) for shard in shards]
+    return merge_released(parts, previous, rule), batches, (standing or [None])[-1]
 
 
 def user_batches(documents, plan, run_key, rng, partitions):

@@ -43,7 +43,7 @@ BAD = [
     *(("valid_count", value) for value in ("guess", "", None, 3)),
     *(("strategy", value) for value in ("greedy", "", None, 1)),
     *(("adjacency", value) for value in ("replace_one_user", "", None)),
-    *(("vocabulary_policy", value) for value in ("given", "", None, True)),
+    *(("vocabulary_policy", value) for value in ("given", "", "private", True)),
     *(("rounds", value) for value in (1, 3, "3")),
     *(("user_budgets", value) for value in ("individual", "even", "")),
 ]
@@ -77,6 +77,7 @@ DEFAULTS = {
         "noise_growth": 1.0,
         "rounds": None,
         "user_budgets": None,
+        "vocabulary_policy": "weighted_gaussian",
     },
     "adaptive": {
         "max_contributions": 300,
@@ -84,6 +85,7 @@ DEFAULTS = {
         "noise_growth": None,
         "rounds": 3,
         "user_budgets": "individual",
+        "vocabulary_policy": "rounds",
     },
 }
 SAME_DEFAULTS = {
@@ -92,7 +94,6 @@ SAME_DEFAULTS = {
     "pruning": "both",
     "valid_count": "exact",
     "budget_shares": None,
-    "vocabulary_policy": "private",
     "max_tokens_per_user": 1_000_000,
     "adjacency": "add_or_remove_one_user",
 }
@@ -354,8 +355,8 @@ def plans(draw) -> PrivacyPlan:
 def adaptive_plans(draw) -> PrivacyPlan:
     length = draw(st.integers(1, 8))
     limits = st.integers(1, 10**6)
-    policy = draw(st.sampled_from(["private", "public"])) if length > 1 else "private"
-    share = draw(st.none() | st.floats(0.01, 0.99)) if policy == "private" else None
+    policy = draw(st.sampled_from(["rounds", "public"])) if length > 1 else "rounds"
+    share = draw(st.none() | st.floats(0.01, 0.99)) if policy == "rounds" else None
     return PrivacyPlan(
         epsilon=draw(st.floats(0.1, 30)),
         delta=draw(st.floats(1e-15, 0.5)),

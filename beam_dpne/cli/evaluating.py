@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from beam_dpne import io, progress, tokenizers
+from beam_dpne import io, progress, tokenizers, whole_texts
 from beam_dpne.cli import display
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
@@ -121,7 +121,7 @@ def job_from_options(given: argparse.Namespace) -> EvaluationJob:
         check_apart(output, values["release"])
         check_writable(output)
     files = io.match_inputs(values["input"])
-    tokenizer = values["tokenizer"] or _tokenizer_of(ledger, files)
+    tokenizer = _tokenizer(values["tokenizer"], ledger, files)
     tokenizers.resolve_tokenizer(tokenizer)
     names = [field.name for field in dataclasses.fields(io.ReadOptions)]
     reading = io.ReadOptions(
@@ -181,15 +181,17 @@ def _k_anonymity(given: int | Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(set(values)))
 
 
-def _tokenizer_of(
-    ledger: Mapping[str, Any], files: Sequence[io.InputFile]
+def _tokenizer(
+    given: str | None, ledger: Mapping[str, Any], files: Sequence[io.InputFile]
 ) -> str | tokenizers.Tokenizer:
-    """Returns the tokenizer of a release; that of the MSNBC program needs the names of the file."""
+    """Returns what was given, else the release's; that of the MSNBC program needs the file's names."""
     from beam_dpne.cli.msnbc import CategoryNames, category_names
 
-    if ledger["tokenizer"] == tokenizers.tokenizer_name(CategoryNames):
+    if given == "item":
+        return whole_texts.item
+    if given is None and ledger["tokenizer"] == tokenizers.tokenizer_name(CategoryNames):
         return CategoryNames(category_names(files[-1].path))
-    return ledger["tokenizer"]
+    return given or ledger["tokenizer"]
 
 
 def _facts(job: EvaluationJob, corpus: Corpus, notes: Sequence[str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from beam_dpne.evaluation.corpus import Corpus
 from beam_dpne.evaluation.ranked import RankedGrams
 from beam_dpne.evaluation.ranking import sorted_distinct
 from beam_dpne.mechanism import UNITS, equal_weights
-from beam_dpne.plan import RELATIVE_ERROR_PER_DECISION
+from beam_dpne.plan_checks import RELATIVE_ERROR_PER_DECISION
 from beam_dpne.randomness import RunKey
 
 COMPOSITIONS = ("gaussian", "basic")

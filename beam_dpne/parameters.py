@@ -1,0 +1,64 @@
+"""Checks that the parameter objects share: each raises ValueError with name, requirement and value."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+
+def as_float(name: str, value: Any) -> float:
+    """Returns a number as float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} must be a number, got {name}={value!r}.")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be a number that a float can hold.") from None
+
+
+def check_integer(name: str, value: Any, least: int) -> None:
+    """Checks an integer with a least value."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {name}={value!r}.")
+
+
+def check_count(name: str, values: Sequence[Any], count: int) -> None:
+    """Checks that a list has one value for each length."""
+    if len(values) != count:
+        raise ValueError(
+            f"{name} must have one value for each of the {count} lengths, got {len(values)}."
+        )
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Checks one of a few values."""
+    if value not in choices:
+        listed = ", ".join(map(str, choices))
+        raise ValueError(f"{name} must be one of {listed}, got {name}={value!r}.")
+
+
+def json_parameters(text: str, known: Sequence[str], required: Sequence[str]) -> dict[str, Any]:
+    """Reads the parameters of a plan from a JSON object.
+
+    Args:
+      text: of the object.
+      known: the names that it may have.
+      required: those that it must have.
+
+    Raises:
+      ValueError: if it is not such an object; the message quotes no value.
+    """
+    try:
+        parameters = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"A plan must be a JSON object; line {error.lineno} is not JSON."
+        ) from None
+    except (ValueError, RecursionError):
+        raise ValueError("A plan must be a JSON object of plain numbers and words.") from None
+    if not isinstance(parameters, dict):
+        raise ValueError(f"A plan must be a JSON object, got {type(parameters).__name__}.")
+    if unknown := sorted(set(parameters) - set(known)):
+        raise ValueError(f"A plan has no parameter {unknown[0]!r}; it has {sorted(known)}.")
+    if missing := sorted(set(required) - set(parameters)):
+        raise ValueError(f"A plan needs {' and '.join(missing)}, without a default.")
+    return parameters

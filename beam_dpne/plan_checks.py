@@ -1,0 +1,230 @@
+"""What a `PrivacyPlan` may say: the choices, the defaults of each strategy, and all checks."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from beam_dpne import adaptive, calibration
+from beam_dpne.parameters import as_float, check_choice, check_count, check_integer
+
+if TYPE_CHECKING:
+    from beam_dpne.plan import PrivacyPlan
+
+ADJACENCY = "add_or_remove_one_user"
+STRATEGIES = ("adaptive", "one_round")
+PRUNING_RULES = ("both", "single")
+VALID_COUNTS = ("exact", "estimate")
+LAPLACE_POLICIES = ("count_laplace", "weighted_laplace", "policy_laplace", "greedy")
+VOCABULARY_POLICIES = (
+    "rounds",
+    "weighted_gaussian",
+    "public",
+    "count_laplace",
+    "count_gaussian",
+    "weighted_laplace",
+    "policy_laplace",
+    "policy_gaussian",
+    "screened_gaussian",
+    "greedy",
+    "mad",
+)
+RELATIVE_ERROR_PER_DECISION = 2e-12
+_MAX_LENGTH = 100
+_MIN_DELTA = 1e-20
+_MAX_SLACK_SHARE = 1e-3
+_MIN_SHARE = 1e-9
+DEFAULTS = {
+    "adaptive": {
+        "max_contributions": 300,
+        "vocabulary_delta_share": 0.1,
+        "rounds": 3,
+        "user_budgets": "individual",
+        "vocabulary_policy": "rounds",
+    },
+    "one_round": {
+        "max_contributions": 100,
+        "vocabulary_delta_share": 0.5,
+        "noise_growth": 1.0,
+        "vocabulary_policy": "weighted_gaussian",
+    },
+}
+# A set union looks at the words twice, at most.
+UNION_ROUNDS = 2
+# What its decisions may cost of ε; they may all depend on one user (`SetUnionPlan.numerical_slack`).
+UNION_SLACK = 1e-5
+_OF_ONE_STRATEGY = ("noise_growth", "rounds", "user_budgets")
+
+
+def complete(plan: "PrivacyPlan") -> None:
+    """Sets what was left out to the strategy's defaults, and gives each value one form."""
+    check_choice("strategy", plan.strategy, STRATEGIES)
+    _take_defaults(plan)
+    _normalise(plan)
+
+
+def check(plan: "PrivacyPlan") -> None:
+    """Checks a complete plan; raises ValueError naming the parameter, its requirement and the value."""
+    check_choice("vocabulary_policy", plan.vocabulary_policy, VOCABULARY_POLICIES)
+    calibration.check_budget(plan.epsilon, plan.delta)
+    if plan.delta < _MIN_DELTA:
+        raise ValueError(
+            f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got "
+            f"delta={plan.delta}."
+        )
+    check_integer("max_length", plan.max_length, 1)
+    if plan.max_length > _MAX_LENGTH:
+        raise ValueError(
+            f"max_length must be at most {_MAX_LENGTH}, since each length is a stage of its own, "
+            f"got max_length={plan.max_length}."
+        )
+    check_integer("max_tokens_per_user", plan.max_tokens_per_user, 1)
+    _check_lists(plan)
+    if not 0 < plan.spurious_fraction < 1:
+        raise ValueError(
+            f"spurious_fraction must be in (0, 1), got spurious_fraction={plan.spurious_fraction}."
+        )
+    _check_vocabulary(plan)
+    if plan.is_adaptive:
+        _check_adaptive(plan)
+    else:
+        _check_growth(plan)
+    check_choice("pruning", plan.pruning, PRUNING_RULES)
+    check_choice("valid_count", plan.valid_count, VALID_COUNTS)
+    check_choice("adjacency", plan.adjacency, (ADJACENCY,))
+    if plan.pruning == "single" and plan.valid_count == "estimate":
+        raise ValueError(
+            "valid_count must be 'exact' with pruning='single', got valid_count='estimate': "
+            "there |V_k| is a product and needs no estimate."
+        )
+    if plan.numerical_slack > _MAX_SLACK_SHARE * plan.epsilon:
+        raise ValueError(
+            f"max_tokens_per_user must be small enough that the numerical slack "
+            f"{plan.numerical_slack:.2g} is at most epsilon/1000, got "
+            f"max_tokens_per_user={plan.max_tokens_per_user}; lower it or raise epsilon."
+        )
+    if plan.is_adaptive:
+        adaptive.user_budget(plan.noise_stddev)
+
+
+def _take_defaults(plan: "PrivacyPlan") -> None:
+    """Sets what was left out to the strategy's default; refuses what it does not have."""
+    defaults = DEFAULTS[plan.strategy]
+    for name in _OF_ONE_STRATEGY:
+        if name not in defaults and getattr(plan, name) is not None:
+            raise ValueError(
+                f"{name} must be left out with strategy={plan.strategy!r}, which does not have "
+                f"it, got {name}={getattr(plan, name)!r}."
+            )
+    if plan.has_public_vocabulary and plan.vocabulary_delta_share is None:
+        object.__setattr__(plan, "vocabulary_delta_share", 0.0)
+    for name, value in defaults.items():
+        if getattr(plan, name) is None:
+            object.__setattr__(plan, name, value)
+
+
+def _normalise(plan: "PrivacyPlan") -> None:
+    """Turns lists (from JSON) into tuples and whole numbers into floats, so plans compare."""
+    for name in ("epsilon", "delta", "spurious_fraction"):
+        object.__setattr__(plan, name, as_float(name, getattr(plan, name)))
+    for name in ("vocabulary_delta_share", "noise_growth"):
+        if getattr(plan, name) is not None:
+            object.__setattr__(plan, name, as_float(name, getattr(plan, name)))
+    if isinstance(plan.max_contributions, Sequence):
+        object.__setattr__(plan, "max_contributions", tuple(plan.max_contributions))
+    if isinstance(plan.budget_shares, str) or not isinstance(plan.budget_shares, Sequence | None):
+        raise ValueError(
+            f"budget_shares must be a list of numbers, got budget_shares={plan.budget_shares!r}."
+        )
+    if plan.budget_shares is not None:
+        shares = tuple(as_float("budget_shares", share) for share in plan.budget_shares)
+        object.__setattr__(plan, "budget_shares", shares)
+
+
+def _check_vocabulary(plan: "PrivacyPlan") -> None:
+    """Checks δ_T's part, and that something is left to find."""
+    share = plan.vocabulary_delta_share
+    if plan.has_public_vocabulary:
+        if share != 0:
+            raise ValueError(
+                "vocabulary_delta_share must be left out with a public vocabulary, which needs "
+                f"none, got vocabulary_delta_share={share}."
+            )
+        if plan.max_length == 1:
+            raise ValueError(
+                "max_length must be at least 2 with a public vocabulary, got max_length=1."
+            )
+        return
+    if plan.has_union_vocabulary:
+        _check_union(plan)
+    if share is None or not 0 < share < 1:
+        raise ValueError(
+            f"vocabulary_delta_share must be in (0, 1), got vocabulary_delta_share={share}."
+        )
+
+
+def _check_union(plan: "PrivacyPlan") -> None:
+    if plan.vocabulary_policy == "rounds":
+        raise ValueError(
+            "vocabulary_policy must not be 'rounds' with strategy='one_round': rounds divide the "
+            "budgets of strategy='adaptive'."
+        )
+    if plan.max_length == 1:
+        raise ValueError(
+            "max_length must be at least 2 with another vocabulary_policy than the strategy's "
+            f"own, got vocabulary_policy={plan.vocabulary_policy!r}: use PrivateSetUnion."
+        )
+
+
+def _check_adaptive(plan: "PrivacyPlan") -> None:
+    """Checks what only "adaptive" has, and refuses what it does not have."""
+    if plan.budget_shares is not None:
+        raise ValueError(
+            "budget_shares must be left out with strategy='adaptive', where each user divides a "
+            f"budget of its own, got budget_shares={plan.budget_shares}."
+        )
+    if plan.valid_count != "exact":
+        raise ValueError(
+            "valid_count must be 'exact' with strategy='adaptive', got "
+            f"valid_count={plan.valid_count!r}."
+        )
+    check_integer("rounds", plan.rounds, 1)
+    check_choice("rounds", plan.rounds, tuple(adaptive.GRAM_ROUNDS))
+    check_choice("user_budgets", plan.user_budgets, adaptive.USER_BUDGETS)
+    if plan.spurious_fraction > adaptive.MAX_SPURIOUS_FRACTION:
+        raise ValueError(
+            f"spurious_fraction must be at most {adaptive.MAX_SPURIOUS_FRACTION} with "
+            "strategy='adaptive', beyond which some thresholds do not exist, got "
+            f"spurious_fraction={plan.spurious_fraction}."
+        )
+
+
+def _check_growth(plan: "PrivacyPlan") -> None:
+    growth = plan.noise_growth or 0.0
+    if not (math.isfinite(growth) and growth > 0):
+        raise ValueError(f"noise_growth must be a finite number > 0, got noise_growth={growth}.")
+    if min(calibration.growth_shares(growth, len(plan.private_lengths))) < _MIN_SHARE:
+        raise ValueError(
+            f"noise_growth must leave each length a share of at least {_MIN_SHARE}, got "
+            f"noise_growth={growth} with max_length={plan.max_length}; move it nearer to 1."
+        )
+
+
+def _check_lists(plan: "PrivacyPlan") -> None:
+    """Checks Δ_k and f_k, each on its own and in number."""
+    given = plan.max_contributions
+    for limit in given if isinstance(given, tuple) else (given,):
+        check_integer("max_contributions", limit, 1)
+    if isinstance(given, tuple):
+        check_count("max_contributions", given, plan.max_length)
+    if plan.budget_shares is None:
+        return
+    check_count("budget_shares", plan.budget_shares, len(plan.private_lengths))
+    if plan.noise_growth not in (None, 1.0):
+        raise ValueError("Give budget_shares or noise_growth, not both.")
+    if not all(0 < share <= 1 for share in plan.budget_shares):
+        raise ValueError(f"budget_shares must each be in (0, 1], got {plan.budget_shares}.")
+    if abs(math.fsum(plan.budget_shares) - 1) > 1e-9:
+        raise ValueError(
+            f"budget_shares must sum to 1, got {plan.budget_shares}, "
+            f"which sum to {math.fsum(plan.budget_shares)}."
+        )

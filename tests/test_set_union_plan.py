@@ -1,0 +1,323 @@
+"""The plan of a set union: what it refuses, its noise and thresholds against independent formulas."""
+
+import dataclasses
+import json
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from beam_dpne import calibration, union_calibration
+from beam_dpne.set_union_plan import (
+    CUTOFF_POLICIES,
+    DEFAULT_POLICY,
+    DESCENT_POLICIES,
+    GAUSSIAN_POLICIES,
+    LAPLACE_POLICIES,
+    POLICIES,
+    SCREENING_DELTA_SHARES,
+    SCREENING_SHARES,
+    SetUnionPlan,
+)
+
+GOOD = {"epsilon": 1.0, "delta": 1e-6}
+OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]
+E10 = math.exp(-10)
+NOT_NUMBERS = ("1", None, True, [1.0], math.nan, math.inf)
+NOT_COUNTS = ("3", 2.5, 2.0, True, None, 0, -1)
+
+BAD = [
+    *(("epsilon", value) for value in (*NOT_NUMBERS, 0, -1)),
+    *(("delta", value) for value in (*NOT_NUMBERS, 0, 1, 2, 1e-21)),
+    *(("policy", value) for value in ("weighted", "", None, 1, ["mad"])),
+    *(("adjacency", value) for value in ("replace_one_user", None)),
+    *(("max_contributions", value) for value in (*NOT_COUNTS, 10**8)),
+    *(("max_items_per_user", value) for value in NOT_COUNTS),
+    *(("max_users", value) for value in (*NOT_COUNTS, 2**31)),
+    *(("max_shard_users", value) for value in NOT_COUNTS),
+    *(("shards", value) for value in ("3", 2.5, True, 0, -1, 2**17)),
+    *(("cutoff_margin", value) for value in ("1", True, [1.0], math.nan, math.inf, -0.1, 1e6)),
+    *(("vocabulary_delta_share", value) for value in ("x", True, math.nan, 0, 1, -0.1, 1.5)),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD, ids=repr)
+def test_a_bad_value_is_refused_by_its_parameters_name(name, value):
+    with pytest.raises(ValueError, match=name):
+        SetUnionPlan(**{**GOOD, "policy": "policy_gaussian", name: value})
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_options_of_other_policies_are_refused(policy):
+    owners = {
+        "shards": (DESCENT_POLICIES, 4),
+        "cutoff_margin": (CUTOFF_POLICIES, 3.0),
+        "vocabulary_delta_share": ((*GAUSSIAN_POLICIES, "rounds"), 0.3),
+    }
+    for name, (policies, value) in owners.items():
+        if policy in policies:
+            assert getattr(SetUnionPlan(**GOOD, policy=policy, **{name: value}), name) == value
+        else:
+            with pytest.raises(ValueError, match=f"{name} must not be given with policy"):
+                SetUnionPlan(**GOOD, policy=policy, **{name: value})
+
+
+def test_every_policy_has_one_kind_of_noise():
+    assert sorted((*LAPLACE_POLICIES, *GAUSSIAN_POLICIES, "rounds")) == sorted(POLICIES)
+    assert DEFAULT_POLICY in POLICIES
+    assert SetUnionPlan(**GOOD).policy == DEFAULT_POLICY
+
+
+def test_a_long_sequence_is_refused_by_the_two_promises_alone():
+    for policy in DESCENT_POLICIES:
+        with pytest.raises(
+            ValueError, match=r"max_shard_users .* max_users/shards=10000000, .*5000"
+        ):
+            SetUnionPlan(**GOOD, policy=policy, shards=1)
+        assert SetUnionPlan(**GOOD, policy=policy, shards=1, max_users=5_000_000).shard_count == 1
+        assert SetUnionPlan(**GOOD, policy=policy, shards=1, max_shard_users=10**7).shard_count == 1
+        assert SetUnionPlan(**GOOD, policy=policy).shard_count == 2
+        with pytest.raises(ValueError, match="max_shard_users"):
+            SetUnionPlan(**GOOD, policy=policy, shards=3, max_users=31, max_shard_users=10)
+    assert SetUnionPlan(**GOOD, policy="mad", max_users=10**8).shard_count == 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_json_gives_back_the_plan(policy):
+    plan = SetUnionPlan(epsilon=2, delta=1e-5, policy=policy, max_contributions=7)
+    assert SetUnionPlan.from_json(plan.to_json()) == plan
+    assert json.loads(plan.to_json()) == plan.to_dict()
+    assert len({plan, dataclasses.replace(plan)}) == 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.epsilon = 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", "JSON object"),
+        ("3", "JSON object"),
+        ('{"epsilon": 1}', "delta"),
+        ('{"epsilon": 1, "delta": 0.1, "tau": 1}', "'tau'"),
+    ],
+)
+def test_what_is_no_plan_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        SetUnionPlan.from_json(text)
+
+
+@pytest.mark.parametrize("policy", OWN_POLICIES)
+def test_facts_are_json_and_public_numbers_of_the_plan(policy):
+    plan = SetUnionPlan(**GOOD, policy=policy)
+    facts = plan.facts()
+    assert json.loads(json.dumps(facts)) == facts
+    assert facts["noise_scale"] == plan.noise.scale
+    assert facts["rounds"][-1]["threshold"] == plan.threshold
+    assert len(facts["rounds"]) == len(plan.union_rounds)
+
+
+def test_policy_rounds_is_the_adaptive_strategy_at_one_length():
+    plan = SetUnionPlan(**GOOD, policy="rounds", max_contributions=50, vocabulary_delta_share=0.2)
+    rounds = plan.rounds_plan
+    assert (rounds.strategy, rounds.max_length, rounds.epsilon, rounds.delta) == (
+        *("adaptive", 1),
+        *(1.0, 1e-6),
+    )
+    assert (rounds.max_contributions, rounds.vocabulary_delta_share) == (50, 0.2)
+    for name in ("noise", "threshold", "sensitivity"):
+        with pytest.raises(ValueError, match="rounds_plan"):
+            getattr(plan, name)
+    with pytest.raises(ValueError, match="rounds"):
+        _ = SetUnionPlan(**GOOD, policy="mad").rounds_plan
+
+
+def test_the_constants_of_the_papers():
+    """algorithms of Gopi et al. at ε = 3, δ = e^-10, Δ = 100, to all printed digits."""
+    weighted = SetUnionPlan(epsilon=3, delta=E10, policy="weighted_gaussian")
+    assert (weighted.noise.scale, weighted.threshold) == pytest.approx((1.33279, 6.82366), abs=5e-6)
+    other = SetUnionPlan(epsilon=1, delta=1e-5, policy="weighted_gaussian")
+    assert (other.noise.scale, other.threshold) == pytest.approx((3.88414, 20.78974), abs=5e-6)
+    laplace = SetUnionPlan(epsilon=3, delta=E10, policy="weighted_laplace")
+    assert (laplace.noise.scale, laplace.threshold) == pytest.approx((1 / 3, 4.64733), abs=5e-6)
+    policy = SetUnionPlan(epsilon=3, delta=E10, policy="policy_laplace", cutoff_margin=5)
+    assert (policy.threshold, policy.cutoff) == pytest.approx((4.64733, 4.64733 + 5 / 3), abs=2e-5)
+    gaussian = SetUnionPlan(epsilon=3, delta=E10, policy="policy_gaussian", cutoff_margin=5)
+    assert gaussian.cutoff == pytest.approx(6.82366 + 5 * 1.33279, abs=2e-5)
+
+
+PUBLIC = [(3.0, E10, 100), (0.3, 1e-7, 1), (1.0, 1e-2, 20), (8.0, 1e-9, 7), (2.0, 0.3, 300)]
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "limit"), PUBLIC)
+@pytest.mark.parametrize("policy", OWN_POLICIES)
+def test_each_threshold_is_the_largest_over_t_by_an_independent_search(
+    policy, epsilon, delta, limit
+):
+    """The least ρ with P(any of t items of one user alone > ρ) ≤ δ_T, t = 1..Δ, in 40 digits."""
+    plan = SetUnionPlan(
+        epsilon=epsilon, delta=delta, policy=policy, max_contributions=limit, max_users=10**6
+    )
+    shares = SCREENING_DELTA_SHARES if policy == "screened_gaussian" else (1.0,)
+    for decider, share in zip(plan.union_rounds, shares, strict=True):
+        allowed = plan.vocabulary_delta * share
+        worst = max(
+            chance_of_any(policy, decider.noise, decider.threshold, held)
+            for held in range(1, limit + 1)
+        )
+        assert worst == pytest.approx(allowed, rel=1e-9)
+
+
+def chance_of_any(policy: str, noise, threshold: float, held: int) -> float:
+    """P(some of t items > ρ), each with the weight that the policy can give it at most."""
+    with mpmath.workdps(40):
+        if policy.startswith("count"):
+            weights = [(1, held)]
+        elif policy == "greedy":
+            weights = [(1, 1), (0, held - 1)]
+        elif noise.kind == "laplace":
+            weights = [(mpmath.mpf(1) / held, held)]
+        else:
+            weights = [(1 / mpmath.sqrt(held), held)]
+        missed = mpmath.mpf(1)
+        for weight, number in weights:
+            missed *= (
+                1 - tail((mpmath.mpf(threshold) - weight) / noise.scale, noise.kind)
+            ) ** number
+        return float(1 - missed)
+
+
+def tail(x: mpmath.mpf, kind: str) -> mpmath.mpf:
+    """P(noise of scale 1 > x)."""
+    if kind == "gaussian":
+        return mpmath.erfc(x / mpmath.sqrt(2)) / 2
+    return mpmath.exp(-x) / 2 if x >= 0 else 1 - mpmath.exp(x) / 2
+
+
+@given(st.floats(0.05, 20), st.floats(1e-12, 0.6), st.integers(1, 400))
+@settings(max_examples=150, deadline=None)
+def test_the_greedy_threshold_covers_every_division_of_a_budget(epsilon, delta, limit):
+    scale = 1 / epsilon
+    greedy = union_calibration.greedy_threshold(scale=scale, delta=delta, max_contributions=limit)
+    laplace = union_calibration.laplace_threshold(scale=scale, delta=delta, max_contributions=limit)
+    assert greedy >= max(1, laplace) * (1 - 1e-9)
+    rng = np.random.default_rng(limit)
+    for concentration in (0.05, 1, 50):
+        weights = rng.dirichlet(np.full(limit, concentration))
+        chances = stats.laplace.sf((greedy - weights) / scale)
+        assert -math.expm1(np.log1p(-chances).sum()) <= delta * (1 + 1e-9)
+
+
+def test_greedy_at_one_item_is_the_published_threshold():
+    published = 1 - math.log(2 * E10) / 3
+    ours = union_calibration.greedy_threshold(scale=1 / 3, delta=E10, max_contributions=1)
+    assert ours == pytest.approx(published, rel=1e-11)
+
+
+def test_beyond_a_million_items_thresholds_are_not_below_those_of_a_million():
+    for delta in (1e-9, 0.4):
+        values = [
+            union_calibration.laplace_threshold(scale=2.0, delta=delta, max_contributions=limit)
+            for limit in (10**6, 10**6 + 1, 10**7)
+        ]
+        assert values == sorted(values)
+        needed = 1e-7 + 2 * stats.laplace.isf(-math.expm1(math.log1p(-delta) / 10**7))
+        assert values[-1] == pytest.approx(needed, abs=1e-6)
+        assert values[-1] >= needed
+
+
+@pytest.mark.parametrize("policy", OWN_POLICIES)
+def test_noise_is_private_for_what_is_left_of_the_budget(policy):
+    plan = SetUnionPlan(epsilon=1.5, delta=1e-6, policy=policy, max_contributions=9)
+    epsilon = plan.epsilon - plan.numerical_slack
+    if plan.noise_kind == "laplace":
+        assert plan.noise.scale == pytest.approx(plan.sensitivity / epsilon, rel=2e-10)
+        assert plan.gaussian_delta == 0
+        assert plan.noise.stddev == pytest.approx(math.sqrt(2) * plan.noise.scale)
+    else:
+        stddevs = [each.noise.stddev / plan.sensitivity for each in plan.union_rounds]
+        together = calibration.compose_noise_stddevs(stddevs)
+        spent = calibration.gaussian_delta(epsilon=epsilon, noise_stddev=together)
+        assert spent <= plan.gaussian_delta
+        assert spent == pytest.approx(plan.gaussian_delta, rel=1e-7)
+    assert plan.gaussian_delta + plan.vocabulary_delta <= plan.delta * math.exp(
+        -plan.numerical_slack
+    )
+    assert plan.gaussian_delta + plan.vocabulary_delta > plan.delta * 0.999
+
+
+def test_the_rounds_of_screening_divide_everything():
+    assert sum(SCREENING_SHARES) == sum(SCREENING_DELTA_SHARES) == 1
+    first, last = SetUnionPlan(**GOOD, policy="screened_gaussian").union_rounds
+    assert first.noise.scale / last.noise.scale == pytest.approx(math.sqrt(3))
+    assert first.cut < first.threshold
+    assert last.cut is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"), [("count_laplace", 30), ("count_gaussian", 30**0.5)]
+)
+def test_counting_has_a_sensitivity_that_grows_with_the_limit(policy, expected):
+    plan = SetUnionPlan(**GOOD, policy=policy, max_contributions=30)
+    assert plan.sensitivity >= expected
+    assert plan.sensitivity == pytest.approx(expected, rel=1e-15)
+
+
+def test_rounding_is_in_the_sensitivity_and_grows_with_the_promise():
+    for policy in ("policy_gaussian", "screened_gaussian", "mad"):
+        bounds = []
+        for users in (10, 10**6, 10**7):
+            plan = SetUnionPlan(**GOOD, policy=policy, max_users=users)
+            assert plan.sensitivity == 1 + plan.rounding_bound
+            bounds.append(plan.rounding_bound)
+        assert bounds == sorted(bounds)
+        assert 1e-8 < bounds[-1] < 1e-6
+        assert bounds[0] > 0
+    for policy in ("policy_laplace", "greedy", "weighted_gaussian", "weighted_laplace"):
+        assert SetUnionPlan(**GOOD, policy=policy).rounding_bound == 0
+    one = union_calibration.descent_rounding(max_contributions=100, max_users=1)
+    assert one == pytest.approx(2 * (10 + 100 / 8 + 2) * 2**-50)
+    one = union_calibration.rerouting_rounding(max_degree=25, max_users=1)
+    assert one == pytest.approx(2 * 4 * 5 * 2**-50)
+
+
+def test_numerical_slack_is_that_of_the_decisions_which_may_change():
+    plan = SetUnionPlan(**GOOD, policy="weighted_gaussian", max_contributions=100)
+    assert plan.numerical_slack == pytest.approx(2e-12 * 100)
+    assert SetUnionPlan(**GOOD, policy="count_laplace").numerical_slack == pytest.approx(4e-10)
+    plan = SetUnionPlan(**GOOD, policy="policy_gaussian", max_contributions=100)
+    count = 100 * plan.max_users
+    failure = 1e-12 * plan.delta * math.exp(-plan.epsilon)
+    expected = 2 * (1e-12 * math.sqrt(2 * count * math.log(1 / failure)) + count * 1e-24)
+    assert plan.numerical_slack == pytest.approx(expected)
+    screened = SetUnionPlan(**GOOD, policy="screened_gaussian", max_contributions=100)
+    assert screened.numerical_slack == pytest.approx(expected * math.sqrt(2), rel=1e-6)
+
+
+def test_too_much_slack_is_refused():
+    with pytest.raises(ValueError, match=r"numerical slack .* max_contributions"):
+        SetUnionPlan(epsilon=1e-4, delta=1e-6, policy="weighted_gaussian", max_contributions=10**6)
+    with pytest.raises(ValueError, match=r"delta must be at least .* max_users"):
+        SetUnionPlan(epsilon=1, delta=1e-15)
+    assert SetUnionPlan(epsilon=1, delta=1e-15, max_users=10**5, max_contributions=10).threshold > 0
+    assert SetUnionPlan(epsilon=1, delta=1e-15, policy="weighted_gaussian").threshold > 0
+
+
+def test_items_that_are_not_looked_at_are_not_contributed():
+    plan = SetUnionPlan(**GOOD, policy="count_laplace", max_contributions=50, max_items_per_user=7)
+    assert plan.contribution_limit == 7
+    assert plan.sensitivity == 7
+
+
+@pytest.mark.parametrize("delta", [1e-5, 0.02, 0.6, 0.97])
+def test_laplace_quantiles_invert_the_tail(delta):
+    for held in (1, 2, 50):
+        probabilities = union_calibration.alone_tail(delta, np.array([float(held)]))
+        (x,) = union_calibration.laplace_quantiles(probabilities)
+        expected = optimize.brentq(
+            lambda x, held=held: float(stats.laplace.cdf(x)) ** held - (1 - delta), -10, 60
+        )
+        assert x == pytest.approx(expected, abs=1e-6)
