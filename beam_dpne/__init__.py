@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from beam_dpne.documents import BatchDocuments
     from beam_dpne.grams import ExtractGrams, PruneInvalid
     from beam_dpne.histogram import WeightedHistogram
+    from beam_dpne.item_release import ReleaseItems
+    from beam_dpne.items import ItemSet
     from beam_dpne.mechanism import LengthRule, RoundRule, length_rule
     from beam_dpne.ngrams import (
         LengthFacts,
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from beam_dpne.randomness import RunKey
     from beam_dpne.run_key_file import RunKeyFile
     from beam_dpne.selection import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
+    from beam_dpne.set_union import PrivateSetUnion, PrivateSetUnionResult
+    from beam_dpne.set_union_plan import SetUnionPlan
     from beam_dpne.spending import SpendBudgets, SpendResult
     from beam_dpne.stored import SetStore
     from beam_dpne.strategies import Adaptive, OneRound
@@ -42,41 +46,46 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Contributions": "beam_dpne.batches",
-    "SpendResult": "beam_dpne.spending",
-    "RoundResult": "beam_dpne.selection",
-    "RoundRule": "beam_dpne.mechanism",
-    "RoundFacts": "beam_dpne.ngrams",
-    "StandingGrams": "beam_dpne.batches",
-    "SpendBudgets": "beam_dpne.spending",
-    "DecideRound": "beam_dpne.selection",
-    "Adaptive": "beam_dpne.strategies",
     "DocumentBlock": "beam_dpne.batches",
     "GramSet": "beam_dpne.batches",
     "HistogramShard": "beam_dpne.batches",
     "SpuriousGrams": "beam_dpne.batches",
+    "StandingGrams": "beam_dpne.batches",
     "UserBatch": "beam_dpne.batches",
     "LimitContributions": "beam_dpne.contributions",
     "DecodeGrams": "beam_dpne.decoding",
     "join_tokens": "beam_dpne.decoding",
     "split_ngram": "beam_dpne.decoding",
+    "BatchDocuments": "beam_dpne.documents",
     "ExtractGrams": "beam_dpne.grams",
     "PruneInvalid": "beam_dpne.grams",
     "WeightedHistogram": "beam_dpne.histogram",
+    "ReleaseItems": "beam_dpne.item_release",
+    "ItemSet": "beam_dpne.items",
     "LengthRule": "beam_dpne.mechanism",
+    "RoundRule": "beam_dpne.mechanism",
     "length_rule": "beam_dpne.mechanism",
     "LengthFacts": "beam_dpne.ngrams",
     "ListFacts": "beam_dpne.ngrams",
     "PrivateNgrams": "beam_dpne.ngrams",
     "PrivateNgramsResult": "beam_dpne.ngrams",
+    "RoundFacts": "beam_dpne.ngrams",
     "LengthPlan": "beam_dpne.plan",
     "PrivacyPlan": "beam_dpne.plan",
     "RunKey": "beam_dpne.randomness",
     "RunKeyFile": "beam_dpne.run_key_file",
-    "SetStore": "beam_dpne.stored",
+    "DecideRound": "beam_dpne.selection",
     "NoisyThreshold": "beam_dpne.selection",
+    "RoundResult": "beam_dpne.selection",
     "SampleSpurious": "beam_dpne.selection",
+    "PrivateSetUnion": "beam_dpne.set_union",
+    "PrivateSetUnionResult": "beam_dpne.set_union",
+    "SetUnionPlan": "beam_dpne.set_union_plan",
+    "SpendBudgets": "beam_dpne.spending",
+    "SpendResult": "beam_dpne.spending",
+    "SetStore": "beam_dpne.stored",
+    "Adaptive": "beam_dpne.strategies",
     "OneRound": "beam_dpne.strategies",
-    "BatchDocuments": "beam_dpne.documents",
     "GroupByUser": "beam_dpne.users",
 }
 
@@ -91,6 +100,7 @@ __all__ = [
     "GramSet",
     "GroupByUser",
     "HistogramShard",
+    "ItemSet",
     "LengthFacts",
     "LengthPlan",
     "LengthRule",
@@ -101,7 +111,10 @@ __all__ = [
     "PrivacyPlan",
     "PrivateNgrams",
     "PrivateNgramsResult",
+    "PrivateSetUnion",
+    "PrivateSetUnionResult",
     "PruneInvalid",
+    "ReleaseItems",
     "RoundFacts",
     "RoundResult",
     "RoundRule",
@@ -109,6 +122,7 @@ __all__ = [
     "RunKeyFile",
     "SampleSpurious",
     "SetStore",
+    "SetUnionPlan",
     "SpendBudgets",
     "SpendResult",
     "SpuriousGrams",

@@ -23,6 +23,7 @@ from beam_dpne.null_law import NOTHING_YET, NullLaw
 
 UNITS = 2**32
 CELLS_PER_STDDEV = 64
+_SAME = 1e-9
 # Noise ends at 13.1 standard deviations of its round.
 _LAST_CELL = 14 * CELLS_PER_STDDEV
 
@@ -93,6 +94,18 @@ class LengthRule:
     def null_probability(self) -> float:
         """Σ_r P_r, the probability that a gram without any weight is released."""
         return math.fsum(rule.null_probability for rule in self.rounds)
+
+    def is_close_to(self, other: "LengthRule") -> bool:
+        """Whether two rules are one but for the last digits of another machine's arithmetic."""
+        known = (self.length, self.valid, self.pruning, len(self.rounds))
+        return (
+            known == (other.length, other.valid, other.pruning, len(other.rounds))
+            and math.isclose(self.noise_stddev, other.noise_stddev, rel_tol=_SAME)
+            and all(
+                math.isclose(mine.threshold, theirs.threshold, rel_tol=_SAME, abs_tol=_SAME)
+                for mine, theirs in zip(self.rounds, other.rounds, strict=True)
+            )
+        )
 
 
 def length_rule(

@@ -21,6 +21,7 @@ from beam_dpne.contributions import LimitContributions
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.grams import ExtractGrams, PruneInvalid
 from beam_dpne.histogram import WeightedHistogram
+from beam_dpne.item_release import ReleaseItems
 from beam_dpne.mechanism import LengthRule
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.randomness import RunKey
@@ -29,6 +30,7 @@ from beam_dpne.spending import SpendBudgets, SpendResult
 from beam_dpne.stored import SetStore
 from beam_dpne.strategies import Adaptive, OneRound
 from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.union_vocabulary import as_vocabulary, union_plan
 from beam_dpne.users import GroupByUser
 
 _LARGEST_CONSTANT = 2**20
@@ -186,6 +188,8 @@ class PrivateNgrams(beam.PTransform):
         super().__init__()
         if self.partitions < 1:
             raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        if self.plan.has_union_vocabulary:
+            union_plan(self.plan)
         if self.plan.has_public_vocabulary != (self.vocabulary is not None):
             raise ValueError(
                 "vocabulary must be given with vocabulary_policy='public', and only then, got "
@@ -222,6 +226,8 @@ class PrivateNgrams(beam.PTransform):
                 )
             if length not in self.plan.private_lengths:
                 released.append(documents.pipeline | f"{length}/Given" >> self._given_words())
+            elif length not in self.plan.strategy_lengths:
+                released.append(self._unite_words(length, users, run_key))
             elif self.plan.is_adaptive:
                 found, users, standing = self._settle_length(length, users, previous, run_key)
                 released.append(found)
@@ -236,6 +242,14 @@ class PrivateNgrams(beam.PTransform):
             self.store, limit=min(self.store.limit, _LARGEST_CONSTANT)
         )
         return beam.Create([kept_small(words, store)])
+
+    def _unite_words(self, length: int, users: PValue, run_key: RunKey) -> PCollection[GramSet]:
+        """S_1 by a policy of set union."""
+        union = union_plan(self.plan)
+        release = ReleaseItems(plan=union, run_key=run_key, ranges=self._shards)
+        found = users | f"{length}/ReleaseItems" >> release
+        name = beam.Map(as_vocabulary, union=union, store=self.store).with_output_types(GramSet)
+        return cast("PCollection[GramSet]", found | f"{length}/Words" >> name)
 
     def _release_length(
         self,

@@ -1,12 +1,15 @@
-"""The ledger of a release of n-grams: what each length was allowed, what it spent, what came of it."""
+"""The ledger of a release of n-grams: what each length was allowed, spent, and released."""
 
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from beam_dpne.grounds import individual_budgets, promises, union_composition
 from beam_dpne.ledger import AS_GIVEN, Part, whole_ledger
 from beam_dpne.ngrams import LengthFacts
 from beam_dpne.plan import LengthPlan, PrivacyPlan
+from beam_dpne.set_union_ledger import mechanism
+from beam_dpne.union_vocabulary import union_plan
 
 _SLACK = (
     "What floating-point arithmetic may cost of epsilon: every decision's probability is right to "
@@ -14,6 +17,7 @@ _SLACK = (
     "length. It is subtracted from epsilon before the noise is calibrated, and its factor from both "
     "deltas."
 )
+_PUBLIC = "given as public: they cost nothing and are not released; valid of length 1 is their number"
 _RELEASED = "n-grams of this length in the release"
 _VALID = (
     "candidates of this length, held by somebody or not; null for single words, and how many they are "
@@ -55,21 +59,6 @@ _SCORES = {
     "round alone for single words), in units of what round 1 sends, to the middle of a cell one 64th "
     "of the evidence's standard deviation wide, rounded to six decimals",
 }
-_INDIVIDUAL_BUDGETS = (
-    "Every user has one budget for the whole run, mu^2 with mu = 1 / composed_noise_stddev. A "
-    "contribution costs the sum of its squared weights, as the integers that were sent; over all "
-    "lengths and rounds a user's costs add up to at most mu^2, whatever was released on the way. What "
-    "a user has left is a private state: it decides what this user sends next, and reaches everybody "
-    "else only through sums with noise of deviation 1. By the theorem on fully adaptive composition "
-    "with individual budgets for Gaussian noise, the whole run is as private as one Gaussian mechanism "
-    "of sensitivity mu and noise of deviation 1."
-)
-_REFERENCES = (
-    "A. Smith and A. Thakurta (2022): Fully Adaptive Composition for Gaussian Differential Privacy",
-    "A. Koskela, M. Tobaben and A. Honkela (2022): Individual Privacy Accounting with Gaussian "
-    "Differential Privacy",
-    "V. Feldman and T. Zrnic (2021): Individual Privacy Accounting via a Rényi Filter",
-)
 
 
 def ngrams_ledger(
@@ -99,7 +88,7 @@ def ngrams_ledger(
     return whole_ledger(
         "ngrams",
         plan=plan,
-        grounds=individual_budgets(plan),
+        grounds=_grounds(plan),
         spent={
             "gaussian_delta": plan.gaussian_delta,
             "vocabulary_delta": plan.vocabulary_delta,
@@ -108,6 +97,7 @@ def ngrams_ledger(
             "numerical_slack_meaning": _SLACK,
         },
         sections={
+            **_vocabulary(plan),
             "lengths_columns": dict(_LENGTHS_COLUMNS[plan.strategy]),
             "lengths": [
                 _length(length, fact, with_rounds=plan.is_adaptive)
@@ -127,17 +117,19 @@ def ngrams_ledger(
     )
 
 
-def individual_budgets(plan: PrivacyPlan) -> dict[str, Any]:
-    """Returns on what the guarantee rests where a reviewer would look for ordinary composition."""
-    if not plan.is_adaptive or plan.user_budgets != "individual":
+def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
+    promised = promises(union_plan(plan)) if plan.has_union_vocabulary else {}
+    return {**individual_budgets(plan), **union_composition(plan), **promised}
+
+
+def _vocabulary(plan: PrivacyPlan) -> dict[str, Any]:
+    """How words were found, if not by the strategy."""
+    if plan.has_public_vocabulary:
+        return {"vocabulary": {"policy": "public", "meaning": _PUBLIC}}
+    if not plan.has_union_vocabulary:
         return {}
-    return {
-        "individual_budgets": {
-            "statement": _INDIVIDUAL_BUDGETS,
-            "mu": 1 / plan.noise_stddev,
-            "references": list(_REFERENCES),
-        }
-    }
+    columns, found = mechanism(union_plan(plan))
+    return {"vocabulary_columns": columns, "vocabulary": found}
 
 
 def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthFacts]) -> None:
@@ -147,11 +139,14 @@ def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthFacts]) -> None:
             f"facts must be of the plan's lengths 1 to {plan.max_length}, "
             f"got {[fact.length for fact in facts]}."
         )
-    for length, fact in zip(plan.lengths, facts, strict=True):
-        if not math.isclose(length.noise_stddev, fact.noise_stddev, rel_tol=1e-12):
+    wanted = [length.noise_stddev for length in plan.lengths]
+    if plan.has_union_vocabulary:
+        wanted[0] = union_plan(plan).noise.stddev
+    for noise_stddev, fact in zip(wanted, facts, strict=True):
+        if not math.isclose(noise_stddev, fact.noise_stddev, rel_tol=1e-12):
             raise ValueError(
                 f"facts must be of a run under this plan: at length {fact.length} the noise has "
-                f"deviation {fact.noise_stddev}, the plan says {length.noise_stddev}."
+                f"deviation {fact.noise_stddev}, the plan says {noise_stddev}."
             )
     first, found = plan.lengths[0].threshold, facts[0].threshold
     if first is not None and (found is None or found < first):

@@ -513,10 +513,13 @@ def _merge_and_report(
             f"got S_{previous.length}."
         )
     parts = list(parts)
-    if any(part.rule != rule for part in parts):
-        raise ValueError(
-            f"NoisyThreshold and SampleSpurious must have one rule_for at length {rule.length}."
-        )
+    for part in parts:
+        if part.rule is None or not part.rule.is_close_to(rule):
+            raise ValueError(
+                f"NoisyThreshold and SampleSpurious must have one rule_for at length {rule.length}."
+            )
+        # The rule that has decided: another machine's last digit may differ.
+        rule = part.rule
     progress.enter("released", rule.length)
     return kept_small(merge_released(parts, previous, rule), store)
 

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from beam_dpne.grounds import individual_budgets, promises
 from beam_dpne.items import ItemSet
 from beam_dpne.ledger import AS_GIVEN, Part, whole_ledger
-from beam_dpne.ngrams_ledger import individual_budgets
 from beam_dpne.set_union_plan import CUTOFF_POLICIES, SetUnionPlan
 
 _SHARDS = (
@@ -22,8 +22,9 @@ _POLICIES = {
     f"sensitivity; items at the cutoff get nothing. {_SHARDS}",
     "screened": "two rounds of policy_gaussian, with a quarter and three quarters of the budget; the "
     f"second is about the items that the first has neither found nor closed. {_SHARDS}",
-    "greedy": "users come one after the other, in the order of a keyed hash; each pours one unit of "
-    "weight into its own items, the most frequent first, each item up to the cutoff. " + _SHARDS,
+    "greedy": "users come one after the other, in the order of a keyed hash; each gives every item of "
+    "its own 2^-50 and pours one unit of weight in all into them, the most frequent first, each item "
+    f"up to the cutoff. {_SHARDS}",
     "mad": "each user divides its weight evenly; what an item gets beyond the cutoff is given back to "
     "the users it came from, and each spreads a discounted part of it over all its items",
     "rounds": "in two rounds each user divides a part of one budget evenly among at most "
@@ -46,7 +47,6 @@ _COLUMNS = {
     "standard deviation; threshold: items whose noisy weight is above it are released, if their "
     "weight is positive; cutoff: users add nothing beyond it; cut: items whose noisy weight is below "
     "it are closed for good, null in the last round",
-    "released": "items in the release",
 }
 _SLACK = (
     "What floating-point arithmetic may cost of epsilon: every decision's probability is right to a "
@@ -60,11 +60,6 @@ _ITEM = (
 _SCORE = (
     "the noisy weight in the round in which the item was found, to the middle of a cell one 64th of "
     "its noise_stddev wide, rounded to six decimals; under rounds, in units of what round 1 sends"
-)
-_PROMISE = (
-    "That the input has at most max_users users is the operator's promise, never checked against the "
-    "data, since to refuse or to drop users would tell their number. With more users, what rounding "
-    "adds to the sensitivity, and the numerical slack, could pass the bounds that are stated here."
 )
 
 
@@ -91,20 +86,15 @@ def set_union_ledger(
       ValueError: if the items or parts are not those of a run under this plan.
     """
     _check_items(plan, items)
+    columns, found = mechanism(plan)
     return whole_ledger(
         "set-union",
         plan=plan,
         grounds=_grounds(plan),
         spent=_spent(plan),
         sections={
-            "mechanism_columns": dict(_COLUMNS),
-            "mechanism": {
-                "policy": plan.policy,
-                "meaning": _POLICIES[plan.policy.partition("_")[0]],
-                "max_contributions": plan.contribution_limit,
-                **(_budgeted(plan) if plan.policy == "rounds" else _calibrated(plan)),
-                "released": len(items),
-            },
+            "mechanism_columns": {**columns, "released": "items in the release"},
+            "mechanism": {**found, "released": len(items)},
         },
         columns={
             "item": _ITEM,
@@ -118,6 +108,17 @@ def set_union_ledger(
     )
 
 
+def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
+    """Returns what the numbers of a set union's mechanism mean, and the numbers."""
+    numbers = {
+        "policy": plan.policy,
+        "meaning": _POLICIES[plan.policy.partition("_")[0]],
+        "max_contributions": plan.contribution_limit,
+        **(_budgeted(plan) if plan.policy == "rounds" else _calibrated(plan)),
+    }
+    return dict(_COLUMNS), numbers
+
+
 def least_noise_stddev(plan: SetUnionPlan) -> float:
     """Returns the smallest standard deviation of the noise of any round, in units of weight."""
     if plan.policy == "rounds":
@@ -129,9 +130,7 @@ def _grounds(plan: SetUnionPlan) -> dict[str, Any]:
     """What a reviewer must know or believe beyond the arithmetic of the mechanism."""
     if plan.policy == "rounds":
         return individual_budgets(plan.rounds_plan)
-    if plan.policy in CUTOFF_POLICIES:
-        return {"promise": {"max_users": plan.max_users, "meaning": _PROMISE}}
-    return {}
+    return promises(plan)
 
 
 def _spent(plan: SetUnionPlan) -> dict[str, Any]:

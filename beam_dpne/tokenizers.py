@@ -87,14 +87,28 @@ def tokens(texts: pa.Array) -> pa.ListArray:
     return texts
 
 
-TOKENIZERS: dict[str, Tokenizer] = {"words": words, "whitespace": whitespace, "tokens": tokens}
+def item(texts: pa.Array) -> pa.ListArray:
+    r"""Takes each text as one token, as it is: blanks, line ends and the empty text included.
+
+    >>> item(pa.array(["New York\n", ""])).to_pylist()
+    [['New York\n'], ['']]
+    """
+    return pa.ListArray.from_arrays(pa.array(np.arange(len(texts) + 1, dtype=np.int32)), texts)
+
+
+TOKENIZERS: dict[str, Tokenizer] = {
+    "words": words,
+    "whitespace": whitespace,
+    "tokens": tokens,
+    "item": item,
+}
 
 
 def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
     """Finds a tokenizer by name.
 
     Args:
-      tokenizer: `words`, `whitespace`, `tokens`, `package.module:function`, or a function.
+      tokenizer: `words`, `whitespace`, `tokens`, `item`, `package.module:function`, or a function.
 
     Returns:
       The function.

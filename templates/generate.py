@@ -16,18 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne.cli import msnbc
-from beam_dpne.cli.options import (
-    ITEMS_READING,
-    ITEMS_RUNNING,
-    ITEMS_WRITING,
-    PRIVACY,
-    READING,
-    RUNNING,
-    SET_UNION,
-    WRITING,
-    Option,
-    integer,
-)
+from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING, Option, integer
+from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
 from deploy.downloads import versions
 
 HERE = pathlib.Path(__file__).parent

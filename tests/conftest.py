@@ -9,7 +9,12 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import hypothesis
 import pytest
+
+# A machine may be busy; how long an example takes says nothing about whether it is true.
+hypothesis.settings.register_profile("no deadline", deadline=None)
+hypothesis.settings.load_profile("no deadline")
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

@@ -137,7 +137,7 @@ def test_a_release_of_items_is_judged(judge, made, tmp_path):
     ended = judge("--output", tmp_path, "--k_anonymity", "3,1,3", release="items")
     assert ended.status == 0, ended.err
     whole = json.loads((tmp_path / f"{PREFIX}evaluation.json").read_text())
-    assert whole["input"]["tokenizer"] == "beam_dpne.whole_texts:item"
+    assert whole["input"]["tokenizer"] == "item"
     items = set(read_release(str(made / "items")).column("item").to_pylist())
     users = {}
     for user, text in documents():

@@ -11,8 +11,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 import beam_dpne
 from beam_dpne import PrivacyPlan, PrivateNgrams
+from beam_dpne.cli.jobs import default_partitions
 from beam_dpne.cli.launching import OURS, reason, run_folder
-from beam_dpne.cli.ngrams import default_partitions
 from beam_dpne.cli.running import beam_options
 from beam_dpne.io import InputFile, ReadDocuments
 from beam_dpne.io.publishing import PublishRelease

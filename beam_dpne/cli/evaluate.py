@@ -2,8 +2,10 @@
 
 import argparse
 import dataclasses
+from typing import Any
 
-from beam_dpne.cli.options import ITEMS_READING, Option, add_options, integers
+from beam_dpne.cli.options import Option, add_options, integers
+from beam_dpne.cli.set_union_options import ITEMS_READING
 
 K_ANONYMITY = (1, 2, 5, 10, 20, 50, 100)
 
@@ -51,7 +53,7 @@ EVALUATE = (
 )
 
 
-def add_evaluate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_evaluate(commands: "argparse._SubParsersAction[Any]") -> None:
     """Adds the command `evaluate` to a program."""
     parser = commands.add_parser(
         "evaluate",

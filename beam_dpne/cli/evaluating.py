@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from beam_dpne import io, progress, tokenizers, whole_texts
+from beam_dpne import io, progress, tokenizers
 from beam_dpne.cli import display
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
@@ -187,8 +187,6 @@ def _tokenizer(
     """Returns what was given, else the release's; that of the MSNBC program needs the file's names."""
     from beam_dpne.cli.msnbc import CategoryNames, category_names
 
-    if given == "item":
-        return whole_texts.item
     if given is None and ledger["tokenizer"] == tokenizers.tokenizer_name(CategoryNames):
         return CategoryNames(category_names(files[-1].path))
     return given or ledger["tokenizer"]

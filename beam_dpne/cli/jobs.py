@@ -20,7 +20,8 @@ from apache_beam.runners.runner import PipelineResult
 from beam_dpne import io, progress, tokenizers
 from beam_dpne.cli import display, launching, running
 from beam_dpne.cli.errors import UsageError
-from beam_dpne.cli.options import ITEMS_RUNNING, READING, WRITING, with_defaults
+from beam_dpne.cli.options import READING, WRITING, with_defaults
+from beam_dpne.cli.set_union_options import ITEMS_RUNNING
 from beam_dpne.io.access import check_access
 from beam_dpne.io.options import codec_of
 from beam_dpne.io.publishing import check_output

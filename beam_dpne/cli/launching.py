@@ -27,6 +27,8 @@ OURS = frozenset(
     {
         "beam_dpne.cli.errors.RunError",
         "beam_dpne.cli.errors.UsageError",
+        "beam_dpne.evaluation.plots.PlotsUnavailable",
+        "beam_dpne.evaluation.reports.ReportError",
         "beam_dpne.io.options.InputError",
         "beam_dpne.io.schemes.AccessError",
         "beam_dpne.ledger.ReleaseError",

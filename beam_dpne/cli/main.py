@@ -18,18 +18,15 @@ from beam_dpne import progress
 from beam_dpne.cli.errors import RunError
 from beam_dpne.cli.evaluate import add_evaluate
 from beam_dpne.cli.options import (
-    ITEMS_READING,
-    ITEMS_RUNNING,
-    ITEMS_WRITING,
     PLAN_OUTPUT,
     PRIVACY,
     READING,
     RUNNING,
-    SET_UNION,
     VOCABULARY,
     WRITING,
     add_options,
 )
+from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
 from beam_dpne.version import __version__
 
 Command = Callable[[argparse.Namespace, list[str]], None]

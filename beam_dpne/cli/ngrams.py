@@ -18,8 +18,6 @@ from beam_dpne.ngrams import PrivateNgrams
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.stored import SetStore
 
-default_partitions = jobs.default_partitions
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NgramsJob(jobs.Job):

@@ -104,7 +104,7 @@ _INTEGER = "[0-9]{1,18}"
 _NUMBER = r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?"
 _LINE = r"[^\r\n]+"
 _FIELD = r"[^\x00-\x1f\"\\]+"
-_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+NAME_PATTERN = "[A-Za-z_][A-Za-z0-9_]*"
 PATTERNS: Mapping[Callable[[str], Any], str] = {
     str: _LINE,
     boolean: "true|false",
@@ -161,7 +161,7 @@ READING = (
     Option(
         name="tokenizer",
         default="words",
-        form_pattern=f"words|whitespace|tokens|{_NAME}(\\.{_NAME})*:{_NAME}(\\.{_NAME})*",
+        form_pattern=f"words|whitespace|tokens|{NAME_PATTERN}(\\.{NAME_PATTERN})*:{NAME_PATTERN}(\\.{NAME_PATTERN})*",
         help="How texts become tokens. words (runs of letters, digits, marks, _ and inner apostrophes, "
         "lower-cased) fits most languages with blanks; whitespace; tokens (the text field is a list of "
         "tokens already); or package.module:function over an Arrow string array, which must treat "
@@ -391,124 +391,6 @@ RUNNING = (
 
 NGRAMS = (*READING, *PRIVACY, *VOCABULARY, *WRITING, *RUNNING)
 
-
-def _changed(options: Sequence[Option], **changes: Mapping[str, Any]) -> tuple[Option, ...]:
-    """Returns options with other fields for those named."""
-    return tuple(dataclasses.replace(option, **changes.get(option.name, {})) for option in options)
-
-
-ITEMS_READING = _changed(
-    READING,
-    tokenizer={
-        "form_pattern": f"words|whitespace|tokens|item|{_NAME}(\\.{_NAME})*:{_NAME}(\\.{_NAME})*",
-        "help": "How texts become items. words (runs of letters, digits, marks, _ and inner "
-        "apostrophes, lower-cased); whitespace; tokens (the text field is a list of items, of any "
-        "characters); item (each text is one item, as it is); or package.module:function over an Arrow "
-        "string array, which must treat each text alone, or the guarantee is void. For sequences the "
-        "default is whitespace. An unknown name is refused.",
-    },
-)
-
-SET_UNION = (
-    Option(
-        name="epsilon",
-        parse=number,
-        help="Privacy budget ε > 0 of the whole run, per user. Required; 1 to 4 is common, above 10 "
-        "little is protected, and a smaller one releases fewer items.",
-    ),
-    Option(
-        name="delta",
-        parse=number,
-        help="Privacy budget δ in (0, 1) of the whole run, per user. Required; well below one over "
-        "the number of users, e.g. 1e-7 for a million users. A larger one may expose single users.",
-    ),
-    Option(
-        name="policy",
-        default="screened_gaussian",
-        choices=(
-            "count_laplace",
-            "count_gaussian",
-            "weighted_laplace",
-            "weighted_gaussian",
-            "policy_laplace",
-            "policy_gaussian",
-            "screened_gaussian",
-            "greedy",
-            "mad",
-            "rounds",
-        ),
-        help="How users divide their weight among their items. count_*: one for each; weighted_*: "
-        "evenly; policy_*: to the items that need it, users one after the other; screened_gaussian: "
-        "that in two rounds, the second about what the first leaves open; greedy: to a user's most "
-        "frequent items first; mad: what is too much is given back and spent again; rounds: evenly, in "
-        "two rounds.",
-    ),
-    Option(
-        name="max_contributions",
-        default=100,
-        parse=integer,
-        help="Distinct items that one user adds, Δ ≥ 1. About what a typical user holds is sensible; "
-        "more raises threshold or noise for nothing. It must not be read off the private data.",
-    ),
-    Option(
-        name="cutoff_margin",
-        parse=number,
-        shown_default="5, mad 2, others none",
-        help="How far over the threshold items are filled, in scales of the noise, ≥ 0. Only of "
-        "policy_*, screened_gaussian, greedy and mad; refused with others.",
-    ),
-    Option(
-        name="shards",
-        parse=integer,
-        shown_default="2, others none",
-        help="Parts into which users are divided, at least 1; each fills a histogram of its own, in "
-        "sequence, on one worker. More scale out and release a little less. Only of policy_*, "
-        "screened_gaussian and greedy; refused with others.",
-    ),
-    Option(
-        name="max_shard_users",
-        default=5_000_000,
-        parse=integer,
-        help="Users that one worker takes in sequence, at most, at least 1; max_users/shards above it "
-        "is refused. Raise it where workers have the memory and the time.",
-    ),
-    Option(
-        name="vocabulary_delta_share",
-        parse=number,
-        shown_default="0.5, rounds 0.1, Laplace none",
-        help="Part of delta for items that only one user holds, in (0, 1); the rest goes into the "
-        "noise. Refused with Laplace noise and greedy, which need no other delta.",
-    ),
-    Option(
-        name="max_users",
-        default=10_000_000,
-        parse=integer,
-        help="Users that the input has at most, at least 1: a promise of yours, never checked against "
-        "the data, on which the bound on rounding rests. A round number well above what is known in "
-        "public.",
-    ),
-    Option(
-        name="max_items_per_user",
-        default=1_000_000,
-        parse=integer,
-        help="Items of one user that are looked at, with repetitions, at least 1; of users with more, "
-        "a random part of their texts is.",
-    ),
-)
-
-ITEMS_WRITING = _changed(
-    WRITING,
-    output={
-        "help": "Directory of the release, e.g. gs://bucket/releases/2025-01: items-* files and "
-        "ledger.json, written last. A new one for each run; one with files in it is refused.",
-    },
-    output_format={
-        "help": "Format of the files of items, whichever their reader wants; the release is the same.",
-    },
-)
-
-# No set travels there.
-ITEMS_RUNNING = tuple(option for option in RUNNING if option.name != "side_input_limit")
 
 PLAN_OUTPUT = (
     Option(

@@ -17,7 +17,8 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.cli.errors import UsageError
-from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING
+from beam_dpne.cli.options import NGRAMS
+from beam_dpne.cli.set_union_options import SET_UNION
 
 EMBEDDED = ("fnapirunner", "embedded")
 _HARNESS_KEPT_MILLIS = 120_000
@@ -137,7 +138,7 @@ def _refuse_unknown(argument: str) -> NoReturn:
     if not argument.startswith("-"):
         raise UsageError(f"there is no argument {argument!r}; name input files with --input.")
     flag = argument.partition("=")[0]
-    ours = [option.name for option in (*READING, *PRIVACY, *WRITING, *RUNNING)]
+    ours = [option.name for option in (*NGRAMS, *SET_UNION)]
     near = difflib.get_close_matches(
         flag.lstrip("-"), [*ours, *PipelineOptions([]).get_all_options()], n=1
     )

@@ -8,10 +8,10 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_dpne import whole_texts
 from beam_dpne.cli import display, jobs, launching, running
 from beam_dpne.cli.budget import require_budget
-from beam_dpne.cli.options import SET_UNION, with_defaults
+from beam_dpne.cli.options import with_defaults
+from beam_dpne.cli.set_union_options import SET_UNION
 from beam_dpne.io.publishing import PublishRelease
 from beam_dpne.set_union import PrivateSetUnion
 from beam_dpne.set_union_plan import SetUnionPlan
@@ -52,8 +52,7 @@ def job_from_options(given: argparse.Namespace, options: running.BeamOptions) ->
     values = with_defaults(given, SET_UNION)
     require_budget(values)
     plan = SetUnionPlan(**values)
-    tokenizer = whole_texts.item if given.tokenizer == "item" else None
-    return SetUnionJob(plan=plan, **jobs.settings_from_options(given, options, tokenizer))
+    return SetUnionJob(plan=plan, **jobs.settings_from_options(given, options))
 
 
 def run_job(job: SetUnionJob, options: running.BeamOptions) -> Mapping[str, Any] | None:

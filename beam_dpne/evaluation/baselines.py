@@ -201,6 +201,10 @@ def weighted_gaussian(
 ) -> dict[int, np.ndarray]:
     """Returns the numbers of the grams that one set union over some lengths releases.
 
+    Draws belong to a gram's number, which depends on the whole corpus. That is enough: in every corpus
+    the numbers are distinct, so that its draws are independent, and neighbours are compared by their
+    laws. Noise is not the same for one gram in two corpora, as it is in `NoisyThreshold`.
+
     Args:
       grams: of the corpus.
       lengths: all of them are items of the one union.

@@ -1,6 +1,10 @@
-"""What every engine's tests share: a corpus, a run key, and the embedded runner's release of them."""
+"""What every engine's tests share: jobs, a run key, and the embedded runner's release of each job."""
 
+import functools
+import os
 import pathlib
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -10,7 +14,16 @@ from tests.conftest import ROOT, Ended, Program
 # Run by the Python of Airflow's own environment.
 collect_ignore = ["airflow_probe.py"]
 SAMPLE = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
-PRIVACY = ("--epsilon", "4", "--delta", "1e-6", "--max_length", "4")
+BUDGET = ("--epsilon", "4", "--delta", "1e-6")
+PRIVACY = (*BUDGET, "--max_length", "4")
+# The strategies, and set unions of each kind: in sequence and in two rounds, in sequence, with two
+# passes, by the rounds of n-grams, in one pass.
+POLICIES = ("screened_gaussian", "policy_gaussian", "mad", "rounds", "weighted_gaussian")
+JOBS = {
+    "adaptive": ("ngrams", *PRIVACY),
+    "one_round": ("ngrams", *BUDGET, "--max_length", "2", "--strategy", "one_round"),
+    **{policy: ("set-union", *BUDGET, "--policy", policy) for policy in POLICIES},
+}
 
 
 def release_bytes(release: pathlib.Path) -> Mapping[str, bytes]:
@@ -22,6 +35,16 @@ def release_bytes(release: pathlib.Path) -> Mapping[str, bytes]:
     }
 
 
+def deploy(engine: str, *arguments: object, **environment: str) -> Ended:
+    """Runs `python3 -m deploy.ENGINE`, as a person would."""
+    command = [sys.executable, "-m", f"deploy.{engine}", *map(str, arguments)]
+    settings = {**os.environ, **environment}
+    ended = subprocess.run(
+        command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False
+    )
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
 @pytest.fixture(scope="session")
 def run_key_file(tmp_path_factory) -> pathlib.Path:
     path = tmp_path_factory.mktemp("key") / "run.key"
@@ -30,9 +53,16 @@ def run_key_file(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def job_options(run_key_file) -> tuple[str, ...]:
-    """Options of `beam-dpne ngrams` that fix a release: input, privacy, run key."""
-    return ("ngrams", "--input", str(SAMPLE), *PRIVACY, "--run_key_file", str(run_key_file))
+def options_of(run_key_file) -> Callable[[str], tuple[str, ...]]:
+    """Options of `beam-dpne` that fix the release of a job: command, privacy, input, run key."""
+    given = ("--input", str(SAMPLE), "--run_key_file", str(run_key_file))
+    return lambda job: (*JOBS[job], *given)
+
+
+@pytest.fixture(scope="session")
+def job_options(options_of) -> tuple[str, ...]:
+    """The options of n-grams by the default strategy."""
+    return options_of("adaptive")
 
 
 @pytest.fixture(scope="session")
@@ -47,11 +77,36 @@ def launch(tmp_path_factory) -> Callable[..., Ended]:
 
 
 @pytest.fixture(scope="session")
-def embedded_release(job_options, launch, tmp_path_factory) -> Mapping[str, bytes]:
-    """The files of the embedded runner's release."""
-    release = tmp_path_factory.mktemp("embedded") / "release"
-    ended = launch(*job_options, "--output", release)
-    assert ended.status == 0, ended.err
-    files = release_bytes(release)
-    assert "ledger.json" in files
-    return files
+def embedded(options_of, launch, tmp_path_factory) -> Callable[[str], Mapping[str, bytes]]:
+    """The files of the embedded runner's release of a job; each job is run once."""
+
+    @functools.cache
+    def release(job: str) -> Mapping[str, bytes]:
+        folder = tmp_path_factory.mktemp("embedded") / "release"
+        ended = launch(*options_of(job), "--output", folder)
+        assert ended.status == 0, ended.err
+        files = release_bytes(folder)
+        assert "ledger.json" in files
+        assert len(files) > 1
+        return files
+
+    return release
+
+
+@pytest.fixture(scope="session")
+def embedded_release(embedded) -> Mapping[str, bytes]:
+    """The files of the embedded runner's release of n-grams by the default strategy."""
+    return embedded("adaptive")
+
+
+@pytest.fixture
+def check_same(options_of, launch, embedded, tmp_path) -> Callable[..., None]:
+    """Launches a job on an engine; its release must be that of the embedded runner."""
+
+    def check(job: str, *engine: object) -> None:
+        release = tmp_path / "release"
+        ended = launch(*options_of(job), "--output", release, *engine, timeout=600)
+        assert ended.status == 0, ended.err
+        assert release_bytes(release) == embedded(job)
+
+    return check

@@ -1,4 +1,4 @@
-"""What the Flink tests use: a larger corpus, a watched release, the graph that a job server has."""
+"""What the Flink tests use: a larger corpus, a watched release, the graph of a job."""
 
 import base64
 import bz2

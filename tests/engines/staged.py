@@ -5,10 +5,11 @@ import bz2
 import contextlib
 import itertools
 import json
+import operator
 import pickletools
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apache_beam.portability.api import beam_runner_api_pb2 as api
@@ -93,32 +94,67 @@ def read_back(bucket: "Bucket", folder: str, template: str, job_name: str) -> St
     return Staged(job, graph, {name.partition("/")[2]: data for name, data in files.items()})
 
 
-def documented_steps(max_length: int) -> dict[str, Step]:
-    """The table of steps in deploy/dataflow/README.md, for a number of lengths."""
-    text = README.read_text().partition("<!-- table: steps -->")[2]
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in text.splitlines()
-        if line.startswith("| `")
-    ]
-    assert len(rows) > 20
-    return dict(step for row in rows for step in expanded(row, max_length))
+def documented_steps(max_length: int, *, one_round: bool = False) -> dict[str, Step]:
+    """The tables of steps in deploy/dataflow/README.md, for a number of lengths."""
+    rows = table_rows("steps")
+    if one_round:
+        common = [row for row in rows if "/k/" not in row[0]]
+        return expanded([*common, *table_rows("steps of one_round")], [1] * max_length)
+    return expanded(rows, [2, 3, 3][:max_length])
 
 
-def expanded(row: list[str], max_length: int) -> Iterator[tuple[str, Step]]:
-    """The steps of one row: one for each length that it is for, or one."""
-    name, kind, lengths, side_input = (cell.strip("`") for cell in row[:4])
-    holds = {"": True, "T = 1": max_length == 1}
-    wanted: Iterable[int] = range(1, max_length + 1)
-    if lengths in holds and "/k/" not in name:
-        wanted = [0] if holds[lengths] else []
-    elif lengths:
-        bound = int(lengths.split()[-1])
-        wanted = [k for k in wanted if (k >= bound if "≥" in lengths else k == bound)]
-    for k in wanted:
-        sides = {side_input} - {""}
-        sides = {side.replace("/k-1/", f"/{k - 1}/").replace("/k/", f"/{k}/") for side in sides}
-        yield name.replace("/k/", f"/{k}/"), Step(kind, frozenset(sides))
+def table_rows(name: str) -> list[list[str]]:
+    """The cells of a table, after the comment that names it."""
+    _, found, text = README.read_text().partition(f"<!-- table: {name} -->\n")
+    assert found
+    lines = text.partition("\n\n")[0].splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
+    assert len(rows) > 10
+    return rows
+
+
+def expanded(rows: list[list[str]], rounds: list[int]) -> dict[str, Step]:
+    """The steps of all rows: one for each length and round that it is for, or one."""
+    steps = {}
+    for name, kind, wanted, side_inputs, _ in rows:
+        for values in places(name, rounds):
+            if holds(wanted, values):
+                sides = re.findall(r"`([^`]+)`(?: \(([^)]*)\))?", side_inputs)
+                beside = (at(side, values, rounds) for side, only in sides if holds(only, values))
+                steps[at(name.strip("`"), values, rounds)] = Step(kind, frozenset(beside))
+    return steps
+
+
+def places(name: str, rounds: list[int]) -> Iterator[dict[str, int]]:
+    """Where a step is: T, and the length k, the round r and the last round R, if its name has them."""
+    max_length = len(rounds)
+    for k in range(1, max_length + 1) if "/k/" in name else [1]:
+        last = rounds[k - 1]
+        for r in range(1, last + 1) if "/r/" in name else [1]:
+            yield {"T": max_length, "k": k, "r": r, "R": last}
+
+
+def holds(wanted: str, values: Mapping[str, int]) -> bool:
+    """Whether all conditions, such as "k ≥ 2, r < R", hold."""
+    compare = {"=": operator.eq, "≥": operator.ge, "<": operator.lt}
+    return all(
+        compare[sign](values[left], values[right] if right in values else int(right))
+        for left, sign, right in re.findall(r"(\w) (\S) (\w+)", wanted)
+    )
+
+
+def at(name: str, values: Mapping[str, int], rounds: list[int]) -> str:
+    """A step's name with its length and its round; R is the last round of the length before it."""
+    parts, length = [], 0
+    for part in name.split("/"):
+        symbol, _, less = part.partition("-")
+        if symbol not in ("k", "r", "R"):
+            parts.append(part)
+            continue
+        number = (rounds[length - 1] if symbol == "R" else values[symbol]) - int(less or 0)
+        length = number if symbol == "k" else length
+        parts.append(str(number))
+    return "/".join(parts)
 
 
 def unpacked(data: bytes) -> bytes:
@@ -155,12 +191,12 @@ def secrets_of(run_key: RunKey, context: str) -> Mapping[str, bytes]:
     bound = run_key.bound_to(context)
     keys = {"given": run_key.__reduce__()[1][0], "of the run": bound.__reduce__()[1][0]}
     purposes = re.findall(r'sub_key\(\s*"([^"]+)"', sources())
-    assert {"user", "subset", "noise", "spurious draw"} <= set(purposes)
-    for purpose, length in itertools.product(purposes, range(4)):
+    assert {"user", "subset", "noise", "spurious draw", "item noise"} <= set(purposes)
+    numbers = itertools.product(range(4), repeat=2)
+    for purpose, (length, round_number) in itertools.product(purposes, numbers):
         for name, key in (("given", run_key), ("of the run", bound)):
-            for round_number in range(2):
-                derived = f"{purpose}/{length}/{round_number} from {name}"
-                keys[derived] = key.sub_key(purpose, length, round_number)
+            derived = f"{purpose}/{length}/{round_number} from {name}"
+            keys[derived] = key.sub_key(purpose, length, round_number)
     hexadecimal = {f"{name} in hex": key.hex().encode() for name, key in keys.items()}
     return keys | hexadecimal
 

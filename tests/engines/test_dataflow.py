@@ -97,11 +97,13 @@ def fresh(stage) -> list[Staged]:
 
 def test_every_step_is_documented_with_its_side_inputs(keyed, stage, run_key, bucket):
     assert keyed.steps() == documented_steps(3)
-    one = stage("--run_key_file", bucket.path("keys/run.key"), max_length=1)
-    assert one.steps() == documented_steps(1)
+    key = ("--run_key_file", bucket.path("keys/run.key"))
+    assert stage(*key, max_length=1).steps() == documented_steps(1)
+    paper = stage(*key, "--strategy", "one_round")
+    assert paper.steps() == documented_steps(3, one_round=True)
 
 
-def test_the_corpus_is_shuffled_once_and_each_histogram_once(keyed):
+def test_the_corpus_is_shuffled_once_and_the_histogram_once_a_round(keyed):
     shuffles = {
         transform.unique_name
         for transform in keyed.graph.components.transforms.values()
@@ -111,7 +113,11 @@ def test_the_corpus_is_shuffled_once_and_each_histogram_once(keyed):
     assert len(of_names) == 1
     assert shuffles - of_names == {
         "PrivateNgrams/GroupByUser/ByUser",
-        *(f"PrivateNgrams/{k}/WeightedHistogram/ByHashRange" for k in (1, 2, 3)),
+        *(
+            f"PrivateNgrams/{k}/{r}/WeightedHistogram/ByHashRange"
+            for k in (1, 2, 3)
+            for r in range(1, PLAN.rounds_of(k) + 1)
+        ),
     }
 
 
@@ -155,14 +161,14 @@ def test_labels_and_display_data_hold_names_of_code_alone(keyed):
 
 def test_a_length_adds_the_same_to_the_graph_each_time(stage, run_key, bucket, keyed):
     sizes, counts = {}, {}
-    for length in (9, 25, 26):
+    for length in (9, 10, 26):
         job = stage("--run_key_file", bucket.path("keys/run.key"), max_length=length)
         sizes[length] = len(job.graph.SerializeToString())
         counts[length] = len(job.graph.components.transforms)
     sizes[3] = len(keyed.graph.SerializeToString())
     counts[3] = len(keyed.graph.components.transforms)
     print(f"bytes of the job graph: {sizes}; transforms: {counts}")
-    each = counts[26] - counts[25]
+    each = counts[10] - counts[9]
     assert counts[26] - counts[9] == 17 * each
     assert counts[9] - counts[3] == 6 * each
     early, late = (sizes[9] - sizes[3]) / 6, (sizes[26] - sizes[9]) / 17

@@ -3,7 +3,6 @@
 import base64
 import dataclasses
 import os
-import shlex
 import subprocess
 import sys
 import zipfile
@@ -12,16 +11,18 @@ from typing import Any
 
 import apache_beam as beam
 import pytest
+import yaml
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
+from beam_dpne.batches import MAX_ELEMENT_BYTES
 from beam_dpne.ngrams import run_context
 from beam_dpne.randomness import RunKey
 from deploy.flink import memory
 from deploy.flink.cluster import Cluster, pools
 from deploy.flink.jars import merge
 from deploy.flink.rest import task_counts, until
-from tests.conftest import ROOT, Ended
-from tests.engines.conftest import PRIVACY, release_bytes
+from tests.conftest import ROOT
+from tests.engines.conftest import PRIVACY, deploy, release_bytes
 from tests.engines.flink import (
     ReleaseWatcher,
     free_ports,
@@ -31,6 +32,7 @@ from tests.engines.flink import (
 )
 
 pytestmark = [pytest.mark.engines, pytest.mark.flink]
+pytest_plugins = ["tests.engines.flink_cluster"]
 
 MINUTES = 60
 COPIES = 12
@@ -48,38 +50,10 @@ class Run:
     graph: bytes
 
 
-def deploy_flink(*arguments: object, **environment: str) -> Ended:
-    """Runs `python3 -m deploy.flink`, as a person would."""
-    command = [sys.executable, "-m", "deploy.flink", *map(str, arguments)]
-    settings = {**os.environ, **environment}
-    ended = subprocess.run(
-        command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False
-    )
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """JobManager, two TaskManagers, job server and worker pool, started as a person would."""
-    state = tmp_path_factory.mktemp("flink") / "state"
-    rest, rpc, job, workers = free_ports(4)
-    ports = {"rest_port": rest, "rpc_port": rpc, "job_port": job, "workers_port": workers}
-    settings = [part for name, port in ports.items() for part in (f"--{name}", port)]
-    started = deploy_flink("start", "--state", state, *settings)
-    assert started.status == 0, started.err
-    cluster = Cluster.at(state)
-    options = shlex.split(started.out.splitlines()[-1])
-    assert options == cluster.job_options(parallelism=2)
-    yield cluster
-    stopped = deploy_flink("stop", "--state", state)
-    assert stopped.status == 0, stopped.err
-    assert cluster.daemons.status() == {}
-    assert not (state / "temporary").exists()
-
-
 @pytest.fixture(scope="module")
 def ended_run(cluster, job_options, launch, tmp_path_factory) -> Run:
-    known = frozenset(cluster.rest.jobs())
+    endpoint = f"localhost:{cluster.ports.job}"
+    known, graphs = frozenset(cluster.rest.jobs()), received_graphs(endpoint)
     release = tmp_path_factory.mktemp("run") / "release"
     sampler = memory.Sampler(cluster.daemons, pools=pools(cluster.daemons))
     with sampler:
@@ -90,7 +64,7 @@ def ended_run(cluster, job_options, launch, tmp_path_factory) -> Run:
             timeout=5 * MINUTES,
         )
     assert ended.status == 0, ended.err
-    (graph,) = received_graphs(f"localhost:{cluster.ports.job}").values()
+    (graph,) = (graph for job, graph in received_graphs(endpoint).items() if job not in graphs)
     return Run(release_bytes(release), new_job(cluster, known), sampler.peaks, graph)
 
 
@@ -110,6 +84,25 @@ def test_release_is_that_of_the_embedded_runner(ended_run, embedded_release, cap
     counts = task_counts(ended_run.job)
     with capsys.disabled():
         print(f"\nFlink, T = 4: {counts}, {ended_run.job['duration'] / 1000:.1f} s")
+
+
+def test_one_round_releases_what_the_embedded_runner_does(cluster, check_same):
+    check_same("one_round", *cluster.job_options(parallelism=2))
+
+
+def test_every_grouping_has_two_sorts_and_each_of_them_room_for_an_element(ended_run):
+    """Which is how config.yaml comes to its managed memory: for 26 lengths of three rounds."""
+    plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=4)
+    names = [vertex["name"] for vertex in ended_run.job["vertices"]]
+    groupings = 1 + plan.round_count
+    assert sum("GroupCombine at" in name for name in names) == groupings
+    assert sum("GroupReduce at" in name for name in names) == groupings
+    config = yaml.safe_load((ROOT / "deploy" / "flink" / "config.yaml").read_text())
+    managed = config["taskmanager"]["memory"]["managed"]["size"]
+    assert managed.endswith("m")
+    longest = PrivacyPlan(epsilon=4, delta=1e-6, max_length=26, rounds=3)
+    each = (int(managed[:-1]) << 20) / (2 * (1 + longest.round_count))
+    assert each > 1.2 * MAX_ELEMENT_BYTES
 
 
 def test_memory_of_every_worker_is_seen(ended_run, capsys):
@@ -277,14 +270,14 @@ def test_wrong_python_on_the_workers_ends_the_job(
 
 
 def test_status_lists_what_runs(cluster):
-    ended = deploy_flink("status", "--state", cluster.daemons.state)
+    ended = deploy("flink", "status", "--state", cluster.daemons.state)
     assert "jobmanager: runs as process" in ended.out, ended.err
     assert "1 of 1 slots free" in ended.out
 
 
 def test_a_second_start_says_which_ports_are_taken(cluster, tmp_path):
     taken = [f"--{name}_port={getattr(cluster.ports, name)}" for name in ("rest", "workers")]
-    ended = deploy_flink("start", "--state", tmp_path / "other", *taken)
+    ended = deploy("flink", "start", "--state", tmp_path / "other", *taken)
     assert ended.status == 1
     assert "ports must be free" in ended.err
     assert str(cluster.ports.rest) in ended.err
@@ -294,14 +287,14 @@ def test_a_missing_java_is_named(tmp_path):
     names = ("rest", "rpc", "job", "workers")
     ports = [f"--{name}_port={port}" for name, port in zip(names, free_ports(4), strict=True)]
     settings = {"PATH": str(tmp_path), "JAVA_HOME": str(tmp_path)}
-    ended = deploy_flink("start", "--state", tmp_path, *ports, **settings)
+    ended = deploy("flink", "start", "--state", tmp_path, *ports, **settings)
     assert ended.status == 1
     assert "java must be" in ended.err
     assert "install openjdk-17" in ended.err
 
 
 def test_a_python_without_the_package_is_refused(bare_python, tmp_path):
-    ended = deploy_flink("start", "--state", tmp_path, "--python", bare_python)
+    ended = deploy("flink", "start", "--state", tmp_path, "--python", bare_python)
     assert ended.status == 1
     assert "python must have apache_beam and beam_dpne" in ended.err
 

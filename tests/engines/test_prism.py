@@ -1,34 +1,16 @@
 """The same release on Beam's Prism runner."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.conftest import ROOT, Ended
-from tests.engines.conftest import release_bytes
+from tests.engines.conftest import JOBS, deploy
 
 pytestmark = [pytest.mark.engines, pytest.mark.prism]
-
-
-def deploy_prism(**environment: str) -> Ended:
-    """Runs `python3 -m deploy.prism`, as a person would."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "deploy.prism"],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
 @pytest.fixture(scope="module")
 def prism_location() -> str:
     """Path of the program; built the first time, with Go."""
-    ended = deploy_prism()
+    ended = deploy("prism")
     assert ended.status == 0, ended.err
     (path,) = ended.out.splitlines()
     return path
@@ -39,13 +21,9 @@ def prism_options(prism_location) -> tuple[str, ...]:
     return ("--runner", "PrismRunner", "--prism_location", prism_location)
 
 
-def test_prism_releases_what_the_embedded_runner_does(
-    prism_options, job_options, launch, embedded_release, tmp_path
-):
-    release = tmp_path / "release"
-    ended = launch(*job_options, "--output", release, *prism_options, timeout=300)
-    assert ended.status == 0, ended.err
-    assert release_bytes(release) == embedded_release
+@pytest.mark.parametrize("job", JOBS)
+def test_prism_releases_what_the_embedded_runner_does(prism_options, check_same, job):
+    check_same(job, *prism_options)
 
 
 def test_a_failed_run_on_prism_says_why_and_publishes_nothing(
@@ -64,6 +42,6 @@ def test_a_failed_run_on_prism_says_why_and_publishes_nothing(
 
 
 def test_a_missing_go_is_named(tmp_path):
-    ended = deploy_prism(PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "empty"))
+    ended = deploy("prism", PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "empty"))
     assert (ended.status, ended.out) == (1, "")
     assert "go must be in PATH, and is not; install Go" in ended.err

@@ -1,35 +1,20 @@
 """The same release on Spark: in one Java machine, and on a standalone cluster."""
 
 import contextlib
-import os
 import pathlib
 import shlex
-import subprocess
-import sys
 import time
 
 import pytest
 
 from deploy.processes import DaemonError, require_free_ports
 from deploy.spark.cluster import JOB_SERVER, MASTER, WORKER, WORKERS, Ports, Spark
-from tests.conftest import ROOT, Ended
-from tests.engines.conftest import release_bytes
+from tests.engines.conftest import deploy
 
 pytestmark = [pytest.mark.engines, pytest.mark.spark]
 
 LOCAL_PORTS = Ports(job=8199, artifact=8198, expansion=8197)
 CLUSTER_PORTS = Ports(job=8299, artifact=8298, expansion=8297)
-MINUTES = 60
-
-
-def deploy_spark(*arguments: object, **environment: str) -> Ended:
-    """Runs `python3 -m deploy.spark`, as a person would."""
-    command = [sys.executable, "-m", "deploy.spark", *map(str, arguments)]
-    settings = {**os.environ, **environment}
-    ended = subprocess.run(
-        command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False
-    )
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +22,10 @@ def local_state(tmp_path_factory):
     """State folder of a job server that runs jobs itself, and what was said at its start."""
     state = tmp_path_factory.mktemp("spark") / "local"
     port = LOCAL_PORTS.job
-    started = deploy_spark("start", "--state", state, "--master", "local[2]", "--job_port", port)
+    started = deploy("spark", "start", "--state", state, "--master", "local[2]", "--job_port", port)
     assert started.status == 0, started.err
     yield state, started.out
-    assert deploy_spark("stop", "--state", state).status == 0
+    assert deploy("spark", "stop", "--state", state).status == 0
     wait_until_free(LOCAL_PORTS.job, LOCAL_PORTS.artifact, LOCAL_PORTS.expansion)
 
 
@@ -53,25 +38,15 @@ def cluster(tmp_path_factory):
     assert not (spark.daemons.state / "temporary").exists()
 
 
-def test_local_spark_releases_what_the_embedded_runner_does(
-    local_state, job_options, launch, embedded_release, tmp_path
-):
+@pytest.mark.parametrize("job", ["adaptive", "one_round", "screened_gaussian", "mad"])
+def test_local_spark_releases_what_the_embedded_runner_does(local_state, check_same, job):
     _, said = local_state
-    options = shlex.split(said.splitlines()[-1])
-    release = tmp_path / "release"
-    ended = launch(*job_options, "--output", release, *options, timeout=10 * MINUTES)
-    assert ended.status == 0, ended.err
-    assert release_bytes(release) == embedded_release
+    check_same(job, *shlex.split(said.splitlines()[-1]))
 
 
-def test_standalone_cluster_releases_what_the_embedded_runner_does(
-    cluster, job_options, launch, embedded_release, tmp_path
-):
+def test_standalone_cluster_releases_what_the_embedded_runner_does(cluster, check_same, tmp_path):
     options = [*cluster.job_options(), "--temp_location", tmp_path / "temporary"]
-    release = tmp_path / "release"
-    ended = launch(*job_options, "--output", release, *options, timeout=10 * MINUTES)
-    assert ended.status == 0, ended.err + end_of_log(cluster, JOB_SERVER)
-    assert release_bytes(release) == embedded_release
+    check_same("adaptive", *options)
     (application,) = cluster.cluster_state()["completedapps"]
     assert (application["state"], application["cores"]) == ("FINISHED", 2)
 
@@ -85,20 +60,20 @@ def test_executors_use_the_jars_that_they_have(cluster):
 
 def test_daemons_are_listed_until_they_are_stopped(local_state):
     state, _ = local_state
-    ended = deploy_spark("status", "--state", state)
+    ended = deploy("spark", "status", "--state", state)
     assert ended.status == 0
     assert ended.out.startswith(f"{JOB_SERVER}: runs as process ")
 
 
 def test_a_second_start_says_which_ports_are_taken(local_state, tmp_path):
-    ended = deploy_spark("start", "--state", tmp_path, "--job_port", LOCAL_PORTS.job)
+    ended = deploy("spark", "start", "--state", tmp_path, "--job_port", LOCAL_PORTS.job)
     assert ended.status == 1
     assert "got somebody listening on 8199, 8198, 8197" in ended.err
 
 
 def test_a_missing_java_is_named(tmp_path: pathlib.Path):
-    ended = deploy_spark(
-        *("start", "--state", tmp_path), PATH=str(tmp_path), JAVA_HOME=str(tmp_path)
+    ended = deploy(
+        "spark", *("start", "--state", tmp_path), PATH=str(tmp_path), JAVA_HOME=str(tmp_path)
     )
     assert ended.status == 1
     assert "java must be" in ended.err
@@ -113,7 +88,3 @@ def wait_until_free(*ports: int, timeout: float = 10) -> None:
             return require_free_ports(*ports)
         time.sleep(0.1)
     return require_free_ports(*ports)
-
-
-def end_of_log(spark: Spark, name: str) -> str:
-    return spark.daemons.log(name).read_text(errors="replace")[-3000:]

@@ -28,7 +28,7 @@ from beam_dpne.io.rejects import WriteRejects, tidied
 from beam_dpne.io.schemes import AccessError
 from beam_dpne.ledger import LEDGER_NAME, ReleaseError, listed_parts, read_ledger
 from tests.conftest import ROOT, Ended, Program
-from tests.engines.conftest import PRIVACY, SAMPLE, release_bytes
+from tests.engines.conftest import JOBS, PRIVACY, SAMPLE, release_bytes
 from tests.test_publishing import MANY, OTHER, ROWS, SETS, publish, publish_by_beam, tuples
 from tests.test_reading import COMPRESS, FILES, read
 from tests.test_reading import ROWS as DOCUMENTS
@@ -144,22 +144,15 @@ def test_a_bucket_holds_the_same_release_as_a_directory(bucket, tmp_path, output
         publish(output, OTHER)
 
 
-def test_the_program_reads_and_writes_a_bucket(bucket, launch, run_key_file, embedded_release):
+@pytest.mark.parametrize("job", ["adaptive", "one_round", "screened_gaussian"])
+def test_the_program_reads_and_writes_a_bucket(bucket, launch, run_key_file, embedded, job):
     data = SAMPLE.read_bytes()
     bucket.put("in/titles.jsonl.gz", data + gzip.compress(b"no json\n"))
     output, rejects = bucket.path("out/release"), bucket.path("out/rejects")
-    options = (
-        "--input",
-        bucket.path("in/*.gz"),
-        "--output",
-        output,
-        "--rejects",
-        rejects,
-        *PRIVACY,
-    )
-    ended = launch("ngrams", *options, "--run_key_file", run_key_file)
+    options = ("--input", bucket.path("in/*.gz"), "--output", output, "--rejects", rejects)
+    ended = launch(*JOBS[job], *options, "--run_key_file", run_key_file)
     assert ended.status == 0, ended.err
-    assert bucket.files("out/release") == embedded_release
+    assert bucket.files("out/release") == embedded(job)
     assert f"Files: {output}" in ended.out
     ((name, lines),) = bucket.files("out/rejects").items()
     assert name == "rejects-00000-of-00001.jsonl"

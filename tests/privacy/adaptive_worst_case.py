@@ -11,13 +11,13 @@ A `Variant` is the mechanism with a planted mistake, to see that an attack notic
 import dataclasses
 import functools
 import itertools
+from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
-from scipy import special
 
 from beam_dpne import PrivacyPlan, adaptive
-from beam_dpne.mechanism import UNITS, LengthRule, noisy_cells, scores, spurious_cells
+from beam_dpne.mechanism import UNITS, LengthRule, RoundRule, noisy_cells, scores, spurious_cells
 from beam_dpne.randomness import upper_tail_normals
 from tests.privacy.test_attack import random_bits
 
@@ -32,8 +32,10 @@ class Variant:
       noise_factor: what the noise of held grams is multiplied by.
       same_noise: every round of a length has the noise of the first.
       looks_again: grams that were closed are judged, and spent on, in later rounds.
-      gaussian_tail: a spurious gram of a later round is drawn from the tail of one Gaussian.
+      gaussian_tail: the evidence of a spurious gram of a later round is drawn as that of the first:
+        from a Gaussian's tail of the probability of being found.
       unbounded: what a user has left does not fall.
+      one_word: words have the threshold for users with one word.
     """
 
     noise_factor: float = 1.0
@@ -41,6 +43,7 @@ class Variant:
     looks_again: bool = False
     gaussian_tail: bool = False
     unbounded: bool = False
+    one_word: bool = False
 
 
 RIGHT = Variant()
@@ -164,7 +167,7 @@ def simulate(
             left = np.full(runs, plan.allotment)
         valid = _valid(marks, world.words, length)
         outcome = _nothing(valid, left)
-        for rule, rows in _rules(plan, length, marks, valid):
+        for rule, rows in _rules(plan, length, marks, valid, variant):
             own = _settle(
                 world, length, rule, rows, valid[rows], left[rows], predictions, marks, present, noise,
                 variant,
@@ -185,11 +188,17 @@ def _valid(marks: np.ndarray, words: int, length: int) -> np.ndarray:
     return marks[:, grams // words] & marks[:, grams % words ** (length - 1)]
 
 
-def _rules(plan: PrivacyPlan, length: int, marks: np.ndarray, valid: np.ndarray):
+def _rules(
+    plan: PrivacyPlan, length: int, marks: np.ndarray, valid: np.ndarray, variant: Variant
+) -> Iterator[tuple[LengthRule, np.ndarray]]:
     """Yields each rule with the runs that it decides."""
     everyone = np.arange(len(marks))
     if length == 1:
         rounds = plan.lengths[0].word_rules
+        if variant.one_word:
+            rounds = adaptive.vocabulary_rounds(
+                allotment=plan.allotment, delta=plan.vocabulary_delta, max_contributions=1
+            )
         yield LengthRule(length=1, noise_stddev=1.0, rounds=rounds), everyone
         return
     sizes = marks.sum(axis=1), valid.sum(axis=1)
@@ -227,7 +236,7 @@ def held_by_others(world: World, length: int) -> np.ndarray:
     """Marks the grams of a length that others hold."""
     if length > world.first:
         return np.zeros(world.words**length, bool)
-    return (world.others > 0).any(axis=0)
+    return np.any(world.others > 0, axis=0)
 
 
 def _settle(
@@ -254,8 +263,9 @@ def _settle(
         )  # fmt: skip
         if not variant.unbounded:
             outcome.left -= cost
-        of_round = 1 if variant.same_noise else number
-        fresh = noise(length, of_round, runs, marks[runs], valid.shape[1]) * variant.noise_factor
+        fresh = noise(length, number, runs, marks[runs], valid.shape[1]) * variant.noise_factor
+        if variant.same_noise and drawn:
+            fresh = drawn[0]
         shift = weights / UNITS
         outcome.log_ratio += (shift * (fresh + (present - 0.5) * shift)).sum(axis=1)
         drawn.append(fresh)
@@ -284,7 +294,7 @@ def _send(
     number: int,
     outcome: Outcome,
     is_open: np.ndarray,
-    last,
+    last: RoundRule | None,
     predictions: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What the user sends in one round to each gram, (runs, grams) int64, and its cost."""
@@ -343,7 +353,7 @@ def _draw_spurious(
         chosen = unheld & (uniform >= before) & (uniform < before + own.null_probability)
         before += own.null_probability
         outcome.found[chosen] = number
-        bits = random_bits(np.count_nonzero(chosen), rng)
+        bits = random_bits(int(np.count_nonzero(chosen)), rng)
         if variant.gaussian_tail:
             outcome.cells[chosen] = _gaussian_tail_cells(bits, own)
         else:
@@ -351,10 +361,8 @@ def _draw_spurious(
     _set_scores(outcome, rule)
 
 
-def _gaussian_tail_cells(bits: np.ndarray, own) -> np.ndarray:
-    """The mistake: Y_r given > ρ_r as if all its noise were fresh."""
-    tail = special.ndtr(-own.threshold / own.evidence_stddev)
-    evidence = own.evidence_stddev * upper_tail_normals(bits, tail)
+def _gaussian_tail_cells(bits: np.ndarray, own: RoundRule) -> np.ndarray:
+    evidence = own.evidence_stddev * upper_tail_normals(bits, own.null_probability)
     return np.maximum(0, np.floor((evidence - own.threshold) * UNITS / own.cell_units)).astype(int)
 
 

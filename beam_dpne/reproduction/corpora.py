@@ -1,0 +1,165 @@
+"""The data of the experiments: each tokenized once, sampled, counted and kept in memory."""
+
+import dataclasses
+import functools
+import hashlib
+import pathlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from beam_dpne import io, randomness
+from beam_dpne.evaluation.corpus import Corpus, load_corpus, read_corpus, sample_users, save_corpus
+from beam_dpne.evaluation.index import GramIndex, index_corpus
+from beam_dpne.evaluation.ranked import RankedGrams, rank_grams
+from beam_dpne.evaluation.ranking import sorted_distinct
+from beam_dpne.items import UserItems
+from beam_dpne.randomness import RunKey
+from beam_dpne.users import hash_users
+
+_TOKENS_A_PARTITION = 1_000_000
+_FEWEST_PARTITIONS = 4
+_SHOWN_DIGITS = 12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where a corpus comes from.
+
+    Attributes:
+      path: of the file.
+      title: the data, for tables and pictures.
+      note: what to know about them.
+      reading: how the file is read.
+      tokenizer: by name.
+      one_in: 1; or n, for a keyed n-th of the users.
+      options: of `beam-dpne`, to read it the same way.
+    """
+
+    path: str
+    title: str
+    note: str
+    reading: io.ReadOptions
+    tokenizer: str
+    one_in: int = 1
+    options: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Of the file, and how it is read: hexadecimal."""
+        hashed = hashlib.sha256(pathlib.Path(self.path).read_bytes()).hexdigest()
+        how = f"{hashed} {self.reading} {self.tokenizer} {self.one_in}"
+        return hashlib.sha256(how.encode()).hexdigest()
+
+
+class Corpora:
+    """All corpora; what is counted on them is kept for one of them at a time."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        cache: pathlib.Path,
+        sampling: RunKey,
+        longest: Mapping[str, int],
+    ):
+        """Reads nothing yet.
+
+        Args:
+          sources: by name.
+          cache: local directory for tokenized corpora, as secret as the data.
+          sampling: decides whose users are a sample.
+          longest: up to which length each corpus will be counted, at least.
+        """
+        self.sources = sources
+        self._longest = longest
+        self._cache = cache
+        self._sampling = sampling
+        self._corpora: dict[str, Corpus] = {}
+        self._counted: dict[str, tuple[str, int, GramIndex | RankedGrams]] = {}
+        self._items: tuple[str, np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def folder(self, name: str) -> pathlib.Path:
+        """Returns where a corpus is saved; reads and saves it the first time."""
+        source = self.sources[name]
+        folder = self._cache / f"{name}-{source.digest[:_SHOWN_DIGITS]}"
+        if not (folder / "corpus.json").is_file():
+            save_corpus(self._read(name), folder)
+        return folder
+
+    def corpus(self, name: str) -> Corpus:
+        """Returns a corpus."""
+        if name not in self._corpora:
+            self._corpora[name] = load_corpus(self.folder(name))
+        return self._corpora[name]
+
+    def partitions(self, name: str) -> int:
+        """Returns how many partitions of users a run over a corpus should have."""
+        return max(_FEWEST_PARTITIONS, self.corpus(name).tokens // _TOKENS_A_PARTITION)
+
+    def index(self, name: str, max_length: int) -> GramIndex:
+        """Returns who holds which n-grams of a corpus, of lengths up to T."""
+        kept = self._kept("index", name, max_length)
+        if not isinstance(kept, GramIndex):
+            most = max(max_length, self._longest.get(name, 1))
+            kept = index_corpus(self.corpus(name), most)
+            self._counted["index"] = (name, most, kept)
+        return GramIndex(corpus=kept.corpus, lengths=kept.lengths[:max_length])
+
+    def ranked(self, name: str, max_length: int) -> RankedGrams:
+        """Returns numbers for the distinct n-grams of a corpus, of lengths up to T."""
+        kept = self._kept("ranked", name, max_length)
+        if not isinstance(kept, RankedGrams):
+            most = max(max_length, self._longest.get(name, 1))
+            kept = rank_grams(self.corpus(name), most)
+            self._counted["ranked"] = (name, most, kept)
+        ids, sizes = kept.ids[:max_length], kept.sizes[:max_length]
+        return RankedGrams(corpus=kept.corpus, ids=ids, sizes=sizes)
+
+    def user_items(self, name: str, run_key: RunKey) -> UserItems:
+        """Returns each user's distinct words under a run key, as `PrivateSetUnion` groups them."""
+        corpus = self.corpus(name)
+        if self._items is None or self._items[0] != name:
+            self._items = (name, *_distinct_words(corpus))
+        _, offsets, items, counts = self._items
+        users = hash_users(corpus.users, run_key.sub_key("user"))
+        words = corpus.words.cast("string")
+        return UserItems(
+            users=users,
+            offsets=offsets,
+            items=items,
+            counts=counts,
+            words=words,
+            word_hashes=randomness.keyed_hashes(run_key.sub_key("word"), words),
+        )
+
+    def _kept(self, kind: str, name: str, max_length: int) -> GramIndex | RankedGrams | None:
+        """What is kept, if it will do; else it is let go before another takes its memory."""
+        own = self._counted.get(kind)
+        if own is not None and own[0] == name and own[1] >= max_length:
+            return own[2]
+        self._counted.pop(kind, None)
+        return None
+
+    def _read(self, name: str) -> Corpus:
+        source = self.sources[name]
+        if source.one_in > 1:
+            whole = next(
+                own
+                for own, other in self.sources.items()
+                if other.path == source.path and other.one_in == 1
+            )
+            sub_key = self._sampling.sub_key("sample of users")
+            return sample_users(self.corpus(whole), sub_key, source.one_in)
+        return read_corpus(io.match_inputs([source.path]), source.reading, source.tokenizer)
+
+
+def _distinct_words(corpus: Corpus) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns each user's distinct words: where they begin, the words, and how often."""
+    inside = np.flatnonzero(corpus.codes >= 0)
+    users = corpus.user_of_position[inside].astype(np.int64)
+    pairs = np.sort(users << 32 | corpus.codes[inside])
+    distinct = sorted_distinct(pairs)
+    counts = np.diff(np.searchsorted(pairs, distinct), append=pairs.size)
+    sizes = np.bincount(distinct >> 32, minlength=len(corpus.users))
+    items = (distinct & 0xFFFFFFFF).astype(np.int32)
+    return np.append(0, np.cumsum(sizes)), items, counts.astype(np.int32)

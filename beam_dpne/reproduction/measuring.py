@@ -1,0 +1,209 @@
+"""Measuring one run: what it releases, how much of that is real, and how long it takes."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne import progress, set_union
+from beam_dpne.cli.embedded import EmbeddedRunner
+from beam_dpne.cli.errors import RunError
+from beam_dpne.cli.running import CachedOptions
+from beam_dpne.decoding import DecodeGrams
+from beam_dpne.evaluation.baselines import dpsu_all, dpsu_even, dpsu_single
+from beam_dpne.evaluation.corpus import documents_of, load_corpus
+from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes
+from beam_dpne.item_selection import release_items
+from beam_dpne.ngrams import LengthFacts, ListFacts, PrivateNgrams
+from beam_dpne.randomness import RunKey
+from beam_dpne.reproduction.corpora import Corpora
+from beam_dpne.reproduction.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
+
+# Those of DPNE's Figure 4 and DPSU's Table 2, and some for context.
+K_ANONYMITY = (1, 2, 5, 10, 15, 18, 20, 25, 50, 100)
+_BASELINES = {"DPSU-all": dpsu_all, "DPSU-even": dpsu_even, "DPSU-single": dpsu_single}
+_TOKENS = "tokens"
+
+
+def measure(run: Run, corpora: Corpora, run_key: RunKey) -> dict[str, Any]:
+    """Makes a run and returns what there is to know of it, as JSON types; as secret as the data.
+
+    Args:
+      run: what to run.
+      corpora: of which it is one.
+      run_key: that its number stands for.
+
+    Returns:
+      `seconds` of the run alone; but for costs `lengths`, one for each length, see `_length`; for costs
+      `peak_bytes` and `cpu_seconds`.
+
+    Raises:
+      RunError: a process failed.
+    """
+    if isinstance(run, CostRun):
+        return _measure_cost(run, corpora)
+    corpora.corpus(run.corpus)
+    if isinstance(run, NgramRun):
+        released, bounds, seconds = _run_ngrams(run, corpora, run_key)
+        max_length = run.plan.max_length
+    elif isinstance(run, BaselineRun):
+        released, seconds = _run_baseline(run, corpora, run_key)
+        bounds, max_length = {}, run.max_length
+    else:
+        released, seconds = _run_union(run, corpora, run_key)
+        bounds, max_length = {}, 1
+    judged = evaluate(corpora.index(run.corpus, max_length), released, k_anonymity=K_ANONYMITY)
+    rows = [_length(row, bounds.get(row.length or 0, 0.0)) for row in judged.lengths]
+    return {"seconds": seconds, "lengths": rows}
+
+
+def _length(row: Coverage, bound: float) -> dict[str, Any]:
+    return {
+        "length": row.length,
+        "released": row.released,
+        "real": row.real,
+        "spurious": row.spurious,
+        "spurious_bound": bound,
+        "occurrence_share": row.occurrence_share,
+        "k_anonymity": [[own.k, own.held, own.released] for own in row.k_anonymity],
+    }
+
+
+def _run_ngrams(
+    run: NgramRun, corpora: Corpora, run_key: RunKey
+) -> tuple[dict[int, np.ndarray], dict[int, float], float]:
+    """Returns what is released, each length's bound on spurious grams, and seconds."""
+    corpus_folder = str(corpora.folder(run.corpus))
+    partitions = corpora.partitions(run.corpus)
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.monotonic()
+        with _pipeline() as pipeline:
+            ngrams = _documents(pipeline, corpus_folder) | PrivateNgrams(
+                plan=run.plan, tokenizer=_TOKENS, partitions=partitions, run_key=run_key
+            )
+            rows = ngrams.released | DecodeGrams()
+            _ = rows | "WriteRows" >> beam.Map(_write_rows, folder)
+            _ = ngrams.released | ListFacts() | "WriteFacts" >> beam.Map(_write_facts, folder)
+        seconds = time.monotonic() - started
+        table = _read_rows(folder, pa.schema([("length", pa.int32()), ("ngram", pa.string())]))
+        bounds = dict(json.loads(path.read_text()) for path in pathlib.Path(folder).glob("*.json"))
+    return released_codes(corpora.corpus(run.corpus), table), bounds, seconds
+
+
+def _run_union(
+    run: UnionRun, corpora: Corpora, run_key: RunKey
+) -> tuple[dict[int, np.ndarray], float]:
+    """Returns what is released, and seconds; "rounds" is a pipeline, the others run in memory."""
+    corpus = corpora.corpus(run.corpus)
+    if run.plan.policy == "rounds":
+        table, seconds = _run_rounds(run, corpora, run_key)
+    else:
+        bound = run_key.bound_to(set_union.run_context(run.plan, _TOKENS))
+        items = corpora.user_items(run.corpus, bound)
+        started = time.monotonic()
+        released = release_items(items, run.plan, bound)
+        seconds = time.monotonic() - started
+        table = pa.table({"item": released.items})
+    return released_codes(corpus, table), seconds
+
+
+def _run_rounds(run: UnionRun, corpora: Corpora, run_key: RunKey) -> tuple[pa.Table, float]:
+    corpus_folder = str(corpora.folder(run.corpus))
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.monotonic()
+        with _pipeline() as pipeline:
+            union = _documents(pipeline, corpus_folder) | set_union.PrivateSetUnion(
+                plan=run.plan,
+                tokenizer=_TOKENS,
+                partitions=corpora.partitions(run.corpus),
+                run_key=run_key,
+            )
+            items = union.released | "Items" >> beam.Map(_as_batch)
+            _ = items | "WriteRows" >> beam.Map(_write_rows, folder)
+        seconds = time.monotonic() - started
+        return _read_rows(folder, pa.schema([("item", pa.string())])), seconds
+
+
+def _run_baseline(
+    run: BaselineRun, corpora: Corpora, run_key: RunKey
+) -> tuple[dict[int, np.ndarray], float]:
+    grams = corpora.ranked(run.corpus, run.max_length)
+    started = time.monotonic()
+    result = _BASELINES[run.baseline](
+        grams,
+        epsilon=run.epsilon,
+        delta=run.delta,
+        max_contributions=run.max_contributions,
+        run_key=run_key,
+    )
+    return result.released, time.monotonic() - started
+
+
+def _measure_cost(run: CostRun, corpora: Corpora) -> dict[str, Any]:
+    """Runs the program as its users do: its own process, reading the file, writing a release."""
+    source = corpora.sources[run.corpus]
+    with tempfile.TemporaryDirectory() as folder:
+        plan = pathlib.Path(folder, "plan.json")
+        plan.write_text(run.plan.to_json(), encoding="utf-8")
+        told = pathlib.Path(folder, "cost.json")
+        command = [sys.executable, "-m", "beam_dpne.reproduction.cost", str(told), "ngrams"]
+        command += ["--input", source.path, "--plan", str(plan), *source.options, "--quiet"]
+        command += ["--output", str(pathlib.Path(folder, "release"))]
+        started = time.monotonic()
+        ended = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        seconds = time.monotonic() - started
+        if ended.returncode:
+            raise RunError(f"beam-dpne ngrams ended with status {ended.returncode}.")
+        return {"seconds": seconds, **json.loads(told.read_text(encoding="utf-8"))}
+
+
+def _pipeline() -> beam.Pipeline:
+    progress.reset()
+    return beam.Pipeline(runner=EmbeddedRunner(), options=CachedOptions([]))
+
+
+def _documents(pipeline: beam.Pipeline, folder: str) -> Any:
+    return (
+        pipeline
+        | "Corpus" >> beam.Create([folder])
+        | "Documents" >> beam.FlatMap(_read_documents).with_output_types(pa.RecordBatch)
+    )
+
+
+def _read_documents(folder: str) -> Iterator[pa.RecordBatch]:
+    yield from documents_of(load_corpus(folder))
+
+
+def _as_batch(items: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([items.items], ["item"])
+
+
+def _write_rows(rows: pa.RecordBatch, folder: str) -> None:
+    """A file for each batch: the length of its first row tells them apart."""
+    name = rows.column("length")[0].as_py() if "length" in rows.schema.names else 1
+    path = os.path.join(folder, f"{name}.arrow")
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+
+
+def _write_facts(facts: LengthFacts, folder: str) -> None:
+    own: tuple[int, float] = (facts.length, facts.spurious_bound)
+    pathlib.Path(folder, f"{facts.length}.json").write_text(json.dumps(own), encoding="utf-8")
+
+
+def _read_rows(folder: str, schema: pa.Schema) -> pa.Table:
+    """Joins what was written; of nothing, an empty table."""
+    tables = [schema.empty_table()]
+    for path in sorted(pathlib.Path(folder).glob("*.arrow")):
+        with pa.OSFile(str(path), "rb") as source:
+            tables.append(pa.ipc.open_file(source).read_all().select(schema.names))
+    return pa.concat_tables(tables).combine_chunks()

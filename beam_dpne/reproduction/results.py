@@ -1,0 +1,51 @@
+"""What has been measured, one file for each run; a run that is there is not made again."""
+
+import contextlib
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from beam_dpne.evaluation.reports import NOTICE
+from beam_dpne.reproduction.corpora import Source
+from beam_dpne.reproduction.parts import Row
+from beam_dpne.reproduction.runs import Result, Run, fingerprint
+
+
+class Results:
+    """A directory of results, under the fingerprints of what was run."""
+
+    def __init__(self, folder: pathlib.Path, sources: Mapping[str, Source], keys: str):
+        """Takes the directory, made if need be, the data, and what numbers of keys stand for."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._sources = sources
+        self._keys = keys
+
+    def find(self, run: Run) -> Result | None:
+        """Returns the result of a run, None if there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            return json.loads(self._path(run).read_text(encoding="utf-8"))["result"]
+        return None
+
+    def of(self, row: Row) -> list[Result]:
+        """Returns the results of a row that are there."""
+        found = (self.find(run) for run in row.runs)
+        return [result for result in found if result is not None]
+
+    def keep(self, run: Run, result: Mapping[str, Any]) -> None:
+        """Writes a result, all of it or nothing."""
+        whole = {"notice": NOTICE, "run": run.parameters(), "result": result}
+        place_file(self._path(run), json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+
+    def _path(self, run: Run) -> pathlib.Path:
+        name = fingerprint(run, self._sources[run.corpus].digest, self._keys)
+        return self._folder / f"{name}.json"
+
+
+def place_file(path: pathlib.Path, data: str | bytes) -> None:
+    """Writes a file under a temporary name, then renames it."""
+    written = path.with_name(f".{path.name}.tmp")
+    written.write_bytes(data.encode() if isinstance(data, str) else data)
+    os.replace(written, path)

@@ -1,0 +1,118 @@
+"""The folder of an experiment: CSV, PNG and one Markdown file, written again as results come in."""
+
+import csv
+import io
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from beam_dpne.evaluation import papers
+from beam_dpne.evaluation.reports import NOTICE
+from beam_dpne.reproduction.corpora import Source
+from beam_dpne.reproduction.figures import figure_of
+from beam_dpne.reproduction.parts import Experiment, Part
+from beam_dpne.reproduction.results import Results, place_file
+from beam_dpne.reproduction.tables import Cell, Table, table_of
+
+SUMMARY = "README.md"
+FIXED_KEYS = (
+    "The run keys are the numbers 1, 2, 3, …, so that everybody gets these figures: they are public, "
+    "and a release made with them has no guarantee at all."
+)
+SECRET_KEYS = (
+    "The run keys follow from the key in a file. Many runs on the same data add up, so that what is "
+    "here has no guarantee at all."
+)
+_INTRODUCTION = (
+    "The tables and figures of two papers, run again by `pipelines/reproduce_papers.py`, with ours "
+    "beside them. DPNE: Kim et al., *Differentially Private n-gram Extraction* (NeurIPS 2021). DPSU: "
+    "Gopi et al., *Differentially Private Set Union* (ICML 2020)."
+)
+_COUNTED = (
+    "What is real and what is spurious is counted on the data themselves: an evaluation in memory, no "
+    "private computation."
+)
+_CLAIMS = {
+    "dpne_figure_4_anonymity": papers.DPNE_FIGURE_4_CLAIM,
+    "dpsu_table_2": papers.DPSU_SIZE_CLAIM,
+}
+
+
+def write_summary(
+    folder: pathlib.Path,
+    parts: Sequence[Part],
+    results: Results,
+    sources: Mapping[str, Source],
+    *,
+    keys_note: str,
+) -> None:
+    """Writes all tables and pictures that there are results for, and the text around them.
+
+    Args:
+      folder: of the output; files of an earlier run are replaced.
+      parts: what was asked for.
+      results: so far.
+      sources: of the data.
+      keys_note: what the run keys were.
+    """
+    lines = ["# The papers' experiments", "", f"> **{NOTICE}**", "", _INTRODUCTION, "", _COUNTED]
+    lines += ["", keys_note, "", "| data | |", "|---|---|"]
+    lines += [f"| {source.title} | {source.note} |" for source in sources.values()]
+    for part in parts:
+        lines += ["", f"## {part.title}"]
+        for experiment in part.experiments:
+            table = table_of(experiment, results)
+            if table.rows:
+                lines += _section(folder, experiment, table, results, sources)
+            else:
+                lines += ["", f"### {experiment.title}", "", "Not run yet."]
+    place_file(folder / SUMMARY, "\n".join(lines) + "\n")
+
+
+def markdown_rows(table: Table) -> list[str]:
+    """Returns a table in Markdown: first column text, the others numbers."""
+    align = "|".join(["---", *["---:"] * (len(table.headings) - 1)])
+    lines = [f"| {' | '.join(table.headings)} |", f"|{align}|"]
+    return [*lines, *(f"| {' | '.join(map(cell_text, row))} |" for row in table.rows)]
+
+
+def cell_text(cell: Cell) -> str:
+    """Returns a cell as people read it."""
+    if cell is None:
+        return "–"
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if cell.is_integer() and abs(cell) >= 10 else f"{cell:,g}"
+    return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+def _section(
+    folder: pathlib.Path,
+    experiment: Experiment,
+    table: Table,
+    results: Results,
+    sources: Mapping[str, Source],
+) -> list[str]:
+    source = sources[experiment.corpus]
+    place_file(folder / f"{table.name}.csv", _csv(table, source.title))
+    lines = ["", f"### {table.title}", ""]
+    if experiment.kind != "targets":
+        lines += [f"Data: {source.title}.", ""]
+    if experiment.kind != "anonymity":
+        lines += markdown_rows(table)
+    picture = figure_of(experiment, results, source.title)
+    if picture is not None:
+        place_file(folder / f"{table.name}.png", picture)
+        lines += ["", f"![{table.title}]({table.name}.png)"]
+    claim = _CLAIMS.get(experiment.name)
+    notes = [*table.notes, *([f"The paper says: {claim}"] if claim else [])]
+    for note in notes:
+        lines += ["", note]
+    return [*lines, "", f"Table: [{table.name}.csv]({table.name}.csv)"]
+
+
+def _csv(table: Table, data: str) -> str:
+    text = io.StringIO(newline="")
+    text.write(f"# {NOTICE}\n# {table.title}. Data: {data}.\n")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.headings)
+    writer.writerows(table.rows)
+    return text.getvalue()

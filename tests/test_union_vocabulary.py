@@ -1,0 +1,112 @@
+"""Words by a policy of set union, as the first length of n-grams."""
+
+import json
+import math
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
+
+from beam_dpne.calibration import compose_noise_stddevs, gaussian_delta
+from beam_dpne.decoding import DecodeGrams
+from beam_dpne.ngrams import PrivateNgrams
+from beam_dpne.plan import PrivacyPlan
+from beam_dpne.plan_checks import LAPLACE_POLICIES, UNION_SLACK, VOCABULARY_POLICIES
+from beam_dpne.randomness import RunKey
+from beam_dpne.set_union_plan import POLICIES
+from beam_dpne.union_vocabulary import union_plan
+
+BUDGET = {"epsilon": 4.0, "delta": 1e-6, "max_length": 3}
+UNIONS = [name for name in VOCABULARY_POLICIES if name not in ("rounds", "public")]
+
+
+def plans(policies):
+    """Plans of both strategies whose words a set union finds."""
+    all_plans = (
+        PrivacyPlan(**BUDGET, strategy=strategy, vocabulary_policy=policy)
+        for strategy in ("adaptive", "one_round")
+        for policy in policies
+    )
+    return [
+        pytest.param(plan, id=f"{plan.strategy}-{plan.vocabulary_policy}")
+        for plan in all_plans
+        if plan.has_union_vocabulary
+    ]
+
+
+def test_every_policy_of_set_union_may_be_the_first_length():
+    assert {*POLICIES, "public"} == set(VOCABULARY_POLICIES)
+
+
+@pytest.mark.parametrize("plan", plans(LAPLACE_POLICIES))
+def test_under_laplace_noise_both_parts_of_epsilon_and_delta_add_up_to_the_run(plan):
+    union = union_plan(plan)
+    if plan.is_adaptive:
+        spent = (plan.allotment / 2**56) ** -0.5
+    else:
+        spent = compose_noise_stddevs([length.noise_stddev for length in plan.lengths[1:]])
+    rest = plan.epsilon - union.epsilon - plan.numerical_slack
+    left = plan.delta - union.delta
+    assert gaussian_delta(epsilon=rest, noise_stddev=spent) <= left
+    assert gaussian_delta(epsilon=rest, noise_stddev=spent) >= 0.99 * left
+    assert plan.vocabulary_delta == 0
+
+
+@pytest.mark.parametrize("plan", plans(set(UNIONS) - set(LAPLACE_POLICIES)))
+def test_under_gaussian_noise_the_parts_compose_to_one_gaussian_mechanism(plan):
+    union = union_plan(plan)
+    words = union.composed_noise_scale / union.sensitivity
+    if plan.is_adaptive:
+        longer = [(plan.allotment / 2**56) ** -0.5]
+    else:
+        longer = [length.noise_stddev for length in plan.lengths[1:]]
+    together = compose_noise_stddevs([words, *longer])
+    assert plan.noise_stddev * (1 - 1e-9) <= together <= 1.001 * plan.noise_stddev
+    rest = plan.epsilon - plan.numerical_slack
+    assert gaussian_delta(epsilon=rest, noise_stddev=together) <= plan.gaussian_delta
+    assert union.vocabulary_delta <= plan.vocabulary_delta
+    assert plan.gaussian_delta + plan.vocabulary_delta <= plan.delta
+
+
+@pytest.mark.parametrize("plan", plans(UNIONS))
+def test_the_slack_of_the_words_is_in_the_run_s(plan):
+    assert union_plan(plan).numerical_slack <= UNION_SLACK < plan.numerical_slack
+
+
+@pytest.mark.parametrize("plan", plans(["screened_gaussian", "count_laplace", "greedy", "mad"]))
+def test_what_many_users_share_is_released_under_every_policy(plan):
+    documents = [(f"u{i}", "Good morning dear friend") for i in range(3000)]
+    quiet = PrivacyPlan(
+        **{**json.loads(plan.to_json()), "spurious_fraction": 1e-9, "max_contributions": 4}
+    )
+    words = ["good", "morning", "dear", "friend"]
+    wanted = [" ".join(words[i : i + k]) for k in (1, 2, 3) for i in range(5 - k)]
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        ngrams = PrivateNgrams(plan=quiet, run_key=RunKey(bytes(32)), partitions=2)
+        found = (pipeline | beam.Create(documents) | ngrams).released | DecodeGrams()
+        released = found | beam.FlatMap(lambda batch: batch.column("ngram").to_pylist())
+        assert_that(released, equal_to(wanted))
+
+
+def test_rounds_are_of_the_adaptive_strategy_only():
+    with pytest.raises(ValueError, match="vocabulary_policy must not be 'rounds'"):
+        PrivacyPlan(**BUDGET, strategy="one_round", vocabulary_policy="rounds")
+
+
+@pytest.mark.parametrize("policy", ["mad", "greedy"])
+def test_words_alone_are_for_the_set_union_itself(policy):
+    with pytest.raises(ValueError, match="max_length must be at least 2"):
+        PrivacyPlan(epsilon=1, delta=1e-6, max_length=1, vocabulary_policy=policy)
+
+
+def test_shares_of_the_paper_s_schedule_are_those_of_the_union():
+    plan = PrivacyPlan(
+        **BUDGET,
+        strategy="one_round",
+        vocabulary_policy="policy_gaussian",
+        budget_shares=(0.5, 0.25, 0.25),
+    )
+    union = union_plan(plan)
+    words = union.composed_noise_scale / union.sensitivity
+    assert math.isclose(words, plan.noise_stddev / math.sqrt(0.5), rel_tol=1e-3)
