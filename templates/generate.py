@@ -16,7 +16,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne.cli import msnbc
-from beam_dpne.cli.options import PRIVACY, READING, RUNNING, WRITING, Option, integer
+from beam_dpne.cli.options import (
+    PRIVACY,
+    READING,
+    RUNNING,
+    VOCABULARY,
+    WRITING,
+    Option,
+    integer,
+)
 from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
 from deploy.downloads import versions
 
@@ -47,7 +55,12 @@ _SHOWN_FOR = {
     "shards": ("policy", _IN_SEQUENCE),
     "cutoff_margin": ("policy", (*_IN_SEQUENCE, "mad")),
 }
-_NGRAM_GROUPS = {"Reading": READING, "Privacy": PRIVACY, "Writing": WRITING, "Running": RUNNING}
+_NGRAM_GROUPS = {
+    "Reading": READING,
+    "Privacy": (*PRIVACY, *VOCABULARY),
+    "Writing": WRITING,
+    "Running": RUNNING,
+}
 _SET_UNION_GROUPS = {
     "Reading": ITEMS_READING,
     "Privacy": SET_UNION,
@@ -116,6 +129,7 @@ FORMS = {
                 ("input", "input_format", "user_field", "text_field", "columns", "tokenizer"),
                 "the program reads the data beside it",
             ),
+            "vocabulary": "the program finds its words itself",
             "plan": "the program's own privacy parameters are refused beside it",
             **_LAUNCHER_ONLY,
         },

@@ -11,15 +11,17 @@ import apache_beam as beam
 import pytest
 
 import beam_dpne
-from beam_dpne import LengthPlan, PrivacyPlan, RunKey, io
+from beam_dpne import LengthPlan, PrivacyPlan, PrivateSetUnion, RunKey, SetUnionPlan, io
 from beam_dpne.cli.ngrams import NgramsJob
 from beam_dpne.io.publishing import PublishRelease
+from beam_dpne.item_release import ReleaseItems
 
 SAMPLES = {
     "length": 2,
     "max_contributions": 2,
     "released": None,
-    "previous": None,
+    "previous": "the set before",
+    "round_number": 1,
     "rule_for": lambda _: None,
     "tokenizer": "words",
     "partitions": 2,
@@ -34,7 +36,9 @@ SAMPLES = {
 HEADINGS = ["Input", "Output", "Privacy", "Cost", "Attributes", "Raises", "Example", "References"]
 SECRET = bytes(range(1, 33))
 PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
+UNION_PLAN = SetUnionPlan(epsilon=1, delta=1e-7)
 SAMPLES |= {"run_key": RunKey(SECRET), "plan": PLAN}
+OWN_SAMPLES = {ReleaseItems: {"plan": UNION_PLAN}, PrivateSetUnion: {"plan": UNION_PLAN}}
 
 
 def public_transforms():
@@ -71,6 +75,7 @@ def test_type_checkers_see_what_users_import():
 def test_there_are_transforms():
     names = {kind.__name__ for kind in public_transforms()}
     assert {"ExtractGrams", "PrivateNgrams", "ReadDocuments", "PublishRelease"} <= names
+    assert {"SpendBudgets", "DecideRound", "PrivateSetUnion", "ReleaseItems"} <= names
 
 
 @pytest.mark.parametrize("kind", public_transforms(), ids=lambda kind: kind.__name__)
@@ -104,7 +109,8 @@ class TestEachTransform:
 
     def test_never_prints_a_run_key(self, kind):
         names = {field.name for field in dataclasses.fields(kind)}
-        transform = kind(**{name: value for name, value in SAMPLES.items() if name in names})
+        samples = SAMPLES | OWN_SAMPLES.get(kind, {})
+        transform = kind(**{name: value for name, value in samples.items() if name in names})
         shown = repr(transform) + str(transform) + repr(transform.display_data())
         assert_no_secret(shown)
 
@@ -123,6 +129,7 @@ def test_a_run_key_never_prints():
 def test_a_job_never_prints_its_run_key():
     job = NgramsJob(
         plan=PLAN,
+        vocabulary=None,
         files=[],
         reading=io.ReadOptions(),
         tokenizer="words",

@@ -139,7 +139,7 @@ def _sweep(experiment: Experiment, results: Results, data: str) -> bytes:
                     f"{experiment.swept} = {row.at if isinstance(row.at, str) else f'{row.at:g}'}"
                 )
                 _curve(axes, range(1, len(values) + 1), values, name, _shade(number, len(rows)))
-        axes.set_title(label, fontsize=10, loc="left")
+        _name_panel(axes, label)
         _label(axes, "words in the n-gram", "real n-grams, log scale", log_y=True)
         _whole_ticks(axes)
     return _png(figure, panels[0])
@@ -195,7 +195,7 @@ def _anonymity(experiment: Experiment, results: Results, data: str) -> bytes:
                 places = [place for place, share in enumerate(shares, 1) if share is not None]
                 values = [share for share in shares if share is not None]
                 _curve(axes, places, values, f"k = {k}", _shade(number, len(_ANONYMITY)))
-        axes.set_title(row.label, fontsize=10, loc="left")
+        _name_panel(axes, row.label)
         axes.set_ylim(0, 1.03)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.3g} %")
         _label(axes, "words in the n-gram", "released of what at least k users hold")
@@ -259,14 +259,17 @@ def _empty(title: str, data: str, panels: int = 1) -> "tuple[Figure, Sequence[Ax
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.4 if panels == 1 else 11, 5.4), dpi=_DPI, layout="constrained")
-    heading = "\n".join(_wrapped(text, 95 if panels == 1 else 130) for text in (title, data))
-    figure.suptitle(heading, fontsize=10.5, x=0.01, ha="left")
-    figure.supxlabel(BANNER, color=_RED, fontsize=8, fontweight="bold")
+    figure.suptitle(BANNER, color=_RED, fontsize=9, fontweight="bold")
     axes = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
     for own in axes:
         own.spines[["top", "right"]].set_visible(False)
         own.grid(color=_GRID, linewidth=0.8)
         own.set_axisbelow(True)
+    width = 95 if panels == 1 else 130
+    heading = "\n".join(_wrapped(text, width) for text in (title, f"Data: {data}"))
+    if panels > 1:
+        heading += "\n"  # the panels' names
+    axes[0].set_title(heading, fontsize=10.5, loc="left")
     return figure, list(axes)
 
 
@@ -278,6 +281,11 @@ def _label(axes: "Axes", x: str, y: str, *, log_y: bool = False) -> None:
     if log_y:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+
+
+def _name_panel(axes: "Axes", name: str) -> None:
+    where = {"xycoords": "axes fraction", "ha": "right", "va": "bottom"}
+    axes.annotate(name, (0.99, 1.0), fontsize=10, fontweight="bold", **where)
 
 
 def _whole_ticks(axes: "Axes") -> None:

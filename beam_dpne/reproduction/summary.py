@@ -60,8 +60,8 @@ def write_summary(
     for part in parts:
         lines += ["", f"## {part.title}"]
         for experiment in part.experiments:
-            table = table_of(experiment, results)
-            if table.rows:
+            if any(results.of(row) for row in experiment.rows):
+                table = table_of(experiment, results)
                 lines += _section(folder, experiment, table, results, sources)
             else:
                 lines += ["", f"### {experiment.title}", "", "Not run yet."]

@@ -27,8 +27,11 @@ from tests.faults.tally import TALLY
 # A large spurious fraction, so that grams that nobody holds are drawn in so small a corpus.
 PRIVACY = (
     *("--epsilon", "8", "--delta", "1e-4", "--max_length", "3", "--max_contributions", "20"),
-    *("--spurious_fraction", "0.9", "--partitions", "12"),
+    *("--spurious_fraction", "0.9", "--partitions", "12", "--strategy", "one_round"),
 )
+# Added to the options above, of which the last of a name holds.
+ADAPTIVE = ("--strategy", "adaptive", "--spurious_fraction", "0.5")
+ADAPTIVE_SMALL = (*ADAPTIVE, "--max_length", "2", "--rounds", "2")
 WORDS = [f"word{place}" for place in range(30)]
 
 

@@ -46,8 +46,8 @@ attempt = Attempt()
 
 
 def kind_of(step: str) -> str:
-    """The kind of a step: the steps of all lengths are one kind."""
-    return re.sub(r"/\d+/", "/k/", step)
+    """The kind of a step: the steps of all lengths, and of all rounds, are one kind."""
+    return re.sub(r"/\d+(?=/)", "/k", step)
 
 
 def chance(seed: int, *names: object) -> float:

@@ -16,6 +16,7 @@ from beam_dpne.io import ReadDocuments
 from beam_dpne.io.publishing import PublishRelease
 from beam_dpne.started import Marks, make_mark
 from tests.faults import conftest
+from tests.faults.conftest import ADAPTIVE, ADAPTIVE_SMALL
 from tests.faults.runner import FaultyRunner
 from tests.faults.schedules import (
     LOST,
@@ -41,6 +42,10 @@ VARIANTS = {
     "parquet, giants": ("--output_format", "parquet", "--max_tokens_per_user", "30"),
     "sets as files": ("--side_input_limit", "1"),
     "one partition": ("--partitions", "1"),
+    "adaptive": ADAPTIVE,
+    "adaptive, single pruning": (*ADAPTIVE, "--pruning", "single"),
+    "adaptive, even budgets": (*ADAPTIVE, "--user_budgets", "even", "--rounds", "1"),
+    "adaptive, sets as files": (*ADAPTIVE, "--side_input_limit", "1", "--rounds", "2"),
 }
 
 
@@ -51,14 +56,24 @@ def assert_same(outcome, expected):
     assert "2 records were rejected" in outcome.ended.err
 
 
-def test_every_dofn_survives_a_fault_at_every_point(disturbed, undisturbed, nothing_leaks):
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param((), id="one round"),
+        pytest.param(ADAPTIVE_SMALL, id="adaptive, two rounds"),
+        pytest.param(ADAPTIVE, id="adaptive", marks=pytest.mark.slow),
+    ],
+)
+def test_every_dofn_survives_a_fault_at_every_point(disturbed, undisturbed, nothing_leaks, others):
     schedule = EveryPoint()
-    outcome, runner = disturbed(schedule, twice=0.1)
-    assert_same(outcome, undisturbed())
+    outcome, runner = disturbed(schedule, *others, twice=0.1)
+    assert_same(outcome, undisturbed(*others))
     TALLY.add(schedule.faults, SAME, schedule.count)
     assert schedule.pending == set()
     struck = {(kind_of(fault.step), fault.kind) for fault in schedule.faults}
     assert struck == {(kind_of(step), point) for step in runner.steps for point in POINTS}
+    spends = [step for step in runner.steps if "SpendBudgets" in step]
+    assert len(spends) == {(): 0, ADAPTIVE_SMALL: 4, ADAPTIVE: 8}[others]
 
 
 class Library:
@@ -67,7 +82,12 @@ class Library:
     def __init__(self, folder):
         self._folder = folder
         self._plan = beam_dpne.PrivacyPlan(
-            epsilon=8, delta=1e-4, max_length=2, max_contributions=20, spurious_fraction=0.9
+            epsilon=8,
+            delta=1e-4,
+            max_length=2,
+            max_contributions=20,
+            spurious_fraction=0.9,
+            strategy="one_round",
         )
 
     def _marks(self, name):
@@ -126,11 +146,23 @@ def test_every_dofn_of_the_library_survives_a_fault_at_every_point(tmp_path, not
 def code_in_steps(path):
     """Full names of the functions and DoFn classes that a module gives to Beam's element-wise steps."""
     module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-    for node in ast.walk(ast.parse(path.read_text())):
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    made = {
+        node.targets[0].id: node.value.func
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Call)
+    }
+    for node in nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in STEPS:
             code = node.args[0].func if isinstance(node.args[0], ast.Call) else node.args[0]
-            if isinstance(code, ast.Name):
-                found = getattr(importlib.import_module(module), code.id)
+            if isinstance(code, ast.Name | ast.Attribute):
+                found = importlib.import_module(module)
+                if isinstance(code, ast.Name) and not hasattr(found, code.id):
+                    code = made[code.id]  # a DoFn of the step's own, made just before it
+                for name in ast.unparse(code).split("."):
+                    found = getattr(found, name)
                 yield f"{found.__module__}.{found.__qualname__}"
 
 
@@ -139,10 +171,10 @@ def test_every_dofn_of_the_package_is_in_a_pipeline_with_faults(disturbed, tmp_p
     written = {name for path in PACKAGE.rglob("*.py") for name in code_in_steps(path)}
     classes = {f"{kind.__module__}.{kind.__qualname__}" for kind in dofns(beam.DoFn)}
     assert len(written) >= 15
-    _, runner = disturbed(Schedule())
+    runners = [disturbed(Schedule(), *others)[1] for others in ((), ADAPTIVE_SMALL)]
     in_library = FaultyRunner(Schedule())
     Library(tmp_path).release(in_library, "release")
-    reached = {*runner.steps.values(), *in_library.steps.values()}
+    reached = {name for runner in (*runners, in_library) for name in runner.steps.values()}
     assert (written | classes) - reached == set()
 
 
@@ -153,11 +185,18 @@ def dofns(base):
             yield kind
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_faults_at_random_change_nothing(disturbed, undisturbed, nothing_leaks, seed):
+@pytest.mark.parametrize(
+    ("seed", "others"),
+    [
+        (1, ()),
+        pytest.param(2, (), marks=pytest.mark.slow),
+        pytest.param(3, ADAPTIVE, marks=pytest.mark.slow),
+    ],
+)
+def test_faults_at_random_change_nothing(disturbed, undisturbed, nothing_leaks, seed, others):
     schedule = Keyed(seed, rate=0.05, delay=0.02)
-    outcome, runner = disturbed(schedule, seed=seed, twice=0.2, bundles=6)
-    assert_same(outcome, undisturbed())
+    outcome, runner = disturbed(schedule, *others, seed=seed, twice=0.2, bundles=6)
+    assert_same(outcome, undisturbed(*others))
     TALLY.add(schedule.faults, SAME, schedule.count)
     TALLY.add([Fault("run twice", WHOLE_RUN)] * runner.twice, SAME)
     assert schedule.count > 10
@@ -197,10 +236,11 @@ class EveryResult(Schedule):
 
 
 @pytest.mark.slow
-def test_every_bundle_repeated_changes_nothing(disturbed, undisturbed):
+@pytest.mark.parametrize("others", [(), ADAPTIVE], ids=["one round", "adaptive"])
+def test_every_bundle_repeated_changes_nothing(disturbed, undisturbed, others):
     schedule = EveryResult()
-    outcome, _ = disturbed(schedule, seed=6)
-    assert_same(outcome, undisturbed())
+    outcome, _ = disturbed(schedule, *others, seed=6)
+    assert_same(outcome, undisturbed(*others))
     assert schedule.count > 20
     TALLY.add(schedule.faults, SAME, schedule.count)
 
@@ -221,7 +261,8 @@ def test_a_dofn_that_keeps_sums_beyond_its_bundle_is_caught(disturbed, undisturb
         self._waiting, self._size = kept, 0
 
     def flush(self):
-        pieces = list(histogram.cut_by_hash_range(histogram.merge_shards(kept), self._shards))
+        sums = histogram._sum_pieces(kept)
+        pieces = [] if sums is None else list(histogram.cut_by_hash_range(sums, self._shards))
         kept.clear()
         return iter(pieces)
 

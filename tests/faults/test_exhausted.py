@@ -5,6 +5,7 @@ import os
 import pytest
 
 from tests.faults import conftest
+from tests.faults.conftest import ADAPTIVE_SMALL
 from tests.faults.schedules import (
     BEFORE,
     BETWEEN,
@@ -28,11 +29,13 @@ PUBLISH = "Publish/Publish"
 # its own, which a runner may run later.
 MAY_FOLLOW_PUBLICATION = {"PrivateNgrams/3/NoisyThreshold/Sort"}
 CASES = [
-    ("Read/Read/ParDo(_ReadItem)", BETWEEN),
-    ("PrivateNgrams/GroupByUser/LayOut", FINISH),
-    ("PrivateNgrams/2/WeightedHistogram/SumBundle", START),
-    ("PrivateNgrams/3/NoisyThreshold/Sort", SETUP),
-    (PUBLISH, BEFORE),
+    ("Read/Read/ParDo(_ReadItem)", BETWEEN, ()),
+    ("PrivateNgrams/GroupByUser/LayOut", FINISH, ()),
+    ("PrivateNgrams/2/WeightedHistogram/SumBundle", START, ()),
+    ("PrivateNgrams/3/NoisyThreshold/Sort", SETUP, ()),
+    (PUBLISH, BEFORE, ()),
+    ("PrivateNgrams/2/1/SpendBudgets/Spend", BETWEEN, ADAPTIVE_SMALL),
+    ("PrivateNgrams/1/1/DecideRound/Decide", BEFORE, ADAPTIVE_SMALL),
 ]
 
 
@@ -56,9 +59,9 @@ def fail_at(disturbed, step, point, *others):
     return schedule, outcome
 
 
-@pytest.mark.parametrize(("step", "point"), CASES)
-def test_a_step_that_always_fails_publishes_nothing(disturbed, nothing_leaks, step, point):
-    schedule, outcome = fail_at(disturbed, step, point)
+@pytest.mark.parametrize(("step", "point", "others"), CASES)
+def test_a_step_that_always_fails_publishes_nothing(disturbed, nothing_leaks, step, point, others):
+    schedule, outcome = fail_at(disturbed, step, point, *others)
     assert_clear_failure(outcome)
     TALLY.add([Fault("attempts exhausted", step)], FAILED, len(schedule.faults))
 
@@ -105,7 +108,7 @@ def test_every_step_that_always_fails_publishes_nothing(disturbed, undisturbed, 
 def test_no_temporary_directory_is_left(disturbed, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    for step, point in (*CASES[:1], CASES[3]):
-        outcome = fail_at(disturbed, step, point, "--side_input_limit", "1")[1]
+    for step, point, others in (CASES[0], CASES[3], CASES[5]):
+        outcome = fail_at(disturbed, step, point, *others, "--side_input_limit", "1")[1]
         assert_clear_failure(outcome)
     assert os.listdir(tmp_path) == []

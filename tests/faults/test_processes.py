@@ -7,6 +7,7 @@ import pytest
 
 from beam_dpne.io.publishing import read_release
 from tests.faults import conftest
+from tests.faults.conftest import ADAPTIVE, ADAPTIVE_SMALL
 from tests.faults.jobs import Jobs
 from tests.faults.schedules import BEFORE, BETWEEN, POINTS, Fault, Schedule, chance, kind_of
 from tests.faults.tally import FAILED, SAME, TALLY, WHOLE_RUN
@@ -20,6 +21,11 @@ KILLS = [
     ("Read/Read/ParDo(_ReadItem)", BETWEEN),
     ("PrivateNgrams/2/NoisyThreshold/Sort", BEFORE),
     ("Publish/Publish", BETWEEN),
+]
+ADAPTIVE_KILLS = [
+    ("PrivateNgrams/1/2/SpendBudgets/Spend", BETWEEN),
+    ("PrivateNgrams/2/1/DecideRound/Sort", BEFORE),
+    ("PrivateNgrams/2/2/NoisyThreshold/Decide", BETWEEN),
 ]
 ROOMY = 2**20
 # It starts a thread, and Python's Thread.start() waits for ever for a thread that gets no memory.
@@ -77,6 +83,33 @@ def test_a_job_killed_in_a_step_is_begun_again(jobs, options, release, undisturb
         assert published == (step == "Publish/Publish")
         TALLY.add([Fault("killed", step)], SAME)
     finish(jobs, options, release, undisturbed().release)
+
+
+def test_an_adaptive_job_killed_in_a_round_is_begun_again(jobs, options, release, undisturbed):
+    options = (*options, *ADAPTIVE_SMALL)
+    for step, point in ADAPTIVE_KILLS:
+        arguments = (*options, "--output", str(release), "--overwrite")
+        done = jobs.run(*arguments, step=step, point=point, at_step="kill")
+        assert (done.status, done.reached) == (KILLED, True)
+        assert not assert_not_half(release)
+        TALLY.add([Fault("killed", step)], SAME)
+    finish(jobs, options, release, undisturbed(*ADAPTIVE_SMALL).release)
+
+
+@pytest.mark.slow
+def test_adaptive_jobs_killed_at_every_kind_of_step_are_begun_again(
+    jobs, options, release, disturbed, undisturbed
+):
+    _, runner = disturbed(Schedule(), *ADAPTIVE)
+    kinds = {kind_of(step): step for step in sorted(runner.steps) if "PrivateNgrams/" in step}
+    for step in sorted(kinds.values()):
+        point = POINTS[int(5 * chance(13, step))]
+        arguments = (*options, *ADAPTIVE, "--output", str(release), "--overwrite")
+        done = jobs.run(*arguments, step=step, point=point, at_step="kill")
+        assert (done.status, done.reached) == (KILLED, True), (step, point)
+        assert_not_half(release, undisturbed(*ADAPTIVE).release)
+        TALLY.add([Fault("killed", step)], SAME)
+    finish(jobs, (*options, *ADAPTIVE), release, undisturbed(*ADAPTIVE).release)
 
 
 @pytest.mark.slow

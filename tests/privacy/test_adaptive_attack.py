@@ -101,11 +101,11 @@ CAUGHT = [
     ("4 bigrams", "a Gaussian tail for later rounds"),
     ("4 bigrams", "half the noise"),
     (WORD_AMONG_OTHERS, "half the noise"),
-    ("100 words alone", "the threshold for one word"),
 ]
 
 
 MANY_CAUGHT = [
+    ("100 words alone", "the threshold for one word"),
     ("4 bigrams, 8 trigrams", "the same noise in every round"),
     ("4 bigrams, 8 trigrams", "closed grams looked at again"),
     ("4 bigrams, 8 trigrams", "a Gaussian tail for later rounds"),

@@ -133,13 +133,12 @@ def test_a_held_gram_is_never_spurious(has_budget, limit, pruning):
             np.testing.assert_allclose(scores, list(expected.values()), rtol=1e-12)
         drawn_and_held += np.count_nonzero(drawn_is_held)
         held_and_released += np.count_nonzero(is_held)
-    assert drawn_and_held > 20
-    assert held_and_released > 20
+    assert drawn_and_held > 5
+    assert held_and_released > 5
 
 
-@pytest.mark.parametrize("pruning", ["both", "single"])
-@pytest.mark.parametrize("policy", ["public", "rounds"])
-def test_the_kernels_in_order_are_the_pipeline(pruning, policy):
+@pytest.mark.parametrize(("policy", "pruning"), [("public", "single"), ("rounds", "both")])
+def test_the_kernels_in_order_are_the_pipeline(policy, pruning):
     """So that what the other tests say of the kernels is said of `PrivateNgrams`."""
     plan = plan_of(3, pruning=pruning, vocabulary_policy=policy)
     vocabulary = VOCABULARY if policy == "public" else None
