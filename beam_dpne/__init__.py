@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from beam_dpne.histogram import WeightedHistogram
     from beam_dpne.item_release import ReleaseItems
     from beam_dpne.items import ItemSet
-    from beam_dpne.mechanism import LengthRule, RoundRule, length_rule
     from beam_dpne.ngrams import (
         LengthFacts,
         ListFacts,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     )
     from beam_dpne.plan import LengthPlan, PrivacyPlan
     from beam_dpne.randomness import RunKey
+    from beam_dpne.rules import LengthRule, RoundRule, length_rule
     from beam_dpne.run_key_file import RunKeyFile
     from beam_dpne.selection import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
     from beam_dpne.set_union import PrivateSetUnion, PrivateSetUnionResult
@@ -62,9 +62,9 @@ _HOME = {
     "WeightedHistogram": "beam_dpne.histogram",
     "ReleaseItems": "beam_dpne.item_release",
     "ItemSet": "beam_dpne.items",
-    "LengthRule": "beam_dpne.mechanism",
-    "RoundRule": "beam_dpne.mechanism",
-    "length_rule": "beam_dpne.mechanism",
+    "LengthRule": "beam_dpne.rules",
+    "RoundRule": "beam_dpne.rules",
+    "length_rule": "beam_dpne.rules",
     "LengthFacts": "beam_dpne.ngrams",
     "ListFacts": "beam_dpne.ngrams",
     "PrivateNgrams": "beam_dpne.ngrams",

@@ -29,8 +29,8 @@ import numpy as np
 from scipy import optimize, special
 
 from beam_dpne import calibration
-from beam_dpne.mechanism import UNITS, RoundRule, cell_units
 from beam_dpne.null_law import NOTHING_YET, NullLaw
+from beam_dpne.rules import UNITS, RoundRule, cell_units
 
 BUDGET_BITS = 56
 BUDGET_UNITS = 2**BUDGET_BITS

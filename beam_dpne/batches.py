@@ -400,14 +400,20 @@ def _opened(coder: type[BatchCoder], file: StoredFile) -> Any:
 _Set = TypeVar("_Set", GramSet, StandingGrams)
 
 
-def kept_small(grams: _Set, store: SetStore | None) -> _Set:
-    """Stores a set above the limit as a file; it then travels as the file's address."""
+def kept_small(grams: _Set, store: SetStore | None, key: bytes = b"") -> _Set:
+    """Stores a set above the limit as a file; it then travels as the file's address.
+
+    Args:
+      grams: the set.
+      store: where to; None: nowhere.
+      key: for a private set, the secret that its file is named with.
+    """
     if store is None or array_bytes(grams) <= store.limit:
         return grams
     coder = GramSetCoder() if isinstance(grams, GramSet) else StandingGramsCoder()
     encoded = coder.encode(dataclasses.replace(grams, stored=None))
     kind = "released" if isinstance(grams, GramSet) else f"standing-{grams.round}"
-    file = stored.store(store.folder, f"{kind}-{grams.length}", encoded)
+    file = stored.store(store.folder, f"{kind}-{grams.length}", encoded, key)
     return dataclasses.replace(grams, stored=file)
 
 

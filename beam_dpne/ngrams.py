@@ -153,8 +153,8 @@ class PrivateNgrams(beam.PTransform):
       partitions: hash partitions of users; a histogram, which is smaller, gets a quarter of that.
       run_key: secret of the run; by default a fresh one each time the transform is applied. It is
         bound to plan and tokenizer, so the same key under other parameters draws other noise.
-      store: where released sets go that are too large for an element, on storage that the workers
-        share; None: every set is one element.
+      store: where sets go that are too large for an element: a place as private as the data, that the
+        workers share; None: every set is one element.
       vocabulary: public words, if the plan says that they are given: n-grams of these words are
         released; the words themselves, which nobody's data confirm, are not.
 

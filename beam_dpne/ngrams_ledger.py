@@ -17,7 +17,9 @@ _SLACK = (
     "length. It is subtracted from epsilon before the noise is calibrated, and its factor from both "
     "deltas."
 )
-_PUBLIC = "given as public: they cost nothing and are not released; valid of length 1 is their number"
+_PUBLIC = (
+    "given as public: they cost nothing and are not released; valid of length 1 is their number"
+)
 _RELEASED = "n-grams of this length in the release"
 _VALID = (
     "candidates of this length, held by somebody or not; null for single words, and how many they are "

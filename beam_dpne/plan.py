@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 from beam_dpne import adaptive, calibration, plan_checks
-from beam_dpne.mechanism import RoundRule
 from beam_dpne.parameters import json_parameters
 from beam_dpne.plan_checks import ADJACENCY
+from beam_dpne.rules import RoundRule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

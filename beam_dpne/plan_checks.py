@@ -31,6 +31,7 @@ VOCABULARY_POLICIES = (
 RELATIVE_ERROR_PER_DECISION = 2e-12
 _MAX_LENGTH = 100
 _MIN_DELTA = 1e-20
+_MIN_SPURIOUS_FRACTION = 1e-100
 _MAX_SLACK_SHARE = 1e-3
 _MIN_SHARE = 1e-9
 DEFAULTS = {
@@ -82,6 +83,11 @@ def check(plan: "PrivacyPlan") -> None:
     if not 0 < plan.spurious_fraction < 1:
         raise ValueError(
             f"spurious_fraction must be in (0, 1), got spurious_fraction={plan.spurious_fraction}."
+        )
+    if plan.spurious_fraction < _MIN_SPURIOUS_FRACTION:
+        raise ValueError(
+            f"spurious_fraction must be at least {_MIN_SPURIOUS_FRACTION}, below which thresholds "
+            f"leave floating point, got spurious_fraction={plan.spurious_fraction}."
         )
     _check_vocabulary(plan)
     if plan.is_adaptive:

@@ -221,7 +221,11 @@ class DecideRound(beam.PTransform):
         parts = decided | "Standing" >> beam.Map(_standing_part).with_output_types(StandingGrams)
         beside = AsIter(cast("PCollection[StandingGrams]", parts))
         sort = beam.Map(
-            _merge_standing_and_keep, beside, round_number=self.round_number, store=self.store
+            _merge_standing_and_keep,
+            beside,
+            round_number=self.round_number,
+            store=self.store,
+            run_key=self.run_key,
         )
         standing = previous | "Sort" >> sort.with_output_types(StandingGrams)
         return RoundResult(
@@ -495,8 +499,10 @@ def _merge_standing_and_keep(
     *,
     round_number: int,
     store: SetStore | None,
+    run_key: RunKey,
 ) -> StandingGrams:
-    return kept_small(merge_standing(parts, previous, round_number), store)
+    key = run_key.sub_key("stored", previous.length + 1, round_number)
+    return kept_small(merge_standing(parts, previous, round_number), store, key)
 
 
 def _merge_and_report(

@@ -178,7 +178,7 @@ def spend(
     """
     own_round = adaptive.rounds_of(length, plan.rounds or 1)[round_number - 1]
     grams = _open_grams(batch, length, round_number, standing, run_key)
-    left = _left(batch, plan, round_number)
+    left = _left(batch, plan, length, round_number)
     longer = plan.max_length - length if plan.user_budgets == "individual" else 0
     ahead = adaptive.grams_ahead(standing_positions(batch, length), batch.offsets, longer)
     spent = adaptive.spends(left, np.diff(grams.offsets), ahead, own_round.quota)
@@ -192,11 +192,16 @@ def spend(
     return grams, dataclasses.replace(batch, left=left - cost)
 
 
-def _left(batch: UserBatch, plan: PrivacyPlan, round_number: int) -> np.ndarray:
-    """Returns what users have left; even budgets are a new one for each length."""
-    renewed = plan.user_budgets == "even" and round_number == 1
-    if batch.left is None or renewed:
+def _left(batch: UserBatch, plan: PrivacyPlan, length: int, round_number: int) -> np.ndarray:
+    """Returns what users have left: at first the whole, with even budgets again at each length."""
+    is_fresh = batch.left is None and length == plan.strategy_lengths[0]
+    if round_number == 1 and (is_fresh or plan.user_budgets == "even"):
         return np.full(len(batch.users), plan.allotment, dtype=np.int64)
+    if batch.left is None:
+        raise ValueError(
+            f"Users at round {round_number} of length {length} must say what they have left; apply "
+            "SpendBudgets to what it returned in the round before."
+        )
     return batch.left
 
 

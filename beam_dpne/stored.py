@@ -36,7 +36,10 @@ class StoredFile:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SetStore:
-    """Where released sets that are too large for an element are kept during a run.
+    """Where sets that are too large for an element are kept during a run.
+
+    Released sets, and with the adaptive strategy also what stands between two rounds, which is as
+    private as the data: so the folder must be, and has to go when the run has ended.
 
     Attributes:
       folder: the run's temporary location, on storage that all workers share.
@@ -47,10 +50,18 @@ class SetStore:
     limit: int
 
 
-def store(folder: str, name: str, data: bytes) -> StoredFile:
-    """Writes bytes under a name made of their content, so that a repeated bundle changes nothing."""
+def store(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredFile:
+    """Writes bytes under a name made of their content, so that a repeated bundle changes nothing.
+
+    Args:
+      folder: where to.
+      name: what the file's name begins with.
+      data: what to write.
+      key: for bytes that are private, a secret without which the name tells nothing about them.
+    """
     digest = hashlib.sha256(data).hexdigest()
-    path = FileSystems.join(folder, f"{name}-{digest[:16]}.arrow")
+    named = hashlib.blake2b(digest.encode(), key=key, digest_size=8).hexdigest()
+    path = FileSystems.join(folder, f"{name}-{named}.arrow")
     if FileSystems.get_scheme(path) is None:
         os.makedirs(folder, exist_ok=True)
         _write_local(path, data)

@@ -10,9 +10,9 @@ import functools
 
 from beam_dpne import adaptive, calibration, valid
 from beam_dpne.batches import GramSet
-from beam_dpne.mechanism import LengthRule, length_rule
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.randomness import RunKey
+from beam_dpne.rules import LengthRule, length_rule
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Words by a policy of set union, as the first length of an n-gram release."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -7,9 +8,9 @@ import numpy as np
 from beam_dpne import calibration
 from beam_dpne.batches import GramSet, kept_small
 from beam_dpne.items import ItemSet
-from beam_dpne.mechanism import length_rule
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.plan_checks import LAPLACE_POLICIES, UNION_SLACK
+from beam_dpne.rules import length_rule
 from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.stored import SetStore
 
@@ -19,8 +20,10 @@ def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
 
     Under Laplace noise it has its part of ε and δ to itself, and what both release is private by
     basic composition. Under Gaussian noise it is a part of the run's Gaussian mechanism: its noise is
-    at least σ/√f_1 for the run's σ and its own share f_1, and words of one user alone have the run's
-    δ_T.
+    at least σ/√f_1 for the run's σ and its own share f_1, times the sensitivity with rounding, and
+    words of one user alone have the run's δ_T. Under a sequential policy other users' weights follow
+    this user's; what composes is then the difference of the two histograms, whose norm is at most the
+    sensitivity whatever was released before, and adaptive Gaussian composition asks for no more.
 
     Raises:
       ValueError: if the policy cannot be had at this budget.
@@ -53,7 +56,10 @@ def _gaussian_union(plan: PrivacyPlan, noise_stddev: float, common: dict) -> Set
             f"vocabulary_policy must be 'rounds' or 'weighted_gaussian' at epsilon={plan.epsilon}: "
             "the share of a single length is too small for a plan of its own."
         )
-    union = SetUnionPlan(epsilon=epsilon, delta=2 * delta, vocabulary_delta_share=0.5, **common)
+    first = SetUnionPlan(epsilon=epsilon, delta=2 * delta, vocabulary_delta_share=0.5, **common)
+    # What the plan keeps for floating point counts too: both together may cost the run's δ_T.
+    kept = first.delta - first.usable_delta * math.exp(first.numerical_slack)
+    union = dataclasses.replace(first, delta=2 * (delta - kept) * (1 - 1e-9))
     if union.composed_noise_scale < noise_stddev * union.sensitivity:
         raise ValueError("The noise of the words' set union is below its share of the budget.")
     return union

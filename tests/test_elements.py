@@ -142,7 +142,7 @@ def test_one_giant_word_is_an_element_of_its_own(small):
 
 
 def test_pieces_of_two_rules_lengths_or_rounds_are_refused():
-    from beam_dpne.mechanism import length_rule
+    from beam_dpne.rules import length_rule
 
     none = np.zeros(0, np.int64)
     rules = [length_rule(length=2, noise_stddev=1.0, threshold=t) for t in (5.0, 6.0)]

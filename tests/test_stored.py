@@ -171,9 +171,9 @@ def test_the_program_leaves_no_temporary_files(cli, tmp_path):
     seen = []
     store = stored.store
 
-    def watched(folder, name, data):
+    def watched(folder, *others):
         seen.append(pathlib.Path(folder).parent)
-        return store(folder, name, data)
+        return store(folder, *others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches.stored, "store", watched)
@@ -234,3 +234,16 @@ def test_a_remote_set_is_fetched_once_and_a_damaged_copy_again(tmp_path, monkeyp
     copy.write_bytes(b"damaged")
     assert stored._fetched(kept).size == kept.size
     assert len(opened) == 2
+
+
+def test_the_name_of_a_private_set_s_file_is_made_with_a_secret(tmp_path):
+    standing = StandingGrams(
+        length=2,
+        round=1,
+        keys=np.arange(9),
+        cells=np.zeros(9, np.int32),
+        found=np.zeros(9, np.int8),
+    )
+    store = SetStore(folder=str(tmp_path), limit=10)
+    names = [kept_small(standing, store, bytes([key]) * 32).stored.path for key in (1, 2, 1)]
+    assert names[0] == names[2] != names[1]

@@ -372,9 +372,10 @@ RUNNING = (
         name="side_input_limit",
         default=64 * 2**20,
         parse=integer,
-        help="A released set above this size, in bytes, reaches the workers as a file in the run's "
-        "temporary location, which each fetches once and maps into memory; a larger one needs more "
-        "memory on every worker. Does not change the release.",
+        help="A set above this size, in bytes, released or still open between two rounds, reaches the "
+        "workers as a file in the run's temporary location, which each fetches once and maps into "
+        "memory; a larger one needs more memory on every worker. That location is as private as the "
+        "data. Does not change the release.",
     ),
     Option(
         name="harness_timeout",

@@ -22,12 +22,15 @@ class Results:
         self._folder = folder
         self._sources = sources
         self._keys = keys
+        self._read: dict[Run, Result] = {}
 
     def find(self, run: Run) -> Result | None:
         """Returns the result of a run, None if there is none."""
-        with contextlib.suppress(FileNotFoundError):
-            return json.loads(self._path(run).read_text(encoding="utf-8"))["result"]
-        return None
+        if run not in self._read:
+            with contextlib.suppress(FileNotFoundError):
+                text = self._path(run).read_text(encoding="utf-8")
+                self._read[run] = json.loads(text)["result"]
+        return self._read.get(run)
 
     def of(self, row: Row) -> list[Result]:
         """Returns the results of a row that are there."""
@@ -36,6 +39,7 @@ class Results:
 
     def keep(self, run: Run, result: Mapping[str, Any]) -> None:
         """Writes a result, all of it or nothing."""
+        self._read.pop(run, None)
         whole = {"notice": NOTICE, "run": run.parameters(), "result": result}
         place_file(self._path(run), json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
 

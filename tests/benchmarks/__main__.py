@@ -17,12 +17,22 @@ from collections.abc import Sequence
 
 import psutil
 
-from tests.benchmarks import comparison, growth, inputs, levels, passes, profiling, report
+from tests.benchmarks import (
+    comparison,
+    growth,
+    inputs,
+    levels,
+    passes,
+    profiling,
+    report,
+    strategies,
+)
 from tests.benchmarks.workloads import Setting
 
 BENCHMARKS = {
     "msnbc": comparison.measure_msnbc,
     "titles": comparison.measure_titles,
+    "strategies": strategies.measure,
     "growth": growth.measure,
     "passes": passes.measure,
     "levels": levels.measure,

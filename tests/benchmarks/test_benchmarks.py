@@ -24,6 +24,7 @@ def test_all_benchmarks_are_measured(found):
     assert {name: len(found[name]["figures"]) for name in found} == {
         "msnbc": 11,
         "titles": 11,
+        "strategies": 16,
         "growth": 6,
         "passes": 5,
         "levels": 2,
@@ -58,6 +59,25 @@ def test_ratios_are_those_of_the_times(found, name):
     assert work == pytest.approx(
         max(product - start_ups[0], 1e-3) / max(floor - start_ups[1], 1e-3)
     )
+
+
+def test_both_strategies_are_measured_on_both_data_sets(found):
+    for data, target in (("msnbc", None), ("titles", 3.0)):
+        of = {
+            figure["what"]: figure
+            for figure in found["strategies"]["figures"]
+            if figure["benchmark"] == data
+        }
+        assert len(of) == 8
+        adaptive, one_round = (
+            of[f"{strategy}, whole process"] for strategy in ("adaptive", "one_round")
+        )
+        ratio = of["adaptive / one_round, time, whole processes"]
+        assert ratio["median"] == pytest.approx(adaptive["median"] / one_round["median"])
+        assert ratio["target"] == target
+        memory = of["adaptive / one_round, peak memory"]
+        assert memory["target"] == (target and 1.3)
+        assert of["adaptive, peak memory"]["median"] > 50
 
 
 def test_processes_are_as_large_as_an_interpreter_with_libraries(found):

@@ -11,6 +11,7 @@ _SMALL_USERS = 20_000
 _SMALL_TITLES = 10_000
 _MSNBC_PRIVACY = {"epsilon": 1, "delta": 1e-7, "max_length": 6, "max_contributions": 10}
 _TITLES_PRIVACY = {"epsilon": 4, "delta": 1e-7, "max_length": 7, "max_contributions": 100}
+_PAPER = "one_round"  # the floor's algorithm too
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,11 +22,15 @@ class Workload:
     data: pathlib.Path
     start_up: pathlib.Path
 
-    def product(self, data: pathlib.Path) -> list[str]:
-        """The product's command, but for --output."""
+    def product(self, data: pathlib.Path, strategy: str = _PAPER) -> list[str]:
+        """The product's command, but for --output; another strategy has Δ by default."""
         if self.name == "msnbc":
-            return ["pipelines/msnbc.py", "--input", str(data), "--quiet"]
-        return product_on_records(data, _TITLES_PRIVACY)
+            script = ["pipelines/msnbc.py", "--input", str(data), "--quiet"]
+            return [*script, f"--strategy={strategy}"]
+        privacy = dict(_TITLES_PRIVACY)
+        if strategy != _PAPER:
+            del privacy["max_contributions"]
+        return product_on_records(data, privacy, strategy)
 
     def floor(self, data: pathlib.Path) -> list[str]:
         """The floor's command, but for --output."""
@@ -64,10 +69,12 @@ class Setting:
         return Workload("titles", data, start_up)
 
 
-def product_on_records(data: pathlib.Path, privacy: Mapping[str, float]) -> list[str]:
+def product_on_records(
+    data: pathlib.Path, privacy: Mapping[str, float], strategy: str = _PAPER
+) -> list[str]:
     """The command of `pipelines/ngrams.py` on JSON lines, but for --output."""
     script = ["pipelines/ngrams.py", "--input", str(data), "--tokenizer", "words", "--quiet"]
-    return [*script, *_flags(privacy)]
+    return [*script, f"--strategy={strategy}", *_flags(privacy)]
 
 
 def _flags(values: Mapping[str, float]) -> list[str]:

@@ -16,12 +16,13 @@ collect_ignore = ["airflow_probe.py"]
 SAMPLE = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
 BUDGET = ("--epsilon", "4", "--delta", "1e-6")
 PRIVACY = (*BUDGET, "--max_length", "4")
-# The strategies, and set unions of each kind: in sequence and in two rounds, in sequence, with two
-# passes, by the rounds of n-grams, in one pass.
+# Set unions of each kind: in sequence and in two rounds, in sequence, with two passes, by the rounds of
+# n-grams, in one pass. Of n-grams the strategies, and words by a set union.
 POLICIES = ("screened_gaussian", "policy_gaussian", "mad", "rounds", "weighted_gaussian")
 JOBS = {
     "adaptive": ("ngrams", *PRIVACY),
     "one_round": ("ngrams", *BUDGET, "--max_length", "2", "--strategy", "one_round"),
+    "words_of_a_union": ("ngrams", *BUDGET, "--max_length", "2", "--vocabulary_policy", "mad"),
     **{policy: ("set-union", *BUDGET, "--policy", policy) for policy in POLICIES},
 }
 

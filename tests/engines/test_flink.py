@@ -22,7 +22,7 @@ from deploy.flink.cluster import Cluster, pools
 from deploy.flink.jars import merge
 from deploy.flink.rest import task_counts, until
 from tests.conftest import ROOT
-from tests.engines.conftest import PRIVACY, deploy, release_bytes
+from tests.engines.conftest import BUDGET, deploy, release_bytes
 from tests.engines.flink import (
     ReleaseWatcher,
     free_ports,
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.flink]
 pytest_plugins = ["tests.engines.flink_cluster"]
 
 MINUTES = 60
-COPIES = 12
+COPIES = 8
 LENGTH = 2  # The TaskManager is killed while this one is computed.
 HARNESS_TIMEOUT = 45  # It begins before the job server hands the job to Flink.
 
@@ -152,7 +152,8 @@ def test_killed_task_manager_changes_nothing(
     cluster, many_users, run_key_file, launch, program, tmp_path, capsys
 ):
     """SIGKILL in the middle of a length; Flink's REST interface says so, and that it started again."""
-    options = ["ngrams", "--input", many_users, *PRIVACY, "--run_key_file", run_key_file]
+    privacy = (*BUDGET, "--max_length", str(LENGTH + 1))
+    options = ["ngrams", "--input", many_users, *privacy, "--run_key_file", run_key_file]
     embedded = launch(*options, "--output", tmp_path / "embedded", timeout=5 * MINUTES)
     assert embedded.status == 0, embedded.err
 

@@ -38,7 +38,7 @@ def cluster(tmp_path_factory):
     assert not (spark.daemons.state / "temporary").exists()
 
 
-@pytest.mark.parametrize("job", ["adaptive", "one_round", "screened_gaussian", "mad"])
+@pytest.mark.parametrize("job", ["one_round", "screened_gaussian", "mad"])
 def test_local_spark_releases_what_the_embedded_runner_does(local_state, check_same, job):
     _, said = local_state
     check_same(job, *shlex.split(said.splitlines()[-1]))
