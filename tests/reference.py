@@ -448,7 +448,7 @@ def settle_length(length: Length, users: dict, left: dict, run: AdaptiveRun) -> 
         active, over = decide(active, sums, length, rule)
         found |= {gram: (r, place) for gram, place in over.items()}
         run.left[length.k, r] = dict(left)
-        run.found[length.k, r] = over.keys()
+        run.found[length.k, r] = set(over)
     if length.k > 1:
         drawn = draw_spurious(length)
         found |= {gram: drawn[gram] for gram in drawn if gram not in sums}
@@ -604,7 +604,7 @@ def gram_rules(fraction: float, rounds: int) -> list[RoundRule]:
         growth = math.sqrt(shares[r] / shares[0])
         loading = round(LATER_LOADING * growth * 2**20) if r else 2**20
         loadings = [*(rules[-1].loadings if rules else []), loading]
-        information = sum(Fraction(loading, 2**20) ** 2 for loading in loadings)
+        information = sum((Fraction(loading, 2**20) ** 2 for loading in loadings), Fraction(0))
         rho = math.ceil(null_threshold(rules, loading / 2**20, errors * fraction) * 2**32)
         cut = 0
         if later := math.fsum(shares[r + 1 :]):

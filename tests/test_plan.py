@@ -15,6 +15,7 @@ from beam_dpne.calibration import (
     gaussian_noise_stddev,
     vocabulary_threshold,
 )
+from beam_dpne.union_vocabulary import union_plan
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6, "max_length": 3, "strategy": "one_round"}
 ADAPTIVE = GOOD | {"strategy": "adaptive"}
@@ -208,6 +209,62 @@ def test_a_public_vocabulary_takes_no_delta_and_leaves_a_length_to_find(good):
         PrivacyPlan(**good, vocabulary_policy="public", vocabulary_delta_share=0.1)
     with pytest.raises(ValueError, match="max_length must be at least 2 with a public"):
         PrivacyPlan(**good | {"max_length": 1}, vocabulary_policy="public")
+
+
+LAPLACE = ("count_laplace", "weighted_laplace", "policy_laplace", "greedy")
+GAUSSIAN = ("count_gaussian", "policy_gaussian", "screened_gaussian", "mad")
+ROOMY = {"epsilon": 4.0, "max_contributions": 30}
+
+
+@pytest.mark.parametrize("good", [GOOD, ADAPTIVE], ids=lambda good: good["strategy"])
+@pytest.mark.parametrize("policy", [*GAUSSIAN, *LAPLACE])
+def test_words_by_a_set_union_and_longer_grams_spend_the_budget_together(policy, good):
+    """Gaussian noise: the parts of μ² add up; Laplace noise: those of ε and of δ do."""
+    plan = PrivacyPlan(**good | ROOMY, vocabulary_policy=policy)
+    union = union_plan(plan)
+    assert (union.policy, union.max_contributions) == (policy, 30)
+    assert plan.union_share == pytest.approx(1 / 3)
+    assert plan.strategy_lengths == range(2, 4)
+    assert [plan.rounds_of(k) for k in (1, 2, 3)] == [2, *[3 if plan.is_adaptive else 1] * 2]
+    if plan.is_adaptive:
+        longer = plan.allotment / 2**56
+    else:
+        longer = math.fsum(length.noise_stddev**-2 for length in plan.lengths[1:])
+    with_rest = calibrated(plan)
+    if policy in LAPLACE:
+        assert union.epsilon == pytest.approx(plan.epsilon / 3)
+        assert union.delta == pytest.approx(plan.delta / 3)
+        rest = gaussian_noise_stddev(
+            epsilon=plan.epsilon * 2 / 3 - plan.numerical_slack,
+            delta=plan.delta * 2 / 3 * math.exp(-plan.numerical_slack),
+        )
+        assert rest < plan.noise_stddev < rest * (1 + 1e-9)
+        assert longer == pytest.approx(rest**-2, rel=1e-9)
+        assert longer < rest**-2
+    else:
+        words = (union.sensitivity / union.composed_noise_scale) ** 2
+        assert words <= plan.noise_stddev**-2 / 3
+        assert words + longer < with_rest**-2
+        assert words + longer == pytest.approx(with_rest**-2, rel=0.02)
+        assert union.usable_delta * math.exp(union.numerical_slack) <= 2 * plan.vocabulary_delta
+    assert PrivacyPlan.from_json(plan.to_json()) == plan
+
+
+def calibrated(plan: PrivacyPlan) -> float:
+    """σ for the run's ε, and for the δ_G that words under Gaussian noise leave."""
+    delta = plan.delta * (1 - plan.vocabulary_delta_share) * math.exp(-plan.numerical_slack)
+    return gaussian_noise_stddev(epsilon=plan.epsilon - plan.numerical_slack, delta=delta)
+
+
+def test_words_by_a_set_union_leave_longer_grams_to_find():
+    for good in (GOOD, ADAPTIVE):
+        with pytest.raises(ValueError, match=r"max_length must be at least 2 .*PrivateSetUnion"):
+            PrivacyPlan(**good | {"max_length": 1}, vocabulary_policy="mad")
+    with pytest.raises(ValueError, match=r"vocabulary_policy must not be 'rounds' .*one_round"):
+        PrivacyPlan(**GOOD, vocabulary_policy="rounds")
+    assert not PrivacyPlan(**ADAPTIVE, vocabulary_policy="rounds").has_union_vocabulary
+    assert not PrivacyPlan(**GOOD, vocabulary_policy="weighted_gaussian").has_union_vocabulary
+    assert PrivacyPlan(**ADAPTIVE, vocabulary_policy="weighted_gaussian").has_union_vocabulary
 
 
 def test_slack_counts_every_round():

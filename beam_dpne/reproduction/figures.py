@@ -284,8 +284,15 @@ def _label(axes: "Axes", x: str, y: str, *, log_y: bool = False) -> None:
 
 
 def _name_panel(axes: "Axes", name: str) -> None:
-    where = {"xycoords": "axes fraction", "ha": "right", "va": "bottom"}
-    axes.annotate(name, (0.99, 1.0), fontsize=10, fontweight="bold", **where)
+    axes.annotate(
+        name,
+        (0.99, 1.0),
+        xycoords="axes fraction",
+        ha="right",
+        va="bottom",
+        fontsize=10,
+        fontweight="bold",
+    )
 
 
 def _whole_ticks(axes: "Axes") -> None:

@@ -109,7 +109,7 @@ def _length_notes(experiment: Experiment) -> list[str]:
         "at most' is the mechanism's own bound). The paper counts what is released.",
         "DPSU-single spends the whole budget on each length: not a release, no total.",
     ]
-    if not experiment.comparable:
+    if experiment.printed is not None and not experiment.comparable:
         notes.append(
             "The paper's figures are of other data (Reddit posts of 1.2 million users), which are not "
             "to be had: compare shapes and ratios, not sizes."

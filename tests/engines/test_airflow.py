@@ -21,7 +21,7 @@ from google.cloud import dataflow_v1beta3 as dataflow
 
 from beam_dpne.cli.main import run_program
 from beam_dpne.cli.options import PRIVACY as NGRAM_OPTIONS
-from beam_dpne.cli.options import SET_UNION
+from beam_dpne.cli.set_union_options import SET_UNION
 from beam_dpne.io.publishing import read_release
 from beam_dpne.ledger import read_ledger
 from deploy.downloads import cache, versions
