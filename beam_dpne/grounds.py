@@ -3,8 +3,8 @@
 from typing import Any
 
 from beam_dpne.plan import PrivacyPlan
-from beam_dpne.plan_checks import LAPLACE_POLICIES
-from beam_dpne.set_union_plan import CUTOFF_POLICIES, SetUnionPlan
+from beam_dpne.policy_names import CUTOFF_POLICIES, LAPLACE_POLICIES
+from beam_dpne.set_union_plan import SetUnionPlan
 
 _INDIVIDUAL_BUDGETS = (
     "Every user has one budget for the whole run, mu^2 with mu = 1 / composed_noise_stddev. A "

@@ -11,8 +11,9 @@ from apache_beam.transforms.window import GlobalWindows
 from beam_dpne import item_selection, item_sums, mad, policies, progress
 from beam_dpne.batches import UserBatch
 from beam_dpne.items import ItemSet, ItemSums, UserItems
+from beam_dpne.policy_names import DESCENT_POLICIES
 from beam_dpne.randomness import RunKey
-from beam_dpne.set_union_plan import DESCENT_POLICIES, SetUnionPlan
+from beam_dpne.set_union_plan import SetUnionPlan
 
 _KeyedSums = tuple[int, ItemSums]
 _MAX_WAITING = 2_000_000

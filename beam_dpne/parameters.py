@@ -15,10 +15,13 @@ def as_float(name: str, value: Any) -> float:
         raise ValueError(f"{name} must be a number that a float can hold.") from None
 
 
-def check_integer(name: str, value: Any, least: int) -> None:
-    """Checks an integer with a least value."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {name}={value!r}.")
+def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
+    """Checks an integer with a least value, and perhaps a largest."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if is_integer and least <= value and (most is None or value <= most):
+        return
+    range_ = f"of at least {least}" if most is None else f"from {least} to {most}"
+    raise ValueError(f"{name} must be an integer {range_}, got {name}={value!r}.")
 
 
 def check_count(name: str, values: Sequence[Any], count: int) -> None:

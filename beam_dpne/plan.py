@@ -9,6 +9,7 @@ from typing import Any
 from beam_dpne import adaptive, calibration, plan_checks
 from beam_dpne.parameters import json_parameters
 from beam_dpne.plan_checks import ADJACENCY
+from beam_dpne.policy_names import LAPLACE_POLICIES
 from beam_dpne.rules import RoundRule
 
 
@@ -140,7 +141,7 @@ class PrivacyPlan:
     @property
     def _apart(self) -> float:
         """The part of ε and δ that composes by addition: a set union's with Laplace noise."""
-        return self.union_share if self.vocabulary_policy in plan_checks.LAPLACE_POLICIES else 0.0
+        return self.union_share if self.vocabulary_policy in LAPLACE_POLICIES else 0.0
 
     def rounds_of(self, length: int) -> int:
         """Returns how often a length is looked at."""

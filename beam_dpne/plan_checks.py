@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from beam_dpne import adaptive, calibration
 from beam_dpne.parameters import as_float, check_choice, check_count, check_integer
+from beam_dpne.policy_names import VOCABULARY_POLICIES
 
 if TYPE_CHECKING:
     from beam_dpne.plan import PrivacyPlan
@@ -14,20 +15,6 @@ ADJACENCY = "add_or_remove_one_user"
 STRATEGIES = ("adaptive", "one_round")
 PRUNING_RULES = ("both", "single")
 VALID_COUNTS = ("exact", "estimate")
-LAPLACE_POLICIES = ("count_laplace", "weighted_laplace", "policy_laplace", "greedy")
-VOCABULARY_POLICIES = (
-    "rounds",
-    "weighted_gaussian",
-    "public",
-    "count_laplace",
-    "count_gaussian",
-    "weighted_laplace",
-    "policy_laplace",
-    "policy_gaussian",
-    "screened_gaussian",
-    "greedy",
-    "mad",
-)
 RELATIVE_ERROR_PER_DECISION = 2e-12
 _MAX_LENGTH = 100
 _MIN_DELTA = 1e-20
@@ -67,11 +54,7 @@ def check(plan: "PrivacyPlan") -> None:
     """Checks a complete plan; raises ValueError naming the parameter, its requirement and the value."""
     check_choice("vocabulary_policy", plan.vocabulary_policy, VOCABULARY_POLICIES)
     calibration.check_budget(plan.epsilon, plan.delta)
-    if plan.delta < _MIN_DELTA:
-        raise ValueError(
-            f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got "
-            f"delta={plan.delta}."
-        )
+    check_delta(plan.delta)
     check_integer("max_length", plan.max_length, 1)
     if plan.max_length > _MAX_LENGTH:
         raise ValueError(
@@ -110,6 +93,14 @@ def check(plan: "PrivacyPlan") -> None:
         )
     if plan.is_adaptive:
         adaptive.user_budget(plan.noise_stddev)
+
+
+def check_delta(delta: float) -> None:
+    """Checks that the tails of the noise, of 128 bits, are long enough for δ."""
+    if delta < _MIN_DELTA:
+        raise ValueError(
+            f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got delta={delta}."
+        )
 
 
 def _take_defaults(plan: "PrivacyPlan") -> None:

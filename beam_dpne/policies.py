@@ -39,8 +39,9 @@ from beam_dpne.batches import MAX_ELEMENT_BYTES, UserBatch, array_bytes, group_p
 from beam_dpne.item_sums import hash_order, merge_sums, sum_by_item
 from beam_dpne.items import ItemSums, UserItems
 from beam_dpne.mechanism import UNITS, equal_weights
+from beam_dpne.policy_names import DESCENT_POLICIES
 from beam_dpne.randomness import RunKey
-from beam_dpne.set_union_plan import DESCENT_POLICIES, SetUnionPlan
+from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.union_calibration import GRID_BITS
 
 _COUNT_BITS = 24

@@ -7,7 +7,8 @@ from typing import Any
 from beam_dpne.grounds import individual_budgets, promises
 from beam_dpne.items import ItemSet
 from beam_dpne.ledger import AS_GIVEN, Part, whole_ledger
-from beam_dpne.set_union_plan import CUTOFF_POLICIES, SetUnionPlan
+from beam_dpne.policy_names import CUTOFF_POLICIES
+from beam_dpne.set_union_plan import SetUnionPlan
 
 _SHARDS = (
     "Users are divided among shards by a keyed hash; each shard has a histogram of its own, up to "

@@ -6,33 +6,18 @@ import json
 import math
 from typing import Any, NamedTuple
 
-from beam_dpne import calibration
+from beam_dpne import calibration, set_union_checks
 from beam_dpne import union_calibration as union
-from beam_dpne.plan import ADJACENCY, PrivacyPlan
+from beam_dpne.parameters import json_parameters
+from beam_dpne.plan import PrivacyPlan
+from beam_dpne.plan_checks import ADJACENCY
+from beam_dpne.policy_names import (
+    CUTOFF_POLICIES,
+    DEFAULT_POLICY,
+    DESCENT_POLICIES,
+    LAPLACE_POLICIES,
+)
 
-LAPLACE_POLICIES = ("count_laplace", "weighted_laplace", "policy_laplace", "greedy")
-GAUSSIAN_POLICIES = (
-    "count_gaussian",
-    "weighted_gaussian",
-    "policy_gaussian",
-    "screened_gaussian",
-    "mad",
-)
-DESCENT_POLICIES = ("policy_laplace", "policy_gaussian", "screened_gaussian", "greedy")
-CUTOFF_POLICIES = (*DESCENT_POLICIES, "mad")
-POLICIES = (
-    "count_laplace",
-    "count_gaussian",
-    "weighted_laplace",
-    "weighted_gaussian",
-    "policy_laplace",
-    "policy_gaussian",
-    "screened_gaussian",
-    "greedy",
-    "mad",
-    "rounds",
-)
-DEFAULT_POLICY = "screened_gaussian"
 DEFAULT_SHARDS = 2
 DEFAULT_DELTA_SHARE = 0.5
 DEFAULT_MARGINS = {
@@ -48,11 +33,6 @@ MAX_ADAPTIVE_DEGREE = 50
 SCREENING_SHARES = (0.25, 0.75)
 SCREENING_DELTA_SHARES = (0.1, 0.9)
 SCREENING_CUT = 1.6
-_MIN_DELTA = 1e-20
-_MAX_CUTOFF = 8000.0
-_MAX_USERS = 2**30
-_MAX_CONTRIBUTIONS = 10_000_000
-_MAX_SLACK_SHARE = 1e-3
 _DECISION_ERROR = {"gaussian": 1e-12, "laplace": 2e-12}
 _FAR_TAIL = 1e-26
 _SPARE = 1e-12
@@ -142,26 +122,8 @@ class SetUnionPlan:
     adjacency: str = ADJACENCY
 
     def __post_init__(self):
-        for name in ("epsilon", "delta", "cutoff_margin", "vocabulary_delta_share"):
-            object.__setattr__(self, name, _as_float(name, getattr(self, name)))
-        calibration.check_budget(self.epsilon, self.delta)
-        if self.delta < _MIN_DELTA:
-            raise ValueError(
-                f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got "
-                f"delta={self.delta}."
-            )
-        _check_choice("policy", self.policy, POLICIES)
-        _check_choice("adjacency", self.adjacency, (ADJACENCY,))
-        _check_integer("max_contributions", self.max_contributions, _MAX_CONTRIBUTIONS)
-        _check_integer("max_items_per_user", self.max_items_per_user, _MAX_USERS)
-        _check_integer("max_users", self.max_users, _MAX_USERS)
-        _check_integer("max_shard_users", self.max_shard_users, _MAX_USERS)
-        self._check_options()
-        if self.policy == "rounds":
-            _ = self.rounds_plan
-            return
-        self._check_slack()
-        self._check_cutoff()
+        set_union_checks.normalise(self)
+        set_union_checks.check(self)
 
     @property
     def noise_kind(self) -> str:
@@ -247,7 +209,7 @@ class SetUnionPlan:
     @property
     def usable_delta(self) -> float:
         """δ less what floating point may cost: the slack's factor, ν twice, and the far tails."""
-        rest = self.delta * (1 - 3 * _SPARE) - self._far_tails
+        rest = self.delta * (1 - 3 * _SPARE) - self.far_tails
         return rest * math.exp(-self.numerical_slack)
 
     @property
@@ -390,21 +352,11 @@ class SetUnionPlan:
         Raises:
           ValueError: if it is not a JSON object, or has a parameter that plans do not have.
         """
-        try:
-            parameters = json.loads(text)
-        except (ValueError, RecursionError):
-            raise ValueError("A plan must be a JSON object of plain numbers and words.") from None
-        if not isinstance(parameters, dict):
-            raise ValueError(f"A plan must be a JSON object, got {type(parameters).__name__}.")
-        known = {field.name for field in dataclasses.fields(cls)}
-        if unknown := sorted(set(parameters) - known):
-            raise ValueError(f"A plan has no parameter {unknown[0]!r}; it has {sorted(known)}.")
-        if missing := sorted({"epsilon", "delta"} - set(parameters)):
-            raise ValueError(f"A plan needs {' and '.join(missing)}, without a default.")
-        return cls(**parameters)
+        known = [field.name for field in dataclasses.fields(cls)]
+        return cls(**json_parameters(text, known, ("epsilon", "delta")))
 
     @property
-    def _far_tails(self) -> float:
+    def far_tails(self) -> float:
         """The probability of noise so far out that its own is not right to a relative c."""
         return _FAR_TAIL * self._decision_count
 
@@ -419,78 +371,3 @@ class SetUnionPlan:
     def _refuse_rounds(self, name: str) -> None:
         if self.policy == "rounds":
             raise ValueError(f"{name} is not of policy 'rounds'; see rounds_plan.")
-
-    def _check_options(self) -> None:
-        """Checks options that only some policies have, and numbers among themselves."""
-        self._check_owner("shards", DESCENT_POLICIES)
-        self._check_owner("cutoff_margin", CUTOFF_POLICIES)
-        self._check_owner("vocabulary_delta_share", (*GAUSSIAN_POLICIES, "rounds"))
-        if self.shards is not None:
-            _check_integer("shards", self.shards, 2**16)
-        if self.cutoff_margin is not None and not 0 <= self.cutoff_margin < math.inf:
-            raise ValueError(
-                f"cutoff_margin must be a finite number ≥ 0, got cutoff_margin={self.cutoff_margin}."
-            )
-        share = self.vocabulary_delta_share
-        if share is not None and not 0 < share < 1:
-            raise ValueError(
-                f"vocabulary_delta_share must be in (0, 1), got vocabulary_delta_share={share}."
-            )
-        sequence = -(-self.max_users // self.shard_count)
-        if self.policy in DESCENT_POLICIES and sequence > self.max_shard_users:
-            raise ValueError(
-                f"max_shard_users must be at least max_users/shards={sequence}, since a shard's users "
-                f"meet on one worker, got max_shard_users={self.max_shard_users}; raise shards, or "
-                "lower max_users to what the input has at most."
-            )
-
-    def _check_owner(self, name: str, policies: tuple[str, ...]) -> None:
-        if getattr(self, name) is not None and self.policy not in policies:
-            raise ValueError(
-                f"{name} must not be given with policy={self.policy!r}, which has none; it is of "
-                f"{', '.join(policies)}."
-            )
-
-    def _check_slack(self) -> None:
-        if self.numerical_slack > _MAX_SLACK_SHARE * self.epsilon:
-            raise ValueError(
-                f"max_contributions must be small enough that the numerical slack "
-                f"{self.numerical_slack:.2g} is at most epsilon/1000, got "
-                f"max_contributions={self.max_contributions}; lower it or raise epsilon."
-            )
-        if self._far_tails > _MAX_SLACK_SHARE * self.delta:
-            raise ValueError(
-                f"delta must be at least {self._far_tails / _MAX_SLACK_SHARE:.2g} for "
-                f"max_users={self.max_users} and max_contributions={self.max_contributions}, got "
-                f"delta={self.delta}; lower max_users to what the input has at most."
-            )
-
-    def _check_cutoff(self) -> None:
-        highest = max(each.cutoff or 0 for each in self.union_rounds)
-        if highest > _MAX_CUTOFF:
-            raise ValueError(
-                f"cutoff_margin must leave a cutoff of at most {_MAX_CUTOFF:.0f}, got {highest:.4g}; "
-                "lower cutoff_margin or raise epsilon."
-            )
-
-
-def _as_float(name: str, value: Any) -> float | None:
-    """Returns a whole number as a float, so that plans compare; None only where it is allowed."""
-    if value is None and name in ("cutoff_margin", "vocabulary_delta_share"):
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} must be a number, got {name}={value!r}.")
-    try:
-        return float(value)
-    except OverflowError:
-        raise ValueError(f"{name} must be a number that a float can hold.") from None
-
-
-def _check_integer(name: str, value: Any, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ValueError(f"{name} must be an integer from 1 to {most}, got {name}={value!r}.")
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {name}={value!r}.")

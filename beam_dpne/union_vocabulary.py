@@ -9,7 +9,8 @@ from beam_dpne import calibration
 from beam_dpne.batches import GramSet, kept_small
 from beam_dpne.items import ItemSet
 from beam_dpne.plan import PrivacyPlan
-from beam_dpne.plan_checks import LAPLACE_POLICIES, UNION_SLACK
+from beam_dpne.plan_checks import UNION_SLACK
+from beam_dpne.policy_names import LAPLACE_POLICIES
 from beam_dpne.rules import length_rule
 from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.stored import SetStore

@@ -14,9 +14,10 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 
+from beam_dpne.policy_names import DESCENT_POLICIES
 from beam_dpne.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
 from beam_dpne.set_union import run_context
-from beam_dpne.set_union_plan import DESCENT_POLICIES, SetUnionPlan, UnionRound
+from beam_dpne.set_union_plan import SetUnionPlan, UnionRound
 
 ONE = 2**50
 UNIT = 2**18  # 2^-32

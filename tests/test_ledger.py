@@ -24,8 +24,9 @@ from beam_dpne.ledger import (
 )
 from beam_dpne.ngrams import RoundFacts
 from beam_dpne.ngrams_ledger import ngrams_ledger
+from beam_dpne.policy_names import CUTOFF_POLICIES, POLICIES
 from beam_dpne.set_union_ledger import set_union_ledger
-from beam_dpne.set_union_plan import CUTOFF_POLICIES, POLICIES, SetUnionPlan
+from beam_dpne.set_union_plan import SetUnionPlan
 
 PLAN = PrivacyPlan(
     epsilon=1, delta=1e-7, max_length=2, max_contributions=(10, 20), strategy="one_round"

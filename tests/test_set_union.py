@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from beam_dpne import batches, item_selection, item_sums, policies
 from beam_dpne.item_selection import release_items
 from beam_dpne.items import ItemSet, ItemSums, UserItems
+from beam_dpne.policy_names import DESCENT_POLICIES, POLICIES
 from beam_dpne.randomness import RunKey
 from beam_dpne.set_union import PrivateSetUnion, ReleaseItems, run_context
-from beam_dpne.set_union_plan import DESCENT_POLICIES, POLICIES, SetUnionPlan
+from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.users import encode_documents, hash_users, lay_out_positions
 from tests.set_union_reference import private_set_union
 

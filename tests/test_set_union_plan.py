@@ -12,17 +12,15 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from beam_dpne import calibration, union_calibration
-from beam_dpne.set_union_plan import (
+from beam_dpne.policy_names import (
     CUTOFF_POLICIES,
     DEFAULT_POLICY,
     DESCENT_POLICIES,
     GAUSSIAN_POLICIES,
     LAPLACE_POLICIES,
     POLICIES,
-    SCREENING_DELTA_SHARES,
-    SCREENING_SHARES,
-    SetUnionPlan,
 )
+from beam_dpne.set_union_plan import SCREENING_DELTA_SHARES, SCREENING_SHARES, SetUnionPlan
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6}
 OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]

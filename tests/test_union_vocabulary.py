@@ -12,9 +12,9 @@ from beam_dpne.calibration import compose_noise_stddevs, gaussian_delta
 from beam_dpne.decoding import DecodeGrams
 from beam_dpne.ngrams import PrivateNgrams
 from beam_dpne.plan import PrivacyPlan
-from beam_dpne.plan_checks import LAPLACE_POLICIES, UNION_SLACK, VOCABULARY_POLICIES
+from beam_dpne.plan_checks import UNION_SLACK
+from beam_dpne.policy_names import LAPLACE_POLICIES, POLICIES, VOCABULARY_POLICIES
 from beam_dpne.randomness import RunKey
-from beam_dpne.set_union_plan import POLICIES
 from beam_dpne.union_vocabulary import union_plan
 
 BUDGET = {"epsilon": 4.0, "delta": 1e-6, "max_length": 3}

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from beam_dpne.policy_names import VOCABULARY_POLICIES
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
@@ -267,19 +269,7 @@ PRIVACY = (
     ),
     Option(
         name="vocabulary_policy",
-        choices=(
-            "rounds",
-            "weighted_gaussian",
-            "public",
-            "count_laplace",
-            "count_gaussian",
-            "weighted_laplace",
-            "policy_laplace",
-            "policy_gaussian",
-            "screened_gaussian",
-            "greedy",
-            "mad",
-        ),
+        choices=VOCABULARY_POLICIES,
         shown_default="rounds, one_round weighted_gaussian",
         help="How single words are found. The defaults are the strategies' own; public: they are given "
         "with --vocabulary; the others are policies of beam-dpne set-union, which take the share of "

@@ -13,6 +13,7 @@ from beam_dpne.cli.options import (
     integer,
     number,
 )
+from beam_dpne.policy_names import DEFAULT_POLICY, POLICIES
 
 _DOTTED = f"{NAME_PATTERN}(\\.{NAME_PATTERN})*"
 
@@ -49,19 +50,8 @@ SET_UNION = (
     ),
     Option(
         name="policy",
-        default="screened_gaussian",
-        choices=(
-            "count_laplace",
-            "count_gaussian",
-            "weighted_laplace",
-            "weighted_gaussian",
-            "policy_laplace",
-            "policy_gaussian",
-            "screened_gaussian",
-            "greedy",
-            "mad",
-            "rounds",
-        ),
+        default=DEFAULT_POLICY,
+        choices=POLICIES,
         help="How users divide their weight among their items. count_*: one for each; weighted_*: "
         "evenly; policy_*: to the items that need it, users one after the other; screened_gaussian: "
         "that in two rounds, the second about what the first leaves open; greedy: to a user's most "

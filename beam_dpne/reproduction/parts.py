@@ -12,8 +12,9 @@ from typing import Any
 from beam_dpne.evaluation import papers
 from beam_dpne.evaluation.papers import PrintedTable
 from beam_dpne.plan import PrivacyPlan
+from beam_dpne.policy_names import DEFAULT_POLICY, DESCENT_POLICIES
 from beam_dpne.reproduction.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
-from beam_dpne.set_union_plan import DEFAULT_POLICY, DESCENT_POLICIES, SetUnionPlan
+from beam_dpne.set_union_plan import SetUnionPlan
 
 BASELINES = ("DPSU-all", "DPSU-even", "DPSU-single")
 PAPER, OURS, OURS_EVEN = "DPNE (one_round)", "ours (adaptive)", "ours, even budgets"

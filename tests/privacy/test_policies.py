@@ -18,14 +18,9 @@ from scipy import stats
 
 from beam_dpne import descent, item_selection, mad, policies
 from beam_dpne.items import ItemSums, UserItems
+from beam_dpne.policy_names import DESCENT_POLICIES, POLICIES
 from beam_dpne.randomness import RunKey, keyed_hashes
-from beam_dpne.set_union_plan import (
-    DESCENT_POLICIES,
-    POLICIES,
-    SCREENING_DELTA_SHARES,
-    SetUnionPlan,
-    UnionRound,
-)
+from beam_dpne.set_union_plan import SCREENING_DELTA_SHARES, SetUnionPlan, UnionRound
 from beam_dpne.union_calibration import descent_rounding, greedy_threshold, laplace_threshold
 from tests.set_union_reference import exact_mad
 
