@@ -21,17 +21,12 @@ if TYPE_CHECKING:
     from beam_dpne.contributions import LimitContributions
     from beam_dpne.decoding import DecodeGrams, join_tokens, split_ngram
     from beam_dpne.documents import BatchDocuments
+    from beam_dpne.facts import LengthFacts, ListFacts, RoundFacts
     from beam_dpne.grams import ExtractGrams, PruneInvalid
     from beam_dpne.histogram import WeightedHistogram
     from beam_dpne.item_release import ReleaseItems
     from beam_dpne.items import ItemSet
-    from beam_dpne.ngrams import (
-        LengthFacts,
-        ListFacts,
-        PrivateNgrams,
-        PrivateNgramsResult,
-        RoundFacts,
-    )
+    from beam_dpne.ngrams import PrivateNgrams, PrivateNgramsResult
     from beam_dpne.plan import LengthPlan, PrivacyPlan
     from beam_dpne.randomness import RunKey
     from beam_dpne.rules import LengthRule, RoundRule, length_rule
@@ -65,11 +60,11 @@ _HOME = {
     "LengthRule": "beam_dpne.rules",
     "RoundRule": "beam_dpne.rules",
     "length_rule": "beam_dpne.rules",
-    "LengthFacts": "beam_dpne.ngrams",
-    "ListFacts": "beam_dpne.ngrams",
+    "LengthFacts": "beam_dpne.facts",
+    "ListFacts": "beam_dpne.facts",
     "PrivateNgrams": "beam_dpne.ngrams",
     "PrivateNgramsResult": "beam_dpne.ngrams",
-    "RoundFacts": "beam_dpne.ngrams",
+    "RoundFacts": "beam_dpne.facts",
     "LengthPlan": "beam_dpne.plan",
     "PrivacyPlan": "beam_dpne.plan",
     "RunKey": "beam_dpne.randomness",

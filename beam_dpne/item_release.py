@@ -84,9 +84,8 @@ class ReleaseItems(beam.PTransform):
             found.append(decided["found"])
             if decider.cut is not None:
                 still_open = AsIter(decided[_OPEN])
-                items = items | f"{number}/KeepOpen" >> beam.FlatMap(
-                    _keep_open, still_open
-                ).with_output_types(UserItems)
+                keep_open = beam.ParDo(_KeepOpen(), still_open)
+                items = items | f"{number}/KeepOpen" >> keep_open.with_output_types(UserItems)
         together = found | "Found" >> beam.Flatten()
         once = users.pipeline | "Once" >> beam.Create([None])
         sort = beam.Map(_merge_and_report, AsIter(together), plan=self.plan)
@@ -137,7 +136,28 @@ class ReleaseItems(beam.PTransform):
         return limited | "1/Reroute" >> reroute.with_output_types(_KeyedSums)
 
 
-class _SumBundle(beam.DoFn):
+class _MergesBeside(beam.DoFn):
+    """Takes sums from beside, in parts: they are merged once a bundle, not for each batch."""
+
+    def start_bundle(self):
+        self._merged: ItemSums | None = None
+
+    def _whole(self, parts: Iterable[ItemSums]) -> ItemSums:
+        if self._merged is None:
+            self._merged = item_sums.merge_sums(parts)
+        return self._merged
+
+
+class _KeepOpen(_MergesBeside):
+    """Keeps what the last round left open; users without any drop out."""
+
+    def process(self, element: UserItems, still_open: Iterable[ItemSums]) -> Iterator[UserItems]:
+        kept = policies.keep_open(element, self._whole(still_open))
+        if len(kept.users):
+            yield kept
+
+
+class _SumBundle(_MergesBeside):
     """Sums the batches of a bundle, and sends the sums when there are many, and at the end."""
 
     def __init__(self, weigh, plan: SetUnionPlan, ranges: int):
@@ -146,11 +166,12 @@ class _SumBundle(beam.DoFn):
         self._ranges = ranges
 
     def start_bundle(self):
+        super().start_bundle()
         self._waiting: list[ItemSums] = []
         self._size = 0
 
     def process(self, element: UserItems, *beside: Any) -> Iterator[_KeyedSums]:
-        sums = self._weigh(element, *beside, plan=self._plan)
+        sums = self._weigh(element, *map(self._whole, beside), plan=self._plan)
         self._waiting.append(sums)
         self._size += len(sums.words)
         if self._size > _MAX_WAITING:
@@ -184,11 +205,6 @@ class _Decide(beam.DoFn):
                 yield TaggedOutput(_OPEN, part)
 
 
-def _keep_open(items: UserItems, still_open: Iterable[ItemSums]) -> list[UserItems]:
-    kept = policies.keep_open(items, item_sums.merge_sums(still_open))
-    return [kept] if len(kept.users) else []
-
-
 def _run_shard(
     keyed: tuple[int, Iterable[UserItems]],
     *,
@@ -206,8 +222,8 @@ def _held(items: UserItems, *, plan: SetUnionPlan) -> ItemSums:
     return policies.held_items(items)
 
 
-def _reroute(items: UserItems, shares: Iterable[ItemSums], *, plan: SetUnionPlan) -> ItemSums:
-    return mad.rerouted_weights(items, item_sums.merge_sums(shares), plan)
+def _reroute(items: UserItems, shares: ItemSums, *, plan: SetUnionPlan) -> ItemSums:
+    return mad.rerouted_weights(items, shares, plan)
 
 
 def _excess(keyed: tuple[int, Iterable[ItemSums]], *, plan: SetUnionPlan) -> ItemSums:

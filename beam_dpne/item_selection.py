@@ -11,8 +11,8 @@ from beam_dpne import mad, policies, randomness
 from beam_dpne.batches import MAX_ELEMENT_BYTES, array_bytes
 from beam_dpne.item_sums import zero_sums
 from beam_dpne.items import ItemSet, ItemSums, UserItems
-from beam_dpne.mechanism import CELLS_PER_STDDEV, UNITS
 from beam_dpne.randomness import RunKey
+from beam_dpne.rules import UNITS, cell_units
 from beam_dpne.set_union_plan import SetUnionPlan, UnionRound
 
 _SPARE_UNITS = 2
@@ -54,15 +54,15 @@ def item_rule(decider: UnionRound) -> ItemRule:
     """Returns what decides about every item in a round."""
     kind, scale, stddev = decider.noise
     threshold_units = math.ceil(decider.threshold * UNITS) + _SPARE_UNITS
-    cell_units = max(1, round(stddev * UNITS / CELLS_PER_STDDEV))
+    width = cell_units(stddev)
     cut_cell = None
     if decider.cut is not None:
-        cut_cell = math.ceil((decider.cut * UNITS - threshold_units) / cell_units)
+        cut_cell = math.ceil((decider.cut * UNITS - threshold_units) / width)
     return ItemRule(
         kind=kind,
         scale=scale,
         threshold_units=threshold_units,
-        cell_units=cell_units,
+        cell_units=width,
         cut_cell=cut_cell,
     )
 

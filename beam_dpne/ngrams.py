@@ -1,18 +1,16 @@
 """PrivateNgrams: the loop over k of DPNE, as one pipeline."""
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import apache_beam as beam
-import numpy as np
-import pyarrow as pa
 from apache_beam.pvalue import PCollection, PValue
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.batches import (
     GramSet,
+    HistogramShard,
     SpuriousGrams,
     StandingGrams,
     kept_small,
@@ -24,6 +22,7 @@ from beam_dpne.histogram import WeightedHistogram
 from beam_dpne.item_release import ReleaseItems
 from beam_dpne.mechanism import LengthRule
 from beam_dpne.plan import PrivacyPlan
+from beam_dpne.public_vocabulary import public_vocabulary, vocabulary_digest
 from beam_dpne.randomness import RunKey
 from beam_dpne.selection import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
 from beam_dpne.spending import SpendBudgets, SpendResult
@@ -36,48 +35,6 @@ from beam_dpne.users import GroupByUser
 _LARGEST_CONSTANT = 2**20
 
 
-class RoundFacts(NamedTuple):
-    """What decided one round; every number may be published.
-
-    Attributes:
-      round: r, from 1.
-      evidence_stddev: standard deviation of the noise in the evidence, in units of weight.
-      threshold: ρ_r, in units of weight: above it a gram is found.
-      cut: b_r, in units of weight: below it a gram is closed; None in the last round.
-      null_probability: that a gram that nobody holds is found in this round; 0 at k = 1.
-      loadings: what the noisy weights of the rounds so far count in the evidence.
-    """
-
-    round: int
-    evidence_stddev: float
-    threshold: float
-    cut: float | None
-    null_probability: float
-    loadings: tuple[float, ...]
-
-
-class LengthFacts(NamedTuple):
-    """What was spent on one length, and what came of it; every number may be published.
-
-    Attributes:
-      length: k.
-      noise_stddev: σ_k, in units of weight.
-      threshold: ρ_k, in units of weight, of the last round; None if nothing was valid.
-      released: |S_k|.
-      valid: |V_k|; None at k = 1.
-      spurious_bound: expected number of spurious k-grams, at most: |V_k|·Σ_r P_r; 0 at k = 1.
-      rounds: of each round, what was fixed before it.
-    """
-
-    length: int
-    noise_stddev: float
-    threshold: float | None
-    released: int
-    valid: int | None
-    spurious_bound: float
-    rounds: tuple[RoundFacts, ...] = ()
-
-
 class PrivateNgramsResult(NamedTuple):
     """What `PrivateNgrams` returns.
 
@@ -87,48 +44,6 @@ class PrivateNgramsResult(NamedTuple):
     """
 
     released: tuple[PCollection[GramSet], ...]
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class ListFacts(beam.PTransform):
-    """Lists what was spent on each length, and what came of it.
-
-    Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
-
-    Output: PCollection of T `LengthFacts`, in any order.
-
-    Privacy: public numbers, and sizes of released sets.
-
-    Cost: none to speak of.
-
-    Example:
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import ListFacts, PrivacyPlan, PrivateNgrams
-      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=1)
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
-      ...     facts = (documents | PrivateNgrams(plan=plan)).released | ListFacts()
-      ...     _ = facts | beam.Map(lambda facts: print(facts.length, facts.released))
-      1 2
-
-    References: none; the numbers are those of the ledger.
-    """
-
-    def __post_init__(self):
-        super().__init__()
-
-    def default_type_hints(self) -> IOTypeHints:
-        """None: Beam would log a warning about a tuple of inputs."""
-        return IOTypeHints.empty()
-
-    def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[LengthFacts]:
-        """Applies `length_facts` to each set."""
-        return cast(
-            "PCollection[LengthFacts]",
-            released
-            | "AllLengths" >> beam.Flatten()
-            | "Facts" >> beam.Map(length_facts).with_output_types(LengthFacts),
-        )
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -303,10 +218,9 @@ class PrivateNgrams(beam.PTransform):
         standing: list[PCollection[StandingGrams]] = []
         open_shards = None
         last = self.plan.rounds_of(length)
-        histogram = None
-        for number in range(1, last + 1):
-            label = f"{length}/{number}"
-            spend = SpendBudgets(
+
+        def spend(number: int) -> SpendBudgets:
+            return SpendBudgets(
                 plan=self.plan,
                 length=length,
                 round_number=number,
@@ -314,21 +228,36 @@ class PrivateNgrams(beam.PTransform):
                 standing=tuple(standing),
                 run_key=run_key,
             )
-            spent = cast("SpendResult", users | f"{label}/SpendBudgets" >> spend)
-            users = spent.users
-            histogram = spent.contributions | f"{label}/WeightedHistogram" >> WeightedHistogram(
-                shards=self._shards,
-                spurious=spurious if number == 1 else None,
-                open_shards=open_shards,
-            )
-            if number == last:
-                break
+
+        for number in range(1, last):
+            label = f"{length}/{number}"
+            users, histogram = self._sum_round(label, users, spend(number), spurious, open_shards)
             round_end = DecideRound(round_number=number, **decide)
             decided = cast("RoundResult", histogram | f"{label}/DecideRound" >> round_end)
             standing.append(decided.standing)
             open_shards = decided.open_shards
-        found = histogram | f"{length}/{last}/NoisyThreshold" >> NoisyThreshold(**decide)
+        label = f"{length}/{last}"
+        users, histogram = self._sum_round(label, users, spend(last), spurious, open_shards)
+        found = histogram | f"{label}/NoisyThreshold" >> NoisyThreshold(**decide)
         return cast("PCollection[GramSet]", found), users, standing[-1] if standing else None
+
+    def _sum_round(
+        self,
+        label: str,
+        users: PValue,
+        spend: SpendBudgets,
+        spurious: PCollection[SpuriousGrams] | None,
+        open_shards: PCollection[HistogramShard] | None,
+    ) -> tuple[PValue, PCollection[HistogramShard]]:
+        """Users spend on what is open; returns what they have left, and the round's histogram."""
+        spent = cast("SpendResult", users | f"{label}/SpendBudgets" >> spend)
+        weighted = WeightedHistogram(
+            shards=self._shards,
+            spurious=None if open_shards is not None else spurious,
+            open_shards=open_shards,
+        )
+        histogram = spent.contributions | f"{label}/WeightedHistogram" >> weighted
+        return spent.users, cast("PCollection[HistogramShard]", histogram)
 
     @property
     def _shards(self) -> int:
@@ -347,77 +276,9 @@ def _spurious(
     return cast("PCollection[SpuriousGrams]", previous | f"{length}/SampleSpurious" >> drawn)
 
 
-def public_vocabulary(words: Sequence[str]) -> GramSet:
-    """Returns a public vocabulary as S_1: distinct words, sorted by bytes; none is released.
-
-    Raises:
-      ValueError: if there are none.
-    """
-    distinct = sorted({word.encode() for word in words})
-    if not distinct:
-        raise ValueError("vocabulary must have at least one word, got none.")
-    return GramSet(
-        length=1,
-        keys=np.arange(len(distinct)),
-        scores=np.ones(len(distinct)),
-        words=pa.array(distinct, pa.binary()).cast(pa.string()),
-        parent_size=1,
-        vocabulary_size=len(distinct),
-        given=True,
-    )
-
-
-def vocabulary_digest(words: Sequence[str]) -> str:
-    """Returns the SHA-256 of a public vocabulary, whatever its order; hexadecimal."""
-    lengths_and_words = (
-        len(word).to_bytes(8, "little") + word for word in sorted({word.encode() for word in words})
-    )
-    return hashlib.sha256(b"".join(lengths_and_words)).hexdigest()
-
-
 def run_context(
     plan: PrivacyPlan, tokenizer: str | Tokenizer, vocabulary: Sequence[str] | None = None
 ) -> str:
     """Returns the public parameters that a run key is bound to."""
     given = "" if vocabulary is None else f" {vocabulary_digest(vocabulary)}"
     return f"ngrams {plan.to_json()} {tokenizer_name(tokenizer)}{given}"
-
-
-def length_facts(released: GramSet) -> LengthFacts:
-    """Returns the ledger's numbers of one released set."""
-    if released.given:
-        return LengthFacts(
-            length=released.length,
-            noise_stddev=0.0,
-            threshold=None,
-            released=0,
-            valid=len(released),
-            spurious_bound=0.0,
-        )
-    rule = released.rule
-    if rule is None:
-        raise ValueError("A set without a rule has no facts.")
-    bound = 0.0 if rule.valid is None else rule.valid * rule.null_probability
-    return LengthFacts(
-        length=released.length,
-        noise_stddev=rule.noise_stddev,
-        threshold=rule.threshold,
-        released=len(released),
-        valid=rule.valid,
-        spurious_bound=bound,
-        rounds=_round_facts(rule),
-    )
-
-
-def _round_facts(rule: LengthRule) -> tuple[RoundFacts, ...]:
-    return tuple(
-        RoundFacts(
-            round=number,
-            evidence_stddev=own.evidence_stddev,
-            threshold=own.threshold,
-            cut=own.cut if number < len(rule.rounds) else None,
-            null_probability=own.null_probability,
-            loadings=tuple(loading / own.loading_unit for loading in own.loadings),
-        )
-        for number, own in enumerate(rule.rounds, start=1)
-    )

@@ -4,9 +4,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from beam_dpne.facts import LengthFacts
 from beam_dpne.grounds import individual_budgets, promises, union_composition
 from beam_dpne.ledger import AS_GIVEN, Part, whole_ledger
-from beam_dpne.ngrams import LengthFacts
 from beam_dpne.plan import LengthPlan, PrivacyPlan
 from beam_dpne.set_union_ledger import mechanism
 from beam_dpne.union_vocabulary import union_plan

@@ -12,6 +12,7 @@ import pytest
 
 from beam_dpne import LengthFacts, PrivacyPlan, tokenizers
 from beam_dpne.calibration import gaussian_delta
+from beam_dpne.facts import RoundFacts
 from beam_dpne.items import ItemSet
 from beam_dpne.ledger import (
     Part,
@@ -22,7 +23,6 @@ from beam_dpne.ledger import (
     read_ledger,
     tokenizer_name,
 )
-from beam_dpne.ngrams import RoundFacts
 from beam_dpne.ngrams_ledger import ngrams_ledger
 from beam_dpne.policy_names import CUTOFF_POLICIES, POLICIES
 from beam_dpne.set_union_ledger import set_union_ledger

@@ -24,6 +24,14 @@ from hypothesis import strategies as st
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.batches import ROOT, GramSet
 from beam_dpne.contributions import limit_contributions
+from beam_dpne.decisions import (
+    decide,
+    decide_round,
+    merge_released,
+    merge_standing,
+    sample_spurious,
+    standing_part,
+)
 from beam_dpne.decoding import decode_sets, split_ngram
 from beam_dpne.grams import extract_grams, keep_standing, prune_invalid
 from beam_dpne.histogram import (
@@ -33,15 +41,8 @@ from beam_dpne.histogram import (
     shard_spurious,
     sum_contributions,
 )
-from beam_dpne.ngrams import public_vocabulary, run_context
-from beam_dpne.selection import (
-    _standing_part,
-    decide,
-    decide_round,
-    merge_released,
-    merge_standing,
-    sample_spurious,
-)
+from beam_dpne.ngrams import run_context
+from beam_dpne.public_vocabulary import public_vocabulary
 from beam_dpne.spending import spend
 from beam_dpne.strategies import Adaptive, OneRound
 from beam_dpne.users import (
@@ -683,7 +684,7 @@ def settle_length(length, batches, previous, plan, run_key, rng, partitions, rel
         if number < last:
             decided = [decide_round(shard, rule=rule, run_key=run_key) for shard in shards]
             open_shards = [shard for shard in decided if shard.keys.size + shard.spurious_keys.size]
-            parts = [_standing_part(shard) for shard in open_shards]
+            parts = [standing_part(shard) for shard in open_shards]
             standing.append(merge_standing(parts, previous, number))
     parts = [decide(shard, rule=rule, run_key=run_key) for shard in shards]
     return merge_released(parts, previous, rule), batches, (standing or [None])[-1]

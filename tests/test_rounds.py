@@ -13,6 +13,13 @@ from hypothesis import strategies as st
 
 from beam_dpne import HistogramShard, RunKey, StandingGrams, UserBatch, adaptive
 from beam_dpne.batches import ROOT
+from beam_dpne.decisions import (
+    decide,
+    decide_round,
+    merge_standing,
+    noise_bits,
+    standing_part,
+)
 from beam_dpne.grams import keep_standing
 from beam_dpne.histogram import merge_shards, shard_open
 from beam_dpne.mechanism import (
@@ -24,13 +31,6 @@ from beam_dpne.mechanism import (
     scores,
 )
 from beam_dpne.randomness import keyed_hashes, normals
-from beam_dpne.selection import (
-    _standing_part,
-    decide,
-    decide_round,
-    merge_standing,
-    noise_bits,
-)
 
 KEY = RunKey(bytes(range(32)))
 COUNT = 3000
@@ -312,7 +312,7 @@ def test_weights_for_grams_that_are_not_open_are_refused(length):
 @pytest.mark.parametrize("length", [1, 2])
 def test_what_stands_is_sorted_and_says_found_or_the_cell(length):
     after, _ = open_pieces(length)
-    part = _standing_part(after)
+    part = standing_part(after)
     middle = len(part) // 2
 
     def slice_of(rows):

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from beam_dpne.batches import GramSet
 from beam_dpne.decoding import ITEM_SCHEMA, ROW_SCHEMA, decode_sets
+from beam_dpne.facts import length_facts
 from beam_dpne.io.parts import ITEM_FILES, NGRAM_FILES, Layout, with_rounded_scores
 from beam_dpne.items import ItemSet
-from beam_dpne.ngrams import length_facts
 from beam_dpne.ngrams_ledger import ngrams_ledger
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.set_union_ledger import least_noise_stddev, set_union_ledger

@@ -22,8 +22,9 @@ from beam_dpne.decoding import DecodeGrams
 from beam_dpne.evaluation.baselines import dpsu_all, dpsu_even, dpsu_single
 from beam_dpne.evaluation.corpus import documents_of, load_corpus
 from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes
+from beam_dpne.facts import LengthFacts, ListFacts
 from beam_dpne.item_selection import release_items
-from beam_dpne.ngrams import LengthFacts, ListFacts, PrivateNgrams
+from beam_dpne.ngrams import PrivateNgrams
 from beam_dpne.randomness import RunKey
 from beam_dpne.reproduction.corpora import Corpora
 from beam_dpne.reproduction.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun

@@ -27,12 +27,12 @@ from beam_dpne.batches import (
     UserBatchCoder,
 )
 from beam_dpne.contributions import limit_contributions
+from beam_dpne.decisions import decide, merge_released, sample_spurious
 from beam_dpne.documents import document_columns
 from beam_dpne.grams import extract_grams, prune_invalid
 from beam_dpne.histogram import cut_by_hash_range, merge_shards, sum_contributions
 from beam_dpne.io import ReadOptions, match_inputs
 from beam_dpne.io.blocks import plan_reads, read_item
-from beam_dpne.selection import decide, merge_released, sample_spurious
 from beam_dpne.strategies import OneRound
 from beam_dpne.users import (
     encode_documents,

@@ -12,18 +12,18 @@ import pyarrow as pa
 
 from beam_dpne import GramSet, HistogramShard, PrivacyPlan, RunKey, UserBatch
 from beam_dpne.batches import ROOT, SpuriousGrams, StandingGrams
-from beam_dpne.grams import keep_standing, prune_invalid
-from beam_dpne.histogram import merge_shards, shard_spurious, sum_contributions
-from beam_dpne.mechanism import LengthRule
-from beam_dpne.ngrams import public_vocabulary
-from beam_dpne.selection import (
-    _standing_part,
+from beam_dpne.decisions import (
     decide,
     decide_round,
     merge_released,
     merge_standing,
     sample_spurious,
+    standing_part,
 )
+from beam_dpne.grams import keep_standing, prune_invalid
+from beam_dpne.histogram import merge_shards, shard_spurious, sum_contributions
+from beam_dpne.mechanism import LengthRule
+from beam_dpne.public_vocabulary import public_vocabulary
 from beam_dpne.spending import spend
 from beam_dpne.strategies import Adaptive
 from beam_dpne.users import encode_documents, hash_users, lay_out_positions
@@ -118,7 +118,7 @@ def settle_length(
             held = shard.keys
         if number < len(rule.rounds):
             shard = decide_round(shard, rule=rule, run_key=run_key)
-            before, standing = standing, merge_standing([_standing_part(shard)], previous, number)
+            before, standing = standing, merge_standing([standing_part(shard)], previous, number)
     return _last(shard, previous, rule, run_key, batch, standing, drawn, held)
 
 

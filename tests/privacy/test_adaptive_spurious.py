@@ -18,10 +18,11 @@ from apache_beam.testing.util import assert_that
 from scipy import stats
 
 from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey, randomness, valid
+from beam_dpne.decisions import sample_spurious
 from beam_dpne.grams import prune_invalid
 from beam_dpne.mechanism import UNITS, LengthRule
-from beam_dpne.ngrams import public_vocabulary, run_context
-from beam_dpne.selection import sample_spurious
+from beam_dpne.ngrams import run_context
+from beam_dpne.public_vocabulary import public_vocabulary
 from beam_dpne.strategies import Adaptive
 from tests.privacy.kernels import Settled, run_lengths, settle_length, users_of
 
