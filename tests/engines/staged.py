@@ -168,7 +168,10 @@ def pickles_in(data: bytes) -> Iterator[bytes]:
         whole = text.group()[: len(text.group()) // 4 * 4] if text else b""
         decompressor = zlib.decompressobj() if whole[:1] == b"e" else bz2.BZ2Decompressor()
         with contextlib.suppress(OSError, zlib.error, EOFError):
-            yield decompressor.decompress(base64.b64decode(whole))
+            data_inside = decompressor.decompress(base64.b64decode(whole))
+            # Chance makes such letters as well, and a beginning of what could be a stream after them.
+            if decompressor.eof:
+                yield data_inside
 
 
 def keys_in(job: Staged) -> set[bytes]:
