@@ -22,6 +22,7 @@ import functools
 import importlib
 import importlib.util
 import math
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ from beam_dpne.union_calibration import GRID_BITS
 
 BUDGET = 2**GRID_BITS
 _USERS_AT_ONCE = 50_000
+_COMPILING = threading.Lock()
 _Loop = Callable[[Any, Any, Any, int, int], None]
 
 
@@ -75,9 +77,17 @@ def can_compile() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-@functools.cache
 def _compiled(policy: str) -> _Loop:
-    """Compiles a loop; numba keeps the order of float operations unless fastmath is asked for."""
+    """Compiles a loop; numba keeps the order of float operations unless fastmath is asked for.
+
+    One thread of a worker at a time: it may be the first to import numba.
+    """
+    with _COMPILING:
+        return _compiled_once(policy)
+
+
+@functools.cache
+def _compiled_once(policy: str) -> _Loop:
     return importlib.import_module("numba").njit(fastmath=False)(_LOOPS[policy])
 
 

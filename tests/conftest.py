@@ -57,7 +57,12 @@ class Program:
 
     def run(self, *arguments: object, timeout: float = 120, **settings) -> Ended:
         with self.start(*arguments, **settings) as process:
-            out, err = process.communicate(timeout=timeout)
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                _, err = process.communicate()
+                raise AssertionError(f"Not done after {timeout} s; it said:\n{err}") from None
         return Ended(process.returncode, out, err)
 
 
