@@ -67,6 +67,10 @@ _POLICY_COLORS: Mapping[str, str] = {
 }
 
 
+# That fit below a figure, lines and gaps between labels taken off.
+_LEGEND_LETTERS = 110
+
+
 def figure_of(experiment: Experiment, results: Results, data: str) -> bytes | None:
     """Draws an experiment as PNG, of the results that are there; None if there are none.
 
@@ -317,8 +321,9 @@ def _png(figure: "Figure", axes: "Axes", *, beside: bool = False) -> bytes:
             handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9
         )
     elif handles:
+        columns = max(1, min(5, _LEGEND_LETTERS // max(map(len, labels))))
         figure.legend(
-            handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=9
+            handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
         )
     buffer = io.BytesIO()
     FigureCanvasAgg(figure).print_png(buffer, metadata={"Title": BANNER, "Software": "beam_dpne"})
