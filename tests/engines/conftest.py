@@ -15,7 +15,8 @@ from tests.conftest import ROOT, Ended, Program
 collect_ignore = ["airflow_probe.py"]
 SAMPLE = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
 BUDGET = ("--epsilon", "4", "--delta", "1e-6")
-PRIVACY = (*BUDGET, "--max_length", "4")
+MAX_LENGTH = 3
+PRIVACY = (*BUDGET, "--max_length", str(MAX_LENGTH))
 # Set unions of each kind: in sequence and in two rounds, in sequence, with two passes, by the rounds of
 # n-grams, in one pass. Of n-grams the strategies, and words by a set union.
 POLICIES = ("screened_gaussian", "policy_gaussian", "mad", "rounds", "weighted_gaussian")
@@ -25,6 +26,10 @@ JOBS = {
     "words_of_a_union": ("ngrams", *BUDGET, "--max_length", "2", "--vocabulary_policy", "mad"),
     **{policy: ("set-union", *BUDGET, "--policy", policy) for policy in POLICIES},
 }
+
+# What most engines run; the others, which have the same kinds of steps, only where it is said.
+FEW = ("adaptive", "one_round", "words_of_a_union", "screened_gaussian", "mad")
+EVERY_JOB = [job if job in FEW else pytest.param(job, marks=pytest.mark.slow) for job in JOBS]
 
 
 def release_bytes(release: pathlib.Path) -> Mapping[str, bytes]:

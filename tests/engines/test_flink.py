@@ -22,7 +22,7 @@ from deploy.flink.cluster import Cluster, pools
 from deploy.flink.jars import merge
 from deploy.flink.rest import task_counts, until
 from tests.conftest import ROOT
-from tests.engines.conftest import BUDGET, deploy, release_bytes
+from tests.engines.conftest import BUDGET, MAX_LENGTH, deploy, release_bytes
 from tests.engines.flink import (
     ReleaseWatcher,
     free_ports,
@@ -83,7 +83,7 @@ def test_release_is_that_of_the_embedded_runner(ended_run, embedded_release, cap
     assert ended_run.release == embedded_release
     counts = task_counts(ended_run.job)
     with capsys.disabled():
-        print(f"\nFlink, T = 4: {counts}, {ended_run.job['duration'] / 1000:.1f} s")
+        print(f"\nFlink, T = {MAX_LENGTH}: {counts}, {ended_run.job['duration'] / 1000:.1f} s")
 
 
 def test_one_round_releases_what_the_embedded_runner_does(cluster, check_same):
@@ -92,7 +92,7 @@ def test_one_round_releases_what_the_embedded_runner_does(cluster, check_same):
 
 def test_every_grouping_has_two_sorts_and_each_of_them_room_for_an_element(ended_run):
     """Which is how config.yaml comes to its managed memory: for 26 lengths of three rounds."""
-    plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=4)
+    plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=MAX_LENGTH)
     names = [vertex["name"] for vertex in ended_run.job["vertices"]]
     groupings = 1 + plan.round_count
     assert sum("GroupCombine at" in name for name in names) == groupings
@@ -118,7 +118,7 @@ def test_memory_of_every_worker_is_seen(ended_run, capsys):
 
 def test_job_server_never_receives_the_run_key(ended_run, run_key_file):
     """Not as it was given, nor bound to the run, in which form a key without a file travels."""
-    plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=4)
+    plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=MAX_LENGTH)
     key = RunKey.from_hex(run_key_file.read_text())
     bound = key.bound_to(run_context(plan, "words"))._secret
     packed = unpacked(ended_run.graph)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.engines.conftest import JOBS, deploy
+from tests.engines.conftest import EVERY_JOB, deploy
 
 pytestmark = [pytest.mark.engines, pytest.mark.prism]
 
@@ -21,7 +21,7 @@ def prism_options(prism_location) -> tuple[str, ...]:
     return ("--runner", "PrismRunner", "--prism_location", prism_location)
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", EVERY_JOB)
 def test_prism_releases_what_the_embedded_runner_does(prism_options, check_same, job):
     check_same(job, *prism_options)
 

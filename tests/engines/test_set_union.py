@@ -16,7 +16,9 @@ pytest_plugins = ["tests.engines.flink_cluster", "tests.engines.storage"]
 
 
 @pytest.mark.flink
-@pytest.mark.parametrize("policy", ["screened_gaussian", "mad", "rounds"])
+@pytest.mark.parametrize(
+    "policy", ["screened_gaussian", "mad", pytest.param("rounds", marks=pytest.mark.slow)]
+)
 def test_flink_releases_what_the_embedded_runner_does(cluster, check_same, policy):
     check_same(policy, *cluster.job_options(parallelism=2))
 
