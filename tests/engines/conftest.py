@@ -111,7 +111,7 @@ def check_same(options_of, launch, embedded, tmp_path) -> Callable[..., None]:
 
     def check(job: str, *engine: object) -> None:
         release = tmp_path / "release"
-        ended = launch(*options_of(job), "--output", release, *engine, timeout=600)
+        ended = launch(*options_of(job), "--output", release, *engine, timeout=400)
         assert ended.status == 0, ended.err
         assert release_bytes(release) == embedded(job)
 

@@ -86,8 +86,12 @@ def test_release_is_that_of_the_embedded_runner(ended_run, embedded_release, cap
         print(f"\nFlink, T = {MAX_LENGTH}: {counts}, {ended_run.job['duration'] / 1000:.1f} s")
 
 
-def test_one_round_releases_what_the_embedded_runner_does(cluster, check_same):
-    check_same("one_round", *cluster.job_options(parallelism=2))
+@pytest.mark.parametrize(
+    "job",
+    ["one_round", "screened_gaussian", "mad", pytest.param("rounds", marks=pytest.mark.slow)],
+)
+def test_other_jobs_release_what_the_embedded_runner_does(cluster, check_same, job):
+    check_same(job, *cluster.job_options(parallelism=2))
 
 
 def test_every_grouping_has_two_sorts_and_each_of_them_room_for_an_element(ended_run):

@@ -1,4 +1,4 @@
-"""Set unions on Flink as on the embedded runner, and no key where none belongs."""
+"""Set unions staged for Dataflow: no key where none belongs."""
 
 import secrets
 
@@ -11,19 +11,10 @@ from beam_dpne.set_union_plan import SetUnionPlan
 from tests.engines.conftest import BUDGET, POLICIES, SAMPLE
 from tests.engines.staged import read_back, secrets_of, unpacked
 
-pytestmark = [pytest.mark.engines]
-pytest_plugins = ["tests.engines.flink_cluster", "tests.engines.storage"]
+pytestmark = [pytest.mark.engines, pytest.mark.dataflow]
+pytest_plugins = ["tests.engines.storage"]
 
 
-@pytest.mark.flink
-@pytest.mark.parametrize(
-    "policy", ["screened_gaussian", "mad", pytest.param("rounds", marks=pytest.mark.slow)]
-)
-def test_flink_releases_what_the_embedded_runner_does(cluster, check_same, policy):
-    check_same(policy, *cluster.job_options(parallelism=2))
-
-
-@pytest.mark.dataflow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_run_key_is_not_in_a_graph_whose_workers_read_it(emulator, launch, policy, monkeypatch):
     from beam_dpne.io.schemes import connect_anonymously_to_emulators
