@@ -40,9 +40,7 @@ USER_BUDGETS = ("individual", "even")
 _LOADING_UNIT = 2**20
 _LATER_LOADING = 1.2
 _AHEAD = 0.7
-# f by user budgets: even ones, which later lengths do not get, may as well go to what is nearly over.
-# These numbers, and Q_r and E_r below, were chosen on public text dealt to made-up users.
-_NEARLY_OVER = {"individual": 0.7, "even": 0.5}
+_NEARLY_OVER = 0.7
 _LEAST_PREDICTION = 0.5
 _GRAM_HOP = 0.5
 _WORD_HOP = 1.5
@@ -153,19 +151,14 @@ def spends(left: np.ndarray, own: np.ndarray, ahead: np.ndarray, quota: float) -
 # Step 2.
 
 
-def preferences(
-    predictions: np.ndarray, nearness: np.ndarray | float, user_budgets: str
-) -> np.ndarray:
+def preferences(predictions: np.ndarray, nearness: np.ndarray | float) -> np.ndarray:
     """Returns a_g = pred_g^-½ (1 − f p_g): what a gram is given, before scaling.
 
     Args:
       predictions: (m,) float64, the least score of the gram's parents (1 at k = 2).
       nearness: p_g in [0, 1], see `nearness`; 0 in round 1.
-      user_budgets: one of USER_BUDGETS; f depends on it.
     """
-    return (1.0 - _NEARLY_OVER[user_budgets] * nearness) / np.sqrt(
-        np.maximum(predictions, _LEAST_PREDICTION)
-    )
+    return (1.0 - _NEARLY_OVER * nearness) / np.sqrt(np.maximum(predictions, _LEAST_PREDICTION))
 
 
 def nearness(cells: np.ndarray, rule: RoundRule) -> np.ndarray:

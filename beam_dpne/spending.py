@@ -184,7 +184,7 @@ def spend(
     spent = adaptive.spends(left, np.diff(grams.offsets), ahead, own_round.quota)
     if length == 1:
         spent = np.minimum(spent, adaptive.round_cap(plan.allotment, own_round))
-    shares = _preferences(grams, previous, standing, plan)
+    shares = _preferences(grams, previous, standing, plan.pruning)
     sub_key = run_key.sub_key("subset", length, round_number)
     shares[outside_subset(grams, plan.contribution_limits[length - 1], sub_key)] = 0.0
     weights, cost = adaptive.divide(spent, grams.offsets, shares)
@@ -248,7 +248,7 @@ def _preferences(
     grams: Contributions,
     previous: GramSet | None,
     standing: StandingGrams | None,
-    plan: PrivacyPlan,
+    pruning: str,
 ) -> np.ndarray:
     """Returns a_g for each entry: 1 at k = 1, where the threshold needs equal weights."""
     if grams.length == 1:
@@ -257,13 +257,13 @@ def _preferences(
     if previous is not None:
         prefixes, seconds = unpack_pairs(grams.keys)
         predictions = previous.scores[prefixes]
-        if plan.pruning == "both":
+        if pruning == "both":
             predictions = np.minimum(predictions, previous.scores[seconds])
-    near = 0.0
-    if standing is not None and standing.rule is not None:
-        rows = np.searchsorted(standing.keys, grams.keys)
-        near = adaptive.nearness(standing.cells[rows], standing.rule.rounds[standing.round - 1])
-    return adaptive.preferences(predictions, near, plan.user_budgets or "individual")
+    if standing is None or standing.rule is None:
+        return adaptive.preferences(predictions, 0.0)
+    rows = np.searchsorted(standing.keys, grams.keys)
+    last = standing.rule.rounds[standing.round - 1]
+    return adaptive.preferences(predictions, adaptive.nearness(standing.cells[rows], last))
 
 
 def _typed(collection: Any, kind: type) -> PCollection:

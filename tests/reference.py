@@ -359,8 +359,7 @@ GRAM_ROUNDS = {
     2: [(0.3, 0.1), (1.0, 0.9)],
     3: [(0.25, 0.03), (0.45, 0.12), (1.0, 0.85)],
 }
-LATER_LOADING, OMEGA = 1.2, 0.7
-NEARLY_OVER = {"individual": 0.7, "even": 0.5}
+LATER_LOADING, OMEGA, NEARLY_OVER = 1.2, 0.7, 0.7
 WORD_HOP, GRAM_HOP = 1.5, 0.5
 
 
@@ -526,8 +525,7 @@ def preference(gram: Gram, place: int, length: Length, r: int) -> float:
     if r > 1:
         cut = length.rules[r - 2].cut
         near = float(min(1, max(0, Fraction(2 * (place - cut) + 1, 2 * max(1, -cut)))))
-    part = NEARLY_OVER[length.plan.user_budgets]
-    return (1.0 - part * near) / math.sqrt(max(predicted, 0.5))
+    return (1.0 - NEARLY_OVER * near) / math.sqrt(max(predicted, 0.5))
 
 
 def divide(spent: int, shares: list[float]) -> tuple[list[int], int]:

@@ -118,12 +118,11 @@ def test_nearness_is_the_place_between_cut_and_threshold(cut, cell):
     assert near == float(min(1, max(0, place)))
 
 
-@given(st.floats(0, 1e9), st.floats(0, 1), st.sampled_from([("individual", 0.7), ("even", 0.5)]))
-def test_preferences_are_less_for_popular_parents_and_for_grams_nearly_over(predicted, near, mode):
-    budgets, part = mode
-    (given_,) = adaptive.preferences(np.array([predicted]), np.array([near]), budgets)
-    assert given_ == (1.0 - part * near) / math.sqrt(max(predicted, 0.5))
-    (first,) = adaptive.preferences(np.array([predicted]), 0.0, budgets)
+@given(st.floats(0, 1e9), st.floats(0, 1))
+def test_preferences_are_less_for_popular_parents_and_for_grams_nearly_over(predicted, near):
+    (given_,) = adaptive.preferences(np.array([predicted]), np.array([near]))
+    assert given_ == (1.0 - 0.7 * near) / math.sqrt(max(predicted, 0.5))
+    (first,) = adaptive.preferences(np.array([predicted]), 0.0)
     assert 0 < given_ <= first <= math.sqrt(2)
 
 

@@ -314,7 +314,7 @@ def _send(
             grams = np.arange(is_open.shape[1])
             suffixes = grams % world.words ** (length - 1)
             expected = np.minimum(predictions[:, grams // world.words], predictions[:, suffixes])
-        shares = adaptive.preferences(np.asarray(expected), near, plan.user_budgets) * shares
+        shares = adaptive.preferences(np.asarray(expected), near) * shares
     offsets = np.concatenate(([0], np.cumsum(own)))
     flat, cost = adaptive.divide(spent, offsets, shares[is_open])
     weights = np.zeros(is_open.shape, np.int64)
