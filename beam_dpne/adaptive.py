@@ -38,6 +38,7 @@ MAX_BUDGET = 64
 MAX_SPURIOUS_FRACTION = 0.5
 USER_BUDGETS = ("individual", "even")
 _LOADING_UNIT = 2**20
+# These numbers, and Q_r and E_r below, were chosen on public text dealt to made-up users.
 _LATER_LOADING = 1.2
 _AHEAD = 0.7
 _NEARLY_OVER = 0.7
