@@ -136,8 +136,8 @@ class ReleaseItems(beam.PTransform):
         return limited | "1/Reroute" >> reroute.with_output_types(_KeyedSums)
 
 
-class _MergesBeside(beam.DoFn):
-    """Takes sums from beside, in parts: they are merged once a bundle, not for each batch."""
+class _MergesBeside:
+    """Of a DoFn that takes sums from beside, in parts: merged once a bundle, not for each batch."""
 
     def start_bundle(self):
         self._merged: ItemSums | None = None
@@ -148,7 +148,7 @@ class _MergesBeside(beam.DoFn):
         return self._merged
 
 
-class _KeepOpen(_MergesBeside):
+class _KeepOpen(_MergesBeside, beam.DoFn):
     """Keeps what the last round left open; users without any drop out."""
 
     def process(self, element: UserItems, still_open: Iterable[ItemSums]) -> Iterator[UserItems]:
@@ -157,7 +157,7 @@ class _KeepOpen(_MergesBeside):
             yield kept
 
 
-class _SumBundle(_MergesBeside):
+class _SumBundle(_MergesBeside, beam.DoFn):
     """Sums the batches of a bundle, and sends the sums when there are many, and at the end."""
 
     def __init__(self, weigh, plan: SetUnionPlan, ranges: int):
