@@ -29,7 +29,7 @@ class PublicCountsError(ValueError):
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class PublicCounts:
-    """A public vocabulary of n-grams of one length, the most frequent first, ties by their text's bytes.
+    """A public vocabulary of n-grams of one length, most frequent first, ties by their text's bytes.
 
     Attributes:
       length: n, words in a gram.
@@ -102,8 +102,8 @@ class PublicCounts:
         """Returns the SHA-256 of grams and counts, hexadecimal."""
         digest = hashlib.sha256(f"{self.length} {len(self)} {len(self.words)}\n".encode())
         digest.update("".join(f"{escape_token(w)}\n" for w in self.words.to_pylist()).encode())
-        digest.update(np.ascontiguousarray(self.word_ids, "<i4"))
-        digest.update(np.ascontiguousarray(self.counts, "<i8"))
+        digest.update(self.word_ids.astype("<i4").tobytes())
+        digest.update(self.counts.astype("<i8").tobytes())
         return digest.hexdigest()
 
     def rows_of(self, ids: np.ndarray) -> np.ndarray:
@@ -218,7 +218,7 @@ def _check(codes: np.ndarray, counts: np.ndarray) -> None:
 def _with_sorted_words(words: pa.Array, codes: np.ndarray, counts: np.ndarray) -> PublicCounts:
     used = np.unique(codes)
     names = words.take(pa.array(used))
-    by_bytes = pc.array_sort_indices(names).to_numpy()
+    by_bytes = pc.call_function("array_sort_indices", [names]).to_numpy()
     new_ids = np.empty(used.size, dtype=np.int32)
     new_ids[by_bytes] = np.arange(used.size, dtype=np.int32)
     word_ids = new_ids[np.searchsorted(used, codes)]
@@ -238,9 +238,10 @@ def _texts(words: pa.Array, codes: np.ndarray) -> pa.Array:
 
 @functools.lru_cache(maxsize=2)
 def _levels(public: PublicCounts) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns, for lengths 2..n, the sorted keys (prefix's rank · words + word), and each last rank's row.
+    """Returns for lengths 2..n the sorted keys, and the row of each of the last.
 
-    The rank of a single word is its place in `words`. Made once for all batches that look rows up.
+    A key is the rank of its prefix among the keys before (of a single word: its place in `words`) times
+    the number of words, plus the next word. Made once for all batches that look rows up.
     """
     ranks = public.grams[:, 0].astype(np.int64)
     levels: list[np.ndarray] = []
