@@ -18,9 +18,12 @@ if TYPE_CHECKING:
         StandingGrams,
         UserBatch,
     )
+    from beam_dpne.bayesian import BayesianCounts, BayesianCountsResult
+    from beam_dpne.bayesian_plan import BayesianPlan
     from beam_dpne.contributions import LimitContributions
     from beam_dpne.decoding import DecodeGrams, join_tokens, split_ngram
     from beam_dpne.documents import BatchDocuments
+    from beam_dpne.gram_counts import NgramProbabilities, NoisyCounts
     from beam_dpne.grams import ExtractGrams, PruneInvalid
     from beam_dpne.histogram import WeightedHistogram
     from beam_dpne.item_release import ReleaseItems
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
         RoundFacts,
     )
     from beam_dpne.plan import LengthPlan, PrivacyPlan
+    from beam_dpne.public_counts import PublicCounts
     from beam_dpne.randomness import RunKey
     from beam_dpne.rules import LengthRule, RoundRule, length_rule
     from beam_dpne.run_key_file import RunKeyFile
@@ -52,11 +56,16 @@ _HOME = {
     "SpuriousGrams": "beam_dpne.batches",
     "StandingGrams": "beam_dpne.batches",
     "UserBatch": "beam_dpne.batches",
+    "BayesianCounts": "beam_dpne.bayesian",
+    "BayesianCountsResult": "beam_dpne.bayesian",
+    "BayesianPlan": "beam_dpne.bayesian_plan",
     "LimitContributions": "beam_dpne.contributions",
     "DecodeGrams": "beam_dpne.decoding",
     "join_tokens": "beam_dpne.decoding",
     "split_ngram": "beam_dpne.decoding",
     "BatchDocuments": "beam_dpne.documents",
+    "NgramProbabilities": "beam_dpne.gram_counts",
+    "NoisyCounts": "beam_dpne.gram_counts",
     "ExtractGrams": "beam_dpne.grams",
     "PruneInvalid": "beam_dpne.grams",
     "WeightedHistogram": "beam_dpne.histogram",
@@ -72,6 +81,7 @@ _HOME = {
     "RoundFacts": "beam_dpne.ngrams",
     "LengthPlan": "beam_dpne.plan",
     "PrivacyPlan": "beam_dpne.plan",
+    "PublicCounts": "beam_dpne.public_counts",
     "RunKey": "beam_dpne.randomness",
     "RunKeyFile": "beam_dpne.run_key_file",
     "DecideRound": "beam_dpne.selection",
@@ -92,6 +102,9 @@ _HOME = {
 __all__ = [
     "Adaptive",
     "BatchDocuments",
+    "BayesianCounts",
+    "BayesianCountsResult",
+    "BayesianPlan",
     "Contributions",
     "DecideRound",
     "DecodeGrams",
@@ -106,6 +119,8 @@ __all__ = [
     "LengthRule",
     "LimitContributions",
     "ListFacts",
+    "NgramProbabilities",
+    "NoisyCounts",
     "NoisyThreshold",
     "OneRound",
     "PrivacyPlan",
@@ -114,6 +129,7 @@ __all__ = [
     "PrivateSetUnion",
     "PrivateSetUnionResult",
     "PruneInvalid",
+    "PublicCounts",
     "ReleaseItems",
     "RoundFacts",
     "RoundResult",

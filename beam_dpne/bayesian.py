@@ -33,11 +33,11 @@ class BayesianCountsResult(NamedTuple):
     Attributes:
       released: PCollection of one `NgramProbabilities`.
       noisy: PCollection of `NoisyCounts`, which together have every row of the public counts; they are
-        as public as `released`, which is computed from them. None under the paper's modes.
+        as public as `released`, which is computed from them. Empty under the paper's modes.
     """
 
     released: PCollection[NgramProbabilities]
-    noisy: PCollection[NoisyCounts] | None
+    noisy: PCollection[NoisyCounts]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -172,7 +172,8 @@ class BayesianCounts(beam.PTransform):
             _paper_release, AsIter(parts), AsIter(norms), public, plan=self.plan, run_key=run_key
         )
         released = once | "Release" >> release.with_output_types(NgramProbabilities)
-        return BayesianCountsResult(released, None)
+        nothing = once | "NoCounts" >> beam.FlatMap(lambda _: []).with_output_types(NoisyCounts)
+        return BayesianCountsResult(released, nothing)
 
     @property
     def _ranges(self) -> int:

@@ -9,17 +9,17 @@ from typing import Any
 from beam_dpne import calibration, integer_noise, log_global
 from beam_dpne.parameters import as_float, check_choice, check_integer, json_parameters
 from beam_dpne.plan_checks import ADJACENCY
-from beam_dpne.public_counts import MAX_LENGTH
 
 PRIVATE_MODES = ("counts", "log_global")
 PAPER_MODES = ("paper_brute_force", "paper_claim1")
 MODES = (*PRIVATE_MODES, *PAPER_MODES)
 LOG_MODES = ("log_global", *PAPER_MODES)
+MAX_LENGTH = 5
 NO_GUARANTEE = (
     "no differential privacy guarantee: the noise is scaled by a sensitivity of this very database, "
     "so that the noise itself tells who is in it"
 )
-DEFAULT_PUBLIC_WEIGHT = 0.5
+PAPER_PUBLIC_WEIGHT = 0.5
 DEFAULT_DECAY = 0.01
 DEFAULT_TUNING_FRACTION = 0.1
 DEFAULT_PUBLIC_WEIGHTS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -53,7 +53,8 @@ class BayesianPlan:
       max_count: C ≥ 1, how often one user's gram counts, at most.
       max_contributions: W ≥ 1, distinct grams that one user adds, at most.
       public_weight: 1 − ρ in [0, 1), the weight of the public logarithms beside the private ones. None:
-        0.5; only for the modes of logarithms.
+        σ²/(1 + σ²) under "log_global", for noise σ beside a spread of 1 of the logarithms, and 0.5 in
+        the paper's modes; only for the modes of logarithms.
       decay: S in [1e-6, 1e6]: a gram of N users counts min(1, S·N/C). None: 0.01; only for the modes of
         logarithms.
       tune: chooses public_weight and decay on a part of the users ("EndToEndDP"). Only for the paper's
@@ -128,9 +129,12 @@ class BayesianPlan:
 
     @property
     def private_weight(self) -> float:
-        """ρ, the weight of the private logarithms."""
-        given = DEFAULT_PUBLIC_WEIGHT if self.public_weight is None else self.public_weight
-        return 1.0 - given
+        """ρ, the weight of the private logarithms; the default of "log_global" follows the noise."""
+        if self.public_weight is not None:
+            return 1.0 - self.public_weight
+        if self.is_private:
+            return 1.0 / (1.0 + self.noise_stddev**2)
+        return 1.0 - PAPER_PUBLIC_WEIGHT
 
     @property
     def decay_rate(self) -> float:
@@ -227,6 +231,8 @@ class BayesianPlan:
         }
         if not self.is_private:
             return common
+        if self.mode == "log_global":
+            common |= {"decay": self.decay_rate, "public_weight": 1 - self.private_weight}
         return common | {
             "noise": "gaussian",
             "noise_stddev": self.noise_stddev,

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from beam_dpne import stored
 from beam_dpne.batches import NO_GRAM, StoredCoder, array_bytes
+from beam_dpne.bayesian_plan import MAX_LENGTH
 from beam_dpne.decoding import SEPARATOR, escape_token
 from beam_dpne.stored import SetStore, StoredFile
 
-MAX_LENGTH = 5
 MAX_COUNT = 2**53
 
 
