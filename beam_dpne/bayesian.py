@@ -17,7 +17,7 @@ from beam_dpne.bayesian_plan import NO_GUARANTEE, BayesianPlan
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.gram_counts import GramSums, NgramProbabilities, NoisyCounts, UserGrams
 from beam_dpne.public_counts import PublicCounts
-from beam_dpne.randomness import RunKey, keyed_bits
+from beam_dpne.randomness import RunKey, keyed_bits, normals
 from beam_dpne.stored import SetStore
 from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.users import GroupByUser
@@ -230,8 +230,8 @@ def noisy_values(
             table[:, 0], table[:, 1], max_count=plan.max_count, decay=plan.decay_rate
         )
     rows = np.arange(start, start + len(table))
-    bits = keyed_bits(run_key.sub_key("gram noise", plan.length), rows, 0)
-    return values + integer_noise.integer_normals(bits, plan.noise_steps)
+    draws = normals(keyed_bits(run_key.sub_key("gram noise", plan.length), rows, 0))
+    return values + integer_noise.integer_normals(draws, plan.noise_steps)
 
 
 def probabilities_of(values: np.ndarray, public: PublicCounts, plan: BayesianPlan) -> np.ndarray:

@@ -17,25 +17,23 @@ import math
 
 import numpy as np
 
-from beam_dpne import randomness
-
 MAX_STDDEV = 2.0**40
 _RELATIVE_ERROR = 2e-12
 _ERROR_PER_STDDEV = 2.5e-13
 _FAR = 6e-27
 
 
-def integer_normals(bits: np.ndarray, stddev: float) -> np.ndarray:
+def integer_normals(normals: np.ndarray, stddev: float) -> np.ndarray:
     """Returns Gaussian noise, rounded to the nearest integer.
 
     Args:
-      bits: (n, 2) uint64, the keyed bits of each draw.
+      normals: (n,) float64, draws of `randomness.normals`.
       stddev: σ > 0, at most `MAX_STDDEV`.
 
     Returns:
       (n,) int64.
     """
-    return np.rint(randomness.normals(bits) * stddev).astype(np.int64)
+    return np.rint(normals * stddev).astype(np.int64)
 
 
 def relative_error(stddev: float) -> float:
