@@ -2,20 +2,21 @@
 
 The noisy count of gram i is c_i + N(0, σ²), with σ known. The model of the count, given public counts α:
 
-    c_i = exp(η_i),  η_i = μ + log α_i + Σ_j b(w_ij) + r_i,
-    b(w) ~ N(0, τ²),  r_i ~ N(−v_i/2, v_i),  v_i = κ² + 1/α_i + 1/m_i.
+    c_i = exp(η_i),  η_i = μ + log α'_i + Σ_j b(w_ij) + r_i,
+    b(w) ~ N(0, τ²),  r_i ~ N(−v_i/2, v_i),  v_i = κ² + 1/α'_i + 1/m_i.
 
-μ is the logarithm of how many times larger the private total is; b says how much more a word is used in
-the private texts, in whatever place of whatever gram, and is what a rare gram with no signal of its own
-learns from all others; r is the gram's own. Its variance is κ² for what the words do not explain, 1/α_i
-for the sampling of the public count, and 1/m_i for that of the private one, whose expected number
-m_i = exp(μ + log α_i + Σ b) is. The mean of exp(r) is 1, so that without signal a gram keeps its prior.
+α' are the public counts less a discount (`discounted`). μ is the logarithm of how many times larger the
+private total is. b says how much more a word is used in the private texts, in whatever place of whatever
+gram, and is what a rare gram with no signal of its own learns from all others. r is the gram's own; its
+variance is κ² for what the words do not explain, 1/α'_i for the sampling of the public count, and 1/m_i
+for that of the private one, whose expected number m_i = exp(μ + log α'_i + Σ b) is. The mean of exp(r) is
+1, so that without signal a gram keeps its prior.
 
 First (μ, b) maximize the penalized likelihood, r_i integrated to first order; τ and κ maximize the
 marginal likelihood of the noisy counts. Then each gram's count is its posterior mean, integrated
 numerically under the exact normal likelihood: it is positive, whatever the noisy count.
 
-As σ → ∞ the result is the public distribution, as σ → 0 that of the counts. τ, κ and μ have priors so
+As σ → ∞ the result is the prior α'/Σα', as σ → 0 that of the counts. τ, κ and μ have priors so
 wide that they matter only where the noisy counts say nothing; these are constants of this module, chosen
 on public texts. No random numbers are drawn.
 
@@ -34,10 +35,11 @@ from scipy import sparse
 _Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]
 
-_UNSEEN = 0.5  # the prior count of a gram whose public count is 0
+_DISCOUNT = 0.9  # of each public count
+_LEAST_PRIOR = 0.1  # what is left of public counts of 1 and 0
 _TOTAL_STDDEV = 2.0  # prior of μ around 0: within e^±4 almost surely
-_SPREAD = 0.35  # prior guess of τ and of κ
-_WORDS_GUESSED, _GRAMS_GUESSED = 20.0, 100.0  # how many words, grams those guesses count for
+_SPREAD = 0.2  # prior guess of τ and of κ
+_WORDS_GUESSED, _GRAMS_GUESSED = 5.0, 100.0  # how many words, grams those guesses count for
 _LEAST_SPREAD, _MOST_SPREAD = 0.05, 1.5
 _SPREADS = np.geomspace(_LEAST_SPREAD, _MOST_SPREAD, 18)
 _ROUNDS, _SETTLED = 30, 1e-4
@@ -55,7 +57,7 @@ def probabilities(
 
     Args:
       noisy: (V,) the private counts with noise, some perhaps negative.
-      public: (V,) the public counts, ≥ 0; 0 is taken as one half.
+      public: (V,) the public counts, ≥ 0.
       grams: (V, n) ids of each gram's words.
       stddev: σ ≥ 0 of the noise, in counts.
 
@@ -74,23 +76,26 @@ def probabilities(
       [0.89, 0.11, 0.0]
     """
     _check(noisy, public, grams, stddev)
-    prior = np.maximum(public.astype(np.float64), _UNSEEN)
+    prior = discounted(public)
     if stddev == 0:
         held = np.maximum(noisy, 0).astype(np.float64)
         return held / held.sum() if held.any() else prior / prior.sum()
-    counts = _Counts(noisy.astype(np.float64), np.log(prior), _words_of(grams), stddev)
-    words = _fit(counts)
-    means = _posterior_means(counts.noisy, words.log_means, words.spreads(counts), stddev)
+    distinct = int(grams.max()) + 1
+    words = _words_of(grams, distinct)
+    counts = _Counts(noisy.astype(np.float64), np.log(prior), words, distinct, stddev)
+    fitted = _fit(counts)
+    means = _posterior_means(counts.noisy, fitted.log_means, fitted.spreads(counts), stddev)
     return means / means.sum()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Counts:
-    """What is known: noisy counts, log α, which words (V, K) each gram has, σ."""
+    """What is known: noisy counts, log α', which of K words each gram has (V, K), K, σ."""
 
     noisy: _Floats
     log_public: _Floats
     words: sparse.csr_matrix
+    distinct: int
     stddev: float
 
 
@@ -122,6 +127,23 @@ class _Normal(NamedTuple):
         return self.means**2 / self.variances
 
 
+def discounted(public: _Integers) -> _Floats:
+    """Returns the prior counts: absolute discounting of the public ones.
+
+    A gram is in the vocabulary because it was seen, so what was seen is too much: in another sample of
+    the same text, grams seen r ≥ 2 times are seen about r − 1 times, and those seen once .14 times.
+
+    Args:
+      public: (V,) ≥ 0.
+
+    References: Ney, Essen and Kneser 1994, "On structuring probabilistic dependences", section 4.
+
+    >>> discounted(np.array([100, 1, 0])).tolist()
+    [99.1, 0.1, 0.1]
+    """
+    return np.maximum(public.astype(np.float64) - _DISCOUNT, _LEAST_PRIOR)
+
+
 def _check(
     noisy: _Integers, public: _Integers, grams: npt.NDArray[np.int32], stddev: float
 ) -> None:
@@ -138,17 +160,17 @@ def _check(
         raise ValueError(f"public must be counts >= 0, got {public.min()}.")
 
 
-def _words_of(grams: npt.NDArray[np.int32]) -> sparse.csr_matrix:
+def _words_of(grams: npt.NDArray[np.int32], distinct: int) -> sparse.csr_matrix:
     """Returns how often each gram has each word: (V, K)."""
     rows, length = grams.shape
     starts = np.arange(0, grams.size + 1, length)
-    shape = rows, int(grams.max()) + 1
-    return sparse.csr_matrix((np.ones(grams.size), grams.ravel(), starts), shape=shape)
+    entries = np.ones(grams.size), grams.ravel(), starts
+    return sparse.csr_matrix(entries, shape=(rows, distinct))
 
 
 def _fit(counts: _Counts) -> _Words:
     """Fits μ and b, and τ and κ with them, from the public distribution on."""
-    words = _Words(0.0, np.zeros(counts.words.shape[1]), counts.log_public)
+    words = _Words(0.0, np.zeros(counts.distinct), counts.log_public)
     for _ in range(_ROUNDS):
         before = words.log_means
         words = _spread(counts, _improve(counts, words))
