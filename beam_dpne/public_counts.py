@@ -182,7 +182,14 @@ def _one_length(rows: Sequence[tuple[str, ...]]) -> int:
             f"public n-grams must all have one length, got some of {min(lengths)} and some of "
             f"{max(lengths)} words."
         )
-    return lengths.pop()
+    length = lengths.pop()
+    _check_length(length)
+    return length
+
+
+def _check_length(length: int) -> None:
+    if not 1 <= length <= MAX_LENGTH:
+        raise PublicCountsError(f"public n-grams must have 1 to {MAX_LENGTH} words, got {length}.")
 
 
 def _whole(counts: Iterable[int]) -> np.ndarray:
@@ -197,10 +204,7 @@ def _whole(counts: Iterable[int]) -> np.ndarray:
 def _check(codes: np.ndarray, counts: np.ndarray) -> None:
     if codes.shape[0] == 0:
         raise PublicCountsError("public counts must have at least one n-gram, got none.")
-    if not 1 <= codes.shape[1] <= MAX_LENGTH:
-        raise PublicCountsError(
-            f"public n-grams must have 1 to {MAX_LENGTH} words, got {codes.shape[1]}."
-        )
+    _check_length(codes.shape[1])
     if codes.shape[0] != counts.size:
         raise PublicCountsError(
             f"public counts must be as many as n-grams, got {counts.size} for {codes.shape[0]}."
