@@ -1,24 +1,24 @@
 """From noisy counts of n-grams to probabilities: only post-processing, so that it costs no privacy.
 
-The noisy count of gram i is c_i + N(0, σ²), with σ known. The model of the count, given public counts α:
+The noisy count of gram i is c_i + N(0, σ²), σ known. The model of the count, given public counts α:
 
     c_i = exp(η_i),  η_i = μ + log α'_i + Σ_j b(w_ij) + r_i,
     b(w) ~ N(0, τ²),  r_i ~ N(−v_i/2, v_i),  v_i = κ² + 1/α'_i + 1/m_i.
 
-α' are the public counts less a discount (`discounted`). μ is the logarithm of how many times larger the
-private total is. b says how much more a word is used in the private texts, in whatever place of whatever
-gram, and is what a rare gram with no signal of its own learns from all others. r is the gram's own; its
-variance is κ² for what the words do not explain, 1/α'_i for the sampling of the public count, and 1/m_i
-for that of the private one, whose expected number m_i = exp(μ + log α'_i + Σ b) is. The mean of exp(r) is
-1, so that without signal a gram keeps its prior.
+α' are the public counts less a discount (`discounted`). μ is the logarithm of how many times larger
+the private total is. b says how much more a word is used in the private texts, in whatever place of
+whatever gram, and is what a rare gram with no signal of its own learns from all others. r is the gram's
+own; its variance is κ² for what the words do not explain, 1/α'_i for the sampling of the public count,
+and 1/m_i for that of the private one, whose expected number m_i = exp(μ + log α'_i + Σ b) is. The mean
+of exp(r) is 1, so that without signal a gram keeps its prior.
 
 First (μ, b) maximize the penalized likelihood, r_i integrated to first order; τ and κ maximize the
 marginal likelihood of the noisy counts. Then each gram's count is its posterior mean, integrated
 numerically under the exact normal likelihood: it is positive, whatever the noisy count.
 
-As σ → ∞ the result is the prior α'/Σα', as σ → 0 that of the counts. τ, κ and μ have priors so
-wide that they matter only where the noisy counts say nothing; these are constants of this module, chosen
-on public texts. No random numbers are drawn.
+As σ → ∞ the result is the prior α'/Σα', as σ → 0 the distribution of the counts. τ, κ and μ have
+priors so wide that they matter only where the noisy counts say nothing; these are constants of this
+module, chosen on public texts. No random numbers are drawn.
 
 References: Ramadan, Withers and Orr, "N-grams Bayesian Differential Privacy", for the idea of a public
 prior of logarithms; MacKay 1992, "Bayesian interpolation", equation 4.2, for the update of τ.
@@ -297,7 +297,7 @@ def _posterior_means(
 
 
 def _modes(noisy: _Floats, centres: _Floats, variances: _Floats, stddev: float) -> _Floats:
-    """Returns where each posterior of η is highest, by Newton steps of at most 1 from the prior's mode."""
+    """Returns where each posterior of η is highest, by Newton steps of at most 1 from the prior's."""
     modes = centres.copy()
     for _ in range(_MODE_STEPS):
         means = np.exp(modes)

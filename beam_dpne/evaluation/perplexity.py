@@ -1,7 +1,7 @@
 """Average word perplexity of the n-gram model that a joint distribution is; no back-off.
 
-The model predicts a word from the n − 1 before it, P(w_n | w_1 … w_{n−1}) = P(w_1 … w_n)/Σ_w P(w_1 … w).
-It is judged on the sentences all of whose n-grams are in the vocabulary, so that every mechanism is
+It predicts a word from the n − 1 before it: P(w_n | w_1 … w_{n−1}) = P(w_1 … w_n)/Σ_w P(w_1 … w). It
+is judged on the sentences all of whose n-grams are in the vocabulary, so that every mechanism is
 judged on the same words and none needs a back-off. Zeros get the floor of `divergence.with_floor`.
 
 References: Ramadan, Withers and Orr, section 4.6 and Table 1.
