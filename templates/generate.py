@@ -166,7 +166,7 @@ FORMS = {
         f"(ε, δ)-differential privacy; modes named paper_* have no such guarantee. {_COMPLETE}",
         required=("input", "public", "epsilon", "delta", "output"),
         groups=_BAYESIAN_GROUPS,
-        without=_LAUNCHER_ONLY,
+        without={"arpa": "the launcher would have to wait for the release", **_LAUNCHER_ONLY},
     ),
 }
 # Programs of `pipelines` that no launcher starts, and why.

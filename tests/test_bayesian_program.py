@@ -89,6 +89,7 @@ def test_the_program_has_exactly_these_options(cli, monkeypatch):
         [
             *("input", "input_format", "user_field", "text_field", "columns", "tokenizer"),
             *("max_record_bytes", "rejects", "strict", "output", "output_format", "overwrite"),
+            "arpa",
             *("public", "epsilon", "delta", "mode", "length", "vocabulary_size", "max_count"),
             *("max_contributions", "public_weight", "decay", "tune", "tuning_fraction"),
             *("public_weights", "decays", "max_tokens_per_user", "accept_no_guarantee"),
@@ -260,6 +261,24 @@ def test_the_table_tells_the_mechanism_and_where_the_release_is(bayesian):
         assert text in ended.out
     assert f"Files: {folder} (start with ledger.json)" in ended.out
     assert ended.err == ""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_language_model_is_written_from_the_release(bayesian, tmp_path, mode):
+    path = tmp_path / "model.arpa"
+    ended, folder = bayesian("texts.jsonl", *accepted(mode), "--arpa", path)
+    assert ended.status == 0, ended.err
+    text = path.read_text(encoding="utf-8")
+    assert f"ngram 2={len(PUBLIC)}\n" in text
+    assert text.rstrip().endswith("\\end\\")
+    (line,) = [line for line in text.splitlines() if "\trye bread" in line]
+    found = released(folder)
+    marginal = math.fsum(p for gram, p in found.items() if gram.startswith("rye "))
+    assert 10 ** float(line.split("\t")[0]) <= found["rye bread"] / marginal
+    assert ("guarantee" in text) == (mode in PAPER_MODES)
+    again, _ = bayesian("texts.jsonl", *accepted(mode), "--arpa", path, output="again")
+    assert again.status == 2
+    assert "arpa must be a new file" in again.err
 
 
 # What is refused

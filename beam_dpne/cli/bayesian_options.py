@@ -118,16 +118,27 @@ BAYESIAN = (
     ),
 )
 
-PROBABILITIES_WRITING = changed(
-    WRITING,
-    output={
-        "help": "Directory of the release, e.g. gs://bucket/releases/2025-01: probabilities-* files "
-        "and ledger.json, written last. A new one for each run; one with files in it is refused.",
-    },
-    output_format={
-        "help": "Format of the files of probabilities, whichever their reader wants; the release is "
-        "the same.",
-    },
+ARPA = Option(
+    name="arpa",
+    help="File for a back-off language model in ARPA format, e.g. model.arpa, made from the "
+    "probabilities after the run. One that exists is refused without overwrite, and so is any with a "
+    "template, whose launcher does not wait.",
+)
+
+PROBABILITIES_WRITING = (
+    *changed(
+        WRITING,
+        output={
+            "help": "Directory of the release, e.g. gs://bucket/releases/2025-01: probabilities-* "
+            "files and ledger.json, written last. A new one for each run; one with files in it is "
+            "refused.",
+        },
+        output_format={
+            "help": "Format of the files of probabilities, whichever their reader wants; the release "
+            "is the same.",
+        },
+    ),
+    ARPA,
 )
 
 # No released set travels there.

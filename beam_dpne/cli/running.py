@@ -15,7 +15,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from beam_dpne.cli.bayesian_options import BAYESIAN, PUBLIC
+from beam_dpne.cli.bayesian_options import ARPA, BAYESIAN, PUBLIC
 from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import NGRAMS
@@ -144,7 +144,7 @@ def _refuse_unknown(argument: str) -> NoReturn:
     if not argument.startswith("-"):
         raise UsageError(f"there is no argument {argument!r}; name input files with --input.")
     flag = argument.partition("=")[0]
-    ours = [option.name for option in (*NGRAMS, *SET_UNION, *PUBLIC, *BAYESIAN)]
+    ours = [option.name for option in (*NGRAMS, *SET_UNION, *PUBLIC, *BAYESIAN, ARPA)]
     near = difflib.get_close_matches(
         flag.lstrip("-"), [*ours, *PipelineOptions([]).get_all_options()], n=1
     )
