@@ -42,6 +42,8 @@ _SPREAD = 0.2  # prior guess of τ and of κ
 _WORDS_GUESSED, _GRAMS_GUESSED = 5.0, 100.0  # how many words, grams those guesses count for
 _LEAST_SPREAD, _MOST_SPREAD = 0.05, 1.5
 _SPREADS = np.geomspace(_LEAST_SPREAD, _MOST_SPREAD, 18)
+_MOST_SAMPLING = 2.0  # of the variance 1/α' + 1/m, which is not that of a normal where it is large
+_NO_NOISE = 1e-3  # σ from which on a whole number is as good as exact
 _ROUNDS, _SETTLED = 30, 1e-4
 _SOLVER_STEPS, _SOLVER_TOLERANCE = 40, 1e-6
 _LEAST_STEP = 1e-3
@@ -59,10 +61,10 @@ def probabilities(
       noisy: (V,) the private counts with noise, some perhaps negative.
       public: (V,) the public counts, ≥ 0.
       grams: (V, n) ids of each gram's words.
-      stddev: σ ≥ 0 of the noise, in counts.
+      stddev: σ ≥ 0 of the noise, in counts; below 0.001 it is none.
 
     Returns:
-      (V,) float64, ≥ 0, summing to 1 (> 0 if σ > 0).
+      (V,) float64, ≥ 0, summing to 1; > 0 if there is noise.
 
     Raises:
       ValueError: if shapes or values are not so.
@@ -77,7 +79,7 @@ def probabilities(
     """
     _check(noisy, public, grams, stddev)
     prior = discounted(public)
-    if stddev == 0:
+    if stddev < _NO_NOISE:
         held = np.maximum(noisy, 0).astype(np.float64)
         return held / held.sum() if held.any() else prior / prior.sum()
     distinct = int(grams.max()) + 1
@@ -111,7 +113,8 @@ class _Words:
 
     def spreads(self, counts: _Counts) -> _Floats:
         """Returns v, the variance of each gram's own logarithm: (V,)."""
-        return self.gram_spread**2 + np.exp(-counts.log_public) + np.exp(-self.log_means)
+        sampling = np.exp(-counts.log_public) + np.exp(np.minimum(-self.log_means, 1.0))
+        return self.gram_spread**2 + np.minimum(sampling, _MOST_SAMPLING)
 
 
 class _Normal(NamedTuple):
@@ -206,16 +209,17 @@ def _search(
     direction = counts.words @ change + shift
     start = _misfit(counts, words, variances)
     size = 1.0
-    while True:
+    while size > _LEAST_STEP:
         moved = dataclasses.replace(
             words,
             total=words.total + size * shift,
             effects=words.effects + size * change,
             log_means=words.log_means + size * direction,
         )
-        if size < _LEAST_STEP or _misfit(counts, moved, variances) <= start:
+        if _misfit(counts, moved, variances) <= start:
             return moved
         size /= 2
+    return words
 
 
 def _misfit(counts: _Counts, words: _Words, variances: _Floats) -> float:
