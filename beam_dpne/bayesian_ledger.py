@@ -51,7 +51,7 @@ _CLAIMED = (
 )
 _PUBLIC = (
     "the public counts: every n-gram of theirs gets a probability, and if they were made from the "
-    "private data, what they tell of it"
+    "private data, what they tell of it; if that was a private release, its epsilon and delta are added"
 )
 _VALUE = "nine significant digits; all of them sum to 1 up to that rounding"
 

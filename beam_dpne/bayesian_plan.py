@@ -51,7 +51,8 @@ class BayesianPlan:
       length: n, words in a gram, 1 to 5.
       vocabulary_size: the most frequent public grams that are kept, at most.
       max_count: C ≥ 1, how often one user's gram counts, at most.
-      max_contributions: W ≥ 1, distinct grams that one user adds, at most.
+      max_contributions: W ≥ 1, distinct grams that one user adds, at most. The default was chosen on
+        public titles.
       public_weight: 1 − ρ in [0, 1), the weight of the public logarithms beside the private ones. None:
         σ²/(1 + σ²) under "log_global", for noise σ beside a spread of 1 of the logarithms, and 0.5 in
         the paper's modes; only for the modes of logarithms.
@@ -85,7 +86,7 @@ class BayesianPlan:
     length: int = 3
     vocabulary_size: int = 50_000
     max_count: int = 1
-    max_contributions: int = 30
+    max_contributions: int = 10
     public_weight: float | None = None
     decay: float | None = None
     tune: bool = False

@@ -363,6 +363,27 @@ def test_missing_public_counts_are_refused(bayesian):
     assert "public must name an existing file" in ended.err
 
 
+def test_a_template_has_no_language_model_and_holds_its_public_counts(
+    bayesian, monkeypatch, tmp_path
+):
+    template = ("--template_location", tmp_path / "job.json")
+    ended, _ = bayesian("texts.jsonl", *template, "--arpa", tmp_path / "model.arpa")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "arpa must be left out with a template" in ended.err
+    monkeypatch.setattr("beam_dpne.cli.bayesian._LARGEST_IN_GRAPH", 10)
+    ended, _ = bayesian("texts.jsonl", *template)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "vocabulary_size must be so small that the public counts fit" in ended.err
+
+
+def test_a_language_model_that_cannot_be_written_is_refused_before_the_run(bayesian, tmp_path):
+    for path in (tmp_path, tmp_path / "none" / "model.arpa"):
+        ended, folder = bayesian("texts.jsonl", "--arpa", path)
+        assert (ended.status, ended.err.count("\n")) == (2, 1)
+        assert "arpa must be a file that can be written" in ended.err
+        assert not folder.exists()
+
+
 def test_kinds_follow_the_plan():
     private = BayesianPlan(epsilon=1, delta=1e-7)
     paper = BayesianPlan(epsilon=1, delta=1e-7, mode="paper_claim1", accept_no_guarantee=True)

@@ -60,7 +60,7 @@ BAYESIAN = (
     ),
     Option(
         name="max_contributions",
-        default=30,
+        default=10,
         parse=integer,
         help="Distinct public n-grams that one user adds, W, at least 1. Noise grows with its root; "
         "about what a typical user holds is sensible. It must not be read off the private data.",

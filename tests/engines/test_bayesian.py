@@ -1,5 +1,6 @@
 """N-gram probabilities on Flink and Spark as on the embedded runner, and no key where none belongs."""
 
+import gzip
 import secrets
 import shlex
 
@@ -8,6 +9,7 @@ import pytest
 from beam_dpne.bayesian import run_context
 from beam_dpne.bayesian_plan import BayesianPlan
 from beam_dpne.io.public import read_public_counts
+from beam_dpne.io.publishing import read_release
 from beam_dpne.randomness import RunKey
 from tests.engines.conftest import BUDGET, PUBLIC, SAMPLE, deploy
 from tests.engines.staged import read_back, secrets_of, unpacked
@@ -67,3 +69,35 @@ def test_the_run_key_is_not_in_a_graph_whose_workers_read_it(
     assert [name for name, value in secret.items() if value in everything] == []
     # The same search finds what is there.
     assert bucket.path("keys/run.key").encode() in everything
+
+
+@pytest.mark.storage
+def test_public_counts_are_read_from_cloud_storage(emulator, launch, options_of, monkeypatch):
+    from beam_dpne.io.schemes import connect_anonymously_to_emulators
+    from tests.engines.storage import Bucket
+
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)
+    connect_anonymously_to_emulators()
+    bucket = Bucket()
+    bucket.put("public.tsv", PUBLIC.encode())
+    bucket.put("public.txt.gz", gzip.compress(b"one of the\nThe end of the day\n"))
+    public = read_public_counts(bucket.path("public.tsv"), length=3)
+    assert len(public) == 1000
+    text = read_public_counts(bucket.path("public.txt.gz"), length=3)
+    assert text.texts().to_pylist() == ["end of the", "of the day", "one of the", "the end of"]
+    ended = launch(*options_of("adaptive"), "--output", bucket.path("release"), timeout=300)
+    assert ended.status == 0, ended.err
+    released = read_public_counts(bucket.path("release"), length=2)
+    rows = read_release(bucket.path("release")).to_pylist()
+    assert len(released) == sum(row["length"] == 2 for row in rows) > 0
+    job = (*options_of("counts"), "--output", bucket.path("model"))
+    job = tuple(bucket.path("public.tsv") if part.endswith("counts.tsv") else part for part in job)
+    ended = launch(*job, "--arpa", bucket.path("model.arpa"), timeout=300)
+    assert ended.status == 0, ended.err
+    assert b"ngram 3=1000" in bucket.files("model.arpa")[""]
+    private = bucket.path("private.jsonl.gz")
+    bucket.put("private.jsonl.gz", SAMPLE.read_bytes())
+    same = (*job[:-1], bucket.path("other"), "--public", private, "--input", private)
+    ended = launch(*same, timeout=300)
+    assert ended.status == 2
+    assert "public must not be private data" in ended.err
