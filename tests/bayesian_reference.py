@@ -4,7 +4,8 @@ Shared with the package are the plan's public numbers, the run key and the keyed
 limiting, clamping, noise, logarithms, sensitivities and sampling are written here a second time, with
 exact integers and long floating point.
 
-Source: Ramadan, Withers and Orr, Algorithm 1, Corollary 1, Claim 1; the mode "counts" as its plan says.
+Source: Ramadan, Withers and Orr, Algorithms 1 and 2, Corollary 1, Claim 2; the mode "counts" as its
+plan says.
 """
 
 import math
@@ -17,7 +18,7 @@ from beam_dpne.bayesian import run_context
 from beam_dpne.bayesian_plan import BayesianPlan
 from beam_dpne.decoding import join_tokens
 from beam_dpne.public_counts import PublicCounts
-from beam_dpne.randomness import RunKey, keyed_bits, keyed_hashes
+from beam_dpne.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
 
 Gram = tuple[str, ...]
 Documents = dict[str, list[list[str]]]
@@ -136,19 +137,83 @@ def brute_force(users: Users, grams: list[Gram], plan: BayesianPlan, decay: floa
 def paper_probabilities(
     documents: Documents, public: dict[Gram, int], plan: BayesianPlan, run_key: RunKey
 ) -> list[float]:
-    """Algorithm 1 by brute force, without tuning."""
+    """Algorithm 1 by brute force; with tuning, Algorithm 2."""
     run_key = bound_key(public, plan, run_key)
     grams = in_order(public, plan.vocabulary_size)
     users = contributions(documents, grams, plan, run_key)
-    rho, decay = plan.private_weight, plan.decay_rate
+    alpha = [public[gram] for gram in grams]
+    judges, users = split(list(documents), users, plan, run_key)
+    decay, rho = choice(users, judges, grams, alpha, plan, run_key)
+    epsilon = plan.epsilon * 2 / 3 if plan.tune else plan.epsilon
     gamma = brute_force(users, grams, plan, decay)
-    stddev = rho * gamma * math.sqrt(2 * math.log(1.25 / plan.delta)) / plan.epsilon
-    logs = [math.log(public[gram] + 1) for gram in grams]
+    stddev = rho * gamma * math.sqrt(2 * math.log(1.25 / plan.delta)) / epsilon
+    h = [
+        mean + stddev * float(normal(place, plan, run_key))
+        for place, mean in enumerate(posterior_means(users, grams, alpha, plan, decay, rho))
+    ]
+    return [math.exp(log) for log in log_softmax(h)]
+
+
+def posterior_means(
+    users: Users, grams: list[Gram], alpha: list[int], plan: BayesianPlan, decay: float, rho: float
+) -> list[float]:
+    """μ_ps of Corollary 1."""
+    logs = [math.log(count + 1) for count in alpha]
     mean = math.fsum(logs) / len(logs)
     private = weighted_logs(users, grams, plan, decay)
-    h = [
-        rho * own + (1 - rho) * (log - mean) + stddev * float(normal(place, plan, run_key))
-        for place, (own, log) in enumerate(zip(private, logs, strict=True))
-    ]
-    powers = [math.exp(value - max(h)) for value in h]
-    return [power / math.fsum(powers) for power in powers]
+    return [rho * own + (1 - rho) * (log - mean) for own, log in zip(private, logs, strict=True)]
+
+
+def log_softmax(h: list[float]) -> list[float]:
+    largest = max(h)
+    total = math.log(math.fsum(math.exp(value - largest) for value in h))
+    return [value - largest - total for value in h]
+
+
+def split(
+    names: list[str], users: Users, plan: BayesianPlan, run_key: RunKey
+) -> tuple[Users, Users]:
+    """Users that score candidates, and users that train, by a keyed draw."""
+    if not plan.tune:
+        return [], users
+    sub_key = run_key.sub_key("tuning users")
+    judges, trainers = [], []
+    for name, user in zip(names, users, strict=True):
+        block = np.array([hash_of(name, "user", run_key)], dtype=np.uint64)
+        drawn = int(encrypt_blocks(sub_key, block)[0, 0]) / 2**64
+        (judges if drawn < plan.tuning_share_of_users else trainers).append(user)
+    return judges, trainers
+
+
+def choice(
+    users: Users,
+    judges: Users,
+    grams: list[Gram],
+    alpha: list[int],
+    plan: BayesianPlan,
+    run_key: RunKey,
+) -> tuple[float, float]:
+    """(S, ρ) of the least noisy cross-entropy: Theorem 2, with the first bound of Claim 2."""
+    if not plan.tune:
+        return plan.decay_rate, plan.private_weight
+    counts = [sum(judge[gram] for judge in judges) for gram in grams]
+    scores, changes = [], []
+    for decay, rho in plan.candidates:
+        logs = log_softmax(posterior_means(users, grams, alpha, plan, decay, rho))
+        scores.append(-math.fsum(c * log for c, log in zip(counts, logs, strict=True)))
+        trained = rho * math.hypot(*counts) * brute_force(users, grams, plan, decay)
+        judged = [
+            abs(math.fsum(judge[gram] * log for gram, log in zip(grams, logs, strict=True)))
+            for judge in judges
+        ]
+        changes.append(max([trained, *judged]))
+    scale = 2 * max(changes) / (plan.epsilon / 3)
+    noisy = [score + scale * laplace(place, run_key) for place, score in enumerate(scores)]
+    return plan.candidates[noisy.index(min(noisy))]
+
+
+def laplace(place: int, run_key: RunKey) -> float:
+    """Laplace noise of scale 1 on one candidate's score."""
+    first, last = (int(half) for half in keyed_bits(run_key.sub_key("tuning noise"), place, 0)[0])
+    u = (((first << 64) | last) | 1) / 2**128
+    return (-1 if last & 1 else 1) * -math.log(u)

@@ -145,8 +145,9 @@ def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_result(
         assert noisy == expected
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3), st.integers(1, 40))
-@settings(max_examples=4)
+@settings(max_examples=40)
 def test_any_limits_and_sizes_have_the_pseudocodes_values(seed, limit, clamp, size):
     documents, public = documents_of(seed, users=12), public_of(seed, 2)
     plan = plan_of(max_contributions=limit, max_count=clamp, vocabulary_size=size)
@@ -175,13 +176,31 @@ def test_probabilities_of_logarithms_are_weighted_with_the_public_ones():
     assert found.probabilities == pytest.approx(wanted, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_papers_mode_is_its_pseudocode(seed):
     documents, public = documents_of(seed, users=15), public_of(seed, 2, grams=12)
     plan = plan_of("paper_brute_force", decay=0.3, public_weight=0.4)
     _, found = run_beam(as_batches(documents, random.Random(seed)), public, plan, partitions=4)
     wanted = paper_probabilities(documents, public, plan, KEY)
     assert found.probabilities == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [3.0, pytest.param(3e4, marks=pytest.mark.slow)])
+def test_the_papers_tuning_is_its_pseudocode(epsilon):
+    documents, public = documents_of(3, users=30), public_of(3, 2, grams=12)
+    plan = plan_of(
+        "paper_brute_force",
+        epsilon=epsilon,
+        tune=True,
+        tuning_fraction=0.3,
+        decays=(0.05, 1.0),
+        public_weights=(0.1, 0.8),
+    )
+    _, found = run_beam(as_batches(documents, random.Random(0)), public, plan, partitions=4)
+    wanted = paper_probabilities(documents, public, plan, KEY)
+    assert found.probabilities == pytest.approx(wanted, rel=1e-9)
+    chosen = found.facts["decay"], 1 - found.facts["public_weight"]
+    assert chosen in plan.candidates
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -53,7 +53,7 @@ def test_no_neighbour_passes_the_bound_and_some_attain_it(clamp, decay):
     st.floats(0, 1),
     st.floats(0, 1),
 )
-@settings(max_examples=2000)
+@settings(max_examples=500)
 def test_random_neighbours_stay_below_the_bound(clamp, decay, users, rest_share, own_share):
     rest = round((users - 1) * (1 + rest_share * (clamp - 1)))
     own = 1 + math.floor(own_share * (clamp - 1))

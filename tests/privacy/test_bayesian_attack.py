@@ -132,7 +132,11 @@ def test_the_papers_mode_shows_far_more_than_epsilon(mode):
 
 @pytest.mark.parametrize("mode", ["counts", "log_global"])
 @pytest.mark.parametrize(
-    ("users", "user"), [(CROWD, range(49, 50)), (FEW, range(WORDS))], ids=["printed", "worst"]
+    ("users", "user"),
+    [
+        pytest.param(CROWD, range(49, 50), id="printed", marks=pytest.mark.slow),
+        pytest.param(FEW, range(WORDS), id="worst"),
+    ],
 )
 def test_the_private_modes_show_less_than_epsilon(mode, users, user):
     shown = attack(private_values, plan_of(mode), users, [*users, user], RUNS)
