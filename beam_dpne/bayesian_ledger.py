@@ -42,7 +42,7 @@ _WEIGHT_COLUMNS = {
 }
 _SLACK = (
     "What floating-point arithmetic and 128 bits may cost of epsilon: the probability of each noisy "
-    "integer is right to a relative 2e-12, or 2.5e-13 * sigma in steps of the grid if that is more, "
+    "integer is right to a relative 2e-12, or 1e-13 * sigma in steps of the grid if that is more, "
     "outside far tails whose probability is subtracted from delta. It is subtracted from epsilon "
     "before the noise is calibrated, and its factor from delta."
 )

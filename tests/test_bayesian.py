@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import gram_counts, posterior, public_counts
-from beam_dpne.bayesian import BayesianCounts, guarantee_of
+from beam_dpne.bayesian import BayesianCounts, guarantee_of, probabilities_of
 from beam_dpne.bayesian_plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
 from beam_dpne.gram_counts import NgramProbabilities, NoisyCounts, UserGrams
 from beam_dpne.public_counts import PublicCounts
@@ -174,6 +174,32 @@ def test_probabilities_of_logarithms_are_weighted_with_the_public_ones():
     logs = 0.75 * np.array(noisy) * plan.grid + 0.25 * np.log1p(alpha)
     wanted = np.exp(logs) / np.exp(logs).sum()
     assert found.probabilities == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["counts", "log_global"])
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_any_noisy_values_give_a_distribution(mode, length):
+    rng = np.random.default_rng(length)
+    for size, epsilon in itertools.product((1, 2, 9), (0.03, 1.0, 20.0)):
+        every = list(itertools.product("abc", repeat=length))[:size]
+        alpha = rng.choice([1, 2, 1000, 2**40], size=len(every)).tolist()
+        public = PublicCounts.of(every, [*alpha[:-1], 0] if len(every) > 1 else alpha)
+        plan = plan_of(mode, epsilon=epsilon, delta=1e-5, length=length)
+        counts = rng.choice([0, 1, 100, 10**7], size=len(every))
+        values = counts + np.rint(plan.noise_steps * rng.normal(size=len(every))).astype(np.int64)
+        found = probabilities_of(values, public, plan)
+        assert np.isfinite(found).all()
+        assert found.min() >= 0
+        assert found.sum() == pytest.approx(1, abs=1e-9)
+
+
+def test_without_budget_logarithms_give_the_public_distribution():
+    public = PublicCounts.of([("a",), ("b",), ("c",)], [900, 90, 9])
+    plan = plan_of("log_global", epsilon=0.02, length=1, max_contributions=1, decay=1.0)
+    found = probabilities_of(np.rint(plan.noise_steps * np.array([2, -2, 1])), public, plan)
+    assert plan.private_weight < 1e-3
+    # ρ·σ ≤ 1/σ, here below 0.03.
+    assert found == pytest.approx(np.array([901, 91, 10]) / 1002, rel=0.1)
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])

@@ -389,6 +389,20 @@ def test_a_language_model_that_cannot_be_written_is_refused_before_the_run(bayes
         assert not folder.exists()
 
 
+def test_evaluate_refuses_a_release_in_which_nothing_was_found(bayesian, cli, data):
+    _, folder = bayesian("texts.jsonl")
+    ended = cli("evaluate", "--release", folder, "--input", data / "texts.jsonl")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "release must be of beam-dpne ngrams or set-union" in ended.err
+
+
+def test_a_release_of_probabilities_is_no_public_counts(bayesian):
+    _, folder = bayesian("texts.jsonl")
+    ended, _ = bayesian("texts.jsonl", output="other", public=folder)
+    assert ended.status == 2
+    assert "public must be a release of `beam-dpne ngrams`" in ended.err
+
+
 def test_kinds_follow_the_plan():
     private = BayesianPlan(epsilon=1, delta=1e-7)
     paper = BayesianPlan(epsilon=1, delta=1e-7, mode="paper_claim1", accept_no_guarantee=True)
