@@ -17,6 +17,7 @@ from scipy import special
 from beam_dpne.evaluation.divergence import kl_divergence
 
 _Floats = npt.NDArray[np.float64]
+_RATIO_DIGITS = 9
 
 
 def inference_probability(
@@ -49,8 +50,13 @@ def gaussian_log_ratios(values: _Floats, with_user: _Floats, without: _Floats, s
 
 
 def laplace_log_ratios(values: _Floats, with_user: _Floats, without: _Floats, scale: float):
-    """Returns the same for Laplace noise of a scale: (draws,)."""
-    return (np.abs(values - without) - np.abs(values - with_user)).sum(axis=1) / scale
+    """Returns the same for Laplace noise of a scale: (draws,).
+
+    Rounded, since most draws have the same ratio: what floating point adds to it is no property of
+    the noise, and would tell the worlds apart.
+    """
+    ratios = (np.abs(values - without) - np.abs(values - with_user)).sum(axis=1) / scale
+    return np.round(ratios, _RATIO_DIGITS)
 
 
 def softmax_log_ratios(

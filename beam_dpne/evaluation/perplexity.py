@@ -26,12 +26,12 @@ class CoveredSentences:
     Attributes:
       rows: (m,) int64, the gram of each predicted word, row of the vocabulary.
       users: (m,) int32, the place of the user of each.
-      sentences: how many there are.
+      authors: (s,) int32, the place of the user of each sentence.
     """
 
     rows: npt.NDArray[np.int64]
     users: npt.NDArray[np.int32]
-    sentences: int
+    authors: npt.NDArray[np.int32]
 
     def of(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         """Returns the rows of some users: (u,) bool."""
@@ -53,7 +53,7 @@ def covered_sentences(corpus: Corpus, public: PublicCounts) -> CoveredSentences:
     return CoveredSentences(
         rows=rows[places].astype(np.int64),
         users=corpus.user_of_position[places],
-        sentences=int(covered.sum()),
+        authors=corpus.user_of_position[starts],
     )
 
 
