@@ -138,10 +138,10 @@ class _Session:
                 result = measure(run, self._data, RunKey.from_hex(f"{run.key:064x}"))
                 self._results.keep(run, result)
                 self.tell(f"{result['seconds']:.1f} s", begin="")
-            self.write()
+            self.write(redraw=(experiment.name,))
 
-    def write(self) -> None:
-        """Writes what there is so far."""
+    def write(self, redraw: Sequence[str] = ()) -> None:
+        """Writes what there is so far, and some pictures."""
         from beam_dpne.reproduction.bayesian_summary import write_summary
 
         write_summary(
@@ -150,6 +150,7 @@ class _Session:
             self._chosen,
             self._results.find,
             private=self._data.private,
+            redraw=redraw,
         )
 
     def clean(self, *, keep: bool) -> None:

@@ -19,6 +19,7 @@ from beam_dpne.reproduction.bayesian_runs import DELTA, LAPLACE, BayesianRun
 
 RATIO_DRAWS = 20_000
 _PAPER_DRAWS = 2_000
+_RATIOS_A_DRAW = 30
 _AT_ONCE = 2**21
 _Floats = npt.NDArray[np.float64]
 
@@ -161,13 +162,14 @@ def _attack_paper(
 ) -> tuple[list[_Floats], list[list[_Floats]]]:
     """The paper's mechanism has another mean and another noise in each world."""
     worlds = [_paper_world(pair, run, present) for present in (True, False)]
+    draws = _RATIOS_A_DRAW * run.draws or _PAPER_DRAWS
     scores, shares = [], []
     for name, (means, stddev) in zip(("with", "without"), worlds, strict=True):
         sub_key = run_key.sub_key(f"paper {name}")
         at_once = max(1, _AT_ONCE // means.size)
         ratios, own = [], []
-        for first in range(0, _PAPER_DRAWS, at_once):
-            size = min(at_once, _PAPER_DRAWS - first)
+        for first in range(0, draws, at_once):
+            size = min(at_once, draws - first)
             places = np.arange(first * means.size, (first + size) * means.size)
             logs = normals(keyed_bits(sub_key, places, 0)).reshape(size, -1) * stddev + means
             ratios.append(membership.softmax_log_ratios(logs, *worlds))

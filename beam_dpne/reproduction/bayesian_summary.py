@@ -3,7 +3,7 @@
 import csv
 import io
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from beam_dpne.bayesian_plan import NO_GUARANTEE
 from beam_dpne.evaluation.reports import NOTICE
@@ -41,6 +41,7 @@ def write_summary(
     find: Find,
     *,
     private: Source,
+    redraw: Collection[str],
 ) -> None:
     """Writes all tables and pictures that there are results for, and the text around them.
 
@@ -50,27 +51,34 @@ def write_summary(
       chosen: names of those that were asked for.
       find: results so far.
       private: of the users' texts.
+      redraw: names of those whose pictures are drawn; others keep what there is.
     """
     lines = ["# Private n-gram probabilities: experiments", "", f"> **{NOTICE}**", ""]
     lines += [_INTRODUCTION, "", _ZEROS, "", f"**{_PAPER}**", "", FIXED_KEYS, ""]
     lines += ["| data | |", "|---|---|", f"| {private.title} | {private.note} |"]
-    lines += _section(folder, targets_of(experiments, find), None, private.title)
+    lines += _section(folder, targets_of(experiments, find), private.title)
     for experiment in experiments:
         if experiment.name not in chosen:
             continue
         if any(find(run) is not None for run in experiment.runs):
-            picture = figure_of(experiment, find, private.title)
-            lines += _section(folder, table_of(experiment, find), picture, private.title)
+            if experiment.name in redraw:
+                _draw(folder, experiment, find, private.title)
+            lines += _section(folder, table_of(experiment, find), private.title)
         else:
             lines += ["", f"## {experiment.title}", "", "Not run yet."]
     place_file(folder / SUMMARY, "\n".join(lines) + "\n")
 
 
-def _section(folder: pathlib.Path, table: Table, picture: bytes | None, data: str) -> list[str]:
+def _draw(folder: pathlib.Path, experiment: Experiment, find: Find, data: str) -> None:
+    picture = figure_of(experiment, find, data)
+    if picture is not None:
+        place_file(folder / f"{experiment.name}.png", picture)
+
+
+def _section(folder: pathlib.Path, table: Table, data: str) -> list[str]:
     place_file(folder / f"{table.name}.csv", _csv(table, data))
     lines = ["", f"## {table.title}", ""]
-    if picture is not None:
-        place_file(folder / f"{table.name}.png", picture)
+    if (folder / f"{table.name}.png").is_file():
         lines += [f"![{table.title}]({table.name}.png)", ""]
     lines += markdown_rows(table)
     for note in table.notes:
