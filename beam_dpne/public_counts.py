@@ -21,6 +21,11 @@ from beam_dpne.decoding import SEPARATOR, escape_token
 from beam_dpne.stored import SetStore, StoredFile
 
 MAX_COUNT = 2**53
+# Places of a level's hash table for each key, so that few share one, and at most 16 MB.
+_TABLE_SPARSITY = 16
+_MOST_TABLE_BITS = 22
+_SHARED = -2
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class PublicCountsError(ValueError):
@@ -114,17 +119,17 @@ class PublicCounts:
             between documents.
         """
         rows = np.full(ids.size, NO_GRAM, dtype=np.int32)
-        if ids.size < self.length:
+        starts = ids.size - self.length + 1
+        if starts <= 0:
             return rows
-        place = np.flatnonzero(ids[: ids.size - self.length + 1] >= 0)
+        known = ids[:starts].copy()
+        for step in range(1, self.length):
+            known |= ids[step : step + starts]
+        place = np.flatnonzero(known >= 0)
         found = ids[place].astype(np.int64)
         levels, row_of = _levels(self)
-        for step, keys in enumerate(levels, start=1):
-            following = ids[place + step]
-            wanted = found * len(self.words) + following
-            found = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-            alive = (keys[found] == wanted) & (following >= 0)
-            place, found = place[alive], found[alive]
+        for step, level in enumerate(levels, start=1):
+            place, found = level.find(place, found * len(self.words) + ids[place + step])
         rows[place] = row_of[found]
         return rows
 
@@ -240,21 +245,50 @@ def _texts(words: pa.Array, codes: np.ndarray) -> pa.Array:
     return pc.call_function("binary_join_element_wise", [*columns, pa.scalar(SEPARATOR)])
 
 
+class _Level:
+    """The grams of one length: sorted keys, and a hash table of their ranks.
+
+    A place of the table that several keys share sends them to a binary search.
+    """
+
+    def __init__(self, keys: np.ndarray):
+        self._keys = keys
+        bits = min(_MOST_TABLE_BITS, (_TABLE_SPARSITY * keys.size).bit_length())
+        self._shift = np.uint64(64 - bits)
+        places = self._places(keys)
+        self._table = np.full(1 << bits, NO_GRAM, dtype=np.int32)
+        self._table[places] = np.arange(keys.size)
+        self._table[np.bincount(places, minlength=1 << bits) > 1] = _SHARED
+
+    def find(self, place: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns which places have one of the keys, and its rank."""
+        rank = self._table[self._places(wanted)]
+        maybe = np.flatnonzero(rank != NO_GRAM)
+        place, wanted, rank = place[maybe], wanted[maybe], rank[maybe]
+        shared = np.flatnonzero(rank == _SHARED)
+        rank[shared] = np.searchsorted(self._keys, wanted[shared]).clip(max=self._keys.size - 1)
+        there = np.flatnonzero(self._keys[rank] == wanted)
+        return place[there], rank[there].astype(np.int64)
+
+    def _places(self, keys: np.ndarray) -> np.ndarray:
+        return (keys.view(np.uint64) * _MULTIPLIER >> self._shift).view(np.int64)
+
+
 @functools.lru_cache(maxsize=2)
-def _levels(public: PublicCounts) -> tuple[list[np.ndarray], np.ndarray]:
-    """Returns for lengths 2..n the sorted keys, and the row of each of the last.
+def _levels(public: PublicCounts) -> tuple[list[_Level], np.ndarray]:
+    """Returns the levels of lengths 2..n, and the row of each rank of the last.
 
     A key is the rank of its prefix among the keys before (of a single word: its place in `words`) times
     the number of words, plus the next word. Made once for all batches that look rows up.
     """
-    ranks = public.grams[:, 0].astype(np.int64)
-    levels: list[np.ndarray] = []
+    ranks, last = public.grams[:, 0].astype(np.int64), len(public.words)
+    levels: list[_Level] = []
     for place in range(1, public.length):
         keys, ranks = np.unique(
             ranks * len(public.words) + public.grams[:, place], return_inverse=True
         )
-        levels.append(keys)
-    last = levels[-1].size if levels else len(public.words)
+        levels.append(_Level(keys))
+        last = keys.size
     row_of = np.full(last, NO_GRAM, dtype=np.int32)
     row_of[ranks] = np.arange(len(public), dtype=np.int32)
     return levels, row_of

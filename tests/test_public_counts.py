@@ -13,7 +13,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey, public_counts
 from beam_dpne.io.options import InputError
 from beam_dpne.io.public import read_public_counts
 from beam_dpne.io.publishing import PublishRelease, read_release
@@ -88,6 +88,21 @@ def test_rows_are_those_of_a_dictionary(seed, length):
         if None not in gram:
             expected[start] = row.get(" ".join(gram), -1)
     assert public.rows_of(ids).tolist() == expected
+
+
+@pytest.mark.parametrize("bits", [1, 3, 22])
+def test_rows_of_many_grams_are_found_in_small_and_large_tables(bits, monkeypatch):
+    monkeypatch.setattr(public_counts, "_MOST_TABLE_BITS", bits)
+    rng = np.random.default_rng(bits)
+    names = [f"w{i}" for i in range(70)]
+    codes = np.unique(rng.integers(0, 70, size=(4000, 3)), axis=0)
+    public = PublicCounts.of(([names[c] for c in row] for row in codes.tolist()), [1] * len(codes))
+    row = {tuple(gram): place for place, gram in enumerate(public.grams.tolist())}
+    ids = rng.integers(-1, 70, size=20_000).astype(np.int32)
+    windows = zip(ids.tolist(), ids[1:].tolist(), ids[2:].tolist(), strict=False)
+    expected = [row.get(window, -1) for window in windows] + [-1, -1]
+    assert public.rows_of(ids).tolist() == expected
+    assert len(row) > max(expected) > 0
 
 
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 40))
