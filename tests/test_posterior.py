@@ -161,3 +161,14 @@ def test_what_is_no_counts_is_refused(noisy, public, grams, stddev, words):
     arrays = np.array(noisy, dtype=np.int64), np.array(public, dtype=np.int64)
     with pytest.raises(ValueError, match=words):
         probabilities(*arrays, grams.astype(np.int32), stddev)
+
+
+def test_public_counts_that_tell_nothing_do_little_harm():
+    """Noise far above the public counts: the noisy private ones say that they are not to be believed."""
+    grams, public, counts = made_up(6)
+    noise = np.random.default_rng(2).laplace(0, 3000, public.size)
+    wrong = np.rint(np.maximum(public + noise, 0)).astype(np.int64)
+    values = noisy(counts, 20)
+    found = divergence(counts, probabilities(values, wrong, grams, 20))
+    assert found < 0.25 * divergence(counts, discounted(wrong) / discounted(wrong).sum())
+    assert found < divergence(counts, np.full(counts.size, 1 / counts.size))
