@@ -164,7 +164,7 @@ def test_what_is_no_counts_is_refused(noisy, public, grams, stddev, words):
 
 
 def test_public_counts_that_tell_nothing_do_little_harm():
-    """Noise far above the public counts: the noisy private ones say that they are not to be believed."""
+    """Noise far above the public counts: the noisy private ones say not to believe them."""
     grams, public, counts = made_up(6)
     noise = np.random.default_rng(2).laplace(0, 3000, public.size)
     wrong = np.rint(np.maximum(public + noise, 0)).astype(np.int64)
