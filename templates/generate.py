@@ -170,7 +170,10 @@ FORMS = {
     ),
 }
 # Programs of `pipelines` that no launcher starts, and why.
-NOT_LAUNCHED = {"reproduce_papers.py": "a study of public data, which publishes no release"}
+NOT_LAUNCHED = dict.fromkeys(
+    ("reproduce_papers.py", "reproduce_bayesian.py"),
+    "a study of public data, which publishes no release",
+)
 _JOB = HERE / "flink" / "job.yaml"
 _JOBS = {"set_union_job.yaml": "set-union", "bayesian_job.yaml": "bayesian"}
 _JOB_INPUT = "            - --input=/data/input/*.jsonl.gz\n"
