@@ -165,6 +165,9 @@ def _empty(
         own.spines[["top", "right"]].set_visible(False)
         own.grid(color=_GRID, linewidth=0.8)
         own.set_axisbelow(True)
+    # An empty line: the panels' names.
+    heading = f"{title}\nData: {data}" + ("\n" if panels > 1 else "")
+    axes[0].set_title(heading, fontsize=10.5, loc="left")
     return figure, list(axes)
 
 

@@ -18,7 +18,6 @@ from beam_dpne.reproduction.bayesian_mechanisms import World
 from beam_dpne.reproduction.bayesian_runs import DELTA, LAPLACE, BayesianRun
 
 RATIO_DRAWS = 20_000
-_PAPER_DRAWS = 2_000
 _RATIOS_A_DRAW = 30
 _AT_ONCE = 2**21
 _Floats = npt.NDArray[np.float64]
@@ -162,7 +161,7 @@ def _attack_paper(
 ) -> tuple[list[_Floats], list[list[_Floats]]]:
     """The paper's mechanism has another mean and another noise in each world."""
     worlds = [_paper_world(pair, run, present) for present in (True, False)]
-    draws = _RATIOS_A_DRAW * run.draws or _PAPER_DRAWS
+    draws = _RATIOS_A_DRAW * run.draws or RATIO_DRAWS
     scores, shares = [], []
     for name, (means, stddev) in zip(("with", "without"), worlds, strict=True):
         sub_key = run_key.sub_key(f"paper {name}")

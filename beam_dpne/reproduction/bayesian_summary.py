@@ -61,9 +61,10 @@ def write_summary(
         if experiment.name not in chosen:
             continue
         if any(find(run) is not None for run in experiment.runs):
+            data = experiment.data or private.title
             if experiment.name in redraw:
-                _draw(folder, experiment, find, private.title)
-            lines += _section(folder, table_of(experiment, find), private.title)
+                _draw(folder, experiment, find, data)
+            lines += _section(folder, table_of(experiment, find), data)
         else:
             lines += ["", f"## {experiment.title}", "", "Not run yet."]
     place_file(folder / SUMMARY, "\n".join(lines) + "\n")
