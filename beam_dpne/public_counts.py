@@ -21,6 +21,7 @@ from beam_dpne.decoding import SEPARATOR, escape_token
 from beam_dpne.stored import SetStore, StoredFile
 
 MAX_COUNT = 2**53
+MAX_TOTAL = 2.0**62
 # Places of a level's hash table for each key, so that few share one, and at most 16 MB.
 _TABLE_SPARSITY = 16
 _MOST_TABLE_BITS = 22
@@ -216,8 +217,8 @@ def _check(codes: np.ndarray, counts: np.ndarray) -> None:
         )
     if counts.min() < 0 or counts.max() > MAX_COUNT:
         raise PublicCountsError(f"public counts must be from 0 to 2^53, got {counts.min()}.")
-    if counts.max() == 0:
-        raise PublicCountsError("public counts must not all be 0.")
+    if not 0 < counts.astype(np.float64).sum() <= MAX_TOTAL:
+        raise PublicCountsError("public counts must not all be 0, and sum to at most 2^62.")
     ordered = codes[np.lexsort(codes.T)]
     repeated = int(np.count_nonzero((ordered[1:] == ordered[:-1]).all(axis=1)))
     if repeated:

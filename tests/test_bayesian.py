@@ -323,6 +323,27 @@ def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, cl
         assert moved[:, 1].sum() == limited.rows[own].size <= limit
 
 
+@pytest.mark.parametrize("mode", ["counts", "log_global"])
+@pytest.mark.parametrize("max_tokens", [7, 1_000_000])
+def test_neighbours_under_one_key_differ_by_no_more_than_the_sensitivity(mode, max_tokens):
+    """The noise is the same, and cancels: what is left is what one user moved."""
+    documents, public = documents_of(11, users=25), public_of(11, 2)
+    rng = random.Random(11)
+    giant = [[rng.choice(WORDS) for _ in range(rng.randrange(1, 60))] for _ in range(9)]
+    plan = plan_of(mode, max_tokens_per_user=max_tokens, max_count=3, max_contributions=5)
+    values = [
+        np.array(run_beam(as_batches(docs, random.Random(0)), public, plan)[0])
+        for docs in (documents, documents | {"giant": giant})
+    ]
+    moved = values[1] - values[0]
+    assert 0 < (moved != 0).sum() <= 5
+    squares = int((moved.astype(object) ** 2).sum())
+    assert squares <= (plan.sensitivity / plan.grid) ** 2
+    if mode == "counts":
+        assert moved.min() >= 0
+        assert squares <= 5 * 3**2
+
+
 def test_a_user_above_the_limit_keeps_a_uniform_subset():
     users = 20_000
     grams = UserGrams(

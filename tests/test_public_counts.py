@@ -145,6 +145,7 @@ BAD = [
     ([("a",)], [1.5], "whole numbers"),
     ([("a",)], [True], "whole numbers"),
     ([("a",), ("b",)], [0, 0], "must not all be 0"),
+    ([(str(i),) for i in range(600)], [2**53] * 600, "sum to at most 2\\^62"),
     ([("a",), ("b",), ("a",)], [1, 2, 3], "distinct, 1 are there again"),
     ([("a",), ("b",)], [1], "as many as n-grams, got 1 for 2"),
     ([(3,)], [1], "words that are text"),
