@@ -5,6 +5,7 @@ import json
 import math
 
 import dp_accounting
+import mpmath
 import pytest
 
 from beam_dpne import calibration, integer_noise
@@ -52,6 +53,28 @@ def test_the_noise_has_the_budget_by_an_independent_accountant(mode, epsilon, de
     assert epsilon * 0.999 < spent <= epsilon
     exact = calibration.gaussian_noise_stddev(epsilon=epsilon, delta=delta)
     assert ratio == pytest.approx(exact, rel=1e-3)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-6), (1.0, 1e-5), (4.0, 1e-4)])
+@pytest.mark.parametrize("clamp", [1, 3])
+def test_whole_noise_has_the_budget_when_summed_over_all_integers(epsilon, delta, clamp):
+    """One user moves one gram by C: Σ max(0, P(j) − e^ε P(j − C)) over the integers is at most δ."""
+    plan = plan_of(epsilon=epsilon, delta=delta, max_count=clamp, max_contributions=1)
+    with mpmath.workdps(40):
+        stddev = mpmath.mpf(plan.noise_stddev)
+        reach = int(12 * stddev) + clamp
+
+        def below(j: int) -> mpmath.mpf:
+            return mpmath.ncdf((mpmath.mpf(j) + mpmath.mpf(1) / 2) / stddev)
+
+        mass = {j: below(j) - below(j - 1) for j in range(-reach, reach + 1)}
+        shifted = mpmath.exp(epsilon)
+        spent = sum(
+            max(mpmath.mpf(0), p - shifted * mass.get(j - clamp, 0))
+            for j, p in mass.items()
+            if j - clamp in mass
+        )
+    assert 0.3 * delta < spent <= delta
 
 
 @pytest.mark.parametrize("mode", ["counts", "log_global"])
