@@ -20,8 +20,8 @@ from beam_dpne.cli.options import Option, add_options, names, with_defaults
 from beam_dpne.cli.reproduce import TITLES_FILE, check_output
 
 EXPERIMENTS = (
-    *("epsilon", "users", "vocabulary", "public_quality", "k_anonymity", "perplexity"),
-    *("membership", "counterexample", "pipeline"),
+    *("epsilon", "users", "users_paper_limit", "contributions", "vocabulary", "public_quality"),
+    *("k_anonymity", "perplexity", "membership", "counterexample", "pipeline"),
 )
 OPTIONS = (
     Option(

@@ -22,7 +22,6 @@ from beam_dpne.reproduction.bayesian_runs import (
     ANONYMITY,
     LAPLACE,
     LAPLACE_PUBLIC,
-    MAX_CONTRIBUTIONS,
     MAX_COUNT,
     PRIVATE,
     PUBLIC,
@@ -132,7 +131,7 @@ def _limited_counts(world: World, run: BayesianRun, run_key: RunKey) -> tuple[np
     grams = world.limited(plan, bound)
     counts = world.exact.summed(grams.offsets, grams.rows, grams.counts)
     noise = {"epsilon": run.epsilon, "run_key": bound}
-    return counts, noise | {"max_count": MAX_COUNT, "max_contributions": MAX_CONTRIBUTIONS}
+    return counts, noise | {"max_count": MAX_COUNT, "max_contributions": plan.contribution_limit}
 
 
 def _anonymous(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:

@@ -1,7 +1,7 @@
 """The experiments of private n-gram probabilities as lists of runs: the paper's figures and table.
 
-δ = 1e-7, C = 1, W = 30 for every mechanism; the paper has W = |U|/1000, 122 here, and C = 1 below a
-million users. Nothing was chosen by looking at these data.
+δ = 1e-7, C = 1, W = 30 for every mechanism, but where W is varied; the paper has W = |U|/1000, and
+C = 1 below a million users, else 10. Nothing was chosen by looking at these data.
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from beam_dpne.reproduction.bayesian_runs import (
     LAPLACE_PUBLIC,
     LOG_GLOBAL,
     PAPER,
+    PAPER_USERS_A_CONTRIBUTION,
     PRIVATE,
     PUBLIC,
     PUBLIC_PLUS_ONE,
@@ -37,7 +38,7 @@ class Scale:
     Attributes:
       keys: of the curves over ε and of targets.
       few_keys: of the other curves.
-      epsilons, users, vocabularies, public_noises, anonymities: values.
+      epsilons, users, contributions, vocabularies, public_noises, anonymities: values.
       attacked: ε of membership inference.
       draws: of each world, of the paper's statistic.
       vocabulary_size: V where it is not varied.
@@ -47,6 +48,7 @@ class Scale:
     few_keys: tuple[int, ...] = (1,)
     epsilons: tuple[float, ...] = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
     users: tuple[int | None, ...] = (1_000, 10_000, 30_000, None, 300_000, 1_000_000, 4_400_000)
+    contributions: tuple[int, ...] = (3, 10, 30, 122, 300)
     vocabularies: tuple[int, ...] = (1_000, 3_000, 10_000, 30_000, 60_000)
     public_noises: tuple[float, ...] = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
     anonymities: tuple[int, ...] = (2, 5, 10, 20, 50, 100, 200, 500)
@@ -61,6 +63,7 @@ QUICK = Scale(
     keys=(1,),
     epsilons=(0.1, 5.0),
     users=(1_000, None, 20_000),
+    contributions=(3, 30),
     vocabularies=(500, 2_000),
     public_noises=(0.0, 10.0),
     anonymities=(2, 10),
@@ -131,6 +134,8 @@ def all_experiments(scale: Scale, everybody: int) -> tuple[Experiment, ...]:
     return (
         _epsilons(scale),
         _users(scale, everybody),
+        _users_of_paper(scale, everybody),
+        _contributions(scale),
         _vocabularies(scale),
         _public_quality(scale),
         _anonymities(scale),
@@ -182,6 +187,49 @@ def _users(scale: Scale, everybody: int) -> Experiment:
             "replacement, so they are no new users: this shows what noise costs, not what more data "
             "would tell. The divergence is from the distribution of the same users.",
         ),
+    )
+
+
+def _users_of_paper(scale: Scale, everybody: int) -> Experiment:
+    numbers = [everybody if number is None else number for number in scale.users]
+    curves = _curves(
+        FEW,
+        [number for number in numbers if number >= PAPER_USERS_A_CONTRIBUTION],
+        scale.few_keys,
+        lambda name, at: {
+            "epsilon": TARGET_EPSILON,
+            "users": None if at == everybody else int(at),
+            "max_contributions": int(at) // PAPER_USERS_A_CONTRIBUTION,
+            "vocabulary_size": scale.vocabulary_size,
+        },
+    )
+    return Experiment(
+        name="users_paper_limit",
+        title=f"KL divergence over the number of users, W = |U|/1000, ε = {TARGET_EPSILON:g}",
+        kind="divergence",
+        varied="users",
+        curves=curves,
+        notes=("As before, but with the paper's limit of contributions.",),
+    )
+
+
+def _contributions(scale: Scale) -> Experiment:
+    return Experiment(
+        name="contributions",
+        title=f"KL divergence over W, ε = {TARGET_EPSILON:g}",
+        kind="divergence",
+        varied="W",
+        curves=_curves(
+            FEW,
+            scale.contributions,
+            scale.few_keys,
+            lambda name, at: {
+                "epsilon": TARGET_EPSILON,
+                "max_contributions": int(at),
+                "vocabulary_size": scale.vocabulary_size,
+            },
+        ),
+        notes=("W = 122 is the paper's for as many users.",),
     )
 
 

@@ -30,6 +30,7 @@ LABELS = {
 }
 DELTA = 1e-7
 MAX_COUNT, MAX_CONTRIBUTIONS = 1, 30
+PAPER_USERS_A_CONTRIBUTION = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ class BayesianRun:
       anonymity: K, of k-anonymity.
       held_out: train on nine tenths of the users, judge on the others' sentences.
       draws: of each world, of membership inference.
+      max_contributions: W.
       key: number of the run key.
       corpus: name of the data.
     """
@@ -59,6 +61,7 @@ class BayesianRun:
     anonymity: int | None = None
     held_out: bool = False
     draws: int = 0
+    max_contributions: int = MAX_CONTRIBUTIONS
     key: int = 1
     corpus: str = "titles"
 
@@ -83,7 +86,7 @@ class BayesianRun:
             "mode": self.mechanism,
             "vocabulary_size": self.vocabulary_size,
             "max_count": MAX_COUNT,
-            "max_contributions": MAX_CONTRIBUTIONS,
+            "max_contributions": self.max_contributions,
         }
         if self.mechanism in PAPER_MODES:
             common["accept_no_guarantee"] = True
@@ -99,6 +102,6 @@ class BayesianRun:
     def parameters(self) -> dict[str, Any]:
         """Everything that the result depends on but the data, as JSON types."""
         own = dataclasses.asdict(self)
-        own["delta"], own["limits"] = DELTA, [MAX_COUNT, MAX_CONTRIBUTIONS]
+        own["delta"], own["max_count"] = DELTA, MAX_COUNT
         del own["corpus"]
         return {"kind": "bayesian", "privacy": "" if self.is_private else NO_GUARANTEE, "run": own}

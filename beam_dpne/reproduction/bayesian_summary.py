@@ -18,7 +18,8 @@ from beam_dpne.reproduction.tables import Table
 _INTRODUCTION = (
     "The figures and the table of Ramadan, Withers and Orr, *N-grams Bayesian Differential Privacy*, "
     "run again by `pipelines/reproduce_bayesian.py`, with ours beside them: δ = 1e-7; for every "
-    "mechanism each user adds 1 of a trigram at most (C) and 30 trigrams (W). KL divergence is from "
+    "mechanism each user adds 1 of a trigram at most (C) and 30 trigrams (W), but where W is varied. "
+    "KL divergence is from "
     "the distribution of all counts, without any limit."
 )
 _ZEROS = (
