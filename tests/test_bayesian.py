@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from beam_dpne import gram_counts, posterior, public_counts
 from beam_dpne.bayesian import BayesianCounts, guarantee_of, probabilities_of
-from beam_dpne.bayesian_plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian_plan import NO_GUARANTEE, PAPER_MODES, BayesianPlan
 from beam_dpne.gram_counts import NgramProbabilities, NoisyCounts, UserGrams
 from beam_dpne.public_counts import PublicCounts
 from beam_dpne.randomness import RunKey
@@ -135,7 +135,7 @@ def test_beam_and_pseudocode_have_the_same_noisy_values(mode, length):
     assert found.probabilities.min() >= 0
 
 
-@pytest.mark.parametrize(("repeats", "divisions"), [(0, (1, 40)), (2, (9,))])
+@pytest.mark.parametrize(("repeats", "divisions"), [(0, (40,)), (2, (9,))])
 def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_result(repeats, divisions):
     documents, public, plan = documents_of(4), public_of(4, 2), plan_of(max_count=3)
     expected = noisy_values(documents, public, plan, KEY)
@@ -229,7 +229,7 @@ def test_the_papers_tuning_is_its_pseudocode(epsilon):
     assert chosen in plan.candidates
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["counts", "paper_brute_force"])
 def test_nobody_leaves_a_distribution(mode):
     public = public_of(1, 2)
     _, found = run_beam([], public, plan_of(mode))
@@ -323,8 +323,15 @@ def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, cl
         assert moved[:, 1].sum() == limited.rows[own].size <= limit
 
 
-@pytest.mark.parametrize("mode", ["counts", "log_global"])
-@pytest.mark.parametrize("max_tokens", [7, 1_000_000])
+@pytest.mark.parametrize(
+    ("mode", "max_tokens"),
+    [
+        ("counts", 7),
+        ("log_global", 1_000_000),
+        pytest.param("counts", 1_000_000, marks=pytest.mark.slow),
+        pytest.param("log_global", 7, marks=pytest.mark.slow),
+    ],
+)
 def test_neighbours_under_one_key_differ_by_no_more_than_the_sensitivity(mode, max_tokens):
     """The noise is the same, and cancels: what is left is what one user moved."""
     documents, public = documents_of(11, users=25), public_of(11, 2)
