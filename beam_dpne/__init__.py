@@ -18,16 +18,20 @@ if TYPE_CHECKING:
         StandingGrams,
         UserBatch,
     )
+    from beam_dpne.bayesian import BayesianCounts, BayesianCountsResult
+    from beam_dpne.bayesian_plan import BayesianPlan
     from beam_dpne.contributions import LimitContributions
     from beam_dpne.decoding import DecodeGrams, join_tokens, split_ngram
     from beam_dpne.documents import BatchDocuments
     from beam_dpne.facts import LengthFacts, ListFacts, RoundFacts
+    from beam_dpne.gram_counts import NgramProbabilities, NoisyCounts
     from beam_dpne.grams import ExtractGrams, PruneInvalid
     from beam_dpne.histogram import WeightedHistogram
     from beam_dpne.item_release import ReleaseItems
     from beam_dpne.items import ItemSet
     from beam_dpne.ngrams import PrivateNgrams, PrivateNgramsResult
     from beam_dpne.plan import LengthPlan, PrivacyPlan
+    from beam_dpne.public_counts import PublicCounts
     from beam_dpne.randomness import RunKey
     from beam_dpne.rules import LengthRule, RoundRule, length_rule
     from beam_dpne.run_key_file import RunKeyFile
@@ -47,11 +51,16 @@ _HOME = {
     "SpuriousGrams": "beam_dpne.batches",
     "StandingGrams": "beam_dpne.batches",
     "UserBatch": "beam_dpne.batches",
+    "BayesianCounts": "beam_dpne.bayesian",
+    "BayesianCountsResult": "beam_dpne.bayesian",
+    "BayesianPlan": "beam_dpne.bayesian_plan",
     "LimitContributions": "beam_dpne.contributions",
     "DecodeGrams": "beam_dpne.decoding",
     "join_tokens": "beam_dpne.decoding",
     "split_ngram": "beam_dpne.decoding",
     "BatchDocuments": "beam_dpne.documents",
+    "NgramProbabilities": "beam_dpne.gram_counts",
+    "NoisyCounts": "beam_dpne.gram_counts",
     "ExtractGrams": "beam_dpne.grams",
     "PruneInvalid": "beam_dpne.grams",
     "WeightedHistogram": "beam_dpne.histogram",
@@ -67,6 +76,7 @@ _HOME = {
     "RoundFacts": "beam_dpne.facts",
     "LengthPlan": "beam_dpne.plan",
     "PrivacyPlan": "beam_dpne.plan",
+    "PublicCounts": "beam_dpne.public_counts",
     "RunKey": "beam_dpne.randomness",
     "RunKeyFile": "beam_dpne.run_key_file",
     "DecideRound": "beam_dpne.selection",
@@ -87,6 +97,9 @@ _HOME = {
 __all__ = [
     "Adaptive",
     "BatchDocuments",
+    "BayesianCounts",
+    "BayesianCountsResult",
+    "BayesianPlan",
     "Contributions",
     "DecideRound",
     "DecodeGrams",
@@ -101,6 +114,8 @@ __all__ = [
     "LengthRule",
     "LimitContributions",
     "ListFacts",
+    "NgramProbabilities",
+    "NoisyCounts",
     "NoisyThreshold",
     "OneRound",
     "PrivacyPlan",
@@ -109,6 +124,7 @@ __all__ = [
     "PrivateSetUnion",
     "PrivateSetUnionResult",
     "PruneInvalid",
+    "PublicCounts",
     "ReleaseItems",
     "RoundFacts",
     "RoundResult",

@@ -364,7 +364,7 @@ class SpuriousGramsCoder(BatchCoder):
     batch_type = SpuriousGrams
 
 
-class _StoredCoder(BatchCoder):
+class StoredCoder(BatchCoder):
     """Coder of a set that may be stored; of a stored one only its file's address is encoded."""
 
     def encode(self, value: Any) -> bytes:
@@ -380,13 +380,13 @@ class _StoredCoder(BatchCoder):
         return _opened(type(self), StoredFile(**json.loads(encoded[_ALIGNMENT:])))
 
 
-class GramSetCoder(_StoredCoder):
+class GramSetCoder(StoredCoder):
     """Coder of `GramSet`."""
 
     batch_type = GramSet
 
 
-class StandingGramsCoder(_StoredCoder):
+class StandingGramsCoder(StoredCoder):
     """Coder of `StandingGrams`."""
 
     batch_type = StandingGrams

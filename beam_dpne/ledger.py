@@ -21,7 +21,10 @@ from beam_dpne.version import __version__
 SCHEMA = "beam_dpne/ledger/1"
 SCHEMA_FAMILY = "beam_dpne/ledger/"
 LEDGER_NAME = "ledger.json"
-PART_NAME = re.compile(r"(ngrams|items)-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|tsv|parquet)")
+PART_NAME = re.compile(
+    r"(ngrams|items|probabilities|probabilities_without_privacy)"
+    r"-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|tsv|parquet)"
+)
 AS_GIVEN = "as the input of the pipeline names them"
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
 
@@ -123,6 +126,7 @@ def whole_ledger(
     users: str,
     grounds: Mapping[str, Any],
     not_protected: Sequence[str] = (),
+    no_guarantee: str | None = None,
 ) -> dict[str, Any]:
     """Returns the ledger of a release, as JSON types in reading order.
 
@@ -138,6 +142,7 @@ def whole_ledger(
       users: what one user was, in words; the guarantee is for each of them.
       grounds: on what the guarantee rests, beyond its statement.
       not_protected: what this program does not protect, beyond what none does.
+      no_guarantee: in words, that and why there is no guarantee; None: there is one.
 
     Raises:
       ValueError: if the parts do not hold what was released.
@@ -147,16 +152,9 @@ def whole_ledger(
         raise ValueError(f"parts must hold as many rows as {kind.noun} were released.")
     return {
         "schema": SCHEMA,
-        "what": f"A differentially private release of {kind.noun}. {_COMPLETE}",
+        "what": _what(kind.noun, no_guarantee),
         "program": program,
-        "guarantee": {
-            "epsilon": plan.epsilon,
-            "delta": plan.delta,
-            "neighbours": _NEIGHBOURS,
-            "user": users,
-            "statement": _STATEMENT,
-            **grounds,
-        },
+        "guarantee": {**_statement(plan, users, no_guarantee), **grounds},
         "not_protected": [*_NOT_PROTECTED, *not_protected],
         "plan": json.loads(plan.to_json()),
         "spent": dict(spent),
@@ -166,6 +164,26 @@ def whole_ledger(
         "columns": dict(columns),
         "versions": _versions(),
         "parts": [part._asdict() for part in parts],
+    }
+
+
+def _what(noun: str, no_guarantee: str | None) -> str:
+    if no_guarantee is None:
+        return f"A differentially private release of {noun}. {_COMPLETE}"
+    return f"NOT a differentially private release of {noun}: {no_guarantee}. {_COMPLETE}"
+
+
+def _statement(plan: Plan, users: str, no_guarantee: str | None) -> dict[str, Any]:
+    """Returns the guarantee; without one, numbers only under names that cannot be mistaken for it."""
+    if no_guarantee is not None:
+        claimed = {"claimed_epsilon": plan.epsilon, "claimed_delta": plan.delta}
+        return {"statement": f"There is {no_guarantee}.", **claimed}
+    return {
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "neighbours": _NEIGHBOURS,
+        "user": users,
+        "statement": _STATEMENT,
     }
 
 
@@ -329,5 +347,12 @@ PROGRAMS = {
         sections={"mechanism_columns": dict, "mechanism": dict},
         released=_released_items,
         damage="'mechanism' must tell how many items were released",
+    ),
+    "bayesian": Program(
+        stem="probabilities",
+        noun="n-gram probabilities",
+        sections={"mechanism_columns": dict, "mechanism": dict},
+        released=_released_items,
+        damage="'mechanism' must tell how many n-grams have a probability",
     ),
 }

@@ -16,6 +16,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne.cli import msnbc
+from beam_dpne.cli.bayesian_options import (
+    BAYESIAN,
+    PROBABILITIES_READING,
+    PROBABILITIES_RUNNING,
+    PROBABILITIES_WRITING,
+)
 from beam_dpne.cli.options import (
     PRIVACY,
     READING,
@@ -43,6 +49,7 @@ _LAUNCHER_ONLY = {
     "quiet": "nobody looks at the launcher's progress",
 }
 _HAS_FIELDS = ("auto", "jsonl", "csv", "tsv", "parquet")
+_PAPER_MODES = ("paper_brute_force", "paper_claim1")
 _IN_SEQUENCE = ("policy_laplace", "policy_gaussian", "screened_gaussian", "greedy")
 # Fields that a form shows only beside certain values of another one.
 _SHOWN_FOR = {
@@ -54,6 +61,8 @@ _SHOWN_FOR = {
     **dict.fromkeys(("noise_growth", "budget_shares"), ("strategy", ("one_round",))),
     "shards": ("policy", _IN_SEQUENCE),
     "cutoff_margin": ("policy", (*_IN_SEQUENCE, "mad")),
+    **dict.fromkeys(("public_weight", "decay"), ("mode", ("log_global", *_PAPER_MODES))),
+    **dict.fromkeys(("tuning_fraction", "public_weights", "decays"), ("mode", _PAPER_MODES)),
 }
 _NGRAM_GROUPS = {
     "Reading": READING,
@@ -66,6 +75,12 @@ _SET_UNION_GROUPS = {
     "Privacy": SET_UNION,
     "Writing": ITEMS_WRITING,
     "Running": ITEMS_RUNNING,
+}
+_BAYESIAN_GROUPS = {
+    "Reading": PROBABILITIES_READING,
+    "Privacy": BAYESIAN,
+    "Writing": PROBABILITIES_WRITING,
+    "Running": PROBABILITIES_RUNNING,
 }
 
 
@@ -144,11 +159,26 @@ FORMS = {
         groups=_SET_UNION_GROUPS,
         without=_LAUNCHER_ONLY,
     ),
+    "bayesian": Form(
+        program="bayesian.py",
+        title="Private n-gram probabilities",
+        description="Estimates a probability for every n-gram of a public vocabulary, with user-level "
+        f"(ε, δ)-differential privacy; modes named paper_* have no such guarantee. {_COMPLETE}",
+        required=("input", "public", "epsilon", "delta", "output"),
+        groups=_BAYESIAN_GROUPS,
+        without={"arpa": "the launcher would have to wait for the release", **_LAUNCHER_ONLY},
+    ),
 }
 # Programs of `pipelines` that no launcher starts, and why.
-NOT_LAUNCHED = {"reproduce_papers.py": "a study of public data, which publishes no release"}
+NOT_LAUNCHED = dict.fromkeys(
+    ("reproduce_papers.py", "reproduce_bayesian.py"),
+    "a study of public data, which publishes no release",
+)
 _JOB = HERE / "flink" / "job.yaml"
-_JOBS = {"set_union_job.yaml": "set-union"}
+_JOBS = {"set_union_job.yaml": "set-union", "bayesian_job.yaml": "bayesian"}
+_JOB_INPUT = "            - --input=/data/input/*.jsonl.gz\n"
+# What a program needs beyond the options of `ngrams`.
+_JOB_OPTIONS = {"bayesian": "            - --public=/data/input/public.txt.gz\n"}
 _MADE = "# Made from job.yaml by `python3 -m templates.generate`.\n"
 
 
@@ -187,9 +217,9 @@ def flink_jobs() -> dict[pathlib.Path, str]:
     """Returns the Kubernetes Jobs of programs beside `ngrams`: the same launch of another program."""
     text = _MADE + _JOB.read_text(encoding="utf-8")
     return {
-        _JOB.with_name(name): text.replace("ngrams", program).replace(
-            "--filename job.yaml", f"--filename {name}"
-        )
+        _JOB.with_name(name): text.replace("ngrams", program)
+        .replace("--filename job.yaml", f"--filename {name}")
+        .replace(_JOB_INPUT, _JOB_INPUT + _JOB_OPTIONS.get(program, ""))
         for name, program in _JOBS.items()
     }
 

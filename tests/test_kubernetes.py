@@ -16,7 +16,12 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
-from beam_dpne.cli.main import OneLineParser, add_ngram_options, add_set_union_options
+from beam_dpne.cli.main import (
+    OneLineParser,
+    add_bayesian_options,
+    add_ngram_options,
+    add_set_union_options,
+)
 from beam_dpne.version import __version__
 from deploy import java
 from deploy.downloads import versions
@@ -383,6 +388,7 @@ def test_nobody_but_their_own_pod_reaches_the_pool_of_workers():
     [
         ("job.yaml", "ngrams", add_ngram_options),
         ("set_union_job.yaml", "set-union", add_set_union_options),
+        ("bayesian_job.yaml", "bayesian", add_bayesian_options),
     ],
 )
 def test_the_program_takes_the_launch_and_its_files_are_mounted(name, program, add_options):
@@ -397,7 +403,8 @@ def test_the_program_takes_the_launch_and_its_files_are_mounted(name, program, a
     mounted = {mount["mountPath"] for mount in launcher["volumeMounts"]}
     (workers,) = [c.values[1] for c in containers() if c.values[1]["name"] == "workers"]
     shared = mounted & {mount["mountPath"] for mount in workers["volumeMounts"]} - {"/tmp"}
-    for path in (*given.input, given.output, given.run_key_file):
+    public = [given.public] if program == "bayesian" else []
+    for path in (*given.input, *public, given.output, given.run_key_file):
         assert any(path.startswith(f"{folder}/") for folder in shared), path
     check_engine(beam)
 
@@ -420,12 +427,16 @@ def test_the_launcher_reaches_flink_to_cancel_its_job():
 
 
 def test_the_jobs_differ_in_their_program_alone():
-    """So that what is tested of one is true of all."""
+    """So that what is tested of one is true of all; public counts are an input beside the other."""
     first, *others = all_jobs()
     assert others
     for document in (first, *others):
         document["metadata"].pop("generateName")
-        document["spec"]["template"]["spec"]["containers"][0].pop("command")
+        (launcher,) = document["spec"]["template"]["spec"]["containers"]
+        program = launcher.pop("command")[-1]
+        public = [text for text in launcher["args"] if text.startswith("--public=")]
+        assert len(public) == (program == "bayesian")
+        launcher["args"] = [text for text in launcher["args"] if text not in public]
     assert all(document == first for document in others)
 
 

@@ -11,7 +11,17 @@ import apache_beam as beam
 import pytest
 
 import beam_dpne
-from beam_dpne import LengthPlan, PrivacyPlan, PrivateSetUnion, RunKey, SetUnionPlan, io
+from beam_dpne import (
+    BayesianCounts,
+    BayesianPlan,
+    LengthPlan,
+    PrivacyPlan,
+    PrivateSetUnion,
+    PublicCounts,
+    RunKey,
+    SetUnionPlan,
+    io,
+)
 from beam_dpne.cli.ngrams import NgramsJob
 from beam_dpne.io.publishing import PublishRelease
 from beam_dpne.item_release import ReleaseItems
@@ -38,7 +48,14 @@ SECRET = bytes(range(1, 33))
 PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
 UNION_PLAN = SetUnionPlan(epsilon=1, delta=1e-7)
 SAMPLES |= {"run_key": RunKey(SECRET), "plan": PLAN}
-OWN_SAMPLES = {ReleaseItems: {"plan": UNION_PLAN}, PrivateSetUnion: {"plan": UNION_PLAN}}
+OWN_SAMPLES = {
+    ReleaseItems: {"plan": UNION_PLAN},
+    PrivateSetUnion: {"plan": UNION_PLAN},
+    BayesianCounts: {
+        "plan": BayesianPlan(epsilon=1, delta=1e-7, length=1),
+        "public": PublicCounts.of([("a",)], [1]),
+    },
+}
 
 
 def public_transforms():
@@ -76,6 +93,7 @@ def test_there_are_transforms():
     names = {kind.__name__ for kind in public_transforms()}
     assert {"ExtractGrams", "PrivateNgrams", "ReadDocuments", "PublishRelease"} <= names
     assert {"SpendBudgets", "DecideRound", "PrivateSetUnion", "ReleaseItems"} <= names
+    assert "BayesianCounts" in names
 
 
 @pytest.mark.parametrize("kind", public_transforms(), ids=lambda kind: kind.__name__)
@@ -160,6 +178,7 @@ def modules_after(statement):
         ("import beam_dpne", {"apache_beam", "numpy", "pyarrow", "scipy"}),
         ("import beam_dpne.cli.main", {"apache_beam", "numpy", "pyarrow", "scipy", "rich"}),
         ("from beam_dpne import PrivacyPlan", {"apache_beam", "pyarrow"}),
+        ("from beam_dpne import BayesianPlan", {"apache_beam", "pyarrow"}),
     ],
 )
 def test_a_program_starts_without_what_it_does_not_need(statement, absent):

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.cli import options as definitions
-from beam_dpne.cli.main import OneLineParser, add_ngram_options, add_set_union_options
+from beam_dpne.cli.main import (
+    OneLineParser,
+    add_bayesian_options,
+    add_ngram_options,
+    add_set_union_options,
+)
 from beam_dpne.cli.msnbc import main as msnbc
 from deploy import java
 from deploy.downloads import versions
@@ -30,7 +35,11 @@ from tests.conftest import ROOT
 from tests.engines.conftest import SAMPLE
 
 pytest_plugins = ["tests.engines.storage"]
-PROGRAMS = {"ngrams": ("ngrams", "ngrams_plan"), "set-union": ("set_union",)}
+PROGRAMS = {
+    "ngrams": ("ngrams", "ngrams_plan"),
+    "set-union": ("set_union",),
+    "bayesian": ("bayesian",),
+}
 TYPES = {kind.name for kind in dataflow.ParameterType}
 # Texts that are refused by somebody must be refused by the form: of each kind, some that look right.
 NOT_WHOLE = ("", " 5", "5 ", "+5", "-5", "5.0", "1e3", "1_000", "٥", "five", "1" * 19, "5\n")
@@ -81,6 +90,11 @@ ACCEPTED = {
     "max_shard_users": ("5000000",),
     "max_users": ("10000000",),
     "max_items_per_user": ("1000",),
+    "public": ("gs://bucket/public.txt.gz", "gs://bucket/releases/first/"),
+    **dict.fromkeys(("length", "vocabulary_size", "max_count"), ("3",)),
+    **dict.fromkeys(("public_weight", "decay", "tuning_fraction"), ("0.5", "1e-2")),
+    **dict.fromkeys(("public_weights", "decays"), ("0.5", "0.1,1e-2")),
+    **dict.fromkeys(("tune", "accept_no_guarantee"), ("true", "false")),
 }
 PATHS = ("", "local/file", "/local/file", "gs://bucket", "gs://bucket/", "gs:/bucket/a", "s3://b/a")
 REFUSED = {
@@ -104,6 +118,11 @@ REFUSED = {
     **dict.fromkeys(("vocabulary_delta_share", "cutoff_margin"), NOT_REAL),
     **dict.fromkeys(("rounds", "shards", "max_shard_users"), NOT_WHOLE),
     **dict.fromkeys(("max_users", "max_items_per_user"), NOT_WHOLE),
+    "public": (*PATHS, "gs://bucket/*.txt"),
+    **dict.fromkeys(("length", "vocabulary_size", "max_count"), NOT_WHOLE),
+    **dict.fromkeys(("public_weight", "decay", "tuning_fraction"), NOT_REAL),
+    **dict.fromkeys(("public_weights", "decays"), (*NOT_REAL[:-2], "0.5,", "0.5;1", "0.5, 1")),
+    **dict.fromkeys(("tune", "accept_no_guarantee"), ("", "True", "yes")),
 }
 
 # Where the programs differ.
@@ -113,6 +132,7 @@ OWN = {
         "tokenizer": (("item", "m:f"), ("", "items", "letters")),
         "max_contributions": (("10",), (*NOT_WHOLE, "10,20")),
     },
+    "bayesian": {"max_contributions": (("10",), (*NOT_WHOLE, "10,20"))},
 }
 
 
@@ -146,12 +166,17 @@ def matches(field, text):
 def parser(program="ngrams"):
     """The program's, which hands what it has parsed to nobody."""
     made = OneLineParser(allow_abbrev=False)
-    {"ngrams": add_ngram_options, "set-union": add_set_union_options}[program](made)
+    add_options = {
+        "ngrams": add_ngram_options,
+        "set-union": add_set_union_options,
+        "bayesian": add_bayesian_options,
+    }
+    add_options[program](made)
     return made
 
 
 def program_of(form):
-    return "set-union" if form == "set_union" else "ngrams"
+    return {"set_union": "set-union", "bayesian": "bayesian"}.get(form, "ngrams")
 
 
 def parse(text, name, program="ngrams"):
@@ -299,6 +324,8 @@ def test_what_the_program_refuses_the_form_refuses(program, name, text, cli):
     if field["paramType"].startswith("GCS_") or name == "columns":
         return
     needed = {"input": "none.jsonl", "output": "none", "epsilon": "4", "delta": "1e-7"}
+    if program == "bayesian":
+        needed["public"] = "none.tsv"
     values = {**needed, name: text}
     ended = cli(program, *(f"--{option}={value}" for option, value in values.items()))
     assert ended.status == 2
@@ -393,6 +420,20 @@ def test_the_form_of_a_set_union_as_it_is_filled_in_runs(cli, tmp_path):
     assert ended.status == 0, ended.err
     ledger = json.loads((tmp_path / "release" / "ledger.json").read_text())
     assert ledger["program"] == "set-union"
+
+
+def test_the_form_of_probabilities_as_it_is_filled_in_runs(cli, tmp_path):
+    (tmp_path / "a.csv").write_text(
+        "user,text\n" + "".join(f"u{i},see you soon\n" for i in range(99))
+    )
+    (tmp_path / "public.tsv").write_text("see you soon\t3\nyou and me\t2\n")
+    files = {"input": str(tmp_path / "a.csv"), "output": str(tmp_path / "release")}
+    public = str(tmp_path / "public.tsv")
+    sent = filled("bayesian", **files, public=public, epsilon="0.5", delta="1e-5")
+    ended = cli("bayesian", *sent)
+    assert ended.status == 0, ended.err
+    ledger = json.loads((tmp_path / "release" / "ledger.json").read_text())
+    assert ledger["program"] == "bayesian"
 
 
 def test_the_form_with_a_plan_runs(cli, tmp_path):
@@ -544,7 +585,7 @@ def test_a_plan_is_read_and_written_on_cloud_storage(stored_titles, program):
 @pytest.mark.engines
 @pytest.mark.storage
 @pytest.mark.dataflow
-@pytest.mark.parametrize("form", ["ngrams", "ngrams_plan", "msnbc", "set_union"])
+@pytest.mark.parametrize("form", ["ngrams", "ngrams_plan", "msnbc", "set_union", "bayesian"])
 def test_a_launch_of_a_form_is_staged(stored_titles, form, program):
     """As Dataflow's launcher does it: the image's program, the form's parameters, its own options."""
     bucket, _ = stored_titles
@@ -555,8 +596,11 @@ def test_a_launch_of_a_form_is_staged(stored_titles, form, program):
         "rejects": bucket.path("rejects/"),
         "strict": "true",
     }
-    if form in ("ngrams", "set_union"):
+    if form in ("ngrams", "set_union", "bayesian"):
         wanted |= {"epsilon": "4", "delta": "1e-6"}
+    if form == "bayesian":
+        bucket.put("public.tsv", b"one of the\t3\n")
+        wanted["public"] = bucket.path("public.tsv")
     sent = {name: text for name, text in wanted.items() if name in fields(form)}
     assert all(matches(fields(form)[name], text) for name, text in sent.items())
     place = bucket.path("staging/template_launches/2026-01-02_03_04_05-1234567890/job_object")

@@ -151,6 +151,29 @@ def print_items(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
 
 
+def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
+    """Prints what a run of `beam-dpne bayesian` released, from its ledger, and where it is."""
+    console = _stdout()
+    facts = ledger["mechanism"]
+    table = Table(title="Released", title_justify="left")
+    for heading in ("mode", "n-grams", "words", "noise σ", "sensitivity", "seconds"):
+        table.add_column(heading, justify="left" if heading == "mode" else "right")
+    table.add_row(
+        facts["mode"],
+        f"{facts['released']:,}",
+        str(facts["public"]["length"]),
+        *(
+            f"{facts[name]:.4g}" if name in facts else "-"
+            for name in ("noise_stddev", "sensitivity")
+        ),
+        f"{seconds:.2f}",
+    )
+    console.print(table)
+    if "epsilon" not in ledger["guarantee"]:
+        console.print(ledger["guarantee"]["statement"])
+    console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
+
+
 def print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table whose first column is text and whose other columns are numbers."""
     table = Table(title=title, title_justify="left")

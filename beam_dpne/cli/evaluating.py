@@ -32,6 +32,7 @@ from beam_dpne.ledger import read_ledger
 
 _WIDTH = 100
 _ITEMS = "set-union"
+_PROBABILITIES = "bayesian"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,6 +117,11 @@ def job_from_options(given: argparse.Namespace) -> EvaluationJob:
     output = values["output"]
     check_access([*values["input"], values["release"]], [output] if output else [])
     ledger = read_ledger(values["release"])
+    if ledger["program"] == _PROBABILITIES:
+        raise UsageError(
+            f"release must be of beam-dpne ngrams or set-union, got release={values['release']}, which "
+            "has the probabilities of a public vocabulary: nothing in it was found."
+        )
     if output is not None:
         require_matplotlib()
         check_apart(output, values["release"])

@@ -32,6 +32,7 @@ OURS = frozenset(
         "beam_dpne.io.options.InputError",
         "beam_dpne.io.schemes.AccessError",
         "beam_dpne.ledger.ReleaseError",
+        "beam_dpne.public_counts.PublicCountsError",
         "beam_dpne.run_key_file.RunKeyError",
         "beam_dpne.started.SharedStorageError",
         "beam_dpne.tokenizers.TokenizerError",

@@ -15,6 +15,12 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from beam_dpne import progress
+from beam_dpne.cli.bayesian_options import (
+    BAYESIAN,
+    PROBABILITIES_READING,
+    PROBABILITIES_RUNNING,
+    PROBABILITIES_WRITING,
+)
 from beam_dpne.cli.errors import RunError
 from beam_dpne.cli.evaluate import add_evaluate
 from beam_dpne.cli.options import (
@@ -170,6 +176,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_set_union_options(union)
     union.set_defaults(command=_set_union)
+    bayesian = commands.add_parser(
+        "bayesian",
+        help="estimate the probability of every n-gram of a public vocabulary",
+        description="Estimates a probability for every n-gram of a public vocabulary from users' "
+        "texts, with user-level (ε, δ)-differential privacy; modes named paper_* have no such "
+        "guarantee. Options of Apache Beam (--runner, …) may follow.",
+        allow_abbrev=False,
+    )
+    add_bayesian_options(bayesian)
+    bayesian.set_defaults(command=_bayesian)
     plan = commands.add_parser(
         "plan",
         help="show the noise that privacy parameters need, and write them to a file",
@@ -199,6 +215,14 @@ def add_set_union_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "running", ITEMS_RUNNING)
 
 
+def add_bayesian_options(parser: argparse.ArgumentParser) -> None:
+    """Adds all options of `beam-dpne bayesian`."""
+    add_options(parser, "reading", PROBABILITIES_READING)
+    add_options(parser, "privacy", BAYESIAN)
+    add_options(parser, "writing", PROBABILITIES_WRITING)
+    add_options(parser, "running", PROBABILITIES_RUNNING)
+
+
 def _ngrams(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     from beam_dpne.cli import ngrams
 
@@ -209,6 +233,12 @@ def _set_union(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     from beam_dpne.cli import set_union
 
     set_union.run_command(given, beam_arguments)
+
+
+def _bayesian(given: argparse.Namespace, beam_arguments: list[str]) -> None:
+    from beam_dpne.cli import bayesian
+
+    bayesian.run_command(given, beam_arguments)
 
 
 def _plan(given: argparse.Namespace, beam_arguments: list[str]) -> None:

@@ -242,9 +242,14 @@ def _check(values: Mapping) -> None:
         raise UsageError(f"parts must be of {', '.join(PARTS)}, got {','.join(unknown) or 'none'}.")
     if values["full"] and values["quick"]:
         raise UsageError("full and quick must not be given together.")
-    place = pathlib.Path(values["output"]).resolve()
+    check_output(values["output"])
+
+
+def check_output(output: str) -> None:
+    """Raises UsageError if an output is inside a release."""
+    place = pathlib.Path(output).resolve()
     if any(os.path.lexists(above / _LEDGER) for above in (place, *place.parents)):
         raise UsageError(
-            f"output must be outside every release, got output={values['output']}: what is counted "
+            f"output must be outside every release, got output={output}: what is counted "
             "on the data is as secret as they are."
         )

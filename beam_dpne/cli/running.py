@@ -15,6 +15,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
+from beam_dpne.cli.bayesian_options import ARPA, BAYESIAN, PUBLIC
 from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import NGRAMS
@@ -56,6 +57,11 @@ class BeamOptions:
     def can_hang(self) -> bool:
         """Whether the engine keeps a job whose workers cannot start; Dataflow ends it itself."""
         return not (self.embedded or self.on_dataflow)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether the launcher ends before the job runs: a template's, of either kind."""
+        return bool(self.pipeline_options.view_as(GoogleCloudOptions).template_location)
 
     @property
     def writes_template(self) -> bool:
@@ -138,7 +144,7 @@ def _refuse_unknown(argument: str) -> NoReturn:
     if not argument.startswith("-"):
         raise UsageError(f"there is no argument {argument!r}; name input files with --input.")
     flag = argument.partition("=")[0]
-    ours = [option.name for option in (*NGRAMS, *SET_UNION)]
+    ours = [option.name for option in (*NGRAMS, *SET_UNION, *PUBLIC, *BAYESIAN, ARPA)]
     near = difflib.get_close_matches(
         flag.lstrip("-"), [*ours, *PipelineOptions([]).get_all_options()], n=1
     )

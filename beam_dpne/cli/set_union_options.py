@@ -18,12 +18,12 @@ from beam_dpne.policy_names import DEFAULT_POLICY, POLICIES
 _DOTTED = f"{NAME_PATTERN}(\\.{NAME_PATTERN})*"
 
 
-def _changed(options: Sequence[Option], **changes: Mapping[str, Any]) -> tuple[Option, ...]:
+def changed(options: Sequence[Option], **changes: Mapping[str, Any]) -> tuple[Option, ...]:
     """Returns options with other fields for those named."""
     return tuple(dataclasses.replace(option, **changes.get(option.name, {})) for option in options)
 
 
-ITEMS_READING = _changed(
+ITEMS_READING = changed(
     READING,
     tokenizer={
         "form_pattern": f"words|whitespace|tokens|item|{_DOTTED}:{_DOTTED}",
@@ -111,7 +111,7 @@ SET_UNION = (
     ),
 )
 
-ITEMS_WRITING = _changed(
+ITEMS_WRITING = changed(
     WRITING,
     output={
         "help": "Directory of the release, e.g. gs://bucket/releases/2025-01: items-* files and "

@@ -1,15 +1,33 @@
 """The kinds of releases: which rows their sets become, in which files, under which ledger."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from beam_dpne.batches import GramSet
-from beam_dpne.decoding import ITEM_SCHEMA, ROW_SCHEMA, decode_sets
+from beam_dpne.bayesian_ledger import bayesian_ledger
+from beam_dpne.bayesian_plan import BayesianPlan
+from beam_dpne.decoding import (
+    ITEM_SCHEMA,
+    PROBABILITY_SCHEMA,
+    ROW_SCHEMA,
+    UNPROTECTED_SCHEMA,
+    decode_sets,
+)
 from beam_dpne.facts import length_facts
-from beam_dpne.io.parts import ITEM_FILES, NGRAM_FILES, Layout, with_rounded_scores
+from beam_dpne.gram_counts import NgramProbabilities
+from beam_dpne.io.parts import (
+    ITEM_FILES,
+    NGRAM_FILES,
+    PROBABILITY_FILES,
+    UNPROTECTED_FILES,
+    Layout,
+    rounded_probabilities,
+    with_rounded_scores,
+)
 from beam_dpne.items import ItemSet
 from beam_dpne.ngrams_ledger import ngrams_ledger
 from beam_dpne.plan import PrivacyPlan
@@ -25,7 +43,8 @@ class ReleaseKind:
       layout: of the files.
       rows: from the released sets, in the order of a release.
       ledger: from the plan, the released sets, and what is common to all ledgers, by name.
-      least_noise: from the plan, the smallest standard deviation of its noise, in units of weight.
+      least_noise: from the plan, the smallest standard deviation of its noise, in units of weight;
+        infinite where rounding could not meet a threshold.
     """
 
     layout: Layout
@@ -34,8 +53,10 @@ class ReleaseKind:
     least_noise: Callable[[Any], float]
 
 
-def kind_of(plan: PrivacyPlan | SetUnionPlan) -> ReleaseKind:
+def kind_of(plan: PrivacyPlan | SetUnionPlan | BayesianPlan) -> ReleaseKind:
     """Returns how what was released under a plan is published."""
+    if isinstance(plan, BayesianPlan):
+        return BAYESIAN if plan.is_private else UNPROTECTED
     return NGRAMS if isinstance(plan, PrivacyPlan) else SET_UNION
 
 
@@ -66,6 +87,32 @@ def _set_union_ledger(
     return set_union_ledger(plan=plan, items=found, **common)
 
 
+def _probability_rows(released: Sequence[NgramProbabilities]) -> pa.Table:
+    (found,) = released
+    rows = pa.table(
+        [found.ngrams, pa.array(rounded_probabilities(found.probabilities))],
+        schema=PROBABILITY_SCHEMA,
+    )
+    return rows.sort_by([("probability", "descending"), ("ngram", "ascending")])
+
+
+def _unprotected_rows(released: Sequence[NgramProbabilities]) -> pa.Table:
+    rows = _probability_rows(released)
+    words = pa.array([found.guarantee for found in released] * len(rows), pa.string())
+    return rows.append_column(UNPROTECTED_SCHEMA.field("privacy"), words)
+
+
+def _bayesian_ledger(
+    plan: BayesianPlan, released: Sequence[NgramProbabilities], **common: Any
+) -> dict[str, Any]:
+    (found,) = released
+    return bayesian_ledger(plan=plan, found=found, **common)
+
+
+def _no_threshold(_: BayesianPlan) -> float:
+    return math.inf
+
+
 NGRAMS = ReleaseKind(
     layout=NGRAM_FILES,
     rows=_ngram_rows,
@@ -78,3 +125,10 @@ SET_UNION = ReleaseKind(
     ledger=_set_union_ledger,
     least_noise=least_noise_stddev,
 )
+BAYESIAN = ReleaseKind(
+    layout=PROBABILITY_FILES,
+    rows=_probability_rows,
+    ledger=_bayesian_ledger,
+    least_noise=_no_threshold,
+)
+UNPROTECTED = dataclasses.replace(BAYESIAN, layout=UNPROTECTED_FILES, rows=_unprotected_rows)

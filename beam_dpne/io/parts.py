@@ -12,11 +12,19 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from beam_dpne.decoding import ITEM_SCHEMA, ROW_SCHEMA, escape_item, unescape_item
+from beam_dpne.decoding import (
+    ITEM_SCHEMA,
+    PROBABILITY_SCHEMA,
+    ROW_SCHEMA,
+    UNPROTECTED_SCHEMA,
+    escape_item,
+    unescape_item,
+)
 from beam_dpne.ledger import PROGRAMS, Part
 
 OUTPUT_FORMATS = ("jsonl", "tsv", "parquet")
 SCORE_DECIMALS = 6
+PROBABILITY_DIGITS = 9
 _HASHED_AT_ONCE = 1 << 20
 _WRITERS = {"jsonl": "jsonl/1", "tsv": "tsv/1", "parquet": f"parquet/1/{pa.__version__}"}
 _PYTHON = {pa.int32(): int, pa.string(): str, pa.float64(): float}
@@ -32,7 +40,7 @@ class Layout:
 
     Attributes:
       stem: with which their names begin.
-      schema: of the rows: numbers, and one column of text.
+      schema: of the rows: numbers, one column of text, and further ones of plain words.
       text: name of that column.
       to_line: writes a text without tabs and line ends, for tsv.
       from_line: its inverse.
@@ -52,8 +60,13 @@ class Layout:
 
     def lines(self, rows: pa.Table, name: str) -> list[str]:
         """Returns a column's values as tsv has them."""
-        write = self.to_line if name == self.text else repr
+        write = self.to_line if name == self.text else _same if name in self.words else repr
         return [write(value) for value in rows.column(name).to_pylist()]
+
+    @property
+    def words(self) -> list[str]:
+        """Names of all columns that are not numbers."""
+        return [field.name for field in self.schema if field.type == pa.string()]
 
 
 # The text of an n-gram is one line in every format, see `join_tokens`.
@@ -65,7 +78,14 @@ ITEM_FILES = Layout(
     to_line=escape_item,
     from_line=unescape_item,
 )
-_LAYOUTS = {layout.stem: layout for layout in (NGRAM_FILES, ITEM_FILES)}
+PROBABILITY_FILES = Layout(stem=PROGRAMS["bayesian"].stem, schema=PROBABILITY_SCHEMA, text="ngram")
+UNPROTECTED_FILES = Layout(
+    stem="probabilities_without_privacy", schema=UNPROTECTED_SCHEMA, text="ngram"
+)
+_LAYOUTS = {
+    layout.stem: layout
+    for layout in (NGRAM_FILES, ITEM_FILES, PROBABILITY_FILES, UNPROTECTED_FILES)
+}
 
 
 def with_rounded_scores(rows: pa.Table) -> pa.Table:
@@ -73,6 +93,12 @@ def with_rounded_scores(rows: pa.Table) -> pa.Table:
     scores = np.round(rows.column("score").to_numpy(), SCORE_DECIMALS)
     place = rows.schema.get_field_index("score")
     return rows.set_column(place, rows.schema.field("score"), pa.array(scores))
+
+
+def rounded_probabilities(probabilities: np.ndarray) -> np.ndarray:
+    """Returns probabilities as a release has them: nine significant digits."""
+    shown = (f"{value:.{PROBABILITY_DIGITS}g}" for value in probabilities.tolist())
+    return np.fromiter(map(float, shown), np.float64, count=probabilities.size)
 
 
 def render_parts(
@@ -98,11 +124,12 @@ def _content_hash(layout: Layout, rows: pa.Table, output_format: str, rows_per_p
     cut = min(rows_per_part, len(rows))
     digest = hashlib.sha256(f"{_WRITERS[output_format]} {len(rows)} {cut}\n".encode())
     for name in layout.schema.names:
-        if name != layout.text:
+        if name not in layout.words:
             digest.update(rows.column(name).to_numpy())
-    for start in range(0, len(rows), _HASHED_AT_ONCE):
-        lines = layout.lines(rows.slice(start, _HASHED_AT_ONCE), layout.text)
-        digest.update("".join(f"{line}\n" for line in lines).encode())
+    for name in layout.words:
+        for start in range(0, len(rows), _HASHED_AT_ONCE):
+            lines = layout.lines(rows.slice(start, _HASHED_AT_ONCE), name)
+            digest.update("".join(f"{line}\n" for line in lines).encode())
     return digest.hexdigest()[:16]
 
 

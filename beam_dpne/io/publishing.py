@@ -19,7 +19,10 @@ from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne import progress
 from beam_dpne.batches import GramSet
+from beam_dpne.bayesian import BayesianCountsResult
+from beam_dpne.bayesian_plan import BayesianPlan
 from beam_dpne.decoding import longest_beside_shorter
+from beam_dpne.gram_counts import NgramProbabilities
 from beam_dpne.io.directories import Directory, directory_at
 from beam_dpne.io.kinds import kind_of
 from beam_dpne.io.parts import OUTPUT_FORMATS, parse_part, render_parts
@@ -49,7 +52,9 @@ _PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(
     rf"\.({PART_NAME.pattern}|{re.escape(LEDGER_NAME)}|probe)\.tmp-[0-9a-f]{{32}}"
 )
-_Released = GramSet | ItemSet
+_Released = GramSet | ItemSet | NgramProbabilities
+_Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
+_Result = PrivateNgramsResult | PrivateSetUnionResult | BayesianCountsResult
 _LedgerFor = Callable[[Sequence[Part]], bytes]
 
 
@@ -57,14 +62,17 @@ _LedgerFor = Callable[[Sequence[Part]], bytes]
 class PublishRelease(beam.PTransform):
     """Publishes released sets as files that a ledger lists; the last stage of a pipeline.
 
-    Input: `PrivateNgramsResult` or `PrivateSetUnionResult`; only its released sets are read, the
-    facts come from them.
+    Input: `PrivateNgramsResult`, `PrivateSetUnionResult` or `BayesianCountsResult`; only what it
+    released is read, the facts come from there.
 
     Output: PCollection of one str, the path of the ledger. Under `output` are `ledger.json` and the
     parts. Of n-grams: `ngrams-<hash of content>-NNNNN-of-NNNNN.<format>` with length (int32), ngram
     (string, see `join_tokens`) and score (float64, units of weight, six decimals), sorted by length,
     falling score, then bytes. Of a set union: `items-<hash of content>-NNNNN-of-NNNNN.<format>` with
-    item (string) and score, sorted by falling score, then bytes. A line of jsonl is
+    item (string) and score, sorted by falling score, then bytes. Of n-gram probabilities:
+    `probabilities-…` with ngram and probability (float64, nine significant digits), sorted by falling
+    probability, then bytes; without a guarantee `probabilities_without_privacy-…`, with a third
+    column privacy (string) that says so in every row. A line of jsonl is
     `{"length":1,"ngram":"a","score":7.5}`; tsv has a header line and no quoting, and items are
     written by `escape_item`.
 
@@ -75,7 +83,7 @@ class PublishRelease(beam.PTransform):
     Attributes:
       output: directory, local or on any Beam file system; created if missing.
       output_format: "jsonl", "tsv" or "parquet".
-      plan: of the run, for the ledger; a `PrivacyPlan` or a `SetUnionPlan`.
+      plan: of the run, for the ledger; a `PrivacyPlan`, a `SetUnionPlan` or a `BayesianPlan`.
       tokenizer: of the run, for the ledger: its name, or the function.
       run_key_given: whether the run key was given instead of fresh, for the ledger.
       users: what one user was, in words, for the ledger.
@@ -113,7 +121,7 @@ class PublishRelease(beam.PTransform):
 
     output: str
     output_format: str
-    plan: PrivacyPlan | SetUnionPlan
+    plan: _Plan
     tokenizer: str | Tokenizer
     run_key_given: bool
     users: str = AS_GIVEN
@@ -145,7 +153,7 @@ class PublishRelease(beam.PTransform):
         """None: Beam would log a warning about an input that is a named tuple."""
         return IOTypeHints.empty()
 
-    def expand(self, input_or_inputs: PrivateNgramsResult | PrivateSetUnionResult) -> PValue:
+    def expand(self, input_or_inputs: _Result) -> PValue:
         """Brings the sets to one worker, which publishes them."""
         released = input_or_inputs.released
         sets = released if isinstance(released, tuple) else (released,)
@@ -193,8 +201,8 @@ def read_release(path: str) -> pa.Table:
       path: of the release's directory, or of its `ledger.json`; local or on any Beam file system.
 
     Returns:
-      Columns length (int32), ngram (string) and score (float64), or item (string) and score, in the
-      order of the release.
+      Columns length (int32), ngram (string) and score (float64), or item (string) and score, or ngram
+      and probability (and privacy, where there is none), in the order of the release.
 
     Raises:
       ReleaseError: if the release is incomplete or damaged.
@@ -233,14 +241,14 @@ def publish_release(
     *,
     output: str,
     output_format: str,
-    plan: PrivacyPlan | SetUnionPlan,
+    plan: _Plan,
     tokenizer: str | Tokenizer,
     run_key_given: bool,
     users: str = AS_GIVEN,
     overwrite: bool = False,
     rows_per_part: int = 1_000_000,
 ) -> str:
-    """Publishes released sets as files that a ledger lists: S_1, …, S_T in any order, or one `ItemSet`.
+    """Publishes what was released as files that a ledger lists: S_1, …, S_T in any order, or one set.
 
     The other arguments are the fields of `PublishRelease`, which does this in a pipeline.
 

@@ -10,7 +10,7 @@ from typing import Any
 from beam_dpne.evaluation.reports import NOTICE
 from beam_dpne.reproduction.corpora import Source
 from beam_dpne.reproduction.parts import Row
-from beam_dpne.reproduction.runs import Result, Run, fingerprint
+from beam_dpne.reproduction.runs import AnyRun, Result, fingerprint
 
 
 class Results:
@@ -22,9 +22,9 @@ class Results:
         self._folder = folder
         self._sources = sources
         self._keys = keys
-        self._read: dict[Run, Result] = {}
+        self._read: dict[AnyRun, Result] = {}
 
-    def find(self, run: Run) -> Result | None:
+    def find(self, run: AnyRun) -> Result | None:
         """Returns the result of a run, None if there is none."""
         if run not in self._read:
             with contextlib.suppress(FileNotFoundError):
@@ -37,13 +37,13 @@ class Results:
         found = (self.find(run) for run in row.runs)
         return [result for result in found if result is not None]
 
-    def keep(self, run: Run, result: Mapping[str, Any]) -> None:
+    def keep(self, run: AnyRun, result: Mapping[str, Any]) -> None:
         """Writes a result, all of it or nothing."""
         self._read.pop(run, None)
         whole = {"notice": NOTICE, "run": run.parameters(), "result": result}
         place_file(self._path(run), json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
 
-    def _path(self, run: Run) -> pathlib.Path:
+    def _path(self, run: AnyRun) -> pathlib.Path:
         name = fingerprint(run, self._sources[run.corpus].digest, self._keys)
         return self._folder / f"{name}.json"
 

@@ -3,8 +3,8 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping
+from typing import Any, Protocol
 
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.set_union_plan import SetUnionPlan
@@ -121,6 +121,19 @@ class CostRun:
         return {"kind": "cost", "plan": self.plan.to_dict(), "key": self.key}
 
 
+class AnyRun(Hashable, Protocol):
+    """What a result may be filed under."""
+
+    @property
+    def corpus(self) -> str:
+        """Name of the data."""
+        ...
+
+    def parameters(self) -> dict[str, Any]:
+        """Everything that the result depends on but the data, as JSON types."""
+        ...
+
+
 Run = NgramRun | BaselineRun | UnionRun | CostRun
 Result = Mapping[str, Any]
 
@@ -132,7 +145,7 @@ def length_of(run: Run) -> int:
     return 1 if isinstance(run, UnionRun) else run.plan.max_length
 
 
-def fingerprint(run: Run, data: str, keys: str) -> str:
+def fingerprint(run: AnyRun, data: str, keys: str) -> str:
     """Returns what a result is filed under: 32 hexadecimal digits.
 
     Args:

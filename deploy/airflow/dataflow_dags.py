@@ -113,4 +113,4 @@ def dataflow_dag(program: Program) -> DAG:
     return dag
 
 
-ngrams, set_union = map(dataflow_dag, PROGRAMS)
+ngrams, set_union, bayesian = map(dataflow_dag, PROGRAMS)

@@ -38,4 +38,4 @@ def embedded_dag(program: Program) -> DAG:
     return dag
 
 
-ngrams, set_union = map(embedded_dag, PROGRAMS)
+ngrams, set_union, bayesian = map(embedded_dag, PROGRAMS)

@@ -74,4 +74,4 @@ def flink_dag(program: Program) -> DAG:
     return dag
 
 
-ngrams, set_union = map(flink_dag, PROGRAMS)
+ngrams, set_union, bayesian = map(flink_dag, PROGRAMS)

@@ -34,7 +34,7 @@ class Program:
       name: of its file in `pipelines`, and of its template.
       suffix: of the ids of its DAGs.
       noun: what it releases.
-      params: the parameters that the other program does not have.
+      params: the parameters that the other programs do not have.
     """
 
     name: str
@@ -108,6 +108,41 @@ PROGRAMS = (
             ),
             "max_contributions": Param(
                 100, type="integer", minimum=1, description="Distinct items that one user adds."
+            ),
+        },
+    ),
+    Program(
+        name="bayesian",
+        suffix="_bayesian",
+        noun="n-gram probabilities",
+        params={
+            "public": Param(
+                type="string",
+                minLength=1,
+                description="Public n-grams and how common they are: a text, a file of counts "
+                "(ngram<TAB>count), or the directory of a release; never made from the private data.",
+            ),
+            "mode": Param(
+                None,
+                type=["null", "string"],
+                enum=[None, "counts", "log_global", "paper_brute_force", "paper_claim1"],
+                description="The mechanism; empty: the program's default. paper_* have no differential "
+                "privacy guarantee, and need the option accept_no_guarantee.",
+            ),
+            "length": Param(
+                3, type="integer", minimum=1, maximum=5, description="Words in an n-gram."
+            ),
+            "vocabulary_size": Param(
+                50_000,
+                type="integer",
+                minimum=1,
+                description="Public n-grams that are kept, the most frequent ones.",
+            ),
+            "max_contributions": Param(
+                None,
+                type=["null", "integer"],
+                minimum=1,
+                description="Distinct public n-grams that one user adds; empty: the program's default.",
             ),
         },
     ),

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import psutil
 
 from tests.benchmarks import (
+    bayesian,
     comparison,
     growth,
     inputs,
@@ -32,6 +33,7 @@ from tests.benchmarks.workloads import Setting
 BENCHMARKS = {
     "msnbc": comparison.measure_msnbc,
     "titles": comparison.measure_titles,
+    "bayesian": bayesian.measure,
     "strategies": strategies.measure,
     "growth": growth.measure,
     "passes": passes.measure,

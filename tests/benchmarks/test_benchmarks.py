@@ -24,6 +24,7 @@ def test_all_benchmarks_are_measured(found):
     assert {name: len(found[name]["figures"]) for name in found} == {
         "msnbc": 11,
         "titles": 11,
+        "bayesian": 5,
         "strategies": 16,
         "growth": 6,
         "passes": 5,

@@ -1,6 +1,7 @@
 """What every engine's tests share: jobs, a run key, and the embedded runner's release of each job."""
 
 import functools
+import itertools
 import os
 import pathlib
 import subprocess
@@ -25,7 +26,16 @@ JOBS = {
     "one_round": ("ngrams", *BUDGET, "--max_length", "2", "--strategy", "one_round"),
     "words_of_a_union": ("ngrams", *BUDGET, "--max_length", "2", "--vocabulary_policy", "mad"),
     **{policy: ("set-union", *BUDGET, "--policy", policy) for policy in POLICIES},
+    # One pass over the users, and a second look at them.
+    "counts": ("bayesian", *BUDGET),
+    "paper": ("bayesian", *BUDGET, "--mode", "paper_brute_force", "--accept_no_guarantee"),
 }
+# Public trigrams of common words, with counts.
+_COMMON = ["the", "of", "to", "in", "a", "is", "my", "for", "and", "on"]
+PUBLIC = "".join(
+    f"{' '.join(gram)}\t{1 + place % 7}\n"
+    for place, gram in enumerate(itertools.product(_COMMON, repeat=3))
+)
 
 # What most engines run; the others, which have the same kinds of steps, only where it is said.
 FEW = ("adaptive", "one_round", "words_of_a_union", "screened_gaussian", "mad")
@@ -59,10 +69,22 @@ def run_key_file(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def options_of(run_key_file) -> Callable[[str], tuple[str, ...]]:
+def public_file(tmp_path_factory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp("public") / "counts.tsv"
+    path.write_text(PUBLIC)
+    return path
+
+
+@pytest.fixture(scope="session")
+def options_of(run_key_file, public_file) -> Callable[[str], tuple[str, ...]]:
     """Options of `beam-dpne` that fix the release of a job: command, privacy, input, run key."""
     given = ("--input", str(SAMPLE), "--run_key_file", str(run_key_file))
-    return lambda job: (*JOBS[job], *given)
+
+    def options(job: str) -> tuple[str, ...]:
+        public = ("--public", str(public_file)) if JOBS[job][0] == "bayesian" else ()
+        return (*JOBS[job], *given, *public)
+
+    return options
 
 
 @pytest.fixture(scope="session")

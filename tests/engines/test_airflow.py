@@ -19,6 +19,7 @@ import venv
 import pytest
 from google.cloud import dataflow_v1beta3 as dataflow
 
+from beam_dpne.cli.bayesian_options import BAYESIAN
 from beam_dpne.cli.main import run_program
 from beam_dpne.cli.options import PRIVACY as NGRAM_OPTIONS
 from beam_dpne.cli.set_union_options import SET_UNION
@@ -61,13 +62,15 @@ RUNS = {
 }
 _NGRAMS_ONLY = ("max_length", "max_contributions")
 _UNION = {"tokenizer": "item", "policy": "weighted_gaussian", "options": {"strict": True}}
-# The same runs of the other program.
+_BAYESIAN = {"public": "gs://bucket/public.tsv", "length": 2, "options": {"strict": True}}
+# The same runs of the other programs.
 RUNS |= {
-    f"{dag}_set_union": {
+    f"{dag}_{program}": {
         **{name: value for name, value in run.items() if name not in _NGRAMS_ONLY},
-        **_UNION,
+        **own,
     }
     for dag, run in RUNS.items()
+    for program, own in (("set_union", _UNION), ("bayesian", _BAYESIAN))
 }
 ENGINE = {"environment_type", "job_endpoint", "environment_config", "parallelism", "runner"}
 ENGINE |= {"flink_master", "execution_mode_for_batch"}
@@ -198,7 +201,7 @@ def test_every_release_is_tried_again_and_its_ledger_is_handed_on(found):
         assert task["next"] == ["ledger"]
 
 
-@pytest.mark.parametrize("program", ["ngrams", "set_union"])
+@pytest.mark.parametrize("program", ["ngrams", "set_union", "bayesian"])
 @pytest.mark.parametrize(
     ("dag", "runner", "engine"),
     [
@@ -234,6 +237,8 @@ def test_the_program_takes_the_command_line_that_airflow_renders(
         assert given.strict is True
     if program == "set_union":
         assert (given.tokenizer, given.policy) == ("item", "weighted_gaussian")
+    elif program == "bayesian":
+        assert (given.public, given.length, given.mode) == ("gs://bucket/public.tsv", 2, None)
     elif "options" in asked:
         assert given.max_contributions == (5, 6, 7, 8)
     assert given.overwrite is None
@@ -243,11 +248,16 @@ def test_the_program_takes_the_command_line_that_airflow_renders(
 
 def parsed(arguments, program):
     """What the program's parser makes of its arguments."""
-    from beam_dpne.cli.main import OneLineParser, add_ngram_options, add_set_union_options
+    from beam_dpne.cli import main
 
     seen = []
-    parser = OneLineParser(allow_abbrev=False)
-    {"ngrams": add_ngram_options, "set_union": add_set_union_options}[program](parser)
+    parser = main.OneLineParser(allow_abbrev=False)
+    add_options = {
+        "ngrams": main.add_ngram_options,
+        "set_union": main.add_set_union_options,
+        "bayesian": main.add_bayesian_options,
+    }
+    add_options[program](parser)
     parser.set_defaults(command=lambda given, beam: seen.append((given, beam)))
     assert run_program(parser, arguments) == 0
     return seen[0]
@@ -257,6 +267,7 @@ def test_a_dag_offers_the_choices_of_the_program(found):
     for dag, options in (
         ("beam_dpne_embedded", NGRAM_OPTIONS),
         ("beam_dpne_embedded_set_union", SET_UNION),
+        ("beam_dpne_embedded_bayesian", BAYESIAN),
     ):
         params = found["params"][dag]
         choices = {option.name: list(option.choices) for option in options if option.choices}
@@ -266,7 +277,9 @@ def test_a_dag_offers_the_choices_of_the_program(found):
             assert [value for value in values if value is not None] == choices[name]
 
 
-@pytest.mark.parametrize("dag", ["beam_dpne_dataflow", "beam_dpne_dataflow_set_union"])
+@pytest.mark.parametrize(
+    "dag", ["beam_dpne_dataflow", "beam_dpne_dataflow_set_union", "beam_dpne_dataflow_bayesian"]
+)
 def test_dataflow_takes_the_request_that_airflow_renders(found, dag):
     task = found["rendered"][dag]
     assert (task["project"], task["location"]) == ("project", "us-central1")
@@ -286,7 +299,11 @@ def test_dataflow_takes_the_request_that_airflow_renders(found, dag):
 
 @pytest.mark.parametrize(
     ("dag", "form"),
-    [("beam_dpne_dataflow", "ngrams"), ("beam_dpne_dataflow_set_union", "set_union")],
+    [
+        ("beam_dpne_dataflow", "ngrams"),
+        ("beam_dpne_dataflow_set_union", "set_union"),
+        ("beam_dpne_dataflow_bayesian", "bayesian"),
+    ],
 )
 def test_the_template_has_a_field_for_all_that_airflow_sends(found, dag, form):
     sent = found["rendered"][dag]["body"]["launchParameter"]["parameters"]

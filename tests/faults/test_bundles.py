@@ -17,6 +17,7 @@ from beam_dpne.io.publishing import PublishRelease
 from beam_dpne.started import Marks, make_mark
 from tests.faults import conftest
 from tests.faults.conftest import ADAPTIVE, ADAPTIVE_SMALL
+from tests.faults.probabilities import Probabilities
 from tests.faults.runner import FaultyRunner
 from tests.faults.schedules import (
     LOST,
@@ -155,6 +156,17 @@ def test_every_dofn_of_set_unions_survives_a_fault_at_every_point(tmp_path, noth
     assert schedule.pending == set()
 
 
+@pytest.mark.slow
+def test_every_dofn_of_probabilities_survives_a_fault_at_every_point(tmp_path, nothing_leaks):
+    found, schedule = Probabilities(tmp_path), EveryPoint()
+    expected = found.release(EmbeddedRunner(), "expected")
+    assert all(expected.values())
+    assert found.release(FaultyRunner(schedule), "disturbed") == expected
+    TALLY.add(schedule.faults, SAME, schedule.count)
+    # The paper's modes have no noisy counts, so that the step has no output to fail after.
+    assert all("NoCounts" in str(never) for never in schedule.pending)
+
+
 def code_in_steps(path):
     """Full names of the functions and DoFn classes that a module gives to Beam's element-wise steps."""
     module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
@@ -184,7 +196,7 @@ def test_every_dofn_of_the_package_is_in_a_pipeline_with_faults(disturbed, tmp_p
     classes = {f"{kind.__module__}.{kind.__qualname__}" for kind in dofns(beam.DoFn)}
     assert len(written) >= 15
     runners = [disturbed(Schedule(), *others)[1] for others in ((), ADAPTIVE_SMALL)]
-    for made_of in (Library, Unions):
+    for made_of in (Library, Unions, Probabilities):
         runners.append(FaultyRunner(Schedule()))
         made_of(tmp_path).release(runners[-1], "release")
     reached = {name for runner in runners for name in runner.steps.values()}

@@ -1,0 +1,156 @@
+"""Exact counts of a public vocabulary in a private corpus: for the operator, and for simulations."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from beam_dpne.evaluation.corpus import Corpus
+from beam_dpne.evaluation.ranking import places_of
+from beam_dpne.public_counts import PublicCounts
+
+_Integers = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class ExactCounts:
+    """Which user has which public gram how often (CSR), as secret as the data.
+
+    Attributes:
+      public: the vocabulary, V grams.
+      holding: (n,) int64, places in the corpus of the users that have any, ascending.
+      offsets: (n + 1,) int64, where each one's grams begin.
+      rows: (m,) int32, rows of the vocabulary, ascending within a user.
+      values: (m,) int64 ≥ 1, how often.
+      copies: (n,) int64, how many users each one stands for: 1, unless resampled.
+      users: all users, with public grams or without.
+    """
+
+    public: PublicCounts
+    holding: _Integers
+    offsets: _Integers
+    rows: npt.NDArray[np.int32]
+    values: _Integers
+    copies: _Integers
+    users: int
+
+    @functools.cached_property
+    def counts(self) -> _Integers:
+        """How often all users have each gram, without any limit: (V,) int64."""
+        return self.summed(self.offsets, self.rows, self.values)
+
+    @functools.cached_property
+    def holders(self) -> _Integers:
+        """How many users have each gram: (V,) int64."""
+        return self.summed(self.offsets, self.rows, np.ones_like(self.values))
+
+    @property
+    def distribution(self) -> npt.NDArray[np.float64]:
+        """The private distribution, which mechanisms are to approach: (V,), summing to 1.
+
+        Raises:
+          ValueError: if nobody has a gram of the vocabulary.
+        """
+        total = int(self.counts.sum())
+        if total == 0:
+            raise ValueError("public must have some gram that the private texts have, got none.")
+        return self.counts / total
+
+    def summed(
+        self, offsets: _Integers, rows: npt.NDArray[np.int32], values: _Integers
+    ) -> _Integers:
+        """Adds values up by gram, each user as often as it is there: (V,) int64.
+
+        Args:
+          offsets: (n + 1,) where each holding user's values begin.
+          rows: (k,) their grams.
+          values: (k,) integers.
+        """
+        weights = np.repeat(self.copies, np.diff(offsets)) * values
+        # Sums are below 2^53, where float64 is exact.
+        return np.bincount(rows, weights, minlength=len(self.public)).astype(np.int64)
+
+    def most_frequent(self, vocabulary_size: int) -> "ExactCounts":
+        """Returns the counts of the first grams of the vocabulary only."""
+        inside = self.rows < vocabulary_size
+        user = np.repeat(np.arange(self.holding.size), np.diff(self.offsets))[inside]
+        held = np.bincount(user, minlength=self.holding.size)
+        left = held > 0
+        return dataclasses.replace(
+            self,
+            public=self.public.most_frequent(vocabulary_size),
+            holding=self.holding[left],
+            offsets=np.append(0, np.cumsum(held[left])),
+            rows=self.rows[inside],
+            values=self.values[inside],
+            copies=self.copies[left],
+        )
+
+    def of_users(self, chosen: npt.NDArray[np.bool_]) -> "ExactCounts":
+        """Returns the counts of some users: (u,) bool, by their place in the corpus."""
+        kept = np.where(chosen[self.holding], self.copies, 0)
+        return dataclasses.replace(self, copies=kept, users=int(chosen.sum()))
+
+    def resampled(self, users: int, seed: int) -> "ExactCounts":
+        """Returns as many users, drawn with replacement from these: no real data any more.
+
+        Args:
+          users: how many.
+          seed: of numpy's generator; it protects nothing.
+        """
+        others = self.users - self.copies.sum()
+        shares = np.append(self.copies, others) / self.users
+        drawn = np.random.default_rng(seed).multinomial(users, shares / shares.sum())
+        return dataclasses.replace(self, copies=drawn[:-1], users=users)
+
+
+def count_exactly(corpus: Corpus, public: PublicCounts) -> ExactCounts:
+    """Finds the public grams of all users.
+
+    Args:
+      corpus: private.
+      public: the vocabulary.
+    """
+    rows = public_rows(corpus, public)
+    place = np.flatnonzero(rows >= 0)
+    keys = corpus.user_of_position[place].astype(np.int64) * len(public) + rows[place]
+    keys, values = np.unique(keys, return_counts=True)
+    users, found = np.divmod(keys, len(public))
+    holding, held = np.unique(users, return_counts=True)
+    return ExactCounts(
+        public=public,
+        holding=holding,
+        offsets=np.append(0, np.cumsum(held)),
+        rows=found.astype(np.int32),
+        values=values.astype(np.int64),
+        copies=np.ones(holding.size, dtype=np.int64),
+        users=len(corpus.users),
+    )
+
+
+def public_rows(corpus: Corpus, public: PublicCounts) -> npt.NDArray[np.int32]:
+    """Returns the public gram that begins at each position of a corpus, −1 where none does."""
+    places = pc.call_function(
+        "index_in", [corpus.words.cast("string")], pc.SetLookupOptions(value_set=public.words)
+    )
+    known = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    # A border's code is −1, the last place.
+    words = np.append(known, -1)[corpus.codes]
+    starts = np.flatnonzero(words[: max(0, words.size - public.length + 1)] >= 0)
+    ranks = words[starts]
+    ranked = public.grams[:, 0].astype(np.int64)
+    for place in range(1, public.length):
+        keys, ranked = np.unique(
+            ranked * len(public.words) + public.grams[:, place], return_inverse=True
+        )
+        following = words[starts + place]
+        found = places_of(keys, ranks * len(public.words) + following)
+        alive = (found >= 0) & (following >= 0)
+        starts, ranks = starts[alive], found[alive]
+    row_of = np.full(max(len(public), len(public.words)), -1, dtype=np.int32)
+    row_of[ranked] = np.arange(len(public), dtype=np.int32)
+    rows = np.full(words.size, -1, dtype=np.int32)
+    rows[starts] = row_of[ranks]
+    return rows

@@ -1,0 +1,100 @@
+"""Mode "log_global": decayed logarithms of counts, whose sensitivity is bounded over all databases.
+
+The value of a gram that N users hold with c counts in all, of at most C for each, is
+
+    f(N, c) = w(N) · ln(c + 1),  w(N) = min(1, S·N/C),  N ≤ c ≤ C·N.
+
+**Bound.** A user who leaves takes x counts, 1 ≤ x ≤ C, and leaves N − 1 users with c' = c − x,
+N − 1 ≤ c' ≤ C(N − 1). D = f(N, c' + x) − f(N − 1, c') grows with x, so x = C. As a function of c', its
+derivative has the sign of (w(N) − w(N−1))·c' + w(N) − w(N−1)(C + 1), which grows with c': D falls, then
+rises, so it is largest at c' = N − 1 or at c' = C(N − 1):
+
+    D_1(N) = w(N) ln(N + C) − w(N−1) ln N,   D_2(N) = w(N) ln(CN + 1) − w(N−1) ln(C(N−1) + 1).
+
+Where w(N) = SN/C, up to N = C/S, both grow with N: D_2 since t·ln(Ct + 1) is convex, D_1 since its
+derivative is (S/C)(ln(1 + C/N) − C/(N+C) + 1/N) > 0. Where w(N − 1) = 1 both fall: D_1 = ln(1 + C/N),
+D_2 = ln(1 + C/(C(N−1)+1)). So the largest is among N = ⌊C/S⌋ + {−1, 0, 1, 2, 3}, for every database
+of any size, and one user who moves W grams moves f by at most √W·B in ℓ2.
+
+Dropping the mean of the printed x̂ changes nothing that is released: softmax does not see a shift of all
+logarithms. Taking it *inside* the weights, as the paper does, would make every word's value depend on
+all others.
+
+References: the paper's equations 2 and 5 and Corollary 1, whose sensitivity is of one database.
+"""
+
+import math
+
+import numpy as np
+
+# Logarithms of up to 60 and their products, in double precision: many times what they may be off.
+_RELATIVE_ROUNDING = 1e-12
+_ABSOLUTE_ROUNDING = 1e-13
+_GRID_STEPS = 256
+
+
+def decay_weights(users: np.ndarray, *, max_count: int, decay: float) -> np.ndarray:
+    """Returns w(N) = min(1, S·N/C) for numbers of users N ≥ 0: float64.
+
+    References: the paper's equation 5.
+    """
+    return np.minimum(1.0, decay * users / max_count)
+
+
+def gram_bound(*, max_count: int, decay: float) -> float:
+    """Returns B, how far one user may move one gram's f, over all databases; rounded up.
+
+    Args:
+      max_count: C ≥ 1.
+      decay: S > 0.
+
+    >>> gram_bound(max_count=1, decay=1.0) < math.log(2) * 1.1
+    False
+    >>> gram_bound(max_count=1, decay=0.01) <= 0.01 * (math.log(101) + 1)
+    True
+    """
+    turn = math.floor(max_count / decay)
+    places = (max(1, turn + step) for step in range(-1, 4))
+    largest = max(_largest_change(number, max_count, decay) for number in places)
+    return largest * (1 + _RELATIVE_ROUNDING) + _ABSOLUTE_ROUNDING
+
+
+def grid_bits(bound: float) -> int:
+    """Returns k: values are released in steps of 2^-k, of which B has 256 to 512."""
+    return math.ceil(math.log2(_GRID_STEPS / bound))
+
+
+def grid_sensitivity(*, max_count: int, decay: float, max_contributions: int) -> float:
+    """Returns how far one user may move all values, in ℓ2 and in steps of the grid.
+
+    Each value moves by B at most, and by one step more through rounding, and a thousandth of a step for
+    the floating point before it.
+    """
+    bound = gram_bound(max_count=max_count, decay=decay)
+    steps = math.ldexp(bound, grid_bits(bound)) + 1.001
+    return math.nextafter(math.sqrt(max_contributions) * steps, math.inf)
+
+
+def grid_values(
+    counts: np.ndarray, users: np.ndarray, *, max_count: int, decay: float
+) -> np.ndarray:
+    """Returns f(N, c) of each gram in steps of the grid, rounded to the nearest: (V,) int64.
+
+    Args:
+      counts: (V,) int64, c.
+      users: (V,) int64, N.
+      max_count: C.
+      decay: S.
+    """
+    weights = decay_weights(users, max_count=max_count, decay=decay)
+    bits = grid_bits(gram_bound(max_count=max_count, decay=decay))
+    return np.rint(np.ldexp(weights * np.log1p(counts), bits)).astype(np.int64)
+
+
+def _largest_change(users: int, max_count: int, decay: float) -> float:
+    """Returns the larger of D_1(N) and D_2(N)."""
+    w = min(1.0, decay * users / max_count)
+    before = min(1.0, decay * (users - 1) / max_count)
+    fewest = w * math.log(users + max_count) - before * math.log(users)
+    most = w * math.log1p(max_count * users) - before * math.log1p(max_count * (users - 1))
+    return max(fewest, most)

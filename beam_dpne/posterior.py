@@ -1,0 +1,332 @@
+"""From noisy counts of n-grams to probabilities: only post-processing, so that it costs no privacy.
+
+The noisy count of gram i is c_i + N(0, σ²), σ known. The model of the count, given public counts α:
+
+    c_i = exp(η_i),  η_i = μ + log α'_i + λ x_i + Σ_j b(w_ij) + r_i,
+    b(w) ~ N(0, τ²),  r_i ~ N(−v_i/2, v_i),  v_i = κ² + 1/α'_i + 1/m_i.
+
+α' are the public counts less a discount (`discounted`). μ is the logarithm of how many times larger
+the private total is. λ, of x_i = log α'_i less its mean, is −1 where the public counts tell nothing and
+0 where they are right. b says how much more a word is used in the private texts, in whatever place of
+whatever gram, and is what a rare gram with no signal of its own learns from all others. r is the gram's
+own; its variance is κ² for what the words do not explain, 1/α'_i for the sampling of the public count,
+and 1/m_i for that of the private one, whose expected number m_i = exp(η_i − r_i) is. The mean
+of exp(r) is 1, so that without signal a gram keeps its prior.
+
+First (μ, λ, b) maximize the penalized likelihood, r_i integrated to first order; τ and κ maximize the
+marginal likelihood of the noisy counts. Then each gram's count is its posterior mean, integrated
+numerically under the exact normal likelihood: it is positive, whatever the noisy count.
+
+As σ → ∞ the result is the prior α'/Σα', as σ → 0 the distribution of the counts. τ, κ, μ and λ have
+priors so wide that they matter only where the noisy counts say nothing; these are constants of this
+module, chosen on public texts. No random numbers are drawn.
+
+References: Ramadan, Withers and Orr, "N-grams Bayesian Differential Privacy", for the idea of a public
+prior of logarithms; MacKay 1992, "Bayesian interpolation", equation 4.2, for the update of τ.
+"""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+_Floats = npt.NDArray[np.float64]
+_Integers = npt.NDArray[np.int64]
+
+_DISCOUNT = 0.9  # of each public count
+_LEAST_PRIOR = 0.1  # what is left of public counts of 1 and 0
+# Priors of μ and λ around 0: a total within e^±4 of the public one, public counts that tell something.
+_LINE_STDDEVS = np.array([2.0, 0.2])
+_SPREAD = 0.2  # prior guess of τ and of κ
+_WORDS_GUESSED, _GRAMS_GUESSED = 5.0, 100.0  # how many words, grams those guesses count for
+_LEAST_SPREAD, _MOST_SPREAD = 0.05, 1.5
+_SPREADS = np.geomspace(_LEAST_SPREAD, _MOST_SPREAD, 18)
+_MOST_SAMPLING = 2.0  # of the variance 1/α' + 1/m, which is not that of a normal where it is large
+_NO_NOISE = 1e-3  # σ from which on a whole number is as good as exact
+_ROUNDS, _SETTLED = 30, 1e-4
+_SOLVER_STEPS, _SOLVER_TOLERANCE = 40, 1e-6
+_LEAST_STEP = 1e-3
+_MODE_STEPS = 100
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
+_NODE_SPREAD = 1.2  # nodes reach further than the curvature at the mode says: tails are not normal
+
+
+def probabilities(
+    noisy: _Integers, public: _Integers, grams: npt.NDArray[np.int32], stddev: float
+) -> _Floats:
+    """Returns the posterior mean of each gram's share of the private counts.
+
+    Args:
+      noisy: (V,) the private counts with noise, some perhaps negative.
+      public: (V,) the public counts, ≥ 0.
+      grams: (V, n) ids of each gram's words.
+      stddev: σ ≥ 0 of the noise, in counts; below 0.001 it is none.
+
+    Returns:
+      (V,) float64, ≥ 0, summing to 1; > 0 if there is noise.
+
+    Raises:
+      ValueError: if shapes or values are not so.
+
+    Example:
+      >>> grams = np.array([[0, 1], [0, 2], [3, 4]], dtype=np.int32)
+      >>> noisy, public = np.array([900, 110, -40]), np.array([50, 50, 100])
+      >>> probabilities(noisy, public, grams, stddev=1e6).round(2).tolist()
+      [0.25, 0.25, 0.5]
+      >>> probabilities(noisy, public, grams, stddev=0).round(2).tolist()
+      [0.89, 0.11, 0.0]
+    """
+    _check(noisy, public, grams, stddev)
+    prior = discounted(public)
+    if stddev < _NO_NOISE:
+        held = np.maximum(noisy, 0).astype(np.float64)
+        return held / held.sum() if held.any() else prior / prior.sum()
+    counts = _counts_of(noisy, np.log(prior), grams, stddev)
+    fitted = _fit(counts)
+    means = _posterior_means(counts.noisy, fitted.log_means, fitted.spreads(counts), stddev)
+    return means / means.sum()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Counts:
+    """What is known: noisy counts, log α', (1, x) (V, 2), the K words of each gram (V, K), K, σ."""
+
+    noisy: _Floats
+    log_public: _Floats
+    frame: _Floats
+    words: sparse.csr_matrix
+    distinct: int
+    stddev: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Words:
+    """What is fitted: (μ, λ), b (K,), log m (V,), τ, κ."""
+
+    line: _Floats
+    effects: _Floats
+    log_means: _Floats
+    word_spread: float = _SPREAD
+    gram_spread: float = _SPREAD
+
+    def spreads(self, counts: _Counts) -> _Floats:
+        """Returns v, the variance of each gram's own logarithm: (V,)."""
+        sampling = np.exp(-counts.log_public) + np.exp(np.minimum(-self.log_means, 1.0))
+        return self.gram_spread**2 + np.minimum(sampling, _MOST_SAMPLING)
+
+
+class _Normal(NamedTuple):
+    """The counts around m to first order: a step d of the logarithms leaves residuals − m d."""
+
+    means: _Floats
+    residuals: _Floats
+    variances: _Floats
+
+    @property
+    def weights(self) -> _Floats:
+        """Of each logarithm: the inverse of its variance."""
+        return self.means**2 / self.variances
+
+
+def discounted(public: _Integers) -> _Floats:
+    """Returns the prior counts: absolute discounting of the public ones.
+
+    A gram is in the vocabulary because it was seen, so what was seen is too much: in another sample of
+    the same text, grams seen r ≥ 2 times are seen about r − 1 times, and those seen once .14 times.
+
+    Args:
+      public: (V,) ≥ 0.
+
+    References: Ney, Essen and Kneser 1994, "On structuring probabilistic dependences", section 4.
+
+    >>> discounted(np.array([100, 1, 0])).tolist()
+    [99.1, 0.1, 0.1]
+    """
+    return np.maximum(public.astype(np.float64) - _DISCOUNT, _LEAST_PRIOR)
+
+
+def _check(
+    noisy: _Integers, public: _Integers, grams: npt.NDArray[np.int32], stddev: float
+) -> None:
+    if noisy.ndim != 1 or noisy.size == 0 or noisy.shape != public.shape:
+        raise ValueError(
+            f"noisy and public must be equally long and not empty, got shapes {noisy.shape} and "
+            f"{public.shape}."
+        )
+    if grams.ndim != 2 or len(grams) != noisy.size or grams.shape[1] == 0:
+        raise ValueError(f"grams must have a row for each count, got shape {grams.shape}.")
+    if not (math.isfinite(stddev) and stddev >= 0):
+        raise ValueError(f"stddev must be a finite number >= 0, got {stddev=}.")
+    if public.min() < 0:
+        raise ValueError(f"public must be counts >= 0, got {public.min()}.")
+
+
+def _counts_of(
+    noisy: _Integers, log_public: _Floats, grams: npt.NDArray[np.int32], stddev: float
+) -> _Counts:
+    rows, length = grams.shape
+    distinct = int(grams.max()) + 1
+    starts = np.arange(0, grams.size + 1, length)
+    entries = np.ones(grams.size), grams.ravel(), starts
+    frame = np.stack([np.ones(rows), log_public - log_public.mean()], axis=1)
+    words = sparse.csr_matrix(entries, shape=(rows, distinct))
+    return _Counts(noisy.astype(np.float64), log_public, frame, words, distinct, stddev)
+
+
+def _fit(counts: _Counts) -> _Words:
+    """Fits μ, λ and b, and τ and κ with them, from the public distribution on."""
+    words = _Words(np.zeros(2), np.zeros(counts.distinct), counts.log_public)
+    for _ in range(_ROUNDS):
+        before = words.log_means
+        words = _spread(counts, _improve(counts, words))
+        if np.abs(words.log_means - before).max() < _SETTLED:
+            break
+    return words
+
+
+def _linearise(counts: _Counts, words: _Words) -> _Normal:
+    means = np.exp(words.log_means)
+    variances = counts.stddev**2 + means**2 * words.spreads(counts)
+    return _Normal(means, counts.noisy - means, variances)
+
+
+def _improve(counts: _Counts, words: _Words) -> _Words:
+    """Takes a Gauss–Newton step of μ and λ, then of b, as much as does not make the fit worse."""
+    normal = _linearise(counts, words)
+    shift = _line_step(counts, words, normal)
+    moved = counts.frame @ shift
+    pull = normal.means * (normal.residuals - moved * normal.means) / normal.variances
+    working = pull + normal.weights * (counts.words @ words.effects)
+    right = counts.words.T @ working
+    effects = _solve(counts.words, normal.weights, words.word_spread, right, words.effects)
+    return _search(counts, words, normal.variances, shift, effects - words.effects)
+
+
+def _line_step(counts: _Counts, words: _Words, normal: _Normal) -> _Floats:
+    """Returns the step of (μ, λ), each by 1 at most."""
+    precisions = _LINE_STDDEVS**-2
+    pull = counts.frame.T @ (normal.means * normal.residuals / normal.variances)
+    curvature = (counts.frame.T * normal.weights) @ counts.frame + np.diag(precisions)
+    step = np.linalg.solve(curvature, pull - precisions * words.line)
+    return step / max(1.0, float(np.abs(step).max()))
+
+
+def _search(
+    counts: _Counts, words: _Words, variances: _Floats, shift: _Floats, change: _Floats
+) -> _Words:
+    """Halves the step until the penalized squares do not grow."""
+    direction = counts.words @ change + counts.frame @ shift
+    start = _misfit(counts, words, variances)
+    size = 1.0
+    while size > _LEAST_STEP:
+        moved = dataclasses.replace(
+            words,
+            line=words.line + size * shift,
+            effects=words.effects + size * change,
+            log_means=words.log_means + size * direction,
+        )
+        if _misfit(counts, moved, variances) <= start:
+            return moved
+        size /= 2
+    return words
+
+
+def _misfit(counts: _Counts, words: _Words, variances: _Floats) -> float:
+    with np.errstate(over="ignore"):
+        squares = (counts.noisy - np.exp(words.log_means)) ** 2 / variances
+        penalty = (words.effects**2).sum() / words.word_spread**2
+        line = ((words.line / _LINE_STDDEVS) ** 2).sum()
+        return float(squares.sum() + penalty + line)
+
+
+def _solve(
+    words: sparse.csr_matrix, weights: _Floats, spread: float, right: _Floats, start: _Floats
+) -> _Floats:
+    """Solves (Zᵀ W Z + 1/τ²) b = right by conjugate gradients, scaled by the diagonal."""
+    transposed = words.T.tocsr()
+    scale = 1.0 / (transposed @ weights + spread**-2)
+    solution = start.copy()
+    rest = right - transposed @ (weights * (words @ solution)) - solution / spread**2
+    direction = scale * rest
+    norm = goal = float(rest @ direction)
+    for _ in range(_SOLVER_STEPS):
+        if norm <= goal * _SOLVER_TOLERANCE**2:
+            break
+        image = transposed @ (weights * (words @ direction)) + direction / spread**2
+        length = norm / float(direction @ image)
+        solution += length * direction
+        rest -= length * image
+        fresh = float(rest @ (scale * rest))
+        direction = scale * rest + (fresh / norm) * direction
+        norm = fresh
+    return solution
+
+
+def _spread(counts: _Counts, words: _Words) -> _Words:
+    """Updates τ and κ.
+
+    τ² = Σ b² / (words that the counts determine), a word's part being 1 − (its posterior variance)/τ²;
+    the variance is that of a word given the others, which is close enough (and free).
+    """
+    normal = _linearise(counts, words)
+    information = counts.words.T @ normal.weights
+    determined = float((information / (information + words.word_spread**-2)).sum())
+    squares = float((words.effects**2).sum()) + _WORDS_GUESSED * _SPREAD**2
+    word_spread = math.sqrt(squares / (determined + _WORDS_GUESSED))
+    rest = normal.variances - words.gram_spread**2 * normal.means**2
+    fits = [_fit_of_spread(normal, rest, spread) for spread in _SPREADS]
+    return dataclasses.replace(
+        words,
+        word_spread=min(max(word_spread, _LEAST_SPREAD), _MOST_SPREAD),
+        gram_spread=float(_SPREADS[int(np.argmax(fits))]),
+    )
+
+
+def _fit_of_spread(normal: _Normal, rest: _Floats, spread: float) -> float:
+    """Returns twice the log marginal likelihood of κ, with its prior."""
+    variances = rest + spread**2 * normal.means**2
+    likelihood = -(normal.residuals**2 / variances + np.log(variances)).sum()
+    return float(likelihood) - _GRAMS_GUESSED * (2 * math.log(spread) + (_SPREAD / spread) ** 2)
+
+
+def _posterior_means(
+    noisy: _Floats, log_means: _Floats, variances: _Floats, stddev: float
+) -> _Floats:
+    """Returns E exp(η) for η ~ N(log m − v/2, v), given exp(η) + N(0, σ²): (V,), each > 0."""
+    centres = log_means - 0.5 * variances
+    modes = _modes(noisy, centres, variances, stddev)
+    widths = _NODE_SPREAD / np.sqrt(_curvatures(noisy, modes, variances, stddev))
+    heights = np.full(noisy.size, -np.inf)
+    nodes = [modes + widths * node for node in _NODES]
+    logs = []
+    for node, at in zip(_NODES, nodes, strict=True):
+        misfit = ((noisy - np.exp(at)) / stddev) ** 2 + (at - centres) ** 2 / variances
+        logs.append(0.5 * (node**2 - misfit))
+        heights = np.maximum(heights, logs[-1])
+    mass = mean = np.zeros(noisy.size)
+    for weight, log, at in zip(_WEIGHTS, logs, nodes, strict=True):
+        density = weight * np.exp(log - heights)
+        mass, mean = mass + density, mean + density * np.exp(at)
+    return mean / mass
+
+
+def _modes(noisy: _Floats, centres: _Floats, variances: _Floats, stddev: float) -> _Floats:
+    """Returns where each posterior of η is highest, by Newton steps of at most 1 from the prior's."""
+    modes = centres.copy()
+    for _ in range(_MODE_STEPS):
+        means = np.exp(modes)
+        slopes = (noisy - means) * means / stddev**2 - (modes - centres) / variances
+        steps = np.clip(slopes / _curvatures(noisy, modes, variances, stddev), -1.0, 1.0)
+        modes = modes + steps
+        if np.abs(steps).max() < _SETTLED:
+            break
+    return modes
+
+
+def _curvatures(noisy: _Floats, at: _Floats, variances: _Floats, stddev: float) -> _Floats:
+    """Returns minus the second derivative of the log posterior of η, kept above 1/v: (V,)."""
+    means = np.exp(at)
+    return np.maximum((2 * means - noisy) * means, 0.5 * means**2) / stddev**2 + 1 / variances

@@ -1,0 +1,220 @@
+"""Measuring one run of the experiments of private n-gram probabilities, against the private data."""
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_dpne import io
+from beam_dpne.cli.errors import RunError
+from beam_dpne.evaluation.corpus import Corpus, load_corpus, read_corpus, save_corpus
+from beam_dpne.evaluation.divergence import best_floor, kl_divergence, with_floor
+from beam_dpne.evaluation.exact_counts import ExactCounts, count_exactly
+from beam_dpne.evaluation.perplexity import CoveredSentences, covered_sentences, perplexity
+from beam_dpne.io.public import read_public_counts
+from beam_dpne.io.publishing import read_release
+from beam_dpne.randomness import RunKey, keyed_bits, laplaces
+from beam_dpne.reproduction.bayesian_mechanisms import TOKENIZER, World, release
+from beam_dpne.reproduction.bayesian_membership import attack, counterexample, pair_of
+from beam_dpne.reproduction.bayesian_runs import BayesianRun
+from beam_dpne.reproduction.corpora import Source
+
+LENGTH = 3
+LARGEST_VOCABULARY = 60_000
+_HELD_OUT = 10
+_FIRST_KEY = RunKey.from_hex("0" * 64)
+
+
+class BayesianData:
+    """The private and the public data: read once, and counted exactly once."""
+
+    def __init__(self, private: Source, public: str, cache: pathlib.Path):
+        """Reads nothing yet.
+
+        Args:
+          private: the users' texts.
+          public: path of the public text.
+          cache: local directory for the tokenized texts, as secret as they are.
+        """
+        self.private = private
+        self.public = public
+        self._cache = cache
+        self._kept: tuple[Any, World] | None = None
+        self._covered: dict[int, CoveredSentences] = {}
+
+    @functools.cached_property
+    def corpus(self) -> Corpus:
+        """The private texts, tokenized."""
+        try:
+            return load_corpus(self._cache)
+        except FileNotFoundError:
+            files = io.match_inputs([self.private.path])
+            save_corpus(read_corpus(files, self.private.reading, TOKENIZER), self._cache)
+            return load_corpus(self._cache)
+
+    @functools.cached_property
+    def exact(self) -> ExactCounts:
+        """Exact counts of the largest vocabulary."""
+        public = read_public_counts(
+            self.public, length=LENGTH, tokenizer=TOKENIZER, vocabulary_size=LARGEST_VOCABULARY
+        )
+        return count_exactly(self.corpus, public)
+
+    def world(self, run: BayesianRun) -> World:
+        """Returns the database that a run is about; the last one is kept."""
+        wanted = run.vocabulary_size, run.users, run.public_noise, run.held_out
+        if self._kept is None or self._kept[0] != wanted:
+            exact = self._sized(self.exact.most_frequent(run.vocabulary_size), run)
+            if run.public_noise:
+                exact = _worse_public(exact, run.public_noise)
+            self._kept = wanted, World(exact, self.corpus.users)
+        return self._kept[1]
+
+    def trained(self, held_out: bool) -> npt.NDArray[np.bool_]:
+        """Returns which users a model is made of: (u,) bool."""
+        if not held_out:
+            return np.ones(len(self.corpus.users), dtype=bool)
+        return self._draws() % np.uint64(_HELD_OUT) != 0
+
+    def sentences(self, vocabulary_size: int) -> CoveredSentences:
+        """Returns the private sentences that a vocabulary covers."""
+        if vocabulary_size not in self._covered:
+            public = self.exact.most_frequent(vocabulary_size).public
+            self._covered[vocabulary_size] = covered_sentences(self.corpus, public)
+        return self._covered[vocabulary_size]
+
+    def _sized(self, exact: ExactCounts, run: BayesianRun) -> ExactCounts:
+        """Leaves as many users as asked for; or draws more."""
+        if run.held_out:
+            return exact.of_users(self.trained(held_out=True))
+        if run.users is None:
+            return exact
+        if run.users > exact.users:
+            return exact.resampled(run.users, seed=run.key)
+        order = np.argsort(self._draws(), kind="stable")
+        chosen = np.zeros(exact.users, dtype=bool)
+        chosen[order[: run.users]] = True
+        return exact.of_users(chosen)
+
+    def _draws(self) -> npt.NDArray[np.uint64]:
+        everybody = np.arange(len(self.corpus.users))
+        return self.corpus.user_hashes(_FIRST_KEY.sub_key("parts of the users"), everybody)
+
+
+def measure(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:
+    """Makes a run and returns what there is to know of it, as JSON types; as secret as the data.
+
+    Args:
+      run: what to run.
+      data: on which data.
+      run_key: of all noise.
+
+    Raises:
+      RunError: a process failed.
+    """
+    if run.kind != "counterexample":
+        _ = data.exact  # not counted as time of the run
+    started = time.monotonic()
+    result = _MEASURES[run.kind](run, data, run_key)
+    return {"seconds": time.monotonic() - started, **result}
+
+
+def _divergence(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:
+    world = data.world(run)
+    return _judged(world.exact.distribution, release(world, run, run_key))
+
+
+def _judged(private: npt.NDArray[np.float64], found: npt.NDArray[np.float64]) -> dict[str, Any]:
+    """The divergence with the floor that all get, without any, and with the best in hindsight."""
+    exact = kl_divergence(private, found)
+    best, share = best_floor(private, found)
+    return {
+        "divergence": kl_divergence(private, with_floor(found)),
+        "without_floor": exact if math.isfinite(exact) else None,
+        "best_floor": best,
+        "best_share": share,
+    }
+
+
+def _perplexity(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:
+    world = data.world(run)
+    sentences = data.sentences(run.vocabulary_size)
+    judged = ~data.trained(run.held_out) if run.held_out else data.trained(False)
+    rows = sentences.of(judged)
+    joint = with_floor(release(world, run, run_key))
+    return {
+        # A small vocabulary covers no sentence of a few users.
+        "perplexity": perplexity(joint, world.exact.public.grams, rows) if rows.size else None,
+        "words": int(rows.size),
+        "sentences": int(judged[sentences.authors].sum()),
+    }
+
+
+def _membership(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:
+    return attack(pair_of(data.world(run), run, run_key), run, run_key)
+
+
+def _counterexample(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:
+    return attack(counterexample(), run, run_key)
+
+
+def _pipeline(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:
+    """Runs `beam-dpne bayesian` in a process of its own, and compares it with the simulation."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "run.key").write_text(f"{run.key:064x}", encoding="ascii")
+        command = [sys.executable, "-m", "beam_dpne.reproduction.cost", str(folder / "cost.json")]
+        command += ["bayesian", "--input", data.private.path, "--public", data.public]
+        command += ["--run_key_file", str(folder / "run.key"), *_options(run)]
+        command += ["--output", str(folder / "release"), "--quiet", *data.private.options]
+        started = time.monotonic()
+        ended = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        seconds = time.monotonic() - started
+        if ended.returncode:
+            raise RunError(f"beam-dpne bayesian ended with status {ended.returncode}.")
+        cost = json.loads((folder / "cost.json").read_text(encoding="utf-8"))
+        rows = read_release(str(folder / "release"))
+    world = data.world(run)
+    simulated = release(world, run, RunKey.from_hex(f"{run.key:064x}"))
+    texts = world.exact.public.texts().to_pylist()
+    of_text = dict(zip(rows["ngram"].to_pylist(), rows["probability"].to_pylist(), strict=True))
+    found = np.array([of_text[text] for text in texts])
+    difference = float(np.abs(found - simulated).max() / simulated.max())
+    judged = _judged(world.exact.distribution, found)
+    return {"pipeline_seconds": seconds, "difference": difference, **cost, **judged}
+
+
+def _options(run: BayesianRun) -> list[str]:
+    """Returns the plan as options of the program."""
+    plan = run.plan
+    names = (
+        *("epsilon", "delta", "mode", "length", "vocabulary_size"),
+        *("max_count", "max_contributions"),
+    )
+    return [text for name in names for text in (f"--{name}", str(getattr(plan, name)))]
+
+
+def _worse_public(exact: ExactCounts, scale: float) -> ExactCounts:
+    """Adds Laplace noise to the public counts; the rows stay where they are, in the old order."""
+    public = exact.public
+    bits = keyed_bits(_FIRST_KEY.sub_key("public noise"), np.arange(len(public)), 0)
+    noisy = np.rint(np.maximum(public.counts + scale * laplaces(bits), 0)).astype(np.int64)
+    return dataclasses.replace(exact, public=dataclasses.replace(public, counts=noisy))
+
+
+_MEASURES = {
+    "divergence": _divergence,
+    "perplexity": _perplexity,
+    "membership": _membership,
+    "counterexample": _counterexample,
+    "pipeline": _pipeline,
+}

@@ -1,0 +1,151 @@
+"""The mechanisms' mathematics on exact counts, without a pipeline: what hundreds of draws need.
+
+The same functions as the pipeline's, so that the same run key gives the same noisy counts; a test and
+an experiment compare the two.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_dpne import paper_bayesian as paper
+from beam_dpne.bayesian import limited_grams, noisy_values, probabilities_of, run_context
+from beam_dpne.bayesian_plan import PAPER_MODES, BayesianPlan
+from beam_dpne.evaluation import bayesian_baselines as baselines
+from beam_dpne.evaluation.exact_counts import ExactCounts
+from beam_dpne.gram_counts import UserGrams, is_scoring
+from beam_dpne.randomness import RunKey
+from beam_dpne.reproduction.bayesian_runs import (
+    ANONYMITY,
+    LAPLACE,
+    LAPLACE_PUBLIC,
+    MAX_COUNT,
+    PRIVATE,
+    PUBLIC,
+    PUBLIC_PLUS_ONE,
+    BayesianRun,
+)
+from beam_dpne.users import hash_users
+
+TOKENIZER = "words"
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class World:
+    """A database as a mechanism sees it.
+
+    Attributes:
+      exact: who has which public gram.
+      names: (u,) all users' names.
+    """
+
+    exact: ExactCounts
+    names: pa.Array
+
+    def bound(self, plan: BayesianPlan, run_key: RunKey) -> RunKey:
+        """Returns the run key as the transform binds it."""
+        return run_key.bound_to(run_context(plan, TOKENIZER, self.exact.public))
+
+    def limited(self, plan: BayesianPlan, bound: RunKey) -> UserGrams:
+        """Returns what each user adds; copies of a user choose alike."""
+        exact = self.exact
+        hashes = hash_users(self.names, bound.sub_key("user"))[exact.holding]
+        grams = UserGrams(users=hashes, offsets=exact.offsets, rows=exact.rows, counts=exact.values)
+        return limited_grams(grams, plan, bound)
+
+    def table(self, grams: UserGrams, scoring: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Returns counts and users of those that train, and counts of those that score: (V, 3)."""
+        of_scoring = np.repeat(scoring, np.diff(grams.offsets))
+        columns = (
+            np.where(of_scoring, 0, grams.counts),
+            np.where(of_scoring, 0, 1),
+            np.where(of_scoring, grams.counts, 0),
+        )
+        sums = [self.exact.summed(grams.offsets, grams.rows, column) for column in columns]
+        return np.stack(sums, axis=1)
+
+
+def release(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
+    """Returns the distribution that a mechanism releases: (V,).
+
+    Args:
+      world: the data.
+      run: the mechanism and its parameters.
+      run_key: not bound.
+    """
+    own = _BASELINES.get(run.mechanism)
+    if own is not None:
+        return own(world, run, run_key)
+    plan = run.plan
+    bound = world.bound(plan, run_key)
+    grams = world.limited(plan, bound)
+    if plan.mode in PAPER_MODES:
+        return _paper(world, grams, plan, bound)
+    table = world.table(grams, np.zeros(grams.users.shape[0], dtype=bool))
+    values = noisy_values(table, 0, plan=plan, run_key=bound)
+    return probabilities_of(values, world.exact.public, plan)
+
+
+def _paper(world: World, grams: UserGrams, plan: BayesianPlan, bound: RunKey) -> _Floats:
+    sub_key = bound.sub_key("tuning users")
+    scoring = is_scoring(grams.users, plan.tuning_share_of_users, sub_key)
+    sums = paper.PaperSums(world.table(grams, scoring))
+    public = world.exact.public.counts
+    present = _present(grams, world.exact.copies > 0)
+    kept = scoring[world.exact.copies > 0]
+    norms = paper.largest_norms(present, kept, sums, public, plan)
+    found, _ = paper.sample(sums, norms, public, plan, bound)
+    return found
+
+
+def _present(grams: UserGrams, chosen: npt.NDArray[np.bool_]) -> UserGrams:
+    """Leaves users out of whom there is no copy."""
+    held = np.diff(grams.offsets)
+    kept = np.repeat(chosen, held)
+    return UserGrams(
+        users=grams.users[chosen],
+        offsets=np.append(0, np.cumsum(held[chosen])),
+        rows=grams.rows[kept],
+        counts=grams.counts[kept],
+    )
+
+
+def _laplace(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
+    counts, noise = _limited_counts(world, run, run_key)
+    return baselines.laplace(counts, **noise)
+
+
+def _laplace_public(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
+    counts, noise = _limited_counts(world, run, run_key)
+    return baselines.laplace_with_public(counts, world.exact.public.counts, **noise)
+
+
+def _limited_counts(world: World, run: BayesianRun, run_key: RunKey) -> tuple[np.ndarray, dict]:
+    """The counts that `counts` adds noise to, and what Laplace noise depends on."""
+    plan = dataclasses.replace(run, mechanism="counts").plan
+    bound = world.bound(plan, run_key)
+    grams = world.limited(plan, bound)
+    counts = world.exact.summed(grams.offsets, grams.rows, grams.counts)
+    noise = {"epsilon": run.epsilon, "run_key": bound}
+    return counts, noise | {"max_count": MAX_COUNT, "max_contributions": plan.contribution_limit}
+
+
+def _anonymous(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
+    exact = world.exact
+    return baselines.k_anonymity(exact.counts, exact.holders, run.anonymity or 1)
+
+
+_BASELINES: Mapping[str, Callable[[World, BayesianRun, RunKey], _Floats]] = {
+    LAPLACE: _laplace,
+    LAPLACE_PUBLIC: _laplace_public,
+    ANONYMITY: _anonymous,
+    PRIVATE: lambda world, run, run_key: world.exact.distribution,
+    PUBLIC: lambda world, run, run_key: baselines.public_only(world.exact.public.counts),
+    PUBLIC_PLUS_ONE: lambda world, run, run_key: baselines.public_only(
+        world.exact.public.counts, added=1
+    ),
+}

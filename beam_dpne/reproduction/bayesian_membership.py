@@ -1,0 +1,216 @@
+"""Membership inference against the mechanisms: draws of both worlds, and what they give away."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from beam_dpne import paper_bayesian as paper
+from beam_dpne.bayesian_plan import PAPER_MODES
+from beam_dpne.evaluation import membership
+from beam_dpne.evaluation.divergence import FLOOR, with_floor
+from beam_dpne.gram_counts import UserGrams
+from beam_dpne.posterior import probabilities
+from beam_dpne.public_counts import PublicCounts
+from beam_dpne.randomness import RunKey, keyed_bits, laplaces, normals
+from beam_dpne.reproduction.bayesian_mechanisms import World
+from beam_dpne.reproduction.bayesian_runs import DELTA, LAPLACE, BayesianRun
+
+RATIO_DRAWS = 20_000
+_RATIOS_A_DRAW = 30
+_AT_ONCE = 2**21
+_Floats = npt.NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pair:
+    """Two databases that differ in one user, after the limits of contributions.
+
+    Attributes:
+      public: the vocabulary.
+      grams: (CSR) what each user adds; the last one is the user who is there or not.
+      counts: (V,) sums with the user.
+      users: (V,) how many users have each gram, with the user.
+    """
+
+    public: PublicCounts
+    grams: UserGrams
+    counts: npt.NDArray[np.int64]
+    users: npt.NDArray[np.int64]
+
+    @property
+    def rows(self) -> npt.NDArray[np.int32]:
+        """The grams that the user has."""
+        return self.grams.rows[self.grams.offsets[-2] :]
+
+    @property
+    def own(self) -> npt.NDArray[np.int64]:
+        """(V,) what the user adds."""
+        added = self.grams.counts[self.grams.offsets[-2] :]
+        return np.bincount(self.rows, added, minlength=len(self.public)).astype(np.int64)
+
+
+def pair_of(world: World, run: BayesianRun, run_key: RunKey) -> Pair:
+    """Returns the data with and without the user of most public grams, as the paper has it."""
+    plan = dataclasses.replace(run, mechanism="counts").plan
+    grams = world.limited(plan, world.bound(plan, run_key))
+    totals = np.add.reduceat(world.exact.values, world.exact.offsets[:-1])
+    order = np.argsort(totals, kind="stable")
+    exact = world.exact
+    return Pair(
+        public=exact.public,
+        grams=_ordered(grams, order),
+        counts=exact.summed(grams.offsets, grams.rows, grams.counts),
+        users=exact.summed(grams.offsets, grams.rows, np.ones_like(grams.counts)),
+    )
+
+
+def counterexample(users: int = 5000, words: int = 50) -> Pair:
+    """Returns a pair on which the paper's noise tells who is there: 5,000 users of words 1 to 49 each.
+
+    The user who is there or not is the only one of the last word.
+    """
+    held = np.arange(words - 1)
+    counts = np.append(np.full(words - 1, users), 1)
+    public = PublicCounts.of([(f"w{place:03d}",) for place in range(words)], [1] * words)
+    rows = np.append(np.tile(held, users), words - 1)
+    offsets = np.append(np.arange(users + 1) * (words - 1), rows.size)
+    grams = UserGrams(
+        users=np.zeros((users + 1, 2), np.uint64),
+        offsets=offsets,
+        rows=rows.astype(np.int32),
+        counts=np.ones(rows.size, np.int64),
+    )
+    return Pair(public, grams, counts, counts)
+
+
+def attack(pair: Pair, run: BayesianRun, run_key: RunKey) -> dict[str, Any]:
+    """Returns the paper's inference probability, and the lower bound of ε by the likelihood ratio.
+
+    Args:
+      pair: both worlds.
+      run: the mechanism; `draws` pairs of releases for the paper's statistic.
+      run_key: of the noise.
+    """
+    own = pair.own / pair.own.sum()
+    if run.mechanism in PAPER_MODES:
+        scores, shares = _attack_paper(pair, run, run_key)
+    else:
+        scores = _ratios(pair, run, run_key)
+        shares = [
+            [_released(pair, run, _sub_key(run_key, seed, draw)) for draw in range(run.draws)]
+            for seed in (True, False)
+        ]
+    floored = [np.array([with_floor(one, FLOOR) for one in part]) for part in shares]
+    return {
+        "probability": membership.inference_probability(own, *floored) if run.draws else None,
+        "epsilon_bound": membership.epsilon_lower_bound(*scores, delta=DELTA),
+        "ratio_draws": int(scores[0].size),
+    }
+
+
+def _sub_key(run_key: RunKey, present: bool, draw: int) -> tuple[bool, RunKey]:
+    return present, run_key.bound_to(f"attack {present} {draw}")
+
+
+def _scale(run: BayesianRun) -> float:
+    """The noise of counts: σ, or the scale of Laplace."""
+    plan = dataclasses.replace(run, mechanism="counts").plan
+    if run.mechanism == LAPLACE:
+        return plan.max_count * plan.contribution_limit / plan.epsilon
+    return plan.noise_stddev
+
+
+def _noise(run: BayesianRun, bits: np.ndarray) -> _Floats:
+    return _scale(run) * (laplaces(bits) if run.mechanism == LAPLACE else normals(bits))
+
+
+def _ratios(pair: Pair, run: BayesianRun, run_key: RunKey) -> list[_Floats]:
+    """Log likelihood ratios of draws of both worlds; only the user's grams tell them apart."""
+    present = pair.counts[pair.rows].astype(np.float64)
+    absent = present - pair.own[pair.rows]
+    ratio = (
+        membership.laplace_log_ratios
+        if run.mechanism == LAPLACE
+        else membership.gaussian_log_ratios
+    )
+    found = []
+    for name, means in (("with", present), ("without", absent)):
+        sub_key = run_key.sub_key(f"ratios {name}")
+        places = np.arange(RATIO_DRAWS * means.size)
+        noise = _noise(run, keyed_bits(sub_key, places, 0)).reshape(RATIO_DRAWS, -1)
+        found.append(ratio(means + noise, present, absent, _scale(run)))
+    return found
+
+
+def _released(pair: Pair, run: BayesianRun, world: tuple[bool, RunKey]) -> _Floats:
+    """One release of one world."""
+    present, key = world
+    counts = pair.counts - (0 if present else pair.own)
+    noisy = counts + _noise(run, keyed_bits(key.sub_key("noise"), np.arange(counts.size), 0))
+    if run.mechanism == LAPLACE:
+        kept = np.maximum(noisy, 0)
+        return kept / kept.sum()
+    whole = np.rint(noisy).astype(np.int64)
+    return probabilities(whole, pair.public.counts, pair.public.grams, _scale(run))
+
+
+def _attack_paper(
+    pair: Pair, run: BayesianRun, run_key: RunKey
+) -> tuple[list[_Floats], list[list[_Floats]]]:
+    """The paper's mechanism has another mean and another noise in each world."""
+    worlds = [_paper_world(pair, run, present) for present in (True, False)]
+    draws = _RATIOS_A_DRAW * run.draws or RATIO_DRAWS
+    scores, shares = [], []
+    for name, (means, stddev) in zip(("with", "without"), worlds, strict=True):
+        sub_key = run_key.sub_key(f"paper {name}")
+        at_once = max(1, _AT_ONCE // means.size)
+        ratios, own = [], []
+        for first in range(0, draws, at_once):
+            size = min(at_once, draws - first)
+            places = np.arange(first * means.size, (first + size) * means.size)
+            logs = normals(keyed_bits(sub_key, places, 0)).reshape(size, -1) * stddev + means
+            ratios.append(membership.softmax_log_ratios(logs, *worlds))
+            own += [paper.softmax(one) for one in logs[: run.draws - len(own)]]
+        scores.append(np.concatenate(ratios))
+        shares.append(own)
+    return scores, shares
+
+
+def _paper_world(pair: Pair, run: BayesianRun, present: bool) -> tuple[_Floats, float]:
+    """Returns the mean and the noise of the logarithms in one world."""
+    plan = run.plan
+    left = 0 if present else pair.own
+    sums = paper.PaperSums(np.stack([pair.counts - left, pair.users - (left > 0)], axis=1))
+    last = len(pair.grams.offsets) - (1 if present else 2)
+    grams = UserGrams(
+        users=pair.grams.users[:last],
+        offsets=pair.grams.offsets[: last + 1],
+        rows=pair.grams.rows[: pair.grams.offsets[last]],
+        counts=pair.grams.counts[: pair.grams.offsets[last]],
+    )
+    norms = paper.largest_norms(grams, np.zeros(last, dtype=bool), sums, pair.public.counts, plan)
+    gammas, _ = paper.sensitivities(sums, norms, pair.public.counts, plan)
+    means = paper.mean_logs(
+        sums,
+        pair.public.counts,
+        decay=plan.decay_rate,
+        private_weight=plan.private_weight,
+        max_count=plan.max_count,
+    )
+    return means, paper.paper_stddev(float(gammas[0]), plan.private_weight, plan)
+
+
+def _ordered(grams: UserGrams, order: np.ndarray) -> UserGrams:
+    """Returns the same users in another order."""
+    held = np.diff(grams.offsets)[order]
+    starts = grams.offsets[:-1][order]
+    first = np.repeat(starts - (np.cumsum(held) - held), held)
+    places = first + np.arange(first.size)
+    return UserGrams(
+        users=grams.users[order],
+        offsets=np.append(0, np.cumsum(held)),
+        rows=grams.rows[places],
+        counts=grams.counts[places],
+    )

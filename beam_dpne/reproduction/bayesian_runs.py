@@ -1,0 +1,107 @@
+"""What one run of the experiments of private n-gram probabilities is; descriptions only."""
+
+import dataclasses
+from typing import Any
+
+from beam_dpne.bayesian_plan import NO_GUARANTEE, PAPER_MODES, PRIVATE_MODES, BayesianPlan
+
+LAPLACE = "laplace"
+LAPLACE_PUBLIC = "laplace_public"
+PUBLIC = "public"
+PUBLIC_PLUS_ONE = "public_plus_one"
+ANONYMITY = "k_anonymity"
+PRIVATE = "private"
+PAPER = "paper_brute_force"
+COUNTS, LOG_GLOBAL = PRIVATE_MODES
+# Without noise: one key is as good as another.
+EXACT = (PUBLIC, PUBLIC_PLUS_ONE, ANONYMITY, PRIVATE)
+PAPER_DECAYS = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3, 1e4)
+LABELS = {
+    COUNTS: "counts (ours)",
+    LOG_GLOBAL: "log_global (ours)",
+    PAPER: "the paper's mechanism (no guarantee)",
+    "paper_claim1": "the paper's, by Claim 1 (no guarantee)",
+    LAPLACE: "Laplace",
+    LAPLACE_PUBLIC: "Laplace with public data, as printed",
+    PUBLIC: "public only",
+    PUBLIC_PLUS_ONE: "public only, 1 added",
+    ANONYMITY: "k-anonymity (no guarantee)",
+    PRIVATE: "private, unprotected",
+}
+DELTA = 1e-7
+MAX_COUNT, MAX_CONTRIBUTIONS = 1, 30
+PAPER_USERS_A_CONTRIBUTION = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BayesianRun:
+    """One mechanism under one setting, and what is measured of it.
+
+    Attributes:
+      kind: "divergence", "perplexity", "membership", "counterexample" or "pipeline".
+      mechanism: a mode, or a baseline above.
+      epsilon: ε; None where there is none.
+      vocabulary_size: V.
+      users: how many; None: all. More than there are: drawn with replacement.
+      public_noise: scale of Laplace noise added to the public counts, which makes them worse.
+      anonymity: K, of k-anonymity.
+      held_out: train on nine tenths of the users, judge on the others' sentences.
+      draws: of each world, of membership inference.
+      max_contributions: W.
+      key: number of the run key.
+      corpus: name of the data.
+    """
+
+    kind: str
+    mechanism: str
+    epsilon: float | None = None
+    vocabulary_size: int = 50_000
+    users: int | None = None
+    public_noise: float = 0.0
+    anonymity: int | None = None
+    held_out: bool = False
+    draws: int = 0
+    max_contributions: int = MAX_CONTRIBUTIONS
+    key: int = 1
+    corpus: str = "titles"
+
+    @property
+    def description(self) -> str:
+        """One line for the operator."""
+        own = dataclasses.asdict(self)
+        default = {field.name: field.default for field in dataclasses.fields(self)}
+        told = [f"{name} {own[name]}" for name in own if own[name] != default[name]]
+        return ", ".join(told)
+
+    @property
+    def plan(self) -> BayesianPlan:
+        """The parameters of a run of one of our modes or the paper's.
+
+        The paper's mechanism is tuned as printed, but for membership inference, where the worlds are
+        to differ by the user alone.
+        """
+        common: dict[str, Any] = {
+            "epsilon": self.epsilon,
+            "delta": DELTA,
+            "mode": self.mechanism,
+            "vocabulary_size": self.vocabulary_size,
+            "max_count": MAX_COUNT,
+            "max_contributions": self.max_contributions,
+        }
+        if self.mechanism in PAPER_MODES:
+            common["accept_no_guarantee"] = True
+            if self.kind in ("divergence", "perplexity"):
+                common |= {"tune": True, "decays": PAPER_DECAYS}
+        return BayesianPlan(**common)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the mechanism has a guarantee."""
+        return self.mechanism in (*PRIVATE_MODES, LAPLACE, PUBLIC, PUBLIC_PLUS_ONE)
+
+    def parameters(self) -> dict[str, Any]:
+        """Everything that the result depends on but the data, as JSON types."""
+        own = dataclasses.asdict(self)
+        own["delta"], own["max_count"] = DELTA, MAX_COUNT
+        del own["corpus"]
+        return {"kind": "bayesian", "privacy": "" if self.is_private else NO_GUARANTEE, "run": own}

@@ -1,0 +1,98 @@
+"""The folder of the experiments of private n-gram probabilities: CSV, PNG and one Markdown file."""
+
+import csv
+import io
+import pathlib
+from collections.abc import Collection, Sequence
+
+from beam_dpne.bayesian_plan import NO_GUARANTEE
+from beam_dpne.evaluation.reports import NOTICE
+from beam_dpne.reproduction.bayesian_figures import figure_of
+from beam_dpne.reproduction.bayesian_parts import Experiment
+from beam_dpne.reproduction.bayesian_tables import Find, table_of, targets_of
+from beam_dpne.reproduction.corpora import Source
+from beam_dpne.reproduction.results import place_file
+from beam_dpne.reproduction.summary import FIXED_KEYS, SUMMARY, markdown_rows
+from beam_dpne.reproduction.tables import Table
+
+_INTRODUCTION = (
+    "The figures and the table of Ramadan, Withers and Orr, *N-grams Bayesian Differential Privacy*, "
+    "run again by `pipelines/reproduce_bayesian.py`, with ours beside them: δ = 1e-7; for every "
+    "mechanism each user adds 1 of a trigram at most (C) and 30 trigrams (W), but where W is varied. "
+    "KL divergence is from "
+    "the distribution of all counts, without any limit."
+)
+_ZEROS = (
+    "A threshold leaves zeros, whose divergence is infinite; the paper does not say what it did. Here "
+    "the distribution of every mechanism is mixed with 1 % of the uniform one. *Best floor in "
+    "hindsight* is the share that suits each mechanism best, chosen on the private data: no mechanism "
+    "could do so."
+)
+_PAPER = (
+    f"The paper's mechanism has {NO_GUARANTEE}. Its curves are no private releases at their ε; the "
+    "experiment `counterexample` shows what its noise tells. k-anonymity has no differential privacy "
+    "guarantee either."
+)
+
+
+def write_summary(
+    folder: pathlib.Path,
+    experiments: Sequence[Experiment],
+    chosen: Sequence[str],
+    find: Find,
+    *,
+    private: Source,
+    redraw: Collection[str],
+) -> None:
+    """Writes all tables and pictures that there are results for, and the text around them.
+
+    Args:
+      folder: of the output; files of an earlier run are replaced.
+      experiments: all of them.
+      chosen: names of those that were asked for.
+      find: results so far.
+      private: of the users' texts.
+      redraw: names of those whose pictures are drawn; others keep what there is.
+    """
+    lines = ["# Private n-gram probabilities: experiments", "", f"> **{NOTICE}**", ""]
+    lines += [_INTRODUCTION, "", _ZEROS, "", f"**{_PAPER}**", "", FIXED_KEYS, ""]
+    lines += ["| data | |", "|---|---|", f"| {private.title} | {private.note} |"]
+    lines += _section(folder, targets_of(experiments, find), private.title)
+    for experiment in experiments:
+        if experiment.name not in chosen:
+            continue
+        if any(find(run) is not None for run in experiment.runs):
+            data = experiment.data or private.title
+            if experiment.name in redraw:
+                _draw(folder, experiment, find, data)
+            lines += _section(folder, table_of(experiment, find), data)
+        else:
+            lines += ["", f"## {experiment.title}", "", "Not run yet."]
+    place_file(folder / SUMMARY, "\n".join(lines) + "\n")
+
+
+def _draw(folder: pathlib.Path, experiment: Experiment, find: Find, data: str) -> None:
+    picture = figure_of(experiment, find, data)
+    if picture is not None:
+        place_file(folder / f"{experiment.name}.png", picture)
+
+
+def _section(folder: pathlib.Path, table: Table, data: str) -> list[str]:
+    place_file(folder / f"{table.name}.csv", _csv(table, data))
+    lines = ["", f"## {table.title}", ""]
+    if (folder / f"{table.name}.png").is_file():
+        lines += [f"![{table.title}]({table.name}.png)", ""]
+    lines += markdown_rows(table)
+    for note in table.notes:
+        lines += ["", note]
+    return [*lines, "", f"Table: [{table.name}.csv]({table.name}.csv)"]
+
+
+def _csv(table: Table, data: str) -> str:
+    text = io.StringIO(newline="")
+    text.write(f"# {NOTICE}\n# Of the paper's mechanism: {NO_GUARANTEE}.\n")
+    text.write(f"# {table.title}. Data: {data}.\n")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.headings)
+    writer.writerows(table.rows)
+    return text.getvalue()

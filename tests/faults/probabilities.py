@@ -1,0 +1,73 @@
+"""N-gram probabilities by every mode in one pipeline: what each mode's own steps do is in it."""
+
+import pathlib
+
+import apache_beam as beam
+import pyarrow as pa
+
+from beam_dpne import BayesianCounts, BayesianPlan, NgramProbabilities, RunKey
+from beam_dpne.bayesian_plan import MODES, PAPER_MODES
+from beam_dpne.public_text import count_text
+from beam_dpne.stored import SetStore
+from tests.faults import conftest
+
+_KEY = RunKey.from_hex("b6" * 32)
+
+
+class Probabilities:
+    """`BayesianCounts` under each mode, with public counts that travel as a file."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+
+    def release(self, runner: beam.runners.PipelineRunner, name: str) -> dict[str, list[bytes]]:
+        """What each mode releases: lines with n-grams and probabilities, and noisy values, sorted."""
+        rows = conftest.rows(300, 9)
+        pairs = [(record["user"], record["text"]) for record in rows]
+        others = [record["text"] for record in conftest.rows(300, 8)]
+        public = count_text([pa.array(others)], length=1)
+        with beam.Pipeline(runner=runner) as pipeline:
+            documents = pipeline | beam.Create(pairs)
+            for mode in MODES:
+                plan = BayesianPlan(
+                    epsilon=2,
+                    delta=1e-4,
+                    length=1,
+                    mode=mode,
+                    max_contributions=5,
+                    tune=mode in PAPER_MODES,
+                    accept_no_guarantee=mode in PAPER_MODES,
+                )
+                counted = documents | mode >> BayesianCounts(
+                    plan=plan,
+                    public=public,
+                    partitions=5,
+                    run_key=_KEY,
+                    store=SetStore(folder=str(self._folder / "sets"), limit=1),
+                )
+                lines = (
+                    counted.released | f"{mode}/Lines" >> beam.FlatMap(_lines_of),
+                    counted.noisy | f"{mode}/Values" >> beam.Map(_line_of_values),
+                )
+                _ = (
+                    lines
+                    | f"{mode}/All" >> beam.Flatten()
+                    | f"{mode}/Write" >> self._write(name, mode)
+                )
+        return {mode: sorted(self._path(name, mode).read_bytes().splitlines()) for mode in MODES}
+
+    def _path(self, name: str, mode: str) -> pathlib.Path:
+        return self._folder / f"{name} {mode}"
+
+    def _write(self, name: str, mode: str) -> beam.PTransform:
+        path = str(self._path(name, mode))
+        return beam.io.WriteToText(path, num_shards=1, shard_name_template="")
+
+
+def _lines_of(found: NgramProbabilities) -> list[str]:
+    pairs = zip(found.ngrams.to_pylist(), found.probabilities.tolist(), strict=True)
+    return [f"{ngram} {probability!r}" for ngram, probability in pairs]
+
+
+def _line_of_values(part) -> str:
+    return f"{part.start} {part.values.tolist()}"

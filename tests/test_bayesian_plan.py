@@ -1,0 +1,185 @@
+"""What a `BayesianPlan` may say, and the numbers that follow from it."""
+
+import dataclasses
+import json
+import math
+
+import dp_accounting
+import mpmath
+import pytest
+
+from beam_dpne import calibration, integer_noise
+from beam_dpne.bayesian_plan import MODES, PAPER_MODES, BayesianPlan
+
+
+def plan_of(**others) -> BayesianPlan:
+    given = {"epsilon": 0.2, "delta": 1e-7}
+    if others.get("mode") in PAPER_MODES:
+        given["accept_no_guarantee"] = True
+    return BayesianPlan(**{**given, **others})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_plan_survives_json(mode):
+    plan = plan_of(mode=mode, max_contributions=7, tune=mode in PAPER_MODES)
+    assert BayesianPlan.from_json(plan.to_json()) == plan
+    assert json.loads(plan.to_json())["mode"] == mode
+
+
+def test_lists_of_json_are_tuples():
+    plan = plan_of(mode="paper_claim1", tune=True, decays=[1, 2], public_weights=[0.5])
+    assert BayesianPlan.from_json(plan.to_json()) == plan
+    assert plan.candidates == ((1.0, 0.5), (2.0, 0.5))
+
+
+@pytest.mark.parametrize(("clamp", "limit"), [(1, 1), (1, 30), (3, 10), (10, 1000)])
+def test_the_sensitivity_of_counts_is_c_root_w_rounded_up(clamp, limit):
+    plan = plan_of(max_count=clamp, max_contributions=limit)
+    assert plan.sensitivity**2 >= clamp**2 * limit
+    assert plan.sensitivity == pytest.approx(clamp * math.sqrt(limit), rel=1e-15)
+    assert plan.grid == 1.0
+
+
+def test_the_vocabulary_bounds_what_a_user_adds():
+    assert plan_of(vocabulary_size=9).sensitivity == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("mode", ["counts", "log_global"])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.05, 1e-9), (0.2, 1e-7), (1, 1e-6), (8, 1e-5)])
+def test_the_noise_has_the_budget_by_an_independent_accountant(mode, epsilon, delta):
+    plan = plan_of(mode=mode, epsilon=epsilon, delta=delta, max_count=2, max_contributions=40)
+    ratio = plan.noise_stddev / plan.sensitivity
+    spent = dp_accounting.get_epsilon_gaussian(ratio, delta)
+    assert epsilon * 0.999 < spent <= epsilon
+    exact = calibration.gaussian_noise_stddev(epsilon=epsilon, delta=delta)
+    assert ratio == pytest.approx(exact, rel=1e-3)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-6), (1.0, 1e-5), (4.0, 1e-4)])
+@pytest.mark.parametrize("clamp", [1, 3])
+def test_whole_noise_has_the_budget_when_summed_over_all_integers(epsilon, delta, clamp):
+    """One user moves one gram by C: Σ max(0, P(j) − e^ε P(j − C)) over the integers is at most δ."""
+    plan = plan_of(epsilon=epsilon, delta=delta, max_count=clamp, max_contributions=1)
+    with mpmath.workdps(40):
+        stddev = mpmath.mpf(plan.noise_stddev)
+        reach = int(12 * stddev) + clamp
+
+        def below(j: int) -> mpmath.mpf:
+            return mpmath.ncdf((mpmath.mpf(j) + mpmath.mpf(1) / 2) / stddev)
+
+        mass = {j: below(j) - below(j - 1) for j in range(-reach, reach + 1)}
+        shifted = mpmath.exp(epsilon)
+        spent = sum(
+            max(mpmath.mpf(0), p - shifted * mass.get(j - clamp, 0))
+            for j, p in mass.items()
+            if j - clamp in mass
+        )
+    assert 0.3 * delta < spent <= delta
+
+
+@pytest.mark.parametrize("mode", ["counts", "log_global"])
+def test_the_slack_covers_the_noise_that_is_drawn(mode):
+    plan = plan_of(mode=mode, max_count=5, max_contributions=200, epsilon=0.5)
+    drawn = {"stddev": plan.noise_steps, "draws": 200}
+    assert 0 < integer_noise.epsilon_slack(**drawn) <= plan.numerical_slack < plan.epsilon / 1000
+    tails = integer_noise.delta_slack(epsilon=plan.epsilon, **drawn)
+    assert plan.gaussian_delta <= (plan.delta - tails) * math.exp(-plan.numerical_slack)
+
+
+def test_log_global_has_noise_on_a_grid():
+    plan = plan_of(mode="log_global", decay=0.05, max_contributions=9)
+    assert math.log2(plan.grid).is_integer()
+    assert plan.gram_bound / plan.grid > 256
+    assert plan.sensitivity >= 3 * (plan.gram_bound + plan.grid)
+    assert plan.private_weight == pytest.approx(1 / (1 + plan.noise_stddev**2))
+
+
+def test_counts_need_no_more_noise_than_the_papers_formula():
+    plan = plan_of(max_contributions=4)
+    printed = 2 * math.sqrt(2 * math.log(1.25 / 1e-7)) / 0.2
+    assert plan.noise_stddev < printed
+
+
+@pytest.mark.parametrize("mode", PAPER_MODES)
+def test_the_papers_modes_have_no_number_that_looks_like_a_guarantee(mode):
+    plan = plan_of(mode=mode)
+    assert not plan.is_private
+    for name in ("noise_stddev", "sensitivity", "grid", "gram_bound", "noise_steps"):
+        with pytest.raises(
+            ValueError, match=f"{name.replace('noise_steps', 'noise_stddev')} is of"
+        ):
+            getattr(plan, name)
+    assert "noise_stddev" not in plan.facts()
+
+
+def test_tuning_divides_budget_and_candidates():
+    plan = plan_of(mode="paper_brute_force", tune=True, epsilon=0.9)
+    assert plan.tuning_epsilon == pytest.approx(0.3)
+    assert plan.tuning_share_of_users == 0.1
+    assert len(plan.candidates) == 20
+    assert plan_of(mode="paper_brute_force").candidates == ((0.01, 0.5),)
+
+
+BAD = [
+    ({"epsilon": 0}, "epsilon must be a finite number > 0"),
+    ({"epsilon": math.nan}, "epsilon must be"),
+    ({"delta": 0}, r"delta must be in \(0, 1\)"),
+    ({"delta": 1e-21}, "delta must be at least 1e-20"),
+    ({"epsilon": "1"}, "epsilon must be a number"),
+    ({"mode": "count"}, "mode must be one of counts, log_global"),
+    ({"length": 0}, "length must be an integer of at least 1"),
+    ({"length": 6}, "length must be at most 5"),
+    ({"length": 2.0}, "length must be an integer"),
+    ({"vocabulary_size": 0}, "vocabulary_size must be an integer of at least 1"),
+    ({"max_count": 0}, "max_count must be an integer of at least 1"),
+    ({"max_count": True}, "max_count must be an integer"),
+    ({"max_contributions": 0}, "max_contributions must be an integer of at least 1"),
+    ({"max_tokens_per_user": 0}, "max_tokens_per_user must be an integer of at least 1"),
+    ({"adjacency": "replace"}, "adjacency must be one of"),
+    ({"public_weight": 0.5}, "public_weight must be left out with mode='counts'"),
+    ({"decay": 0.5}, "decay must be left out with mode='counts'"),
+    ({"mode": "log_global", "public_weight": 1.0}, r"public_weight must be in \[0, 1\)"),
+    ({"mode": "log_global", "public_weight": -0.1}, r"public_weight must be in \[0, 1\)"),
+    ({"mode": "log_global", "decay": 0.0}, "decay must be from 1e-06 to"),
+    ({"mode": "log_global", "decay": math.nan}, "decay must be from 1e-06 to"),
+    ({"tune": True}, "tune must be left out with mode='counts'.*for nothing"),
+    ({"mode": "log_global", "tune": True}, "no useful bound of a score over all databases"),
+    ({"mode": "paper_claim1", "accept_no_guarantee": False}, "no differential privacy guarantee"),
+    ({"accept_no_guarantee": True}, "accept_no_guarantee must be left out with mode='counts'"),
+    ({"accept_no_guarantee": 1}, "accept_no_guarantee must be true or false"),
+    ({"tuning_fraction": 0.1}, "tuning_fraction must be left out without tune"),
+    ({"decays": [1]}, "decays must be left out without tune"),
+    ({"mode": "paper_claim1", "tune": True, "decay": 1.0}, "decay must be left out with tune"),
+    ({"mode": "paper_claim1", "tune": True, "tuning_fraction": 1.0}, r"tuning_fraction must be in"),
+    ({"mode": "paper_claim1", "tune": True, "decays": []}, "decays must be a list of numbers"),
+    ({"mode": "paper_claim1", "tune": True, "decays": [0]}, "decays must be from"),
+    ({"mode": "paper_claim1", "tune": True, "public_weights": [2]}, "public_weights must be in"),
+    ({"max_contributions": 10_000_000, "vocabulary_size": 2**28, "max_count": 1000}, "slack"),
+    ({"epsilon": 60.0}, "delta must be at least"),
+    ({"epsilon": 45.0, "delta": 1e-9}, "delta must be at least"),
+]
+
+
+@pytest.mark.parametrize(("others", "message"), BAD, ids=lambda value: str(value)[:60])
+def test_bad_parameters_are_refused_with_name_requirement_and_value(others, message):
+    with pytest.raises(ValueError, match=message):
+        plan_of(**others)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "must be a JSON object"),
+        ('{"epsilon": 1}', "needs delta"),
+        ('{"epsilon": 1, "delta": 1e-7, "budget": 1}', "no parameter 'budget'"),
+        ("{", "not JSON"),
+    ],
+)
+def test_a_plan_is_read_from_such_an_object_only(text, message):
+    with pytest.raises(ValueError, match=message):
+        BayesianPlan.from_json(text)
+
+
+def test_a_plan_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan_of().epsilon = 3
