@@ -8,7 +8,7 @@ from typing import Any
 
 from beam_dpne import calibration, integer_noise, log_global
 from beam_dpne.parameters import as_float, check_choice, check_integer, json_parameters
-from beam_dpne.plan_checks import ADJACENCY
+from beam_dpne.plan_checks import ADJACENCY, check_delta
 
 PRIVATE_MODES = ("counts", "log_global")
 PAPER_MODES = ("paper_brute_force", "paper_claim1")
@@ -29,7 +29,6 @@ _MAX_VOCABULARY = 2**28
 _MAX_CLAMP = 2**20
 _MAX_CONTRIBUTIONS = 10_000_000
 _MAX_TOKENS = 2**30
-_MIN_DELTA = 1e-20
 _MAX_SLACK_SHARE = 1e-3
 _DECAYS = (1e-6, 1e6)
 _OF_TUNING = ("tuning_fraction", "public_weights", "decays")
@@ -100,18 +99,14 @@ class BayesianPlan:
     def __post_init__(self):
         self._normalise()
         calibration.check_budget(self.epsilon, self.delta)
-        if self.delta < _MIN_DELTA:
-            raise ValueError(
-                f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got "
-                f"delta={self.delta}."
-            )
+        check_delta(self.delta)
         check_choice("mode", self.mode, MODES)
         check_choice("adjacency", self.adjacency, (ADJACENCY,))
-        _check_range("length", self.length, MAX_LENGTH)
-        _check_range("vocabulary_size", self.vocabulary_size, _MAX_VOCABULARY)
-        _check_range("max_count", self.max_count, _MAX_CLAMP)
-        _check_range("max_contributions", self.max_contributions, _MAX_CONTRIBUTIONS)
-        _check_range("max_tokens_per_user", self.max_tokens_per_user, _MAX_TOKENS)
+        check_integer("length", self.length, 1, MAX_LENGTH)
+        check_integer("vocabulary_size", self.vocabulary_size, 1, _MAX_VOCABULARY)
+        check_integer("max_count", self.max_count, 1, _MAX_CLAMP)
+        check_integer("max_contributions", self.max_contributions, 1, _MAX_CONTRIBUTIONS)
+        check_integer("max_tokens_per_user", self.max_tokens_per_user, 1, _MAX_TOKENS)
         self._check_acceptance()
         self._check_logarithms()
         self._check_tuning()
@@ -366,12 +361,6 @@ class BayesianPlan:
                 f"epsilon={self.epsilon} and max_contributions={self.max_contributions}, got "
                 f"delta={self.delta}: noise of 128 bits has no further tails. Lower epsilon."
             )
-
-
-def _check_range(name: str, value: Any, most: int) -> None:
-    check_integer(name, value, 1)
-    if value > most:
-        raise ValueError(f"{name} must be at most {most}, got {name}={value}.")
 
 
 def _check_weight(name: str, value: float) -> None:

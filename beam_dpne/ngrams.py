@@ -153,9 +153,10 @@ class PrivateNgrams(beam.PTransform):
     def _given_words(self) -> beam.PTransform:
         """A public vocabulary as S_1."""
         words = public_vocabulary(self.vocabulary or ())
-        store = self.store and dataclasses.replace(
-            self.store, limit=min(self.store.limit, _LARGEST_CONSTANT)
-        )
+        store = None
+        if self.store is not None and self.store.from_launch:
+            limit = min(self.store.limit, _LARGEST_CONSTANT)
+            store = dataclasses.replace(self.store, limit=limit)
         return beam.Create([kept_small(words, store)])
 
     def _unite_words(self, length: int, users: PValue, run_key: RunKey) -> PCollection[GramSet]:

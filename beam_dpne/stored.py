@@ -44,10 +44,13 @@ class SetStore:
     Attributes:
       folder: the run's temporary location, on storage that all workers share.
       limit: size in bytes above which a set becomes a file.
+      from_launch: whether the launcher may put files there as well. One that ends before its job, as
+        a template's does, deletes them.
     """
 
     folder: str
     limit: int
+    from_launch: bool = True
 
 
 def store(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredFile:

@@ -33,6 +33,7 @@ from templates.generate import (
 )
 from tests.conftest import ROOT
 from tests.engines.conftest import SAMPLE
+from tests.engines.staged import unpacked
 
 pytest_plugins = ["tests.engines.storage"]
 PROGRAMS = {
@@ -601,6 +602,12 @@ def test_a_launch_of_a_form_is_staged(stored_titles, form, program):
     if form == "bayesian":
         bucket.put("public.tsv", b"one of the\t3\n")
         wanted["public"] = bucket.path("public.tsv")
+    assert staged_graph(form, wanted, bucket, program)
+    assert bucket.names("release") == []
+
+
+def staged_graph(form, wanted, bucket, program) -> bytes:
+    """What a launch of a form stages, as Dataflow's launcher does it."""
     sent = {name: text for name, text in wanted.items() if name in fields(form)}
     assert all(matches(fields(form)[name], text) for name, text in sent.items())
     place = bucket.path("staging/template_launches/2026-01-02_03_04_05-1234567890/job_object")
@@ -623,5 +630,23 @@ def test_a_launch_of_a_form_is_staged(stored_titles, form, program):
     assert ended.returncode == 0, ended.stderr
     job = json.loads(bucket.files(place.removeprefix(bucket.path()))[""])
     staged = job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
-    assert bucket.files(staged.removeprefix(bucket.path()))[""]
-    assert bucket.names("release") == []
+    return bucket.files(staged.removeprefix(bucket.path()))[""]
+
+
+@pytest.mark.engines
+@pytest.mark.storage
+def test_a_large_public_vocabulary_travels_in_the_graph_of_a_template(stored_titles, program):
+    """The launcher deletes its own files when it ends, before the job begins."""
+    bucket, _ = stored_titles
+    words = [f"word{number:09}" for number in range(150_000)]
+    bucket.put("words.txt", "\n".join(words).encode())
+    wanted = {
+        "input": bucket.path("in/titles.jsonl.gz"),
+        "output": bucket.path("release/"),
+        "vocabulary": bucket.path("words.txt"),
+        "epsilon": "4",
+        "delta": "1e-6",
+    }
+    graph = unpacked(staged_graph("ngrams", wanted, bucket, program))
+    assert words[0].encode() in graph
+    assert words[-1].encode() in graph

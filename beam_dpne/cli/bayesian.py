@@ -31,8 +31,6 @@ from beam_dpne.ledger import reason
 from beam_dpne.public_counts import PublicCounts
 from beam_dpne.stored import SetStore
 
-# A graph that an engine takes has less than 10 MB, and text in it is a third larger.
-_LARGEST_IN_GRAPH = 6 * 2**20
 _READ_AT_ONCE = 2**22
 
 
@@ -44,13 +42,11 @@ class BayesianJob(jobs.Job):
       plan: the privacy parameters.
       public: the public counts, no more than the plan keeps.
       arpa: file for a language model, if any.
-      hands_over: whether the launcher ends before the job runs, and no file of its own may be left.
     """
 
     plan: BayesianPlan
     public: PublicCounts = dataclasses.field(repr=False)
     arpa: str | None = None
-    hands_over: bool = False
 
 
 def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
@@ -94,15 +90,9 @@ def job_from_options(given: argparse.Namespace, options: running.BeamOptions) ->
         tokenizer=settings["tokenizer"],
         vocabulary_size=plan.vocabulary_size,
     )
-    if options.hands_over and array_bytes(public) > _LARGEST_IN_GRAPH:
-        raise UsageError(
-            f"vocabulary_size must be so small that the public counts fit in a template, "
-            f"{_LARGEST_IN_GRAPH} bytes, got {array_bytes(public)}; lower vocabulary_size="
-            f"{plan.vocabulary_size}, or launch without a template."
-        )
-    return BayesianJob(
-        plan=plan, public=public, arpa=given.arpa, hands_over=options.hands_over, **settings
-    )
+    job = BayesianJob(plan=plan, public=public, arpa=given.arpa, **settings)
+    jobs.check_in_template(job, "public counts of vocabulary_size", array_bytes(public))
+    return job
 
 
 def run_job(job: BayesianJob, options: running.BeamOptions) -> Mapping[str, Any] | None:
@@ -134,7 +124,7 @@ def build(
         tokenizer=job.tokenizer,
         partitions=job.partitions,
         run_key=job.run_key,
-        store=None if job.hands_over else SetStore(folder=folder, limit=_LARGEST_IN_GRAPH),
+        store=None if job.hands_over else SetStore(folder=folder, limit=jobs.LARGEST_IN_GRAPH),
     )
     _ = counted | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary))
 

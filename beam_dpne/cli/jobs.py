@@ -30,6 +30,8 @@ from beam_dpne.randomness import RunKey
 from beam_dpne.run_key_file import RunKeyFile
 from beam_dpne.started import Marks, make_mark
 
+# A graph that an engine takes has less than 10 MB, and data in it are a third larger.
+LARGEST_IN_GRAPH = 6 * 2**20
 _PARTITION_BYTES = 8 * 2**20
 _LARGEST_PARTITION_BYTES = 40 * 2**20
 _COMPRESSION_RATIO = 4
@@ -55,6 +57,7 @@ class Job:
       run_key: secret of the run; if it was given, the file that holds it.
       harness_timeout: seconds in which an engine's workers must start; 0: no limit.
       quiet: no progress.
+      hands_over: whether the launcher ends before the job runs, and leaves no file of its own.
     """
 
     files: Sequence[io.InputFile]
@@ -69,6 +72,7 @@ class Job:
     run_key: RunKey = dataclasses.field(repr=False)
     harness_timeout: int
     quiet: bool
+    hands_over: bool = False
 
     @property
     def run_key_given(self) -> bool:
@@ -133,6 +137,7 @@ def settings_from_options(
         "tokenizer": chosen,
         "partitions": values["partitions"] or default_partitions(files),
         "run_key": run_key,
+        "hands_over": options.hands_over,
         **{name: values[name] for name in _AS_GIVEN},
     }
 
@@ -174,6 +179,18 @@ def run_job(
         return None
     _report_rejects(job, result)
     return read_ledger(job.output)
+
+
+def check_in_template(job: Job, name: str, size: int) -> None:
+    """Raises UsageError if public data are too large for the graph of a template.
+
+    Its launcher ends before the job, and leaves no file of its own for the workers.
+    """
+    if job.hands_over and size > LARGEST_IN_GRAPH:
+        raise UsageError(
+            f"{name} must be at most {LARGEST_IN_GRAPH} bytes with a template, whose graph carries it, "
+            f"got {size} bytes; take fewer words, or launch without a template."
+        )
 
 
 def _run_folder(job: Job, options: running.BeamOptions) -> tuple[str, str]:

@@ -18,6 +18,9 @@ from beam_dpne.ngrams import PrivateNgrams
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.stored import SetStore
 
+# Of its place, score and end, in a released set.
+_BYTES_BESIDE_A_WORD = 20
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NgramsJob(jobs.Job):
@@ -69,12 +72,15 @@ def job_from_options(
         )
     limit = with_defaults(given, RUNNING)["side_input_limit"]
     jobs.require_at_least(1, "side_input_limit", limit)
-    return NgramsJob(
+    job = NgramsJob(
         plan=plan,
         vocabulary=vocabulary,
         side_input_limit=limit,
         **jobs.settings_from_options(given, options, tokenizer),
     )
+    size = sum(len(word.encode()) + _BYTES_BESIDE_A_WORD for word in vocabulary or ())
+    jobs.check_in_template(job, "vocabulary", size)
+    return job
 
 
 def run_job(job: NgramsJob, options: running.BeamOptions) -> Mapping[str, Any] | None:
@@ -106,6 +112,6 @@ def build(
         tokenizer=job.tokenizer,
         partitions=job.partitions,
         run_key=job.run_key,
-        store=SetStore(folder=folder, limit=job.side_input_limit),
+        store=SetStore(folder=folder, limit=job.side_input_limit, from_launch=not job.hands_over),
     )
     _ = ngrams | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary))

@@ -164,7 +164,7 @@ def unpacked(data: bytes) -> bytes:
 
 def pickles_in(data: bytes) -> Iterator[bytes]:
     for start in re.finditer(rb"QlpoO|eJ|eN", data):
-        text = re.match(rb"[A-Za-z0-9+/]*", data[start.start() :])
+        text = re.match(rb"[A-Za-z0-9+/]*={0,2}", data[start.start() :])
         whole = text.group()[: len(text.group()) // 4 * 4] if text else b""
         decompressor = zlib.decompressobj() if whole[:1] == b"e" else bz2.BZ2Decompressor()
         with contextlib.suppress(OSError, zlib.error, EOFError):
