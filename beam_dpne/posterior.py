@@ -6,12 +6,12 @@ The noisy count of gram i is c_i + N(0, σ²), σ known. The model of the count,
     b(w) ~ N(0, τ²),  r_i ~ N(−v_i/2, v_i),  v_i = κ² + 1/α'_i + 1/m_i.
 
 α' are the public counts less a discount (`discounted`), levelled where the noisy counts say that the
-public ones tell little (`_levelled`). μ is the logarithm of how many times larger the private total is.
-b says how much more a word is used in the private texts, in whatever place of whatever gram, and is what
-a rare gram with no signal of its own learns from all others. r is the gram's own; its variance is κ² for
-what the words do not explain, 1/α'_i for the sampling of the public count, and 1/m_i for that of the
-private one, whose expected number m_i = exp(μ + log α'_i + Σ b) is. The mean of exp(r) is 1, so that
-without signal a gram keeps its prior.
+public ones tell little (`_levelled`). μ is the logarithm of how many times larger the private total
+is. b says how much more a word is used in the private texts, in whatever place of whatever gram, and
+is what a rare gram with no signal of its own learns from all others. r is the gram's own; its
+variance is κ² for what the words do not explain, 1/α'_i for the sampling of the public count, and
+1/m_i for that of the private one, whose expected number m_i = exp(μ + log α'_i + Σ b) is. The mean of
+exp(r) is 1, so that without signal a gram keeps its prior.
 
 First (μ, b) maximize the penalized likelihood, r_i integrated to first order; τ and κ maximize the
 marginal likelihood of the noisy counts. Then each gram's count is its posterior mean, integrated
