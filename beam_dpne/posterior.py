@@ -47,6 +47,7 @@ _LEVELS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # times the mean prior co
 _LEVEL_DOUBT = 10.0  # by how much twice the log likelihood must gain for any but the first
 _LEVEL_SPREAD = 0.5  # of words and grams together, before they are fitted
 _LEVEL_ROUNDS = 5
+_LEAST_RATIO = 1e-6
 _MOST_SAMPLING = 2.0  # of the variance 1/α' + 1/m, which is not that of a normal where it is large
 _NO_NOISE = 1e-3  # σ from which on a whole number is as good as exact
 _ROUNDS, _SETTLED = 30, 1e-4
@@ -87,8 +88,10 @@ def probabilities(
     if stddev < _NO_NOISE:
         held = np.maximum(noisy, 0).astype(np.float64)
         return held / held.sum() if held.any() else prior / prior.sum()
-    counts = _counts_of(noisy.astype(np.float64), prior, grams, stddev)
-    fitted = _fit(counts)
+    values = noisy.astype(np.float64)
+    levelled, total = _levelled(values, prior, stddev)
+    counts = _counts_of(values, np.log(levelled), grams, stddev)
+    fitted = _fit(counts, total)
     means = _posterior_means(counts.noisy, fitted.log_means, fitted.spreads(counts), stddev)
     return means / means.sum()
 
@@ -166,45 +169,62 @@ def _check(
         raise ValueError(f"public must be counts >= 0, got {public.min()}.")
 
 
-def _levelled(noisy: _Floats, prior: _Floats, stddev: float) -> _Floats:
-    """Returns the prior counts with as much added to each as the noisy counts ask for; mostly 0.
+def _levelled(noisy: _Floats, prior: _Floats, stddev: float) -> tuple[_Floats, float]:
+    """Returns the prior counts, with as much added to each as the noisy ones ask for, and a first μ.
 
     Where the public counts tell little, what is common there is not common in the private texts, and
-    what is rare there is not rare; rare grams are too many to have no say, whatever the noise.
+    what is rare there is not rare; rare grams are too many to have no say, whatever the noise. Mostly
+    nothing is added.
     """
     fits = [_fit_of_level(noisy, prior, level, stddev) for level in _LEVELS]
-    fits[0] += _LEVEL_DOUBT
-    return prior + _LEVELS[int(np.argmax(fits))] * prior.mean()
+    likelihoods = np.array([fit for fit, _ in fits])
+    likelihoods[0] += _LEVEL_DOUBT
+    best = int(np.argmax(likelihoods))
+    return _at_level(prior, _LEVELS[best]), fits[best][1]
 
 
-def _fit_of_level(noisy: _Floats, prior: _Floats, level: float, stddev: float) -> float:
-    """Returns twice the log marginal likelihood of a level, for the likeliest total."""
-    shares = (prior + level * prior.mean()) / (1 + level)
-    largest = math.exp(2 * _TOTAL_STDDEV)
-    ratio, variances = 1.0, np.ones_like(prior)
+def _at_level(prior: _Floats, level: float) -> _Floats:
+    return (prior + level * prior.mean()) / (1 + level)
+
+
+def _fit_of_level(
+    noisy: _Floats, prior: _Floats, level: float, stddev: float
+) -> tuple[float, float]:
+    """Returns twice the log marginal likelihood of a level, and the μ that has it; or of μ = 0."""
+    shares = _at_level(prior, level)
+    ratio = 1.0
     for _ in range(_LEVEL_ROUNDS):
-        means = ratio * shares
-        spreads = _LEVEL_SPREAD**2 + np.minimum(1 / prior + 1 / means, _MOST_SAMPLING)
-        variances = stddev**2 + means**2 * spreads
+        variances = _level_variances(prior, ratio * shares, stddev)
         total = float((shares * noisy / variances).sum())
-        ratio = min(max(total / float((shares**2 / variances).sum()), 1 / largest), largest)
-    return -float(((noisy - ratio * shares) ** 2 / variances + np.log(variances)).sum())
+        ratio = max(total / float((shares**2 / variances).sum()), _LEAST_RATIO)
+    fits = []
+    for log_ratio in (0.0, math.log(ratio)):
+        means = math.exp(log_ratio) * shares
+        variances = _level_variances(prior, means, stddev)
+        misfit = float(((noisy - means) ** 2 / variances + np.log(variances)).sum())
+        fits.append((-misfit - (log_ratio / _TOTAL_STDDEV) ** 2, log_ratio))
+    return max(fits)
+
+
+def _level_variances(prior: _Floats, means: _Floats, stddev: float) -> _Floats:
+    """Of noisy counts, before words and spreads are fitted."""
+    sampling = np.minimum(1 / prior + 1 / means, _MOST_SAMPLING)
+    return stddev**2 + means**2 * (_LEVEL_SPREAD**2 + sampling)
 
 
 def _counts_of(
-    noisy: _Floats, prior: _Floats, grams: npt.NDArray[np.int32], stddev: float
+    noisy: _Floats, log_public: _Floats, grams: npt.NDArray[np.int32], stddev: float
 ) -> _Counts:
     rows, length = grams.shape
     distinct = int(grams.max()) + 1
     entries = np.ones(grams.size), grams.ravel(), np.arange(0, grams.size + 1, length)
     words = sparse.csr_matrix(entries, shape=(rows, distinct))
-    log_public = np.log(_levelled(noisy, prior, stddev))
     return _Counts(noisy, log_public, words, distinct, stddev)
 
 
-def _fit(counts: _Counts) -> _Words:
-    """Fits μ and b, and τ and κ with them, from the public distribution on."""
-    words = _Words(0.0, np.zeros(counts.distinct), counts.log_public)
+def _fit(counts: _Counts, total: float) -> _Words:
+    """Fits μ and b, and τ and κ with them, from the public distribution and a first μ on."""
+    words = _Words(total, np.zeros(counts.distinct), counts.log_public + total)
     for _ in range(_ROUNDS):
         before = words.log_means
         words = _spread(counts, _improve(counts, words))
