@@ -174,7 +174,7 @@ def test_public_counts_that_tell_nothing_do_little_harm():
     assert found < divergence(counts, np.full(counts.size, 1 / counts.size))
 
 
-@pytest.mark.parametrize("times", [0.01, 100, 1000])
+@pytest.mark.parametrize("times", [10, 100, 1000])
 def test_it_does_not_matter_how_much_larger_the_private_texts_are(times):
     grams, public, counts = made_up(7)
     scaled = np.rint(counts * times).astype(np.int64)
