@@ -2,22 +2,22 @@
 
 The noisy count of gram i is c_i + N(0, σ²), σ known. The model of the count, given public counts α:
 
-    c_i = exp(η_i),  η_i = μ + log α'_i + λ x_i + Σ_j b(w_ij) + r_i,
+    c_i = exp(η_i),  η_i = μ + log α'_i + Σ_j b(w_ij) + r_i,
     b(w) ~ N(0, τ²),  r_i ~ N(−v_i/2, v_i),  v_i = κ² + 1/α'_i + 1/m_i.
 
-α' are the public counts less a discount (`discounted`). μ is the logarithm of how many times larger
-the private total is. λ, of x_i = log α'_i less its mean, is −1 where the public counts tell nothing and
-0 where they are right. b says how much more a word is used in the private texts, in whatever place of
-whatever gram, and is what a rare gram with no signal of its own learns from all others. r is the gram's
-own; its variance is κ² for what the words do not explain, 1/α'_i for the sampling of the public count,
-and 1/m_i for that of the private one, whose expected number m_i = exp(η_i − r_i) is. The mean
-of exp(r) is 1, so that without signal a gram keeps its prior.
+α' are the public counts less a discount (`discounted`), levelled where the noisy counts say that the
+public ones tell little (`_levelled`). μ is the logarithm of how many times larger the private total
+is. b says how much more a word is used in the private texts, in whatever place of whatever gram, and
+is what a rare gram with no signal of its own learns from all others. r is the gram's own; its
+variance is κ² for what the words do not explain, 1/α'_i for the sampling of the public count, and
+1/m_i for that of the private one, whose expected number m_i = exp(μ + log α'_i + Σ b) is. The mean of
+exp(r) is 1, so that without signal a gram keeps its prior.
 
-First (μ, λ, b) maximize the penalized likelihood, r_i integrated to first order; τ and κ maximize the
+First (μ, b) maximize the penalized likelihood, r_i integrated to first order; τ and κ maximize the
 marginal likelihood of the noisy counts. Then each gram's count is its posterior mean, integrated
 numerically under the exact normal likelihood: it is positive, whatever the noisy count.
 
-As σ → ∞ the result is the prior α'/Σα', as σ → 0 the distribution of the counts. τ, κ, μ and λ have
+As σ → ∞ the result is the prior α'/Σα', as σ → 0 the distribution of the counts. τ, κ and μ have
 priors so wide that they matter only where the noisy counts say nothing; these are constants of this
 module, chosen on public texts. No random numbers are drawn.
 
@@ -38,12 +38,16 @@ _Integers = npt.NDArray[np.int64]
 
 _DISCOUNT = 0.9  # of each public count
 _LEAST_PRIOR = 0.1  # what is left of public counts of 1 and 0
-# Priors of μ and λ around 0: a total within e^±4 of the public one, public counts that tell something.
-_LINE_STDDEVS = np.array([2.0, 0.2])
+_TOTAL_STDDEV = 2.0  # prior of μ around 0: within e^±4 almost surely
 _SPREAD = 0.2  # prior guess of τ and of κ
 _WORDS_GUESSED, _GRAMS_GUESSED = 5.0, 100.0  # how many words, grams those guesses count for
 _LEAST_SPREAD, _MOST_SPREAD = 0.05, 1.5
 _SPREADS = np.geomspace(_LEAST_SPREAD, _MOST_SPREAD, 18)
+_LEVELS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # times the mean prior count
+_LEVEL_DOUBT = 10.0  # by how much twice the log likelihood must gain for any but the first
+_LEVEL_SPREAD = 0.5  # of words and grams together, before they are fitted
+_LEVEL_ROUNDS = 5
+_LEAST_RATIO = 1e-6
 _MOST_SAMPLING = 2.0  # of the variance 1/α' + 1/m, which is not that of a normal where it is large
 _NO_NOISE = 1e-3  # σ from which on a whole number is as good as exact
 _ROUNDS, _SETTLED = 30, 1e-4
@@ -84,19 +88,20 @@ def probabilities(
     if stddev < _NO_NOISE:
         held = np.maximum(noisy, 0).astype(np.float64)
         return held / held.sum() if held.any() else prior / prior.sum()
-    counts = _counts_of(noisy, np.log(prior), grams, stddev)
-    fitted = _fit(counts)
+    values = noisy.astype(np.float64)
+    levelled, total = _levelled(values, prior, stddev)
+    counts = _counts_of(values, np.log(levelled), grams, stddev)
+    fitted = _fit(counts, total)
     means = _posterior_means(counts.noisy, fitted.log_means, fitted.spreads(counts), stddev)
     return means / means.sum()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Counts:
-    """What is known: noisy counts, log α', (1, x) (V, 2), the K words of each gram (V, K), K, σ."""
+    """What is known: noisy counts, log α', which of K words each gram has (V, K), K, σ."""
 
     noisy: _Floats
     log_public: _Floats
-    frame: _Floats
     words: sparse.csr_matrix
     distinct: int
     stddev: float
@@ -104,9 +109,9 @@ class _Counts:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Words:
-    """What is fitted: (μ, λ), b (K,), log m (V,), τ, κ."""
+    """What is fitted: μ, b (K,), log m (V,), τ, κ."""
 
-    line: _Floats
+    total: float
     effects: _Floats
     log_means: _Floats
     word_spread: float = _SPREAD
@@ -164,21 +169,62 @@ def _check(
         raise ValueError(f"public must be counts >= 0, got {public.min()}.")
 
 
+def _levelled(noisy: _Floats, prior: _Floats, stddev: float) -> tuple[_Floats, float]:
+    """Returns the prior counts, with as much added to each as the noisy ones ask for, and a first μ.
+
+    Where the public counts tell little, what is common there is not common in the private texts, and
+    what is rare there is not rare; rare grams are too many to have no say, whatever the noise. Mostly
+    nothing is added.
+    """
+    fits = [_fit_of_level(noisy, prior, level, stddev) for level in _LEVELS]
+    likelihoods = np.array([fit for fit, _ in fits])
+    likelihoods[0] += _LEVEL_DOUBT
+    best = int(np.argmax(likelihoods))
+    return _at_level(prior, _LEVELS[best]), fits[best][1]
+
+
+def _at_level(prior: _Floats, level: float) -> _Floats:
+    return (prior + level * prior.mean()) / (1 + level)
+
+
+def _fit_of_level(
+    noisy: _Floats, prior: _Floats, level: float, stddev: float
+) -> tuple[float, float]:
+    """Returns twice the log marginal likelihood of a level, and the μ that has it; or of μ = 0."""
+    shares = _at_level(prior, level)
+    ratio = 1.0
+    for _ in range(_LEVEL_ROUNDS):
+        variances = _level_variances(prior, ratio * shares, stddev)
+        total = float((shares * noisy / variances).sum())
+        ratio = max(total / float((shares**2 / variances).sum()), _LEAST_RATIO)
+    fits = []
+    for log_ratio in (0.0, math.log(ratio)):
+        means = math.exp(log_ratio) * shares
+        variances = _level_variances(prior, means, stddev)
+        misfit = float(((noisy - means) ** 2 / variances + np.log(variances)).sum())
+        fits.append((-misfit - (log_ratio / _TOTAL_STDDEV) ** 2, log_ratio))
+    return max(fits)
+
+
+def _level_variances(prior: _Floats, means: _Floats, stddev: float) -> _Floats:
+    """Of noisy counts, before words and spreads are fitted."""
+    sampling = np.minimum(1 / prior + 1 / means, _MOST_SAMPLING)
+    return stddev**2 + means**2 * (_LEVEL_SPREAD**2 + sampling)
+
+
 def _counts_of(
-    noisy: _Integers, log_public: _Floats, grams: npt.NDArray[np.int32], stddev: float
+    noisy: _Floats, log_public: _Floats, grams: npt.NDArray[np.int32], stddev: float
 ) -> _Counts:
     rows, length = grams.shape
     distinct = int(grams.max()) + 1
-    starts = np.arange(0, grams.size + 1, length)
-    entries = np.ones(grams.size), grams.ravel(), starts
-    frame = np.stack([np.ones(rows), log_public - log_public.mean()], axis=1)
+    entries = np.ones(grams.size), grams.ravel(), np.arange(0, grams.size + 1, length)
     words = sparse.csr_matrix(entries, shape=(rows, distinct))
-    return _Counts(noisy.astype(np.float64), log_public, frame, words, distinct, stddev)
+    return _Counts(noisy, log_public, words, distinct, stddev)
 
 
-def _fit(counts: _Counts) -> _Words:
-    """Fits μ, λ and b, and τ and κ with them, from the public distribution on."""
-    words = _Words(np.zeros(2), np.zeros(counts.distinct), counts.log_public)
+def _fit(counts: _Counts, total: float) -> _Words:
+    """Fits μ and b, and τ and κ with them, from the public distribution and a first μ on."""
+    words = _Words(total, np.zeros(counts.distinct), counts.log_public + total)
     for _ in range(_ROUNDS):
         before = words.log_means
         words = _spread(counts, _improve(counts, words))
@@ -194,37 +240,30 @@ def _linearise(counts: _Counts, words: _Words) -> _Normal:
 
 
 def _improve(counts: _Counts, words: _Words) -> _Words:
-    """Takes a Gauss–Newton step of μ and λ, then of b, as much as does not make the fit worse."""
+    """Takes a Gauss–Newton step of μ, then of b, as much of it as does not make the fit worse."""
     normal = _linearise(counts, words)
-    shift = _line_step(counts, words, normal)
-    moved = counts.frame @ shift
-    pull = normal.means * (normal.residuals - moved * normal.means) / normal.variances
+    precision = _TOTAL_STDDEV**-2
+    slope = float((normal.means * normal.residuals / normal.variances).sum())
+    shift = (slope - precision * words.total) / (float(normal.weights.sum()) + precision)
+    shift = min(max(shift, -1.0), 1.0)
+    pull = normal.means * (normal.residuals - shift * normal.means) / normal.variances
     working = pull + normal.weights * (counts.words @ words.effects)
     right = counts.words.T @ working
     effects = _solve(counts.words, normal.weights, words.word_spread, right, words.effects)
     return _search(counts, words, normal.variances, shift, effects - words.effects)
 
 
-def _line_step(counts: _Counts, words: _Words, normal: _Normal) -> _Floats:
-    """Returns the step of (μ, λ), each by 1 at most."""
-    precisions = _LINE_STDDEVS**-2
-    pull = counts.frame.T @ (normal.means * normal.residuals / normal.variances)
-    curvature = (counts.frame.T * normal.weights) @ counts.frame + np.diag(precisions)
-    step = np.linalg.solve(curvature, pull - precisions * words.line)
-    return step / max(1.0, float(np.abs(step).max()))
-
-
 def _search(
-    counts: _Counts, words: _Words, variances: _Floats, shift: _Floats, change: _Floats
+    counts: _Counts, words: _Words, variances: _Floats, shift: float, change: _Floats
 ) -> _Words:
     """Halves the step until the penalized squares do not grow."""
-    direction = counts.words @ change + counts.frame @ shift
+    direction = counts.words @ change + shift
     start = _misfit(counts, words, variances)
     size = 1.0
     while size > _LEAST_STEP:
         moved = dataclasses.replace(
             words,
-            line=words.line + size * shift,
+            total=words.total + size * shift,
             effects=words.effects + size * change,
             log_means=words.log_means + size * direction,
         )
@@ -238,8 +277,7 @@ def _misfit(counts: _Counts, words: _Words, variances: _Floats) -> float:
     with np.errstate(over="ignore"):
         squares = (counts.noisy - np.exp(words.log_means)) ** 2 / variances
         penalty = (words.effects**2).sum() / words.word_spread**2
-        line = ((words.line / _LINE_STDDEVS) ** 2).sum()
-        return float(squares.sum() + penalty + line)
+        return float(squares.sum() + penalty + (words.total / _TOTAL_STDDEV) ** 2)
 
 
 def _solve(

@@ -172,3 +172,13 @@ def test_public_counts_that_tell_nothing_do_little_harm():
     found = divergence(counts, probabilities(values, wrong, grams, 20))
     assert found < 0.25 * divergence(counts, discounted(wrong) / discounted(wrong).sum())
     assert found < divergence(counts, np.full(counts.size, 1 / counts.size))
+
+
+@pytest.mark.parametrize("times", [10, 100, 1000])
+def test_it_does_not_matter_how_much_larger_the_private_texts_are(times):
+    grams, public, counts = made_up(7)
+    scaled = np.rint(counts * times).astype(np.int64)
+    same = divergence(counts, probabilities(noisy(counts, 60), public, grams, 60))
+    values = noisy(scaled, 60 * times)
+    found = divergence(scaled, probabilities(values, public, grams, 60 * times))
+    assert found == pytest.approx(same, rel=0.15)

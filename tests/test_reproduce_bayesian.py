@@ -158,6 +158,13 @@ def test_the_attack_finds_a_user_by_the_papers_noise_alone(data):
     assert found[LAPLACE] <= 0.5
 
 
+def test_no_vocabulary_is_larger_than_the_public_counts():
+    scale = bayesian_parts.DEFAULT.within(20_000)
+    assert scale.vocabulary_size == 20_000
+    assert scale.vocabularies == (1_000, 3_000, 10_000, 20_000)
+    assert scale.table_vocabularies == (10_000, 20_000)
+
+
 def test_targets_compare_with_the_better_laplace_baseline():
     scale = bayesian_parts.QUICK
     experiments = bayesian_parts.all_experiments(scale, 1_234)
@@ -181,7 +188,6 @@ def test_targets_compare_with_the_better_laplace_baseline():
     ("options", "words"),
     [
         (["--public", "p"], "output must be given"),
-        (["--output", "x"], "public must be given"),
         (["--output", "x", "--public", "p"], "public must name an existing file"),
         (["--output", "x", "--public", "p", "--parts", "tables"], "parts must be of"),
         (["--output", "x", "--public", "p", "--runner", "Flink"], "has no option --runner"),

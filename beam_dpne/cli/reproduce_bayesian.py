@@ -19,6 +19,7 @@ from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import Option, add_options, names, with_defaults
 from beam_dpne.cli.reproduce import TITLES_FILE, check_output
 
+PUBLIC_FILE = "reddit_titles_public_trigrams.tsv.gz"
 EXPERIMENTS = (
     *("epsilon", "users", "users_paper_limit", "contributions", "vocabulary", "public_quality"),
     *("k_anonymity", "perplexity", "membership", "counterexample", "pipeline"),
@@ -39,7 +40,8 @@ OPTIONS = (
     Option(
         name="public",
         path="file",
-        help="Public text, one document a line. Required: no public text ships with this program.",
+        help="Public text, one document a line, or a file of counts; without it, the counts that "
+        "ship with this program.",
     ),
     Option(
         name="parts",
@@ -112,15 +114,17 @@ class _Session:
         self._quiet = values["quiet"]
         self._chosen = values["parts"]
         self._started = time.monotonic()
-        private = source_of(values["titles"] or str(data / TITLES_FILE), values["public"])
-        public_digest = hashlib.sha256(pathlib.Path(values["public"]).read_bytes()).hexdigest()
+        public = values["public"] or str(data / PUBLIC_FILE)
+        private = source_of(values["titles"] or str(data / TITLES_FILE), public)
+        public_digest = hashlib.sha256(pathlib.Path(public).read_bytes()).hexdigest()
         keys = f"numbers, public {public_digest}"
         self._results = Results(self._output / _RUNS, {"titles": private}, keys)
-        self._data = BayesianData(private, values["public"], self._output / _CACHE)
+        self._data = BayesianData(private, public, self._output / _CACHE)
         self.tell("reading and counting …")
         scale = bayesian_parts.QUICK if values["quick"] else bayesian_parts.DEFAULT
         everybody = len(self._data.corpus.users)
-        self._all = bayesian_parts.all_experiments(scale, everybody)
+        largest = len(self._data.exact.public)
+        self._all = bayesian_parts.all_experiments(scale.within(largest), everybody)
 
     def run(self) -> None:
         """Makes the runs that have no result."""
@@ -184,14 +188,13 @@ def source_of(path: str, public: str):
 
 
 def _check(values: Mapping[str, Any]) -> None:
-    for name, kind in (("output", "DIR"), ("public", "FILE")):
-        if not values[name]:
-            raise UsageError(f"{name} must be given: --{name} {kind}.")
+    if not values["output"]:
+        raise UsageError("output must be given: --output DIR.")
     unknown = [part for part in values["parts"] if part not in EXPERIMENTS]
     if unknown or not values["parts"]:
         raise UsageError(
             f"parts must be of {', '.join(EXPERIMENTS)}, got {','.join(unknown) or 'none'}."
         )
-    if not os.path.isfile(values["public"]):
+    if values["public"] and not os.path.isfile(values["public"]):
         raise UsageError(f"public must name an existing file, got public={values['public']}.")
     check_output(values["output"])

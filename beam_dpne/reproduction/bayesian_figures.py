@@ -154,10 +154,7 @@ def _empty(
 
     width = 7.0 if panels == 1 else 11.5
     figure = Figure(figsize=(width, 5.4 + 2.4 * (rows - 1)), dpi=_DPI, layout="constrained")
-    figure.suptitle(f"{title}\nData: {data}\n", fontsize=10.5)
-    figure.text(
-        0.5, 0.995, BANNER, color=_RED, fontsize=8, fontweight="bold", ha="center", va="top"
-    )
+    figure.suptitle(BANNER, color=_RED, fontsize=9, fontweight="bold")
     columns = panels // rows
     sharing = "row" if rows > 1 else shared
     axes = figure.subplots(rows, columns, sharey=sharing, squeeze=False).ravel()

@@ -42,6 +42,7 @@ class Scale:
       attacked: ε of membership inference.
       draws: of each world, of the paper's statistic.
       vocabulary_size: V where it is not varied.
+      table_vocabularies: V of perplexities.
     """
 
     keys: tuple[int, ...] = (1, 2, 3)
@@ -56,6 +57,17 @@ class Scale:
     draws: int = 60
     vocabulary_size: int = TARGET_VOCABULARY
     table_vocabularies: tuple[int, ...] = TABLE_VOCABULARIES
+
+    def within(self, largest: int) -> "Scale":
+        """Returns the same with no vocabulary larger than the public counts have."""
+        return dataclasses.replace(
+            self,
+            vocabulary_size=min(self.vocabulary_size, largest),
+            vocabularies=tuple(sorted({min(size, largest) for size in self.vocabularies})),
+            table_vocabularies=tuple(
+                sorted({min(size, largest) for size in self.table_vocabularies})
+            ),
+        )
 
 
 DEFAULT = Scale()
