@@ -28,6 +28,7 @@ _Floats = npt.NDArray[np.float64]
 _Ids = npt.NDArray[np.int64]
 
 KEPT_BACK = 0.01
+FIRST_LINE = "\\data\\\n"
 _LEAST_LOG = -99.0  # readers take it as zero
 _RESERVED = ("<s>", "</s>", "<unk>")
 _LEAST_REST = 1e-9
@@ -98,7 +99,7 @@ def write_arpa(
     texts = [escape_token(word) for word in words.to_pylist()]
     extra = [word for word in _extra_words(notice) if word not in set(texts)]
     orders = model_of(joint, grams, kept_back=kept_back)
-    stream.write("\\data\\\n")
+    stream.write(FIRST_LINE)
     for length, order in enumerate(orders, start=1):
         count = len(order.grams) + (len(extra) if length == 1 else 0)
         stream.write(f"ngram {length}={count}\n")

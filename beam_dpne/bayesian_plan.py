@@ -51,7 +51,7 @@ class BayesianPlan:
       vocabulary_size: the most frequent public grams that are kept, at most.
       max_count: C ≥ 1, how often one user's gram counts, at most.
       max_contributions: W ≥ 1, distinct grams that one user adds, at most. The default was chosen on
-        public titles.
+        public titles dealt to made-up users.
       public_weight: 1 − ρ in [0, 1), the weight of the public logarithms beside the private ones. None:
         σ²/(1 + σ²) under "log_global", for noise σ beside a spread of 1 of the logarithms, and 0.5 in
         the paper's modes; only for the modes of logarithms.

@@ -178,7 +178,7 @@ _JOB = HERE / "flink" / "job.yaml"
 _JOBS = {"set_union_job.yaml": "set-union", "bayesian_job.yaml": "bayesian"}
 _JOB_INPUT = "            - --input=/data/input/*.jsonl.gz\n"
 # What a program needs beyond the options of `ngrams`.
-_JOB_OPTIONS = {"bayesian": "            - --public=/data/input/public.txt.gz\n"}
+_JOB_OPTIONS = {"bayesian": "            - --public=/data/public/trigrams.tsv.gz\n"}
 _MADE = "# Made from job.yaml by `python3 -m templates.generate`.\n"
 
 

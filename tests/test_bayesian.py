@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import gram_counts, posterior, public_counts
-from beam_dpne.bayesian import BayesianCounts, guarantee_of, probabilities_of
+from beam_dpne.bayesian import BayesianCounts, guarantee_of, probabilities_of, run_context
 from beam_dpne.bayesian_plan import NO_GUARANTEE, PAPER_MODES, BayesianPlan
 from beam_dpne.gram_counts import NgramProbabilities, NoisyCounts, UserGrams
 from beam_dpne.public_counts import PublicCounts
@@ -398,3 +398,19 @@ def test_rows_are_found_once_for_all_batches():
     for _ in range(3):
         public.rows_of(np.array([0, 1, 0, -1], np.int32))
     assert public_counts._levels.cache_info().misses == 1
+
+
+def test_a_run_key_is_bound_to_plan_tokenizer_and_public_counts():
+    """One key under two of them would give exact counts away by the difference."""
+    public = public_of(1, 2)
+    grams = in_order(public, 30)
+    counts = [public[gram] for gram in grams]
+    plan, kept = plan_of(), PublicCounts.of(grams, counts)
+    others = [
+        (plan_of(epsilon=2.5), "words", kept),
+        (plan, "whitespace", kept),
+        (plan, "words", PublicCounts.of(grams, [count + 1 for count in counts])),
+        (plan, "words", PublicCounts.of(grams[:-1], counts[:-1])),
+    ]
+    contexts = {run_context(*given) for given in [(plan, "words", kept), *others]}
+    assert len(contexts) == 1 + len(others)

@@ -86,6 +86,21 @@ def test_the_slack_covers_the_noise_that_is_drawn(mode):
     assert plan.gaussian_delta <= (plan.delta - tails) * math.exp(-plan.numerical_slack)
 
 
+@pytest.mark.parametrize("mode", ["counts", "log_global"])
+def test_what_floating_point_may_cost_is_off_epsilon_before_the_noise(mode):
+    """Where it is most of what a plan may have: the noise is for the rest of ε, by its own formula."""
+    limit = {"counts": 10_000, "log_global": 2_000}[mode]
+    plan = plan_of(mode=mode, max_contributions=limit, epsilon=0.2)
+    assert plan.numerical_slack > 1e-5 * plan.epsilon
+    with mpmath.workdps(40):
+        ratio = mpmath.mpf(plan.noise_stddev) / mpmath.mpf(plan.sensitivity)
+        rest = mpmath.mpf(plan.epsilon) - mpmath.mpf(plan.numerical_slack)
+        above = mpmath.ncdf(1 / (2 * ratio) - rest * ratio)
+        below = mpmath.ncdf(-1 / (2 * ratio) - rest * ratio)
+        spent = above - mpmath.exp(rest) * below
+    assert (1 - 1e-7) * plan.gaussian_delta < spent <= plan.gaussian_delta
+
+
 def test_log_global_has_noise_on_a_grid():
     plan = plan_of(mode="log_global", decay=0.05, max_contributions=9)
     assert math.log2(plan.grid).is_integer()
@@ -127,14 +142,14 @@ BAD = [
     ({"delta": 1e-21}, "delta must be at least 1e-20"),
     ({"epsilon": "1"}, "epsilon must be a number"),
     ({"mode": "count"}, "mode must be one of counts, log_global"),
-    ({"length": 0}, "length must be an integer of at least 1"),
-    ({"length": 6}, "length must be at most 5"),
+    ({"length": 0}, "length must be an integer from 1 to"),
+    ({"length": 6}, "length must be an integer from 1 to 5"),
     ({"length": 2.0}, "length must be an integer"),
-    ({"vocabulary_size": 0}, "vocabulary_size must be an integer of at least 1"),
-    ({"max_count": 0}, "max_count must be an integer of at least 1"),
+    ({"vocabulary_size": 0}, "vocabulary_size must be an integer from 1 to"),
+    ({"max_count": 0}, "max_count must be an integer from 1 to"),
     ({"max_count": True}, "max_count must be an integer"),
-    ({"max_contributions": 0}, "max_contributions must be an integer of at least 1"),
-    ({"max_tokens_per_user": 0}, "max_tokens_per_user must be an integer of at least 1"),
+    ({"max_contributions": 0}, "max_contributions must be an integer from 1 to"),
+    ({"max_tokens_per_user": 0}, "max_tokens_per_user must be an integer from 1 to"),
     ({"adjacency": "replace"}, "adjacency must be one of"),
     ({"public_weight": 0.5}, "public_weight must be left out with mode='counts'"),
     ({"decay": 0.5}, "decay must be left out with mode='counts'"),

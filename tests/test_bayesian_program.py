@@ -297,9 +297,9 @@ def test_a_language_model_is_written_from_the_release(bayesian, tmp_path, mode):
         (["--tune"], ["tune must be left out", "for nothing"]),
         (["--mode", "log_global", "--tune"], ["tune must be left out", "no useful bound"]),
         (["--decay", 1], ["decay must be left out with mode='counts'"]),
-        (["--max_count", 0], ["max_count must be an integer of at least 1", "max_count=0"]),
+        (["--max_count", 0], ["max_count must be an integer from 1 to", "max_count=0"]),
         (["--max_contributions", 0], ["max_contributions must be", "max_contributions=0"]),
-        (["--length", 9], ["length must be at most 5", "length=9"]),
+        (["--length", 9], ["length must be an integer from 1 to 5", "length=9"]),
         (["--vocabulary_size", 0], ["vocabulary_size must be", "vocabulary_size=0"]),
         (["--epsilon", -1], ["epsilon must be a finite number > 0"]),
         (["--delta", 0], ["delta must be in (0, 1)"]),
@@ -323,7 +323,9 @@ def test_public_counts_must_be_named(cli, data, tmp_path):
     assert "public must be given: --public PATH" in ended.err
 
 
-@pytest.mark.parametrize("how", ["the same path", "a link", "a copy", "one of several"])
+@pytest.mark.parametrize(
+    "how", ["the same path", "a link", "a copy", "a packed copy", "a longer copy", "one of several"]
+)
 def test_private_data_are_no_public_counts(cli, tmp_path, how):
     private = tmp_path / "visits.seq"
     private.write_text("1 2 3\n1 2\n")
@@ -332,6 +334,11 @@ def test_private_data_are_no_public_counts(cli, tmp_path, how):
         public.symlink_to(private)
     elif how == "a copy":
         public.write_bytes(private.read_bytes())
+    elif how == "a packed copy":
+        public = tmp_path / "public.txt.gz"
+        public.write_bytes(gzip.compress(private.read_bytes()))
+    elif how == "a longer copy":
+        public.write_bytes(private.read_bytes() + b"\n\n")
     else:
         public = private
     other = ("--input", tmp_path / "other.seq") if how == "one of several" else ()
@@ -351,6 +358,9 @@ def test_private_data_are_no_public_counts(cli, tmp_path, how):
         ("a b\t1\na b\t1\n", "must be distinct"),
         ("", "at least 2 words, got none"),
         ("a b\tx\n", "line 1 is none"),
+        ("n-gram count\na b\t3\nb c\t4\n", "from the first one on, without a heading"),
+        ('{"user": "u", "text": "a b"}\n', "must be a text without records"),
+        ("\\data\\\nngram 1=2\n", "must not be a language model"),
     ],
 )
 def test_malformed_public_counts_are_one_line(bayesian, data, content, words):
@@ -374,10 +384,10 @@ def test_a_template_has_no_language_model_and_holds_its_public_counts(
     ended, _ = bayesian("texts.jsonl", *template, "--arpa", tmp_path / "model.arpa")
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert "arpa must be left out with a template" in ended.err
-    monkeypatch.setattr("beam_dpne.cli.bayesian._LARGEST_IN_GRAPH", 10)
+    monkeypatch.setattr("beam_dpne.cli.jobs.LARGEST_IN_GRAPH", 10)
     ended, _ = bayesian("texts.jsonl", *template)
     assert (ended.status, ended.err.count("\n")) == (2, 1)
-    assert "vocabulary_size must be so small that the public counts fit" in ended.err
+    assert "public counts of vocabulary_size must be at most 10 bytes with a template" in ended.err
 
 
 def test_a_language_model_that_cannot_be_written_is_refused_before_the_run(bayesian, tmp_path):
@@ -386,6 +396,45 @@ def test_a_language_model_that_cannot_be_written_is_refused_before_the_run(bayes
         assert (ended.status, ended.err.count("\n")) == (2, 1)
         assert "arpa must be a file that can be written" in ended.err
         assert not folder.exists()
+
+
+def test_a_language_model_takes_no_other_files_place(bayesian, cli, data, tmp_path):
+    out = tmp_path / "e"
+    out.mkdir()
+    key = tmp_path / "run.key"
+    key.write_text("ab" * 32)
+    (tmp_path / "notes").write_text("mine")
+    files = ("--input", data / "texts.jsonl", "--public", data / "counts.tsv", "--output", out)
+    options = (*files, *BUDGET, "--overwrite", "--run_key_file", key)
+    before = {path: path.read_bytes() for path in (key, data / "texts.jsonl", data / "counts.tsv")}
+    for path in (out / "ledger.json", out / "model.arpa", *before, tmp_path / "notes"):
+        ended = cli("bayesian", *options, "--arpa", path)
+        assert (ended.status, ended.err.count("\n")) == (2, 1), path
+        assert "arpa must be" in ended.err
+    assert list(out.iterdir()) == []
+    assert {path: path.read_bytes() for path in before} == before
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_a_language_model_is_whole_or_not_there(bayesian, monkeypatch, tmp_path):
+    """As when the disk is full after its first lines."""
+
+    def lines():
+        yield from ("-1.0\ta\n" for _ in range(100))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("beam_dpne.arpa._lines", lambda *_, **__: lines())
+    folder = tmp_path / "models"
+    folder.mkdir()
+    ended, release = bayesian("texts.jsonl", "--arpa", folder / "model.arpa")
+    assert ended.status == 1
+    assert "arpa cannot be written" in ended.err
+    assert list(folder.iterdir()) == []
+    assert (release / "ledger.json").exists()
+    monkeypatch.undo()
+    ended, _ = bayesian("texts.jsonl", "--arpa", folder / "model.arpa", output="again")
+    assert ended.status == 0, ended.err
+    assert (folder / "model.arpa").read_text().endswith("\\end\\\n")
 
 
 def test_evaluate_refuses_a_release_in_which_nothing_was_found(bayesian, cli, data):

@@ -114,6 +114,22 @@ def test_whole_databases_move_by_no_more_than_the_sensitivity_on_the_grid(
     assert math.isqrt(int((moved**2).sum())) <= most
 
 
+def test_rounding_to_the_grid_moves_a_value_further_than_the_bound_and_is_in_the_sensitivity():
+    """Around N = C/S, one user more: what is rounded may move by more than B, by a step at most."""
+    beyond = 0
+    for decay in np.geomspace(1e-6, 0.9, 60).tolist():
+        given_both = {"max_count": 1, "decay": decay}
+        users = math.floor(1 / decay) + np.arange(-3, 5)
+        users = users[users >= 1]
+        moved = grid_values(users, users, **given_both)
+        moved -= grid_values(users - 1, users - 1, **given_both)
+        bound = gram_bound(**given_both)
+        largest = int(moved.max())
+        beyond += largest > math.ldexp(bound, log_global.grid_bits(bound))
+        assert largest <= grid_sensitivity(max_contributions=1, **given_both)
+    assert beyond > 0
+
+
 @pytest.mark.parametrize("decay", [1e-4, 0.02, 5.0])
 def test_the_grid_costs_little(decay):
     bound = gram_bound(max_count=3, decay=decay)

@@ -2,36 +2,25 @@
 
 import argparse
 import dataclasses
-import hashlib
-import io as io_text
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne import arpa, io
 from beam_dpne.batches import array_bytes
 from beam_dpne.bayesian import BayesianCounts
 from beam_dpne.bayesian_plan import NO_GUARANTEE, BayesianPlan
-from beam_dpne.cli import display, jobs, launching, running
+from beam_dpne.cli import display, jobs, language_model, launching, running
 from beam_dpne.cli.bayesian_options import BAYESIAN
 from beam_dpne.cli.budget import require_budget
-from beam_dpne.cli.errors import RunError, UsageError
+from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import with_defaults
 from beam_dpne.io.access import check_access
-from beam_dpne.io.files import open_raw
-from beam_dpne.io.public import read_public_counts
-from beam_dpne.io.publishing import PublishRelease, read_release
-from beam_dpne.ledger import reason
+from beam_dpne.io.public import read_public_counts, same_file
+from beam_dpne.io.publishing import PublishRelease
 from beam_dpne.public_counts import PublicCounts
 from beam_dpne.stored import SetStore
-
-_READ_AT_ONCE = 2**22
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +48,8 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
         with display.published(job.output):
             display.print_probabilities(ledger, job.output, time.monotonic() - started)
         if job.arpa is not None:
-            write_model(job, job.arpa)
+            notice = None if job.plan.is_private else NO_GUARANTEE
+            language_model.write(job.arpa, job.output, job.public, notice)
 
 
 def job_from_options(given: argparse.Namespace, options: running.BeamOptions) -> BayesianJob:
@@ -81,9 +71,12 @@ def job_from_options(given: argparse.Namespace, options: running.BeamOptions) ->
         )
     settings = jobs.settings_from_options(given, options)
     check_access([given.public], [], options.pipeline_options)
-    if given.arpa is not None:
-        _check_arpa(given.arpa, options, overwrite=settings["overwrite"])
-    _refuse_private(given.public, settings["files"])
+    for file in settings["files"]:
+        if same_file(given.public, file.path):
+            raise UsageError(
+                f"public must not be private data, got public={given.public}, which is the same as an "
+                f"input, {file.path}. Give data that anybody may see."
+            )
     public = read_public_counts(
         given.public,
         length=plan.length,
@@ -92,6 +85,9 @@ def job_from_options(given: argparse.Namespace, options: running.BeamOptions) ->
     )
     job = BayesianJob(plan=plan, public=public, arpa=given.arpa, **settings)
     jobs.check_in_template(job, "public counts of vocabulary_size", array_bytes(public))
+    if job.arpa is not None:
+        others = [given.public, given.run_key_file, *(file.path for file in job.files)]
+        language_model.check(job.arpa, job, options, [path for path in others if path])
     return job
 
 
@@ -127,80 +123,3 @@ def build(
         store=None if job.hands_over else SetStore(folder=folder, limit=jobs.LARGEST_IN_GRAPH),
     )
     _ = counted | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary))
-
-
-def write_model(job: BayesianJob, path: str) -> None:
-    """Writes the language model of a finished run's release.
-
-    Raises:
-      RunError: if it cannot be written; the release is complete all the same.
-    """
-    rows = read_release(job.output)
-    ngrams, found = rows["ngram"].to_pylist(), rows["probability"].to_pylist()
-    probability = dict(zip(ngrams, found, strict=True))
-    joint = np.array([probability[text] for text in job.public.texts().to_pylist()])
-    notice = None if job.plan.is_private else NO_GUARANTEE
-    try:
-        with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            stream = io_text.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)
-            arpa.write_arpa(stream, joint, job.public.grams, job.public.words, notice=notice)
-            stream.flush()
-            stream.detach()
-    except (OSError, BeamIOError) as error:
-        raise RunError(
-            f"arpa cannot be written, got {path} ({reason(error)}). The release in {job.output} is "
-            "complete."
-        ) from None
-
-
-def _check_arpa(path: str, options: running.BeamOptions, *, overwrite: bool) -> None:
-    """Raises unless the model can be written after the run, without replacing a file unasked."""
-    if options.hands_over:
-        raise UsageError(
-            f"arpa must be left out with a template, whose launcher does not wait, got arpa={path}."
-        )
-    if FileSystems.get_scheme(path) is not None:
-        check_access([], [path.rpartition("/")[0]], options.pipeline_options)
-    else:
-        parent = os.path.dirname(os.path.abspath(path))
-        if os.path.isdir(path) or not os.path.isdir(parent) or not os.access(parent, os.W_OK):
-            raise UsageError(f"arpa must be a file that can be written, got arpa={path}.")
-    if FileSystems.exists(path) and not overwrite:
-        raise UsageError(f"arpa must be a new file, got arpa={path}; remove it, or --overwrite.")
-
-
-def _refuse_private(public: str, files: Sequence[io.InputFile]) -> None:
-    """Raises UsageError if the public counts are one of the private files, or the same as one."""
-    for file in files:
-        if _is_same(public, file):
-            raise UsageError(
-                f"public must not be private data, got public={public}, which is the same file as an "
-                f"input, {file.path}. Give data that anybody may see."
-            )
-
-
-def _is_same(public: str, file: io.InputFile) -> bool:
-    if FileSystems.get_scheme(public) is None:
-        if os.path.isdir(public):
-            return False
-        if os.path.realpath(public) == os.path.realpath(file.path):
-            return True
-        if not os.path.isfile(public) or os.path.getsize(public) != file.size:
-            return False
-    elif public == file.path:
-        return True
-    elif not FileSystems.exists(public) or _size(public) != file.size:
-        return False
-    return _digest(public) == _digest(file.path)
-
-
-def _size(path: str) -> int:
-    return FileSystems.match([path])[0].metadata_list[0].size_in_bytes
-
-
-def _digest(path: str) -> bytes:
-    digest = hashlib.sha256()
-    with open_raw(path) as file:
-        while data := file.read(_READ_AT_ONCE):
-            digest.update(data)
-    return digest.digest()

@@ -283,8 +283,8 @@ def _check_rejects(rejects: str, output: str) -> None:
     """Raises unless the operator's directory is apart from the release and can be written."""
     if not rejects:
         raise UsageError("rejects must be the path of a directory, got rejects=''.")
-    inner, outer = (_normalized(path) for path in (rejects, output))
-    if f"{inner}/".startswith(f"{outer}/"):
+    inner = normalized(rejects)
+    if is_inside(rejects, output):
         raise UsageError(
             f"rejects must be outside the directory of the release, got rejects={rejects}: they "
             "are as private as the data."
@@ -307,9 +307,15 @@ def _absolute(path: str) -> str:
     return os.path.abspath(path) if FileSystems.get_scheme(path) is None else path
 
 
-def _normalized(path: str) -> str:
+def normalized(path: str) -> str:
+    """Returns a path without links and its last slashes."""
     local = FileSystems.get_scheme(path) is None
     return (os.path.realpath(path) if local else path).rstrip("/")
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Whether a path is a directory, or somewhere in it."""
+    return f"{normalized(path)}/".startswith(f"{normalized(folder)}/")
 
 
 def _report_rejects(job: Job, result: PipelineResult) -> None:

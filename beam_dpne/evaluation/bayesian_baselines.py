@@ -22,7 +22,10 @@ def laplace(
     max_contributions: int,
     run_key: RunKey,
 ) -> _Floats:
-    """Returns counts with Laplace noise of scale C·W/ε, cut off at 0 and normalised: (ε, 0)-DP.
+    """Returns counts with Laplace noise of scale C·W/ε, cut off at 0 and normalised.
+
+    The formula of an (ε, 0)-differentially private mechanism, in floating point and under keys that are
+    bound to no parameters: to compare with, never to be released.
 
     Args:
       counts: (V,) sums of limited counts: C of each gram, W grams of each user.

@@ -1,23 +1,28 @@
 """Reading public counts: from a text, a file of counts, or the directory of a release."""
 
 import os
+import re
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
+from beam_dpne import arpa
 from beam_dpne.decoding import split_ngram
 from beam_dpne.io.files import TextStream, guarded
 from beam_dpne.io.options import InputError
 from beam_dpne.io.publishing import read_release
-from beam_dpne.ledger import LEDGER_NAME, ledger_path
+from beam_dpne.ledger import LEDGER_NAME, PART_NAME, ledger_path
 from beam_dpne.public_counts import PublicCounts, PublicCountsError
 from beam_dpne.public_text import count_text
 from beam_dpne.tokenizers import Tokenizer
 
 _BLOCK_BYTES = 16 * 2**20
 _LONGEST_LINE = 2**20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_COMPARED_AT_ONCE = 2**20
+_BLANKS = b"\r\n\t "
 
 
 def read_public_counts(
@@ -32,8 +37,8 @@ def read_public_counts(
     Args:
       path: local or on any Beam file system; files may be compressed, by extension. One of
         - a text, one document a line, in UTF-8;
-        - a file of counts, whose first line has a tab: lines `ngram<TAB>count`, n-grams as
-          `join_tokens` writes them;
+        - a file of counts, whose first line that is not empty has a tab: lines `ngram<TAB>count`,
+          n-grams as `join_tokens` writes them;
         - the directory of a release of `PrivateNgrams`: a count is max(score, 0), rounded to the
           nearest whole number, as scores are noisy weights.
       length: n, words in a gram.
@@ -42,7 +47,8 @@ def read_public_counts(
 
     Raises:
       PublicCountsError: if a line is malformed, or the counts are empty, negative, doubled, or of
-        n-grams of another length.
+        n-grams of another length; or if the file is one of a release, a language model, or JSON, which
+        would be taken for text.
       InputError, FileNotFoundError, ReleaseError: if it cannot be read.
     """
     if _is_release(path):
@@ -53,7 +59,9 @@ def read_public_counts(
         stream = TextStream(path)
     with stream:
         with guarded(path):
-            has_counts = b"\t" in stream.peek(_LONGEST_LINE).split(b"\n", 1)[0]
+            beginning = stream.peek(_LONGEST_LINE).removeprefix(_BYTE_ORDER_MARK).lstrip(b"\r\n")
+        has_counts = b"\t" in beginning.split(b"\n", 1)[0]
+        _refuse_other_files(path, beginning, has_counts)
         lines = _lines(stream, path)
         if has_counts:
             return _from_counts(lines, length, vocabulary_size)
@@ -61,6 +69,62 @@ def read_public_counts(
         blocks = (pa.array(block, pa.string()) for block in lines)
         return count_text(
             blocks, length=length, tokenizer=tokenizer, vocabulary_size=vocabulary_size
+        )
+
+
+def same_file(public: str, private: str) -> bool:
+    """Whether two paths lead to one file, or to files with the same text, compressed or not.
+
+    Reads no further than they are alike; blank lines at the end make no difference.
+    """
+    if _is_release(public):
+        return False
+    local = FileSystems.get_scheme(public) is None
+    if local and not os.path.isfile(public):
+        return False
+    if public == private or (local and os.path.realpath(public) == os.path.realpath(private)):
+        return True
+    with guarded(public):
+        first = TextStream(public)
+    with first:
+        with guarded(private):
+            second = TextStream(private)
+        with second, guarded(private):
+            return _same_text(first, second)
+
+
+def _same_text(first: TextStream, second: TextStream) -> bool:
+    one = other = b""
+    while True:
+        one = one or first.read(_COMPARED_AT_ONCE)
+        other = other or second.read(_COMPARED_AT_ONCE)
+        size = min(len(one), len(other))
+        if size == 0:
+            return not (one + other).strip(_BLANKS)
+        if one[:size] != other[:size]:
+            return False
+        one, other = one[size:], other[size:]
+
+
+def _refuse_other_files(path: str, beginning: bytes, has_counts: bool) -> None:
+    """Raises if a file is of a kind that would be misread as a text."""
+    name = path.rpartition("/")[2]
+    if PART_NAME.fullmatch(name):
+        raise PublicCountsError(
+            f"public must name the directory of a release instead of one of its files, got {path}."
+        )
+    if beginning.startswith(arpa.FIRST_LINE.encode()):
+        raise PublicCountsError(f"public must not be a language model, got {path}.")
+    if beginning.startswith((b'{"', b"[{")):
+        raise PublicCountsError(
+            f"public must be a text without records, one document a line, got JSON: {path}."
+        )
+    lines = beginning.splitlines()
+    counted = sum(re.search(rb"\t\d+$", line) is not None for line in lines)
+    if not has_counts and 2 * counted > len(lines):
+        raise PublicCountsError(
+            "public must have lines `ngram<TAB>count` from the first one on, without a heading, got "
+            f"{path}."
         )
 
 
@@ -123,13 +187,15 @@ def _counted(line: str, number: int, length: int) -> tuple[tuple[str, ...], int]
         raise PublicCountsError(
             f"public must have n-grams of length={length}; line {number} has {len(gram)} words."
         )
-    return gram, int(digits[:20])
+    return gram, int(digits.lstrip("0")[:20] or "0")
 
 
 def _lines(stream: TextStream, path: str) -> Iterator[list[str]]:
     """Yields the lines of successive blocks of a file."""
-    rest = b""
+    rest, is_first = b"", True
     while data := _read(stream, path):
+        if is_first:
+            data, is_first = data.removeprefix(_BYTE_ORDER_MARK), False
         whole, newline, rest = (rest + data).rpartition(b"\n")
         if newline:
             yield _decoded(whole, path)
@@ -144,7 +210,7 @@ def _read(stream: TextStream, path: str) -> bytes:
 
 def _decoded(data: bytes, path: str) -> list[str]:
     try:
-        text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+        text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8; convert it.") from None
     return [line.removesuffix("\r") for line in text.split("\n")]

@@ -1,0 +1,90 @@
+"""`--arpa FILE`: the language model of a finished release, written whole or not at all."""
+
+import contextlib
+import io
+import os
+import uuid
+from collections.abc import Sequence
+
+import numpy as np
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from beam_dpne import arpa
+from beam_dpne.cli import jobs, running
+from beam_dpne.cli.errors import RunError, UsageError
+from beam_dpne.io.access import check_access
+from beam_dpne.io.files import TextStream
+from beam_dpne.io.publishing import read_release
+from beam_dpne.ledger import reason
+from beam_dpne.public_counts import PublicCounts
+
+
+def check(path: str, job: jobs.Job, options: running.BeamOptions, others: Sequence[str]) -> None:
+    """Raises UsageError unless the model can be written after the run, and harms no other file.
+
+    Args:
+      path: of the model.
+      job: what to do.
+      options: where.
+      others: files that the run reads.
+    """
+    if job.hands_over:
+        raise UsageError(
+            f"arpa must be left out with a template, whose launcher does not wait, got arpa={path}."
+        )
+    for folder in filter(None, (job.output, job.rejects)):
+        if jobs.is_inside(path, folder):
+            raise UsageError(
+                f"arpa must be outside the directories of the release and of rejects, got arpa={path}."
+            )
+    if jobs.normalized(path) in map(jobs.normalized, others):
+        raise UsageError(f"arpa must be a file of its own, got arpa={path}, which the run reads.")
+    if FileSystems.get_scheme(path) is not None:
+        check_access([], [path.rpartition("/")[0]], options.pipeline_options)
+    else:
+        parent = os.path.dirname(os.path.abspath(path))
+        if os.path.isdir(path) or not os.path.isdir(parent) or not os.access(parent, os.W_OK):
+            raise UsageError(f"arpa must be a file that can be written, got arpa={path}.")
+    if not FileSystems.exists(path):
+        return
+    if not job.overwrite:
+        raise UsageError(f"arpa must be a new file, got arpa={path}; remove it, or --overwrite.")
+    if not _is_model(path):
+        raise UsageError(f"arpa must be a new file or a model, got arpa={path}, which is neither.")
+
+
+def write(path: str, output: str, public: PublicCounts, notice: str | None) -> None:
+    """Writes the language model of a release.
+
+    Args:
+      path: where to; what is there is replaced when the model is whole.
+      output: directory of the release.
+      public: the counts that it was made with.
+      notice: what the model must say of itself, if anything.
+
+    Raises:
+      RunError: if it cannot be written; the release is complete all the same.
+    """
+    rows = read_release(output)
+    ngrams, found = rows["ngram"].to_pylist(), rows["probability"].to_pylist()
+    probability = dict(zip(ngrams, found, strict=True))
+    joint = np.array([probability[text] for text in public.texts().to_pylist()])
+    folder, name = FileSystems.split(path)
+    unfinished = FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}") if folder else f".{name}"
+    try:
+        with FileSystems.create(unfinished, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            stream = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)
+            arpa.write_arpa(stream, joint, public.grams, public.words, notice=notice)
+            stream.flush()
+            stream.detach()
+        FileSystems.rename([unfinished], [path])
+    except (OSError, BeamIOError) as error:
+        with contextlib.suppress(OSError, BeamIOError):
+            FileSystems.delete([unfinished])
+        raise RunError(f"arpa cannot be written, got {path} ({reason(error)}).") from None
+
+
+def _is_model(path: str) -> bool:
+    with TextStream(path) as file:
+        return file.peek(len(arpa.FIRST_LINE)) == arpa.FIRST_LINE.encode()
