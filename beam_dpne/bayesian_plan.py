@@ -30,6 +30,7 @@ _MAX_CLAMP = 2**20
 _MAX_CONTRIBUTIONS = 10_000_000
 _MAX_TOKENS = 2**30
 _MAX_SLACK_SHARE = 1e-3
+_MAX_EPSILON = 60
 _DECAYS = (1e-6, 1e6)
 _OF_TUNING = ("tuning_fraction", "public_weights", "decays")
 
@@ -111,6 +112,11 @@ class BayesianPlan:
         self._check_logarithms()
         self._check_tuning()
         if self.is_private:
+            if self.epsilon > _MAX_EPSILON:
+                raise ValueError(
+                    f"epsilon must be at most {_MAX_EPSILON} with mode={self.mode!r}, beyond which "
+                    f"noise of 128 bits has no tails, got epsilon={self.epsilon}."
+                )
             self._check_slack()
 
     @property
@@ -336,7 +342,9 @@ class BayesianPlan:
             )
         for name in _OF_TUNING:
             if getattr(self, name) is not None and not self.tune:
-                raise ValueError(f"{name} must be left out without tune, got {name}.")
+                raise ValueError(
+                    f"{name} must be left out without tune, got {name}={getattr(self, name)}."
+                )
         if self.tuning_fraction is not None and not 0 < self.tuning_fraction < 1:
             raise ValueError(
                 f"tuning_fraction must be in (0, 1), got tuning_fraction={self.tuning_fraction}."
@@ -357,9 +365,8 @@ class BayesianPlan:
             )
         if self._delta_slack > _MAX_SLACK_SHARE * self.delta:
             raise ValueError(
-                f"delta must be at least {self._delta_slack / _MAX_SLACK_SHARE:.2g} for "
-                f"epsilon={self.epsilon} and max_contributions={self.max_contributions}, got "
-                f"delta={self.delta}: noise of 128 bits has no further tails. Lower epsilon."
+                f"epsilon must be lower, or delta higher: noise of 128 bits has no tails that far, got "
+                f"epsilon={self.epsilon} and delta={self.delta}."
             )
 
 

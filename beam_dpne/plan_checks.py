@@ -163,7 +163,7 @@ def _check_union(plan: "PrivacyPlan") -> None:
     if plan.vocabulary_policy == "rounds":
         raise ValueError(
             "vocabulary_policy must not be 'rounds' with strategy='one_round': rounds divide the "
-            "budgets of strategy='adaptive'."
+            "budgets of strategy='adaptive', got vocabulary_policy='rounds'. Leave it out."
         )
     if plan.max_length == 1:
         raise ValueError(
@@ -184,8 +184,7 @@ def _check_adaptive(plan: "PrivacyPlan") -> None:
             "valid_count must be 'exact' with strategy='adaptive', got "
             f"valid_count={plan.valid_count!r}."
         )
-    check_integer("rounds", plan.rounds, 1)
-    check_choice("rounds", plan.rounds, tuple(adaptive.GRAM_ROUNDS))
+    check_integer("rounds", plan.rounds, 1, max(adaptive.GRAM_ROUNDS))
     check_choice("user_budgets", plan.user_budgets, adaptive.USER_BUDGETS)
     if plan.spurious_fraction > adaptive.MAX_SPURIOUS_FRACTION:
         raise ValueError(

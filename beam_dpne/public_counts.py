@@ -222,7 +222,7 @@ def _check(codes: np.ndarray, counts: np.ndarray) -> None:
     ordered = codes[np.lexsort(codes.T)]
     repeated = int(np.count_nonzero((ordered[1:] == ordered[:-1]).all(axis=1)))
     if repeated:
-        raise PublicCountsError(f"public n-grams must be distinct, {repeated} are there again.")
+        raise PublicCountsError(f"public n-grams must be distinct, got {repeated} repeated.")
 
 
 def _with_sorted_words(words: pa.Array, codes: np.ndarray, counts: np.ndarray) -> PublicCounts:

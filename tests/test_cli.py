@@ -690,6 +690,31 @@ def test_a_vocabulary_that_cannot_be_used_is_refused(cli, tmp_path, data, conten
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("words", ["The", "the cat", " cat", "cat\n  \ndog", '{"user": "u"}'])
+def test_a_vocabulary_of_what_no_text_has_is_refused(cli, tmp_path, data, words):
+    (tmp_path / "words.txt").write_text(words)
+    files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *BUDGET, "--vocabulary", tmp_path / "words.txt")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "vocabulary must have one token a line, as tokenizer=words writes it" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("how", ["itself", "link", "packed"])
+def test_private_data_are_no_vocabulary(cli, tmp_path, how):
+    private = tmp_path / "visits.seq"
+    private.write_text("word\n" * 50)
+    public = {"itself": private, "link": tmp_path / "a.txt", "packed": tmp_path / "a.txt"}[how]
+    if how == "link":
+        public.symlink_to(private)
+    elif how == "packed":
+        public.write_text(private.read_text() + "\n")
+    files = ("--input", private, "--input_format", "sequences", "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *BUDGET, "--vocabulary", public)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "vocabulary must not be private data" in ended.err
+
+
 def test_a_public_policy_without_a_vocabulary_is_refused(cli, tmp_path, data):
     files = ("--input", data / "notes.jsonl", "--output", tmp_path / "out")
     ended = cli("ngrams", *files, *BUDGET, "--vocabulary_policy", "public")

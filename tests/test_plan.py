@@ -120,7 +120,7 @@ REFUSED = [
     (ADAPTIVE, {"budget_shares": (0.5, 0.3, 0.2)}, "budget_shares must be left out .*adaptive"),
     (ADAPTIVE, {"valid_count": "estimate"}, "valid_count must be 'exact' .*'estimate'"),
     (ADAPTIVE, {"spurious_fraction": 0.6}, r"spurious_fraction must be at most 0.5 .*=0\.6"),
-    (ADAPTIVE, {"rounds": 4}, "rounds must be one of 1, 2, 3, got rounds=4"),
+    (ADAPTIVE, {"rounds": 4}, "rounds must be an integer from 1 to 3, got rounds=4"),
     (ADAPTIVE, {"user_budgets": "odd"}, "user_budgets must be one of individual, even, got .*odd"),
     (GOOD, {"rounds": 2}, "rounds must be left out .*one_round.*rounds=2"),
     (GOOD, {"user_budgets": "even"}, "user_budgets must be left out .*one_round.*'even'"),

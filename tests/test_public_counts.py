@@ -146,7 +146,7 @@ BAD = [
     ([("a",)], [True], "whole numbers"),
     ([("a",), ("b",)], [0, 0], "must not all be 0"),
     ([(str(i),) for i in range(600)], [2**53] * 600, "sum to at most 2\\^62"),
-    ([("a",), ("b",), ("a",)], [1, 2, 3], "distinct, 1 are there again"),
+    ([("a",), ("b",), ("a",)], [1, 2, 3], "distinct, got 1 repeated"),
     ([("a",), ("b",)], [1], "as many as n-grams, got 1 for 2"),
     ([(3,)], [1], "words that are text"),
 ]
@@ -204,7 +204,7 @@ BAD_FILES = [
     (b"a b\t1\na b c\n", "line 2 is none"),
     (b"a b\t1\nc d\t-2\n", "at least 0; line 2 has less"),
     (b"a b\t1\nc d e\t2\n", "length=2; line 2 has 3 words"),
-    (b"a b\t1\na b\t2\n", "distinct, 1 are there again"),
+    (b"a b\t1\na b\t2\n", "distinct, got 1 repeated"),
     (b"a b\t1.0\n", "line 1 is none"),
     (b"a b\t1\t2\n", "line 1 is none"),
     (b"a  b\t1\n", "malformed n-gram in line 1"),

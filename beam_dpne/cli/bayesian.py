@@ -16,8 +16,9 @@ from beam_dpne.cli.bayesian_options import BAYESIAN
 from beam_dpne.cli.budget import require_budget
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import with_defaults
+from beam_dpne.cli.public_data import check_public
 from beam_dpne.io.access import check_access
-from beam_dpne.io.public import read_public_counts, same_file
+from beam_dpne.io.public import read_public_counts
 from beam_dpne.io.publishing import PublishRelease
 from beam_dpne.public_counts import PublicCounts
 from beam_dpne.stored import SetStore
@@ -63,7 +64,7 @@ def job_from_options(given: argparse.Namespace, options: running.BeamOptions) ->
       UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
     """
     values = with_defaults(given, BAYESIAN)
-    require_budget(values)
+    require_budget(values, "0.1 to 1 is common here")
     plan = BayesianPlan(**values)
     if not given.public:
         raise UsageError(
@@ -71,12 +72,7 @@ def job_from_options(given: argparse.Namespace, options: running.BeamOptions) ->
         )
     settings = jobs.settings_from_options(given, options)
     check_access([given.public], [], options.pipeline_options)
-    for file in settings["files"]:
-        if same_file(given.public, file.path):
-            raise UsageError(
-                f"public must not be private data, got public={given.public}, which is the same as an "
-                f"input, {file.path}. Give data that anybody may see."
-            )
+    check_public("public", given.public, settings["files"])
     public = read_public_counts(
         given.public,
         length=plan.length,

@@ -20,7 +20,7 @@ _PHRASES = {
     "": "starting",
     "engine": "running on the engine",
     "read": "reading and tokenizing",
-    "users": "collecting candidates",
+    "users": "adding up what users have",
     "decide": "adding noise",
     "released": "sorting what is released",
     "publish": "writing the release",
@@ -156,7 +156,7 @@ def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) 
     console = _stdout()
     facts = ledger["mechanism"]
     table = Table(title="Released", title_justify="left")
-    for heading in ("mode", "n-grams", "words", "noise σ", "sensitivity", "seconds"):
+    for heading in ("mode", "n-grams", "length", "noise σ", "sensitivity", "seconds"):
         table.add_column(heading, justify="left" if heading == "mode" else "right")
     table.add_row(
         facts["mode"],

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import tempfile
 import uuid
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from beam_dpne.cli import jobs, running
 from beam_dpne.cli.errors import RunError, UsageError
 from beam_dpne.io.access import check_access
 from beam_dpne.io.files import TextStream
+from beam_dpne.io.options import codec_of
 from beam_dpne.io.publishing import read_release
 from beam_dpne.ledger import reason
 from beam_dpne.public_counts import PublicCounts
@@ -33,6 +35,8 @@ def check(path: str, job: jobs.Job, options: running.BeamOptions, others: Sequen
         raise UsageError(
             f"arpa must be left out with a template, whose launcher does not wait, got arpa={path}."
         )
+    if codec_of(path):
+        raise UsageError(f"arpa must be a file without compression, got arpa={path}.")
     for folder in filter(None, (job.output, job.rejects)):
         if jobs.is_inside(path, folder):
             raise UsageError(
@@ -44,8 +48,8 @@ def check(path: str, job: jobs.Job, options: running.BeamOptions, others: Sequen
         check_access([], [path.rpartition("/")[0]], options.pipeline_options)
     else:
         parent = os.path.dirname(os.path.abspath(path))
-        if os.path.isdir(path) or not os.path.isdir(parent) or not os.access(parent, os.W_OK):
-            raise UsageError(f"arpa must be a file that can be written, got arpa={path}.")
+        if not path or os.path.isdir(path) or not _can_write(parent):
+            raise UsageError(f"arpa must be a file that can be written, got arpa={path!r}.")
     if not FileSystems.exists(path):
         return
     if not job.overwrite:
@@ -83,6 +87,14 @@ def write(path: str, output: str, public: PublicCounts, notice: str | None) -> N
         with contextlib.suppress(OSError, BeamIOError):
             FileSystems.delete([unfinished])
         raise RunError(f"arpa cannot be written, got {path} ({reason(error)}).") from None
+
+
+def _can_write(folder: str) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def _is_model(path: str) -> bool:

@@ -12,7 +12,8 @@ from beam_dpne import tokenizers
 from beam_dpne.cli import display, jobs, launching, running
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import RUNNING, with_defaults
-from beam_dpne.cli.plans import plan_from_options, read_vocabulary
+from beam_dpne.cli.plans import check_tokens, plan_from_options, read_vocabulary
+from beam_dpne.cli.public_data import check_public
 from beam_dpne.io.publishing import PublishRelease
 from beam_dpne.ngrams import PrivateNgrams
 from beam_dpne.plan import PrivacyPlan
@@ -65,10 +66,14 @@ def job_from_options(
     """
     plan = plan_from_options(given)
     vocabulary = given.vocabulary and read_vocabulary(given.vocabulary)
-    if plan.has_public_vocabulary != bool(vocabulary):
+    if plan.has_public_vocabulary and not vocabulary:
         raise UsageError(
-            "vocabulary must name a file if the plan has vocabulary_policy='public', and only then: "
-            "--vocabulary FILE."
+            "vocabulary must name a file with vocabulary_policy='public', got none: --vocabulary FILE."
+        )
+    if vocabulary and not plan.has_public_vocabulary:
+        raise UsageError(
+            "vocabulary must be left out with another vocabulary_policy than 'public', got "
+            f"vocabulary_policy={plan.vocabulary_policy!r}; leave out one of the two."
         )
     limit = with_defaults(given, RUNNING)["side_input_limit"]
     jobs.require_at_least(1, "side_input_limit", limit)
@@ -78,6 +83,10 @@ def job_from_options(
         side_input_limit=limit,
         **jobs.settings_from_options(given, options, tokenizer),
     )
+    if vocabulary:
+        check_public("vocabulary", given.vocabulary, job.files)
+        if tokenizer is None:
+            check_tokens(vocabulary, job.tokenizer)
     size = sum(len(word.encode()) + _BYTES_BESIDE_A_WORD for word in vocabulary or ())
     jobs.check_in_template(job, "vocabulary", size)
     return job

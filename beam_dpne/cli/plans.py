@@ -2,12 +2,18 @@
 
 import argparse
 import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from beam_dpne.cli import display
 from beam_dpne.cli.budget import require_budget
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import PRIVACY, with_defaults
 from beam_dpne.plan import PrivacyPlan
+from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
 
 _SINGLE = tuple(option for option in PRIVACY if option.name != "plan")
 
@@ -59,6 +65,26 @@ def read_vocabulary(path: str) -> list[str]:
     if not words:
         raise UsageError(f"vocabulary must have at least one word, got {path}, which has none.")
     return words
+
+
+def check_tokens(words: Sequence[str], tokenizer: str | Tokenizer) -> None:
+    """Raises UsageError unless each word of a public vocabulary is a token that texts can have."""
+    if tokenizer == "tokens":
+        return
+    tokens = tokenize(resolve_tokenizer(tokenizer), pa.array(words, pa.string()))
+    counts = np.diff(tokens.offsets.to_numpy())
+    alone = np.flatnonzero(counts == 1)
+    same = np.zeros(len(words), dtype=bool)
+    found = tokens.values.take(pa.array(tokens.offsets.to_numpy()[alone]))
+    same[alone] = pc.call_function(
+        "equal", [found, pa.array(words, pa.string()).take(pa.array(alone))]
+    ).to_numpy(zero_copy_only=False)
+    if not same.all():
+        raise UsageError(
+            f"vocabulary must have one token a line, as tokenizer={tokenizer_name(tokenizer)} writes "
+            f"it; {int((~same).sum())} of {len(words)} lines are none, the first of them word "
+            f"{int(np.argmin(same)) + 1}."
+        )
 
 
 def _read(path: str, name: str, wanted: str) -> str:

@@ -149,4 +149,6 @@ def _refuse_unknown(argument: str) -> NoReturn:
         flag.lstrip("-"), [*ours, *PipelineOptions([]).get_all_options()], n=1
     )
     hint = f"; did you mean --{near[0]}?" if near else "."
+    if flag.lstrip("-") in ours:
+        hint = " here; it is of another command, see beam-dpne --help."
     raise UsageError(f"there is no option {argument.split('=', maxsplit=1)[0]}{hint}")

@@ -79,10 +79,18 @@ def released_plot(evaluation: Evaluation) -> bytes:
 
 
 def spurious_plot(evaluation: Evaluation, spurious_fraction: float | None) -> bytes:
-    """Draws the share of each length's n-grams that nobody holds (Table 3 of the DPNE paper)."""
-    rows = evaluation.rows
-    figure, axes = _empty("Spurious n-grams: released, held by nobody", "of the released", rows)
-    ratios = [row.spurious_ratio or 0.0 for row in rows]
+    """Draws how many of each length's n-grams nobody holds, over what η is a part of.
+
+    That is the released n-grams one word shorter; single words are never spurious.
+    """
+    rows = evaluation.lengths
+    figure, axes = _empty(
+        "Spurious n-grams: released, held by nobody", "over released n-grams one word shorter", rows
+    )
+    shorter = [0, *(row.released for row in rows[:-1])]
+    ratios = [
+        row.spurious / before if before else 0.0 for row, before in zip(rows, shorter, strict=True)
+    ]
     axes.bar(range(len(rows)), ratios, color=_ORANGE)
     for place, (row, ratio) in enumerate(zip(rows, ratios, strict=True)):
         _write_above(axes, place, ratio, f"{row.spurious:,}")
