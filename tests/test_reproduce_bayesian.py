@@ -202,3 +202,12 @@ def test_an_output_inside_a_release_is_refused(folder, tmp_path, capsys):
     (tmp_path / "ledger.json").write_text("{}")
     assert main(options_of(folder, tmp_path / "own"), folder) == 2
     assert "outside every release" in capsys.readouterr().err
+
+
+def test_the_directory_of_another_program_is_left_as_it_is(folder, tmp_path, capsys):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "README.md").write_text("# The papers' experiments\n")
+    assert main(options_of(folder, own), folder) == 2
+    assert "output must be a directory of this program's" in capsys.readouterr().err
+    assert [path.name for path in own.iterdir()] == ["README.md"]

@@ -235,6 +235,8 @@ def sources_of(values: Mapping, data: pathlib.Path) -> dict:
 
 
 def _check(values: Mapping) -> None:
+    from beam_dpne.reproduction.summary import TITLE
+
     if not values["output"]:
         raise UsageError("output must be given: --output DIR.")
     unknown = [part for part in values["parts"] if part not in PARTS]
@@ -242,12 +244,18 @@ def _check(values: Mapping) -> None:
         raise UsageError(f"parts must be of {', '.join(PARTS)}, got {','.join(unknown) or 'none'}.")
     if values["full"] and values["quick"]:
         raise UsageError("full and quick must not be given together.")
-    check_output(values["output"])
+    check_output(values["output"], TITLE)
 
 
-def check_output(output: str) -> None:
-    """Raises UsageError if an output is inside a release."""
+def check_output(output: str, title: str) -> None:
+    """Raises UsageError if an output is inside a release, or has a summary with another title."""
     place = pathlib.Path(output).resolve()
+    readme = place / "README.md"
+    if readme.is_file() and not readme.read_bytes().startswith(title.encode()):
+        raise UsageError(
+            f"output must be a directory of this program's, got output={output}, whose README.md is "
+            "not; name another one."
+        )
     if any(os.path.lexists(above / _LEDGER) for above in (place, *place.parents)):
         raise UsageError(
             f"output must be outside every release, got output={output}: what is counted "

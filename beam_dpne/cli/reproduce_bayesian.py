@@ -188,6 +188,8 @@ def source_of(path: str, public: str):
 
 
 def _check(values: Mapping[str, Any]) -> None:
+    from beam_dpne.reproduction.bayesian_summary import TITLE
+
     if not values["output"]:
         raise UsageError("output must be given: --output DIR.")
     unknown = [part for part in values["parts"] if part not in EXPERIMENTS]
@@ -197,4 +199,4 @@ def _check(values: Mapping[str, Any]) -> None:
         )
     if values["public"] and not os.path.isfile(values["public"]):
         raise UsageError(f"public must name an existing file, got public={values['public']}.")
-    check_output(values["output"])
+    check_output(values["output"], TITLE)

@@ -241,7 +241,7 @@ def _contributions(scale: Scale) -> Experiment:
                 "vocabulary_size": scale.vocabulary_size,
             },
         ),
-        notes=("W = 122 is the paper's for as many users.",),
+        notes=("The paper's W is a thousandth of the number of users.",),
     )
 
 

@@ -15,6 +15,7 @@ from beam_dpne.reproduction.results import place_file
 from beam_dpne.reproduction.summary import FIXED_KEYS, SUMMARY, markdown_rows
 from beam_dpne.reproduction.tables import Table
 
+TITLE = "# Private n-gram probabilities: experiments"
 _INTRODUCTION = (
     "The figures and the table of Ramadan, Withers and Orr, *N-grams Bayesian Differential Privacy*, "
     "run again by `pipelines/reproduce_bayesian.py`, with ours beside them: δ = 1e-7; for every "
@@ -54,7 +55,7 @@ def write_summary(
       private: of the users' texts.
       redraw: names of those whose pictures are drawn; others keep what there is.
     """
-    lines = ["# Private n-gram probabilities: experiments", "", f"> **{NOTICE}**", ""]
+    lines = [TITLE, "", f"> **{NOTICE}**", ""]
     lines += [_INTRODUCTION, "", _ZEROS, "", f"**{_PAPER}**", "", FIXED_KEYS, ""]
     lines += ["| data | |", "|---|---|", f"| {private.title} | {private.note} |"]
     lines += _section(folder, targets_of(experiments, find), private.title)

@@ -37,6 +37,9 @@ _CLAIMS = {
 }
 
 
+TITLE = "# The papers' experiments"
+
+
 def write_summary(
     folder: pathlib.Path,
     parts: Sequence[Part],
@@ -54,7 +57,7 @@ def write_summary(
       sources: of the data.
       keys_note: what the run keys were.
     """
-    lines = ["# The papers' experiments", "", f"> **{NOTICE}**", "", _INTRODUCTION, "", _COUNTED]
+    lines = [TITLE, "", f"> **{NOTICE}**", "", _INTRODUCTION, "", _COUNTED]
     lines += ["", keys_note, "", "| data | |", "|---|---|"]
     lines += [f"| {source.title} | {source.note} |" for source in sources.values()]
     for part in parts:
