@@ -283,6 +283,8 @@ def _no_sums(number: int, *, width: int) -> _KeyedSums:
 
 
 def _is_scoring(grams: UserGrams, plan: BayesianPlan, run_key: RunKey) -> np.ndarray:
+    if not plan.tune:
+        return np.zeros(len(grams.users), dtype=bool)
     sub_key = run_key.sub_key("tuning users")
     return gram_counts.is_scoring(grams.users, plan.tuning_share_of_users, sub_key)
 

@@ -404,10 +404,13 @@ def test_a_language_model_takes_no_other_files_place(bayesian, cli, data, tmp_pa
     key = tmp_path / "run.key"
     key.write_text("ab" * 32)
     (tmp_path / "notes").write_text("mine")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "ledger.json").write_text("{}")
     files = ("--input", data / "texts.jsonl", "--public", data / "counts.tsv", "--output", out)
     options = (*files, *BUDGET, "--overwrite", "--run_key_file", key)
     before = {path: path.read_bytes() for path in (key, data / "texts.jsonl", data / "counts.tsv")}
-    for path in (out / "ledger.json", out / "model.arpa", *before, tmp_path / "notes"):
+    others = (tmp_path / "notes", tmp_path / "other" / "model.arpa")
+    for path in (out / "ledger.json", out / "model.arpa", *before, *others):
         ended = cli("bayesian", *options, "--arpa", path)
         assert (ended.status, ended.err.count("\n")) == (2, 1), path
         assert "arpa must be" in ended.err

@@ -18,7 +18,7 @@ from beam_dpne.io.access import check_access
 from beam_dpne.io.files import TextStream
 from beam_dpne.io.options import codec_of
 from beam_dpne.io.publishing import read_release
-from beam_dpne.ledger import reason
+from beam_dpne.ledger import ledger_path, reason
 from beam_dpne.public_counts import PublicCounts
 
 
@@ -42,6 +42,8 @@ def check(path: str, job: jobs.Job, options: running.BeamOptions, others: Sequen
             raise UsageError(
                 f"arpa must be outside the directories of the release and of rejects, got arpa={path}."
             )
+    if FileSystems.exists(ledger_path(jobs.normalized(path).rpartition("/")[0])):
+        raise UsageError(f"arpa must be outside every release, got arpa={path}.")
     if jobs.normalized(path) in map(jobs.normalized, others):
         raise UsageError(f"arpa must be a file of its own, got arpa={path}, which the run reads.")
     if FileSystems.get_scheme(path) is not None:
@@ -74,8 +76,8 @@ def write(path: str, output: str, public: PublicCounts, notice: str | None) -> N
     ngrams, found = rows["ngram"].to_pylist(), rows["probability"].to_pylist()
     probability = dict(zip(ngrams, found, strict=True))
     joint = np.array([probability[text] for text in public.texts().to_pylist()])
-    folder, name = FileSystems.split(path)
-    unfinished = FileSystems.join(folder, f".{name}.{uuid.uuid4().hex}") if folder else f".{name}"
+    folder, slash, name = path.rpartition("/")
+    unfinished = f"{folder}{slash}.{name}.{uuid.uuid4().hex}"
     try:
         with FileSystems.create(unfinished, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             stream = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)
@@ -84,9 +86,11 @@ def write(path: str, output: str, public: PublicCounts, notice: str | None) -> N
             stream.detach()
         FileSystems.rename([unfinished], [path])
     except (OSError, BeamIOError) as error:
+        raise RunError(f"arpa cannot be written, got {path} ({reason(error)}).") from None
+    finally:
+        # After a whole one has been renamed, there is none.
         with contextlib.suppress(OSError, BeamIOError):
             FileSystems.delete([unfinished])
-        raise RunError(f"arpa cannot be written, got {path} ({reason(error)}).") from None
 
 
 def _can_write(folder: str) -> bool:

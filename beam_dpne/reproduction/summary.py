@@ -36,7 +36,6 @@ _CLAIMS = {
     "dpsu_table_2": papers.DPSU_SIZE_CLAIM,
 }
 
-
 TITLE = "# The papers' experiments"
 
 
