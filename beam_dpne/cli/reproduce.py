@@ -10,7 +10,8 @@ import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.main import OneLineParser, run_program
@@ -77,22 +78,46 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
       argv: options.
       data: folder of the data that ship with the repository.
     """
+    return run_experiments(
+        argv, "reproduce_papers.py", __doc__, OPTIONS, functools.partial(_run, data=data)
+    )
+
+
+def run_experiments(
+    argv: Sequence[str],
+    program: str,
+    description: str | None,
+    options: Sequence[Option],
+    run: Callable[[dict[str, Any]], None],
+) -> int:
+    """Parses the options of a program of experiments, and runs it; returns the exit status.
+
+    Args:
+      argv: what was given.
+      program: its name.
+      description: for the help.
+      options: those that it has.
+      run: gets their values.
+    """
+
+    def command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
+        if beam_arguments:
+            raise UsageError(f"{program} has no option {beam_arguments[0].split('=')[0]}.")
+        run(with_defaults(given, options))
+
     parser = OneLineParser(
-        prog="reproduce_papers.py",
-        description=__doc__,
+        prog=program,
+        description=description,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_options(parser, "experiments", OPTIONS)
-    parser.set_defaults(command=functools.partial(_run, data=data))
+    add_options(parser, "experiments", options)
+    parser.set_defaults(command=command)
     return run_program(parser, argv)
 
 
-def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Path) -> None:
+def _run(values: dict[str, Any], data: pathlib.Path) -> None:
     """Checks the options, makes the runs part by part, and writes the summary after each."""
-    if beam_arguments:
-        raise UsageError(f"reproduce_papers.py has no option {beam_arguments[0].split('=')[0]}.")
-    values = with_defaults(given, OPTIONS)
     _check(values)
     from beam_dpne.evaluation.plots import require_matplotlib
 

@@ -3,7 +3,6 @@
 Not private: results are counted on the data, under run keys that are public. Only for public data.
 """
 
-import argparse
 import functools
 import hashlib
 import os
@@ -15,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne.cli.errors import UsageError
-from beam_dpne.cli.main import OneLineParser, run_program
-from beam_dpne.cli.options import Option, add_options, names, with_defaults
-from beam_dpne.cli.reproduce import TITLES_FILE, check_output
+from beam_dpne.cli.options import Option, names
+from beam_dpne.cli.reproduce import TITLES_FILE, check_output, run_experiments
 
 PUBLIC_FILE = "reddit_titles_public_trigrams.tsv.gz"
 EXPERIMENTS = (
@@ -73,22 +71,13 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
       argv: options.
       data: folder of the data that ship with the repository.
     """
-    parser = OneLineParser(
-        prog="reproduce_bayesian.py",
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    return run_experiments(
+        argv, "reproduce_bayesian.py", __doc__, OPTIONS, functools.partial(_run, data=data)
     )
-    add_options(parser, "experiments", OPTIONS)
-    parser.set_defaults(command=functools.partial(_run, data=data))
-    return run_program(parser, argv)
 
 
-def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Path) -> None:
+def _run(values: dict[str, Any], data: pathlib.Path) -> None:
     """Checks the options, runs experiment by experiment, and writes the summary after each."""
-    if beam_arguments:
-        raise UsageError(f"reproduce_bayesian.py has no option {beam_arguments[0].split('=')[0]}.")
-    values = with_defaults(given, OPTIONS)
     _check(values)
     from beam_dpne.evaluation.plots import require_matplotlib
 
