@@ -217,11 +217,16 @@ def _byte_length(values: pa.Array) -> int:
 def tokenizer_name(tokenizer: str | Tokenizer) -> str:
     """Returns the name of a tokenizer; of a function, the module and name it was defined by.
 
+    A function or class may bring another name in its attribute `tokenizer_name`.
+
     >>> tokenizer_name("words"), tokenizer_name(tokenizer_name)
     ('words', 'beam_dpne.tokenizers:tokenizer_name')
     """
     if isinstance(tokenizer, str):
         return tokenizer
+    given = getattr(tokenizer, "tokenizer_name", None)
+    if isinstance(given, str):
+        return given
     named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
     return f"{named.__module__}:{named.__qualname__}"
 

@@ -355,8 +355,10 @@ RUNNING = (
         path="file",
         help="File with the run key, 64 hexadecimal digits, e.g. gs://bucket/secret/run.key, which "
         "the launcher and every worker can read. The same key and input give the same "
-        "release under the same parameters. Keep it as secret as the data; one key on two different "
-        "inputs voids the guarantee. Default: a fresh key.",
+        "release under the same parameters, tokenizer and way of reading; where any of them, or the "
+        "mechanism version, differs, the noise is another one. Keep it as secret as the data. One key "
+        "on two different inputs voids the guarantee; so does one key on two tokenizers of your own "
+        "with the same name and version. Default: a fresh key.",
     ),
     Option(
         name="side_input_limit",
