@@ -163,9 +163,11 @@ READING = (
     Option(
         name="tokenizer",
         default="words",
-        form_pattern=f"words|whitespace|tokens|{NAME_PATTERN}(\\.{NAME_PATTERN})*:{NAME_PATTERN}(\\.{NAME_PATTERN})*",
-        help="How texts become tokens. words (runs of letters, digits, marks, _ and inner apostrophes, "
-        "lower-cased) fits most languages with blanks; whitespace; tokens (the text field is a list of "
+        form_pattern=f"words|unicode_words|whitespace|tokens|{NAME_PATTERN}(\\.{NAME_PATTERN})*:{NAME_PATTERN}(\\.{NAME_PATTERN})*",
+        help="How texts become tokens. words (runs of letters, digits, their marks, _ and inner "
+        "apostrophes, lower-cased) fits most languages with blanks; unicode_words (Unicode's word "
+        "boundaries; extra unicode) fits text without blanks, such as Chinese, Japanese or Thai, where "
+        "most characters become tokens by themselves; whitespace; tokens (the text field is a list of "
         "tokens already); or package.module:function over an Arrow string array, which must treat "
         "each text alone, or the guarantee is void. For sequences the default is whitespace. An "
         "unknown name is refused.",
