@@ -5,9 +5,9 @@ import sys
 
 import pyarrow as pa
 import pytest
-from beam_dpne.key_context import tokenizer_identity
 
 from beam_dpne.cli.main import main
+from beam_dpne.key_context import tokenizer_identity
 from beam_dpne.tokenizers import resolve_tokenizer, tokenize, tokenizer_name
 from beam_dpne.unicode_words import unicode_words
 
