@@ -41,13 +41,17 @@ def documents():
 _found = []
 
 
+def _collect(grams):
+    _found.append(grams)
+
+
 def scores(described=None, plan=PLANS["ngrams"]):
     """The released bigrams of one key, with their scores."""
     _found.clear()
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         users = pipeline | beam.Create(documents())
         ngrams = users | PrivateNgrams(plan=plan, run_key=KEY, described=described)
-        _ = ngrams.released[1] | beam.Map(lambda grams: _found.append(grams))
+        _ = ngrams.released[1] | beam.Map(_collect)
     (grams,) = _found
     return dict(zip(grams.keys.tolist(), grams.scores.tolist(), strict=True))
 
@@ -103,7 +107,7 @@ def test_another_version_of_the_mechanism_draws_other_noise(monkeypatch):
 
 
 def test_another_constant_draws_other_noise(monkeypatch):
-    """With one noise, the weights' difference would be left: equal for all bigrams that all can hold."""
+    """With one noise, only the difference of the weights would be left, which hardly varies."""
     before = scores()
     monkeypatch.setattr(adaptive, "_AHEAD", 0.6)
     after = differences(before, scores())
