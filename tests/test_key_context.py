@@ -109,7 +109,7 @@ def test_another_version_of_the_mechanism_draws_other_noise(monkeypatch):
 def test_another_constant_draws_other_noise(monkeypatch):
     """With one noise, only the difference of the weights would be left, which hardly varies."""
     before = scores()
-    monkeypatch.setattr(adaptive, "_AHEAD", 0.6)
+    monkeypatch.setattr(adaptive, "AHEAD", 0.6)
     after = differences(before, scores())
     assert after.size > 20
     assert after.std() > 0.5
