@@ -4,10 +4,8 @@ import builtins
 import contextlib
 import dataclasses
 import errno
-import logging
 import os
 import re
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -123,38 +121,6 @@ def counter(result: PipelineResult, name: str) -> int:
         return 0
     query = metrics.query(MetricsFilter().with_namespace("beam_dpne").with_name(name))
     return sum(metric.committed or 0 for metric in query["counters"])
-
-
-@contextlib.contextmanager
-def run_folder(parent: str, name: str) -> Iterator[str]:
-    """Names the run's temporary location, and deletes what a run has put there.
-
-    Args:
-      parent: directory on storage that workers and launcher share.
-      name: of the folder in it.
-    """
-    folder = FileSystems.join(parent, name)
-    try:
-        yield folder
-    finally:
-        try:
-            _delete_folder(folder)
-        except Exception as error:
-            logging.getLogger(__name__).warning(
-                "The run's temporary files in %s could not be deleted (%s).",
-                folder,
-                type(error).__name__,
-            )
-
-
-def _delete_folder(folder: str) -> None:
-    if FileSystems.get_scheme(folder) is None:
-        if os.path.isdir(folder):
-            shutil.rmtree(folder)
-        return
-    found = FileSystems.match([FileSystems.join(folder, "*")])[0].metadata_list
-    if found:
-        FileSystems.delete([file.path for file in found])
 
 
 @contextlib.contextmanager
