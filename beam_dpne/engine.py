@@ -27,7 +27,8 @@ from beam_dpne.version import __version__
 
 HARNESS_KEPT_MILLIS = 120_000
 # What a job on Flink needs besides addresses: harnesses that stay from one step to the next, and steps
-# that run one after the other, so that there may be more tasks than slots.
+# that run one after the other, so that there may be more tasks than slots. Other engines ignore the
+# second one.
 FLINK_OPTIONS = (
     f"--environment_cache_millis={HARNESS_KEPT_MILLIS}",
     "--execution_mode_for_batch=BATCH_FORCED",
@@ -90,9 +91,9 @@ def check_options(pipeline: beam.Pipeline) -> None:
     if type(pipeline.runner).__name__ in _STOPS_HARNESSES and not int(kept):
         raise ValueError(
             "environment_cache_millis must be above 0 with a job server, got "
-            f"environment_cache_millis={kept}: Flink would start and stop a Python process for each "
-            f"step of the pipeline, and hang; add beam_dpne.engine.FLINK_OPTIONS, which are "
-            f"{' '.join(FLINK_OPTIONS)}, to the pipeline's options."
+            f"environment_cache_millis={kept}: an engine such as Flink would start and stop a Python "
+            "process for each step of the pipeline, and may hang; add beam_dpne.engine.FLINK_OPTIONS, "
+            f"which are {' '.join(FLINK_OPTIONS)}, to the pipeline's options."
         )
 
 
