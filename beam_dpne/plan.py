@@ -184,6 +184,11 @@ class PrivacyPlan:
         return decisions * plan_checks.RELATIVE_ERROR_PER_DECISION + of_union
 
     @property
+    def gaussian_epsilon(self) -> float:
+        """ε for which the noise of all lengths is calibrated: less the slack, and a Laplace union's."""
+        return self.epsilon * (1 - self._apart) - self.numerical_slack
+
+    @property
     def gaussian_delta(self) -> float:
         """δ_G, spent on the noise of all lengths; the slack's factor e^−slack is taken off too."""
         rest = self.delta * (1 - self._apart) * (1 - self._delta_share)
@@ -205,8 +210,7 @@ class PrivacyPlan:
         Raised by a relative 1e-10: more than the errors of the root and of the shares' sum.
         """
         exact = calibration.gaussian_noise_stddev(
-            epsilon=self.epsilon * (1 - self._apart) - self.numerical_slack,
-            delta=self.gaussian_delta,
+            epsilon=self.gaussian_epsilon, delta=self.gaussian_delta
         )
         return exact * (1 + 1e-10)
 

@@ -103,6 +103,7 @@ def test_the_program_has_exactly_the_options_of_the_issue(cli, monkeypatch):
             *("epsilon", "delta", "policy", "max_contributions", "cutoff_margin", "shards"),
             *("max_shard_users", "vocabulary_delta_share", "max_users", "max_items_per_user"),
             *("partitions", "run_key_file", "harness_timeout", "quiet"),
+            *("title", "contact", "unit"),
         ]
     )
     monkeypatch.setenv("COLUMNS", "120")
