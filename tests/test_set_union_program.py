@@ -151,7 +151,7 @@ def test_each_policy_releases_what_many_share_and_nothing_of_one_user(union, pol
     assert (ledger["program"], ledger["mechanism"]["policy"]) == ("set-union", policy)
     assert ledger["plan"]["max_contributions"] == 20
     assert ledger["run_key"]["given"] is True
-    assert ledger["guarantee"]["user"] == "each value of the user field is one user"
+    assert ledger["guarantee"]["user"] == 'each value of the field "user" is one user'
     assert ("promise" in ledger["guarantee"]) == (policy in CUTOFF_POLICIES)
     text = ended.out + ended.err + "".join(map(str, files_of(folder).values()))
     assert CANARY.split()[1] not in text

@@ -116,6 +116,7 @@ def settings_from_options(
     for name in ("input", "output"):
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} PATH.")
+    notes = ReleaseNotes(**{name: values[name] for name in _NOTES})
     chosen = tokenizer or tokenizer_name(given, values)
     tokenizers.resolve_tokenizer(chosen)
     reading = io.ReadOptions(
@@ -139,7 +140,7 @@ def settings_from_options(
         "files": files,
         "reading": reading,
         "tokenizer": chosen,
-        "notes": ReleaseNotes(**{name: values[name] for name in _NOTES}),
+        "notes": notes,
         "partitions": values["partitions"] or default_partitions(files),
         "run_key": run_key,
         "hands_over": options.hands_over,
