@@ -137,9 +137,9 @@ def test_pandas_reads_every_table(output, secret_output):
 
 def test_every_picture_says_what_was_spent_and_on_which_data(output, folder):
     for name, budget in (
-        ("epsilon", "ε = 0.1 to 5, δ = 1e-07"),
-        ("users", "ε = 0.1, δ = 1e-07"),
-        ("perplexity", "ε = 0.2, δ = 1e-07"),
+        ("epsilon", "ε = 0.1 to 5, δ = 1e-7"),
+        ("users", "ε = 0.1, δ = 1e-7"),
+        ("perplexity", "ε = 0.2, δ = 1e-7"),
         ("k_anonymity", "no ε and δ"),
     ):
         caption = f"{budget} · data: titles ({TITLES_FILE}) · release: none, runs of an experiment"

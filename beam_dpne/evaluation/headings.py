@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 _RED, _GREY = "#c53030", "#4a5568"
 _TITLE_POINTS, _CAPTION_POINTS, _LINE, _GAP = 11.5, 8.5, 1.3, 5.0
+# Left and right of the text, in parts of the width.
+_MARGIN = 0.01
 # Of an average letter, in parts of the size of the type.
-_LETTER_WIDTH = 0.5
+_LETTER_WIDTH = 0.55
 _POINTS_AN_INCH = 72
 _FEW_NAMES = 2
 # Points that the name of a panel needs above it.
@@ -29,7 +31,7 @@ def budget_text(epsilons: Iterable[float | None], deltas: Iterable[float | None]
     """Returns ε and δ of what a picture shows, as ranges where there are several.
 
     >>> budget_text([1.0, 0.5, None], [1e-7])
-    'ε = 0.5 to 1, δ = 1e-07'
+    'ε = 0.5 to 1, δ = 1e-7'
     >>> budget_text([None], [])
     'no ε and δ'
     """
@@ -77,36 +79,36 @@ def draw_heading(
 
     Args:
       figure: Of the picture.
-      axes: The leftmost ones, above which title and caption begin.
+      axes: The uppermost ones, above which title and caption stand, at the left of the picture.
       title: What the picture shows.
       heading: What stands beside it.
       below: Points that stay free between the caption and the axes.
     """
     if heading.secrecy.banner is not None:
         figure.suptitle(heading.secrecy.banner, color=_RED, fontsize=10, fontweight="bold")
-    points = (figure.get_figwidth() - 1) * _POINTS_AN_INCH / _LETTER_WIDTH
-    titles = textwrap.wrap(title, int(points / _TITLE_POINTS))
-    captions = textwrap.wrap(heading.caption, int(points / _CAPTION_POINTS))
-    height = len(captions) * _CAPTION_POINTS * _LINE
-    axes.set_title(
-        "\n".join(titles),
-        loc="left",
-        fontsize=_TITLE_POINTS,
-        pad=below + height + 2 * _GAP,
-        parse_math=False,
-    )
-    axes.annotate(
-        "\n".join(captions),
-        (0, 1),
-        xycoords="axes fraction",
-        xytext=(0, below + _GAP),
-        textcoords="offset points",
-        va="bottom",
-        fontsize=_CAPTION_POINTS,
-        color=_GREY,
-        annotation_clip=False,
-        parse_math=False,
-    )
+    points = figure.get_figwidth() * _POINTS_AN_INCH * (1 - 2 * _MARGIN) / _LETTER_WIDTH
+    height = below + _GAP
+    for text, size, color in (
+        (heading.caption, _CAPTION_POINTS, _GREY),
+        (title, _TITLE_POINTS, "black"),
+    ):
+        lines = textwrap.wrap(text, int(points / size))
+        written = axes.annotate(
+            "\n".join(lines),
+            (_MARGIN, 1),
+            xycoords=("figure fraction", "axes fraction"),
+            xytext=(0, height),
+            textcoords="offset points",
+            va="bottom",
+            fontsize=size,
+            color=color,
+            annotation_clip=False,
+            parse_math=False,
+        )
+        # Its width must not move the axes; the empty title below keeps room for its height.
+        written.set_in_layout(False)
+        height += len(lines) * size * _LINE + _GAP
+    axes.set_title(" ", fontsize=1, pad=height)
 
 
 def png_bytes(figure: "Figure", heading: Heading) -> bytes:
@@ -124,5 +126,5 @@ def png_bytes(figure: "Figure", heading: Heading) -> bytes:
 
 
 def _range(values: Sequence[float]) -> str:
-    shown = [f"{value:.3g}" for value in (values[0], values[-1])]
+    shown = [f"{value:.3g}".replace("e-0", "e-") for value in (values[0], values[-1])]
     return " to ".join(dict.fromkeys(shown))
