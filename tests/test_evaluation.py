@@ -30,7 +30,13 @@ from beam_dpne.evaluation.corpus import (
     save_corpus,
 )
 from beam_dpne.evaluation.coverage import evaluate, gram_texts, released_codes
-from beam_dpne.evaluation.headings import budget_text, caption_text
+from beam_dpne.evaluation.headings import (
+    PANEL_NAME,
+    Heading,
+    budget_text,
+    caption_text,
+    draw_heading,
+)
 from beam_dpne.evaluation.index import index_corpus
 from beam_dpne.evaluation.plots import PlotsUnavailable, plots, require_matplotlib
 from beam_dpne.evaluation.ranked import rank_grams
@@ -397,6 +403,29 @@ def test_the_caption_is_drawn_in_every_picture_whatever_signs_it_has(monkeypatch
         pictures = plots(judged_sample(lengths), caption=caption, spurious_fraction=None)
         assert drawn.count(caption) == len(pictures)
         drawn.clear()
+
+
+@pytest.mark.parametrize(("width", "panels"), [(7.2, 1), (11.0, 2)])
+def test_title_and_caption_of_any_length_stay_inside_the_picture(width, panels):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 4.6), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    axes[0].set_yticks([0], ["a label so long that the axes begin far from the left"])
+    caption = caption_text("ε = 1, δ = 1e-7", "WWW data.jsonl " * 12, "first " * 10)
+    draw_heading(figure, axes[0], "WHAT it shows " * 9, Heading(caption, SECRET), below=PANEL_NAME)
+    canvas.draw()
+    size = canvas.get_width_height()
+    texts = [text for text in axes[0].texts if text.get_text()]
+    assert len(texts) == 2
+    top = figure.get_suptitle() and figure._suptitle.get_window_extent().y0
+    for text in texts:
+        box = text.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= size[0]
+        assert axes[0].get_window_extent().y1 < box.y0 < box.y1 <= top
+    assert axes[-1].get_window_extent().x1 > 0.95 * size[0]
 
 
 def test_equal_evaluations_give_equal_files():

@@ -20,7 +20,7 @@ _TITLE_POINTS, _CAPTION_POINTS, _LINE, _GAP = 11.5, 8.5, 1.3, 5.0
 # Left and right of the text, in parts of the width.
 _MARGIN = 0.01
 # Of an average letter, in parts of the size of the type.
-_LETTER_WIDTH = 0.55
+_LETTER_WIDTH = 0.6
 _POINTS_AN_INCH = 72
 _FEW_NAMES = 2
 # Points that the name of a panel needs above it.
