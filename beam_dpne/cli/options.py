@@ -106,6 +106,7 @@ _INTEGER = "[0-9]{1,18}"
 _NUMBER = r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?"
 _LINE = r"[^\r\n]+"
 _FIELD = r"[^\x00-\x1f\"\\]+"
+_NOTE = r"[^\x00-\x1f\x7f]{1,200}"
 NAME_PATTERN = "[A-Za-z_][A-Za-z0-9_]*"
 PATTERNS: Mapping[Callable[[str], Any], str] = {
     str: _LINE,
@@ -360,6 +361,27 @@ WRITING = (
         flag=True,
         help="Replace a release that is already in the output directory. The first one stays spent: "
         "whoever has seen both knows what two runs tell.",
+    ),
+    Option(
+        name="title",
+        form_pattern=_NOTE,
+        help="What the release is, e.g. 'Support phrases, spring 2025', for the ledger, with which it "
+        "is published. It changes nothing else. More than 200 characters, or more than one line, are "
+        "refused.",
+    ),
+    Option(
+        name="contact",
+        form_pattern=_NOTE,
+        help="Whom readers of the release may ask, e.g. privacy@example.com, for the ledger, with "
+        "which it is published. It changes nothing else. More than 200 characters, or more than one "
+        "line, are refused.",
+    ),
+    Option(
+        name="unit",
+        form_pattern=_NOTE,
+        help="What one user stands for, with its article, e.g. 'a customer': the ledger says that the "
+        "guarantee is for each of them, so it must be what one value of user_field stands for. It "
+        "changes nothing else. More than 200 characters, or more than one line, are refused.",
     ),
 )
 
