@@ -1,7 +1,7 @@
 """BayesianCounts: a probability for every n-gram of a public vocabulary, as one pipeline."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -14,6 +14,7 @@ from beam_dpne import gram_counts, integer_noise, log_global, posterior, progres
 from beam_dpne import paper_bayesian as paper
 from beam_dpne.batches import UserBatch
 from beam_dpne.bayesian_plan import NO_GUARANTEE, BayesianPlan
+from beam_dpne.document_rows import checked_names
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.gram_counts import GramSums, NgramProbabilities, NoisyCounts, UserGrams
 from beam_dpne.public_counts import PublicCounts
@@ -44,8 +45,8 @@ class BayesianCountsResult(NamedTuple):
 class BayesianCounts(beam.PTransform):
     """Estimates a probability for every n-gram of a public vocabulary from users' texts.
 
-    Input: documents as (user, text) pairs of str, or `pyarrow.RecordBatch` with columns `user` and
-    `text`.
+    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`, dict),
+    `pyarrow.RecordBatch`, or plain tuples of (user, text); bounded and in the global window.
 
     Output: `BayesianCountsResult`.
 
@@ -67,9 +68,12 @@ class BayesianCounts(beam.PTransform):
       run_key: secret of the run; by default a fresh one each time the transform is applied. It is bound
         to plan, tokenizer and public counts, so the same key under others draws other noise.
       store: where public counts go that are too large for the job's graph; None: they stay in it.
+      user_field: name of the field that holds the user: it defines whom the guarantee protects.
+      text_field: name of the field that holds the text, or several names: each text is a document.
 
     Raises:
-      ValueError: if partitions < 1, public has grams of another length, or on an unknown tokenizer.
+      ValueError: if partitions < 1, public has grams of another length, on an unknown tokenizer, or if
+        `BatchDocuments` refuses the fields or the input.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -92,11 +96,14 @@ class BayesianCounts(beam.PTransform):
     partitions: int = 8
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
     store: SetStore | None = None
+    user_field: str = "user"
+    text_field: str | Sequence[str] = "text"
 
     def __post_init__(self):
         super().__init__()
         if self.partitions < 1:
             raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        checked_names(self.user_field, self.text_field)
         if self.public.length != self.plan.length:
             raise ValueError(
                 f"public must have grams of length={self.plan.length} words, as the plan says, got "
@@ -116,7 +123,8 @@ class BayesianCounts(beam.PTransform):
         public = AsSingleton(documents.pipeline | "Public" >> self._constant(kept))
         users = (
             documents
-            | "BatchDocuments" >> BatchDocuments()
+            | "BatchDocuments"
+            >> BatchDocuments(user_field=self.user_field, text_field=self.text_field)
             | "GroupByUser"
             >> GroupByUser(
                 tokenizer=self.tokenizer,

@@ -16,6 +16,7 @@ from beam_dpne.batches import (
     kept_small,
 )
 from beam_dpne.contributions import LimitContributions
+from beam_dpne.document_rows import checked_names
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.grams import ExtractGrams, PruneInvalid
 from beam_dpne.histogram import WeightedHistogram
@@ -50,8 +51,8 @@ class PrivateNgramsResult(NamedTuple):
 class PrivateNgrams(beam.PTransform):
     """Releases n-grams of up to T words that many users share.
 
-    Input: documents as (user, text) pairs of str, or `pyarrow.RecordBatch` with columns `user` and
-    `text`.
+    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`, dict),
+    `pyarrow.RecordBatch`, or plain tuples of (user, text); bounded and in the global window.
 
     Output: `PrivateNgramsResult`.
 
@@ -72,9 +73,12 @@ class PrivateNgrams(beam.PTransform):
         workers share; None: every set is one element.
       vocabulary: public words, if the plan says that they are given: n-grams of these words are
         released; the words themselves, which nobody's data confirm, are not.
+      user_field: name of the field that holds the user: it defines whom the guarantee protects.
+      text_field: name of the field that holds the text, or several names: each text is a document.
 
     Raises:
-      ValueError: if partitions < 1, vocabulary and plan disagree, or on an unknown tokenizer.
+      ValueError: if partitions < 1, vocabulary and plan disagree, on an unknown tokenizer, or if
+        `BatchDocuments` refuses the fields or the input.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -98,11 +102,14 @@ class PrivateNgrams(beam.PTransform):
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
     store: SetStore | None = None
     vocabulary: Sequence[str] | None = None
+    user_field: str = "user"
+    text_field: str | Sequence[str] = "text"
 
     def __post_init__(self):
         super().__init__()
         if self.partitions < 1:
             raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        checked_names(self.user_field, self.text_field)
         if self.plan.has_union_vocabulary:
             union_plan(self.plan)
         if self.plan.has_public_vocabulary != (self.vocabulary is not None):
@@ -122,7 +129,8 @@ class PrivateNgrams(beam.PTransform):
         run_key = given.bound_to(run_context(self.plan, self.tokenizer, self.vocabulary))
         users: PValue = (
             documents
-            | "BatchDocuments" >> BatchDocuments()
+            | "BatchDocuments"
+            >> BatchDocuments(user_field=self.user_field, text_field=self.text_field)
             | "GroupByUser"
             >> GroupByUser(
                 tokenizer=self.tokenizer,

@@ -1,6 +1,7 @@
 """PrivateSetUnion: the union of users' items, as one pipeline."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import apache_beam as beam
@@ -9,6 +10,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.batches import GramSet
+from beam_dpne.document_rows import checked_names
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.item_release import ReleaseItems
 from beam_dpne.items import ItemSet
@@ -33,8 +35,9 @@ class PrivateSetUnionResult(NamedTuple):
 class PrivateSetUnion(beam.PTransform):
     """Releases items that many users have: words, queries, product names, any strings.
 
-    Input: (user, items) pairs of str and list of str, or `pyarrow.RecordBatch` with columns `user` and
-    `text`. With another tokenizer than "tokens" the second is a text, and its tokens are the items.
+    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`, dict),
+    `pyarrow.RecordBatch`, or plain tuples of (user, items); bounded and in the global window. The text
+    is a list of items; with another tokenizer than "tokens" it is a str, and its tokens are the items.
 
     Output: `PrivateSetUnionResult`.
 
@@ -51,9 +54,12 @@ class PrivateSetUnion(beam.PTransform):
       partitions: hash partitions of users; the histogram, which is smaller, gets a quarter of that.
       run_key: secret of the run; by default a fresh one each time the transform is applied. It is
         bound to plan and tokenizer, so the same key under other parameters draws other noise.
+      user_field: name of the field that holds the user: it defines whom the guarantee protects.
+      text_field: name of the field that holds the items, or several names: each is a document.
 
     Raises:
-      ValueError: if partitions < 1, or on an unknown tokenizer.
+      ValueError: if partitions < 1, on an unknown tokenizer, or if `BatchDocuments` refuses the fields
+        or the input.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -73,11 +79,14 @@ class PrivateSetUnion(beam.PTransform):
     tokenizer: str | Tokenizer = "tokens"
     partitions: int = 8
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
+    user_field: str = "user"
+    text_field: str | Sequence[str] = "text"
 
     def __post_init__(self):
         super().__init__()
         if self.partitions < 1:
             raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        checked_names(self.user_field, self.text_field)
         resolve_tokenizer(self.tokenizer)
 
     def default_type_hints(self) -> IOTypeHints:
@@ -92,7 +101,8 @@ class PrivateSetUnion(beam.PTransform):
         run_key = given.bound_to(run_context(self.plan, self.tokenizer))
         users = (
             items_of_users
-            | "BatchDocuments" >> BatchDocuments()
+            | "BatchDocuments"
+            >> BatchDocuments(user_field=self.user_field, text_field=self.text_field)
             | "GroupByUser"
             >> GroupByUser(
                 tokenizer=self.tokenizer,
@@ -112,6 +122,8 @@ class PrivateSetUnion(beam.PTransform):
             tokenizer=self.tokenizer,
             partitions=self.partitions,
             run_key=self.run_key,
+            user_field=self.user_field,
+            text_field=self.text_field,
         )
         (words,) = cast("PrivateNgramsResult", items_of_users | "Rounds" >> ngrams).released
         return cast(
