@@ -1,6 +1,7 @@
 """BayesianCounts: a probability for every n-gram of a public vocabulary, as one pipeline."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,13 @@ from beam_dpne.documents import BatchDocuments
 from beam_dpne.gram_counts import GramSums, NgramProbabilities, NoisyCounts, UserGrams
 from beam_dpne.public_counts import PublicCounts
 from beam_dpne.randomness import RunKey, keyed_bits, normals
+from beam_dpne.released_rows import (
+    NgramProbability,
+    UnprotectedProbability,
+    as_rows,
+    probability_table,
+    unprotected_table,
+)
 from beam_dpne.stored import SetStore
 from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.users import GroupByUser
@@ -28,7 +36,12 @@ _KeyedSums = tuple[int, GramSums]
 _LARGEST_CONSTANT = 2**20
 
 
-class BayesianCountsResult(NamedTuple):
+class _Released(NamedTuple):
+    released: PCollection[NgramProbabilities]
+    noisy: PCollection[NoisyCounts]
+
+
+class BayesianCountsResult(_Released):
     """What `BayesianCounts` returns.
 
     Attributes:
@@ -37,16 +50,32 @@ class BayesianCountsResult(NamedTuple):
         as public as `released`, which is computed from them. Empty under the paper's modes.
     """
 
-    released: PCollection[NgramProbabilities]
-    noisy: PCollection[NoisyCounts]
+    @functools.cached_property
+    def rows(self) -> PCollection[NgramProbability] | PCollection[UnprotectedProbability]:
+        """All n-grams, one `NgramProbability` each, equal to the rows of published files.
+
+        They have a schema, so that Beam's sinks, data frames and SQL take them. Asking for them adds
+        one step to the pipeline. Under the paper's modes they are `UnprotectedProbability`: each says
+        that it has no guarantee.
+        """
+        return as_rows([self.released], NgramProbability, probability_table)
+
+
+class UnprotectedCountsResult(BayesianCountsResult):
+    """What `BayesianCounts` returns under the paper's modes: nothing in it has a guarantee."""
+
+    @functools.cached_property
+    def rows(self) -> PCollection[UnprotectedProbability]:
+        """All n-grams, one `UnprotectedProbability` each: each says that it has no guarantee."""
+        return as_rows([self.released], UnprotectedProbability, unprotected_table)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class BayesianCounts(beam.PTransform):
     """Estimates a probability for every n-gram of a public vocabulary from users' texts.
 
-    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`, dict),
-    `pyarrow.RecordBatch`, or plain tuples of (user, text); bounded and in the global window.
+    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
+    dict), `pyarrow.RecordBatch`, or plain tuples of (user, text); bounded and in the global window.
 
     Output: `BayesianCountsResult`.
 
@@ -83,9 +112,9 @@ class BayesianCounts(beam.PTransform):
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(9999)])
       ...     result = documents | BayesianCounts(plan=plan, public=public)
-      ...     _ = result.released | beam.Map(lambda found: print(
-      ...         found.ngrams.to_pylist(), found.probabilities.round(1)))
-      ['good morning', 'good night'] [1. 0.]
+      ...     _ = result.rows | beam.Map(lambda row: print(row.ngram, round(row.probability, 1)))
+      good morning 1.0
+      good night 0.0
 
     References: Ramadan et al., Algorithms 1 and 2 (the paper's modes); the mode "counts" is our own.
     """
@@ -181,7 +210,7 @@ class BayesianCounts(beam.PTransform):
         )
         released = once | "Release" >> release.with_output_types(NgramProbabilities)
         nothing = once | "NoCounts" >> beam.FlatMap(lambda _: []).with_output_types(NoisyCounts)
-        return BayesianCountsResult(released, nothing)
+        return UnprotectedCountsResult(released, nothing)
 
     @property
     def _ranges(self) -> int:

@@ -9,12 +9,11 @@ import dataclasses
 import difflib
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.typehints import typehints
 from apache_beam.typehints.row_type import RowTypeConstraint
 
 from beam_dpne.input_description import names_of
@@ -23,6 +22,7 @@ Text = str | list[str]
 
 _USERS = (str, int, np.integer)
 _TEXTS = (str, list, tuple)
+_LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
 _SHOWN = 30
 
 
@@ -57,7 +57,7 @@ def check_element_type(element_type: Any, user_field: str, text_fields: Sequence
     Raises:
       ValueError: if a field is missing, or has a type that no user, or no text, has.
     """
-    for kind in getattr(element_type, "union_types", [element_type]):
+    for kind in _members_of_union(element_type) or [element_type]:
         fields = _fields_of_type(kind)
         if fields is not None:
             _check_field("user_field", user_field, fields, _USERS, "str or int")
@@ -107,12 +107,11 @@ def _fields_of_element(element: Any) -> Mapping[str, Any] | None:
         return element
     if isinstance(element, beam.Row):
         return element.as_dict()
-    if isinstance(element, tuple) and hasattr(type(element), "_fields"):
-        return dict(zip(type(element)._fields, element, strict=True))
+    names = getattr(element, "_fields", None)
+    if isinstance(element, tuple) and names is not None:
+        return dict(zip(names, element, strict=True))
     if dataclasses.is_dataclass(element) and not isinstance(element, type):
-        return {
-            field.name: getattr(element, field.name) for field in dataclasses.fields(element)
-        }
+        return {field.name: getattr(element, field.name) for field in dataclasses.fields(element)}
     return None
 
 
@@ -156,22 +155,24 @@ def _check_field(
 def _may_be(hint: Any, wanted: tuple[type, ...]) -> bool:
     """Whether a value of a declared type can be of a wanted one; unknown types can be anything."""
     hint = getattr(hint, "__supertype__", hint)
-    if hint is Any:
-        return True
+    members = _members_of_union(hint)
+    if members:
+        return any(_may_be(each, wanted) for each in members)
     origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(_may_be(each, wanted) for each in typing.get_args(hint))
-    if isinstance(hint, typehints.UnionConstraint):
-        return any(_may_be(each, wanted) for each in hint.union_types)
-    if origin in (list, tuple, collections.abc.Sequence, collections.abc.Iterable):
+    if origin in _LISTS:
         tokens = [each for each in typing.get_args(hint) if each is not Ellipsis]
         return list in wanted and all(_may_be(each, (str,)) for each in tokens)
     kind = origin or hint
-    if not isinstance(kind, type):
+    if hint is Any or not isinstance(kind, type):
         return True
-    if kind is bool:
-        return False
-    return any(issubclass(kind, each) or issubclass(each, kind) for each in wanted)
+    related = any(issubclass(kind, each) or issubclass(each, kind) for each in wanted)
+    return related and kind is not bool
+
+
+def _members_of_union(hint: Any) -> Iterable[Any]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return getattr(hint, "union_types", ())
 
 
 def _checked_user(user: Any) -> str:

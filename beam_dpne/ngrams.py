@@ -1,6 +1,7 @@
 """PrivateNgrams: the loop over k of DPNE, as one pipeline."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
@@ -25,6 +26,7 @@ from beam_dpne.mechanism import LengthRule
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.public_vocabulary import public_vocabulary, vocabulary_digest
 from beam_dpne.randomness import RunKey
+from beam_dpne.released_rows import ReleasedNgram, as_rows, ngram_table
 from beam_dpne.selection import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
 from beam_dpne.spending import SpendBudgets, SpendResult
 from beam_dpne.stored import SetStore
@@ -36,23 +38,34 @@ from beam_dpne.users import GroupByUser
 _LARGEST_CONSTANT = 2**20
 
 
-class PrivateNgramsResult(NamedTuple):
+class _Released(NamedTuple):
+    released: tuple[PCollection[GramSet], ...]
+
+
+class PrivateNgramsResult(_Released):
     """What `PrivateNgrams` returns.
 
     Attributes:
-      released: S_1, …, S_T: PCollections of one `GramSet` each. `DecodeGrams` makes rows of them,
-        `ListFacts` the ledger's numbers.
+      released: S_1, …, S_T: PCollections of one `GramSet` each, for transforms of this package:
+        `PublishRelease`, `DecodeGrams`, `ListFacts`.
     """
 
-    released: tuple[PCollection[GramSet], ...]
+    @functools.cached_property
+    def rows(self) -> PCollection[ReleasedNgram]:
+        """All released n-grams, one `ReleasedNgram` each, equal to the rows of published files.
+
+        They have a schema, so that Beam's sinks, data frames and SQL take them. Asking for them adds
+        one step to the pipeline.
+        """
+        return as_rows(self.released, ReleasedNgram, ngram_table)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class PrivateNgrams(beam.PTransform):
     """Releases n-grams of up to T words that many users share.
 
-    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`, dict),
-    `pyarrow.RecordBatch`, or plain tuples of (user, text); bounded and in the global window.
+    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
+    dict), `pyarrow.RecordBatch`, or plain tuples of (user, text); bounded and in the global window.
 
     Output: `PrivateNgramsResult`.
 
@@ -82,16 +95,16 @@ class PrivateNgrams(beam.PTransform):
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams
+      >>> from beam_dpne import PrivacyPlan, PrivateNgrams
       >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
       ...                    spurious_fraction=1e-9)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
       ...     result = documents | PrivateNgrams(plan=plan)
-      ...     rows = result.released | DecodeGrams()
-      ...     _ = rows | beam.Map(lambda rows: print(sorted(rows["ngram"].to_pylist())))
-      ['good', 'morning']
-      ['good morning']
+      ...     _ = result.rows | beam.Map(lambda row: print(row.length, row.ngram))
+      1 good
+      1 morning
+      2 good morning
 
     References: DPNE Algorithm 1; appendix A, Algorithm 1.
     """

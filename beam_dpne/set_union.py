@@ -1,6 +1,7 @@
 """PrivateSetUnion: the union of users' items, as one pipeline."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
@@ -16,27 +17,39 @@ from beam_dpne.item_release import ReleaseItems
 from beam_dpne.items import ItemSet
 from beam_dpne.ngrams import PrivateNgrams, PrivateNgramsResult
 from beam_dpne.randomness import RunKey
+from beam_dpne.released_rows import ReleasedItem, as_rows, item_table
 from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.users import GroupByUser
 
 
-class PrivateSetUnionResult(NamedTuple):
+class _Released(NamedTuple):
+    released: PCollection[ItemSet]
+
+
+class PrivateSetUnionResult(_Released):
     """What `PrivateSetUnion` returns.
 
     Attributes:
-      released: PCollection of one `ItemSet`.
+      released: PCollection of one `ItemSet`, for transforms of this package: `PublishRelease`.
     """
 
-    released: PCollection[ItemSet]
+    @functools.cached_property
+    def rows(self) -> PCollection[ReleasedItem]:
+        """All released items, one `ReleasedItem` each, equal to the rows of published files.
+
+        They have a schema, so that Beam's sinks, data frames and SQL take them. Asking for them adds
+        one step to the pipeline.
+        """
+        return as_rows([self.released], ReleasedItem, item_table)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class PrivateSetUnion(beam.PTransform):
     """Releases items that many users have: words, queries, product names, any strings.
 
-    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`, dict),
-    `pyarrow.RecordBatch`, or plain tuples of (user, items); bounded and in the global window. The text
+    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
+    dict), `pyarrow.RecordBatch`, or plain tuples of (user, items); bounded and in the global window. The text
     is a list of items; with another tokenizer than "tokens" it is a str, and its tokens are the items.
 
     Output: `PrivateSetUnionResult`.
@@ -69,8 +82,9 @@ class PrivateSetUnion(beam.PTransform):
       ...     items_of_users = pipeline | beam.Create(
       ...         [(f"user {i}", ["rye bread", "tea", f"my {i}"]) for i in range(200)])
       ...     union = items_of_users | PrivateSetUnion(plan=plan)
-      ...     _ = union.released | beam.Map(lambda released: print(released.items.to_pylist()))
-      ['rye bread', 'tea']
+      ...     _ = union.rows | beam.Map(lambda row: row.item) | beam.Map(print)
+      rye bread
+      tea
 
     References: DPSU (Gopi et al. 2020) Algorithms 1 and 2.
     """
