@@ -90,9 +90,9 @@ def require_one_release(documents: PCollection) -> None:
         raise ValueError(
             "documents must be in the global window with its default trigger, got windowing by "
             f"{type(windowing.windowfn).__name__} and {type(windowing.triggerfn).__name__}. For one "
-            "release of all documents, apply beam.WindowInto(beam.transforms.window.GlobalWindows()) before. A "
-            "release for each window would be several releases about the same users, and each of "
-            "them would spend epsilon and delta."
+            "release of all documents, apply beam.WindowInto(GlobalWindows()) before. A release for "
+            "each window would be several releases about the same users, and each of them would "
+            "spend epsilon and delta."
         )
 
 

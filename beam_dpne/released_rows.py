@@ -171,8 +171,8 @@ def _rows(
     longest: Any,
     shorter: Iterable[Any],
     *,
-    row_type: type[Any],
-    table_of: Callable[[Sequence[Any]], pa.Table],
+    row_type: Any,
+    table_of: Any,
 ) -> Iterator[Any]:
     for batch in table_of([*shorter, longest]).to_batches():
         yield from map(row_type, *(column.to_pylist() for column in batch.columns))

@@ -49,8 +49,9 @@ class PrivateSetUnion(beam.PTransform):
     """Releases items that many users have: words, queries, product names, any strings.
 
     Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
-    dict), `pyarrow.RecordBatch`, or plain tuples of (user, items); bounded and in the global window. The text
-    is a list of items; with another tokenizer than "tokens" it is a str, and its tokens are the items.
+    dict), `pyarrow.RecordBatch`, or plain tuples of (user, items); bounded and in the global window.
+    The text is a list of items; with another tokenizer than "tokens" it is a str, and its tokens are
+    the items.
 
     Output: `PrivateSetUnionResult`.
 
