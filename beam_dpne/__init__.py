@@ -6,7 +6,10 @@ Public names are imported when they are first used, so that programs start quick
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from beam_dpne.import_messages import leave_out_expected
 from beam_dpne.version import __version__
+
+leave_out_expected()
 
 if TYPE_CHECKING:
     from beam_dpne.batches import (

@@ -109,6 +109,9 @@ def _documents(
             )
     users = user_column(batch.column(user_field), user_field)
     columns = [text_column(batch.column(name), name) for name in text_fields]
+    if not any(column.null_count for column in columns):
+        yield from ((users, texts) for texts in columns)
+        return
     present = [column.is_valid() for column in columns]
     if not np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in present]).all():
         raise ValueError(
@@ -116,8 +119,7 @@ def _documents(
             f"{' and '.join(map(repr, text_fields))}; drop those documents."
         )
     for texts, mask in zip(columns, present, strict=True):
-        has_nulls = bool(texts.null_count)
-        yield (users.filter(mask), texts.filter(mask)) if has_nulls else (users, texts)
+        yield users.filter(mask), texts.filter(mask)
 
 
 def _may_be_text(kind: pa.DataType) -> bool:

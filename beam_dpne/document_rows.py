@@ -103,6 +103,8 @@ def documents_of(
 
 def _fields_of_element(element: Any) -> Mapping[str, Any] | None:
     """Returns the values of an element by name; None if it has no names."""
+    if type(element) is tuple:
+        return None
     if isinstance(element, Mapping):
         return element
     if isinstance(element, beam.Row):

@@ -101,10 +101,9 @@ class PrivateNgrams(beam.PTransform):
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
       ...     result = documents | PrivateNgrams(plan=plan)
-      ...     _ = result.rows | beam.Map(lambda row: print(row.length, row.ngram))
-      1 good
-      1 morning
-      2 good morning
+      ...     pairs = result.rows | beam.Filter(lambda row: row.length == 2)
+      ...     _ = pairs | beam.Map(lambda row: print(row.ngram))
+      good morning
 
     References: DPNE Algorithm 1; appendix A, Algorithm 1.
     """

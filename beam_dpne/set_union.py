@@ -83,9 +83,9 @@ class PrivateSetUnion(beam.PTransform):
       ...     items_of_users = pipeline | beam.Create(
       ...         [(f"user {i}", ["rye bread", "tea", f"my {i}"]) for i in range(200)])
       ...     union = items_of_users | PrivateSetUnion(plan=plan)
-      ...     _ = union.rows | beam.Map(lambda row: row.item) | beam.Map(print)
-      rye bread
-      tea
+      ...     items = union.rows | beam.Map(lambda row: row.item) | beam.combiners.ToList()
+      ...     _ = items | beam.Map(lambda items: print(sorted(items)))
+      ['rye bread', 'tea']
 
     References: DPSU (Gopi et al. 2020) Algorithms 1 and 2.
     """
