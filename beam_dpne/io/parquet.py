@@ -7,6 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from beam_dpne.document_columns import as_text as _text
+from beam_dpne.document_columns import is_list as _is_list
+from beam_dpne.document_columns import is_text as _is_text
+from beam_dpne.document_columns import plain as _plain
 from beam_dpne.io.columns import Batch, Mask, record_batch, valid_utf8
 from beam_dpne.io.files import InputFile
 from beam_dpne.io.options import InputError, ReadOptions
@@ -38,18 +42,6 @@ def check_schema(path: str, schema: pa.Schema, options: ReadOptions) -> None:
     if _is_list(text) != options.text_is_tokens or not _is_text(_plain(words)):
         wanted = "a list of texts" if options.text_is_tokens else "text"
         raise InputError(f"column {options.text_field!r} of {path} must be {wanted}, got {text}.")
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
 def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, int]]:
@@ -116,13 +108,6 @@ def _documents(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) 
         user.filter(keep).cast(pa.string()), text.filter(keep).cast(kind, safe=True)
     )
     return Batch(documents, rejects)
-
-
-def _text(values: pa.Array) -> pa.Array:
-    """A dictionary's or integers' values as strings."""
-    if isinstance(values.type, pa.DictionaryType):
-        values = values.cast(values.type.value_type)
-    return values if _is_text(values.type) else values.cast(pa.string())
 
 
 def _mask(values: pa.Array) -> Mask:
