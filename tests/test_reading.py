@@ -364,7 +364,7 @@ def test_inputs_that_cannot_be_read_are_errors(tmp_path) -> None:
         match_inputs([str(tmp_path / "none.csv")])
     with pytest.raises(FileNotFoundError, match="matches no file"):
         match_inputs([str(tmp_path / "*.csv")])
-    with pytest.raises(InputError, match="is a directory"):
+    with pytest.raises(InputError, match=r"a folder with files in it, got .* which has none"):
         match_inputs([str(tmp_path)])
     with pytest.raises(InputError, match="at least one"):
         match_inputs([])

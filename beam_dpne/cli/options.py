@@ -143,8 +143,8 @@ READING = (
         name="input_format",
         default="auto",
         choices=("auto", "jsonl", "json", "csv", "tsv", "parquet", "sequences"),
-        help="Format of the input. auto goes by the extension, which fits most files. jsonl: one object "
-        "a line; json: one array of objects; each of the two reads the other. sequences: each "
+        help="Format of the input. auto goes by the extension, which fits most files. jsonl: one "
+        "object a line; json: one array of objects; each of the two reads the other. sequences: each "
         "line is one user of their own, tokens separated by blanks. Under a wrong format the fields "
         "are not found and the run is refused, or its records are rejected.",
     ),
@@ -183,8 +183,8 @@ READING = (
         name="quoting",
         default="auto",
         choices=("auto", "quoted", "none"),
-        help="Whether fields of CSV or TSV files may be enclosed in quotes. auto: those of CSV may, and "
-        "in TSV a quote is text like any other; quoted; none. A TSV file whose fields are in "
+        help="Whether fields of CSV or TSV files may be enclosed in quotes. auto: those of CSV may, "
+        "and in TSV a quote is text like any other; quoted; none. A TSV file whose fields are in "
         "quotes is refused under auto; so are quoted and none for other formats.",
     ),
     Option(

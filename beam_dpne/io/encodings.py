@@ -46,15 +46,17 @@ class Encoding(NamedTuple):
     Attributes:
       name: Python's name of the codec.
       is_given: Whether somebody said so: the operator, or a byte order mark.
+      is_recoded: Whether the stream decodes the file, and is read as UTF-8.
     """
 
     name: str = UTF8
     is_given: bool = False
+    is_recoded: bool = False
 
     @property
     def is_utf8(self) -> bool:
         """Whether the parsers can read the bytes as they are."""
-        return self.name in (UTF8, "utf-8-sig")
+        return self.is_recoded or self.name in (UTF8, "utf-8-sig")
 
     @property
     def keeps_ascii(self) -> bool:
@@ -63,7 +65,8 @@ class Encoding(NamedTuple):
         Such a file is cut at its line feeds, quotes and delimiters before it is decoded, so that
         positions are those of the file, and a large file can be read from several places.
         """
-        return self.is_utf8 or _byte_lengths(self.name) is not None
+        is_cut_first = self.is_utf8 or _byte_lengths(self.name) is not None
+        return is_cut_first and not self.is_recoded
 
 
 def canonical_encoding(name: str) -> str:
@@ -115,8 +118,8 @@ def encoding_of(head: bytes, given: str | None) -> Encoding:
 
 
 def recoded(data: bytes, encoding: Encoding) -> bytes:
-    """Returns whole text as UTF-8, but for bytes that the encoding does not know."""
-    if encoding.is_utf8 or (encoding.keeps_ascii and data.isascii()):
+    """Returns text of a file that is cut before it is decoded as UTF-8, but for unknown bytes."""
+    if encoding.is_utf8 or data.isascii():
         return data
     return data.decode(encoding.name, _UNKNOWN_BYTES).encode(UTF8, "surrogatepass")
 

@@ -85,10 +85,7 @@ def _match(pattern: str, given: str, input_format: str) -> dict[str, int]:
         # Beam's own matching walks every folder below the first wildcard.
         found = _sizes(glob.glob(pattern, recursive=True))
     else:
-        found = _match_remote(pattern, given)
-        if not found and not has_glob(pattern):
-            inside = _match_remote(f"{pattern.rstrip('/')}/*", given)
-            found = require_one_format(inside, given, input_format) if inside else {}
+        found = _match_remote(pattern, given, input_format)
     if not found:
         what = "glob matches no file" if has_glob(given) else "file does not exist"
         raise FileNotFoundError(f"input must name existing files, got {given}: {what}.")
@@ -102,8 +99,18 @@ def _sizes(paths: Iterable[str]) -> dict[str, int]:
     return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
 
 
-def _match_remote(pattern: str, given: str) -> dict[str, int]:
+def _match_remote(pattern: str, given: str, input_format: str) -> dict[str, int]:
     require_file_system(pattern)
+    found = {} if pattern.endswith("/") else _listed(pattern, given)
+    if has_glob(pattern) or any(found.values()):
+        return found
+    # Some stores list a folder as if it were an empty file, others do not know it by its own name.
+    inside = _listed(f"{pattern.rstrip('/')}/*", given)
+    return require_one_format(inside, given, input_format) if inside else found
+
+
+def _listed(pattern: str, given: str) -> dict[str, int]:
+    """The remote paths that match, and their sizes."""
     try:
         matched = FileSystems.match([pattern])[0].metadata_list
     except BeamIOError as error:
@@ -213,11 +220,12 @@ class TextStream:
           given: What the operator said.
         """
         encoding = encoding_of(self.peek(LONGEST_MARK), given)
-        if not encoding.keeps_ascii:
-            ahead, source = io.BytesIO(self._ahead), self._read
-            self._ahead = b""
-            self._read = Recoder(lambda size: ahead.read(size) or source(size), encoding).read
-        return encoding
+        if encoding.keeps_ascii:
+            return encoding
+        ahead, source = io.BytesIO(self._ahead), self._read
+        self._ahead = b""
+        self._read = Recoder(lambda size: ahead.read(size) or source(size), encoding).read
+        return encoding._replace(is_recoded=True)
 
     @property
     def taken(self) -> int:
