@@ -88,6 +88,7 @@ def test_the_program_has_exactly_these_options(cli, monkeypatch):
     assert sorted(option.name for option in all_options()) == sorted(
         [
             *("input", "input_format", "user_field", "text_field", "columns", "tokenizer"),
+            *("encoding", "delimiter", "quoting"),
             *("max_record_bytes", "rejects", "strict", "output", "output_format", "overwrite"),
             "arpa",
             *("public", "epsilon", "delta", "mode", "length", "vocabulary_size", "max_count"),

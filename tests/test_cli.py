@@ -24,6 +24,7 @@ from beam_dpne.version import __version__
 
 OPTIONS = [
     *("input", "input_format", "user_field", "text_field", "columns", "tokenizer", "output"),
+    *("encoding", "delimiter", "quoting"),
     *("output_format", "overwrite", "rejects", "strict", "epsilon", "delta", "max_length"),
     *("max_contributions", "spurious_fraction", "pruning", "valid_count", "strategy"),
     *("vocabulary_delta_share", "noise_growth", "budget_shares", "partitions"),

@@ -99,6 +99,7 @@ def test_the_program_has_exactly_the_options_of_the_issue(cli, monkeypatch):
     assert sorted(option.name for option in all_options()) == sorted(
         [
             *("input", "input_format", "user_field", "text_field", "columns", "tokenizer"),
+            *("encoding", "delimiter", "quoting"),
             *("max_record_bytes", "rejects", "strict", "output", "output_format", "overwrite"),
             *("epsilon", "delta", "policy", "max_contributions", "cutoff_margin", "shards"),
             *("max_shard_users", "vocabulary_delta_share", "max_users", "max_items_per_user"),

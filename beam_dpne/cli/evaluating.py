@@ -132,7 +132,7 @@ def job_from_options(given: argparse.Namespace) -> EvaluationJob:
         require_matplotlib()
         check_apart(output, values["release"])
         check_writable(output)
-    files = io.match_inputs(values["input"])
+    files = io.match_inputs(values["input"], values["input_format"])
     tokenizer = _tokenizer(values["tokenizer"], ledger, files)
     tokenizers.resolve_tokenizer(tokenizer)
     names = [field.name for field in dataclasses.fields(io.ReadOptions)]

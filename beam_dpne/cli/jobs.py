@@ -130,6 +130,9 @@ def settings_from_options(
         input_format=values["input_format"],
         user_field=values["user_field"],
         text_field=values["text_field"],
+        encoding=values["encoding"],
+        delimiter=values["delimiter"],
+        quoting=values["quoting"],
         columns=values["columns"],
         max_record_bytes=values["max_record_bytes"],
         text_is_tokens=chosen == "tokens",
@@ -141,7 +144,7 @@ def settings_from_options(
     check_output(values["output"], overwrite=values["overwrite"])
     if values["rejects"] is not None:
         _check_rejects(values["rejects"], values["output"])
-    files = io.match_inputs(values["input"])
+    files = io.match_inputs(values["input"], values["input_format"])
     io.check_fields(files, reading)
     return {
         "files": files,
