@@ -28,7 +28,7 @@ OPTIONS = [
     *("max_contributions", "spurious_fraction", "pruning", "valid_count", "strategy"),
     *("vocabulary_delta_share", "noise_growth", "budget_shares", "partitions"),
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
-    *("side_input_limit", "harness_timeout"),
+    *("side_input_limit", "harness_timeout", "max_rejected"),
     *("rounds", "user_budgets", "vocabulary", "vocabulary_policy"),
 ]
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
@@ -590,7 +590,6 @@ def test_lists_of_tokens_are_taken_as_they_are(cli, tmp_path, kind):
     [
         ("empty.jsonl", b""),
         ("empty.csv", b"user,text\n"),
-        ("rejects.jsonl", b"{\n[]\n"),
         ("textless.jsonl", b'{"user":"a","text":""}\n{"user":"b","text":" . "}\n'),
         ("alone.jsonl", b'{"user":"a","text":"nobody else says this"}\n'),
     ],

@@ -22,7 +22,7 @@ EVALUATE_READING = tuple(
     else option
     for option in ITEMS_READING
     # The run that made the release has told of them.
-    if option.name != "rejects"
+    if option.name not in ("rejects", "max_rejected")
 )
 
 EVALUATE = (

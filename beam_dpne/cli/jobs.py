@@ -8,13 +8,12 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import AsIter
 from apache_beam.runners.runner import PipelineResult
 
 from beam_dpne import io, progress, tokenizers
@@ -25,6 +24,7 @@ from beam_dpne.cli.set_union_options import ITEMS_RUNNING
 from beam_dpne.io.access import check_access
 from beam_dpne.io.options import codec_of
 from beam_dpne.io.publishing import check_output
+from beam_dpne.io.tally import Tally, check_max_rejected, describe, rejected_of
 from beam_dpne.ledger import read_ledger
 from beam_dpne.randomness import RunKey
 from beam_dpne.run_key_file import RunKeyFile
@@ -36,7 +36,7 @@ _PARTITION_BYTES = 8 * 2**20
 _LARGEST_PARTITION_BYTES = 40 * 2**20
 _COMPRESSION_RATIO = 4
 _FEW_PARTITIONS = 4096
-_AS_GIVEN = ("strict", "rejects", "output", "output_format", "overwrite")
+_AS_GIVEN = ("strict", "rejects", "max_rejected", "output", "output_format", "overwrite")
 _AS_GIVEN += ("harness_timeout", "quiet")
 
 
@@ -50,6 +50,7 @@ class Job:
       tokenizer: a tokenizer's name, or a function.
       strict: fail at the first reject.
       rejects: the operator's directory for rejects, if any.
+      max_rejected: largest share of rejected records that a run survives.
       output: directory of the release.
       output_format: of its files.
       overwrite: replace a release that is there.
@@ -65,6 +66,7 @@ class Job:
     tokenizer: str | tokenizers.Tokenizer
     strict: bool
     rejects: str | None
+    max_rejected: float
     output: str
     output_format: str
     overwrite: bool
@@ -112,6 +114,7 @@ def settings_from_options(
     for name in ("input", "output"):
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} PATH.")
+    check_max_rejected(values["max_rejected"])
     chosen = tokenizer or tokenizer_name(given, values)
     tokenizers.resolve_tokenizer(chosen)
     reading = io.ReadOptions(
@@ -204,8 +207,10 @@ def _run_folder(job: Job, options: running.BeamOptions) -> tuple[str, str]:
 
 def read_documents(
     pipeline: beam.Pipeline, job: Job, canary: launching.Canary | None
-) -> PCollection[pa.RecordBatch]:
+) -> io.ReadResult:
     """Wires the reading of the input, and what the operator gets of rejected records.
+
+    The tally comes after the list of rejects, so that a run that fails by the tally has written it.
 
     Args:
       pipeline: an empty one.
@@ -218,12 +223,18 @@ def read_documents(
         marks=canary and canary.marks,
         **dataclasses.asdict(job.reading),
     )
-    if job.rejects is not None:
-        _ = read.rejects | "WriteRejects" >> io.WriteRejects(path=_absolute(job.rejects))
-    return read.documents
+    if job.rejects is None:
+        return read
+    paths = read.rejects | "WriteRejects" >> io.WriteRejects(path=_absolute(job.rejects))
+    after = beam.Map(_tally_after, AsIter(paths)).with_output_types(Tally)
+    return read._replace(tally=read.tally | "AfterRejects" >> after)
 
 
-def publishing(job: Job, canary: launching.Canary | None) -> dict[str, Any]:
+def _tally_after(tally: Tally, _written: Iterable[str]) -> Tally:
+    return tally
+
+
+def publishing(job: Job, canary: launching.Canary | None, read: io.ReadResult) -> dict[str, Any]:
     """Returns the fields of `PublishRelease` that do not depend on the program."""
     return {
         "output": _absolute(job.output),
@@ -233,6 +244,8 @@ def publishing(job: Job, canary: launching.Canary | None) -> dict[str, Any]:
         "users": _users(job.reading),
         "overwrite": job.overwrite,
         "marks": canary and canary.marks,
+        "tally": read.tally,
+        "max_rejected": job.max_rejected,
     }
 
 
@@ -320,11 +333,13 @@ def is_inside(path: str, folder: str) -> bool:
 
 def _report_rejects(job: Job, result: PipelineResult) -> None:
     """Tells the operator, on stderr, that records were left out."""
-    rejected = launching.counter(result, "rejected_records")
-    if not rejected or job.quiet:
+    reasons = rejected_of(launching.counters(result))
+    if not reasons or job.quiet:
         return
+    rejected = sum(reasons.values())
     where = f"see {job.rejects}" if job.rejects else "--rejects DIR lists them"
     what = "record was" if rejected == 1 else "records were"
     display.print_notice(
-        f"beam-dpne: {rejected} {what} rejected ({where}). For the operator; as secret as the data."
+        f"beam-dpne: {rejected} {what} rejected ({where}): {describe(reasons)}. For the operator; as "
+        "secret as the data."
     )

@@ -1,6 +1,7 @@
 """Running a pipeline to its end: on an engine, with an eye on workers that do not start."""
 
 import builtins
+import collections
 import contextlib
 import dataclasses
 import errno
@@ -31,6 +32,7 @@ OURS = frozenset(
         "beam_dpne.evaluation.reports.ReportError",
         "beam_dpne.io.options.InputError",
         "beam_dpne.io.schemes.AccessError",
+        "beam_dpne.io.tally.TooManyRejectedError",
         "beam_dpne.ledger.ReleaseError",
         "beam_dpne.public_counts.PublicCountsError",
         "beam_dpne.run_key_file.RunKeyError",
@@ -116,13 +118,15 @@ def _raised(text: str) -> str:
     return next((line for line in lines if line and not line[0].isspace()), "")
 
 
-def counter(result: PipelineResult, name: str) -> int:
-    """Returns the value of one of our counters, 0 where the engine has none."""
+def counters(result: PipelineResult) -> dict[str, int]:
+    """Returns the values of our counters by name; none where the engine has none."""
     metrics = result.metrics()
     if metrics is None:
-        return 0
-    query = metrics.query(MetricsFilter().with_namespace("beam_dpne").with_name(name))
-    return sum(metric.committed or 0 for metric in query["counters"])
+        return {}
+    values: collections.Counter[str] = collections.Counter()
+    for metric in metrics.query(MetricsFilter().with_namespace("beam_dpne"))["counters"]:
+        values[metric.key.metric.name] += metric.committed or 0
+    return dict(values)
 
 
 @contextlib.contextmanager

@@ -185,6 +185,14 @@ READING = (
         "Without it they are only counted.",
     ),
     Option(
+        name="max_rejected",
+        default=0.05,
+        parse=number,
+        help="Share of the records that may be rejected, 0 to 1. Above it the run fails before "
+        "publishing, and says how many records were rejected for which reason; 1 publishes whatever "
+        "is left. Files read in a wrong format or encoding are found this way.",
+    ),
+    Option(
         name="strict",
         flag=True,
         help="Fail at the first rejected record instead of going on without it; a failed run "
