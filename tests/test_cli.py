@@ -29,6 +29,7 @@ OPTIONS = [
     *("vocabulary_delta_share", "noise_growth", "budget_shares", "partitions"),
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
     *("side_input_limit", "harness_timeout", "max_rejected"),
+    *("failure_log", "failure_log_remote"),
     *("rounds", "user_budgets", "vocabulary", "vocabulary_policy"),
 ]
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)

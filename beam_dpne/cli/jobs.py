@@ -21,6 +21,7 @@ from beam_dpne.cli import display, launching, running
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import READING, WRITING, with_defaults
 from beam_dpne.cli.set_union_options import ITEMS_RUNNING
+from beam_dpne.cli.told_tokenizer import with_cause
 from beam_dpne.io.access import check_access
 from beam_dpne.io.options import codec_of
 from beam_dpne.io.publishing import check_output
@@ -137,7 +138,7 @@ def settings_from_options(
     return {
         "files": files,
         "reading": reading,
-        "tokenizer": chosen,
+        "tokenizer": with_cause(chosen) if values["failure_log"] else chosen,
         "partitions": values["partitions"] or default_partitions(files),
         "run_key": run_key,
         "hands_over": options.hands_over,

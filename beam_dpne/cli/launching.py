@@ -5,6 +5,7 @@ import collections
 import contextlib
 import dataclasses
 import errno
+import functools
 import logging
 import os
 import re
@@ -20,7 +21,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, PortableOption
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_dpne.cli.errors import RunError
-from beam_dpne.cli.flink_jobs import cancel_at_flink
+from beam_dpne.cli.flink_jobs import cancel_at_flink, failures_at_flink
 from beam_dpne.started import Marks
 
 # Errors whose messages hold no data.
@@ -70,6 +71,7 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
         messages of libraries may quote data.
     """
     stopped: list[str] = []
+    result = None
     try:
         result = pipeline.run()
         with (
@@ -78,7 +80,8 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
         ):
             result.wait_until_finish()
     except Exception as error:
-        raise RunError(stopped[0] if stopped else reason(error)) from None
+        details = functools.partial(failures_at_flink, result, pipeline.options)
+        raise RunError(stopped[0] if stopped else reason(error), details) from None
     return result
 
 
