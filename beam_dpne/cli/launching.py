@@ -19,6 +19,7 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
+from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne.cli.errors import RunError
 from beam_dpne.cli.flink_jobs import cancel_at_flink, failures_at_flink
@@ -70,6 +71,7 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
       RunError: if the run failed, with our own message, or else only the type of the error: the
         messages of libraries may quote data.
     """
+    _silence_workers()
     stopped: list[str] = []
     result = None
     try:
@@ -83,6 +85,18 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
         details = functools.partial(failures_at_flink, result, pipeline.options)
         raise RunError(stopped[0] if stopped else reason(error), details) from None
     return result
+
+
+def _silence_workers() -> None:
+    """Stops Beam's worker from printing tracebacks on stderr, which may quote the data.
+
+    With LOOPBACK, Prism's default, the worker is in this process. It logs the same as an error.
+    """
+    vars(sdk_worker)["print"] = _print_nothing
+
+
+def _print_nothing(*_: object, **__: object) -> None:
+    """Stands in for `print`."""
 
 
 def has_finished(result: PipelineResult) -> bool:
