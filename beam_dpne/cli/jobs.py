@@ -25,7 +25,13 @@ from beam_dpne.cli.told_tokenizer import with_cause
 from beam_dpne.io.access import check_access
 from beam_dpne.io.options import codec_of
 from beam_dpne.io.publishing import check_output
-from beam_dpne.io.tally import Tally, check_max_rejected, describe, rejected_of
+from beam_dpne.io.tally import (
+    DEFAULT_MAX_REJECTED,
+    Tally,
+    check_max_rejected,
+    describe,
+    rejected_of,
+)
 from beam_dpne.ledger import read_ledger
 from beam_dpne.randomness import RunKey
 from beam_dpne.run_key_file import RunKeyFile
@@ -67,7 +73,7 @@ class Job:
     tokenizer: str | tokenizers.Tokenizer
     strict: bool
     rejects: str | None
-    max_rejected: float
+    max_rejected: float = DEFAULT_MAX_REJECTED
     output: str
     output_format: str
     overwrite: bool
