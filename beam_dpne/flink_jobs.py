@@ -1,4 +1,7 @@
-"""Cancelling a job at Flink itself: Beam's job server only forgets it, and Flink would go on."""
+"""Asking Flink itself about a job: to cancel it, and why it failed.
+
+Beam's job server only forgets a job that is cancelled, and Flink would go on.
+"""
 
 import json
 import time
@@ -29,10 +32,9 @@ def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> bool:
       OSError: if Flink does not answer.
     """
     address = flink_address(options)
-    job = getattr(result, "_job_id", None)
-    if address is None or job is None:
+    name = _name(result)
+    if address is None or name is None:
         return False
-    name = job.rpartition("_")[0]  # The job server adds a UUID to the name that Flink knows.
     until = time.monotonic() + _SECONDS
     while not (found := _running(address, name)) and time.monotonic() < until:
         time.sleep(0.5)
@@ -41,6 +43,35 @@ def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> bool:
     url = f"{address}/jobs/{found[0]}?mode=cancel"
     urllib.request.urlopen(urllib.request.Request(url, method="PATCH"), timeout=_SECONDS).close()
     return True
+
+
+def failures_at_flink(result: PipelineResult | None, options: PipelineOptions) -> str:
+    """Returns the tracebacks that Flink has recorded of a job; empty if Flink cannot be asked.
+
+    Args:
+      result: of the job; None if it was never submitted.
+      options: Beam's, with the address of Flink.
+
+    Raises:
+      OSError: if Flink does not answer.
+    """
+    address, name = flink_address(options), _name(result)
+    if address is None or name is None:
+        return ""
+    jobs = [job for job in _get(f"{address}/jobs/overview")["jobs"] if job["name"] == name]
+    if not jobs:
+        return ""
+    newest = max(jobs, key=lambda job: job["start-time"])["jid"]
+    found = _get(f"{address}/jobs/{newest}/exceptions")
+    entries = found.get("exceptionHistory", {}).get("entries", [])
+    texts = [f"{entry.get('taskName')}:\n{entry.get('stacktrace')}" for entry in entries]
+    return "\n".join(texts or [found.get("root-exception") or ""])
+
+
+def _name(result: PipelineResult | None) -> str | None:
+    """Returns the name that Flink knows a job by; the job server adds a UUID to it."""
+    job = getattr(result, "_job_id", None)
+    return job and job.rpartition("_")[0]
 
 
 def _running(address: str, name: str) -> list[str]:

@@ -52,7 +52,8 @@ _ONE_KEY_ONE_INPUT = (
     "noise is independent. The key is as secret as the data."
 )
 _NOT_PROTECTED = (
-    "run time, memory, autoscaling, retries and crashes, which depend on the data",
+    "run time, memory, autoscaling, retries and crashes, which depend on the data, as does whether a "
+    "run fails because too many of its records were rejected",
     "the operator's channel: rejected records, counters and logs; it is as private as the data",
     "the run key, and staging and temporary storage; who has the key can subtract the noise",
     "what a tokenizer of the user's own lets one document do to another's tokens: it must treat each "

@@ -47,6 +47,10 @@ _PATH_TYPES = {"file": "GCS_READ_FILE", "files": "GCS_READ_FILE", "directory": "
 _LAUNCHER_ONLY = {
     "harness_timeout": "a launcher of Dataflow hands the job over and does not wait",
     "quiet": "nobody looks at the launcher's progress",
+    **dict.fromkeys(
+        ("failure_log", "failure_log_remote"),
+        "the launcher ends before the job, whose failure is in Dataflow's own logs",
+    ),
 }
 _HAS_FIELDS = ("auto", "jsonl", "json", "csv", "tsv", "parquet")
 _IS_TEXT = ("auto", "jsonl", "json", "csv", "tsv", "sequences")

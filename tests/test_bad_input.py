@@ -376,7 +376,10 @@ def test_an_unreadable_input_is_refused(attempt, work):
 
 def test_compressed_bytes_under_a_plain_name_are_rejects(attempt, work):
     (work / "in" / "a.jsonl").write_bytes(gzip.compress(jsonl([(CANARY, CANARY)] * 9)))
-    assert attempt("--input", work / "in" / "a.jsonl").status == 0
+    ended = attempt("--input", work / "in" / "a.jsonl")
+    assert (ended.status, ended.out) == (1, "")
+    assert "max_rejected" in ended.err
+    assert_nothing_published(work)
 
 
 def fields_jsonl(path):

@@ -29,7 +29,8 @@ OPTIONS = [
     *("max_contributions", "spurious_fraction", "pruning", "valid_count", "strategy"),
     *("vocabulary_delta_share", "noise_growth", "budget_shares", "partitions"),
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
-    *("side_input_limit", "harness_timeout"),
+    *("side_input_limit", "harness_timeout", "max_rejected"),
+    *("failure_log", "failure_log_remote"),
     *("rounds", "user_budgets", "vocabulary", "vocabulary_policy", "max_users"),
     *("public_user_count", "title", "contact", "unit"),
 ]
@@ -592,7 +593,6 @@ def test_lists_of_tokens_are_taken_as_they_are(cli, tmp_path, kind):
     [
         ("empty.jsonl", b""),
         ("empty.csv", b"user,text\n"),
-        ("rejects.jsonl", b"{\n[]\n"),
         ("textless.jsonl", b'{"user":"a","text":""}\n{"user":"b","text":" . "}\n'),
         ("alone.jsonl", b'{"user":"a","text":"nobody else says this"}\n'),
     ],

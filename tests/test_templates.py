@@ -74,6 +74,7 @@ ACCEPTED = {
     "max_length": ("1", "007"),
     "max_contributions": ("10", "10,20,30,40,50"),
     "spurious_fraction": ("0.01",),
+    "max_rejected": ("0", "0.05", "1"),
     "vocabulary_delta_share": ("0.5", "5e-1"),
     "noise_growth": ("0.9", "1"),
     "budget_shares": ("0.2,0.2,0.2,0.2,0.2", "1e-1,.1,0.3,0.3,0.2"),
@@ -123,7 +124,9 @@ REFUSED = {
     "budget_shares": (*NOT_REAL[:-2], "0.5,", "0.5;0.5", "0.5, 0.5", "1.5,-0.5", "nan,1"),
     **dict.fromkeys(("max_length", "max_tokens_per_user", "max_record_bytes"), NOT_WHOLE),
     **dict.fromkeys(("partitions", "side_input_limit"), NOT_WHOLE),
-    **dict.fromkeys(("epsilon", "delta", "spurious_fraction", "noise_growth"), NOT_REAL),
+    **dict.fromkeys(
+        ("epsilon", "delta", "spurious_fraction", "noise_growth", "max_rejected"), NOT_REAL
+    ),
     **dict.fromkeys(("vocabulary_delta_share", "cutoff_margin"), NOT_REAL),
     **dict.fromkeys(("rounds", "shards", "max_shard_users"), NOT_WHOLE),
     **dict.fromkeys(("max_users", "max_items_per_user"), NOT_WHOLE),

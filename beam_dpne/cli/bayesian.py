@@ -112,7 +112,8 @@ def build(
       folder: the run's temporary location.
       canary: what the first step leaves for the launcher; None: nothing.
     """
-    counted = jobs.read_documents(pipeline, job, canary) | "BayesianCounts" >> BayesianCounts(
+    read = jobs.read_documents(pipeline, job, canary)
+    counted = read.documents | "BayesianCounts" >> BayesianCounts(
         plan=job.plan,
         public=job.public,
         tokenizer=job.tokenizer,
@@ -121,4 +122,4 @@ def build(
         described=job.described,
         store=None if job.hands_over else SetStore(folder=folder, limit=jobs.LARGEST_IN_GRAPH),
     )
-    _ = counted | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary))
+    _ = counted | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary, read))

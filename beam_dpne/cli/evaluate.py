@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 from typing import Any
 
-from beam_dpne.cli.options import Option, add_options, integers
+from beam_dpne.cli.options import FAILURE_LOG, Option, add_options, integers
 from beam_dpne.cli.set_union_options import ITEMS_READING
 
 K_ANONYMITY = (1, 2, 5, 10, 20, 50, 100)
@@ -22,7 +22,7 @@ EVALUATE_READING = tuple(
     else option
     for option in ITEMS_READING
     # The run that made the release has told of them.
-    if option.name != "rejects"
+    if option.name not in ("rejects", "max_rejected")
 )
 
 EVALUATE = (
@@ -47,6 +47,7 @@ EVALUATE = (
         "gs://bucket/evaluations; files of an earlier evaluation there are replaced. As private as the "
         "data, and refused inside a release. Without it the tables are only printed.",
     ),
+    *FAILURE_LOG,
     Option(
         name="quiet", flag=True, help="No progress and no log lines on stderr; errors still are."
     ),

@@ -30,6 +30,7 @@ from beam_dpne.evaluation.reports import (
 from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.io.access import check_access
 from beam_dpne.io.publishing import read_release
+from beam_dpne.io.tally import describe
 from beam_dpne.ledger import LEDGER_NAME, ledger_path, read_ledger
 
 _WIDTH = 100
@@ -177,7 +178,8 @@ def notes_of(job: EvaluationJob, corpus: Corpus) -> list[str]:
     if job.ledger["plan"].get("vocabulary_policy") == "public":
         notes.append("The vocabulary was public: single words are no part of the release.")
     if corpus.rejected:
-        notes.append(f"Records that could not be used: {corpus.rejected:,}.")
+        reasons = describe(corpus.rejected_reasons)
+        notes.append(f"Records that could not be used: {corpus.rejected:,} ({reasons}).")
     if corpus.tokenizer != job.ledger["tokenizer"]:
         notes.append(
             f"Tokenizer {corpus.tokenizer}; the release's was {job.ledger['tokenizer']}, so that "
@@ -230,6 +232,7 @@ def _facts(job: EvaluationJob, corpus: Corpus, notes: Sequence[str]) -> dict[str
             "documents": int(corpus.document_lengths.size),
             "tokens": corpus.tokens,
             "rejected_records": corpus.rejected,
+            "rejected_reasons": dict(corpus.rejected_reasons),
         },
         "notes": list(notes),
     }

@@ -8,13 +8,12 @@ import os
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import AsIter
 from apache_beam.runners.runner import PipelineResult
 
 from beam_dpne import io, progress, tokenizers
@@ -22,10 +21,18 @@ from beam_dpne.cli import display, launching, run_folders, running
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import READING, WRITING, with_defaults
 from beam_dpne.cli.set_union_options import ITEMS_RUNNING
+from beam_dpne.cli.told_tokenizer import with_cause
 from beam_dpne.input_description import InputDescription
 from beam_dpne.io.access import check_access
 from beam_dpne.io.options import codec_of, format_of
 from beam_dpne.io.publishing import check_output
+from beam_dpne.io.tally import (
+    DEFAULT_MAX_REJECTED,
+    Tally,
+    check_max_rejected,
+    describe,
+    rejected_of,
+)
 from beam_dpne.ledger import read_ledger
 from beam_dpne.randomness import RunKey
 from beam_dpne.release_notes import NO_NOTES, ReleaseNotes
@@ -38,7 +45,7 @@ _PARTITION_BYTES = 8 * 2**20
 _LARGEST_PARTITION_BYTES = 40 * 2**20
 _COMPRESSION_RATIO = 4
 _FEW_PARTITIONS = 4096
-_AS_GIVEN = ("strict", "rejects", "output", "output_format", "overwrite")
+_AS_GIVEN = ("strict", "rejects", "max_rejected", "output", "output_format", "overwrite")
 _AS_GIVEN += ("harness_timeout", "quiet")
 _NOTES = tuple(field.name for field in dataclasses.fields(ReleaseNotes))
 
@@ -53,6 +60,7 @@ class Job:
       tokenizer: a tokenizer's name, or a function.
       strict: fail at the first reject.
       rejects: the operator's directory for rejects, if any.
+      max_rejected: largest share of rejected records that a run survives.
       output: directory of the release.
       output_format: of its files.
       overwrite: replace a release that is there.
@@ -69,6 +77,7 @@ class Job:
     tokenizer: str | tokenizers.Tokenizer
     strict: bool
     rejects: str | None
+    max_rejected: float = DEFAULT_MAX_REJECTED
     output: str
     output_format: str
     overwrite: bool
@@ -124,6 +133,7 @@ def settings_from_options(
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} PATH.")
     notes = ReleaseNotes(**{name: values[name] for name in _NOTES})
+    check_max_rejected(values["max_rejected"])
     chosen = tokenizer or tokenizer_name(given, values)
     tokenizers.resolve_tokenizer(chosen)
     reading = io.ReadOptions(
@@ -149,8 +159,8 @@ def settings_from_options(
     return {
         "files": files,
         "reading": reading,
-        "tokenizer": chosen,
         "notes": notes,
+        "tokenizer": with_cause(chosen) if values["failure_log"] else chosen,
         "partitions": values["partitions"] or default_partitions(files),
         "run_key": run_key,
         "hands_over": options.hands_over,
@@ -221,8 +231,10 @@ def _run_folder(job: Job, options: running.BeamOptions) -> tuple[str, str]:
 
 def read_documents(
     pipeline: beam.Pipeline, job: Job, canary: launching.Canary | None
-) -> PCollection[pa.RecordBatch]:
+) -> io.ReadResult:
     """Wires the reading of the input, and what the operator gets of rejected records.
+
+    The tally comes after the list of rejects, so that a run that fails by the tally has written it.
 
     Args:
       pipeline: an empty one.
@@ -235,22 +247,30 @@ def read_documents(
         marks=canary and canary.marks,
         **dataclasses.asdict(job.reading),
     )
-    if job.rejects is not None:
-        _ = read.rejects | "WriteRejects" >> io.WriteRejects(path=_absolute(job.rejects))
-    return read.documents
+    if job.rejects is None:
+        return read
+    paths = read.rejects | "WriteRejects" >> io.WriteRejects(path=_absolute(job.rejects))
+    after = beam.Map(_tally_after, AsIter(paths)).with_output_types(Tally)
+    return read._replace(tally=read.tally | "AfterRejects" >> after)
 
 
-def publishing(job: Job, canary: launching.Canary | None) -> dict[str, Any]:
+def _tally_after(tally: Tally, _written: Iterable[str]) -> Tally:
+    return tally
+
+
+def publishing(job: Job, canary: launching.Canary | None, read: io.ReadResult) -> dict[str, Any]:
     """Returns the fields of `PublishRelease` that do not depend on the program."""
     return {
         "output": _absolute(job.output),
         "output_format": job.output_format,
         "tokenizer": job.tokenizer,
         "run_key_given": job.run_key_given,
-        "described": job.reading.description,
+        "described": job.described,
         "notes": job.notes,
         "overwrite": job.overwrite,
         "marks": canary and canary.marks,
+        "tally": read.tally,
+        "max_rejected": job.max_rejected,
     }
 
 
@@ -331,11 +351,13 @@ def is_inside(path: str, folder: str) -> bool:
 
 def _report_rejects(job: Job, result: PipelineResult) -> None:
     """Tells the operator, on stderr, that records were left out."""
-    rejected = launching.counter(result, "rejected_records")
-    if not rejected or job.quiet:
+    reasons = rejected_of(launching.counters(result))
+    if not reasons or job.quiet:
         return
+    rejected = sum(reasons.values())
     where = f"see {job.rejects}" if job.rejects else "--rejects DIR lists them"
     what = "record was" if rejected == 1 else "records were"
     display.print_notice(
-        f"beam-dpne: {rejected} {what} rejected ({where}). For the operator; as secret as the data."
+        f"beam-dpne: {rejected} {what} rejected ({where}): {describe(reasons)}. For the operator; as "
+        "secret as the data."
     )

@@ -1,9 +1,11 @@
 """Running a pipeline to its end: on an engine, with an eye on workers that do not start."""
 
 import builtins
+import collections
 import contextlib
 import dataclasses
 import errno
+import functools
 import os
 import re
 import threading
@@ -15,9 +17,11 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
+from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne.cli.errors import RunError
 from beam_dpne.engine import cancel, cancelled_on_failure, likely_wrong, state_of
+from beam_dpne.flink_jobs import failures_at_flink
 from beam_dpne.started import Marks
 
 # Errors whose messages hold no data.
@@ -30,6 +34,7 @@ OURS = frozenset(
         "beam_dpne.evaluation.reports.ReportError",
         "beam_dpne.io.options.InputError",
         "beam_dpne.io.schemes.AccessError",
+        "beam_dpne.io.tally.TooManyRejectedError",
         "beam_dpne.ledger.ReleaseError",
         "beam_dpne.public_counts.PublicCountsError",
         "beam_dpne.run_key_file.RunKeyError",
@@ -66,7 +71,9 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
       RunError: if the run failed, with our own message, or else only the type of the error: the
         messages of libraries may quote data.
     """
+    _silence_workers()
     stopped: list[str] = []
+    result = None
     try:
         result = pipeline.run()
         with (
@@ -75,8 +82,21 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
         ):
             result.wait_until_finish()
     except Exception as error:
-        raise RunError(stopped[0] if stopped else reason(error)) from None
+        details = functools.partial(failures_at_flink, result, pipeline.options)
+        raise RunError(stopped[0] if stopped else reason(error), details) from None
     return result
+
+
+def _silence_workers() -> None:
+    """Stops Beam's worker from printing tracebacks on stderr, which may quote the data.
+
+    With LOOPBACK, Prism's default, the worker is in this process. It logs the same as an error.
+    """
+    sdk_worker.__dict__["print"] = _print_nothing
+
+
+def _print_nothing(*_: object, **__: object) -> None:
+    """Stands in for `print`."""
 
 
 def has_finished(result: PipelineResult) -> bool:
@@ -115,13 +135,15 @@ def _raised(text: str) -> str:
     return next((line for line in lines if line and not line[0].isspace()), "")
 
 
-def counter(result: PipelineResult, name: str) -> int:
-    """Returns the value of one of our counters, 0 where the engine has none."""
+def counters(result: PipelineResult) -> dict[str, int]:
+    """Returns the values of our counters by name; none where the engine has none."""
     metrics = result.metrics()
     if metrics is None:
-        return 0
-    query = metrics.query(MetricsFilter().with_namespace("beam_dpne").with_name(name))
-    return sum(metric.committed or 0 for metric in query["counters"])
+        return {}
+    values: collections.Counter[str] = collections.Counter()
+    for metric in metrics.query(MetricsFilter().with_namespace("beam_dpne"))["counters"]:
+        values[metric.key.metric.name] += metric.committed or 0
+    return dict(values)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ Exit status: 0 done, 1 the run failed, 2 a parameter is wrong, 130 interrupted, 
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
@@ -12,7 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from beam_dpne import progress
 from beam_dpne.cli.bayesian_options import (
@@ -35,11 +36,17 @@ from beam_dpne.cli.options import (
 from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
 from beam_dpne.version import __version__
 
+if TYPE_CHECKING:
+    from beam_dpne.cli.failure_log import FailureLog
+
 Command = Callable[[argparse.Namespace, list[str]], None]
+_FAILED = 1
 _SIGNALLED = 128
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there"
 # Of an engine's job the launcher knows no more than that it runs.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")
+# Part of every text that stands instead of a message that is withheld.
+_WITHHELD = "may quote"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,10 +71,26 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         return int(stop.code or 0)
     _quiet_libraries()
     with _Signals() as signals:
+        log = None
         try:
-            given.command(given, beam_arguments)
+            log = _failure_log(given)
+            with log.listening() if log else contextlib.nullcontext():
+                given.command(given, beam_arguments)
         except BaseException as error:
-            return _leave(signals.received) if signals.received else _tell(error)
+            number = signals.received or (
+                signal.SIGINT if isinstance(error, KeyboardInterrupt) else 0
+            )
+            status, text = (0, "") if number else _outcome(error)
+            is_withheld = _WITHHELD in text
+            if log is not None and (status == _FAILED or is_withheld):
+                text = f"{text} {log.keep(error)}"
+            elif log is not None:
+                log.discard()
+            elif is_withheld and hasattr(given, "failure_log"):
+                text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
+            return _leave(number) if number else _tell(status, text)
+        if log is not None:
+            log.discard()
     return 0
 
 
@@ -109,13 +132,22 @@ class _Signals:
         raise KeyboardInterrupt
 
 
-def _tell(error: BaseException) -> int:
-    """Says on stderr what went wrong, without data; returns the exit status."""
-    status = 1
+def _failure_log(given: argparse.Namespace) -> "FailureLog | None":
+    """Returns the file for a failure, if one was asked for."""
+    if getattr(given, "failure_log", None) is None:
+        return None
+    from beam_dpne.cli.failure_log import FailureLog
+
+    # Of other programs, "output" is a directory of the operator.
+    output = given.output if getattr(given, "publishes", False) else None
+    return FailureLog(given.failure_log, output, remote=bool(given.failure_log_remote))
+
+
+def _outcome(error: BaseException) -> tuple[int, str]:
+    """Returns the exit status, and what may be said of an error, without data."""
+    status = _FAILED
     if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else status
-    if isinstance(error, KeyboardInterrupt):
-        return _leave(signal.SIGINT)
+        return error.code if isinstance(error.code, int) else status, ""
     if isinstance(error, RunError):
         text = f"the run failed: {error}"
         if progress.snapshot().stage in _MAY_HAVE_PUBLISHED:
@@ -128,7 +160,13 @@ def _tell(error: BaseException) -> int:
             f"error: {type(error).__name__} in {os.path.basename(at.filename)}:{at.lineno}; its "
             "message is withheld, since it may quote the data."
         )
-    print(f"beam-dpne: {text}", file=sys.stderr)
+    return status, text
+
+
+def _tell(status: int, text: str) -> int:
+    """Prints a line about an error, if there is anything to say; returns the exit status."""
+    if text:
+        print(f"beam-dpne: {text.strip()}", file=sys.stderr)
     return status
 
 
@@ -205,6 +243,7 @@ def add_ngram_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "privacy", (*PRIVACY, *VOCABULARY))
     add_options(parser, "writing", WRITING)
     add_options(parser, "running", RUNNING)
+    parser.set_defaults(publishes=True)
 
 
 def add_set_union_options(parser: argparse.ArgumentParser) -> None:
@@ -213,6 +252,7 @@ def add_set_union_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "privacy", SET_UNION)
     add_options(parser, "writing", ITEMS_WRITING)
     add_options(parser, "running", ITEMS_RUNNING)
+    parser.set_defaults(publishes=True)
 
 
 def add_bayesian_options(parser: argparse.ArgumentParser) -> None:
@@ -221,6 +261,7 @@ def add_bayesian_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "privacy", BAYESIAN)
     add_options(parser, "writing", PROBABILITIES_WRITING)
     add_options(parser, "running", PROBABILITIES_RUNNING)
+    parser.set_defaults(publishes=True)
 
 
 def _ngrams(given: argparse.Namespace, beam_arguments: list[str]) -> None:

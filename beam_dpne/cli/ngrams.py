@@ -117,7 +117,8 @@ def build(
       folder: the run's temporary location.
       canary: what the first step leaves for the launcher; None: nothing.
     """
-    ngrams = jobs.read_documents(pipeline, job, canary) | "PrivateNgrams" >> PrivateNgrams(
+    read = jobs.read_documents(pipeline, job, canary)
+    ngrams = read.documents | "PrivateNgrams" >> PrivateNgrams(
         plan=job.plan,
         vocabulary=job.vocabulary,
         tokenizer=job.tokenizer,
@@ -126,4 +127,4 @@ def build(
         described=job.described,
         store=SetStore(folder=folder, limit=job.side_input_limit, from_launch=not job.hands_over),
     )
-    _ = ngrams | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary))
+    _ = ngrams | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary, read))

@@ -222,6 +222,14 @@ READING = (
         "Without it they are only counted.",
     ),
     Option(
+        name="max_rejected",
+        default=0.05,
+        parse=number,
+        help="Share of the records that may be rejected, 0 to 1. Above it the run fails before "
+        "publishing, and says how many records were rejected for which reason; 1 publishes whatever "
+        "is left. Files read in a wrong format or encoding are found this way.",
+    ),
+    Option(
         name="strict",
         flag=True,
         help="Fail at the first rejected record instead of going on without it; a failed run "
@@ -419,6 +427,23 @@ WRITING = (
     ),
 )
 
+FAILURE_LOG = (
+    Option(
+        name="failure_log",
+        help="File for the whole failure of a run, e.g. private/failure.log: the tracebacks of the "
+        "launcher and, where the engine hands them on, of its workers, which stderr withholds because "
+        "they may quote texts. The engine's own logs then hold what a tokenizer of yours raised, too. "
+        "The file is as private as the data, readable by its owner alone, and refused inside a "
+        "release. A run that ends well or is interrupted leaves none.",
+    ),
+    Option(
+        name="failure_log_remote",
+        flag=True,
+        help="Allow failure_log in a bucket, e.g. gs://bucket/private/failure.log, where only the "
+        "bucket's own access rules keep it from others. Without it such a path is refused.",
+    ),
+)
+
 RUNNING = (
     Option(
         name="partitions",
@@ -453,6 +478,7 @@ RUNNING = (
         "first step; a job whose workers cannot start is cancelled instead of hanging. Raise it where "
         "workers take long to start; 0: no limit.",
     ),
+    *FAILURE_LOG,
     Option(
         name="quiet", flag=True, help="No progress and no log lines on stderr; errors still are."
     ),

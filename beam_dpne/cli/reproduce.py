@@ -15,7 +15,7 @@ from typing import Any
 
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.main import OneLineParser, run_program
-from beam_dpne.cli.options import Option, add_options, names, with_defaults
+from beam_dpne.cli.options import FAILURE_LOG, Option, add_options, names, with_defaults
 
 MSNBC_FILE = "msnbc990928.seq.gz"
 TITLES_FILE = "reddit_titles_sample.jsonl.gz"
@@ -71,6 +71,7 @@ OPTIONS = (
         help="Keep the tokenized data in the output directory, as secret as the data; otherwise they "
         "are deleted at the end.",
     ),
+    *FAILURE_LOG,
     Option(name="quiet", flag=True, help="No progress on stderr."),
 )
 _CACHE, _RUNS, _LEDGER = "cache", "runs", "ledger.json"

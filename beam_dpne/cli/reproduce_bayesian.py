@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne.cli.errors import UsageError
-from beam_dpne.cli.options import Option, names
+from beam_dpne.cli.options import FAILURE_LOG, Option, names
 from beam_dpne.cli.reproduce import TITLES_FILE, check_output, files_line, run_experiments
 
 PUBLIC_FILE = "reddit_titles_public_trigrams.tsv.gz"
@@ -65,6 +65,7 @@ OPTIONS = (
         help="Keep the tokenized data in the output directory, as secret as the data; otherwise they "
         "are deleted at the end.",
     ),
+    *FAILURE_LOG,
     Option(name="quiet", flag=True, help="No progress on stderr."),
 )
 _CACHE, _RUNS = "cache", "runs"

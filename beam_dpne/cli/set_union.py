@@ -79,11 +79,12 @@ def build(
       folder: the run's temporary location.
       canary: what the first step leaves for the launcher; None: nothing.
     """
-    union = jobs.read_documents(pipeline, job, canary) | "PrivateSetUnion" >> PrivateSetUnion(
+    read = jobs.read_documents(pipeline, job, canary)
+    union = read.documents | "PrivateSetUnion" >> PrivateSetUnion(
         plan=job.plan,
         tokenizer=job.tokenizer,
         partitions=job.partitions,
         run_key=job.run_key,
         described=job.described,
     )
-    _ = union | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary))
+    _ = union | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary, read))

@@ -1,11 +1,12 @@
 """One tokenization of a private input, as arrays in memory and as Arrow files."""
 
+import collections
 import dataclasses
 import functools
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ class Corpus:
       offsets: (u + 1,) int64; the positions of user i are offsets[i]:offsets[i + 1].
       codes: (n,) int32, the word at each position, −1 after each document's last.
       tokenizer: its name.
-      rejected: records of the input that could not be used.
+      rejected_reasons: numbers of records of the input that could not be used, by reason.
     """
 
     words: pa.Array
@@ -39,7 +40,12 @@ class Corpus:
     offsets: np.ndarray
     codes: np.ndarray
     tokenizer: str
-    rejected: int = 0
+    rejected_reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @property
+    def rejected(self) -> int:
+        """How many records of the input could not be used."""
+        return sum(self.rejected_reasons.values())
 
     @functools.cached_property
     def user_of_position(self) -> np.ndarray:
@@ -104,7 +110,7 @@ def read_corpus(
                         f"{file.path} must hold only usable records (--strict), got one at "
                         f"{unit_of(item.kind)} {position}: {reason}."
                     )
-                gathered.rejected += len(rejects)
+                gathered.rejected_reasons.update(reason for _, reason in rejects)
                 gathered.add(documents, function)
     return gathered.corpus(tokenizers.tokenizer_name(tokenizer))
 
@@ -167,7 +173,10 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike[str]) -> None:
     ends = pa.array(corpus.offsets[1:])
     _write(place / "users.arrow", pa.table({"user": corpus.users, "end": ends}))
     _write(place / "positions.arrow", pa.table({"code": pa.array(corpus.codes)}))
-    facts = {"tokenizer": corpus.tokenizer, "rejected": corpus.rejected}
+    facts = {
+        "tokenizer": corpus.tokenizer,
+        "rejected_reasons": dict(corpus.rejected_reasons),
+    }
     written = place / f".{_FACTS}.tmp"
     written.write_text(json.dumps(facts) + "\n", encoding="utf-8")
     written.replace(place / _FACTS)
@@ -190,7 +199,7 @@ def load_corpus(folder: str | os.PathLike[str]) -> Corpus:
         offsets=np.append(0, _column(users, "end").to_numpy()),
         codes=_column(_read(place / "positions.arrow"), "code").to_numpy(),
         tokenizer=facts["tokenizer"],
-        rejected=facts["rejected"],
+        rejected_reasons=facts.get("rejected_reasons", {}),
     )
 
 
@@ -198,7 +207,7 @@ class _Gathered:
     """Documents so far: users and words as codes of each batch's own dictionary."""
 
     def __init__(self) -> None:
-        self.rejected = 0
+        self.rejected_reasons: collections.Counter[str] = collections.Counter()
         self._users = _Interned()
         self._words = _Interned()
         self._lengths: list[np.ndarray] = []
@@ -235,7 +244,7 @@ class _Gathered:
             offsets=np.append(0, np.cumsum(own)),
             codes=_laid_out(ranks[codes], lengths, order),
             tokenizer=tokenizer,
-            rejected=self.rejected,
+            rejected_reasons=dict(self.rejected_reasons),
         )
 
 

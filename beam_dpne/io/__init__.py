@@ -6,6 +6,7 @@ from beam_dpne.io.options import FORMATS, InputError, ReadOptions
 from beam_dpne.io.reading import ReadDocuments, ReadResult
 from beam_dpne.io.rejects import Reject, WriteRejects, tidied
 from beam_dpne.io.schemes import AccessError, connect_anonymously_to_emulators
+from beam_dpne.io.tally import Tally, TooManyRejectedError
 
 __all__ = [
     "FORMATS",
@@ -16,6 +17,8 @@ __all__ = [
     "ReadOptions",
     "ReadResult",
     "Reject",
+    "Tally",
+    "TooManyRejectedError",
     "WriteRejects",
     "check_fields",
     "match_inputs",

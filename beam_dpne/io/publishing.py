@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.pvalue import PValue
+from apache_beam.pvalue import AsIter, PCollection, PValue
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne import progress
@@ -27,6 +27,14 @@ from beam_dpne.input_description import InputDescription
 from beam_dpne.io.directories import Directory, directory_at
 from beam_dpne.io.kinds import kind_of
 from beam_dpne.io.parts import OUTPUT_FORMATS, parse_part, render_parts
+from beam_dpne.io.tally import (
+    DEFAULT_MAX_REJECTED,
+    Tally,
+    add_up,
+    check_max_rejected,
+    count_rejected,
+    require_few_rejected,
+)
 from beam_dpne.items import ItemSet
 from beam_dpne.ledger import (
     LEDGER_NAME,
@@ -95,12 +103,17 @@ class PublishRelease(beam.PTransform):
       rows_per_part: the rows of all lengths, one after the other, are cut into parts of this size.
       marks: of the run; an engine that runs on after the launcher gave the run up publishes
         nothing. None: the release is always wanted.
+      tally: of the records that were read (`ReadDocuments`); None if nobody counted them.
+      max_rejected: the largest share of those records that may be rejected, in [0, 1]; above it
+        nothing is published. Beam's counters `beam_dpne:rejected_records.*` count them by reason.
 
     Raises:
       ValueError: on a bad field.
       ReleaseError: when the pipeline runs, if another release is there and overwrite is off, if
         another run has published there meanwhile, or the output cannot be written; what was there
         stays as it was.
+      TooManyRejectedError: when the pipeline runs, before anything is written, if a larger share of
+        the records than max_rejected was rejected.
 
     Example:
       >>> import tempfile
@@ -131,9 +144,12 @@ class PublishRelease(beam.PTransform):
     overwrite: bool = False
     rows_per_part: int = 1_000_000
     marks: Marks | None = None
+    tally: PCollection[Tally] | None = dataclasses.field(default=None, repr=False)
+    max_rejected: float = DEFAULT_MAX_REJECTED
 
     def __post_init__(self):
         super().__init__()
+        check_max_rejected(self.max_rejected)
         if not self.output:
             raise ValueError("output must be the path of a directory, got output=''.")
         if self.output_format not in OUTPUT_FORMATS:
@@ -158,6 +174,7 @@ class PublishRelease(beam.PTransform):
         return longest | "Publish" >> beam.Map(
             _publish_sets,
             shorter,
+            () if self.tally is None else AsIter(self.tally),
             output=self.output,
             output_format=self.output_format,
             plan=self.plan,
@@ -168,6 +185,7 @@ class PublishRelease(beam.PTransform):
             overwrite=self.overwrite,
             rows_per_part=self.rows_per_part,
             marks=self.marks,
+            max_rejected=self.max_rejected,
         ).with_output_types(str)
 
 
@@ -225,11 +243,20 @@ def _read_part(directory: Directory, part: Part) -> pa.Table:
 
 
 def _publish_sets(
-    longest: _Released, shorter: Iterable[_Released], *, marks: Marks | None, **settings
+    longest: _Released,
+    shorter: Iterable[_Released],
+    tallies: Iterable[Tally],
+    *,
+    marks: Marks | None,
+    max_rejected: float,
+    **settings,
 ) -> str:
     """Entry of the stage: all released sets are here, as one element and one side input."""
     if marks is not None:
         marks.require_wanted()
+    tally = add_up(tallies)
+    require_few_rejected(tally, max_rejected)
+    count_rejected(tally.rejected)
     progress.enter("publish", None)
     return publish_release([*shorter, longest], **settings)
 

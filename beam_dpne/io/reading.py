@@ -1,5 +1,6 @@
 """ReadDocuments: files to record batches of users and texts."""
 
+import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,16 +15,19 @@ from beam_dpne.io.blocks import WorkItem, plan_reads, read_ahead, read_item, uni
 from beam_dpne.io.files import match_inputs
 from beam_dpne.io.options import InputError, ReadOptions, format_of, has_glob, may_be_folder
 from beam_dpne.io.rejects import Reject
+from beam_dpne.io.tally import Tally, tally_of
 from beam_dpne.started import Marks, mark_started
 
 _REJECTS = "rejects"
+_TALLY = "tally"
 
 
 class ReadResult(NamedTuple):
-    """What `ReadDocuments` gives: batches of documents, and the records that were left out."""
+    """What `ReadDocuments` gives: documents, the records that were left out, and their numbers."""
 
     documents: PCollection[pa.RecordBatch]
     rejects: PCollection[Reject]
+    tally: PCollection[Tally]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -38,7 +42,9 @@ class ReadDocuments(beam.PTransform):
       (string; for `sequences` fixed_size_binary(16): the file's place among the sorted inputs, then
       the byte offset of the line in the decompressed text, 8 bytes each, little-endian) and `text`
       (string, or list<string> if `text_is_tokens`), without nulls. `rejects`: a `Reject` for each
-      record that cannot be used; Beam's counter `beam_dpne:rejected_records` counts them.
+      record that cannot be used; Beam's counter `beam_dpne:rejected_records` counts them. `tally`:
+      a `Tally` for each piece of work; `PublishRelease(tally=…)` adds them up and publishes nothing
+      if too large a share was rejected.
 
     Privacy:
       Not private; it reads the private corpus. Errors, logs and rejects hold positions and fixed
@@ -138,9 +144,9 @@ class ReadDocuments(beam.PTransform):
             inputs | "Match" >> beam.FlatMap(_work_items, options) | "Spread" >> beam.Reshuffle()
         )
         read = items | "Read" >> beam.ParDo(_ReadItem(options, self.strict)).with_outputs(
-            _REJECTS, main="documents"
+            _REJECTS, _TALLY, main="documents"
         )
-        return ReadResult(read["documents"], read[_REJECTS])
+        return ReadResult(read["documents"], read[_REJECTS], read[_TALLY])
 
 
 def _work_items(patterns: tuple[str, ...], options: ReadOptions) -> Iterator[WorkItem]:
@@ -158,11 +164,14 @@ class _ReadItem(beam.DoFn):
         self._rejected = Metrics.counter("beam_dpne", "rejected_records")
 
     def process(self, element: WorkItem) -> Iterator[Any]:
-        """Yields batches of documents, and rejects to their own output."""
+        """Yields batches of documents, and to outputs of their own the rejects and the tally."""
         unit = unit_of(element.kind)
+        usable, reasons = 0, collections.Counter[str]()
         for documents, rejects in read_ahead(read_item(element, self._options)):
             if documents.num_rows:
                 yield documents
+            usable += documents.num_rows
+            reasons.update(reason for _, reason in rejects)
             self._rejected.inc(len(rejects))
             for position, reason in rejects:
                 reject = Reject(element.file.path, position, unit, reason)
@@ -172,3 +181,4 @@ class _ReadItem(beam.DoFn):
                         f"{unit} {position}: {reason}."
                     )
                 yield TaggedOutput(_REJECTS, reject)
+        yield TaggedOutput(_TALLY, tally_of(usable, reasons))

@@ -23,7 +23,7 @@ from deploy.flink.cluster import Cluster, pools
 from deploy.flink.jars import merge
 from deploy.flink.rest import task_counts, until
 from tests.conftest import ROOT
-from tests.engines.conftest import BUDGET, MAX_LENGTH, deploy, release_bytes
+from tests.engines.conftest import BUDGET, MAX_LENGTH, SAMPLE, deploy, release_bytes
 from tests.engines.flink import (
     ReleaseWatcher,
     free_ports,
@@ -282,6 +282,28 @@ def evidence(before, killed, replacement, failures, job, watcher) -> str:
         f"{seen.absent} without a ledger, {seen.whole} whole, {len(seen.half)} half."
     )
     return "\n".join(lines)
+
+
+def test_a_run_that_rejects_too_much_publishes_nothing_and_leaves_a_failure_log(
+    cluster, job_options, launch, tmp_path
+):
+    """The counts come from a worker; the whole of it from Flink."""
+    (tmp_path / "notes.jsonl").write_text("{no json\n" * 20_000)
+    work, log = tmp_path / "work", tmp_path / "failure.log"
+    work.mkdir()
+    given = ("--input", tmp_path / "notes.jsonl", "--output", work / "release", "--quiet")
+    options = [part for part in job_options if part not in ("--input", str(SAMPLE))]
+    ended = launch(
+        *(*options, *given, "--failure_log", log, *cluster.job_options(parallelism=2)),
+        timeout=5 * MINUTES,
+    )
+    assert ended.status == 1, ended.err
+    assert "20,000 rejected of 20,000 records: 20,000 malformed JSON." in ended.err
+    assert f"The whole failure is in {log}" in ended.err
+    assert list(work.iterdir()) == []
+    text = log.read_text()
+    assert "== What the engine reports ==" in text
+    assert "in require_few_rejected" in text
 
 
 @pytest.fixture

@@ -1,7 +1,10 @@
 """The same release on Beam's Prism runner."""
 
+import os
+
 import pytest
 
+from tests.conftest import ROOT
 from tests.engines.conftest import EVERY_JOB, deploy
 
 pytestmark = [pytest.mark.engines, pytest.mark.prism]
@@ -45,3 +48,59 @@ def test_a_missing_go_is_named(tmp_path):
     ended = deploy("prism", PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "empty"))
     assert (ended.status, ended.out) == (1, "")
     assert "go must be in PATH, and is not; install Go" in ended.err
+
+
+def test_a_run_that_rejects_too_much_fails_on_prism_with_counts_by_reason(
+    prism_options, job_options, launch, tmp_path
+):
+    """Added up over the pieces of work of two files, and told by a worker."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text("{no json\n" * 20_000)
+    (tmp_path / "in" / "b.jsonl").write_text(
+        '{"user": "u1", "text": "good morning"}\n' * 10 + "[]\n"
+    )
+    release = tmp_path / "release"
+    files = f"{tmp_path}/in/*.jsonl"
+    options = [files if part.endswith(".jsonl.gz") else part for part in job_options]
+    ended = launch(*options, "--quiet", "--output", release, *prism_options, timeout=300)
+    assert ended.status == 1
+    counts = "20,001 rejected of 20,011 records: 20,000 malformed JSON, 1 not a JSON object."
+    assert counts in ended.err
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_few_rejects_are_counted_by_reason_on_prism(prism_options, job_options, launch, tmp_path):
+    path = tmp_path / "some.jsonl"
+    path.write_text('{"user": "u1", "text": "good morning"}\n' * 99 + "{no json\n")
+    options = [str(path) if part.endswith(".jsonl.gz") else part for part in job_options]
+    ended = launch(*options, "--output", tmp_path / "release", *prism_options, timeout=300)
+    assert ended.status == 0, ended.err
+    assert "1 record was rejected (--rejects DIR lists them): 1 malformed JSON." in ended.err
+
+
+def test_the_failure_log_has_what_a_worker_on_prism_raised(
+    prism_options, job_options, launch, tmp_path
+):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "own_splitter.py").write_text(
+        "def quotes_the_text(texts):\n    raise KeyError(f'cannot split {texts[0]}')\n"
+    )
+    path = tmp_path / "notes.jsonl"
+    path.write_text('{"user": "u1", "text": "zebra4711"}\n')
+    options = [str(path) if part.endswith(".jsonl.gz") else part for part in job_options]
+    paths = os.pathsep.join([str(ROOT), str(tmp_path / "code"), os.environ.get("PYTHONPATH", "")])
+    log = tmp_path / "failure.log"
+    ended = launch(
+        *(*options, "--output", tmp_path / "release", "--failure_log", log, *prism_options),
+        *("--tokenizer", "own_splitter:quotes_the_text"),
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert ended.status == 1
+    assert "raised KeyError" in ended.err
+    assert f"The whole failure is in {log}" in ended.err
+    assert "zebra4711" not in ended.err + ended.out
+    text = log.read_text()
+    assert "KeyError: 'cannot split zebra4711'" in text
+    assert "in quotes_the_text" in text
+    assert not (tmp_path / "release").exists()

@@ -554,3 +554,36 @@ def test_the_core_works_without_the_extra(
         assert done.stderr.endswith("got gs://bucket/o: pip install 'beam-dpne[gcp]'.\n")
     else:
         assert pathlib.Path(output, LEDGER_NAME).exists()
+
+
+# The failure log
+
+
+def test_a_failure_log_goes_into_a_bucket_where_the_operator_says_so(bucket, launch, tmp_path):
+    (tmp_path / "own_splitter.py").write_text(
+        "def quotes_the_text(texts):\n    raise KeyError(f'cannot split {texts[0]}')\n"
+    )
+    notes = bucket.put("notes.jsonl", '{"user": "u1", "text": "zebra4711"}\n')
+    paths = os.pathsep.join([str(ROOT), str(tmp_path), os.environ.get("PYTHONPATH", "")])
+
+    def run(log, *more):
+        files = ("--input", notes, "--output", bucket.path("release"), *PRIVACY)
+        own = ("--tokenizer", "own_splitter:quotes_the_text", "--failure_log", bucket.path(log))
+        return launch("ngrams", *files, *own, *more, env={**os.environ, "PYTHONPATH": paths})
+
+    refused = run("private/a.log")
+    assert (refused.status, refused.err.count("\n")) == (2, 1)
+    assert "--failure_log_remote" in refused.err
+    inside = run("release/a.log", "--failure_log_remote")
+    assert inside.status == 2
+    assert "outside the directory of the release" in inside.err
+    ended = run("private/a.log", "--failure_log_remote")
+    assert ended.status == 1, ended.err
+    assert f"The whole failure is in {bucket.path('private/a.log')}" in ended.err
+    assert "zebra4711" not in ended.err
+    text = bucket.files("private/a.log")[""].decode()
+    assert "KeyError: 'cannot split zebra4711'" in text
+    again = run("private/a.log", "--failure_log_remote")
+    assert again.status == 2
+    assert "must be a new file in a bucket" in again.err
+    assert set(bucket.files("")) == {"notes.jsonl", "private/a.log"}
