@@ -114,7 +114,7 @@ def released_part(after: HistogramShard, rule: LengthRule) -> GramSet:
         words = after.words.take(pa.array(chosen))
         return GramSet(length=1, keys=np.arange(chosen.size), scores=scores, words=words)
     keys = np.concatenate((after.keys[chosen], after.spurious_keys))
-    return GramSet(length=shard.length, keys=keys, scores=scores)
+    return GramSet(length=after.length, keys=keys, scores=scores)
 
 
 def _round_noise_bits(
