@@ -315,7 +315,7 @@ def _settle_all(
     rounds = world.plan.rounds_of(length)
     left, found, standing = users, None, None
     for copies in _of_equal_sizes(marks, valid):
-        steps.copies = copies
+        steps.copies, steps.decided = copies, None
         steps.one_copy = _one_copy(world, length, marks[copies[0]], previous, before)
         some = users if copies.size == runs else [_take(batch, copies) for batch in users]
         found, left, standing = settle_length(steps, length, rounds, some, previous)
