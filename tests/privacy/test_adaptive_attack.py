@@ -12,6 +12,7 @@ random, each test of the right mechanism would fail falsely at most once in 1,00
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -20,21 +21,13 @@ from scipy import special, stats
 from beam_dpne import PrivacyPlan, RunKey, adaptive
 from beam_dpne.in_memory import release_ngrams
 from beam_dpne.mechanism import CELLS_PER_STDDEV
-from tests.privacy.adaptive_worst_case import (
-    RIGHT,
-    Outcome,
-    Run,
-    Variant,
-    World,
-    crowd,
-    positions,
-    simulate,
-    words_of,
-)
+from tests.privacy.adaptive_worst_case import RIGHT, Outcome, Run, Variant, simulate
+from tests.privacy.copies import World, crowd, positions, words_of
 from tests.privacy.test_attack import DELTA, EPSILON, epsilon_at_least
 
 RUNS = 20_000
 ALL_RUNS = 100_000
+AT_ONCE = 20_000
 FALSE_FAILURE = 1e-6
 MISTAKES = {
     "the same noise in every round": Variant(same_noise=True),
@@ -238,8 +231,33 @@ def attack_vectors(world: World, variant: Variant, runs: int, seed: int = 1) -> 
 def run(
     world: World, present: bool, variant: Variant, runs: int, seed: int, *, drawn: bool = True
 ) -> Run:
-    key = key_of("attack", seed, present)
-    return simulate(world, present=present, runs=runs, run_key=key, variant=variant, drawn=drawn)
+    """Many runs, of which at most `AT_ONCE` are made at once."""
+    parts = [
+        simulate(
+            world,
+            present=present,
+            runs=min(AT_ONCE, runs - start),
+            run_key=key_of("attack", seed, present, start),
+            variant=variant,
+            drawn=drawn,
+        )
+        for start in range(0, runs, AT_ONCE)
+    ]
+    by_length = zip(*(part.outcomes for part in parts), strict=True)
+    return Run(
+        [joined(outcomes) for outcomes in by_length],
+        np.concatenate([part.log_ratio for part in parts]),
+        np.concatenate([part.left for part in parts]),
+    )
+
+
+def joined(outcomes: Sequence[Outcome]) -> Outcome:
+    return Outcome(
+        found=np.concatenate([own.found for own in outcomes]),
+        cells=np.concatenate([own.cells for own in outcomes]),
+        valid=np.concatenate([own.valid for own in outcomes]),
+        released=[released for own in outcomes for released in own.released],
+    )
 
 
 def key_of(*parts: object) -> RunKey:

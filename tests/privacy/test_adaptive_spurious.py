@@ -138,10 +138,19 @@ def test_a_held_gram_is_never_spurious(has_budget, limit, pruning):
     assert held_and_released > 5
 
 
-@pytest.mark.parametrize(("policy", "pruning"), [("public", "single"), ("rounds", "both")])
-def test_a_run_in_memory_is_the_pipeline(policy, pruning):
+@pytest.mark.parametrize(
+    ("strategy", "policy", "pruning"),
+    [
+        ("adaptive", "public", "single"),
+        ("adaptive", "rounds", "both"),
+        ("adaptive", "screened_gaussian", "both"),
+        ("one_round", "weighted_gaussian", "both"),
+        ("one_round", "mad", "single"),
+    ],
+)
+def test_a_run_in_memory_is_the_pipeline(strategy, policy, pruning):
     """So that what the other tests say of runs in memory is said of `PrivateNgrams`."""
-    plan = plan_of(3, pruning=pruning, vocabulary_policy=policy)
+    plan = plan_of(3, pruning=pruning, vocabulary_policy=policy, strategy=strategy)
     vocabulary = VOCABULARY if policy == "public" else None
     key = run_key(3)
     bound = key.bound_to(run_context(plan, "whitespace", vocabulary))
