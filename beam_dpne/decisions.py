@@ -96,7 +96,11 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
 
 def decide(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> GramSet:
     """Returns what one hash range releases after the last round, with scores; unsorted at k = 1."""
-    after = decide_round(shard, rule=rule, run_key=run_key)
+    return released_part(decide_round(shard, rule=rule, run_key=run_key), rule)
+
+
+def released_part(after: HistogramShard, rule: LengthRule) -> GramSet:
+    """Returns what a hash range releases that has been decided in its last round, with scores."""
     if after.found is None or after.cells is None:
         raise ValueError("A decided shard has rounds and cells.")
     chosen = np.flatnonzero(after.found)
@@ -110,7 +114,7 @@ def decide(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> GramS
         words = after.words.take(pa.array(chosen))
         return GramSet(length=1, keys=np.arange(chosen.size), scores=scores, words=words)
     keys = np.concatenate((after.keys[chosen], after.spurious_keys))
-    return GramSet(length=shard.length, keys=keys, scores=scores)
+    return GramSet(length=after.length, keys=keys, scores=scores)
 
 
 def _round_noise_bits(

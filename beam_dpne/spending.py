@@ -110,7 +110,7 @@ class SpendBudgets(beam.PTransform):
         return IOTypeHints.empty()
 
     def expand(self, users: PCollection[UserBatch]) -> SpendResult:
-        """Applies `keep_standing` and `spend` to each batch."""
+        """Applies `spend_on_standing` to each batch."""
         sides: dict[str, Any] = {}
         if self.previous is not None and self.length > 2:
             sides["previous"] = AsSingleton(self.previous)
@@ -127,7 +127,7 @@ class SpendBudgets(beam.PTransform):
 
 
 class _Spend(beam.DoFn):
-    """Runs `spend` on each batch."""
+    """Runs `spend_on_standing` on each batch."""
 
     def __init__(self, plan: PrivacyPlan, length: int, round_number: int, run_key: RunKey):
         self._settings = {"plan": plan, "length": length, "round_number": round_number}
@@ -141,18 +141,40 @@ class _Spend(beam.DoFn):
         before: StandingGrams | None = None,
     ) -> Iterator[Any]:
         progress.enter("users", self._settings["length"])
-        if standing is not None:
-            element = keep_standing(element, standing, before)
-        if len(element.users):
-            contributions, users = spend(
-                element,
-                previous=previous,
-                standing=standing,
-                run_key=self._run_key,
-                **self._settings,
-            )
+        spent = spend_on_standing(
+            element,
+            previous=previous,
+            standing=standing,
+            before=before,
+            run_key=self._run_key,
+            **self._settings,
+        )
+        if spent is not None:
+            contributions, users = spent
             yield contributions
             yield TaggedOutput(_USERS, users)
+
+
+def spend_on_standing(
+    batch: UserBatch,
+    *,
+    standing: StandingGrams | None = None,
+    before: StandingGrams | None = None,
+    **settings: Any,
+) -> tuple[Contributions, UserBatch] | None:
+    """Applies `spend` to the positions of what stands; None if no user has any left.
+
+    Args:
+      batch: positions; in round r ≥ 3 in terms of `before`, else of length k−1.
+      standing: what stands after round r−1 (r ≥ 2).
+      before: what stood after round r−2 (r ≥ 3).
+      **settings: the other arguments of `spend`.
+    """
+    if standing is not None:
+        batch = keep_standing(batch, standing, before)
+    if not len(batch.users):
+        return None
+    return spend(batch, standing=standing, **settings)
 
 
 def spend(

@@ -7,6 +7,7 @@ decoding are shared by all. `OneRound` is the paper's: every user has weight 1 a
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 from beam_dpne import adaptive, calibration, valid
 from beam_dpne.batches import GramSet
@@ -53,6 +54,13 @@ class Adaptive:
         if length == 1:
             return functools.partial(_word_rounds_rule, plan=self.plan)
         return functools.partial(_gram_rounds_rule, plan=self.plan, length=length)
+
+
+def rule_for(plan: PrivacyPlan, length: int, run_key: RunKey) -> Callable[[GramSet], LengthRule]:
+    """Returns the function from S_{k−1} to the rule of length k under a plan's strategy."""
+    if plan.is_adaptive:
+        return Adaptive(plan=plan).rule_for(length)
+    return OneRound(plan=plan, run_key=run_key).rule_for(length)
 
 
 def _word_rounds_rule(_: GramSet, *, plan: PrivacyPlan) -> LengthRule:

@@ -1,13 +1,14 @@
 """The oracle: the package releases exactly what the pseudocode (`reference.py`) releases.
 
-The same run key, documents and plan go through the Beam pipeline, through its kernels chained without
-Beam (cheap, so hundreds of times), and through the plain-Python reference; grams and scores must be
-equal, scores bit for bit, and so must what each user has left. The adaptive strategy's thresholds are
-solved for twice, by two methods, so now and then one of them is rounded up to another unit of 2^-32;
-from there on scores may differ by 1e-8. Beam runs collect into a list of this module, which the
-embedded runner's worker threads share.
+The same run key, documents and plan go through the Beam pipeline, through the run in memory (the
+same loop and kernels, cheap, so hundreds of times), and through the plain-Python reference; grams and
+scores must be equal, scores bit for bit, and so must what each user has left. The adaptive strategy's
+thresholds are solved for twice, by two methods, so now and then one of them is rounded up to another
+unit of 2^-32; from there on scores may differ by 1e-8. Beam runs collect into a list of this module,
+which the embedded runner's worker threads share.
 """
 
+import dataclasses
 import functools
 import itertools
 import random
@@ -22,29 +23,11 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
-from beam_dpne.batches import ROOT, GramSet
-from beam_dpne.contributions import limit_contributions
-from beam_dpne.decisions import (
-    decide,
-    decide_round,
-    merge_released,
-    merge_standing,
-    sample_spurious,
-    standing_part,
-)
+from beam_dpne.batches import GramSet
 from beam_dpne.decoding import decode_sets, split_ngram
-from beam_dpne.grams import extract_grams, keep_standing, prune_invalid
-from beam_dpne.histogram import (
-    cut_by_hash_range,
-    merge_shards,
-    shard_open,
-    shard_spurious,
-    sum_contributions,
-)
+from beam_dpne.in_memory import ArraySteps
+from beam_dpne.loop import release_lengths
 from beam_dpne.ngrams import run_context
-from beam_dpne.public_vocabulary import public_vocabulary
-from beam_dpne.spending import spend
-from beam_dpne.strategies import Adaptive, OneRound
 from beam_dpne.users import (
     encode_documents,
     hash_users,
@@ -598,96 +581,44 @@ def run_beam(elements, plan, run_key, *, partitions=3, runner=None, vocabulary=N
     return Release(list({grams.length: grams for grams in _collected}.values()), {}, {})
 
 
-def run_kernels(documents, plan, run_key, rng, *, partitions, vocabulary=None) -> Release:
-    """The pipeline's functions chained by hand; the shuffles are shuffles of lists."""
-    run_key = run_key.bound_to(run_context(plan, "tokens", vocabulary))
-    batches = user_batches(documents, plan, run_key, rng, partitions)
-    release, previous, standing = Release([], {}, {}), ROOT, None
-    for length in range(1, plan.max_length + 1):
-        if length > 1:
-            batches = [
-                prune_invalid(b, previous, pruning=plan.pruning, standing=standing) for b in batches
-            ]
-        if length not in plan.private_lengths:
-            previous = public_vocabulary(vocabulary)
-            release.sets.append(previous)
-            continue
-        if plan.is_adaptive:
-            previous, batches, standing = settle_length(
-                length, batches, previous, plan, run_key, rng, partitions, release
-            )
-            release.sets.append(previous)
-            continue
-        rule = OneRound(plan=plan, run_key=run_key).rule_for(length)(previous)
-        pieces = [
-            piece
-            for batch in batches
-            for piece in cut_by_hash_range(
-                sum_contributions(
-                    limit_contributions(
-                        extract_grams(batch, length=length),
-                        max_contributions=plan.contribution_limits[length - 1],
-                        sub_key=run_key.sub_key("subset", length),
-                    )
-                ),
-                partitions,
-            )
-        ]
-        if length > 1:
-            spurious = sample_spurious(previous, rule=rule, run_key=run_key)
-            pieces += shard_spurious(spurious, shards=partitions)
-        shards = [merge_shards(group) for group in shuffled_groups(pieces, rng)]
-        if rule.threshold is None:
-            shards = []
-        parts = [decide(shard, rule=rule, run_key=run_key) for shard in shards]
-        previous = merge_released(parts, previous, rule)
-        release.sets.append(previous)
-    return release
+@dataclasses.dataclass(kw_only=True)
+class ShuffledSteps(ArraySteps):
+    """The steps in memory with shuffled pieces; notes what users send and have left.
 
+    Attributes:
+      rng: shuffles.
+      sent: as of `Release`.
+      left: as of `Release`.
+    """
 
-def settle_length(length, batches, previous, plan, run_key, rng, partitions, release):
-    """The rounds of one length, as `PrivateNgrams` has them; notes what users send and have left."""
-    rule = Adaptive(plan=plan).rule_for(length)(previous)
-    standing, open_shards, last = [], [], plan.rounds_of(length)
-    for number in range(1, last + 1):
-        pieces, spent = [], []
-        for batch in batches:
-            now = keep_standing(batch, standing[-1], *standing[-2:-1]) if standing else batch
-            if not len(now.users):
-                continue
-            contributions, after = spend(
-                now,
-                plan=plan,
-                length=length,
-                round_number=number,
-                run_key=run_key,
-                previous=previous if length > 2 else None,
-                standing=standing[-1] if standing else None,
-            )
-            spent.append(after)
-            release.sent.setdefault((length, number), []).append(contributions)
-            pieces += cut_by_hash_range(sum_contributions(contributions), partitions)
-        batches = spent
-        release.left[length, number] = {
+    rng: random.Random
+    sent: dict = dataclasses.field(default_factory=dict)
+    left: dict = dataclasses.field(default_factory=dict)
+
+    def spend(self, length, round_number, users, previous, standing):
+        sent, users = super().spend(length, round_number, users, previous, standing)
+        if sent:
+            self.sent[length, round_number] = sent
+        self.left[length, round_number] = {
             tuple(user): rest
-            for batch in batches
+            for batch in users
             for user, rest in zip(batch.users.tolist(), batch.left.tolist(), strict=True)
         }
-        if number == 1 and length > 1:
-            spurious = sample_spurious(previous, rule=rule, run_key=run_key)
-            pieces += shard_spurious(spurious, shards=partitions)
-        for shard in open_shards:
-            pieces += shard_open(shard, shards=partitions)
-        shards = [merge_shards(group) for group in shuffled_groups(pieces, rng)]
-        if not rule.rounds:
-            shards = []
-        if number < last:
-            decided = [decide_round(shard, rule=rule, run_key=run_key) for shard in shards]
-            open_shards = [shard for shard in decided if shard.keys.size + shard.spurious_keys.size]
-            parts = [standing_part(shard) for shard in open_shards]
-            standing.append(merge_standing(parts, previous, number))
-    parts = [decide(shard, rule=rule, run_key=run_key) for shard in shards]
-    return merge_released(parts, previous, rule), batches, (standing or [None])[-1]
+        return sent, users
+
+    def merge(self, pieces):
+        self.rng.shuffle(pieces)
+        return super().merge(pieces)
+
+
+def run_kernels(documents, plan, run_key, rng, *, partitions, vocabulary=None) -> Release:
+    """The run in memory, from users in random batches; shuffles are shuffles of lists."""
+    run_key = run_key.bound_to(run_context(plan, "tokens", vocabulary))
+    steps = ShuffledSteps(
+        plan=plan, run_key=run_key, vocabulary=vocabulary, shards=partitions, rng=rng
+    )
+    batches = user_batches(documents, plan, run_key, rng, partitions)
+    return Release(list(release_lengths(steps, plan, batches)), steps.left, steps.sent)
 
 
 def user_batches(documents, plan, run_key, rng, partitions):

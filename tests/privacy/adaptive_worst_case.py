@@ -1,27 +1,50 @@
-"""The adaptive strategy on worst-case pairs of databases, many runs at once, as plain mathematics.
+"""The adaptive strategy on worst-case pairs of databases: many runs at once, by the product's own loop.
 
-One user holds every sequence of T words that can be made of a few; in the other world nobody does, or
-only other users, who send fixed weights. What a user spends, how it is divided, and what decides a gram
-is the package's own (`adaptive`, `mechanism`); arrays over runs stand in for users, histograms and
-keyed noise. That these runs are the kernels' runs, noise for noise, is a test of its own.
+A corpus is made of many copies of a small one: users, documents and words of copy 7 have nothing to do
+with those of copy 8. Users, sums, noise and decisions of the copies then run through
+`loop.settle_length` and its kernels together, as one run does. A run of one copy alone would differ in
+two things only, since they follow |S_{k−1}| and |V_k|: its rules, and its draws of spurious n-grams. So
+`CopySteps` takes the rule of one copy, and draws from the V_k of each. That one copy is then a run of
+`in_memory.release_ngrams`, bit for bit, is a test of its own.
+
+In the one world a user, the first of each copy, holds every sequence of T words; in the other it does
+not take part. The other users are users like any other: what they send follows the released past.
 
 A `Variant` is the mechanism with a planted mistake, to see that an attack notices it.
 """
 
 import dataclasses
-import functools
-import itertools
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
-from beam_dpne import PrivacyPlan, adaptive
-from beam_dpne.mechanism import UNITS, LengthRule, RoundRule, noisy_cells, scores, spurious_cells
+from beam_dpne import GramSet, RunKey, UserBatch, adaptive, decisions, randomness
+from beam_dpne.batches import (
+    Contributions,
+    HistogramShard,
+    SpuriousGrams,
+    StandingGrams,
+    pack_pairs,
+    unpack_pairs,
+)
+from beam_dpne.in_memory import ArraySteps
+from beam_dpne.loop import settle_length
+from beam_dpne.mechanism import UNITS
+from beam_dpne.public_vocabulary import public_vocabulary
 from beam_dpne.randomness import upper_tail_normals
+from tests.privacy.copies import (
+    USER,
+    World,
+    copies_as_middles,
+    copies_of_grams,
+    named,
+    positions,
+    take_copies,
+    words_of,
+)
 from tests.privacy.test_attack import random_bits
-
-_CHUNK = 20_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,107 +57,166 @@ class Variant:
       looks_again: grams that were closed are judged, and spent on, in later rounds.
       gaussian_tail: the evidence of a spurious gram of a later round is drawn as that of the first:
         from a Gaussian's tail of the probability of being found.
-      unbounded: what a user has left does not fall.
+      unreduced: what a user has left is not reduced by what it sends.
       one_word: words have the threshold for users with one word.
+      follows_observed: what users spend follows how many grams stand for anybody, a private number,
+        instead of what they hold themselves. Each user's own budget is kept.
     """
 
     noise_factor: float = 1.0
     same_noise: bool = False
     looks_again: bool = False
     gaussian_tail: bool = False
-    unbounded: bool = False
+    unreduced: bool = False
     one_word: bool = False
+    follows_observed: bool = False
 
 
 RIGHT = Variant()
 
 
+class SameNoise(RunKey):
+    """Gives every round of a length the noise of the first."""
+
+    def sub_key(self, purpose: str, length: int = 0, round_number: int = 0) -> bytes:
+        return super().sub_key(purpose, length, 1 if purpose == "noise" else round_number)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class World:
-    """One user, whose grams decide everything, and what the others send.
-
-    Attributes:
-      plan: of the run; its words are public, or they are the grams (T = 1).
-      words: the user has every sequence of T of them once.
-      others: what other users send to each gram of the first private length in each of its rounds,
-        (rounds, grams), in units of weight; 0 where nobody else holds it.
-    """
-
-    plan: PrivacyPlan
-    words: int
-    others: np.ndarray
-
-    @property
-    def first(self) -> int:
-        """The first private length."""
-        return self.plan.private_lengths[0]
-
-    @functools.cached_property
-    def text(self) -> np.ndarray:
-        """A de Bruijn sequence, cut open."""
-        return de_bruijn(self.words, self.plan.max_length)
-
-    def places(self, length: int) -> np.ndarray:
-        """The gram that starts at each position of the text, −1 where the text ends before it does."""
-        starts = self.text.size - length + 1
-        grams = np.zeros(starts, np.int64)
-        for step in range(length):
-            grams = grams * self.words + self.text[step : step + starts]
-        return np.concatenate((grams, np.full(length, -1)))
-
-
-def world_of(
-    plan: PrivacyPlan, words: int, others: tuple[tuple[float, ...], ...] = (), common: int = 0
-) -> World:
-    """Returns a world in which the others send the same to each of the last `common` grams.
-
-    Args:
-      plan: of the run.
-      words: see `World`.
-      others: for each kind of common gram what the others send in each round; kinds take turns.
-      common: how many grams others hold.
-    """
-    first = plan.private_lengths[0]
-    sent = np.zeros((plan.rounds_of(first), words**first))
-    for place in range(common):
-        sent[:, place - common] = others[place % len(others)]
-    return World(plan=plan, words=words, others=sent)
-
-
-@dataclasses.dataclass(kw_only=True)
 class Outcome:
     """What came of one length in many runs.
 
     Attributes:
       found: (runs, grams) int8, the round in which a gram was found; 0: it was not.
       cells: (runs, grams) int64, of that round.
-      scores: (runs, grams) float64.
       valid: (runs, grams) bool, V_k.
-      log_ratio: (runs,), of the noisy vectors of all rounds, with the user against without.
-      left: (runs,) int64, what the user has left, in units of 2^-56.
+      released: the released sets of which the copies' sets are parts.
     """
 
     found: np.ndarray
     cells: np.ndarray
-    scores: np.ndarray
     valid: np.ndarray
+    released: list[GramSet]
+
+
+class Run(NamedTuple):
+    """What came of many runs.
+
+    Attributes:
+      outcomes: of each private length.
+      log_ratio: (runs,), of the noisy vectors of all rounds, with the user against without.
+      left: (runs,) int64, what the user has left, in units of 2^-56.
+    """
+
+    outcomes: list[Outcome]
     log_ratio: np.ndarray
     left: np.ndarray
 
 
-class Noise(Protocol):
-    """Standard normal noise for each gram of each run."""
+@dataclasses.dataclass(kw_only=True)
+class CopySteps(ArraySteps):
+    """The steps of the product on copies, with a planted mistake or none.
 
-    def __call__(
-        self, length: int, number: int, runs: np.ndarray, previous: np.ndarray, grams: int
-    ) -> np.ndarray:
-        """Returns (runs, grams) float64; `previous` marks S_{k−1} in each of these runs."""
-        ...
+    Attributes:
+      world: of which there are copies.
+      runs: how many.
+      variant: the mechanism.
+      is_ghost: the user sees and spends, but its weights are set to 0: the world without it, with
+        noise at each gram that it would hold, as in the proof.
+      copies: those that are settled.
+      one_copy: S_{k−1} of one of them; in the others it has the same size, and so has V_k.
+      log_ratio: as of `Run`.
+      left: as of `Run`.
+      decided: the shard after the last round.
+    """
 
+    world: World
+    runs: int
+    variant: Variant = RIGHT
+    is_ghost: bool = False
+    copies: np.ndarray = dataclasses.field(init=False)
+    one_copy: GramSet | None = None
+    log_ratio: np.ndarray = dataclasses.field(init=False)
+    left: np.ndarray = dataclasses.field(init=False)
+    decided: HistogramShard | None = None
 
-def random_noise(rng: np.random.Generator) -> Noise:
-    """Fresh noise, whatever it is for."""
-    return lambda length, number, runs, previous, grams: rng.standard_normal((runs.size, grams))
+    def __post_init__(self):
+        self.copies = np.arange(self.runs)
+        self.log_ratio = np.zeros(self.runs)
+        self.left = np.full(self.runs, self.plan.allotment)
+
+    def rule(self, length, previous):
+        rule = super().rule(length, self.one_copy)
+        if not self.variant.one_word:
+            return rule
+        rounds = adaptive.vocabulary_rounds(
+            allotment=self.plan.allotment, delta=self.plan.vocabulary_delta, max_contributions=1
+        )
+        return dataclasses.replace(rule, rounds=rounds)
+
+    def draw_spurious(self, length, previous):
+        """Draws from the V_k of the copies that are settled, which are no more than all words."""
+        rule = self.rule(length, previous)
+        key = self.run_key.bound_to(f"{length} {self.copies[0]}")
+        some, rows = self._of_these_copies(length, previous)
+        drawn = decisions.sample_spurious(some, rule=rule, run_key=key)
+        first, second = unpack_pairs(drawn.keys)
+        drawn = dataclasses.replace(drawn, keys=pack_pairs(rows[first], rows[second]))
+        return _with_gaussian_tails(drawn) if self.variant.gaussian_tail else drawn
+
+    def _of_these_copies(self, length: int, previous: GramSet) -> tuple[GramSet, np.ndarray]:
+        """Returns a set whose V_k is that of the copies, and the rows of its grams in S_{k−1}."""
+        if length == 2:
+            return copies_as_middles(self.runs, self.world.words)
+        rows = np.flatnonzero(np.isin(copies_of_grams(previous, self.world), self.copies))
+        return dataclasses.replace(
+            previous, keys=previous.keys[rows], scores=previous.scores[rows]
+        ), rows
+
+    def spend(self, length, round_number, users, previous, standing):
+        whole = users
+        if self.variant.follows_observed and standing:
+            counts = np.bincount(copies_of_grams(standing[-1], self.world), minlength=self.runs)
+            users = [_keep_back(batch, counts) for batch in users]
+        sent, after = super().spend(length, round_number, users, previous, standing)
+        if self.variant.follows_observed and standing:
+            after = [_give_back(batch, users[0], whole[0]) for batch in after]
+        if self.variant.unreduced:
+            after = [_left_whole(batch, self.plan.allotment) for batch in after]
+        for batch in after:
+            is_user = batch.users[:, 1] == USER
+            self.left[batch.users[is_user, 0].astype(int)] = batch.left[is_user]
+        return [self._weighed(own, round_number) for own in sent], after
+
+    def _weighed(self, sent: Contributions, round_number: int) -> Contributions:
+        """Notes the log-likelihood ratio of what the user sends; a ghost's weights are then 0."""
+        counts = np.diff(sent.offsets)
+        entries = np.flatnonzero(np.repeat(sent.users[:, 1] == USER, counts))
+        copies = np.repeat(sent.users[:, 0], counts)[entries].astype(int)
+        sub_key = self.run_key.sub_key("noise", sent.length, round_number)
+        if sent.word_hashes is None:
+            bits = randomness.keyed_bits(sub_key, 0, sent.keys[entries])
+        else:
+            bits = randomness.encrypt_blocks(sub_key, sent.word_hashes[sent.keys[entries]])
+        shift = sent.weights[entries] / UNITS
+        noise = randomness.normals(bits) * self.variant.noise_factor
+        present = 0.0 if self.is_ghost else 1.0
+        np.add.at(self.log_ratio, copies, shift * (noise + (present - 0.5) * shift))
+        if not self.is_ghost:
+            return sent
+        weights = sent.weights.copy()
+        weights[entries] = 0
+        return dataclasses.replace(sent, weights=weights)
+
+    def decide(self, shard, rule):
+        own = dataclasses.replace(rule, noise_stddev=rule.noise_stddev * self.variant.noise_factor)
+        if self.variant.looks_again:
+            rounds = [dataclasses.replace(each, cut_cell=-(2**30)) for each in rule.rounds[:-1]]
+            own = dataclasses.replace(own, rounds=(*rounds, rule.rounds[-1]))
+        decided = dataclasses.replace(super().decide(shard, own), rule=rule)
+        if shard.round == len(rule.rounds):
+            self.decided = decided
+        return decided
 
 
 def simulate(
@@ -142,42 +224,103 @@ def simulate(
     *,
     present: bool,
     runs: int,
-    noise: Noise,
-    rng,
-    variant: Variant,
+    run_key: RunKey,
+    variant: Variant = RIGHT,
     drawn: bool = True,
-) -> list[Outcome]:
-    """Returns what comes of each private length.
+) -> Run:
+    """Returns what comes of each private length in many runs.
 
     Args:
       world: the user and the others.
       present: whether the user takes part.
       runs: how many.
-      noise: of grams that somebody holds.
-      rng: for spurious grams.
+      run_key: of all of them.
       variant: the mechanism.
-      drawn: whether grams that nobody holds are drawn, as the mechanism does; else each of them has
-        its own noise, as in the proof.
+      drawn: whether grams that nobody holds are drawn, as the mechanism does; else each of those that
+        the user would hold has its own noise, as in the proof.
     """
-    plan, outcomes = world.plan, []
-    left = np.full(runs, plan.allotment)
-    marks, predictions = np.ones((runs, world.words ** (world.first - 1)), bool), None
-    for length in plan.private_lengths:
-        if plan.user_budgets == "even":
-            left = np.full(runs, plan.allotment)
-        valid = _valid(marks, world.words, length)
-        outcome = _nothing(valid, left)
-        for rule, rows in _rules(plan, length, marks, valid, variant):
-            own = _settle(
-                world, length, rule, rows, valid[rows], left[rows], predictions, marks, present, noise,
-                variant,
-            )  # fmt: skip
-            if drawn and not present and length > 1:
-                _draw_spurious(own, rule, held_by_others(world, length), variant, rng)
-            _put(outcome, rows, own)
+    key = SameNoise(run_key.sub_key("same noise")) if variant.same_noise else run_key
+    steps = CopySteps(
+        plan=world.plan,
+        run_key=key,
+        world=world,
+        runs=runs,
+        variant=variant,
+        is_ghost=not present and not drawn,
+    )
+    users = [positions(world, runs, key, has_user=present or not drawn)]
+    previous = standing = None
+    if world.first > 1:
+        previous = public_vocabulary(words_of(runs, world.words))
+        users = steps.prune(2, users, previous, None)
+    outcomes: list[Outcome] = []
+    for length in world.plan.private_lengths:
+        if outcomes:
+            users = steps.prune(length, users, previous, standing)
+        outcome, users, previous, standing = _settle_all(steps, length, users, previous, outcomes)
         outcomes.append(outcome)
-        left, marks, predictions = outcome.left, outcome.found > 0, outcome.scores
-    return outcomes
+    return Run(outcomes, steps.log_ratio, steps.left)
+
+
+def _settle_all(
+    steps: CopySteps,
+    length: int,
+    users: list[UserBatch],
+    previous: GramSet | None,
+    before: list[Outcome],
+) -> tuple[Outcome, list[UserBatch], GramSet | None, StandingGrams | None]:
+    """Settles a length in all copies; those with |S_{k−1}| and |V_k| in common at once."""
+    world, runs = steps.world, steps.runs
+    marks = before[-1].found > 0 if before else np.ones((runs, world.words ** (length - 1)), bool)
+    valid = _valid(marks, world.words, length)
+    outcome = Outcome(
+        found=np.zeros(valid.shape, np.int8),
+        cells=np.zeros(valid.shape, np.int64),
+        valid=valid,
+        released=[],
+    )
+    rounds = world.plan.rounds_of(length)
+    left, found, standing = users, None, None
+    for copies in _of_equal_sizes(marks, valid):
+        steps.copies, steps.decided = copies, None
+        steps.one_copy = _one_copy(world, length, marks[copies[0]], previous, before)
+        some = users if copies.size == runs else [take_copies(batch, copies) for batch in users]
+        found, left, standing = settle_length(steps, length, rounds, some, previous)
+        outcome.released.append(found)
+        if steps.decided is not None:
+            _put(outcome, steps.decided, previous, world)
+    return outcome, left, found, standing
+
+
+def _of_equal_sizes(marks: np.ndarray, valid: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields the copies that have |S_{k−1}| and |V_k| in common."""
+    sizes = marks.sum(axis=1) * (valid.shape[1] + 1) + valid.sum(axis=1)
+    order = np.argsort(sizes, kind="stable")
+    starts = np.flatnonzero(np.diff(sizes[order], prepend=-1))
+    yield from np.split(order, starts[1:])
+
+
+def _one_copy(
+    world: World,
+    length: int,
+    marks: np.ndarray,
+    previous: GramSet | None,
+    before: list[Outcome],
+) -> GramSet | None:
+    """Returns S_{k−1} of a copy, by itself."""
+    if length == 1 or previous is None:
+        return None
+    words = public_vocabulary(words_of(1, world.words))
+    if length == 2:
+        return words
+    first, last = np.divmod(np.flatnonzero(marks), world.words)
+    return dataclasses.replace(
+        previous,
+        keys=pack_pairs(first, last),
+        scores=np.ones(first.size),
+        parent_size=world.words,
+        vocabulary_size=world.words,
+    )
 
 
 def _valid(marks: np.ndarray, words: int, length: int) -> np.ndarray:
@@ -188,204 +331,48 @@ def _valid(marks: np.ndarray, words: int, length: int) -> np.ndarray:
     return marks[:, grams // words] & marks[:, grams % words ** (length - 1)]
 
 
-def _rules(
-    plan: PrivacyPlan, length: int, marks: np.ndarray, valid: np.ndarray, variant: Variant
-) -> Iterator[tuple[LengthRule, np.ndarray]]:
-    """Yields each rule with the runs that it decides."""
-    everyone = np.arange(len(marks))
-    if length == 1:
-        rounds = plan.lengths[0].word_rules
-        if variant.one_word:
-            rounds = adaptive.vocabulary_rounds(
-                allotment=plan.allotment, delta=plan.vocabulary_delta, max_contributions=1
-            )
-        yield LengthRule(length=1, noise_stddev=1.0, rounds=rounds), everyone
-        return
-    sizes = marks.sum(axis=1), valid.sum(axis=1)
-    packed = sizes[0] * (valid.shape[1] + 1) + sizes[1]
-    order = np.argsort(packed, kind="stable")
-    starts = np.flatnonzero(np.diff(packed[order], prepend=-1))
-    for rows in np.split(order, starts[1:]):
-        released, members = int(sizes[0][rows[0]]), int(sizes[1][rows[0]])
-        if members:
-            fraction = plan.spurious_fraction * min(1.0, released / members)
-            rounds = gram_rounds(fraction, plan.lengths[length - 1].rounds)
-            yield LengthRule(length=length, noise_stddev=1.0, rounds=rounds, valid=members), rows
+def _put(outcome: Outcome, decided: HistogramShard, previous: GramSet | None, world: World) -> None:
+    """Writes rounds and cells of what was found to its copies."""
+    chosen = np.flatnonzero(decided.found)
+    keys = decided.keys[chosen]
+    if decided.words is not None:
+        keys = np.array(decided.words.take(pa.array(chosen)).to_pylist(), dtype=np.int64)
+    keys = np.concatenate((keys, decided.spurious_keys))
+    copies, grams = named(keys, decided.length, previous, world)
+    outcome.found[copies, grams] = np.concatenate((decided.found[chosen], decided.spurious_rounds))
+    outcome.cells[copies, grams] = np.concatenate((decided.cells[chosen], decided.spurious_cells))
 
 
-gram_rounds = functools.cache(adaptive.gram_rounds.__wrapped__)
+def _with_gaussian_tails(drawn: SpuriousGrams) -> SpuriousGrams:
+    """Draws the evidence of grams of later rounds again, from the tail of a Gaussian."""
+    assert drawn.rule is not None
+    rng = np.random.default_rng(drawn.keys.size)
+    cells = drawn.cells.copy()
+    for number, own in enumerate(drawn.rule.rounds, start=1):
+        inside = drawn.rounds == number
+        if number > 1:
+            bits = random_bits(int(np.count_nonzero(inside)), rng)
+            evidence = own.evidence_stddev * upper_tail_normals(bits, own.null_probability)
+            places = np.floor((evidence - own.threshold) * UNITS / own.cell_units)
+            cells[inside] = np.maximum(0, places)
+    return dataclasses.replace(drawn, cells=cells)
 
 
-def _nothing(valid: np.ndarray, left: np.ndarray) -> Outcome:
-    return Outcome(
-        found=np.zeros(valid.shape, np.int8),
-        cells=np.zeros(valid.shape, np.int64),
-        scores=np.zeros(valid.shape),
-        valid=valid,
-        log_ratio=np.zeros(len(valid)),
-        left=left.copy(),
-    )
+def _keep_back(batch: UserBatch, counts: np.ndarray) -> UserBatch:
+    """Leaves users a part of what they have, over the number of grams that stand for anybody."""
+    standing = counts[batch.users[:, 0].astype(int)]
+    return dataclasses.replace(batch, left=batch.left // np.maximum(standing, 1))
 
 
-def _put(outcome: Outcome, rows: np.ndarray, own: Outcome) -> None:
-    for name in ("found", "cells", "scores", "log_ratio", "left"):
-        getattr(outcome, name)[rows] = getattr(own, name)
+def _give_back(batch: UserBatch, part: UserBatch, whole: UserBatch) -> UserBatch:
+    """Gives users what was kept back; some of them may have no open grams any more."""
+    rows = np.searchsorted(_numbers(whole), _numbers(batch))
+    return dataclasses.replace(batch, left=batch.left + (whole.left - part.left)[rows])
 
 
-def held_by_others(world: World, length: int) -> np.ndarray:
-    """Marks the grams of a length that others hold."""
-    if length > world.first:
-        return np.zeros(world.words**length, bool)
-    return np.any(world.others > 0, axis=0)
+def _left_whole(batch: UserBatch, allotment: int) -> UserBatch:
+    return dataclasses.replace(batch, left=np.full(len(batch.users), allotment))
 
 
-def _settle(
-    world: World,
-    length: int,
-    rule: LengthRule,
-    runs: np.ndarray,
-    valid: np.ndarray,
-    left: np.ndarray,
-    predictions: np.ndarray | None,
-    marks: np.ndarray,
-    present: bool,
-    noise: Noise,
-    variant: Variant,
-) -> Outcome:
-    """The rounds of one length in the runs of one rule; section 4's numbered steps, over arrays."""
-    outcome = _nothing(valid, left)
-    is_open, sent, drawn = valid.copy(), [], []
-    for number, own in enumerate(rule.rounds, start=1):
-        last = rule.rounds[number - 2] if number > 1 else None
-        weights, cost = _send(
-            world, length, number, outcome, is_open, last,
-            None if predictions is None else predictions[runs],
-        )  # fmt: skip
-        if not variant.unbounded:
-            outcome.left -= cost
-        fresh = noise(length, number, runs, marks[runs], valid.shape[1]) * variant.noise_factor
-        if variant.same_noise and drawn:
-            fresh = drawn[0]
-        shift = weights / UNITS
-        outcome.log_ratio += (shift * (fresh + (present - 0.5) * shift)).sum(axis=1)
-        drawn.append(fresh)
-        sent.append(weights * present + _others(world, length, number))
-        judged = valid & (outcome.found == 0) if variant.looks_again else is_open
-        total = sum(
-            loading / own.loading_unit * part
-            for loading, part in zip(own.loadings, drawn, strict=True)
-            if loading
-        )
-        cells = noisy_cells([part[judged] for part in sent], np.asarray(total)[judged], own)
-        over = cells >= 0
-        if length == 1:
-            over &= sent[-1][judged] > 0
-        outcome.cells[judged] = cells
-        outcome.found[judged] = np.where(over, number, 0)
-        is_open = np.zeros_like(valid)
-        is_open[judged] = ~over & (cells >= own.cut_cell)
-    _set_scores(outcome, rule)
-    return outcome
-
-
-def _send(
-    world: World,
-    length: int,
-    number: int,
-    outcome: Outcome,
-    is_open: np.ndarray,
-    last: RoundRule | None,
-    predictions: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """What the user sends in one round to each gram, (runs, grams) int64, and its cost."""
-    plan = world.plan
-    own_round = adaptive.rounds_of(length, plan.rounds or 1)[number - 1]
-    own = is_open.sum(axis=1)
-    standing = is_open | (outcome.found > 0)
-    ahead = _ahead(world, length, standing)
-    spent = adaptive.spends(outcome.left, own, ahead, own_round.quota)
-    if length == 1:
-        spent = np.minimum(spent, adaptive.round_cap(plan.allotment, own_round))
-    shares = np.ones(is_open.shape)
-    if length > 1:
-        near = 0.0 if last is None else adaptive.nearness(outcome.cells, last)
-        expected = 1.0
-        if predictions is not None:
-            grams = np.arange(is_open.shape[1])
-            suffixes = grams % world.words ** (length - 1)
-            expected = np.minimum(predictions[:, grams // world.words], predictions[:, suffixes])
-        shares = adaptive.preferences(np.asarray(expected), near) * shares
-    offsets = np.concatenate(([0], np.cumsum(own)))
-    flat, cost = adaptive.divide(spent, offsets, shares[is_open])
-    weights = np.zeros(is_open.shape, np.int64)
-    weights[is_open] = flat
-    return weights, cost
-
-
-def _ahead(world: World, length: int, standing: np.ndarray) -> np.ndarray:
-    longer = world.plan.max_length - length
-    if not longer or world.plan.user_budgets == "even":
-        return np.zeros(len(standing), np.int64)
-    places = world.places(length)
-    counts = []
-    for start in range(0, len(standing), _CHUNK):
-        some = standing[start : start + _CHUNK, places] & (places >= 0)
-        offsets = np.arange(len(some) + 1) * places.size
-        counts.append(adaptive.grams_ahead(some.reshape(-1), offsets, longer))
-    return np.concatenate(counts)
-
-
-def _others(world: World, length: int, number: int) -> np.ndarray:
-    if length > world.first:
-        return np.zeros(world.words**length, np.int64)
-    return np.floor(world.others[number - 1] * UNITS).astype(np.int64)
-
-
-def _draw_spurious(
-    outcome: Outcome, rule: LengthRule, held: np.ndarray, variant: Variant, rng
-) -> None:
-    """Replaces what noise decided of grams that nobody holds by draws, as `sample_spurious` does."""
-    unheld = outcome.valid & ~held
-    uniform = rng.random(outcome.found.shape)
-    before = 0.0
-    outcome.found[unheld] = 0
-    for number, own in enumerate(rule.rounds, start=1):
-        chosen = unheld & (uniform >= before) & (uniform < before + own.null_probability)
-        before += own.null_probability
-        outcome.found[chosen] = number
-        bits = random_bits(int(np.count_nonzero(chosen)), rng)
-        if variant.gaussian_tail:
-            outcome.cells[chosen] = _gaussian_tail_cells(bits, own)
-        else:
-            outcome.cells[chosen] = spurious_cells(bits, rule, number)
-    _set_scores(outcome, rule)
-
-
-def _gaussian_tail_cells(bits: np.ndarray, own: RoundRule) -> np.ndarray:
-    evidence = own.evidence_stddev * upper_tail_normals(bits, own.null_probability)
-    return np.maximum(0, np.floor((evidence - own.threshold) * UNITS / own.cell_units)).astype(int)
-
-
-def _set_scores(outcome: Outcome, rule: LengthRule) -> None:
-    for number, own in enumerate(rule.rounds, start=1):
-        inside = outcome.found == number
-        outcome.scores[inside] = scores(outcome.cells[inside], own)
-    outcome.scores[outcome.found == 0] = 0.0
-
-
-def de_bruijn(words: int, length: int) -> np.ndarray:
-    """Returns a sequence of words that has every sequence of this length exactly once.
-
-    References: Hierholzer's algorithm for an Eulerian circuit of the de Bruijn graph.
-    """
-    if length == 1:
-        return np.arange(words)
-    rest = {node: list(range(words)) for node in itertools.product(range(words), repeat=length - 1)}
-    path, circuit = [next(iter(rest))], []
-    while path:
-        if rest[path[-1]]:
-            path.append((*path[-1], rest[path[-1]].pop())[1:])
-        else:
-            circuit.append(path.pop())
-    circuit.reverse()
-    return np.array([*circuit[0], *(node[-1] for node in circuit[1:])])
+def _numbers(batch: UserBatch) -> np.ndarray:
+    return (batch.users[:, 0] << np.uint64(32)) | batch.users[:, 1]

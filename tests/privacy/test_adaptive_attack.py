@@ -4,46 +4,39 @@ Two attackers. One sees a release: which grams are found, in which rounds, with 
 of the runs it learns a statistic (logistic regression over numbers of grams by round and cell) and an
 event for each direction; on the other half it is judged. The other sees the noisy vectors of all
 rounds, as the privacy proof allows, and uses the exact likelihood ratio, which depends on the path of
-the run. Both know everything else. Clopper–Pearson bounds as in `test_attack`: with probability 99.9 %
-ε is at least what `epsilon_at_least` says, so had the seeds been random, each test of the right
-mechanism would fail falsely at most once in 1,000.
+the run. Both know everything else. All runs are runs of the product's loop, in which the other users
+spend by what was released before, so by the user's noisy traces too. Clopper–Pearson bounds as in
+`test_attack`: with probability 99.9 % ε is at least what `epsilon_at_least` says, so had the keys been
+random, each test of the right mechanism would fail falsely at most once in 1,000.
 """
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from scipy import special, stats
 
-from beam_dpne import PrivacyPlan, RunKey, adaptive, randomness
-from beam_dpne.batches import pack_pairs
+from beam_dpne import PrivacyPlan, RunKey, adaptive
+from beam_dpne.in_memory import release_ngrams
 from beam_dpne.mechanism import CELLS_PER_STDDEV
-from tests.privacy.adaptive_worst_case import (
-    RIGHT,
-    Noise,
-    Outcome,
-    Variant,
-    World,
-    held_by_others,
-    random_noise,
-    simulate,
-    world_of,
-)
-from tests.privacy.kernels import run_lengths, users_of
+from tests.privacy.adaptive_worst_case import RIGHT, Outcome, Run, Variant, simulate
+from tests.privacy.copies import World, crowd, positions, words_of
 from tests.privacy.test_attack import DELTA, EPSILON, epsilon_at_least
 
 RUNS = 20_000
 ALL_RUNS = 100_000
+AT_ONCE = 20_000
 FALSE_FAILURE = 1e-6
 MISTAKES = {
     "the same noise in every round": Variant(same_noise=True),
     "closed grams looked at again": Variant(looks_again=True),
     "a Gaussian tail for later rounds": Variant(gaussian_tail=True),
     "half the noise": Variant(noise_factor=0.5),
-    "a budget that does not fall": Variant(unbounded=True),
+    "what is left not reduced": Variant(unreduced=True),
     "the threshold for one word": Variant(one_word=True),
+    "others follow what only the user holds": Variant(follows_observed=True),
 }
 FOUND = 0
 _CELL_BORDERS = np.array([4, 10, 20, 35, 60, 90, 130, 200])
@@ -67,75 +60,76 @@ def word_plan(**parameters) -> PrivacyPlan:
     )
 
 
-# What others send in each round: so that grams are open until the last round and then found; so that
-# they are near the threshold of the first round; near that of the last.
-_LATE = (0.5, 0.5, 9.0)
-_EARLY = (2.0, 0.0, 0.0)
-_NEAR = (0.6, 0.6, 1.5)
-WORD_AMONG_OTHERS = "1 word alone, 8 of others"
+# The others are so many that some of what they hold is found early, some late, some by chance.
+WORD_AMONG_OTHERS = "1 word alone, 2 of others"
+REACTING = "9 bigrams, 1 of 14 others"
+REACTING_LONGER = "4 bigrams, 8 trigrams, 8 others"
 WORLDS = {
-    "4 bigrams": lambda: world_of(gram_plan(2), 2),
-    "9 bigrams": lambda: world_of(gram_plan(2), 3),
-    "16 bigrams": lambda: world_of(gram_plan(2), 4),
-    "36 bigrams": lambda: world_of(gram_plan(2), 6),
-    "9 bigrams, even": lambda: world_of(gram_plan(2, user_budgets="even"), 3),
-    "9 bigrams, 2 rounds": lambda: world_of(gram_plan(2, rounds=2), 3),
-    "9 bigrams, few spurious": lambda: world_of(gram_plan(2, spurious_fraction=0.05), 3),
-    "9 bigrams, settled late": lambda: world_of(gram_plan(2), 3, (_LATE,), 9),
-    "9 bigrams, near thresholds": lambda: world_of(gram_plan(2), 3, (_EARLY, _NEAR), 6),
-    "4 bigrams, 8 trigrams": lambda: world_of(gram_plan(3), 2),
-    "9 bigrams, 27 trigrams": lambda: world_of(gram_plan(3), 3),
-    "16 bigrams, 64 trigrams": lambda: world_of(gram_plan(3), 4),
-    "4 bigrams, 8 trigrams, even": lambda: world_of(gram_plan(3, user_budgets="even"), 2),
-    "1 word alone": lambda: world_of(word_plan(), 1),
-    WORD_AMONG_OTHERS: lambda: world_of(word_plan(), 9, ((1.0, 9.0),), 8),
-    "8 words alone, 8 near the threshold": lambda: world_of(word_plan(), 16, ((1.0, 3.5),), 8),
-    "100 words alone": lambda: world_of(word_plan(), 100),
-}  # fmt: skip
+    "4 bigrams": World(plan=gram_plan(2), words=2),
+    "9 bigrams": World(plan=gram_plan(2), words=3),
+    "16 bigrams": World(plan=gram_plan(2), words=4),
+    "36 bigrams": World(plan=gram_plan(2), words=6),
+    "9 bigrams, even": World(plan=gram_plan(2, user_budgets="even"), words=3),
+    "9 bigrams, 2 rounds": World(plan=gram_plan(2, rounds=2), words=3),
+    "9 bigrams, few spurious": World(plan=gram_plan(2, spurious_fraction=0.05), words=3),
+    REACTING: World(plan=gram_plan(2), words=3, others=crowd((14, (0, 0)))),
+    "9 bigrams, 6 of 10 others": World(
+        plan=gram_plan(2), words=3, others=crowd((6, (0, 1, 2, 0)), (4, (0, 0, 2, 2)))
+    ),
+    "4 bigrams, 8 trigrams": World(plan=gram_plan(3), words=2),
+    "9 bigrams, 27 trigrams": World(plan=gram_plan(3), words=3),
+    REACTING_LONGER: World(
+        plan=gram_plan(3), words=2, others=crowd((5, (0, 1, 0, 0)), (3, (0, 0, 1)))
+    ),
+    "4 bigrams, 8 trigrams, even": World(plan=gram_plan(3, user_budgets="even"), words=2),
+    "1 word alone": World(plan=word_plan(), words=1),
+    WORD_AMONG_OTHERS: World(plan=word_plan(), words=3, others=crowd((11, (1,)), (11, (2,)))),
+    "100 words alone": World(plan=word_plan(), words=100),
+}
 
 
-FEW_WORLDS = ["4 bigrams", "9 bigrams, settled late", "4 bigrams, 8 trigrams", WORD_AMONG_OTHERS]
+FEW_WORLDS = ["4 bigrams", REACTING, REACTING_LONGER, WORD_AMONG_OTHERS]
 CAUGHT = [
     ("4 bigrams", "the same noise in every round"),
     ("4 bigrams", "closed grams looked at again"),
     ("4 bigrams", "a Gaussian tail for later rounds"),
     ("4 bigrams", "half the noise"),
+    (REACTING, "others follow what only the user holds"),
     (WORD_AMONG_OTHERS, "half the noise"),
 ]
-
-
 MANY_CAUGHT = [
     ("100 words alone", "the threshold for one word"),
     ("4 bigrams, 8 trigrams", "the same noise in every round"),
     ("4 bigrams, 8 trigrams", "closed grams looked at again"),
     ("4 bigrams, 8 trigrams", "a Gaussian tail for later rounds"),
     ("4 bigrams, 8 trigrams", "half the noise"),
-    ("4 bigrams, 8 trigrams", "a budget that does not fall"),
+    ("4 bigrams, 8 trigrams", "what is left not reduced"),
     ("36 bigrams", "the same noise in every round"),
     ("36 bigrams", "closed grams looked at again"),
     ("36 bigrams", "a Gaussian tail for later rounds"),
+    (REACTING, "the same noise in every round"),
 ]
 
 
 @pytest.mark.parametrize("world", FEW_WORLDS)
 def test_releases_show_less_than_epsilon(world):
-    assert 0.3 < attack(WORLDS[world](), RIGHT, RUNS) < EPSILON
+    assert 0.3 < attack(WORLDS[world], RIGHT, RUNS) < EPSILON
 
 
 @pytest.mark.parametrize(("world", "mistake"), CAUGHT)
 def test_releases_show_each_planted_mistake(world, mistake):
-    assert attack(WORLDS[world](), MISTAKES[mistake], RUNS) > 1.1 * EPSILON
+    assert attack(WORLDS[world], MISTAKES[mistake], RUNS) > 1.1 * EPSILON
 
 
-@pytest.mark.parametrize("world", ["4 bigrams", "4 bigrams, 8 trigrams", WORD_AMONG_OTHERS])
+@pytest.mark.parametrize("world", ["4 bigrams", REACTING_LONGER, WORD_AMONG_OTHERS])
 def test_noisy_vectors_of_all_rounds_show_less_than_epsilon(world):
-    assert 0.5 < attack_vectors(WORLDS[world](), RIGHT, RUNS) < EPSILON
+    assert 0.5 < attack_vectors(WORLDS[world], RIGHT, RUNS) < EPSILON
 
 
-@pytest.mark.parametrize("mistake", ["half the noise", "a budget that does not fall"])
+@pytest.mark.parametrize("mistake", ["half the noise", "what is left not reduced"])
 def test_noisy_vectors_of_all_rounds_show_each_planted_mistake(mistake):
-    world = WORLDS["4 bigrams, 8 trigrams"]()
-    assert attack_vectors(world, MISTAKES[mistake], RUNS) > 1.1 * EPSILON
+    world = WORLDS["4 bigrams, 8 trigrams"]
+    assert attack_vectors(world, MISTAKES[mistake], 2 * RUNS) > 1.1 * EPSILON
 
 
 @pytest.mark.slow
@@ -143,135 +137,85 @@ def test_noisy_vectors_of_all_rounds_show_each_planted_mistake(mistake):
 def test_releases_and_vectors_of_many_runs_show_less_than_epsilon(world):
     """At 100,000 runs in each world; words of one user alone are released with less than δ."""
     least = 0.0 if world in ("1 word alone", "100 words alone") else 0.3
-    assert least <= attack(WORLDS[world](), RIGHT, ALL_RUNS, seed=2) < EPSILON
-    assert 0.6 < attack_vectors(WORLDS[world](), RIGHT, ALL_RUNS, seed=3) < EPSILON
+    assert least <= attack(WORLDS[world], RIGHT, ALL_RUNS, seed=2) < EPSILON
+    assert 0.6 < attack_vectors(WORLDS[world], RIGHT, ALL_RUNS, seed=3) < EPSILON
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("world", "mistake"), [*CAUGHT, *MANY_CAUGHT])
 def test_releases_of_many_runs_show_each_planted_mistake(world, mistake):
     """At 100,000 runs in each world."""
-    assert attack(WORLDS[world](), MISTAKES[mistake], ALL_RUNS, seed=4) > 1.1 * EPSILON
+    assert attack(WORLDS[world], MISTAKES[mistake], ALL_RUNS, seed=4) > 1.1 * EPSILON
 
 
 @pytest.mark.parametrize("present", [False, True])
-@pytest.mark.parametrize("world", ["9 bigrams", "4 bigrams, 8 trigrams", WORD_AMONG_OTHERS])
+@pytest.mark.parametrize("world", [REACTING, REACTING_LONGER, WORD_AMONG_OTHERS])
 def test_the_privacy_loss_is_that_of_one_gaussian_mechanism(world, present):
     """Padded to μ², the log-likelihood ratio of all rounds is N(±μ²/2, μ²) exactly.
 
     What is sent depends on the noise of earlier rounds; that does not change the law.
     """
-    given = WORLDS[world]()
     rng = np.random.default_rng(7)
-    outcomes = run(given, present, RIGHT, RUNS, seed=5, drawn=False)
-    whole = given.plan.allotment / adaptive.BUDGET_UNITS
-    rest = outcomes[-1].left / adaptive.BUDGET_UNITS
+    plan = WORLDS[world].plan
+    outcome = run(WORLDS[world], present, RIGHT, RUNS, seed=5, drawn=False)
+    whole = plan.allotment / adaptive.BUDGET_UNITS
+    rest = outcome.left / adaptive.BUDGET_UNITS
     assert (rest >= 0).all()
     sign = 1 if present else -1
     padding = np.sqrt(rest) * rng.standard_normal(RUNS) + sign * rest / 2
     law = stats.norm(sign * whole / 2, np.sqrt(whole))
-    assert stats.kstest(log_ratios(outcomes) + padding, law.cdf).pvalue > FALSE_FAILURE
+    assert stats.kstest(outcome.log_ratio + padding, law.cdf).pvalue > FALSE_FAILURE
 
 
-@pytest.mark.parametrize(("words", "max_length"), [(3, 2), (2, 3), (3, 3)])
+@pytest.mark.parametrize("world", ["4 bigrams, 8 trigrams", "9 bigrams, 27 trigrams"])
 @pytest.mark.parametrize("user_budgets", ["individual", "even"])
-def test_simulated_grams_are_those_of_the_kernels(words, max_length, user_budgets):
-    """With the same noise: the same grams, scores and budgets, whatever the path."""
-    plan = gram_plan(max_length, user_budgets=user_budgets, epsilon=4.0)
-    world = world_of(plan, words)
-    keys = [RunKey(hashlib.sha256(f"worst case {n}".encode()).digest()) for n in range(40)]
-    outcomes = simulate(
-        world,
-        present=True,
-        runs=len(keys),
-        noise=keyed_noise(keys, words),
-        rng=np.random.default_rng(0),
-        variant=RIGHT,
+def test_one_copy_of_a_world_is_a_run_of_the_product(world, user_budgets):
+    """The same grams and scores, whatever the path; all valid grams are held, so none is drawn."""
+    plan = dataclasses.replace(WORLDS[world].plan, user_budgets=user_budgets, epsilon=4.0)
+    small = dataclasses.replace(
+        WORLDS[world], plan=plan, others=crowd((3, (0, 1, 0)), (2, (1, 1, 0, 1)))
     )
-    vocabulary = [f"w{number}" for number in range(words)]
-    text = " ".join(vocabulary[word] for word in world.text)
+    vocabulary = words_of(1, small.words)
     rounds_seen = set()
-    for number, key in enumerate(keys):
-        settled = run_lengths(users_of({"u": [text]}, key), plan, key, vocabulary)
-        for outcome, own in zip(outcomes, settled[1:], strict=True):
-            found = outcome.found[number] > 0
-            rounds_seen.update(outcome.found[number].tolist())
-            assert own.released.scores.tolist() == outcome.scores[number][found].tolist()
-            if own.users is not None:
-                assert own.users.left.tolist() == [outcome.left[number]]
+    for number in range(40):
+        key = key_of("one copy", number)
+        outcomes = simulate(small, present=True, runs=1, run_key=key).outcomes
+        users = positions(small, 1, key, has_user=True)
+        released = release_ngrams([users], plan, key, vocabulary)
+        for outcome, own in zip(outcomes, released[1:], strict=True):
+            (found,) = outcome.released
+            rounds_seen.update(outcome.found[0].tolist())
+            assert found.keys.tolist() == own.keys.tolist()
+            assert found.scores.tolist() == own.scores.tolist()
+            assert found.rule == own.rule
+            assert len(found) == np.count_nonzero(outcome.found)
     assert rounds_seen == {0, 1, 2, 3}
 
 
-def test_simulated_words_are_those_of_the_kernels():
-    plan = dataclasses.replace(
-        word_plan(),
-        epsilon=40.0,
-        delta=0.5,
-        vocabulary_delta_share=0.9,
-        max_tokens_per_user=1000,
-    )
-    world = world_of(plan, 5)
-    keys = [RunKey(hashlib.sha256(f"words {n}".encode()).digest()) for n in range(250)]
-    words = [f"w{number}" for number in range(5)]
-    outcomes = simulate(
-        world,
-        present=True,
-        runs=len(keys),
-        noise=keyed_word_noise(keys, words),
-        rng=np.random.default_rng(0),
-        variant=RIGHT,
-    )
-    rounds_seen = set()
-    for number, key in enumerate(keys):
-        (own,) = run_lengths(users_of({"u": [" ".join(words)]}, key), plan, key)
-        found = outcomes[0].found[number]
-        rounds_seen.update(found.tolist())
-        assert own.released.words.to_pylist() == [words[place] for place in np.flatnonzero(found)]
-        assert own.released.scores.tolist() == outcomes[0].scores[number][found > 0].tolist()
-        if own.users is not None:
-            assert own.users.left.tolist() == [outcomes[0].left[number]]
-    assert rounds_seen == {0, 1, 2}
-
-
-def keyed_noise(keys: list[RunKey], words: int) -> Noise:
-    """The noise of the kernels: by the rows of a gram's prefix and suffix in S_{k−1}."""
-
-    def noise(length, number, runs, previous, grams):
-        places = np.arange(grams)
-        rows = np.cumsum(previous, axis=1) - 1
-        prefixes, suffixes = places // words, places % words ** (length - 1)
-        blocks = [
-            randomness.keyed_bits(
-                keys[run].sub_key("noise", length, number),
-                0,
-                pack_pairs(own[prefixes], own[suffixes]),
-            )
-            for run, own in zip(runs.tolist(), rows, strict=True)
-        ]
-        return np.array([randomness.normals(block) for block in blocks])
-
-    return noise
-
-
-def keyed_word_noise(keys: list[RunKey], words: list[str]) -> Noise:
-    def noise(length, number, runs, previous, grams):
-        del previous, grams
-        blocks = [
-            randomness.encrypt_blocks(
-                keys[run].sub_key("noise", length, number),
-                randomness.keyed_hashes(keys[run].sub_key("word"), pa.array(words)),
-            )
-            for run in runs.tolist()
-        ]
-        return np.array([randomness.normals(block) for block in blocks])
-
-    return noise
+@pytest.mark.parametrize("max_length", [2, 3])
+def test_copies_of_nobody_release_grams_with_the_chances_of_their_rules(max_length):
+    """Of 4 valid bigrams in each copy each is found in round r with P_r; later half of |S_{k−1}|."""
+    world = World(plan=gram_plan(max_length), words=2)
+    outcomes = run(world, False, RIGHT, RUNS, seed=6).outcomes
+    rule = outcomes[0].released[0].rule
+    assert rule is not None
+    for number, own in enumerate(rule.rounds, start=1):
+        found = int(np.count_nonzero(outcomes[0].found == number))
+        tested = stats.binomtest(found, RUNS * 4, own.null_probability)
+        assert tested.pvalue > FALSE_FAILURE
+    for outcome in outcomes[1:]:
+        assert not outcome.found[~outcome.valid].any()
+        chances = outcome.valid.sum(axis=1)
+        released = np.minimum(chances, np.count_nonzero(outcomes[0].found, axis=1))
+        expected = 0.5 * released.sum()
+        assert abs(np.count_nonzero(outcome.found) - expected) < 6 * np.sqrt(expected)
 
 
 def attack(world: World, variant: Variant, runs: int, seed: int = 1) -> float:
     """The lower bound on ε that an attacker finds who sees releases."""
     with_user, without = (
-        features(world, run(world, present, variant, runs, seed)) for present in (True, False)
+        features(world, run(world, present, variant, runs, seed).outcomes)
+        for present in (True, False)
     )
     return epsilon_at_least(*statistics(with_user, without))
 
@@ -279,24 +223,46 @@ def attack(world: World, variant: Variant, runs: int, seed: int = 1) -> float:
 def attack_vectors(world: World, variant: Variant, runs: int, seed: int = 1) -> float:
     """The lower bound on ε that an attacker finds who sees the noisy vectors of all rounds."""
     with_user, without = (
-        log_ratios(run(world, present, variant, runs, seed, drawn=False))
-        for present in (True, False)
+        run(world, present, variant, runs, seed, drawn=False).log_ratio for present in (True, False)
     )
     return epsilon_at_least(with_user[:, np.newaxis], without[:, np.newaxis])
 
 
 def run(
     world: World, present: bool, variant: Variant, runs: int, seed: int, *, drawn: bool = True
-) -> list[Outcome]:
-    rng = np.random.default_rng((seed, present))
-    return simulate(
-        world, present=present, runs=runs, noise=random_noise(rng), rng=rng, variant=variant,
-        drawn=drawn,
-    )  # fmt: skip
+) -> Run:
+    """Many runs, of which at most `AT_ONCE` are made at once."""
+    parts = [
+        simulate(
+            world,
+            present=present,
+            runs=min(AT_ONCE, runs - start),
+            run_key=key_of("attack", seed, present, start),
+            variant=variant,
+            drawn=drawn,
+        )
+        for start in range(0, runs, AT_ONCE)
+    ]
+    by_length = zip(*(part.outcomes for part in parts), strict=True)
+    return Run(
+        [joined(outcomes) for outcomes in by_length],
+        np.concatenate([part.log_ratio for part in parts]),
+        np.concatenate([part.left for part in parts]),
+    )
 
 
-def log_ratios(outcomes: list[Outcome]) -> np.ndarray:
-    return np.sum([outcome.log_ratio for outcome in outcomes], axis=0)
+def joined(outcomes: Sequence[Outcome]) -> Outcome:
+    return Outcome(
+        found=np.concatenate([own.found for own in outcomes]),
+        cells=np.concatenate([own.cells for own in outcomes]),
+        valid=np.concatenate([own.valid for own in outcomes]),
+        released=[released for own in outcomes for released in own.released],
+    )
+
+
+def key_of(*parts: object) -> RunKey:
+    """A member of a fixed family of keys."""
+    return RunKey(hashlib.sha256(repr(parts).encode()).digest())
 
 
 def features(world: World, outcomes: list[Outcome]) -> np.ndarray:
@@ -306,7 +272,7 @@ def features(world: World, outcomes: list[Outcome]) -> np.ndarray:
     """
     columns, released = [], world.words
     for length, outcome in zip(world.plan.private_lengths, outcomes, strict=True):
-        rounds, common = world.plan.rounds_of(length), held_by_others(world, length)
+        rounds, common = world.plan.rounds_of(length), world.held_by_others(length)
         valid = outcome.valid.sum(axis=1)
         may_be_spurious = np.minimum(valid, released)
         released = np.count_nonzero(outcome.found, axis=1)

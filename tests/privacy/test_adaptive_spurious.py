@@ -24,7 +24,7 @@ from beam_dpne.mechanism import UNITS, LengthRule
 from beam_dpne.ngrams import run_context
 from beam_dpne.public_vocabulary import public_vocabulary
 from beam_dpne.strategies import Adaptive
-from tests.privacy.kernels import Settled, run_lengths, settle_length, users_of
+from tests.privacy.kernels import Settled, run_lengths, settle, users_of
 
 FALSE_FAILURE = 1e-7
 VOCABULARY = [f"w{number:02}" for number in range(40)]
@@ -138,10 +138,19 @@ def test_a_held_gram_is_never_spurious(has_budget, limit, pruning):
     assert held_and_released > 5
 
 
-@pytest.mark.parametrize(("policy", "pruning"), [("public", "single"), ("rounds", "both")])
-def test_the_kernels_in_order_are_the_pipeline(policy, pruning):
-    """So that what the other tests say of the kernels is said of `PrivateNgrams`."""
-    plan = plan_of(3, pruning=pruning, vocabulary_policy=policy)
+@pytest.mark.parametrize(
+    ("strategy", "policy", "pruning"),
+    [
+        ("adaptive", "public", "single"),
+        ("adaptive", "rounds", "both"),
+        ("adaptive", "screened_gaussian", "both"),
+        ("one_round", "weighted_gaussian", "both"),
+        ("one_round", "mad", "single"),
+    ],
+)
+def test_a_run_in_memory_is_the_pipeline(strategy, policy, pruning):
+    """So that what the other tests say of runs in memory is said of `PrivateNgrams`."""
+    plan = plan_of(3, pruning=pruning, vocabulary_policy=policy, strategy=strategy)
     vocabulary = VOCABULARY if policy == "public" else None
     key = run_key(3)
     bound = key.bound_to(run_context(plan, "whitespace", vocabulary))
@@ -169,7 +178,7 @@ def settle_bigrams_of_one_user(plan: PrivacyPlan, has_budget: bool, key: RunKey)
     users = users_of({"u": ["w00 w01 w02 w03 w04 w05 w00 w02 w04 w00 w03"]}, key)
     batch = prune_invalid(users, vocabulary, pruning=plan.pruning)
     left = np.array([plan.allotment if has_budget else 0])
-    return settle_length(dataclasses.replace(batch, left=left), vocabulary, plan, 2, key)
+    return settle(dataclasses.replace(batch, left=left), vocabulary, plan, 2, key)
 
 
 def decisions_without_weight(keys: np.ndarray, rule: LengthRule, key: RunKey) -> dict[int, float]:

@@ -1,0 +1,155 @@
+"""Many copies of one small corpus as one corpus, and which copy each of its n-grams belongs to.
+
+Users, documents and words of a copy have nothing to do with those of another one. In each copy one
+user holds every sequence of T words; the others are users like any other.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne import GramSet, PrivacyPlan, RunKey, StandingGrams, UserBatch, randomness
+from beam_dpne.batches import NO_GRAM, pack_pairs, unpack_pairs
+
+USER = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class World:
+    """One user, whose grams decide everything, and the others.
+
+    Attributes:
+      plan: of the run; its words are public, or they are the grams (T = 1).
+      words: the user has every sequence of T of them once.
+      others: for each other user its documents, as numbers of words.
+    """
+
+    plan: PrivacyPlan
+    words: int
+    others: tuple[tuple[tuple[int, ...], ...], ...] = ()
+
+    @property
+    def first(self) -> int:
+        """The first private length."""
+        return self.plan.private_lengths[0]
+
+    @functools.cached_property
+    def text(self) -> tuple[int, ...]:
+        """A de Bruijn sequence, cut open."""
+        return tuple(de_bruijn(self.words, self.plan.max_length).tolist())
+
+    def held_by_others(self, length: int) -> np.ndarray:
+        """Marks the grams of a length that others hold: (grams,) bool."""
+        marks = np.zeros((self.words,) * length, bool)
+        for text in itertools.chain.from_iterable(self.others):
+            for start in range(len(text) - length + 1):
+                marks[text[start : start + length]] = True
+        return marks.reshape(-1)
+
+
+def crowd(*kinds: tuple[int, Sequence[int]]) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    """Returns other users, for each (count, document) so many with this one document."""
+    return tuple((tuple(text),) for count, text in kinds for _ in range(count))
+
+
+def words_of(runs: int, words: int) -> list[str]:
+    """The words of all copies, in the order of their bytes."""
+    return [f"{number:09}" for number in range(runs * words)]
+
+
+def positions(world: World, runs: int, run_key: RunKey, *, has_user: bool) -> UserBatch:
+    """The users of all copies: the user first, then the others."""
+    everyone = [((world.text),), *world.others]
+    present = range(0 if has_user else 1, len(everyone))
+    texts = [list(itertools.chain.from_iterable((*t, -1) for t in everyone[u])) for u in present]
+    ids = np.array(list(itertools.chain.from_iterable(texts)), np.int32)
+    ends = np.cumsum([0, *map(len, texts)])
+    first_words = np.repeat(np.arange(runs, dtype=np.int32) * world.words, ids.size)
+    everywhere = np.tile(ids, runs)
+    copies = np.repeat(np.arange(runs, dtype=np.uint64), len(texts))
+    numbers = np.tile(np.array(present, np.uint64), runs)
+    words = pa.array(words_of(runs, world.words))
+    starts = np.arange(runs)[:, np.newaxis] * ids.size + ends[:-1]
+    return UserBatch(
+        length=0,
+        size=len(words),
+        users=np.stack((copies, numbers), axis=1),
+        offsets=np.append(starts.reshape(-1), runs * ids.size),
+        ids=np.where(everywhere < 0, NO_GRAM, everywhere + first_words).astype(np.int32),
+        words=words,
+        word_hashes=randomness.keyed_hashes(run_key.sub_key("word"), words),
+    )
+
+
+def de_bruijn(words: int, length: int) -> np.ndarray:
+    """Returns a sequence of words that has every sequence of this length exactly once.
+
+    References: Hierholzer's algorithm for an Eulerian circuit of the de Bruijn graph.
+    """
+    if length == 1:
+        return np.arange(words)
+    rest = {node: list(range(words)) for node in itertools.product(range(words), repeat=length - 1)}
+    path, circuit = [next(iter(rest))], []
+    while path:
+        if rest[path[-1]]:
+            path.append((*path[-1], rest[path[-1]].pop())[1:])
+        else:
+            circuit.append(path.pop())
+    circuit.reverse()
+    return np.array([*circuit[0], *(node[-1] for node in circuit[1:])])
+
+
+def take_copies(batch: UserBatch, copies: np.ndarray) -> UserBatch:
+    """Selects the users of some copies."""
+    chosen = np.isin(batch.users[:, 0], copies.astype(np.uint64))
+    sizes = np.diff(batch.offsets)
+    return dataclasses.replace(
+        batch,
+        users=batch.users[chosen],
+        offsets=np.concatenate(([0], np.cumsum(sizes[chosen]))),
+        ids=batch.ids[np.repeat(chosen, sizes)],
+        left=None if batch.left is None else batch.left[chosen],
+    )
+
+
+def named(
+    keys: np.ndarray, length: int, previous: GramSet | None, world: World
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the copy of each gram, and its number among all sequences of k words of the copy."""
+    if length == 1:
+        return np.divmod(keys, world.words)
+    first, second = unpack_pairs(keys)
+    if length > 2 and previous is not None:
+        copies, grams = named(previous.keys, length - 1, None, world)
+        return copies[first], grams[first] * world.words + grams[second] % world.words
+    return first // world.words, (first % world.words) * world.words + second % world.words
+
+
+def copies_of_grams(grams: GramSet | StandingGrams, world: World) -> np.ndarray:
+    """The copy of each gram of the first private length."""
+    if grams.words is not None:
+        return np.array(grams.words.to_pylist(), dtype=np.int64) // world.words
+    return unpack_pairs(grams.keys)[0] // world.words
+
+
+def copies_as_middles(runs: int, words: int) -> tuple[GramSet, np.ndarray]:
+    """Returns a set whose V_k are the pairs of words of each copy, and the word of each row.
+
+    The copy is the middle: x·copy for each of its words, and copy·z, with x and z named apart.
+    """
+    number = np.arange(runs * words)
+    copy = number // words
+    before, after = runs + number, runs + number.size + number
+    keys = np.concatenate((pack_pairs(copy, after), pack_pairs(before, copy)))
+    pairs = GramSet(
+        length=2,
+        keys=keys,
+        scores=np.ones(keys.size),
+        parent_size=runs + 2 * number.size,
+        vocabulary_size=number.size,
+    )
+    return pairs, np.concatenate((number, number))

@@ -1,0 +1,247 @@
+"""Adaptive rounds: on one public past a user moves the sums of all rounds by μ at most, in integers.
+
+Neighbours are a corpus and the corpus without one user. Both go through the product's loop; what is
+found, open or closed after each round is drawn at random over all valid n-grams, the same for both, as
+the proof asks. Other users must then send the same to the last unit.
+"""
+
+import collections
+import dataclasses
+import itertools
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from beam_dpne import GramSet, PrivacyPlan, RunKey, StandingGrams, adaptive
+from beam_dpne.batches import pack_pairs, unpack_pairs
+from beam_dpne.in_memory import ArraySteps
+from beam_dpne.loop import release_lengths
+from beam_dpne.mechanism import LengthRule
+from beam_dpne.users import encode_documents, hash_users, lay_out_positions, split_by_user
+from tests.privacy.test_sensitivity import WORDS, Corpus, corpora
+
+KEY = RunKey(b"adaptive sensitivity".ljust(32, b"."))
+# Budgets are in units of 2^-56, squares of weights in units of 2^-64.
+SQUARES = 2**8
+Place = tuple[int, int]
+User = tuple[int, ...]
+# For each place (length, round) and user: gram → weight.
+Sent = dict[Place, dict[User, dict[object, int]]]
+
+
+@st.composite
+def plans(draw) -> PrivacyPlan:
+    policy = draw(st.sampled_from(["rounds", "public"]))
+    return PrivacyPlan(
+        epsilon=draw(st.sampled_from([0.5, 4.0, 30.0])),
+        delta=draw(st.sampled_from([1e-6, 0.3])),
+        max_length=draw(st.integers(2 if policy == "public" else 1, 4)),
+        max_contributions=draw(st.sampled_from([1, 2, 5, 300])),
+        spurious_fraction=0.3,
+        vocabulary_policy=policy,
+        pruning=draw(st.sampled_from(["both", "single"])),
+        rounds=draw(st.sampled_from([1, 2, 3])),
+        user_budgets=draw(st.sampled_from(["individual", "even"])),
+        max_tokens_per_user=1000,
+    )
+
+
+@given(corpora, plans(), st.integers(0, 2**32), st.integers(1, 4))
+@settings(max_examples=100, deadline=None)
+def test_removing_any_user_moves_the_sums_of_all_rounds_by_at_most_the_budget(
+    corpus, plan, seed, partitions
+):
+    whole = sent_on_one_past(corpus, plan, seed, partitions)
+    budget = adaptive.user_budget(plan.noise_stddev) * SQUARES
+    event(f"rounds in which something was sent: {sum(map(bool, map(any_weight, whole.values())))}")
+    for user in corpus:
+        name = hash_of(user)
+        without = sent_on_one_past(
+            {other: own for other, own in corpus.items() if other != user}, plan, seed, partitions
+        )
+        squares: collections.Counter = collections.Counter()
+        for place in whole:
+            others = {each: own for each, own in whole[place].items() if each != name}
+            assert others == without.get(place, {})
+            with_user, rest = added_up(whole[place]), added_up(without.get(place, {}))
+            moves = [weight - rest.get(gram, 0) for gram, weight in with_user.items()]
+            assert rest.keys() <= with_user.keys()
+            assert sum(move != 0 for move in moves) <= plan.contribution_limits[place[0] - 1]
+            squares[place[0]] += sum(move**2 for move in moves)
+        assert squares.total() <= budget
+        if plan.user_budgets == "even":
+            assert max(squares.values(), default=0) <= plan.allotment * SQUARES
+
+
+@pytest.mark.parametrize("policy", ["rounds", "public"])
+@pytest.mark.parametrize("user_budgets", ["individual", "even"])
+@pytest.mark.parametrize("pruning", ["both", "single"])
+def test_a_user_with_open_grams_to_the_end_reaches_the_budget(pruning, user_budgets, policy):
+    """So that the bound above is not one that nobody comes near, over words and longer n-grams."""
+    plan = PrivacyPlan(
+        epsilon=4,
+        delta=0.3,
+        max_length=3,
+        pruning=pruning,
+        user_budgets=user_budgets,
+        vocabulary_policy=policy,
+        max_tokens_per_user=1000,
+    )
+    budget = adaptive.user_budget(plan.noise_stddev) * SQUARES
+    corpus = {"ann": [list("abcdabdcbacd")], "bob": [list("dcba")]}
+    closest = 0
+    for seed in range(20):
+        sent = sent_on_one_past(corpus, plan, seed, 1)
+        own = [weights.get(hash_of("ann"), {}) for weights in sent.values()]
+        squares = sum(weight**2 for weights in own for weight in weights.values())
+        assert squares <= budget
+        closest = max(closest, squares)
+    assert closest > 0.999 * budget
+
+
+def sent_on_one_past(corpus: Corpus, plan: PrivacyPlan, seed: int, partitions: int) -> Sent:
+    """What users send in each round of a run whose released past is drawn from the seed."""
+    steps = OnePast(
+        plan=plan,
+        run_key=KEY,
+        vocabulary=list(WORDS) if plan.has_public_vocabulary else None,
+        seed=seed,
+    )
+    rows = [(user, text) for user, own in corpus.items() for text in own]
+    tokens = pa.array([text for _, text in rows], pa.list_(pa.string()))
+    names = hash_users(pa.array([user for user, _ in rows], pa.string()), KEY.sub_key("user"))
+    block = encode_documents(names, tokens)
+    batches = [
+        lay_out_positions(part, KEY.sub_key("word")) for _, part in split_by_user(block, partitions)
+    ]
+    release_lengths(steps, plan, batches)
+    return steps.sent
+
+
+@dataclasses.dataclass(kw_only=True)
+class OnePast(ArraySteps):
+    """The product's steps for users; what is decided does not follow from what they send.
+
+    Each n-gram of V_k, whether or not somebody holds it, is found, left open at some cell, or closed,
+    as the seed, its length, the round and its key say.
+
+    Attributes:
+      seed: of the past.
+      sent: what users send.
+      state: of the length: for each n-gram that is open or found the round in which it was found, or 0,
+        and its cell.
+    """
+
+    seed: int
+    sent: Sent = dataclasses.field(default_factory=dict)
+    state: dict[object, tuple[int, int]] = dataclasses.field(default_factory=dict)
+
+    def spend(self, length, round_number, users, previous, standing):
+        sent, users = super().spend(length, round_number, users, previous, standing)
+        here = self.sent.setdefault((length, round_number), {})
+        for batch in sent:
+            names = batch.keys.tolist()
+            if batch.words is not None:
+                names = batch.words.take(batch.keys).to_pylist()
+            borders = itertools.pairwise(batch.offsets.tolist())
+            for user, (start, stop) in zip(batch.users.tolist(), borders, strict=True):
+                weights = batch.weights[start:stop].tolist()
+                here[tuple(user)] = dict(zip(names[start:stop], weights, strict=True))
+        assert all((batch.left >= 0).all() for batch in users)
+        return sent, users
+
+    def draw_spurious(self, length, previous):
+        return None
+
+    def add_up(self, length, round_number, sent, drawn, still_open):
+        return []
+
+    def decide_round(self, length, round_number, histogram, previous):
+        rule = self.rule(length, previous)
+        self._draw(length, round_number, previous, rule)
+        names = sorted(self.state)
+        rounds, cells = np.array([self.state[name] for name in names]).reshape(-1, 2).T
+        standing = StandingGrams(
+            length=length,
+            round=round_number,
+            keys=np.arange(len(names)) if length == 1 else np.array(names, np.int64),
+            cells=np.where(rounds > 0, 0, cells).astype(np.int32),
+            found=(rounds > 0).astype(np.int8),
+            words=pa.array(names, pa.string()) if length == 1 else None,
+            parent_size=1 if previous is None else len(previous),
+            vocabulary_size=0 if previous is None else previous.vocabulary_size,
+            rule=rule if names else None,
+        )
+        return standing, []
+
+    def release(self, length, histogram, previous):
+        rule = self.rule(length, previous)
+        self._draw(length, len(rule.rounds), previous, rule)
+        found = sorted(name for name, (number, _) in self.state.items() if number)
+        scores = random.Random(f"{self.seed} scores {length}")
+        return GramSet(
+            length=length,
+            keys=np.arange(len(found)) if length == 1 else np.array(found, np.int64),
+            scores=np.array([scores.uniform(-1, 9) for _ in found]),
+            words=pa.array(found, pa.string()) if length == 1 else None,
+            parent_size=1 if previous is None else len(previous),
+            vocabulary_size=len(found) if previous is None else previous.vocabulary_size,
+            rule=rule,
+        )
+
+    def _draw(self, length: int, number: int, previous: GramSet | None, rule: LengthRule) -> None:
+        """Draws what becomes of the n-grams that are open; they are all of V_k in round 1."""
+        if number <= 1:
+            self.state = dict.fromkeys(valid_names(previous, self.plan.pruning), (0, 0))
+        cut = rule.rounds[number - 1].cut_cell if rule.rounds else 0
+        is_last = number == len(rule.rounds)
+        for name, (found, _) in list(self.state.items()):
+            rng = random.Random(f"{self.seed} {length} {number} {name}")
+            fate = rng.random()
+            if found:
+                continue
+            if fate < (0.7 if is_last else 0.3):
+                self.state[name] = number, 0
+            elif fate < 0.9 and cut < 0:
+                self.state[name] = 0, rng.randrange(cut, 0)
+            else:
+                del self.state[name]
+
+
+def valid_names(previous: GramSet | None, pruning: str) -> list[object]:
+    """All members of V_k: words at k = 1, else packed pairs."""
+    if previous is None:
+        return list(WORDS)
+    size = len(previous)
+    if pruning == "single":
+        pairs = itertools.product(range(size), range(previous.vocabulary_size))
+    else:
+        firsts, seconds = (part.tolist() for part in unpack_pairs(previous.keys))
+        pairs = (
+            (a, b)
+            for a, b in itertools.product(range(size), range(size))
+            if previous.length == 1 or seconds[a] == firsts[b]
+        )
+    return [int(pack_pairs(np.array([a]), np.array([b]))[0]) for a, b in pairs]
+
+
+def added_up(sent: dict[User, dict[object, int]]) -> dict[object, int]:
+    """The histogram of a round, exactly."""
+    sums: dict[object, int] = {}
+    for weights in sent.values():
+        for gram, weight in weights.items():
+            sums[gram] = sums.get(gram, 0) + weight
+    return sums
+
+
+def any_weight(sent: dict[User, dict[object, int]]) -> bool:
+    return any(weight for weights in sent.values() for weight in weights.values())
+
+
+def hash_of(user: str) -> User:
+    (name,) = hash_users(pa.array([user]), KEY.sub_key("user")).tolist()
+    return tuple(name)
