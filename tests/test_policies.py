@@ -2,6 +2,7 @@
 
 import math
 import random
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -21,7 +22,7 @@ from beam_dpne.items import (
     UserItemsCoder,
 )
 from beam_dpne.randomness import RunKey, keyed_hashes
-from beam_dpne.set_union_plan import SetUnionPlan
+from beam_dpne.set_union_plan import Noise, SetUnionPlan, UnionRound
 
 KEY = RunKey(b"policies".ljust(32, b"."))
 ONE = 2**50
@@ -278,6 +279,15 @@ def test_a_cut_is_a_border_of_cells():
     lower = first.threshold_units + first.cut_cell * first.cell_units
     assert 0 <= lower - decider.cut * 2**32 < first.cell_units
     assert last.cut_cell is None
+
+
+@pytest.mark.parametrize("threshold", [4.0, 4.0 + 2**-33])
+def test_a_threshold_covers_a_weight_that_descent_has_rounded_up(threshold):
+    """A spare unit of 2^-50 goes to an item of one user alone, beyond its even part."""
+    noise = Noise("laplace", 1.0, math.sqrt(2))
+    decider = UnionRound(number=1, noise=noise, threshold=threshold, cutoff=None, cut=None)
+    units = item_selection.item_rule(decider).threshold_units
+    assert Fraction(units, 2**32) >= Fraction(threshold) + Fraction(1, 2**50)
 
 
 def test_laplaces_are_right_to_1e_12_in_both_tails():

@@ -12,6 +12,7 @@ from apache_beam.transforms.window import FixedWindows
 
 from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.cli.embedded import EmbeddedRunner
+from beam_dpne.public_vocabulary import vocabulary_digest
 
 KEY = RunKey(bytes(range(32)))
 PLANS = [
@@ -91,3 +92,9 @@ def test_no_line_of_a_sequences_file_makes_other_users_a_header(header, tmp_path
     texts = [text for batch in read for text in batch.column("text").to_pylist()]
     assert texts.count("a b") == 5
     assert texts.count("d d") == 5
+
+
+def test_vocabularies_with_other_words_of_the_same_letters_have_other_digests():
+    vocabularies = [["ab", "c"], ["a", "bc"], ["abc"], ["a", "b", "c"], ["", "abc"]]
+    assert len(set(map(vocabulary_digest, vocabularies))) == len(vocabularies)
+    assert vocabulary_digest(["b", "a", "b"]) == vocabulary_digest(["a", "b"])

@@ -221,6 +221,13 @@ def test_a_run_key_is_bound_to_the_plan():
     assert all(one[item] != other[item] for item in both)
 
 
+def test_a_run_key_is_bound_to_the_tokenizer():
+    """One key under two tokenizers would give exact weights away by the difference."""
+    plan = plan_of("mad")
+    contexts = {run_context(plan, name) for name in ("tokens", "words", "whitespace")}
+    assert len(contexts) == 3
+
+
 def test_facts_travel_with_the_release():
     plan = plan_of("screened_gaussian")
     run_beam([("ann", ["a"])], plan)

@@ -46,7 +46,7 @@ MUTANTS = [
         before="{plan.to_json()} {tokenizer_name(tokenizer)}",
         after="{plan.to_json()}",
         matters="One key under two tokenizers would give exact weights by subtraction.",
-        tests=(_KEYS, "tests/test_set_union.py"),
+        tests=("tests/test_set_union.py::test_a_run_key_is_bound_to_the_tokenizer",),
     ),
     Mutant(
         name="key_of_probabilities_without_the_public_counts",
@@ -74,7 +74,9 @@ MUTANTS = [
         before='len(word).to_bytes(8, "little") + word for word',
         after="word for word",
         matters="Vocabularies with other words of the same letters would share a key.",
-        tests=(_KEYS,),
+        tests=(
+            f"{_KEYS}::test_vocabularies_with_other_words_of_the_same_letters_have_other_digests",
+        ),
     ),
     Mutant(
         name="a_worker_takes_any_key",
@@ -168,7 +170,7 @@ MUTANTS = [
         before="    return type(error).__name__\n",
         after="    return str(error)\n",
         matters="The message of a library may quote the data.",
-        tests=("tests/test_publishing.py::test_a_part_that_does_not_parse_is_not_quoted", _LEDGER),
+        tests=("tests/test_publishing.py::test_a_part_that_does_not_parse_is_not_quoted",),
     ),
     Mutant(
         name="facts_of_another_run_are_published",
@@ -232,7 +234,7 @@ MUTANTS = [
         before="elif isinstance(error, ValueError | FileNotFoundError):",
         after="elif isinstance(error, Exception):",
         matters="The message of a library may quote the data.",
-        tests=("tests/test_cli.py", "tests/test_launching.py"),
+        tests=("tests/test_cli.py::test_the_message_of_an_unexpected_error_is_withheld",),
     ),
     Mutant(
         name="messages_of_a_run_are_told",

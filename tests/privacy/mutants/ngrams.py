@@ -25,7 +25,10 @@ MUTANTS = [
         before="user, keys = user[fresh], keys[fresh]",
         after="pass",
         matters="In a large vocabulary a user's repeated n-gram would add its weight several times.",
-        tests=(_ORACLE, "tests/test_valid.py", "tests/test_elements.py"),
+        tests=(
+            "tests/test_elements.py::"
+            "test_candidates_of_large_sets_are_as_distinct_as_those_of_small_ones",
+        ),
     ),
     Mutant(
         name="grams_cross_the_borders_of_documents",
@@ -86,7 +89,7 @@ MUTANTS = [
         before="if element.length * element.round > 1 and not self._meets_others:",
         after="if False:",
         matters="Without spurious n-grams a released one tells that somebody holds it.",
-        tests=("tests/test_oracle.py", "tests/test_elements.py", "tests/test_public_api.py"),
+        tests=("tests/test_transforms.py::test_a_histogram_of_longer_grams_wants_spurious_ones",),
     ),
     Mutant(
         name="a_word_is_found_by_the_weight_of_any_round",
@@ -201,7 +204,7 @@ MUTANTS = [
         before="if part.rule is None or not part.rule.is_close_to(rule):",
         after="if False:",
         matters="Held and spurious n-grams would be decided by different thresholds.",
-        tests=("tests/test_oracle.py", "tests/test_elements.py", "tests/test_public_api.py"),
+        tests=("tests/test_transforms.py::test_held_and_spurious_grams_are_decided_by_one_rule",),
     ),
     Mutant(
         name="files_of_standing_sets_are_named_by_their_content",
@@ -209,7 +212,9 @@ MUTANTS = [
         before='key = run_key.sub_key("stored", previous.length + 1, round_number)',
         after='key = b""',
         matters="A file's name would confirm a guess of a private set.",
-        tests=("tests/test_stored.py",),
+        tests=(
+            "tests/test_stored.py::test_two_runs_name_the_file_of_one_standing_set_differently",
+        ),
     ),
     Mutant(
         name="valid_grams_are_counted_in_64_bits",
@@ -289,7 +294,7 @@ MUTANTS = [
         before="WORD_ROUNDS = _rounds((0.1, 0.1), (1.0, 0.9))",
         after="WORD_ROUNDS = _rounds((0.1, 0.5), (1.0, 0.9))",
         matters="The rounds of words would together use more than their part of delta.",
-        tests=(_RULES, "tests/test_plan.py", "tests/privacy/test_null_law.py"),
+        tests=(f"{_RULES}::test_budget_shares_are_what_quotas_leave",),
     ),
     Mutant(
         name="word_threshold_of_another_norm",
@@ -383,6 +388,6 @@ MUTANTS = [
         before="SECOND_BITS = 32",
         after="SECOND_BITS = 16",
         matters="Two n-grams of a large vocabulary would share a key, and with it weights and noise.",
-        tests=("tests/test_valid.py", _ORACLE),
+        tests=("tests/test_elements.py::test_ids_below_2_to_31_are_told_apart_in_a_pair",),
     ),
 ]

@@ -211,9 +211,8 @@ MUTANTS = [
         after="if False:",
         matters="A user alone with more than a million words would pass too often.",
         tests=(
-            f"{_CALIBRATION}::test_vocabulary_threshold_is_the_maximum_over_a_users_words",
-            "tests/test_set_union_plan.py::"
-            "test_beyond_a_million_items_thresholds_are_not_below_those_of_a_million",
+            f"{_CALIBRATION}::"
+            "test_beyond_a_million_words_the_vocabulary_threshold_is_that_of_the_last_number",
         ),
     ),
     Mutant(
@@ -327,6 +326,6 @@ MUTANTS = [
         before="units = math.ceil(threshold * UNITS)",
         after="units = math.floor(threshold * UNITS)",
         matters="Words of one user alone would pass with more than their part of delta.",
-        tests=("tests/privacy/test_statistics.py", "tests/test_oracle.py", "tests/test_plan.py"),
+        tests=("tests/test_rounds.py::test_a_threshold_in_units_is_not_below_that_of_the_formula",),
     ),
 ]
