@@ -4,7 +4,9 @@ Each worker has a copy in a temporary folder; the repository itself is only read
 if its tests fail, and survives if they pass. Before the first one the tests must pass without any.
 """
 
+import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import queue
@@ -22,7 +24,9 @@ from tests.privacy.mutants.mutant import Mutant
 
 KILLED, SURVIVED, TIMEOUT, BROKEN = "killed", "SURVIVED", "TIMEOUT", "BROKEN"
 _PASSED, _FAILED = 0, 1
+_ENDED = 100
 _FIRST = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_SERVER = pathlib.Path(__file__).with_name("server.py")
 _IGNORED = shutil.ignore_patterns("__pycache__", ".hypothesis", ".pytest_cache")
 
 
@@ -39,6 +43,7 @@ class Suite:
       copied: files and folders under it that the tests need.
       package: the package that the mistakes are in.
       options: of pytest, beyond those of the runner.
+      preloaded: modules outside the repository that are imported once for all runs.
       timeout: seconds for the tests of one mistake.
     """
 
@@ -46,6 +51,7 @@ class Suite:
     copied: tuple[str, ...]
     package: str
     options: tuple[str, ...] = ()
+    preloaded: tuple[str, ...] = ()
     timeout: float = 180
 
 
@@ -110,10 +116,14 @@ def run(
 
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies = [_Copy(suite, pathlib.Path(folder, str(i))) for i in range(max(1, jobs))]
-        copies[0].check_import()
-        tests = sorted({test for mutant in mutants for test in mutant.tests})
-        _at_once(lambda copy: copy.check_passes(tests[copies.index(copy) :: len(copies)]), copies)
-        _at_once(work, copies)
+        try:
+            copies[0].check_import()
+            tests = sorted({test for mutant in mutants for test in mutant.tests})
+            _at_once(lambda c: c.check_passes(tests[copies.index(c) :: len(copies)]), copies)
+            _at_once(work, copies)
+        finally:
+            for copy in copies:
+                copy.close()
     return [results[number] for number in sorted(results)]
 
 
@@ -149,6 +159,11 @@ class _Copy:
                 shutil.copytree(source, target, ignore=_IGNORED)
             else:
                 shutil.copy2(source, target)
+        self._server = _Server(folder, suite.preloaded)
+
+    def close(self) -> None:
+        """Ends the process that runs the tests."""
+        self._server.close()
 
     def check_import(self) -> None:
         """Raises unless Python finds the package in the copy."""
@@ -156,7 +171,7 @@ class _Copy:
         found = subprocess.run(
             [sys.executable, "-c", code],
             cwd=self._folder,
-            env=self._environment(compiles=True),
+            env={**os.environ, "PYTHONPATH": str(self._folder)},
             capture_output=True,
             text=True,
             check=False,
@@ -198,7 +213,7 @@ class _Copy:
     def _outcome(self, mutant: Mutant) -> tuple[str, str]:
         try:
             status, said = self._pytest(mutant.tests, timeout=self._suite.timeout, compiles=False)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             return TIMEOUT, f"not done after {self._suite.timeout:g} s"
         first = _FIRST.search(said)
         by = first.group(1) if first else ""
@@ -213,26 +228,71 @@ class _Copy:
     def _pytest(
         self, tests: Sequence[str], *, timeout: float | None, compiles: bool
     ) -> tuple[int, str]:
-        """Runs tests until one fails; returns the exit status and what pytest said."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-rfE", "--no-header"]
-        command += ["-p", "no:cacheprovider", *self._suite.options, *tests]
-        with subprocess.Popen(
-            command,
-            cwd=self._folder,
-            env=self._environment(compiles=compiles),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        ) as process:
-            try:
-                said, _ = process.communicate(timeout=timeout)
-            except BaseException:
-                os.killpg(process.pid, signal.SIGKILL)
-                raise
-        return process.returncode, said
+        """Runs tests until one fails; returns the exit status and what pytest said.
 
-    def _environment(self, *, compiles: bool) -> dict[str, str]:
-        others = {} if compiles else {"PYTHONDONTWRITEBYTECODE": "1"}
+        Raises:
+          TimeoutError: if they are not done in time; they have been ended then.
+        """
+        options = ["-x", "-q", "--tb=no", "-rfE", "--no-header", "-p", "no:cacheprovider"]
+        output = self._folder / "pytest.out"
+        status = self._server.run(
+            [*options, *self._suite.options, *tests], output, timeout, compiles
+        )
+        return status - _ENDED, output.read_text(encoding="utf-8", errors="replace")
+
+
+class _Server:
+    """A process that runs pytest in forks of itself; see `server`."""
+
+    def __init__(self, folder: pathlib.Path, preloaded: Sequence[str]):
         kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-        return {**kept, **others, "PYTHONPATH": str(self._folder)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SERVER.read_text(encoding="utf-8"), *preloaded],
+            cwd=folder,
+            env={**kept, "PYTHONPATH": str(folder)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(
+        self, arguments: Sequence[str], output: pathlib.Path, timeout: float | None, compiles: bool
+    ) -> int:
+        """Runs pytest; returns its exit status, negative for a signal."""
+        request = {"arguments": list(arguments), "output": str(output), "compiles": compiles}
+        self._say(json.dumps(request))
+        child = int(self._answer())
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
+
+        timer = threading.Timer(timeout or 10**6, end)
+        timer.daemon = True
+        timer.start()
+        status = int(self._answer())
+        timer.cancel()
+        if late.is_set():
+            raise TimeoutError
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        return status
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.communicate()
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise BaselineError("The process that runs the tests has ended.")
+        return line
