@@ -21,6 +21,7 @@ from beam_dpne.items import (
     UserItems,
     UserItemsCoder,
 )
+from beam_dpne.policy_names import DESCENT_POLICIES
 from beam_dpne.randomness import RunKey, keyed_hashes
 from beam_dpne.set_union_plan import Noise, SetUnionPlan, UnionRound
 
@@ -199,6 +200,23 @@ def test_shards_divide_users_and_run_on_their_own():
     whole, fine = item_selection.whole_weights(sums, plan)
     most = max(w * 2**18 + f for w, f in zip(whole.tolist(), fine.tolist(), strict=True))
     assert most == 3 * (int(plan.cutoff * ONE) // 3)
+
+
+@pytest.mark.parametrize("policy", DESCENT_POLICIES)
+def test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined(policy):
+    """Else who else is there would decide in which order users come, and which items are first."""
+    rng = random.Random(4)
+    held = [{f"i{rng.randrange(12)}": rng.randint(1, 2) for _ in range(5)} for _ in range(60)]
+    users = users_of(*held)
+    plan = plan_of(policy, shards=1, cutoff_margin=0.0)
+    parts = [part for one in range(60) for part in policies._bounded_parts(users, np.array([one]))]
+    found = []
+    for _ in range(3):
+        sums = policies.run_shard(parts, plan, KEY)
+        rows = zip(sums.words.to_pylist(), sums.table.tolist(), strict=True)
+        found.append({word: tuple(weights) for word, weights in rows})
+        rng.shuffle(parts)
+    assert found[0] == found[1] == found[2]
 
 
 def test_keep_open_drops_the_rest_and_users_without_any():

@@ -48,6 +48,12 @@ def test_without_a_key_each_use_of_one_transform_draws_its_own_noise(plan, tmp_p
     assert first != second
 
 
+def test_vocabularies_with_other_words_of_the_same_letters_have_other_digests():
+    vocabularies = [["ab", "c"], ["a", "bc"], ["abc"], ["a", "b", "c"], ["", "abc"]]
+    assert len(set(map(vocabulary_digest, vocabularies))) == len(vocabularies)
+    assert vocabulary_digest(["b", "a", "b"]) == vocabulary_digest(["a", "b"])
+
+
 @each_strategy
 def test_one_key_gives_one_release_on_both_embedded_runners(plan, tmp_path):
     first = scores(PrivateNgrams(plan=plan, run_key=KEY), tmp_path)
@@ -92,9 +98,3 @@ def test_no_line_of_a_sequences_file_makes_other_users_a_header(header, tmp_path
     texts = [text for batch in read for text in batch.column("text").to_pylist()]
     assert texts.count("a b") == 5
     assert texts.count("d d") == 5
-
-
-def test_vocabularies_with_other_words_of_the_same_letters_have_other_digests():
-    vocabularies = [["ab", "c"], ["a", "bc"], ["abc"], ["a", "b", "c"], ["", "abc"]]
-    assert len(set(map(vocabulary_digest, vocabularies))) == len(vocabularies)
-    assert vocabulary_digest(["b", "a", "b"]) == vocabulary_digest(["a", "b"])

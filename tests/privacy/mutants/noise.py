@@ -263,7 +263,7 @@ MUTANTS = [
         after="_LAST_CELL = 1 * CELLS_PER_STDDEV",
         matters="A score above the last border would belong to a held n-gram for certain.",
         tests=(
-            "tests/privacy/test_null_law.py::test_drawn_spurious_cells_have_the_law_of_the_quadrature",
+            "tests/privacy/test_null_law.py::test_each_border_of_spurious_cells_is_at_its_quantile",
         ),
     ),
     Mutant(

@@ -47,8 +47,8 @@ MUTANTS = [
         after="users = np.arange(len(items.users))",
         matters="A new user would change the order of the others, and with it all of their weights.",
         tests=(
-            "tests/test_set_union.py::"
-            "test_order_batches_partitions_and_repeated_bundles_do_not_change_the_release",
+            "tests/test_policies.py::"
+            "test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined",
         ),
     ),
     Mutant(
@@ -57,7 +57,10 @@ MUTANTS = [
         before="by_hash = hash_order(items.word_hashes)",
         after="by_hash = np.arange(len(items.words))",
         matters="A new user's items would change where the others' spare units go.",
-        tests=(_MEMORY,),
+        tests=(
+            "tests/test_policies.py::"
+            "test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined",
+        ),
     ),
     Mutant(
         name="held_items_without_weight_are_not_decided",
@@ -110,12 +113,12 @@ MUTANTS = [
         tests=(_MOVES,),
     ),
     Mutant(
-        name="descent_is_rounded_up",
+        name="descent_by_a_whole_distance",
         file="beam_dpne/descent.py",
-        before="int(float(missing) / distance)",
-        after="int(float(missing) / distance) + 64",
-        matters="A user would move the histogram by more than 1.",
-        tests=(f"{_POLICIES}::test_a_user_alone_reaches_the_sensitivity",),
+        before="distance = math.sqrt(square)",
+        after="distance = float(int(math.sqrt(square)))",
+        matters="A user would move the histogram by up to 2.",
+        tests=(_MOVES,),
     ),
     Mutant(
         name="rerouting_without_a_discount",
