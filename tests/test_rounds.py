@@ -251,6 +251,19 @@ def test_a_word_is_found_only_in_a_round_in_which_it_has_weight():
     assert decide(last, rule=rule, run_key=KEY).words.to_pylist() == ["w1", "w2"]
 
 
+def test_the_weight_of_another_round_does_not_let_a_word_be_found():
+    """Open after round 1, low threshold in round 2: only a weight sent in round 2 counts."""
+    first, second = rule_of(1).rounds
+    first = dataclasses.replace(first, threshold_units=2**45, cut_cell=-(2**40))
+    second = dataclasses.replace(second, threshold_units=-(2**40))
+    rule = dataclasses.replace(rule_of(1), rounds=(first, second))
+    after = decide_round(shard_of(1, [2**33, 1, 0, 0]), rule=rule, run_key=KEY)
+    assert after.found.tolist() == [0, 0, 0, 0]
+    last = dataclasses.replace(after, weights=np.array([0, 0, 1, 2**33]))
+    assert decide_round(last, rule=rule, run_key=KEY).found.tolist() == [0, 0, 2, 2]
+    assert decide(last, rule=rule, run_key=KEY).words.to_pylist() == ["w2", "w3"]
+
+
 def test_spurious_grams_that_somebody_holds_are_dropped_though_they_are_closed():
     """Held grams are dropped in round 1; later, when most are closed, no other one is."""
     rule = rule_of(2)

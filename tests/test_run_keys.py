@@ -10,7 +10,14 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.window import FixedWindows
 
-from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import (
+    DecodeGrams,
+    PrivacyPlan,
+    PrivateNgrams,
+    PrivateSetUnion,
+    RunKey,
+    SetUnionPlan,
+)
 from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.public_vocabulary import vocabulary_digest
 
@@ -98,3 +105,58 @@ def test_no_line_of_a_sequences_file_makes_other_users_a_header(header, tmp_path
     texts = [text for batch in read for text in batch.column("text").to_pylist()]
     assert texts.count("a b") == 5
     assert texts.count("d d") == 5
+
+
+@each_strategy
+def test_one_key_under_another_tokenizer_draws_other_noise_though_tokens_are_equal(plan, tmp_path):
+    """A tokenizer's name is a part of what a key is bound to, since its tokens are."""
+    runs = [
+        scores(PrivateNgrams(plan=plan, run_key=KEY, tokenizer=tokenizer), tmp_path)
+        for tokenizer in ("words", "whitespace")
+    ]
+    assert_other_noise(runs, WORDS)
+
+
+@pytest.mark.parametrize("policy", ["weighted_gaussian", "screened_gaussian", "rounds"])
+def test_one_key_under_another_tokenizer_draws_other_noise_for_a_set_union(policy, tmp_path):
+    plan = SetUnionPlan(epsilon=8, delta=1e-4, policy=policy, max_contributions=4)
+    runs = [
+        union_scores(PrivateSetUnion(plan=plan, run_key=KEY, tokenizer=tokenizer), tmp_path)
+        for tokenizer in ("words", "whitespace")
+    ]
+    assert_other_noise(runs, WORDS)
+
+
+@each_strategy
+def test_one_key_under_another_public_vocabulary_draws_other_noise(plan, tmp_path):
+    """Both have the words of the input first and as many words: ids, sizes and rules are the same.
+
+    Their noise would be as well, but for the vocabulary in what the key is bound to.
+    """
+    public = dataclasses.replace(plan, vocabulary_policy="public", vocabulary_delta_share=None)
+    runs = [
+        scores(
+            PrivateNgrams(plan=public, run_key=KEY, vocabulary=[*sorted(WORDS), another]), tmp_path
+        )
+        for another in ("zebra", "zulu")
+    ]
+    assert_other_noise(runs, {"good morning", "morning to", "to you"})
+
+
+def assert_other_noise(runs, common):
+    """Both runs found what is common, and gave each of it another score."""
+    first, second = runs
+    assert first.keys() & second.keys() >= common
+    assert all(first[gram] != second[gram] for gram in common)
+
+
+def union_scores(transform, tmp_path):
+    """Runs a set union and returns the scores of its items."""
+    path = tmp_path / uuid.uuid4().hex
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        released = (pipeline | beam.Create([BATCH]) | transform).released
+        pairs = released | beam.FlatMap(
+            lambda found: zip(found.items.to_pylist(), found.scores.tolist(), strict=True)
+        )
+        _ = pairs | beam.Map(json.dumps) | beam.io.WriteToText(str(path), shard_name_template="")
+    return dict(map(json.loads, path.read_text().splitlines()))

@@ -1,5 +1,6 @@
 """Words by a policy of set union, as the first length of n-grams."""
 
+import dataclasses
 import json
 import math
 
@@ -122,3 +123,15 @@ def test_shares_of_the_paper_s_schedule_are_those_of_the_union():
     union = union_plan(plan)
     words = union.composed_noise_scale / union.sensitivity
     assert math.isclose(words, plan.noise_stddev / math.sqrt(0.5), rel_tol=1e-3)
+
+
+@pytest.mark.parametrize("plan", plans([name for name in UNIONS if name not in LAPLACE_POLICIES]))
+def test_what_the_words_keep_for_floating_point_comes_out_of_their_own_delta(plan):
+    """At δ = 1e-9 what is kept is large enough to see; words of one user alone have the rest."""
+    small = dataclasses.replace(plan, delta=1e-9)
+    union = union_plan(small)
+    allowed = union.vocabulary_delta * math.exp(union.numerical_slack)
+    kept = union.delta - union.usable_delta * math.exp(union.numerical_slack)
+    assert kept > 0
+    assert allowed + kept <= small.vocabulary_delta
+    assert allowed + kept >= small.vocabulary_delta * (1 - 1e-4)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from beam_dpne import descent, item_selection, mad, policies
+from beam_dpne import descent, item_selection, mad, policies, randomness
 from beam_dpne.items import ItemSums, UserItems
 from beam_dpne.policy_names import DESCENT_POLICIES, POLICIES
 from beam_dpne.randomness import RunKey, keyed_hashes
@@ -341,6 +341,55 @@ def test_items_without_weight_are_never_released_whatever_their_noise(policy):
         assert found
         assert all(int(name.removeprefix("item ")) % 2 == 0 for name in found)
         assert not len(item_selection.decide(weightless, plan, KEY, decider.number).found)
+
+
+def test_items_without_weight_stay_open_or_are_closed_by_their_noise_alone():
+    """The open set is a function of the noisy histogram, whether or not an item was given weight."""
+    plan = SetUnionPlan(policy="screened_gaussian", epsilon=1, delta=0.4, max_contributions=1)
+    first, _ = plan.union_rounds
+    assert first.cut is not None
+    count = 20_000
+    held = ItemSums(
+        words=pa.array([f"item {i}" for i in range(count)]),
+        word_hashes=np.arange(2 * count, dtype=np.uint64).reshape(-1, 2),
+        width=2,
+        sums=np.zeros(2 * count, np.int64),
+    )
+    decision = item_selection.decide(held, plan, KEY)
+    assert not len(decision.found)
+    blocks = randomness.encrypt_blocks(KEY.sub_key("item noise", 0, 1), held.word_hashes)
+    noise = randomness.normals(blocks) * first.noise.scale
+    assert decision.still_open is not None
+    stays = set(decision.still_open.words.to_pylist())
+    width = first.noise.stddev / 64
+    for number, own in enumerate(noise.tolist()):
+        if abs(own - first.cut) > width:
+            assert (f"item {number}" in stays) == (own > first.cut)
+    chance = stats.norm.sf(first.cut / first.noise.stddev)
+    assert stats.binomtest(len(stays), count, chance).pvalue > FALSE_FAILURE
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_an_item_that_its_holders_subsets_missed_is_decided_before_the_second_round(shards):
+    """Of ten items one is drawn; the other nine are closed, or open, by noise too."""
+    plan = SetUnionPlan(
+        policy="screened_gaussian", max_contributions=1, shards=shards, **{**LOUD, "epsilon": 1.0}
+    )
+    first, _ = plan.union_rounds
+    opened = 0
+    for number in range(60):
+        key = RunKey(number.to_bytes(32, "little"))
+        users = users_of({"ann": dict.fromkeys("abcdefghij", 1)})
+        sums = policies.histogram(users, plan, key)
+        weights, _ = item_selection.whole_weights(sums, plan)
+        assert len(weights) == 10
+        assert np.count_nonzero(weights) == 1
+        decision = item_selection.decide(sums, plan, key)
+        assert decision.still_open is not None
+        weightless = {w for w, own in zip(sums.words.to_pylist(), weights, strict=True) if not own}
+        opened += len(weightless & set(decision.still_open.words.to_pylist()))
+    chance = stats.norm.sf(first.cut / first.noise.stddev)
+    assert stats.binomtest(opened, 60 * 9, chance).pvalue > FALSE_FAILURE
 
 
 class SameNoise(RunKey):
