@@ -261,6 +261,15 @@ def test_rerouting_gives_excess_back_to_those_it_came_from():
     assert weights["x"] == pytest.approx(plan.cutoff + extra, abs=1e-6)
 
 
+def test_only_users_with_few_items_give_to_the_first_pass():
+    """Whose weight is given back at the rate that the bound allows for at most d_max items."""
+    sizes = [1, 2, 50, 51, 60]
+    users = users_of(*({f"{size} {i}": 1 for i in range(size)} for size in sizes))
+    sums = mad.first_weights(users, plan_of("mad", limit=60))
+    given = dict(zip(sums.words.to_pylist(), sums.table[:, 0].tolist(), strict=True))
+    assert [given[f"{size} 0"] for size in sizes] == [0, 2**31, 2**32 // 50, 0, 0]
+
+
 def test_sums_of_rerouted_weight_do_not_overflow():
     """Finer columns carry into coarse ones exactly, also far beyond 2^63 units of 2^-50."""
     plan = plan_of("mad")

@@ -14,7 +14,7 @@ MUTANTS = [
         before='given = "" if vocabulary is None else f" {vocabulary_digest(vocabulary)}"',
         after='given = ""',
         matters="One key under two vocabularies would draw one noise for other n-grams.",
-        tests=(_KEYS,),
+        tests=(f"{_KEYS}::test_one_key_under_another_public_vocabulary_draws_other_noise",),
     ),
     Mutant(
         name="key_of_ngrams_without_the_tokenizer",
@@ -22,7 +22,10 @@ MUTANTS = [
         before="{plan.to_json()} {tokenizer_name(tokenizer)}{given}",
         after="{plan.to_json()} {given}",
         matters="One key under two tokenizers would give exact weights by subtraction.",
-        tests=(_KEYS,),
+        tests=(
+            f"{_KEYS}::"
+            "test_one_key_under_another_tokenizer_draws_other_noise_though_tokens_are_equal",
+        ),
     ),
     Mutant(
         name="key_of_ngrams_without_the_plan",

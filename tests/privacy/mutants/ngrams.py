@@ -97,7 +97,7 @@ MUTANTS = [
         before="over &= shard.weights[judged] > 0",
         after="over &= weights[:, judged].sum(axis=0) > 0",
         matters="The threshold of words of one user covers the words that this round gives weight.",
-        tests=(f"{_ROUNDS}::test_a_word_is_found_only_in_a_round_in_which_it_has_weight",),
+        tests=(f"{_ROUNDS}::test_the_weight_of_another_round_does_not_let_a_word_be_found",),
     ),
     Mutant(
         name="words_without_weight_are_found",
@@ -223,8 +223,8 @@ MUTANTS = [
         after="return int(left @ right)",
         matters="With a wrong number of candidates spurious n-grams are too rare.",
         tests=("tests/test_valid.py",),
-        harmless="Ids are below 2^31, so that the sum is at most |S_{k-1}|^2 < 2^62: `_exact_dot` is more "
-        "careful than its callers need.",
+        harmless="Ids are below 2^31, so that the sum is at most |S_{k-1}|^2 < 2^62, which 64 bits "
+        "hold: `_exact_dot` is more careful than its callers need.",
     ),
     Mutant(
         name="draws_favour_the_first_ending",

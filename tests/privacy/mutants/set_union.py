@@ -78,7 +78,10 @@ MUTANTS = [
         before="if self.plan.union_rounds[number - 1].cut is None:",
         after="if True:",
         matters="Which items are open would tell whose subsets were drawn how.",
-        tests=("tests/test_set_union.py::test_beam_memory_and_pseudocode_release_the_same",),
+        tests=(
+            f"{_POLICIES}::"
+            "test_an_item_that_its_holders_subsets_missed_is_decided_before_the_second_round",
+        ),
     ),
     Mutant(
         name="single_units_are_not_paid",
@@ -134,7 +137,7 @@ MUTANTS = [
         before="adaptive = (sizes > 1) & (sizes <= plan.max_adaptive_degree)",
         after="adaptive = sizes > 1",
         matters="The bound holds for users with few items only.",
-        tests=(_MOVES,),
+        tests=("tests/test_policies.py::test_only_users_with_few_items_give_to_the_first_pass",),
     ),
     Mutant(
         name="weight_of_rerouters_twice",
@@ -159,7 +162,9 @@ MUTANTS = [
         after="np.flatnonzero(\n"
         "        (cells >= rule.cut_cell) & ~is_found & ((weights > 0) | (fractions > 0))\n    )",
         matters="The open set would be more than a function of noisy weights: the proof rests on that.",
-        tests=("tests/test_policies.py",),
+        tests=(
+            f"{_POLICIES}::test_items_without_weight_stay_open_or_are_closed_by_their_noise_alone",
+        ),
     ),
     Mutant(
         name="weightless_items_are_found",
@@ -359,7 +364,9 @@ MUTANTS = [
         before="delta=2 * (delta - kept) * (1 - 1e-9)",
         after="delta=2 * delta",
         matters="What floating point costs would come on top of the run's delta.",
-        tests=(_WORDS_GAUSSIAN,),
+        tests=(
+            f"{_WORDS}::test_what_the_words_keep_for_floating_point_comes_out_of_their_own_delta",
+        ),
     ),
     Mutant(
         name="words_have_the_noise_of_the_whole_run",
