@@ -4,6 +4,7 @@ The same run key, documents and plan go through all three; items and scores must
 for bit. Items are arbitrary strings.
 """
 
+import dataclasses
 import random
 
 import apache_beam as beam
@@ -221,11 +222,15 @@ def test_a_run_key_is_bound_to_the_plan():
     assert all(one[item] != other[item] for item in both)
 
 
-def test_a_run_key_is_bound_to_the_tokenizer():
-    """One key under two tokenizers would give exact weights away by the difference."""
+def test_a_run_key_is_bound_to_every_parameter_and_to_the_tokenizer():
+    """One key under two of them would give exact weights away by the difference."""
     plan = plan_of("mad")
-    contexts = {run_context(plan, name) for name in ("tokens", "words", "whitespace")}
-    assert len(contexts) == 3
+    others = [{"epsilon": 5.5}, {"delta": 0.0201}, {"max_contributions": 7}, {"max_users": 999}]
+    contexts = {
+        run_context(dataclasses.replace(plan, **other), "tokens") for other in [{}, *others]
+    }
+    contexts |= {run_context(plan, name) for name in ("tokens", "words", "whitespace")}
+    assert len(contexts) == 1 + len(others) + 2
 
 
 def test_facts_travel_with_the_release():

@@ -24,7 +24,7 @@ MUTANTS = [
         before="rows = np.arange(start, start + len(table))",
         after="rows = np.arange(len(table))",
         matters="Counts of two ranges would share their noise.",
-        tests=(_ORACLE,),
+        tests=(f"{_BAYESIAN}::test_a_range_of_rows_has_the_noise_of_its_rows",),
     ),
     Mutant(
         name="grams_of_nobody_have_no_noise",
@@ -40,7 +40,7 @@ MUTANTS = [
         before="return self.noise_stddev / self.grid",
         after="return self.noise_stddev",
         matters="Under log_global the noise would be some hundred times too small.",
-        tests=(_ORACLE,),
+        tests=(f"{_BAYESIAN}::test_every_gram_has_noise_of_its_own_though_nobody_has_it",),
     ),
     Mutant(
         name="counts_are_not_clamped",

@@ -41,7 +41,10 @@ MUTANTS = [
         before="{plan.to_json()} {tokenizer_name(tokenizer)}",
         after="{tokenizer_name(tokenizer)}",
         matters="One key under two budgets would give exact weights by subtraction.",
-        tests=("tests/test_set_union.py::test_a_run_key_is_bound_to_the_plan",),
+        tests=(
+            "tests/test_set_union.py::"
+            "test_a_run_key_is_bound_to_every_parameter_and_to_the_tokenizer",
+        ),
     ),
     Mutant(
         name="key_of_a_union_without_the_tokenizer",
@@ -49,7 +52,10 @@ MUTANTS = [
         before="{plan.to_json()} {tokenizer_name(tokenizer)}",
         after="{plan.to_json()}",
         matters="One key under two tokenizers would give exact weights by subtraction.",
-        tests=("tests/test_set_union.py::test_a_run_key_is_bound_to_the_tokenizer",),
+        tests=(
+            "tests/test_set_union.py::"
+            "test_a_run_key_is_bound_to_every_parameter_and_to_the_tokenizer",
+        ),
     ),
     Mutant(
         name="key_of_probabilities_without_the_public_counts",
@@ -120,14 +126,6 @@ MUTANTS = [
         after="hashlib.blake2b(digest.encode(), digest_size=8)",
         matters="A file's name would confirm a guess of a private set.",
         tests=(f"{_STORED}::test_the_name_of_a_private_set_s_file_is_made_with_a_secret",),
-    ),
-    Mutant(
-        name="copies_lie_where_others_read",
-        file="beam_dpne/stored.py",
-        before="found.st_mode & 0o077",
-        after="found.st_mode & 0o022",
-        matters="Other accounts of the machine could read what stands after a round.",
-        tests=(f"{_STORED}::test_copies_lie_in_a_folder_of_our_own",),
     ),
     Mutant(
         name="stored_sets_are_not_checked",
@@ -229,7 +227,10 @@ MUTANTS = [
         before='return bool(wanted & set(names)) or wanted != {"user", "text"}',
         after="return True",
         matters="Without a header line the first record would be quoted in an error.",
-        tests=("tests/test_reading.py::test_what_may_be_data_is_not_named",),
+        tests=(
+            "tests/test_bad_input.py::"
+            "test_data_that_looks_like_names_is_not_shown_where_no_field_is_known",
+        ),
     ),
     Mutant(
         name="messages_of_libraries_are_told",
