@@ -214,6 +214,16 @@ def test_texts_are_tokenized():
     assert set(run_beam(rows, plan, tokenizer="words")) == {"rye", "bread", "tea"}
 
 
+def test_items_that_all_subsets_missed_are_decided_on_beam_as_in_memory():
+    """Most of 300 items have no weight in round 1, and some of those stay open for round 2."""
+    rng = random.Random(9)
+    documents = {f"u{u}": [[f"i{rng.randrange(300)}" for _ in range(30)]] for u in range(100)}
+    plan = plan_of("screened_gaussian", max_contributions=1)
+    expected = run_in_memory(documents, plan)
+    assert len(expected) > 3
+    assert run_beam(as_batches(documents, rng), plan) == expected
+
+
 def test_a_run_key_is_bound_to_the_plan():
     documents = documents_of(7, users=100)
     one, other = (run_in_memory(documents, plan_of("mad", delta=delta)) for delta in (0.02, 0.0201))

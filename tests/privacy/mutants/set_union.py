@@ -79,8 +79,8 @@ MUTANTS = [
         after="if True:",
         matters="Which items are open would tell whose subsets were drawn how.",
         tests=(
-            f"{_POLICIES}::"
-            "test_an_item_that_its_holders_subsets_missed_is_decided_before_the_second_round",
+            "tests/test_set_union.py::"
+            "test_items_that_all_subsets_missed_are_decided_on_beam_as_in_memory",
         ),
     ),
     Mutant(
