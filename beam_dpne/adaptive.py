@@ -24,6 +24,7 @@ import dataclasses
 import functools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from scipy import optimize, special
@@ -37,16 +38,20 @@ BUDGET_UNITS = 2**BUDGET_BITS
 MAX_BUDGET = 64
 MAX_SPURIOUS_FRACTION = 0.5
 USER_BUDGETS = ("individual", "even")
-_LOADING_UNIT = 2**20
+LOADING_UNIT = 2**20
 # These numbers, and Q_r and E_r below, were chosen on public text dealt to made-up users.
-_LATER_LOADING = 1.2
-_AHEAD = 0.7
-_NEARLY_OVER = 0.7
-_LEAST_PREDICTION = 0.5
-_GRAM_HOP = 0.5
-_WORD_HOP = 1.5
+LATER_LOADING = 1.2
+AHEAD = 0.7
+NEARLY_OVER = 0.7
+LEAST_PREDICTION = 0.5
+# β = 2^-1: so many square roots are taken of a prediction.
+PREDICTION_ROOTS = 1
+# Of b_r, see `_gram_cut_cell`: a larger one closes more grams.
+CUT_FACTOR = 0.5
+GRAM_HOP = 0.5
+WORD_HOP = 1.5
 # Squares of weights are in units of 2^-64, budgets in 2^-56.
-_SQUARES_PER_BUDGET_UNIT = 2**8
+SQUARES_PER_BUDGET_UNIT = 2**8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,6 +88,29 @@ GRAM_ROUNDS = {
 def rounds_of(length: int, gram_rounds: int) -> tuple[Round, ...]:
     """Returns the rounds of a length: two for words, 1 to 3 for longer grams."""
     return WORD_ROUNDS if length == 1 else GRAM_ROUNDS[gram_rounds]
+
+
+def constants(gram_rounds: int) -> dict[str, Any]:
+    """Returns the constants of the strategy that decide weights, thresholds and cuts.
+
+    Args:
+      gram_rounds: of each length k ≥ 2.
+    """
+    rounds = {"word_rounds": WORD_ROUNDS, "gram_rounds": GRAM_ROUNDS[gram_rounds]}
+    return {
+        **{name: [dataclasses.asdict(own) for own in each] for name, each in rounds.items()},
+        "budget_units": BUDGET_UNITS,
+        "squares_per_budget_unit": SQUARES_PER_BUDGET_UNIT,
+        "loading_unit": LOADING_UNIT,
+        "later_loading": LATER_LOADING,
+        "ahead": AHEAD,
+        "nearly_over": NEARLY_OVER,
+        "least_prediction": LEAST_PREDICTION,
+        "prediction_roots": PREDICTION_ROOTS,
+        "cut_factor": CUT_FACTOR,
+        "gram_hop": GRAM_HOP,
+        "word_hop": WORD_HOP,
+    }
 
 
 def user_budget(noise_stddev: float) -> int:
@@ -145,7 +173,7 @@ def spends(left: np.ndarray, own: np.ndarray, ahead: np.ndarray, quota: float) -
     Returns:
       (n,) int64, in units of 2^-56, at most `left`.
     """
-    part = quota * own / np.maximum(own + _AHEAD * ahead, 1.0)
+    part = quota * own / np.maximum(own + AHEAD * ahead, 1.0)
     return np.minimum(left, np.floor(left * part).astype(np.int64))
 
 
@@ -159,7 +187,10 @@ def preferences(predictions: np.ndarray, nearness: np.ndarray | float) -> np.nda
       predictions: (m,) float64, the least score of the gram's parents (1 at k = 2).
       nearness: p_g in [0, 1], see `nearness`; 0 in round 1.
     """
-    return (1.0 - _NEARLY_OVER * nearness) / np.sqrt(np.maximum(predictions, _LEAST_PREDICTION))
+    roots = np.maximum(predictions, LEAST_PREDICTION)
+    for _ in range(PREDICTION_ROOTS):
+        roots = np.sqrt(roots)
+    return (1.0 - NEARLY_OVER * nearness) / roots
 
 
 def nearness(cells: np.ndarray, rule: RoundRule) -> np.ndarray:
@@ -187,7 +218,7 @@ def divide(
     user = np.repeat(np.arange(spent.size), np.diff(offsets))
     # bincount adds in order, so that a sum does not depend on the batch or the machine.
     squares = np.bincount(user, weights=shares * shares, minlength=spent.size)
-    root = np.sqrt(spent * float(_SQUARES_PER_BUDGET_UNIT))
+    root = np.sqrt(spent * float(SQUARES_PER_BUDGET_UNIT))
     scale = np.divide(root, np.sqrt(squares), out=np.zeros(spent.size), where=squares > 0)
     weights = np.floor(scale[user] * shares).astype(np.int64)
     cost = costs(weights, offsets)
@@ -210,7 +241,7 @@ def costs(weights: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     high, low = weights >> 18, weights & (2**18 - 1)
     sums = [_sums(part, offsets) for part in (high * high, high * low, low * low)]
     # w² = 2^36 high² + 2^19 high·low + low²
-    return (sums[0] << 28) + (sums[1] << 11) + -(-sums[2] // _SQUARES_PER_BUDGET_UNIT)
+    return (sums[0] << 28) + (sums[1] << 11) + -(-sums[2] // SQUARES_PER_BUDGET_UNIT)
 
 
 def _sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -250,7 +281,7 @@ def vocabulary_rounds(
         units = math.ceil(threshold * UNITS)
         cut = 0
         if place + 1 < len(WORD_ROUNDS):
-            cut = _cut_cell(thresholds[place + 1] / scales[place + 1] - _WORD_HOP, units, 1.0)
+            cut = _cut_cell(thresholds[place + 1] / scales[place + 1] - WORD_HOP, units, 1.0)
         rules.append(
             RoundRule(
                 loadings=(0,) * place + (1,),
@@ -278,13 +309,13 @@ def gram_rounds(fraction: float, rounds: tuple[Round, ...]) -> tuple[RoundRule, 
     law, rules = NOTHING_YET, []
     for place, own in enumerate(rounds):
         evidence = loadings[: place + 1]
-        information = sum(loading * loading for loading in evidence) / _LOADING_UNIT**2
-        stddev = evidence[-1] / _LOADING_UNIT
+        information = sum(loading * loading for loading in evidence) / LOADING_UNIT**2
+        stddev = evidence[-1] / LOADING_UNIT
         threshold = _threshold(law, stddev, own.error_share * fraction)
         units = math.ceil(threshold * UNITS)
         rule = RoundRule(
             loadings=tuple(evidence),
-            loading_unit=_LOADING_UNIT,
+            loading_unit=LOADING_UNIT,
             evidence_stddev=math.sqrt(information),
             threshold_units=units,
             cut_cell=_gram_cut_cell(fraction, rounds, place, units, information),
@@ -297,10 +328,10 @@ def gram_rounds(fraction: float, rounds: tuple[Round, ...]) -> tuple[RoundRule, 
 
 
 def _loading(own: Round, first: Round) -> int:
-    """Returns ℓ_r: 1 in the first round, later 1.2 √(ν_r/ν_1), in units of 1/_LOADING_UNIT."""
+    """Returns ℓ_r: 1 in the first round, later 1.2 √(ν_r/ν_1), in units of 1/LOADING_UNIT."""
     if own is first:
-        return _LOADING_UNIT
-    return round(_LATER_LOADING * math.sqrt(own.budget_share / first.budget_share) * _LOADING_UNIT)
+        return LOADING_UNIT
+    return round(LATER_LOADING * math.sqrt(own.budget_share / first.budget_share) * LOADING_UNIT)
 
 
 def _threshold(law: NullLaw, stddev: float, probability: float) -> float:
@@ -325,14 +356,14 @@ def _threshold(law: NullLaw, stddev: float, probability: float) -> float:
 def _gram_cut_cell(
     fraction: float, rounds: tuple[Round, ...], place: int, units: int, information: float
 ) -> int:
-    """Returns b_r = ½ z I/√(Σ_{s>r} ν_s/ν_1) − hop √I, z = Φ̄^{-1}(E_R·fraction), as a cell."""
+    """Returns b_r = CUT_FACTOR z I/√(Σ_{s>r} ν_s/ν_1) − hop √I, z = Φ̄^{-1}(E_R·fraction), as a cell."""
     later = math.fsum(own.budget_share for own in rounds[place + 1 :])
     if not later:
         return 0
     last = -float(special.ndtri(rounds[-1].error_share * fraction))
     remaining = math.sqrt(later / rounds[0].budget_share)
     stddev = math.sqrt(information)
-    return _cut_cell(0.5 * last * information / remaining - _GRAM_HOP * stddev, units, stddev)
+    return _cut_cell(CUT_FACTOR * last * information / remaining - GRAM_HOP * stddev, units, stddev)
 
 
 def _cut_cell(cut: float, threshold_units: int, stddev: float) -> int:

@@ -16,10 +16,12 @@ from beam_dpne.batches import UserBatch
 from beam_dpne.bayesian_plan import NO_GUARANTEE, BayesianPlan
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.gram_counts import GramSums, NgramProbabilities, NoisyCounts, UserGrams
+from beam_dpne.input_description import InputDescription
+from beam_dpne.key_context import key_context
 from beam_dpne.public_counts import PublicCounts
 from beam_dpne.randomness import RunKey, keyed_bits, normals
 from beam_dpne.stored import SetStore
-from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.users import GroupByUser
 
 _KeyedSums = tuple[int, GramSums]
@@ -65,8 +67,11 @@ class BayesianCounts(beam.PTransform):
         of `public` are such tokens.
       partitions: hash partitions of users; the sums, which are smaller, get a quarter of that.
       run_key: secret of the run; by default a fresh one each time the transform is applied. It is bound
-        to plan, tokenizer and public counts, so the same key under others draws other noise.
+        to all that decides the mechanism (`key_context`) and to the public counts, so the same key
+        under other parameters, another tokenizer or another version draws other noise.
       store: where public counts go that are too large for the job's graph; None: they stay in it.
+      described: how records became documents, if they were read from files; part of what the key is
+        bound to. By default the elements are rows with these fields.
 
     Raises:
       ValueError: if partitions < 1, public has grams of another length, or on an unknown tokenizer.
@@ -92,6 +97,7 @@ class BayesianCounts(beam.PTransform):
     partitions: int = 8
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
     store: SetStore | None = None
+    described: InputDescription | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -112,7 +118,7 @@ class BayesianCounts(beam.PTransform):
         """Groups by user, finds and limits the public grams, and adds them up."""
         kept = self.public.most_frequent(self.plan.vocabulary_size)
         given = self.run_key or RunKey.generate()
-        run_key = given.bound_to(run_context(self.plan, self.tokenizer, kept))
+        run_key = given.bound_to(run_context(self.plan, self.tokenizer, kept, self.described))
         public = AsSingleton(documents.pipeline | "Public" >> self._constant(kept))
         users = (
             documents
@@ -180,15 +186,22 @@ class BayesianCounts(beam.PTransform):
         return -(-self.partitions // 4)
 
 
-def run_context(plan: BayesianPlan, tokenizer: str | Tokenizer, public: PublicCounts) -> str:
-    """Returns the public parameters that a run key is bound to.
+def run_context(
+    plan: BayesianPlan,
+    tokenizer: str | Tokenizer,
+    public: PublicCounts,
+    described: InputDescription | None = None,
+) -> str:
+    """Returns what the key of a run of `BayesianCounts` is bound to; see `key_context`.
 
     Args:
       plan: of the run.
       tokenizer: its name, or the function.
       public: the counts that are used, no more than plan.vocabulary_size.
+      described: how records became documents.
     """
-    return f"bayesian {plan.to_json()} {tokenizer_name(tokenizer)} {public.fingerprint()}"
+    digest = public.fingerprint()
+    return key_context("bayesian", plan, tokenizer=tokenizer, described=described, public=digest)
 
 
 def guarantee_of(plan: BayesianPlan) -> str:

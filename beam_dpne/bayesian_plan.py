@@ -6,9 +6,10 @@ import json
 import math
 from typing import Any
 
-from beam_dpne import calibration, integer_noise, log_global
+from beam_dpne import calibration, finite_noise, integer_noise, log_global, mechanism_parameters
 from beam_dpne.parameters import as_float, check_choice, check_integer, json_parameters
 from beam_dpne.plan_checks import ADJACENCY, check_delta
+from beam_dpne.user_count import check_user_count
 
 PRIVATE_MODES = ("counts", "log_global")
 PAPER_MODES = ("paper_brute_force", "paper_claim1")
@@ -29,8 +30,9 @@ _MAX_VOCABULARY = 2**28
 _MAX_CLAMP = 2**20
 _MAX_CONTRIBUTIONS = 10_000_000
 _MAX_TOKENS = 2**30
-_MAX_SLACK_SHARE = 1e-3
-_MAX_EPSILON = 60
+_MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
+# Beyond it e^ε times any far tail is above 1, so that σ need not be known.
+_HOPELESS_EPSILON = 100
 _DECAYS = (1e-6, 1e6)
 _OF_TUNING = ("tuning_fraction", "public_weights", "decays")
 
@@ -64,6 +66,8 @@ class BayesianPlan:
       public_weights: candidates for public_weight. None: 0.1 to 0.9.
       decays: candidates for decay. None: 0.001 to 1.
       max_tokens_per_user: tokens of one user that are looked at.
+      public_user_count: number of users of the input, where it is public: a δ above one over it is
+        refused. Nothing else depends on it; it must never be counted in private data.
       accept_no_guarantee: must be true for the paper's modes, and only for them.
       adjacency: "add_or_remove_one_user", the only one.
 
@@ -94,6 +98,7 @@ class BayesianPlan:
     public_weights: tuple[float, ...] | None = None
     decays: tuple[float, ...] | None = None
     max_tokens_per_user: int = 1_000_000
+    public_user_count: int | None = None
     accept_no_guarantee: bool = False
     adjacency: str = ADJACENCY
 
@@ -101,6 +106,7 @@ class BayesianPlan:
         self._normalise()
         calibration.check_budget(self.epsilon, self.delta)
         check_delta(self.delta)
+        check_user_count(self.delta, self.public_user_count)
         check_choice("mode", self.mode, MODES)
         check_choice("adjacency", self.adjacency, (ADJACENCY,))
         check_integer("length", self.length, 1, MAX_LENGTH)
@@ -112,11 +118,7 @@ class BayesianPlan:
         self._check_logarithms()
         self._check_tuning()
         if self.is_private:
-            if self.epsilon > _MAX_EPSILON:
-                raise ValueError(
-                    f"epsilon must be at most {_MAX_EPSILON} with mode={self.mode!r}, beyond which "
-                    f"noise of 128 bits has no tails, got epsilon={self.epsilon}."
-                )
+            self._check_finite_noise()
             self._check_slack()
 
     @property
@@ -207,13 +209,18 @@ class BayesianPlan:
     @property
     def gaussian_delta(self) -> float:
         """δ less what the far tails of the noise may cost, and the slack's factor."""
-        return (self.delta - self._delta_slack) * math.exp(-self.numerical_slack)
+        return (self.delta - self.far_tails) * math.exp(-self.numerical_slack)
+
+    @functools.cached_property
+    def far_tails(self) -> float:
+        """What noise so far out that its probability is not right to the slack may cost of δ."""
+        return self._noise_draws(self.epsilon, self.delta).far_tails
 
     @functools.cached_property
     def noise_stddev(self) -> float:
         """σ, in the units of the values: counts, or logarithms.
 
-        By the analytic Gaussian mechanism, raised by a relative 1e-10, more than the error of its root.
+        By the analytic Gaussian mechanism, raised by a margin for the error of its root.
         """
         self._require_private("noise_stddev")
         epsilon = self.epsilon - self.numerical_slack
@@ -245,6 +252,14 @@ class BayesianPlan:
             "gaussian_delta": self.gaussian_delta,
         }
 
+    def mechanism_parameters(self) -> dict[str, Any]:
+        """Returns what decides a release, as JSON types: parameters, resolved, and constants.
+
+        Those of the step from noisy counts to probabilities are left out, since the same noisy counts
+        tell nothing more however often they are evaluated.
+        """
+        return mechanism_parameters.of_bayesian(self)
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the parameters as JSON types."""
         return dataclasses.asdict(self)
@@ -266,19 +281,28 @@ class BayesianPlan:
     @property
     def _largest_steps(self) -> float:
         """An upper bound of `noise_steps` for a numerical slack of at most ε/1000."""
-        epsilon = self.epsilon * (1 - _MAX_SLACK_SHARE)
-        delta = self.delta * (1 - _MAX_SLACK_SHARE) * math.exp(-_MAX_SLACK_SHARE * self.epsilon)
-        return self._stddev(epsilon, delta) / self.grid
+        return self._largest_steps_at(self.epsilon, self.delta)
 
-    @property
-    def _delta_slack(self) -> float:
-        return integer_noise.delta_slack(
-            stddev=self._largest_steps, draws=self.contribution_limit, epsilon=self.epsilon
+    def _largest_steps_at(self, epsilon: float, delta: float) -> float:
+        least_delta = delta * (1 - _MAX_SLACK_SHARE) * math.exp(-_MAX_SLACK_SHARE * epsilon)
+        return self._stddev(epsilon * (1 - _MAX_SLACK_SHARE), least_delta) / self.grid
+
+    def _noise_draws(self, epsilon: float, delta: float) -> finite_noise.NoiseDraws:
+        """Returns the noise of the plan with another ε and δ."""
+        steps = 0.0 if epsilon > _HOPELESS_EPSILON else self._largest_steps_at(epsilon, delta)
+        return finite_noise.NoiseDraws(
+            kind="gaussian",
+            count=self.contribution_limit,
+            moved=self.contribution_limit,
+            far_tail=integer_noise.far_tails(steps),
+            epsilon=epsilon,
+            delta=delta,
+            gaussian_delta=delta,
         )
 
     def _stddev(self, epsilon: float, delta: float) -> float:
         exact = calibration.gaussian_noise_stddev(epsilon=epsilon, delta=delta)
-        return exact * self.sensitivity * (1 + 1e-10)
+        return exact * self.sensitivity * (1 + calibration.ROOT_MARGIN)
 
     def _require_private(self, name: str) -> None:
         if not self.is_private:
@@ -354,6 +378,13 @@ class BayesianPlan:
         for decay in self.decays or ():
             _check_decay("decays", decay)
 
+    def _check_finite_noise(self) -> None:
+        finite_noise.check(
+            lambda epsilon, delta: [self._noise_draws(epsilon, delta)],
+            epsilon=self.epsilon,
+            delta=self.delta,
+        )
+
     def _check_slack(self) -> None:
         if self._largest_steps > integer_noise.MAX_STDDEV or (
             self.numerical_slack > _MAX_SLACK_SHARE * self.epsilon
@@ -362,11 +393,6 @@ class BayesianPlan:
                 f"max_contributions must be small enough that the numerical slack "
                 f"{self.numerical_slack:.2g} is at most epsilon/1000, got "
                 f"max_contributions={self.max_contributions}; lower it or max_count, or raise epsilon."
-            )
-        if self._delta_slack > _MAX_SLACK_SHARE * self.delta:
-            raise ValueError(
-                f"epsilon must be lower, or delta higher: noise of 128 bits has no tails that far, got "
-                f"epsilon={self.epsilon} and delta={self.delta}."
             )
 
 

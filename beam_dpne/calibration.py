@@ -7,11 +7,14 @@ Differential Privacy" (ICML 2018).
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy import optimize, special
 
-_EXACT_HELD = 1_000_000
+EXACT_HELD = 1_000_000
+# Plans raise noise by this much, relatively: more than the errors of the root and of sums of shares.
+ROOT_MARGIN = 1e-10
 
 
 def gaussian_delta(*, epsilon: float, noise_stddev: float) -> float:
@@ -126,11 +129,11 @@ def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions
 
     References: DPNE Theorem 2.1 (weighted Gaussian policy).
     """
-    held = np.arange(1, min(max_contributions, _EXACT_HELD) + 1, dtype=np.float64)
+    held = np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
     thresholds = 1.0 / np.sqrt(held) + noise_stddev * _alone_quantile(delta, held)
-    if max_contributions > _EXACT_HELD:
+    if max_contributions > EXACT_HELD:
         last = noise_stddev * _alone_quantile(delta, np.array([float(max_contributions)]))
-        thresholds = np.append(thresholds, _EXACT_HELD**-0.5 + last)
+        thresholds = np.append(thresholds, EXACT_HELD**-0.5 + last)
     return float(np.max(thresholds))
 
 
@@ -150,6 +153,11 @@ def spurious_threshold(
     References: DPNE Proposition 2.2 and the paragraph after it.
     """
     return noise_stddev * -float(special.ndtri(spurious_fraction * min(1.0, released / valid)))
+
+
+def constants() -> dict[str, Any]:
+    """Returns the constants of this module that decide noise and thresholds."""
+    return {"exact_held": EXACT_HELD, "root_margin": ROOT_MARGIN}
 
 
 def check_budget(epsilon: float, delta: float) -> None:

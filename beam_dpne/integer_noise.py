@@ -13,14 +13,16 @@ and 5e-14·σ beyond. (Measured, up to σ = 10^7: less than a tenth of that.)
 at most 6e-27·(1 + σ/8): from each to the next it falls by a factor of at most exp(−8/σ) there.
 """
 
-import math
+from typing import Any
 
 import numpy as np
 
+from beam_dpne.finite_noise import both_worlds
+
 MAX_STDDEV = 2.0**40
-_RELATIVE_ERROR = 2e-12
-_ERROR_PER_STDDEV = 1e-13
-_FAR = 6e-27
+RELATIVE_ERROR = 2e-12
+ERROR_PER_STDDEV = 1e-13
+FAR = 6e-27
 
 
 def integer_normals(normals: np.ndarray, stddev: float) -> np.ndarray:
@@ -38,12 +40,12 @@ def integer_normals(normals: np.ndarray, stddev: float) -> np.ndarray:
 
 def relative_error(stddev: float) -> float:
     """Returns how far an integer's probability may be off, relatively, outside the far tails."""
-    return max(_RELATIVE_ERROR, _ERROR_PER_STDDEV * stddev)
+    return max(RELATIVE_ERROR, ERROR_PER_STDDEV * stddev)
 
 
 def far_tails(stddev: float) -> float:
     """Returns the probability of integers so far out that theirs is not right to `relative_error`."""
-    return _FAR * (1 + stddev / 8)
+    return FAR * (1 + stddev / 8)
 
 
 def epsilon_slack(*, stddev: float, draws: int) -> float:
@@ -52,11 +54,14 @@ def epsilon_slack(*, stddev: float, draws: int) -> float:
 
 
 def delta_slack(*, stddev: float, draws: int, epsilon: float) -> float:
-    """Returns what the far tails cost of δ: in the one world, and in the other times e^ε.
+    """Returns what the far tails cost of δ: in the one world, and in the other times e^ε."""
+    return both_worlds(draws * far_tails(stddev), epsilon)
 
-    With good(E) the outputs of E outside both worlds' far tails, P̃(E) ≤ P̃(good(E)) + far, and for the
-    ideal P of the other world, P(E) ≤ P(good(E)) + far is multiplied by e^ε.
-    """
-    if epsilon > math.log(1e30):
-        return math.inf
-    return draws * far_tails(stddev) * (1 + math.exp(epsilon))
+
+def constants() -> dict[str, Any]:
+    """Returns the constants of this module that decide noise."""
+    return {
+        "relative_error": RELATIVE_ERROR,
+        "error_per_stddev": ERROR_PER_STDDEV,
+        "far": FAR,
+    }

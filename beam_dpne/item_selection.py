@@ -14,8 +14,7 @@ from beam_dpne.items import ItemSet, ItemSums, UserItems
 from beam_dpne.randomness import RunKey
 from beam_dpne.rules import UNITS, cell_units
 from beam_dpne.set_union_plan import SetUnionPlan, UnionRound
-
-_SPARE_UNITS = 2
+from beam_dpne.union_settings import SPARE_UNITS
 
 
 class ItemRule(NamedTuple):
@@ -53,7 +52,7 @@ class Decision(NamedTuple):
 def item_rule(decider: UnionRound) -> ItemRule:
     """Returns what decides about every item in a round."""
     kind, scale, stddev = decider.noise
-    threshold_units = math.ceil(decider.threshold * UNITS) + _SPARE_UNITS
+    threshold_units = math.ceil(decider.threshold * UNITS) + SPARE_UNITS
     width = cell_units(stddev)
     cut_cell = None
     if decider.cut is not None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from beam_dpne.key_context import MECHANISM_VERSION
 from beam_dpne.tokenizers import tokenizer_name
 from beam_dpne.version import __version__
 
@@ -39,9 +40,11 @@ _STATEMENT = (
     "P[release of one in O] <= exp(epsilon) * P[release of the other in O] + delta."
 )
 _ONE_KEY_ONE_INPUT = (
-    "One run key on two different inputs (or tokenizers of one name) with the same parameters voids "
-    "the guarantee: the difference of the two releases "
-    "is free of noise. The key is as secret as the data."
+    "One run key on two different inputs with the same parameters voids the guarantee: the difference "
+    "of the two releases is free of noise. So do two tokenizers of the operator's with the same name "
+    "and version. The noise also depends on mechanism_version, the plan with its constants, the "
+    "tokenizer with its version, and on how records became documents: where one of these differs, the "
+    "noise is independent. The key is as secret as the data."
 )
 _NOT_PROTECTED = (
     "run time, memory, autoscaling, retries and crashes, which depend on the data",
@@ -159,7 +162,11 @@ def whole_ledger(
         "plan": json.loads(plan.to_json()),
         "spent": dict(spent),
         **sections,
-        "run_key": {"given": run_key_given, "warning": _ONE_KEY_ONE_INPUT},
+        "run_key": {
+            "given": run_key_given,
+            "mechanism_version": MECHANISM_VERSION,
+            "warning": _ONE_KEY_ONE_INPUT,
+        },
         "tokenizer": tokenizer_name(tokenizer),
         "columns": dict(columns),
         "versions": _versions(),

@@ -24,13 +24,14 @@ References: the paper's equations 2 and 5 and Corollary 1, whose sensitivity is 
 """
 
 import math
+from typing import Any
 
 import numpy as np
 
 # Logarithms of up to 60 and their products, in double precision: many times what they may be off.
-_RELATIVE_ROUNDING = 1e-12
-_ABSOLUTE_ROUNDING = 1e-13
-_GRID_STEPS = 256
+RELATIVE_ROUNDING = 1e-12
+ABSOLUTE_ROUNDING = 1e-13
+GRID_STEPS = 256
 
 
 def decay_weights(users: np.ndarray, *, max_count: int, decay: float) -> np.ndarray:
@@ -56,12 +57,12 @@ def gram_bound(*, max_count: int, decay: float) -> float:
     turn = math.floor(max_count / decay)
     places = (max(1, turn + step) for step in range(-1, 4))
     largest = max(_largest_change(number, max_count, decay) for number in places)
-    return largest * (1 + _RELATIVE_ROUNDING) + _ABSOLUTE_ROUNDING
+    return largest * (1 + RELATIVE_ROUNDING) + ABSOLUTE_ROUNDING
 
 
 def grid_bits(bound: float) -> int:
     """Returns k: values are released in steps of 2^-k, of which B has 256 to 512."""
-    return math.ceil(math.log2(_GRID_STEPS / bound))
+    return math.ceil(math.log2(GRID_STEPS / bound))
 
 
 def grid_sensitivity(*, max_count: int, decay: float, max_contributions: int) -> float:
@@ -89,6 +90,15 @@ def grid_values(
     weights = decay_weights(users, max_count=max_count, decay=decay)
     bits = grid_bits(gram_bound(max_count=max_count, decay=decay))
     return np.rint(np.ldexp(weights * np.log1p(counts), bits)).astype(np.int64)
+
+
+def constants() -> dict[str, Any]:
+    """Returns the constants of this module that decide the grid and the noise."""
+    return {
+        "relative_rounding": RELATIVE_ROUNDING,
+        "absolute_rounding": ABSOLUTE_ROUNDING,
+        "grid_steps": GRID_STEPS,
+    }
 
 
 def _largest_change(users: int, max_count: int, decay: float) -> float:

@@ -41,7 +41,7 @@ from beam_dpne.item_sums import sum_by_item
 from beam_dpne.items import ItemSums, UserItems
 from beam_dpne.mechanism import UNITS, equal_weights
 from beam_dpne.set_union_plan import SetUnionPlan
-from beam_dpne.union_calibration import GRID_BITS
+from beam_dpne.union_calibration import GRID_BITS, REROUTING_MARGIN
 
 FINE_BITS = GRID_BITS - 32
 
@@ -111,7 +111,7 @@ def _rerouted(items: UserItems, shares: ItemSums, plan: SetUnionPlan) -> np.ndar
 
 
 def _factor(degree: int, max_degree: int) -> float:
-    """Returns f_d, at most κ a / d: lowered by a relative 2^-45, more than its own rounding."""
+    """Returns f_d, at most κ a / d: lowered by a relative margin, more than its own rounding."""
     discount = 1 / math.sqrt(max_degree) - 1 / (2 * max_degree)
     kappa = min(1.0, math.sqrt(degree) * discount)
-    return kappa * (UNITS // degree) / UNITS / degree * (1 - 2.0**-45)
+    return kappa * (UNITS // degree) / UNITS / degree * (1 - REROUTING_MARGIN)

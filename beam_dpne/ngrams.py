@@ -19,7 +19,9 @@ from beam_dpne.contributions import LimitContributions
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.grams import ExtractGrams, PruneInvalid
 from beam_dpne.histogram import WeightedHistogram
+from beam_dpne.input_description import InputDescription
 from beam_dpne.item_release import ReleaseItems
+from beam_dpne.key_context import key_context
 from beam_dpne.mechanism import LengthRule
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.public_vocabulary import public_vocabulary, vocabulary_digest
@@ -28,7 +30,7 @@ from beam_dpne.selection import DecideRound, NoisyThreshold, RoundResult, Sample
 from beam_dpne.spending import SpendBudgets, SpendResult
 from beam_dpne.stored import SetStore
 from beam_dpne.strategies import Adaptive, OneRound
-from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.union_vocabulary import as_vocabulary, union_plan
 from beam_dpne.users import GroupByUser
 
@@ -67,7 +69,10 @@ class PrivateNgrams(beam.PTransform):
       tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function.
       partitions: hash partitions of users; a histogram, which is smaller, gets a quarter of that.
       run_key: secret of the run; by default a fresh one each time the transform is applied. It is
-        bound to plan and tokenizer, so the same key under other parameters draws other noise.
+        bound to all that decides the mechanism (`key_context`), so the same key under other
+        parameters, another tokenizer or another version draws other noise.
+      described: how records became documents, if they were read from files; part of what the key is
+        bound to. By default the elements are rows with these fields.
       store: where sets go that are too large for an element: a place as private as the data, that the
         workers share; None: every set is one element.
       vocabulary: public words, if the plan says that they are given: n-grams of these words are
@@ -98,6 +103,7 @@ class PrivateNgrams(beam.PTransform):
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
     store: SetStore | None = None
     vocabulary: Sequence[str] | None = None
+    described: InputDescription | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -119,7 +125,7 @@ class PrivateNgrams(beam.PTransform):
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Unrolls the loop over k."""
         given = self.run_key or RunKey.generate()
-        run_key = given.bound_to(run_context(self.plan, self.tokenizer, self.vocabulary))
+        run_key = given.bound_to(self._context())
         users: PValue = (
             documents
             | "BatchDocuments" >> BatchDocuments()
@@ -149,6 +155,10 @@ class PrivateNgrams(beam.PTransform):
             else:
                 released.append(self._release_length(length, users, previous, run_key))
         return PrivateNgramsResult(tuple(released))
+
+    def _context(self) -> str:
+        """What the run key is bound to."""
+        return run_context(self.plan, self.tokenizer, self.vocabulary, self.described)
 
     def _given_words(self) -> beam.PTransform:
         """A public vocabulary as S_1."""
@@ -278,8 +288,11 @@ def _spurious(
 
 
 def run_context(
-    plan: PrivacyPlan, tokenizer: str | Tokenizer, vocabulary: Sequence[str] | None = None
+    plan: PrivacyPlan,
+    tokenizer: str | Tokenizer,
+    vocabulary: Sequence[str] | None = None,
+    described: InputDescription | None = None,
 ) -> str:
-    """Returns the public parameters that a run key is bound to."""
-    given = "" if vocabulary is None else f" {vocabulary_digest(vocabulary)}"
-    return f"ngrams {plan.to_json()} {tokenizer_name(tokenizer)}{given}"
+    """Returns what the key of a run of `PrivateNgrams` is bound to; see `key_context`."""
+    public = "" if vocabulary is None else vocabulary_digest(vocabulary)
+    return key_context("ngrams", plan, tokenizer=tokenizer, described=described, public=public)

@@ -8,13 +8,13 @@ convolved with N(0, ℓ_r²) and cut to (b_r, ρ_r]. Everything here is a functi
 import dataclasses
 import functools
 import math
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 from scipy import special
 
-_PANEL = 0.5
-_NODES = 20
+PANEL = 0.5
+NODES = 20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,11 +58,16 @@ class NullLaw:
 NOTHING_YET = NullLaw(np.zeros(1), np.ones(1))
 
 
+def constants() -> dict[str, Any]:
+    """Returns the constants of the quadrature, on which the last digits of thresholds depend."""
+    return {"panel": PANEL, "nodes": NODES}
+
+
 def _quadrature(low: float, high: float, scale: float) -> tuple[np.ndarray, np.ndarray]:
     """Returns nodes and weights of composite Gauss-Legendre on [low, high]; none if it is empty."""
     if high <= low:
         return np.zeros(0), np.zeros(0)
-    panels = math.ceil((high - low) / (_PANEL * scale))
+    panels = math.ceil((high - low) / (PANEL * scale))
     nodes, weights = _legendre()
     half = 0.5 * (high - low) / panels
     centres = low + half * (2 * np.arange(panels) + 1)
@@ -71,5 +76,5 @@ def _quadrature(low: float, high: float, scale: float) -> tuple[np.ndarray, np.n
 
 @functools.cache
 def _legendre() -> tuple[np.ndarray, np.ndarray]:
-    nodes, weights = special.roots_legendre(_NODES)
+    nodes, weights = special.roots_legendre(NODES)
     return nodes, weights

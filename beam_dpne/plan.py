@@ -6,11 +6,12 @@ import json
 import math
 from typing import Any
 
-from beam_dpne import adaptive, calibration, plan_checks
+from beam_dpne import adaptive, calibration, mechanism_parameters, plan_checks
 from beam_dpne.parameters import json_parameters
 from beam_dpne.plan_checks import ADJACENCY
 from beam_dpne.policy_names import LAPLACE_POLICIES
 from beam_dpne.rules import RoundRule
+from beam_dpne.union_settings import DEFAULT_USERS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,12 @@ class PrivacyPlan:
         policy of set union, with the same part of the budget as each other length: of μ² under
         Gaussian noise, of ε and δ under Laplace noise, which composes by addition only.
       max_tokens_per_user: tokens of one user that are looked at; bounds the numerical slack.
+      max_users: users of the input, at most: the operator's promise, never checked against the data.
+        Only a vocabulary_policy under which users' weights follow those of others depends on it
+        (policy_*, screened_gaussian, greedy, mad): what rounding adds to its sensitivity, what
+        floating point may cost, and the number of its shards. It is ignored under other policies.
+      public_user_count: number of users of the input, where it is public: a δ above one over it is
+        refused. Nothing else depends on it; it must never be counted in private data.
       strategy: "adaptive", or "one_round", the paper's algorithm.
       adjacency: "add_or_remove_one_user", the only one.
 
@@ -100,6 +107,8 @@ class PrivacyPlan:
     user_budgets: str | None = None
     vocabulary_policy: str | None = None
     max_tokens_per_user: int = 1_000_000
+    max_users: int = DEFAULT_USERS
+    public_user_count: int | None = None
     strategy: str = "adaptive"
     adjacency: str = ADJACENCY
 
@@ -139,7 +148,7 @@ class PrivacyPlan:
         return self._shares()[0] if self.has_union_vocabulary else 0.0
 
     @property
-    def _apart(self) -> float:
+    def laplace_share(self) -> float:
         """The part of ε and δ that composes by addition: a set union's with Laplace noise."""
         return self.union_share if self.vocabulary_policy in LAPLACE_POLICIES else 0.0
 
@@ -170,7 +179,7 @@ class PrivacyPlan:
     @property
     def _union_part(self) -> float:
         """The part of μ² that a set union with Gaussian noise has."""
-        return self.union_share - self._apart
+        return self.union_share - self.laplace_share
 
     @property
     def numerical_slack(self) -> float:
@@ -184,31 +193,45 @@ class PrivacyPlan:
         return decisions * plan_checks.RELATIVE_ERROR_PER_DECISION + of_union
 
     @property
+    def far_tails(self) -> float:
+        """What noise so far out that its probability is not right to 1e-12 may cost of δ.
+
+        A set union with Laplace noise has its own, in its own part of δ.
+        """
+        return plan_checks.noise_draws(self, self.epsilon, self.delta)[0].far_tails
+
+    @property
     def gaussian_delta(self) -> float:
-        """δ_G, spent on the noise of all lengths; the slack's factor e^−slack is taken off too."""
-        rest = self.delta * (1 - self._apart) * (1 - self._delta_share)
-        return rest * math.exp(-self.numerical_slack)
+        """δ_G, spent on the noise of all lengths, less what floating point may cost."""
+        return self._usable_delta * (1 - self.delta_share)
 
     @property
     def vocabulary_delta(self) -> float:
-        """δ_T, spent on words that one user alone holds, less the slack's factor."""
-        return self.delta * self._delta_share * math.exp(-self.numerical_slack)
+        """δ_T, spent on words that one user alone holds, less what floating point may cost."""
+        return self._usable_delta * self.delta_share
 
     @property
-    def _delta_share(self) -> float:
-        return 0.0 if self._apart else self.vocabulary_delta_share or 0.0
+    def _usable_delta(self) -> float:
+        """The strategy's δ less the far tails, and less the slack's factor."""
+        rest = self.delta * (1 - self.laplace_share) - self.far_tails
+        return rest * math.exp(-self.numerical_slack)
+
+    @property
+    def delta_share(self) -> float:
+        """δ_T/δ of the strategy: a set union with Laplace noise has a δ of its own."""
+        return 0.0 if self.laplace_share else self.vocabulary_delta_share or 0.0
 
     @functools.cached_property
     def noise_stddev(self) -> float:
         """The noise σ of one Gaussian mechanism as private as all lengths together.
 
-        Raised by a relative 1e-10: more than the errors of the root and of the shares' sum.
+        Raised by a margin for the errors of the root and of the shares' sum.
         """
         exact = calibration.gaussian_noise_stddev(
-            epsilon=self.epsilon * (1 - self._apart) - self.numerical_slack,
+            epsilon=self.epsilon * (1 - self.laplace_share) - self.numerical_slack,
             delta=self.gaussian_delta,
         )
-        return exact * (1 + 1e-10)
+        return exact * (1 + calibration.ROOT_MARGIN)
 
     @functools.cached_property
     def lengths(self) -> tuple[LengthPlan, ...]:
@@ -218,7 +241,7 @@ class PrivacyPlan:
     def _one_round_lengths(self) -> tuple[LengthPlan, ...]:
         shares = self._shares()[-len(self.strategy_lengths) :]
         # What Laplace noise has spent apart leaves the whole of the rest to these lengths.
-        shares = tuple(share / (1 - self._apart) for share in shares)
+        shares = tuple(share / (1 - self.laplace_share) for share in shares)
         stddevs = calibration.split_noise_stddev(self.noise_stddev, shares)
         limits = self.contribution_limits
         lengths = [
@@ -289,6 +312,10 @@ class PrivacyPlan:
         given = self.max_contributions or 0
         limits = given if isinstance(given, tuple) else (given,) * self.max_length
         return tuple(min(limit, self.max_tokens_per_user) for limit in limits)
+
+    def mechanism_parameters(self) -> dict[str, Any]:
+        """Returns what decides a release, as JSON types: parameters, resolved, and constants."""
+        return mechanism_parameters.of_ngrams(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the parameters as JSON types."""

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from beam_dpne import adaptive, calibration
+from beam_dpne import adaptive, calibration, finite_noise, union_settings
 from beam_dpne.parameters import as_float, check_choice, check_count, check_integer
 from beam_dpne.policy_names import VOCABULARY_POLICIES
+from beam_dpne.user_count import check_user_count
 
 if TYPE_CHECKING:
     from beam_dpne.plan import PrivacyPlan
@@ -15,11 +16,14 @@ ADJACENCY = "add_or_remove_one_user"
 STRATEGIES = ("adaptive", "one_round")
 PRUNING_RULES = ("both", "single")
 VALID_COUNTS = ("exact", "estimate")
+MAX_USERS = 2**30
+# Pairs of words and grams that the paper's estimate of |V_k| looks at, at most.
+ESTIMATE_SAMPLES = 1_000_000
 RELATIVE_ERROR_PER_DECISION = 2e-12
 _MAX_LENGTH = 100
 _MIN_DELTA = 1e-20
 _MIN_SPURIOUS_FRACTION = 1e-100
-_MAX_SLACK_SHARE = 1e-3
+_MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
 _MIN_SHARE = 1e-9
 DEFAULTS = {
     "adaptive": {
@@ -40,6 +44,8 @@ DEFAULTS = {
 UNION_ROUNDS = 2
 # What its decisions may cost of ε; they may all depend on one user (`SetUnionPlan.numerical_slack`).
 UNION_SLACK = 1e-5
+# A set union with Gaussian noise plans for δ_G = δ_T, so for a little less than 2 δ_T in all.
+_UNION_DELTAS = 1.99
 _OF_ONE_STRATEGY = ("noise_growth", "rounds", "user_budgets")
 
 
@@ -55,6 +61,7 @@ def check(plan: "PrivacyPlan") -> None:
     check_choice("vocabulary_policy", plan.vocabulary_policy, VOCABULARY_POLICIES)
     calibration.check_budget(plan.epsilon, plan.delta)
     check_delta(plan.delta)
+    check_user_count(plan.delta, plan.public_user_count)
     check_integer("max_length", plan.max_length, 1)
     if plan.max_length > _MAX_LENGTH:
         raise ValueError(
@@ -62,6 +69,7 @@ def check(plan: "PrivacyPlan") -> None:
             f"got max_length={plan.max_length}."
         )
     check_integer("max_tokens_per_user", plan.max_tokens_per_user, 1)
+    check_integer("max_users", plan.max_users, 1, MAX_USERS)
     _check_lists(plan)
     if not 0 < plan.spurious_fraction < 1:
         raise ValueError(
@@ -91,12 +99,81 @@ def check(plan: "PrivacyPlan") -> None:
             f"{plan.numerical_slack:.2g} is at most epsilon/1000, got "
             f"max_tokens_per_user={plan.max_tokens_per_user}; lower it or raise epsilon."
         )
+    _check_finite_noise(plan)
     if plan.is_adaptive:
         adaptive.user_budget(plan.noise_stddev)
 
 
+def constants() -> dict[str, Any]:
+    """Returns the constants of this module that decide a release."""
+    return {
+        "estimate_samples": ESTIMATE_SAMPLES,
+        "relative_error_per_decision": RELATIVE_ERROR_PER_DECISION,
+        "union_rounds": UNION_ROUNDS,
+        "union_slack": UNION_SLACK,
+    }
+
+
+def noise_draws(
+    plan: "PrivacyPlan", epsilon: float, delta: float
+) -> tuple[finite_noise.NoiseDraws, ...]:
+    """Returns the noise of a plan with another ε and δ: the strategy's, and that of a set union.
+
+    A user changes at most max_tokens_per_user decisions in a round, and moves the means of at most
+    max_contributions. Words under Gaussian noise are
+    part of the run's Gaussian mechanism, so their draws are among the strategy's; they also have to
+    fit into δ_T, from which their own plan keeps what they cost.
+    """
+    apart = plan.laplace_share
+    gaussian_delta = delta * (1 - apart) * (1 - plan.delta_share)
+    strategy = finite_noise.NoiseDraws(
+        kind="gaussian",
+        count=plan.round_count * plan.max_tokens_per_user,
+        moved=sum(
+            plan.rounds_of(length) * plan.contribution_limits[length - 1]
+            for length in plan.strategy_lengths
+        ),
+        far_tail=finite_noise.FAR_TAILS["gaussian"],
+        epsilon=epsilon * (1 - apart),
+        delta=delta * (1 - apart),
+        gaussian_delta=gaussian_delta,
+    )
+    policy = plan.vocabulary_policy
+    if policy is None or not plan.has_union_vocabulary:
+        return (strategy,)
+    decisions = union_settings.decision_count(
+        policy, max_contributions=plan.contribution_limits[0], max_users=plan.max_users
+    )
+    words = strategy._replace(
+        kind=union_settings.noise_kind(policy),
+        count=decisions,
+        moved=decisions,
+        far_tail=union_settings.far_tail(policy),
+    )
+    if apart:
+        return strategy, words._replace(epsilon=epsilon * apart, delta=delta * apart)
+    together = strategy._replace(count=strategy.count + decisions, moved=strategy.moved + decisions)
+    return together, words._replace(delta=_UNION_DELTAS * delta * plan.delta_share)
+
+
+def _check_finite_noise(plan: "PrivacyPlan") -> None:
+    remedy = f"Lower max_tokens_per_user={plan.max_tokens_per_user} to what users hold at most."
+    if plan.has_union_vocabulary:
+        remedy = (
+            f"Lower max_tokens_per_user={plan.max_tokens_per_user} and, for "
+            f"vocabulary_policy={plan.vocabulary_policy!r}, max_users={plan.max_users}, to what the "
+            "input has at most."
+        )
+    finite_noise.check(
+        lambda epsilon, delta: noise_draws(plan, epsilon, delta),
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        remedy=remedy,
+    )
+
+
 def check_delta(delta: float) -> None:
-    """Checks that the tails of the noise, of 128 bits, are long enough for δ."""
+    """Checks δ against what no noise of 128 bits can have, whatever else a plan says."""
     if delta < _MIN_DELTA:
         raise ValueError(
             f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got delta={delta}."

@@ -43,8 +43,7 @@ from beam_dpne.policy_names import DESCENT_POLICIES
 from beam_dpne.randomness import RunKey
 from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.union_calibration import GRID_BITS
-
-_COUNT_BITS = 24
+from beam_dpne.union_settings import COUNT_BITS
 
 
 def items_of_users(batch: UserBatch) -> UserItems:
@@ -87,9 +86,9 @@ def limit_items(
     bits = randomness.keyed_bits(sub_key, items.users[user[over], 0], chosen)
     draws = bits[:, 0]
     if plan.policy == "greedy":
-        rarity = 2**_COUNT_BITS - np.minimum(items.counts[over], 2**_COUNT_BITS)
-        rarest_last = rarity.astype(np.uint64) << np.uint64(64 - _COUNT_BITS)
-        draws = rarest_last | (draws >> np.uint64(_COUNT_BITS))
+        rarity = 2**COUNT_BITS - np.minimum(items.counts[over], 2**COUNT_BITS)
+        rarest_last = rarity.astype(np.uint64) << np.uint64(64 - COUNT_BITS)
+        draws = rarest_last | (draws >> np.uint64(COUNT_BITS))
     kept = ~over
     kept[over] = randomness.keyed_subset(user[over], draws, limit)
     return _take_entries(items, kept, np.minimum(sizes, limit))

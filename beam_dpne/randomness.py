@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import special
 
+from beam_dpne.finite_noise import LEAST_UNIFORM
+
 _HEX_DIGITS = 64
 _POISSON_MEAN = 1e4
 _SHORT_BYTES = 15
@@ -150,12 +152,12 @@ def keyed_hashes(sub_key: bytes, items: pa.Array | Iterable[bytes]) -> np.ndarra
 def uniforms(bits: np.ndarray) -> np.ndarray:
     """Returns U in (0, 1] from 127 of the 128 bits; the lowest bit is left for a sign.
 
-    U = first·2^-64 + last·2^-128 with the lowest bit set: a grid of step 2^-127 that is never 0. So
-    P(U ≤ u) is right to a relative 1e-12 for u ≥ 1e-26, far below every δ that plans accept.
+    U = first·2^-64 + last·2^-128 with the lowest bit set: a grid of step 2^-127 whose least value is
+    `finite_noise.LEAST_UNIFORM`. So P(U ≤ u) is right to a relative 1e-12 for u ≥ 1e-26.
     """
     first = bits[:, 0].astype(np.float64)
     last = (bits[:, 1] | np.uint64(1)).astype(np.float64)
-    return first * 2.0**-64 + last * 2.0**-128
+    return first * 2.0**-64 + last * LEAST_UNIFORM
 
 
 def signs(bits: np.ndarray) -> np.ndarray:
@@ -166,8 +168,9 @@ def signs(bits: np.ndarray) -> np.ndarray:
 def normals(bits: np.ndarray) -> np.ndarray:
     """Returns standard normal noise, right to a relative 1e-12 in both tails, to beyond 10.5 σ.
 
-    noise = ±|Φ^{-1}(U/2)|. U/2 has relative error 2^-52 and Φ^{-1} about 1e-15; an error dx of the
-    quantile x changes a tail probability by the factor x·dx < 13.1 · 13.1e-15 < 2e-13.
+    noise = ±|Φ^{-1}(U/2)|, at most `finite_noise.NORMAL_END`. U/2 has relative error 2^-52 and Φ^{-1}
+    about 1e-15; an error dx of the quantile x changes a tail probability by the factor
+    x·dx < 13.1 · 13.1e-15 < 2e-13.
     """
     return signs(bits) * np.abs(special.ndtri(0.5 * uniforms(bits)))
 
@@ -175,8 +178,9 @@ def normals(bits: np.ndarray) -> np.ndarray:
 def laplaces(bits: np.ndarray) -> np.ndarray:
     """Returns Laplace noise of scale 1, right to a relative 1e-12 in both tails, to beyond 60 scales.
 
-    noise = ±|ln U|. ln U is right to one unit in the last place, 7e-15 at 60, and U to a relative
-    2^-52; an error dx of the quantile changes a tail probability by the factor dx < 1e-14.
+    noise = ±|ln U|, at most `finite_noise.LAPLACE_END`. ln U is right to one unit in the last place,
+    7e-15 at 60, and U to a relative 2^-52; an error dx of the quantile changes a tail probability by
+    the factor dx < 1e-14.
     """
     return signs(bits) * -special.xlogy(1.0, uniforms(bits))
 

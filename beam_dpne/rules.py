@@ -5,6 +5,7 @@ Plain numbers without Beam or keys, so that a plan has them at hand at once; `me
 
 import dataclasses
 import math
+from typing import Any
 
 from beam_dpne.null_law import NOTHING_YET
 
@@ -115,6 +116,11 @@ def length_rule(
     return LengthRule(
         length=length, noise_stddev=noise_stddev, rounds=rounds, valid=valid, pruning=pruning
     )
+
+
+def constants() -> dict[str, Any]:
+    """Returns the units of weight in 1, and the cells in a standard deviation."""
+    return {"units": UNITS, "cells_per_stddev": CELLS_PER_STDDEV}
 
 
 def cell_units(stddev: float) -> int:

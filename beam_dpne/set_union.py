@@ -10,12 +10,14 @@ from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.batches import GramSet
 from beam_dpne.documents import BatchDocuments
+from beam_dpne.input_description import InputDescription
 from beam_dpne.item_release import ReleaseItems
 from beam_dpne.items import ItemSet
+from beam_dpne.key_context import key_context
 from beam_dpne.ngrams import PrivateNgrams, PrivateNgramsResult
 from beam_dpne.randomness import RunKey
 from beam_dpne.set_union_plan import SetUnionPlan
-from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.users import GroupByUser
 
 
@@ -50,7 +52,10 @@ class PrivateSetUnion(beam.PTransform):
       tokenizer: "tokens", "words", "whitespace", "package.module:function", or a function.
       partitions: hash partitions of users; the histogram, which is smaller, gets a quarter of that.
       run_key: secret of the run; by default a fresh one each time the transform is applied. It is
-        bound to plan and tokenizer, so the same key under other parameters draws other noise.
+        bound to all that decides the mechanism (`key_context`), so the same key under other
+        parameters, another tokenizer or another version draws other noise.
+      described: how records became documents, if they were read from files; part of what the key is
+        bound to. By default the elements are rows with these fields.
 
     Raises:
       ValueError: if partitions < 1, or on an unknown tokenizer.
@@ -73,6 +78,7 @@ class PrivateSetUnion(beam.PTransform):
     tokenizer: str | Tokenizer = "tokens"
     partitions: int = 8
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
+    described: InputDescription | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -89,7 +95,7 @@ class PrivateSetUnion(beam.PTransform):
         if self.plan.policy == "rounds":
             return PrivateSetUnionResult(self._by_rounds(items_of_users))
         given = self.run_key or RunKey.generate()
-        run_key = given.bound_to(run_context(self.plan, self.tokenizer))
+        run_key = given.bound_to(self._context())
         users = (
             items_of_users
             | "BatchDocuments" >> BatchDocuments()
@@ -106,12 +112,17 @@ class PrivateSetUnion(beam.PTransform):
             cast("PCollection[ItemSet]", users | "ReleaseItems" >> release)
         )
 
+    def _context(self) -> str:
+        """What the run key is bound to."""
+        return run_context(self.plan, self.tokenizer, self.described)
+
     def _by_rounds(self, items_of_users: PCollection) -> PCollection[ItemSet]:
         ngrams = PrivateNgrams(
             plan=self.plan.rounds_plan,
             tokenizer=self.tokenizer,
             partitions=self.partitions,
             run_key=self.run_key,
+            described=self.described,
         )
         (words,) = cast("PrivateNgramsResult", items_of_users | "Rounds" >> ngrams).released
         return cast(
@@ -120,9 +131,11 @@ class PrivateSetUnion(beam.PTransform):
         )
 
 
-def run_context(plan: SetUnionPlan, tokenizer: str | Tokenizer) -> str:
-    """Returns the public parameters that a run key is bound to."""
-    return f"set-union {plan.to_json()} {tokenizer_name(tokenizer)}"
+def run_context(
+    plan: SetUnionPlan, tokenizer: str | Tokenizer, described: InputDescription | None = None
+) -> str:
+    """Returns what the key of a run of `PrivateSetUnion` is bound to; see `key_context`."""
+    return key_context("set-union", plan, tokenizer=tokenizer, described=described)
 
 
 def _as_items(words: GramSet) -> ItemSet:

@@ -3,24 +3,24 @@
 import math
 from typing import TYPE_CHECKING
 
-from beam_dpne import calibration
+from beam_dpne import calibration, finite_noise, union_settings
 from beam_dpne.parameters import as_float, check_choice, check_integer
-from beam_dpne.plan_checks import ADJACENCY, check_delta
+from beam_dpne.plan_checks import ADJACENCY, MAX_USERS, check_delta
 from beam_dpne.policy_names import (
     CUTOFF_POLICIES,
     DESCENT_POLICIES,
     GAUSSIAN_POLICIES,
     POLICIES,
 )
+from beam_dpne.user_count import check_user_count
 
 if TYPE_CHECKING:
     from beam_dpne.set_union_plan import SetUnionPlan
 
 _MAX_CUTOFF = 8000.0
 _MAX_SHARDS = 2**16
-_MAX_USERS = 2**30
 _MAX_CONTRIBUTIONS = 10_000_000
-_MAX_SLACK_SHARE = 1e-3
+_MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
 
 
 def normalise(plan: "SetUnionPlan") -> None:
@@ -36,16 +36,18 @@ def check(plan: "SetUnionPlan") -> None:
     """Checks a plan whose numbers have one form."""
     calibration.check_budget(plan.epsilon, plan.delta)
     check_delta(plan.delta)
+    check_user_count(plan.delta, plan.public_user_count)
     check_choice("policy", plan.policy, POLICIES)
     check_choice("adjacency", plan.adjacency, (ADJACENCY,))
     check_integer("max_contributions", plan.max_contributions, 1, _MAX_CONTRIBUTIONS)
-    check_integer("max_items_per_user", plan.max_items_per_user, 1, _MAX_USERS)
-    check_integer("max_users", plan.max_users, 1, _MAX_USERS)
-    check_integer("max_shard_users", plan.max_shard_users, 1, _MAX_USERS)
+    check_integer("max_items_per_user", plan.max_items_per_user, 1, MAX_USERS)
+    check_integer("max_users", plan.max_users, 1, MAX_USERS)
+    check_integer("max_shard_users", plan.max_shard_users, 1, MAX_USERS)
     _check_options(plan)
     if plan.policy == "rounds":
         _ = plan.rounds_plan
         return
+    _check_finite_noise(plan)
     _check_slack(plan)
     _check_cutoff(plan)
 
@@ -88,12 +90,34 @@ def _check_slack(plan: "SetUnionPlan") -> None:
             f"{plan.numerical_slack:.2g} is at most epsilon/1000, got "
             f"max_contributions={plan.max_contributions}; lower it or raise epsilon."
         )
-    if plan.far_tails > _MAX_SLACK_SHARE * plan.delta:
-        raise ValueError(
-            f"delta must be at least {plan.far_tails / _MAX_SLACK_SHARE:.2g} for "
-            f"max_users={plan.max_users} and max_contributions={plan.max_contributions}, got "
-            f"delta={plan.delta}; lower max_users to what the input has at most."
+
+
+def _check_finite_noise(plan: "SetUnionPlan") -> None:
+    remedy = ""
+    if plan.policy in CUTOFF_POLICIES:
+        remedy = (
+            f"Lower max_users={plan.max_users} to what the input has at most, or "
+            f"max_contributions={plan.max_contributions}."
         )
+    finite_noise.check(
+        lambda epsilon, delta: [noise_draws(plan, epsilon, delta)],
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        remedy=remedy,
+    )
+
+
+def noise_draws(plan: "SetUnionPlan", epsilon: float, delta: float) -> finite_noise.NoiseDraws:
+    """Returns the noise of a plan with another ε and δ, of any policy but "rounds"."""
+    return finite_noise.NoiseDraws(
+        kind=plan.noise_kind,
+        count=plan.decision_count,
+        moved=plan.decision_count,
+        far_tail=union_settings.far_tail(plan.policy),
+        epsilon=epsilon,
+        delta=delta,
+        gaussian_delta=delta * (1 - plan.delta_share),
+    )
 
 
 def _check_cutoff(plan: "SetUnionPlan") -> None:

@@ -6,36 +6,25 @@ import json
 import math
 from typing import Any, NamedTuple
 
-from beam_dpne import calibration, set_union_checks
+from beam_dpne import calibration, mechanism_parameters, set_union_checks, union_settings
 from beam_dpne import union_calibration as union
 from beam_dpne.parameters import json_parameters
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.plan_checks import ADJACENCY
-from beam_dpne.policy_names import (
-    CUTOFF_POLICIES,
-    DEFAULT_POLICY,
-    DESCENT_POLICIES,
-    LAPLACE_POLICIES,
+from beam_dpne.policy_names import CUTOFF_POLICIES, DEFAULT_POLICY, DESCENT_POLICIES
+from beam_dpne.union_settings import (
+    DECISION_ERRORS,
+    DEFAULT_DELTA_SHARE,
+    DEFAULT_MARGINS,
+    DEFAULT_SHARD_USERS,
+    DEFAULT_SHARDS,
+    DEFAULT_USERS,
+    MAX_ADAPTIVE_DEGREE,
+    SCREENING_CUT,
+    SCREENING_DELTA_SHARES,
+    SCREENING_SHARES,
+    SPARE,
 )
-
-DEFAULT_SHARDS = 2
-DEFAULT_DELTA_SHARE = 0.5
-DEFAULT_MARGINS = {
-    "policy_laplace": 5.0,
-    "policy_gaussian": 5.0,
-    "screened_gaussian": 5.0,
-    "greedy": 5.0,
-    "mad": 2.0,
-}
-MAX_ADAPTIVE_DEGREE = 50
-# Of "screened_gaussian", chosen on public text: the parts of the budget and of δ_T that its two rounds
-# have, and the standard deviations of noise below which the first closes an item.
-SCREENING_SHARES = (0.25, 0.75)
-SCREENING_DELTA_SHARES = (0.1, 0.9)
-SCREENING_CUT = 1.6
-_DECISION_ERROR = {"gaussian": 1e-12, "laplace": 2e-12}
-_FAR_TAIL = 1e-26
-_SPARE = 1e-12
 
 
 class Noise(NamedTuple):
@@ -91,8 +80,11 @@ class SetUnionPlan:
       vocabulary_delta_share: δ_T/δ in (0, 1), for items of one user alone; the rest is δ_G, for the
         Gaussian noise. None: the policy's default. Laplace policies have none: all of δ is δ_T.
       max_users: users of the input, at most: the operator's promise, never checked against the data.
-        Only rounding depends on it, see `rounding_bound`.
+        What rounding adds to the sensitivity (`rounding_bound`) and what floating point may cost
+        depend on it, under CUTOFF_POLICIES only.
       max_items_per_user: items (with repetitions) of one user that are looked at.
+      public_user_count: number of users of the input, where it is public: a δ above one over it is
+        refused. Nothing else depends on it; it must never be counted in private data.
       adjacency: "add_or_remove_one_user", the only one.
 
     Raises:
@@ -115,10 +107,11 @@ class SetUnionPlan:
     max_contributions: int = 100
     cutoff_margin: float | None = None
     shards: int | None = None
-    max_shard_users: int = 5_000_000
+    max_shard_users: int = DEFAULT_SHARD_USERS
     vocabulary_delta_share: float | None = None
-    max_users: int = 10_000_000
+    max_users: int = DEFAULT_USERS
     max_items_per_user: int = 1_000_000
+    public_user_count: int | None = None
     adjacency: str = ADJACENCY
 
     def __post_init__(self):
@@ -128,7 +121,7 @@ class SetUnionPlan:
     @property
     def noise_kind(self) -> str:
         """What the noise is: "laplace" or "gaussian"."""
-        return "laplace" if self.policy in LAPLACE_POLICIES else "gaussian"
+        return union_settings.noise_kind(self.policy)
 
     @property
     def contribution_limit(self) -> int:
@@ -199,17 +192,17 @@ class SetUnionPlan:
         the errors' logarithms, which are independent, within ±c and of mean at most c², add up to at
         most s = c √(2 n ln(1/ν)) + n c² but for a probability ν (Hoeffding), in each of two worlds.
         """
-        error = _DECISION_ERROR[self.noise_kind]
+        error = DECISION_ERRORS[self.noise_kind]
         if self.policy not in CUTOFF_POLICIES:
-            return 2 * error * self._decision_count
-        count = self._decision_count
-        log_failure = -math.log(_SPARE) + self.epsilon - math.log(self.delta)
+            return 2 * error * self.decision_count
+        count = self.decision_count
+        log_failure = -math.log(SPARE) + self.epsilon - math.log(self.delta)
         return 2 * (error * math.sqrt(2 * count * log_failure) + count * error**2)
 
     @property
     def usable_delta(self) -> float:
         """δ less what floating point may cost: the slack's factor, ν twice, and the far tails."""
-        rest = self.delta * (1 - 3 * _SPARE) - self.far_tails
+        rest = self.delta * (1 - 3 * SPARE) - self.far_tails
         return rest * math.exp(-self.numerical_slack)
 
     @property
@@ -258,9 +251,9 @@ class SetUnionPlan:
         """
         epsilon = self.epsilon - self.numerical_slack
         if self.noise_kind == "laplace":
-            return self.sensitivity / epsilon * (1 + 1e-10)
+            return self.sensitivity / epsilon * (1 + calibration.ROOT_MARGIN)
         exact = calibration.gaussian_noise_stddev(epsilon=epsilon, delta=self.gaussian_delta)
-        return exact * self.sensitivity * (1 + 1e-10)
+        return exact * self.sensitivity * (1 + calibration.ROOT_MARGIN)
 
     def _round(self, number: int, share: float, delta_share: float) -> UnionRound:
         scale = self.composed_noise_scale / math.sqrt(share)
@@ -357,16 +350,19 @@ class SetUnionPlan:
 
     @property
     def far_tails(self) -> float:
-        """The probability of noise so far out that its own is not right to a relative c."""
-        return _FAR_TAIL * self._decision_count
+        """What noise so far out that its probability is not right to a relative c may cost of δ."""
+        return set_union_checks.noise_draws(self, self.epsilon, self.delta).far_tails
 
     @property
-    def _decision_count(self) -> int:
+    def decision_count(self) -> int:
         """Decisions that may depend on one user, at most."""
-        if self.policy not in CUTOFF_POLICIES:
-            return self.contribution_limit
-        rounds = len(SCREENING_SHARES) if self.policy == "screened_gaussian" else 1
-        return rounds * self.max_users * self.contribution_limit
+        return union_settings.decision_count(
+            self.policy, max_contributions=self.contribution_limit, max_users=self.max_users
+        )
+
+    def mechanism_parameters(self) -> dict[str, Any]:
+        """Returns what decides a release, as JSON types: parameters, resolved, and constants."""
+        return mechanism_parameters.of_set_union(self)
 
     def _refuse_rounds(self, name: str) -> None:
         if self.policy == "rounds":

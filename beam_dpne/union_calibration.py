@@ -7,12 +7,14 @@ Union" (ICML 2020).
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from scipy import optimize, special
 
 GRID_BITS = 50
-_EXACT_HELD = 1_000_000
+REROUTING_MARGIN = 2.0**-45
+EXACT_HELD = 1_000_000
 
 
 def laplace_quantiles(probabilities: np.ndarray) -> np.ndarray:
@@ -44,11 +46,11 @@ def laplace_threshold(*, scale: float, delta: float, max_contributions: int) -> 
     >>> round(laplace_threshold(scale=1 / 3, delta=math.exp(-10), max_contributions=100), 5)
     4.64733
     """
-    held = np.arange(1, min(max_contributions, _EXACT_HELD) + 1, dtype=np.float64)
+    held = np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
     thresholds = 1 / held + scale * laplace_quantiles(alone_tail(delta, held))
-    if max_contributions > _EXACT_HELD:
+    if max_contributions > EXACT_HELD:
         last = alone_tail(delta, np.array([float(max_contributions)]))
-        thresholds = np.append(thresholds, 1 / _EXACT_HELD + scale * laplace_quantiles(last))
+        thresholds = np.append(thresholds, 1 / EXACT_HELD + scale * laplace_quantiles(last))
     return float(np.max(thresholds))
 
 
@@ -125,3 +127,12 @@ def rerouting_rounding(*, max_degree: int, max_users: int) -> float:
       max_users: users of the input, at most; the operator's promise.
     """
     return (max_users + 1) * 4 * math.sqrt(max_degree) * 2.0**-GRID_BITS
+
+
+def constants() -> dict[str, Any]:
+    """Returns the constants of this module that decide weights and thresholds."""
+    return {
+        "grid_bits": GRID_BITS,
+        "rerouting_margin": REROUTING_MARGIN,
+        "exact_held": EXACT_HELD,
+    }

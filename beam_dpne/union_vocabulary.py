@@ -5,12 +5,12 @@ import math
 
 import numpy as np
 
-from beam_dpne import calibration
+from beam_dpne import calibration, union_settings
 from beam_dpne.batches import GramSet, kept_small
 from beam_dpne.items import ItemSet
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.plan_checks import UNION_SLACK
-from beam_dpne.policy_names import LAPLACE_POLICIES
+from beam_dpne.policy_names import DESCENT_POLICIES, LAPLACE_POLICIES
 from beam_dpne.rules import length_rule
 from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.stored import SetStore
@@ -26,6 +26,9 @@ def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
     this user's; what composes is then the difference of the two histograms, whose norm is at most the
     sensitivity whatever was released before, and adaptive Gaussian composition asks for no more.
 
+    plan.max_users is the set union's. Its shards are the default number, or as many more as it takes
+    for none to have more users than the set union's own default allows.
+
     Raises:
       ValueError: if the policy cannot be had at this budget.
     """
@@ -34,16 +37,20 @@ def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
         "policy": plan.vocabulary_policy,
         "max_contributions": plan.contribution_limits[0],
         "max_items_per_user": plan.max_tokens_per_user,
+        "max_users": plan.max_users,
     }
+    if plan.vocabulary_policy in DESCENT_POLICIES:
+        common["shards"] = union_settings.shards_for(plan.max_users)
     if plan.vocabulary_policy in LAPLACE_POLICIES:
         union = SetUnionPlan(epsilon=plan.epsilon * share, delta=plan.delta * share, **common)
     else:
         union = _gaussian_union(plan, plan.noise_stddev / math.sqrt(share), common)
     if union.numerical_slack > UNION_SLACK:
         raise ValueError(
-            f"max_contributions must be so small that the words' numerical slack "
+            f"max_contributions and max_users must be so small that the words' numerical slack "
             f"{union.numerical_slack:.2g} is at most {UNION_SLACK:g}, got "
-            f"max_contributions={plan.contribution_limits[0]}."
+            f"max_contributions={plan.contribution_limits[0]} and max_users={plan.max_users}; lower "
+            "them to what users hold, and to what the input has, at most."
         )
     return union
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from beam_dpne import randomness
 from beam_dpne.batches import GramSet, pack_pairs, unpack_pairs
-
-ESTIMATE_SAMPLES = 1_000_000
+from beam_dpne.plan_checks import ESTIMATE_SAMPLES
 
 
 def count_valid(previous: GramSet, pruning: str) -> int:

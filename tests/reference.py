@@ -172,7 +172,8 @@ def vocabulary_threshold(plan: PrivacyPlan) -> int:
 
 def vocabulary_delta(plan: PrivacyPlan) -> float:
     """δ_T."""
-    return plan.delta * plan.vocabulary_delta_share * math.exp(-plan.numerical_slack)
+    rest = plan.delta - plan.far_tails
+    return rest * plan.vocabulary_delta_share * math.exp(-plan.numerical_slack)
 
 
 def alone_threshold(norm: float, sigma: float, delta: float, limit: int) -> float:

@@ -179,10 +179,10 @@ BAD = [
     ({"mode": "paper_claim1", "tune": True, "decays": [0]}, "decays must be from"),
     ({"mode": "paper_claim1", "tune": True, "public_weights": [2]}, "public_weights must be in"),
     ({"max_contributions": 10_000_000, "vocabulary_size": 2**28, "max_count": 1000}, "slack"),
-    ({"epsilon": 60.0}, "epsilon must be lower, or delta higher"),
-    ({"epsilon": 1e9}, "epsilon must be at most 60"),
-    ({"epsilon": 100.0, "mode": "log_global"}, "epsilon must be at most 60"),
-    ({"epsilon": 45.0, "delta": 1e-9}, "epsilon must be lower, or delta higher"),
+    ({"epsilon": 60.0}, "epsilon must be at most .* with delta=1e-07, got epsilon=60.0"),
+    ({"epsilon": 1e9}, r"epsilon must be at most .*, got epsilon=1000000000\.0"),
+    ({"epsilon": 100.0, "mode": "log_global"}, "epsilon must be at most .*, got epsilon=100"),
+    ({"epsilon": 45.0, "delta": 1e-9}, "epsilon must be at most .* or delta must be at least"),
 ]
 
 

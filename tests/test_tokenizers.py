@@ -28,16 +28,20 @@ texts_of_rows = st.lists(st.one_of(st.text(), st.text(alphabet=HOSTILE, max_size
 def words_of(text: str) -> list[str]:
     """The definition, character by character."""
     text = unicodedata.normalize("NFC", text).lower()
-    inside = [c == "_" or unicodedata.category(c)[0] in "LNM" for c in text]
-    found, word = [], ""
-    for i, c in enumerate(text):
+    kinds = [unicodedata.category(c)[0] for c in text]
+    solid = [kind in "LN" for kind in kinds]
+    for i, kind in enumerate(kinds):
+        solid[i] = solid[i] or (kind == "M" and i > 0 and solid[i - 1])
+    inside = [c == "_" or solid[i] for i, c in enumerate(text)]
+    found, word, has_letter = [], "", False
+    for i, c in enumerate([*text, " "]):
         inner = c in "'’" and 0 < i < len(text) - 1 and inside[i - 1] and inside[i + 1]
-        if inside[i] or inner:
-            word += c
-        elif word:
-            found.append(word)
-            word = ""
-    return found + [word] * bool(word)
+        if i < len(text) and (inside[i] or inner):
+            word, has_letter = word + c, has_letter or solid[i]
+            continue
+        found += [word] * has_letter
+        word, has_letter = "", False
+    return found
 
 
 @pytest.mark.parametrize(
@@ -50,7 +54,10 @@ def words_of(text: str) -> list[str]:
         ("", []),
         ("'", []),
         ("’", []),
-        ("_ a_b 3.14 e-mail", ["_", "a_b", "3", "14", "e", "mail"]),
+        ("_ a_b 3.14 e-mail", ["a_b", "3", "14", "e", "mail"]),
+        ("I ❤\ufe0f you \ufe0f", ["i", "you"]),
+        ("\u0301abc e\u0301 1\ufe0f\u20e3", ["abc", "é", "1\ufe0f\u20e3"]),
+        ("___ _'_ _\u0302 _x_ a_\u0302b", ["_x_", "a_", "b"]),
         ("中文 テスト हिन्दी ΌΔΟΣ", ["中文", "テスト", "हिन्दी", "όδος"]),
     ],
 )
@@ -124,7 +131,7 @@ def test_unknown_tokenizers_are_parameter_errors(name: str) -> None:
 
 def test_a_name_that_is_no_function_is_a_parameter_error() -> None:
     with pytest.raises(ValueError, match="of type int"):
-        resolve_tokenizer("beam_dpne.tokenizers:_ASCII")
+        resolve_tokenizer("beam_dpne.character_runs:ASCII")
 
 
 def test_a_module_that_fails_to_import_is_a_parameter_error(

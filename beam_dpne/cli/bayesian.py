@@ -116,6 +116,7 @@ def build(
         tokenizer=job.tokenizer,
         partitions=job.partitions,
         run_key=job.run_key,
+        described=job.described,
         store=None if job.hands_over else SetStore(folder=folder, limit=jobs.LARGEST_IN_GRAPH),
     )
     _ = counted | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary))

@@ -22,8 +22,9 @@ from beam_dpne.cli import display, launching, running
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import READING, WRITING, with_defaults
 from beam_dpne.cli.set_union_options import ITEMS_RUNNING
+from beam_dpne.input_description import InputDescription
 from beam_dpne.io.access import check_access
-from beam_dpne.io.options import codec_of
+from beam_dpne.io.options import codec_of, format_of
 from beam_dpne.io.publishing import check_output
 from beam_dpne.ledger import read_ledger
 from beam_dpne.randomness import RunKey
@@ -78,6 +79,12 @@ class Job:
     def run_key_given(self) -> bool:
         """Whether the run key is in a file, instead of fresh."""
         return isinstance(self.run_key, RunKeyFile)
+
+    @property
+    def described(self) -> InputDescription:
+        """How the records become documents, in public words; formats are those of the files."""
+        kinds = {format_of(file.path, self.reading.input_format) for file in self.files}
+        return dataclasses.replace(self.reading.description, format=", ".join(sorted(kinds)))
 
     @property
     def input_bytes(self) -> int:

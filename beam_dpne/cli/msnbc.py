@@ -7,6 +7,8 @@ names of the file's header as words, and a comparison at the end. With `--strate
 
 import argparse
 import functools
+import hashlib
+import json
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -38,11 +40,19 @@ _HEAD_BYTES = 4096
 
 
 class CategoryNames:
-    """A tokenizer: page categories, numbered from 1 in the data, by the names of the header."""
+    """A tokenizer: page categories, numbered from 1 in the data, by the names of the header.
+
+    Attributes:
+      tokenizer_name: in ledgers, and in what a run key is bound to.
+      version: the digest of the names, which decide the tokens.
+    """
+
+    tokenizer_name = "msnbc_categories"
 
     def __init__(self, names: Sequence[str]):
         """Takes the names in the order of their numbers."""
         self._names = pa.array(names, pa.string())
+        self.version = hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()
 
     def __call__(self, texts: pa.Array) -> pa.ListArray:
         """Splits at blanks and replaces numbers by names."""

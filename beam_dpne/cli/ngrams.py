@@ -121,6 +121,7 @@ def build(
         tokenizer=job.tokenizer,
         partitions=job.partitions,
         run_key=job.run_key,
+        described=job.described,
         store=SetStore(folder=folder, limit=job.side_input_limit, from_launch=not job.hands_over),
     )
     _ = ngrams | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary))

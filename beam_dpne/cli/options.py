@@ -163,9 +163,11 @@ READING = (
     Option(
         name="tokenizer",
         default="words",
-        form_pattern=f"words|whitespace|tokens|{NAME_PATTERN}(\\.{NAME_PATTERN})*:{NAME_PATTERN}(\\.{NAME_PATTERN})*",
-        help="How texts become tokens. words (runs of letters, digits, marks, _ and inner apostrophes, "
-        "lower-cased) fits most languages with blanks; whitespace; tokens (the text field is a list of "
+        form_pattern=f"words|unicode_words|whitespace|tokens|{NAME_PATTERN}(\\.{NAME_PATTERN})*:{NAME_PATTERN}(\\.{NAME_PATTERN})*",
+        help="How texts become tokens. words (runs of letters, digits, their marks, _ and inner "
+        "apostrophes, lower-cased) fits most languages with blanks; unicode_words (Unicode's word "
+        "boundaries; extra unicode) fits text without blanks, such as Chinese, Japanese or Thai, where "
+        "most characters become tokens by themselves; whitespace; tokens (the text field is a list of "
         "tokens already); or package.module:function over an Arrow string array, which must treat "
         "each text alone, or the guarantee is void. For sequences the default is whitespace. An "
         "unknown name is refused.",
@@ -355,8 +357,10 @@ RUNNING = (
         path="file",
         help="File with the run key, 64 hexadecimal digits, e.g. gs://bucket/secret/run.key, which "
         "the launcher and every worker can read. The same key and input give the same "
-        "release under the same parameters. Keep it as secret as the data; one key on two different "
-        "inputs voids the guarantee. Default: a fresh key.",
+        "release under the same parameters, tokenizer and way of reading; where any of them, or the "
+        "mechanism version, differs, the noise is another one. Keep it as secret as the data. One key "
+        "on two different inputs voids the guarantee; so does one key on two tokenizers of your own "
+        "with the same name and version. Default: a fresh key.",
     ),
     Option(
         name="side_input_limit",

@@ -83,5 +83,6 @@ def build(
         tokenizer=job.tokenizer,
         partitions=job.partitions,
         run_key=job.run_key,
+        described=job.described,
     )
     _ = union | "Publish" >> PublishRelease(plan=job.plan, **jobs.publishing(job, canary))

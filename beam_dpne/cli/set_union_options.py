@@ -26,9 +26,10 @@ def changed(options: Sequence[Option], **changes: Mapping[str, Any]) -> tuple[Op
 ITEMS_READING = changed(
     READING,
     tokenizer={
-        "form_pattern": f"words|whitespace|tokens|item|{_DOTTED}:{_DOTTED}",
-        "help": "How texts become items. words (runs of letters, digits, marks, _ and inner "
-        "apostrophes, lower-cased); whitespace; tokens (the text field is a list of items, of any "
+        "form_pattern": f"words|unicode_words|whitespace|tokens|item|{_DOTTED}:{_DOTTED}",
+        "help": "How texts become items. words (runs of letters, digits, their marks, _ and "
+        "inner apostrophes, lower-cased); unicode_words (Unicode's word boundaries; extra unicode); "
+        "whitespace; tokens (the text field is a list of items, of any "
         "characters); item (each text is one item, as it is); or package.module:function over an Arrow "
         "string array, which must treat each text alone, or the guarantee is void. For sequences the "
         "default is whitespace. An unknown name is refused.",

@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Sequence
 
+from beam_dpne.input_description import InputDescription, names_of
+
 FORMATS = ("jsonl", "csv", "tsv", "parquet", "sequences")
 _EXTENSIONS = {
     ".jsonl": "jsonl",
@@ -99,6 +101,21 @@ class ReadOptions:
         if self.input_format != "auto":
             self.check_tokens(self.input_format)
         self._check_fields()
+
+    @property
+    def description(self) -> InputDescription:
+        """How records become documents, in public words."""
+        details = {}
+        if self.columns is not None:
+            details["columns"] = ",".join(self.columns)
+        if self.max_record_bytes != ReadOptions.max_record_bytes:
+            details["max_record_bytes"] = str(self.max_record_bytes)
+        return InputDescription(
+            user_field=self.user_field,
+            text_fields=names_of(self.text_field),
+            format=self.input_format,
+            details=tuple(sorted(details.items())),
+        )
 
     def check_tokens(self, kind: str) -> None:
         """Raises if texts are to be lists of tokens, which this format cannot hold."""

@@ -203,7 +203,13 @@ def test_simulated_grams_are_those_of_the_kernels(words, max_length, user_budget
 
 
 def test_simulated_words_are_those_of_the_kernels():
-    plan = dataclasses.replace(word_plan(), epsilon=40.0, delta=0.5, vocabulary_delta_share=0.9)
+    plan = dataclasses.replace(
+        word_plan(),
+        epsilon=40.0,
+        delta=0.5,
+        vocabulary_delta_share=0.9,
+        max_tokens_per_user=1000,
+    )
     world = world_of(plan, 5)
     keys = [RunKey(hashlib.sha256(f"words {n}".encode()).digest()) for n in range(250)]
     words = [f"w{number}" for number in range(5)]

@@ -30,7 +30,7 @@ FALSE_FAILURE = 1e-6
 ALONE_RUNS = 40_000
 ATTACK_RUNS = 30_000
 OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]
-LOUD = {"epsilon": 60.0, "delta": 0.3, "max_users": 100, "max_shard_users": 100}
+LOUD = {"epsilon": 30.0, "delta": 0.3, "max_users": 100, "max_shard_users": 100}
 Corpus = dict[str, dict[str, int]]
 
 corpora = st.dictionaries(
@@ -194,10 +194,9 @@ def test_a_search_breaks_the_tempting_discount_of_mad_and_not_ours():
 
 
 def mad_plan(d_max: int) -> SetUnionPlan:
-    """d_max = Δ_0 below 50; with so much budget τ is little above 1."""
-    return SetUnionPlan(
-        policy="mad", max_contributions=d_max, epsilon=5000.0, delta=0.3, max_users=1000
-    )
+    """d_max = Δ_0 below 50; with so much budget, and no margin, τ is little above 1."""
+    budget = {"epsilon": 30.0, "delta": 0.6, "cutoff_margin": 0.0}
+    return SetUnionPlan(policy="mad", max_contributions=d_max, max_users=1000, **budget)
 
 
 def exact_weights(users, tau: int, d_max: int, wrong: bool) -> dict:

@@ -1,0 +1,1 @@
+"""Releases under fixed keys: what changes them must raise the mechanism version."""

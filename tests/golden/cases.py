@@ -1,0 +1,135 @@
+"""One small release of every program, strategy, policy and mode, and the digest of its rows.
+
+Texts are lists of tokens, so that the digests do not depend on the version of Unicode's tables, which
+differs between versions of Python; what the tokenizers make of texts has digests of its own.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import io
+import itertools
+import json
+import pathlib
+import re
+
+import pyarrow as pa
+
+from beam_dpne.cli.main import main
+from beam_dpne.ledger import read_ledger
+from beam_dpne.policy_names import POLICIES, VOCABULARY_POLICIES
+from beam_dpne.tokenizers import resolve_tokenizer, tokenize
+
+DATA = pathlib.Path(__file__).parents[2] / "pipelines" / "data"
+RECORDS = 6_000
+KEY = "0f1e2d3c" * 8
+WORDS = ("a", "and", "for", "i", "in", "is", "my", "new", "of", "on", "the", "to", "you", "your")
+
+_NGRAMS = (
+    "ngrams",
+    "--tokenizer",
+    "tokens",
+    "--epsilon",
+    "6",
+    "--delta",
+    "1e-5",
+    "--max_length",
+    "3",
+)
+_UNION = ("set-union", "--tokenizer", "tokens", "--epsilon", "4", "--delta", "1e-5")
+_BAYESIAN = (
+    "bayesian",
+    "--tokenizer",
+    "tokens",
+    "--public",
+    str(DATA / "reddit_titles_public_trigrams.tsv.gz"),
+)
+_BAYESIAN += ("--vocabulary_size", "2000", "--epsilon", "4", "--delta", "1e-5")
+_PAPER = ("--accept_no_guarantee",)
+
+_STRATEGIES = {
+    "adaptive": (),
+    "adaptive-1-round": ("--rounds", "1"),
+    "adaptive-2-rounds": ("--rounds", "2"),
+    "adaptive-even": ("--user_budgets", "even"),
+    "adaptive-single": ("--pruning", "single"),
+    "one_round": ("--strategy", "one_round"),
+    "one_round-single": ("--strategy", "one_round", "--pruning", "single"),
+    "one_round-estimate": ("--strategy", "one_round", "--valid_count", "estimate"),
+    "one_round-growth": ("--strategy", "one_round", "--noise_growth", "0.8"),
+}
+_MODES = {
+    "counts": (),
+    "counts-clamped": ("--max_count", "3"),
+    "log_global": ("--mode", "log_global"),
+    "paper_brute_force": ("--mode", "paper_brute_force", *_PAPER),
+    "paper_claim1": ("--mode", "paper_claim1", "--tune", *_PAPER),
+}
+
+
+def _vocabulary(policy: str) -> tuple[str, ...]:
+    """The options of n-grams whose words are found by a policy; lengths up to 2 are enough."""
+    return (*_NGRAMS[:-1], "2", "--max_contributions", "20", "--vocabulary_policy", policy)
+
+
+CASES: dict[str, tuple[str, ...]] = {
+    **{f"ngrams/{name}": (*_NGRAMS, *more) for name, more in _STRATEGIES.items()},
+    **{
+        f"ngrams/vocabulary-{policy}": _vocabulary(policy)
+        for policy in VOCABULARY_POLICIES
+        if policy not in ("rounds", "public")
+    },
+    "ngrams/vocabulary-public": (*_vocabulary("public"), "--vocabulary", "WORDS"),
+    **{f"set-union/{policy}": (*_UNION, "--policy", policy) for policy in POLICIES},
+    **{f"bayesian/{name}": (*_BAYESIAN, *more) for name, more in _MODES.items()},
+}
+
+
+TOKENIZERS = ("words", "whitespace", "unicode_words", "item")
+# Characters that every version of Unicode's tables treats alike, and that tokenizers tell apart.
+SIGNS = [
+    "Don't 'tis y''all",
+    "a_b ___ 3.14",
+    "NAI\u0308VE l’été",
+    "❤\ufe0f x\u0301",
+    "東京へ",
+    "a\u00a0b\tc",
+]
+_TOKEN = re.compile(r"[a-z0-9']+")
+
+
+def titles() -> list[dict[str, str]]:
+    """The first records of the sample that the repository ships."""
+    with gzip.open(DATA / "reddit_titles_sample.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in itertools.islice(lines, RECORDS)]
+
+
+def tokens_digest(name: str) -> str:
+    """The SHA-256 of what a tokenizer makes of the ASCII titles and of some signs."""
+    texts = [record["text"] for record in titles() if record["text"].isascii()]
+    rows = tokenize(resolve_tokenizer(name), pa.array([*texts, *SIGNS])).to_pylist()
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def write_inputs(folder: pathlib.Path) -> None:
+    """Writes the records, the key and a public vocabulary."""
+    records = [(record["user"], _TOKEN.findall(record["text"].lower())) for record in titles()]
+    lines = [json.dumps({"user": user, "text": tokens}) + "\n" for user, tokens in records]
+    (folder / "titles.jsonl").write_text("".join(lines))
+    (folder / "run.key").write_text(KEY)
+    (folder / "words.txt").write_text("\n".join(WORDS))
+
+
+def release_digest(name: str, folder: pathlib.Path) -> str:
+    """Releases one case and returns the SHA-256 of its rows; `folder` has the inputs."""
+    output = folder / name.replace("/", "-")
+    given = ["--input", str(folder / "titles.jsonl"), "--run_key_file", str(folder / "run.key")]
+    options = [str(folder / "words.txt") if each == "WORDS" else each for each in CASES[name]]
+    with contextlib.redirect_stdout(io.StringIO()):
+        status = main([*options, *given, "--output", str(output), "--quiet"])
+    if status != 0:
+        raise AssertionError(f"{name} ended with status {status}.")
+    digest = hashlib.sha256()
+    for part in read_ledger(str(output))["parts"]:
+        digest.update((output / part["name"]).read_bytes())
+    return digest.hexdigest()

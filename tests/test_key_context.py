@@ -1,0 +1,176 @@
+"""What a run key is bound to: whatever may change a weight draws other noise."""
+
+import json
+import random
+import sys
+import types
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_dpne import BayesianPlan, PrivacyPlan, PrivateNgrams, RunKey, SetUnionPlan, adaptive
+from beam_dpne import key_context as contexts
+from beam_dpne.cli.main import main
+from beam_dpne.cli.msnbc import CategoryNames
+from beam_dpne.input_description import InputDescription
+from beam_dpne.key_context import key_context, tokenizer_identity
+from beam_dpne.ledger import read_ledger
+
+KEY = RunKey(b"k" * 32)
+PLANS = {
+    "ngrams": PrivacyPlan(epsilon=4, delta=1e-6, max_length=2),
+    "set-union": SetUnionPlan(epsilon=4, delta=1e-6),
+    "bayesian": BayesianPlan(epsilon=4, delta=1e-6),
+}
+WORDS = ["to", "be", "or", "not", "that", "is", "the", "question"]
+
+
+def context(program="ngrams", **changes):
+    given = {"tokenizer": "words", "described": InputDescription(), **changes}
+    return key_context(program, given.pop("plan", PLANS[program]), **given)
+
+
+def documents():
+    chance = random.Random(5)
+    return [(f"user {i}", " ".join(chance.choices(WORDS, k=6))) for i in range(400)]
+
+
+_found = []
+
+
+def _collect(grams):
+    _found.append(grams)
+
+
+def scores(described=None, plan=PLANS["ngrams"]):
+    """The released bigrams of one key, with their scores."""
+    _found.clear()
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        users = pipeline | beam.Create(documents())
+        ngrams = users | PrivateNgrams(plan=plan, run_key=KEY, described=described)
+        _ = ngrams.released[1] | beam.Map(_collect)
+    (grams,) = _found
+    return dict(zip(grams.keys.tolist(), grams.scores.tolist(), strict=True))
+
+
+def differences(one, other):
+    """How the scores of common bigrams differ."""
+    return np.array([one[key] - other[key] for key in one.keys() & other.keys()])
+
+
+@pytest.mark.parametrize("program", PLANS)
+def test_the_context_names_version_constants_records_and_tokenizer(program, monkeypatch):
+    whole = json.loads(context(program))
+    assert whole["mechanism_version"] == contexts.MECHANISM_VERSION
+    assert whole["parameters"] == json.loads(json.dumps(PLANS[program].mechanism_parameters()))
+    assert whole["records"] == InputDescription().to_dict()
+    assert whole["tokenizer"] == tokenizer_identity("words")
+    assert "beam_dpne" not in context(program, tokenizer=CategoryNames(["a"]))
+    assert context(program) == context(program)
+
+
+@pytest.mark.parametrize("program", PLANS)
+def test_every_part_changes_the_context(program, monkeypatch):
+    others = [
+        context(program, tokenizer="whitespace"),
+        context(program, public="digest"),
+        *(
+            context(program, described=described)
+            for described in (
+                InputDescription(user_field="customer"),
+                InputDescription(text_fields=("body",)),
+                InputDescription(text_fields=("subject", "body")),
+                InputDescription(format="csv"),
+                InputDescription(details=(("encoding", "latin-1"),)),
+            )
+        ),
+        *(context(other) for other in PLANS if other != program),
+    ]
+    before = context(program)
+    monkeypatch.setattr(contexts, "MECHANISM_VERSION", contexts.MECHANISM_VERSION + 1)
+    others.append(context(program))
+    monkeypatch.undo()
+    monkeypatch.setattr(contexts.unicodedata, "unidata_version", "1.0")
+    others.append(context(program))
+    assert len({before, *others}) == len(others) + 1
+
+
+def test_another_version_of_the_mechanism_draws_other_noise(monkeypatch):
+    """Without it, the scores of two versions differ by their weights alone: here not at all."""
+    before = scores()
+    assert differences(before, scores()).tolist() == [0.0] * len(before)
+    monkeypatch.setattr(contexts, "MECHANISM_VERSION", contexts.MECHANISM_VERSION + 1)
+    assert (differences(before, scores()) != 0).mean() > 0.9
+
+
+def test_another_constant_draws_other_noise(monkeypatch):
+    """With one noise, only the difference of the weights would be left, which hardly varies."""
+    before = scores()
+    monkeypatch.setattr(adaptive, "AHEAD", 0.6)
+    after = differences(before, scores())
+    assert after.size > 20
+    assert after.std() > 0.5
+
+
+def test_records_read_in_another_way_draw_other_noise():
+    before = scores()
+    after = scores(InputDescription(user_field="customer", format="csv"))
+    assert (differences(before, after) != 0).mean() > 0.9
+
+
+def test_the_programs_bind_the_key_to_how_files_are_read(tmp_path):
+    rows = [{"user": user, "text": text, "body": text} for user, text in documents()]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "key").write_text("ab" * 32)
+    released = {}
+    for number, field in enumerate(("text", "text", "body")):
+        output = str(tmp_path / f"out{number}")
+        given = ["--input", str(tmp_path / "a.jsonl"), "--run_key_file", str(tmp_path / "key")]
+        options = ["--epsilon", "4", "--delta", "1e-6", "--max_length", "2", "--quiet"]
+        assert main(["ngrams", *given, *options, "--output", output, "--text_field", field]) == 0
+        released[number] = [part["sha256"] for part in read_ledger(output)["parts"]]
+        assert read_ledger(output)["run_key"]["mechanism_version"] == contexts.MECHANISM_VERSION
+    assert released[0] == released[1] != released[2]
+
+
+def _module(source):
+    module = types.ModuleType("own_tokenizer")
+    exec(source, module.__dict__)
+    return module
+
+
+def own(texts: pa.Array) -> pa.ListArray:
+    return pa.array([[text] for text in texts.to_pylist()], pa.list_(pa.string()))
+
+
+def test_a_tokenizer_of_the_users_own_is_known_by_its_source_or_its_version(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    versions = []
+    for source in ("def cut(texts): ...\n", "def cut(texts): return texts\n"):
+        (tmp_path / "own_cut.py").write_text(source)
+        sys.modules.pop("own_cut", None)
+        contexts.inspect.linecache.checkcache()
+        versions.append(tokenizer_identity("own_cut:cut"))
+    assert versions[0]["name"] == versions[1]["name"] == "own_cut:cut"
+    assert versions[0]["version"] != versions[1]["version"]
+    assert tokenizer_identity(own)["version"] == tokenizer_identity(f"{__name__}:own")["version"]
+    own.version = "2026-01"
+    try:
+        assert tokenizer_identity(own)["version"] == "2026-01"
+    finally:
+        del own.version
+
+
+def test_a_tokenizer_without_source_is_known_by_name_alone():
+    module = _module("def cut(texts): return texts")
+    assert tokenizer_identity(module.cut)["version"] == "unknown"
+
+
+def test_what_a_callable_object_holds_is_part_of_its_version():
+    one, other = CategoryNames(["a", "b"]), CategoryNames(["b", "a"])
+    assert tokenizer_identity(one)["name"] == "msnbc_categories"
+    assert tokenizer_identity(one) != tokenizer_identity(other)
+    assert tokenizer_identity(one) == tokenizer_identity(CategoryNames(["a", "b"]))
