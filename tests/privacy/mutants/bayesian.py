@@ -114,7 +114,7 @@ MUTANTS = [
     Mutant(
         name="probabilities_spend_the_delta_of_the_far_tails",
         file="beam_dpne/bayesian_plan.py",
-        before="return (self.delta - self._delta_slack) * math.exp(-self.numerical_slack)",
+        before="return (self.delta - self.far_tails) * math.exp(-self.numerical_slack)",
         after="return self.delta * math.exp(-self.numerical_slack)",
         matters="The far tails of whole noise cost delta.",
         tests=(f"{_PLAN}::test_what_the_far_tails_may_cost_is_off_delta_before_the_noise",),

@@ -269,8 +269,8 @@ MUTANTS = [
     Mutant(
         name="costs_are_rounded_down",
         file="beam_dpne/adaptive.py",
-        before="-(-sums[2] // _SQUARES_PER_BUDGET_UNIT)",
-        after="sums[2] // _SQUARES_PER_BUDGET_UNIT",
+        before="-(-sums[2] // SQUARES_PER_BUDGET_UNIT)",
+        after="sums[2] // SQUARES_PER_BUDGET_UNIT",
         matters="Many cheap contributions would cost nothing at all.",
         tests=(f"{_RULES}::test_costs_are_those_of_big_integers",),
     ),

@@ -63,7 +63,7 @@ MUTANTS = [
     Mutant(
         name="uniforms_of_64_bits",
         file="beam_dpne/randomness.py",
-        before="return first * 2.0**-64 + last * 2.0**-128",
+        before="return first * 2.0**-64 + last * LEAST_UNIFORM",
         after="return (first + 0.5) * 2.0**-64",
         matters="Noise would end at 9 deviations, within the reach of a small delta.",
         tests=(
@@ -73,8 +73,8 @@ MUTANTS = [
     Mutant(
         name="uniforms_of_half_the_scale",
         file="beam_dpne/randomness.py",
-        before="return first * 2.0**-64 + last * 2.0**-128",
-        after="return first * 2.0**-65 + last * 2.0**-129",
+        before="return first * 2.0**-64 + last * LEAST_UNIFORM",
+        after="return 0.5 * (first * 2.0**-64 + last * LEAST_UNIFORM)",
         matters="Noise would never be small, and its law is not the one that is claimed.",
         tests=(f"{_RANDOMNESS}::test_normals_have_the_normal_law",),
     ),
@@ -157,10 +157,10 @@ MUTANTS = [
         tests=(f"{_RANDOMNESS}::test_a_run_key_never_prints_its_secret",),
     ),
     Mutant(
-        name="whole_noise_covers_one_world",
-        file="beam_dpne/integer_noise.py",
-        before="draws * far_tails(stddev) * (1 + math.exp(epsilon))",
-        after="draws * far_tails(stddev)",
+        name="far_tails_in_one_world",
+        file="beam_dpne/finite_noise.py",
+        before="far * (1 + math.exp(epsilon))",
+        after="far",
         matters="The far tails of the other world cost exp(epsilon) times as much of delta.",
         tests=("tests/test_integer_noise.py",),
     ),
@@ -207,7 +207,7 @@ MUTANTS = [
     Mutant(
         name="word_threshold_ends_at_a_million",
         file="beam_dpne/calibration.py",
-        before="if max_contributions > _EXACT_HELD:",
+        before="if max_contributions > EXACT_HELD:",
         after="if False:",
         matters="A user alone with more than a million words would pass too often.",
         tests=(

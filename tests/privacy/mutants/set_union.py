@@ -223,9 +223,9 @@ MUTANTS = [
     ),
     Mutant(
         name="thresholds_without_spare_units",
-        file="beam_dpne/item_selection.py",
-        before="_SPARE_UNITS = 2",
-        after="_SPARE_UNITS = 0",
+        file="beam_dpne/union_settings.py",
+        before="SPARE_UNITS = 2",
+        after="SPARE_UNITS = 0",
         matters="A weight rounded up by descent would pass a little more often than delta allows.",
         tests=(
             "tests/test_policies.py::test_a_threshold_covers_a_weight_that_descent_has_rounded_up",
@@ -297,9 +297,9 @@ MUTANTS = [
     ),
     Mutant(
         name="slack_of_own_items_only",
-        file="beam_dpne/set_union_plan.py",
-        before="return rounds * self.max_users * self.contribution_limit",
-        after="return rounds * self.contribution_limit",
+        file="beam_dpne/union_settings.py",
+        before="return rounds * max_users * max_contributions",
+        after="return rounds * max_contributions",
         matters="In sequential policies one user changes the decisions on all items.",
         tests=(f"{_PLAN}::test_numerical_slack_is_that_of_the_decisions_which_may_change",),
     ),
@@ -314,7 +314,7 @@ MUTANTS = [
     Mutant(
         name="laplace_threshold_ends_at_a_million",
         file="beam_dpne/union_calibration.py",
-        before="if max_contributions > _EXACT_HELD:",
+        before="if max_contributions > EXACT_HELD:",
         after="if False:",
         matters="A user alone with more than a million items would pass more often than delta allows.",
         tests=(
