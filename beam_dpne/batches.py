@@ -7,7 +7,6 @@ sort like its grams, word by word. At k = 1 grams are strings, in Arrow arrays.
 """
 
 import dataclasses
-import functools
 import json
 from collections.abc import Iterator
 from typing import Any, TypeVar
@@ -377,7 +376,10 @@ class StoredCoder(BatchCoder):
         """Inverse of `encode`; a stored set is mapped, the same object for all bundles."""
         if not encoded.startswith(_NO_HEAD):
             return super().decode(encoded)
-        return _opened(type(self), StoredFile(**json.loads(encoded[_ALIGNMENT:])))
+        file = StoredFile(**json.loads(encoded[_ALIGNMENT:]))
+        return stored.opened(
+            file, lambda buffer: dataclasses.replace(self.decode_buffer(buffer), stored=file)
+        )
 
 
 class GramSetCoder(StoredCoder):
@@ -390,11 +392,6 @@ class StandingGramsCoder(StoredCoder):
     """Coder of `StandingGrams`."""
 
     batch_type = StandingGrams
-
-
-@functools.lru_cache(maxsize=4)
-def _opened(coder: type[BatchCoder], file: StoredFile) -> Any:
-    return dataclasses.replace(coder().decode_buffer(stored.mapped(file)), stored=file)
 
 
 _Set = TypeVar("_Set", GramSet, StandingGrams)

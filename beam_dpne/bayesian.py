@@ -10,7 +10,15 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne import gram_counts, integer_noise, log_global, posterior, progress, public_counts
+from beam_dpne import (
+    engine,
+    gram_counts,
+    integer_noise,
+    log_global,
+    posterior,
+    progress,
+    public_counts,
+)
 from beam_dpne import paper_bayesian as paper
 from beam_dpne.batches import UserBatch
 from beam_dpne.bayesian_plan import NO_GUARANTEE, BayesianPlan
@@ -116,6 +124,7 @@ class BayesianCounts(beam.PTransform):
 
     def expand(self, documents: PCollection) -> BayesianCountsResult:
         """Groups by user, finds and limits the public grams, and adds them up."""
+        engine.check_options(documents.pipeline)
         kept = self.public.most_frequent(self.plan.vocabulary_size)
         given = self.run_key or RunKey.generate()
         run_key = given.bound_to(run_context(self.plan, self.tokenizer, kept, self.described))

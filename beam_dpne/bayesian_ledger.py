@@ -5,6 +5,7 @@ from typing import Any
 
 from beam_dpne.bayesian_plan import NO_GUARANTEE, BayesianPlan
 from beam_dpne.gram_counts import NgramProbabilities
+from beam_dpne.grounds import FAR_TAILS_MEANING
 from beam_dpne.ledger import AS_GIVEN, Part, whole_ledger
 
 _MODES = {
@@ -122,6 +123,8 @@ def _spent(plan: BayesianPlan) -> dict[str, Any]:
         return {"meaning": _CLAIMED}
     return {
         "gaussian_delta": plan.gaussian_delta,
+        "far_tails": plan.far_tails,
+        "far_tails_meaning": FAR_TAILS_MEANING,
         "numerical_slack": plan.numerical_slack,
         "numerical_slack_meaning": _SLACK,
     }

@@ -160,7 +160,11 @@ def check(draws_at: DrawsAt, *, epsilon: float, delta: float, remedy: str = "") 
 
 def constants() -> dict[str, Any]:
     """Returns the constants of this module that decide noise, as JSON types."""
-    return {"far_tails": FAR_TAILS, "least_uniform": LEAST_UNIFORM}
+    return {
+        "far_tails": FAR_TAILS,
+        "largest_share": LARGEST_SHARE,
+        "least_uniform": LEAST_UNIFORM,
+    }
 
 
 def _largest_epsilon(fits: Callable[[float], bool], refused: float) -> float | None:

@@ -1,7 +1,6 @@
 """ExtractGrams and PruneInvalid: candidates from positions, and positions from released sets."""
 
 import dataclasses
-import functools
 from typing import cast
 
 import apache_beam as beam
@@ -20,6 +19,7 @@ from beam_dpne.batches import (
     pack_pairs,
     unpack_pairs,
 )
+from beam_dpne.stored import cached_for_sets
 
 _DENSE_TABLE = 2**25
 
@@ -234,7 +234,7 @@ def _gram_ids(batch: UserBatch, grams: GramSet | StandingGrams) -> np.ndarray:
     return ids
 
 
-@functools.lru_cache(maxsize=4)
+@cached_for_sets(maxsize=4)
 def _rows_in(before: StandingGrams, after: StandingGrams | GramSet) -> np.ndarray:
     """Returns for each row of a set its row in another one, −1 where it is not there, and last −1.
 
@@ -338,7 +338,7 @@ def _look_up(
     return np.where(keys[place] == wanted, place, NO_GRAM).astype(np.int32)
 
 
-@functools.lru_cache(maxsize=1)
+@cached_for_sets(maxsize=1)
 def _dense_table(grams: GramSet | StandingGrams, seconds: int) -> np.ndarray:
     """Returns 1 + the row of each pair (prefix, second), 0 where it is not in the set.
 

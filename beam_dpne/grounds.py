@@ -26,6 +26,11 @@ _PROMISE = (
     "data, since to refuse or to drop users would tell their number. With more users, what rounding "
     "adds to the sensitivity, and the numerical slack, could pass the bounds that are stated here."
 )
+FAR_TAILS_MEANING = (
+    "What noise that is so far out that its 128 bits no longer give it the right probability may cost "
+    "of delta: the probability of such noise, times 1 + exp(epsilon) for the two worlds with and "
+    "without a user. It is subtracted from delta before the noise is calibrated."
+)
 _ADDED = (
     "The words were found by a set union with a part of epsilon and delta of its own; what the longer "
     "n-grams cost is added to it."

@@ -17,6 +17,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.key_context import MECHANISM_VERSION
 from beam_dpne.tokenizers import tokenizer_name
+from beam_dpne.user_count import about_large_delta
 from beam_dpne.version import __version__
 
 SCHEMA = "beam_dpne/ledger/1"
@@ -158,7 +159,11 @@ def whole_ledger(
         "what": _what(kind.noun, no_guarantee),
         "program": program,
         "guarantee": {**_statement(plan, users, no_guarantee), **grounds},
-        "not_protected": [*_NOT_PROTECTED, *not_protected],
+        "not_protected": [
+            *_NOT_PROTECTED,
+            *filter(None, [None if no_guarantee else about_large_delta(plan.delta)]),
+            *not_protected,
+        ],
         "plan": json.loads(plan.to_json()),
         "spent": dict(spent),
         **sections,

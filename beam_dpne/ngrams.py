@@ -8,6 +8,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection, PValue
 from apache_beam.typehints.decorators import IOTypeHints
 
+from beam_dpne import engine
 from beam_dpne.batches import (
     GramSet,
     HistogramShard,
@@ -124,6 +125,7 @@ class PrivateNgrams(beam.PTransform):
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Unrolls the loop over k."""
+        engine.check_options(documents.pipeline)
         given = self.run_key or RunKey.generate()
         run_key = given.bound_to(self._context())
         users: PValue = (

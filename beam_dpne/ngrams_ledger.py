@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from beam_dpne.facts import LengthFacts
-from beam_dpne.grounds import individual_budgets, promises, union_composition
+from beam_dpne.grounds import FAR_TAILS_MEANING, individual_budgets, promises, union_composition
 from beam_dpne.ledger import AS_GIVEN, Part, whole_ledger
 from beam_dpne.plan import LengthPlan, PrivacyPlan
 from beam_dpne.set_union_ledger import mechanism
@@ -95,6 +95,8 @@ def ngrams_ledger(
             "gaussian_delta": plan.gaussian_delta,
             "vocabulary_delta": plan.vocabulary_delta,
             "composed_noise_stddev": plan.noise_stddev,
+            "far_tails": plan.far_tails,
+            "far_tails_meaning": FAR_TAILS_MEANING,
             "numerical_slack": plan.numerical_slack,
             "numerical_slack_meaning": _SLACK,
         },

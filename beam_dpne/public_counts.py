@@ -5,7 +5,6 @@ n-grams that get a probability are those that have one.
 """
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Iterable, Sequence
 
@@ -18,7 +17,7 @@ from beam_dpne import stored
 from beam_dpne.batches import NO_GRAM, StoredCoder, array_bytes
 from beam_dpne.bayesian_plan import MAX_LENGTH
 from beam_dpne.decoding import SEPARATOR, escape_token
-from beam_dpne.stored import SetStore, StoredFile
+from beam_dpne.stored import SetStore, StoredFile, cached_for_sets
 
 MAX_COUNT = 2**53
 MAX_TOTAL = 2.0**62
@@ -275,7 +274,7 @@ class _Level:
         return (keys.view(np.uint64) * _MULTIPLIER >> self._shift).view(np.int64)
 
 
-@functools.lru_cache(maxsize=2)
+@cached_for_sets(maxsize=2)
 def _levels(public: PublicCounts) -> tuple[list[_Level], np.ndarray]:
     """Returns the levels of lengths 2..n, and the row of each rank of the last.
 

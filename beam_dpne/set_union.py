@@ -8,6 +8,7 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
+from beam_dpne import engine
 from beam_dpne.batches import GramSet
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.input_description import InputDescription
@@ -92,6 +93,7 @@ class PrivateSetUnion(beam.PTransform):
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
         """Groups by user and releases; policy "rounds" is `PrivateNgrams` at one length."""
+        engine.check_options(items_of_users.pipeline)
         if self.plan.policy == "rounds":
             return PrivateSetUnionResult(self._by_rounds(items_of_users))
         given = self.run_key or RunKey.generate()

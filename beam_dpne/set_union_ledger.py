@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from beam_dpne.grounds import individual_budgets, promises
+from beam_dpne.grounds import FAR_TAILS_MEANING, individual_budgets, promises
 from beam_dpne.items import ItemSet
 from beam_dpne.ledger import AS_GIVEN, Part, whole_ledger
 from beam_dpne.policy_names import CUTOFF_POLICIES
@@ -120,13 +120,6 @@ def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
     return dict(_COLUMNS), numbers
 
 
-def least_noise_stddev(plan: SetUnionPlan) -> float:
-    """Returns the smallest standard deviation of the noise of any round, in units of weight."""
-    if plan.policy == "rounds":
-        return min(length.noise_stddev for length in plan.rounds_plan.lengths)
-    return min(each.noise.stddev for each in plan.union_rounds)
-
-
 def _grounds(plan: SetUnionPlan) -> dict[str, Any]:
     """What a reviewer must know or believe beyond the arithmetic of the mechanism."""
     if plan.policy == "rounds":
@@ -139,6 +132,8 @@ def _spent(plan: SetUnionPlan) -> dict[str, Any]:
     return {
         "gaussian_delta": of.gaussian_delta,
         "vocabulary_delta": of.vocabulary_delta,
+        "far_tails": of.far_tails,
+        "far_tails_meaning": FAR_TAILS_MEANING,
         "numerical_slack": of.numerical_slack,
         "numerical_slack_meaning": _SLACK,
     }

@@ -93,6 +93,7 @@ def test_the_program_has_exactly_these_options(cli, monkeypatch):
             *("public", "epsilon", "delta", "mode", "length", "vocabulary_size", "max_count"),
             *("max_contributions", "public_weight", "decay", "tune", "tuning_fraction"),
             *("public_weights", "decays", "max_tokens_per_user", "accept_no_guarantee"),
+            "public_user_count",
             *("partitions", "run_key_file", "harness_timeout", "quiet"),
         ]
     )

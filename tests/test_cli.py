@@ -30,7 +30,8 @@ OPTIONS = [
     *("vocabulary_delta_share", "noise_growth", "budget_shares", "partitions"),
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
     *("side_input_limit", "harness_timeout"),
-    *("rounds", "user_budgets", "vocabulary", "vocabulary_policy"),
+    *("rounds", "user_budgets", "vocabulary", "vocabulary_policy", "max_users"),
+    "public_user_count",
 ]
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
 LENGTHS = ("--max_length", 3, "--max_contributions", "5,8,8")

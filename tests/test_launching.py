@@ -12,7 +12,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 import beam_dpne
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.jobs import default_partitions
-from beam_dpne.cli.launching import OURS, reason, run_folder
+from beam_dpne.cli.launching import OURS, reason
 from beam_dpne.cli.running import beam_options
 from beam_dpne.io import InputFile, ReadDocuments
 from beam_dpne.io.publishing import PublishRelease
@@ -55,24 +55,6 @@ def test_what_is_given_is_not_replaced():
 @pytest.mark.parametrize(("runner", "hangs"), [("FnApiRunner", False), ("PrismRunner", True)])
 def test_engines_are_watched_and_the_embedded_runner_is_not(runner, hangs):
     assert beam_options(["--runner", runner]).can_hang is hangs
-
-
-@pytest.mark.parametrize("failed", [False, True])
-@pytest.mark.parametrize("parent", ["plain", "run[1]*"])
-def test_the_temporary_folder_goes_with_the_run(tmp_path, failed, parent):
-    parent = tmp_path / parent
-    parent.mkdir()
-    (parent / "other").write_text("stays")
-    try:
-        with run_folder(str(parent), "run") as folder:
-            make_mark(Marks(folder).wanted)
-            assert mark_started(7, Marks(folder)) == 7
-            assert pathlib.Path(Marks(folder).started).exists()
-            if failed:
-                raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        assert failed
-    assert [path.name for path in parent.iterdir()] == ["other"]
 
 
 def test_the_first_step_leaves_the_mark_before_anything_is_read(tmp_path):

@@ -350,7 +350,7 @@ def test_users_above_the_limit_send_a_subset_of_their_own_in_each_round(all_ways
     """Thirty words and more for a limit of four: what is sent in round 2 is another subset."""
     rng = random.Random(8)
     words = [f"w{i}" for i in range(30)]
-    documents = {f"u{i}": [rng.sample(words, 30) + words] for i in range(60)}
+    documents = {f"u{i}": [rng.sample(words, 30) + words] for i in range(150)}
     plan = PrivacyPlan(epsilon=30, delta=0.3, max_length=3, max_contributions=4)
     released = all_ways(documents, plan)
     assert len(released[1]) == 30

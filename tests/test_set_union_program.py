@@ -102,6 +102,7 @@ def test_the_program_has_exactly_the_options_of_the_issue(cli, monkeypatch):
             *("max_record_bytes", "rejects", "strict", "output", "output_format", "overwrite"),
             *("epsilon", "delta", "policy", "max_contributions", "cutoff_margin", "shards"),
             *("max_shard_users", "vocabulary_delta_share", "max_users", "max_items_per_user"),
+            "public_user_count",
             *("partitions", "run_key_file", "harness_timeout", "quiet"),
         ]
     )

@@ -1,9 +1,18 @@
 """Large released sets travel as files: the same release, mapped arrays, nothing left behind."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import apache_beam as beam
 import numpy as np
@@ -18,12 +27,15 @@ from beam_dpne import (
     PrivateNgrams,
     RunKey,
     batches,
+    grams,
     length_rule,
     selection,
     stored,
 )
 from beam_dpne.batches import ROOT, GramSetCoder, StandingGrams, StandingGramsCoder, kept_small
 from beam_dpne.stored import SetStore
+from tests.conftest import ROOT
+from tests.far_files import far
 
 VOCABULARY = GramSet(
     length=1,
@@ -112,7 +124,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     (path,) = tmp_path.iterdir()
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match="not what the run stored"):
-        stored.mapped.__wrapped__(kept.stored)
+        GramSetCoder().decode(GramSetCoder().encode(kept))
 
 
 @pytest.mark.parametrize("pruning", ["both", "single"])
@@ -190,36 +202,114 @@ def test_the_program_leaves_no_temporary_files(cli, tmp_path):
     assert files[0] == files[1]
 
 
-def test_old_copies_of_a_worker_are_deleted_and_fresh_ones_kept(tmp_path):
-    old, fresh = tmp_path / "old.arrow", tmp_path / "fresh.arrow"
-    for path in (old, fresh):
-        path.write_bytes(b"x")
-    os.utime(old, (0, 0))
-    stored._remove_old(str(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["fresh.arrow"]
-
-
 def test_a_pickled_set_keeps_its_address(tmp_path):
     kept = kept_small(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
     assert pickle.loads(pickle.dumps(kept.stored)) == kept.stored
 
 
-def test_copies_lie_in_a_folder_of_our_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(stored.tempfile, "tempdir", str(tmp_path))
-    folder = pathlib.Path(stored._own_folder())
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert stored._own_folder() == str(folder)
-    folder.chmod(0o777)
-    assert pathlib.Path(stored._own_folder()) != folder
-    folder.rmdir()
-    (tmp_path / "elsewhere").mkdir()
-    folder.symlink_to(tmp_path / "elsewhere")
-    assert pathlib.Path(stored._own_folder()) != folder
+STANDING = StandingGrams(
+    length=2,
+    round=1,
+    keys=np.arange(7000, 7009),
+    cells=np.zeros(9, np.int32),
+    found=np.zeros(9, np.int8),
+)
 
 
-def test_a_remote_set_is_fetched_once_and_a_damaged_copy_again(tmp_path, monkeypatch):
-    kept = kept_small(VOCABULARY, SetStore(folder=str(tmp_path / "remote"), limit=10)).stored
-    monkeypatch.setattr(stored.tempfile, "tempdir", str(tmp_path))
+@pytest.fixture
+def kept_far(tmp_path) -> str:
+    """A private set on storage from where workers fetch it, encoded, in hexadecimal digits."""
+    kept = kept_small(STANDING, SetStore(folder=far(tmp_path / "far"), limit=10))
+    return StandingGramsCoder().encode(kept).hex()
+
+
+@contextlib.contextmanager
+def worker(kept: str, temporary: pathlib.Path) -> Iterator[subprocess.Popen]:
+    """A process that has a set open, with a temporary directory for its copies."""
+    temporary.mkdir(exist_ok=True)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.set_worker", kept],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    ) as process:
+        try:
+            assert process.stdout.readline().startswith("opened")
+            yield process
+        finally:
+            process.kill()
+
+
+def asked(process: subprocess.Popen) -> str:
+    """Returns which keys a worker says that its set has."""
+    process.stdin.write("which\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("end", ["exit", signal.SIGTERM, signal.SIGKILL])
+def test_nothing_of_a_fetched_set_outlives_its_worker(kept_far, tmp_path, end):
+    temporary = tmp_path / "temporary"
+    with worker(kept_far, temporary) as process:
+        assert asked(process) == str(STANDING.keys.tolist())
+        assert list(temporary.iterdir()) == []
+        if end == "exit":
+            process.stdin.close()
+        else:
+            process.send_signal(end)
+        assert process.wait(timeout=30) == (0 if end == "exit" else -end)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_worker_keeps_its_copy_when_another_one_ends_and_a_third_one_fetches(kept_far, tmp_path):
+    temporary = tmp_path / "temporary"
+    with worker(kept_far, temporary) as first:
+        with worker(kept_far, temporary) as second:
+            second.kill()
+        with worker(kept_far, temporary) as third:
+            shutil.rmtree(tmp_path / "far")
+            for process in (first, third):
+                assert asked(process) == str(STANDING.keys.tolist())
+
+
+def test_what_others_put_into_the_temporary_directory_stays_as_it_is(kept_far, tmp_path):
+    temporary, elsewhere = tmp_path / "temporary", tmp_path / "elsewhere"
+    temporary.mkdir()
+    elsewhere.mkdir()
+    (temporary / f"beam_dpne-sets-{os.getuid()}").symlink_to(elsewhere)
+    (temporary / "beam_dpne-theirs").write_text("theirs")
+    before = sorted(temporary.iterdir())
+    with worker(kept_far, temporary) as process:
+        assert asked(process) == str(STANDING.keys.tolist())
+    assert sorted(temporary.iterdir()) == before
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_worker_lets_go_of_a_set_when_the_run_deletes_its_file(tmp_path, monkeypatch):
+    """Also of what was computed from it; before that it is kept, although no bundle uses it."""
+    monkeypatch.setattr(stored, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(stored, "_open_sets", stored._OpenSets())
+    encoded = StandingGramsCoder().encode(
+        kept_small(STANDING, SetStore(folder=str(tmp_path / "run"), limit=10))
+    )
+    standing = StandingGramsCoder().decode(encoded)
+    grams._rows_in(standing, standing)
+    kept = weakref.ref(standing)
+    del standing
+    time.sleep(0.3)
+    assert kept() is not None
+    shutil.rmtree(tmp_path / "run")
+    until = time.monotonic() + 10
+    while kept() is not None and time.monotonic() < until:
+        time.sleep(0.05)
+    assert kept() is None
+
+
+def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refused(
+    tmp_path, monkeypatch
+):
     opened = []
     real = stored.FileSystems.open
 
@@ -228,25 +318,23 @@ def test_a_remote_set_is_fetched_once_and_a_damaged_copy_again(tmp_path, monkeyp
         return real(path, **settings)
 
     monkeypatch.setattr(stored.FileSystems, "open", counted)
-    first = stored._fetched(kept)
-    assert stored._fetched(kept) == first
+    kept = kept_small(VOCABULARY, SetStore(folder=far(tmp_path / "far"), limit=10))
+    encoded = GramSetCoder().encode(kept)
+    with ThreadPoolExecutor(8) as threads:
+        sets = list(threads.map(GramSetCoder().decode, [encoded] * 8))
     assert len(opened) == 1
-    (copy,) = (path for path in pathlib.Path(stored._own_folder()).iterdir())
-    copy.write_bytes(b"damaged")
-    assert stored._fetched(kept).size == kept.size
-    assert len(opened) == 2
+    assert all(one is sets[0] for one in sets)
+    (file,) = (tmp_path / "far").iterdir()
+    stored.forget(far(tmp_path / "far"))
+    for damaged in (b"damaged", b""):
+        file.write_bytes(damaged)
+        with pytest.raises(stored.SharedStorageError, match="not what the run stored"):
+            GramSetCoder().decode(encoded)
 
 
 def test_the_name_of_a_private_set_s_file_is_made_with_a_secret(tmp_path):
-    standing = StandingGrams(
-        length=2,
-        round=1,
-        keys=np.arange(9),
-        cells=np.zeros(9, np.int32),
-        found=np.zeros(9, np.int8),
-    )
     store = SetStore(folder=str(tmp_path), limit=10)
-    names = [kept_small(standing, store, bytes([key]) * 32).stored.path for key in (1, 2, 1)]
+    names = [kept_small(STANDING, store, bytes([key]) * 32).stored.path for key in (1, 2, 1)]
     assert names[0] == names[2] != names[1]
 
 

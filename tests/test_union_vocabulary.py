@@ -11,6 +11,7 @@ from apache_beam.testing.util import assert_that, equal_to
 
 from beam_dpne.calibration import compose_noise_stddevs, gaussian_delta
 from beam_dpne.decoding import DecodeGrams
+from beam_dpne.grounds import promises
 from beam_dpne.ngrams import PrivateNgrams
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.plan_checks import UNION_SLACK
@@ -100,6 +101,45 @@ def test_what_many_users_share_is_released_under_every_policy(plan):
         found = (pipeline | beam.Create(documents) | ngrams).released | DecodeGrams()
         released = found | beam.FlatMap(lambda batch: batch.column("ngram").to_pylist())
         assert_that(released, equal_to(wanted))
+
+
+@pytest.mark.parametrize("policy", ["mad", "screened_gaussian", "policy_laplace"])
+@pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
+def test_the_operators_promise_reaches_the_words_and_their_ledger(policy, strategy):
+    few, many = (
+        PrivacyPlan(**BUDGET, strategy=strategy, vocabulary_policy=policy, max_users=users)
+        for users in (10**5, 4 * 10**7)
+    )
+    assert [union_plan(plan).max_users for plan in (few, many)] == [10**5, 4 * 10**7]
+    assert union_plan(few).numerical_slack < union_plan(many).numerical_slack
+    if policy != "policy_laplace":
+        assert union_plan(few).rounding_bound < union_plan(many).rounding_bound
+    if policy != "mad":
+        assert [union_plan(plan).shard_count for plan in (few, many)] == [2, 8]
+    assert promises(union_plan(many))["promise"]["max_users"] == 4 * 10**7
+
+
+def test_policies_that_no_promise_concerns_ignore_it():
+    for policy in ("rounds", "count_gaussian", "weighted_laplace"):
+        few, many = (
+            PrivacyPlan(**BUDGET, vocabulary_policy=policy, max_users=users) for users in (1, 2**30)
+        )
+        assert few.noise_stddev == many.noise_stddev
+        assert few.lengths == many.lengths
+        if few.has_union_vocabulary:
+            assert union_plan(few).noise == union_plan(many).noise
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, "3", True, None, 2**31])
+def test_a_promise_that_is_no_number_of_users_is_refused_by_name(value):
+    with pytest.raises(ValueError, match="max_users must be an integer"):
+        PrivacyPlan(**BUDGET, max_users=value)
+
+
+def test_a_promise_too_large_for_the_slack_is_refused_with_both_numbers():
+    plan = PrivacyPlan(**BUDGET, vocabulary_policy="mad", max_users=2**30, max_contributions=2000)
+    with pytest.raises(ValueError, match=r"max_contributions=2000 and max_users=1073741824"):
+        union_plan(plan)
 
 
 def test_rounds_are_of_the_adaptive_strategy_only():

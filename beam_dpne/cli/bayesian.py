@@ -13,7 +13,7 @@ from beam_dpne.bayesian import BayesianCounts
 from beam_dpne.bayesian_plan import NO_GUARANTEE, BayesianPlan
 from beam_dpne.cli import display, jobs, language_model, launching, running
 from beam_dpne.cli.bayesian_options import BAYESIAN
-from beam_dpne.cli.budget import require_budget
+from beam_dpne.cli.budget import require_budget, warn_of_large_delta
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import with_defaults
 from beam_dpne.cli.public_data import check_public
@@ -43,6 +43,8 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     """Runs `beam-dpne bayesian` and prints the release."""
     options = running.beam_options(beam_arguments)
     job = job_from_options(given, options)
+    if job.plan.is_private:
+        warn_of_large_delta(job.plan)
     started = time.monotonic()
     ledger = run_job(job, options)
     if ledger is not None:

@@ -1,6 +1,15 @@
 """The options of `beam-dpne bayesian`: those of `ngrams`, the public counts, and the modes'."""
 
-from beam_dpne.cli.options import READING, RUNNING, WRITING, Option, integer, number, numbers
+from beam_dpne.cli.options import (
+    PUBLIC_USER_COUNT,
+    READING,
+    RUNNING,
+    WRITING,
+    Option,
+    integer,
+    number,
+    numbers,
+)
 from beam_dpne.cli.set_union_options import changed
 
 PUBLIC = (
@@ -110,6 +119,7 @@ BAYESIAN = (
         help="Tokens of one user that are looked at, at least 1; of users with more, a random part of "
         "their documents is.",
     ),
+    PUBLIC_USER_COUNT,
     Option(
         name="accept_no_guarantee",
         flag=True,

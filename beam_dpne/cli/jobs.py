@@ -18,7 +18,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.runners.runner import PipelineResult
 
 from beam_dpne import io, progress, tokenizers
-from beam_dpne.cli import display, launching, running
+from beam_dpne.cli import display, launching, run_folders, running
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import READING, WRITING, with_defaults
 from beam_dpne.cli.set_union_options import ITEMS_RUNNING
@@ -174,7 +174,8 @@ def run_job(
         max_length=max_length, input_bytes=job.input_bytes, quiet=job.quiet
     )
     tidied = io.tidied(job.rejects) if job.rejects else contextlib.nullcontext()
-    with launching.run_folder(*_run_folder(job, options)) as folder, tidied, shown:
+    held = run_folders.run_folder(*_run_folder(job, options), embedded=options.embedded)
+    with held as folder, tidied, shown:
         canary = None
         if options.can_hang:
             canary = launching.Canary(marks=Marks(folder), timeout=job.harness_timeout)
@@ -206,7 +207,7 @@ def _run_folder(job: Job, options: running.BeamOptions) -> tuple[str, str]:
     # A bucket has nothing beside it.
     beside = output if re.fullmatch(r"\w+://[^/]+", output) else os.path.dirname(output)
     parent = tempfile.gettempdir() if options.embedded else beside
-    return options.temp_location or parent, f".beam_dpne-{uuid.uuid4().hex}"
+    return options.temp_location or parent, f"{run_folders.PREFIX}{uuid.uuid4().hex}"
 
 
 def read_documents(

@@ -4,10 +4,8 @@ import builtins
 import contextlib
 import dataclasses
 import errno
-import logging
 import os
 import re
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -15,11 +13,11 @@ from collections.abc import Iterator
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import MetricsFilter
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_dpne.cli.errors import RunError
-from beam_dpne.cli.flink_jobs import cancel_at_flink
+from beam_dpne.engine import cancel, cancelled_on_failure, likely_wrong, state_of
 from beam_dpne.started import Marks
 
 # Errors whose messages hold no data.
@@ -27,6 +25,7 @@ OURS = frozenset(
     {
         "beam_dpne.cli.errors.RunError",
         "beam_dpne.cli.errors.UsageError",
+        "beam_dpne.engine.EngineError",
         "beam_dpne.evaluation.plots.PlotsUnavailable",
         "beam_dpne.evaluation.reports.ReportError",
         "beam_dpne.io.options.InputError",
@@ -71,7 +70,7 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
     try:
         result = pipeline.run()
         with (
-            _cancelled_on_failure(result, pipeline.options),
+            cancelled_on_failure(result, pipeline.options),
             _watched(result, canary, pipeline, stopped),
         ):
             result.wait_until_finish()
@@ -126,57 +125,6 @@ def counter(result: PipelineResult, name: str) -> int:
 
 
 @contextlib.contextmanager
-def run_folder(parent: str, name: str) -> Iterator[str]:
-    """Names the run's temporary location, and deletes what a run has put there.
-
-    Args:
-      parent: directory on storage that workers and launcher share.
-      name: of the folder in it.
-    """
-    folder = FileSystems.join(parent, name)
-    try:
-        yield folder
-    finally:
-        try:
-            _delete_folder(folder)
-        except Exception as error:
-            logging.getLogger(__name__).warning(
-                "The run's temporary files in %s could not be deleted (%s).",
-                folder,
-                type(error).__name__,
-            )
-
-
-def _delete_folder(folder: str) -> None:
-    if FileSystems.get_scheme(folder) is None:
-        if os.path.isdir(folder):
-            shutil.rmtree(folder)
-        return
-    found = FileSystems.match([FileSystems.join(folder, "*")])[0].metadata_list
-    if found:
-        FileSystems.delete([file.path for file in found])
-
-
-@contextlib.contextmanager
-def _cancelled_on_failure(result: PipelineResult, options: PipelineOptions) -> Iterator[None]:
-    """Cancels a job that has not ended when its launcher gives up: left alone it would publish."""
-    try:
-        yield
-    except BaseException:
-        if not PipelineState.is_terminal(_state(result)):
-            _cancel(result, options)
-        raise
-
-
-def _cancel(result: PipelineResult, options: PipelineOptions) -> None:
-    """Cancels a job as far as can be; at Flink too, whose job the job server leaves running."""
-    with contextlib.suppress(Exception):
-        result.cancel()
-    with contextlib.suppress(Exception):
-        cancel_at_flink(result, options)
-
-
-@contextlib.contextmanager
 def _watched(
     result: PipelineResult, canary: Canary | None, pipeline: beam.Pipeline, stopped: list[str]
 ) -> Iterator[None]:
@@ -208,12 +156,12 @@ def _watch(
     while not ended.wait(_POLL_SECONDS):
         if _is_made(canary.marks.started):
             return
-        if running_since is None and _state(result) == PipelineState.RUNNING:
+        if running_since is None and state_of(result) == PipelineState.RUNNING:
             running_since = time.monotonic()
         late = running_since is not None and time.monotonic() - running_since > canary.timeout
         if late and not _is_made(canary.marks.started):
             stopped.append(_what_is_wrong(canary, options))
-            _cancel(result, options)
+            cancel(result, options)
             return
 
 
@@ -224,21 +172,9 @@ def _is_made(mark: str) -> bool:
     return False
 
 
-def _state(result: PipelineResult) -> str | None:
-    with contextlib.suppress(Exception):
-        return result.state
-    return None
-
-
 def _what_is_wrong(canary: Canary, options: PipelineOptions) -> str:
-    portable = options.view_as(PortableOptions)
-    kind = portable.environment_type or "DOCKER"
-    where = portable.environment_config if kind == "EXTERNAL" else "…"
     return (
         f"no worker did a first step within {canary.timeout} s (--harness_timeout) of the job's start, "
-        "which includes planning and upload, so the job was cancelled. Likely wrong: "
-        f"environment_type={kind}, environment_config={where}: the engine must reach it, and it must "
-        "start a Python that has beam_dpne and the launcher's version of Beam, "
-        f"{beam.__version__}. Or temp_location: launcher and workers must share "
-        f"{canary.marks.folder}."
+        f"which includes planning and upload, so the job was cancelled. {likely_wrong(options)} "
+        f"Or temp_location: launcher and workers must share {canary.marks.folder}."
     )

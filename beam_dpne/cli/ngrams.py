@@ -10,6 +10,7 @@ import apache_beam as beam
 
 from beam_dpne import tokenizers
 from beam_dpne.cli import display, jobs, launching, running
+from beam_dpne.cli.budget import warn_of_large_delta
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import RUNNING, with_defaults
 from beam_dpne.cli.plans import check_tokens, plan_from_options, read_vocabulary
@@ -42,6 +43,7 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     """Runs `beam-dpne ngrams` and prints the release."""
     options = running.beam_options(beam_arguments)
     job = job_from_options(given, options)
+    warn_of_large_delta(job.plan)
     started = time.monotonic()
     ledger = run_job(job, options)
     if ledger is not None:

@@ -194,6 +194,14 @@ READING = (
     ),
 )
 
+PUBLIC_USER_COUNT = Option(
+    name="public_user_count",
+    parse=integer,
+    help="Number of users of the input, where it is public, e.g. 50000; it must never be counted in "
+    "the private data. A delta above one over it is refused. Without it, a delta of 0.001 and more "
+    "is warned about. Does not change the release.",
+)
+
 PRIVACY = (
     Option(
         name="epsilon",
@@ -306,6 +314,16 @@ PRIVACY = (
         help="Tokens of one user that are looked at, at least 1; of users with more, a random part of "
         "their documents is. So many that the numerical slack would pass epsilon/1000 are refused.",
     ),
+    Option(
+        name="max_users",
+        default=10_000_000,
+        parse=integer,
+        help="Users that the input has at most, at least 1: a promise of yours, never checked against "
+        "the data. Under a vocabulary_policy of policy_*, screened_gaussian, greedy or mad the bound "
+        "on rounding and the number of shards rest on it; with others it is ignored. Choose a round "
+        "number well above what is known in public.",
+    ),
+    PUBLIC_USER_COUNT,
     Option(
         name="plan",
         path="file",

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.cli import display
-from beam_dpne.cli.budget import require_budget
+from beam_dpne.cli.budget import require_budget, warn_of_large_delta
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import PRIVACY, with_defaults
 from beam_dpne.plan import PrivacyPlan
@@ -23,6 +23,7 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     if beam_arguments:
         raise UsageError(f"beam-dpne plan has no option {beam_arguments[0].split('=')[0]}.")
     plan = plan_from_options(given)
+    warn_of_large_delta(plan)
     if given.output is not None:
         _write(given.output, plan.to_json())
     display.print_plan(plan)

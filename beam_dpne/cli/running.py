@@ -20,9 +20,9 @@ from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import NGRAMS
 from beam_dpne.cli.set_union_options import SET_UNION
+from beam_dpne.engine import HARNESS_KEPT_MILLIS
 
 EMBEDDED = ("fnapirunner", "embedded")
-_HARNESS_KEPT_MILLIS = 120_000
 # The place where Dataflow's Flex launcher wants the job of one launch; observed, not documented.
 _FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
 
@@ -110,8 +110,9 @@ def _set_defaults(options: PipelineOptions, given: Collection[str]) -> None:
         # Nothing of ours lives in the main module, and what does may be private.
         options.view_as(SetupOptions).save_main_session = False
     if "--environment_cache_millis" not in given:
-        # Flink would start a new Python for each of our short stages: 3 s instead of 0.1 s a stage.
-        options.view_as(PortableOptions).environment_cache_millis = _HARNESS_KEPT_MILLIS
+        # Flink would start a new Python for each of our short stages, 3 s instead of 0.1 s a stage,
+        # and hang on one that is just being stopped.
+        options.view_as(PortableOptions).environment_cache_millis = HARNESS_KEPT_MILLIS
 
 
 def _is_classic_template(options: PipelineOptions) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import apache_beam as beam
 
 from beam_dpne.cli import display, jobs, launching, running
-from beam_dpne.cli.budget import require_budget
+from beam_dpne.cli.budget import require_budget, warn_of_large_delta
 from beam_dpne.cli.options import with_defaults
 from beam_dpne.cli.set_union_options import SET_UNION
 from beam_dpne.io.publishing import PublishRelease
@@ -32,6 +32,7 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     """Runs `beam-dpne set-union` and prints the release."""
     options = running.beam_options(beam_arguments)
     job = job_from_options(given, options)
+    warn_of_large_delta(job.plan)
     started = time.monotonic()
     ledger = run_job(job, options)
     if ledger is not None:

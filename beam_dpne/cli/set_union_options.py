@@ -6,6 +6,7 @@ from typing import Any
 
 from beam_dpne.cli.options import (
     NAME_PATTERN,
+    PUBLIC_USER_COUNT,
     READING,
     RUNNING,
     WRITING,
@@ -100,8 +101,8 @@ SET_UNION = (
         default=10_000_000,
         parse=integer,
         help="Users that the input has at most, at least 1: a promise of yours, never checked against "
-        "the data, on which the bound on rounding rests. A round number well above what is known in "
-        "public.",
+        "the data. Under policy_*, screened_gaussian, greedy and mad the bound on rounding rests on "
+        "it; with others it is ignored. Choose a round number well above what is known in public.",
     ),
     Option(
         name="max_items_per_user",
@@ -110,6 +111,7 @@ SET_UNION = (
         help="Items of one user that are looked at, with repetitions, at least 1; of users with more, "
         "a random part of their texts is.",
     ),
+    PUBLIC_USER_COUNT,
 )
 
 ITEMS_WRITING = changed(

@@ -1,7 +1,6 @@
 """The kinds of releases: which rows their sets become, in which files, under which ledger."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,7 +30,7 @@ from beam_dpne.io.parts import (
 from beam_dpne.items import ItemSet
 from beam_dpne.ngrams_ledger import ngrams_ledger
 from beam_dpne.plan import PrivacyPlan
-from beam_dpne.set_union_ledger import least_noise_stddev, set_union_ledger
+from beam_dpne.set_union_ledger import set_union_ledger
 from beam_dpne.set_union_plan import SetUnionPlan
 
 
@@ -43,14 +42,11 @@ class ReleaseKind:
       layout: of the files.
       rows: from the released sets, in the order of a release.
       ledger: from the plan, the released sets, and what is common to all ledgers, by name.
-      least_noise: from the plan, the smallest standard deviation of its noise, in units of weight;
-        infinite where rounding could not meet a threshold.
     """
 
     layout: Layout
     rows: Callable[[Sequence[Any]], pa.Table]
     ledger: Callable[..., dict[str, Any]]
-    least_noise: Callable[[Any], float]
 
 
 def kind_of(plan: PrivacyPlan | SetUnionPlan | BayesianPlan) -> ReleaseKind:
@@ -67,11 +63,6 @@ def _ngram_rows(released: Sequence[GramSet]) -> pa.Table:
 
 def _ngrams_ledger(plan: PrivacyPlan, released: Sequence[GramSet], **common: Any) -> dict[str, Any]:
     return ngrams_ledger(plan=plan, facts=[length_facts(grams) for grams in released], **common)
-
-
-def _least_noise_of_lengths(plan: PrivacyPlan) -> float:
-    # A public vocabulary has no noise, and needs none.
-    return min(length.noise_stddev for length in plan.lengths if length.noise_stddev)
 
 
 def _item_rows(released: Sequence[ItemSet]) -> pa.Table:
@@ -109,26 +100,19 @@ def _bayesian_ledger(
     return bayesian_ledger(plan=plan, found=found, **common)
 
 
-def _no_threshold(_: BayesianPlan) -> float:
-    return math.inf
-
-
 NGRAMS = ReleaseKind(
     layout=NGRAM_FILES,
     rows=_ngram_rows,
     ledger=_ngrams_ledger,
-    least_noise=_least_noise_of_lengths,
 )
 SET_UNION = ReleaseKind(
     layout=ITEM_FILES,
     rows=_item_rows,
     ledger=_set_union_ledger,
-    least_noise=least_noise_stddev,
 )
 BAYESIAN = ReleaseKind(
     layout=PROBABILITY_FILES,
     rows=_probability_rows,
     ledger=_bayesian_ledger,
-    least_noise=_no_threshold,
 )
 UNPROTECTED = dataclasses.replace(BAYESIAN, layout=UNPROTECTED_FILES, rows=_unprotected_rows)

@@ -47,7 +47,6 @@ from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.started import Marks
 from beam_dpne.tokenizers import Tokenizer, tokenizer_name
 
-_LEAST_NOISE_STDDEV = 1e-3
 _PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(
     rf"\.({PART_NAME.pattern}|{re.escape(LEDGER_NAME)}|probe)\.tmp-[0-9a-f]{{32}}"
@@ -95,7 +94,7 @@ class PublishRelease(beam.PTransform):
         nothing. None: the release is always wanted.
 
     Raises:
-      ValueError: on a bad field, or noise below 0.001, where six decimals would not do.
+      ValueError: on a bad field.
       ReleaseError: when the pipeline runs, if another release is there and overwrite is off, if
         another run has published there meanwhile, or the output cannot be written; what was there
         stays as it was.
@@ -141,12 +140,6 @@ class PublishRelease(beam.PTransform):
         if self.rows_per_part < 1:
             raise ValueError(
                 f"rows_per_part must be at least 1, got rows_per_part={self.rows_per_part}."
-            )
-        least = kind_of(self.plan).least_noise(self.plan)
-        if least < _LEAST_NOISE_STDDEV:
-            raise ValueError(
-                f"noise_stddev must be at least {_LEAST_NOISE_STDDEV}, got {least}: rounded scores "
-                f"could meet the threshold. Lower epsilon={self.plan.epsilon}."
             )
 
     def default_type_hints(self) -> IOTypeHints:

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -13,7 +14,7 @@ import apache_beam as beam
 import pytest
 import yaml
 
-from beam_dpne import PrivacyPlan, PrivateNgrams
+from beam_dpne import PrivacyPlan, PrivateNgrams, engine
 from beam_dpne.batches import MAX_ELEMENT_BYTES
 from beam_dpne.ngrams import run_context
 from beam_dpne.randomness import RunKey
@@ -190,6 +191,49 @@ def test_killed_task_manager_changes_nothing(
     assert watcher.seen.half == []
     assert watcher.seen.absent > 100
     assert watcher.seen.whole >= 1
+
+
+def library_pipeline(output: object, *options: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "tests.engines.library_pipeline", str(output), *options]
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+
+def library_options(cluster: Cluster) -> list[str]:
+    return [*cluster.job_options(parallelism=2), *engine.FLINK_OPTIONS]
+
+
+def test_a_library_pipeline_releases_what_the_embedded_runner_does(cluster, tmp_path):
+    for name, options in (
+        ("embedded", ["--runner=FnApiRunner"]),
+        ("flink", library_options(cluster)),
+    ):
+        with library_pipeline(tmp_path / name, *options) as launcher:
+            _, err = launcher.communicate(timeout=8 * MINUTES)
+        assert launcher.returncode == 0, err
+    lines = [sorted((tmp_path / name).read_text().splitlines()) for name in ("embedded", "flink")]
+    assert lines[0] == lines[1]
+    assert any("good morning" in line for line in lines[0])
+
+
+def test_a_library_pipeline_is_cancelled_with_its_launcher(cluster, tmp_path):
+    known = frozenset(cluster.rest.jobs())
+
+    def main_job() -> str | None:
+        new = [job for job in cluster.rest.jobs() if job not in known]
+        vertices = {job: len(cluster.rest.job(job)["vertices"]) for job in new}
+        return next((job for job, count in vertices.items() if count > 10), None)
+
+    with library_pipeline(tmp_path / "out", *library_options(cluster)) as launcher:
+        identity = until(main_job, timeout=3 * MINUTES, what="start of the pipeline")
+        launcher.terminate()
+        _, err = launcher.communicate(timeout=1 * MINUTES)
+    assert launcher.returncode == -signal.SIGTERM, err
+    until(
+        lambda: cluster.rest.job(identity)["state"] == "CANCELED",
+        timeout=1 * MINUTES,
+        what=f"cancellation of {identity}",
+    )
+    assert not (tmp_path / "out").exists()
 
 
 def kill_while_computing(

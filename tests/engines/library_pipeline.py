@@ -1,0 +1,29 @@
+"""A pipeline of a user of the library: `python -m tests.engines.library_pipeline OUTPUT OPTION …`."""
+
+import sys
+from collections.abc import Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, RunKey, engine
+
+
+def run(output: str, options: Sequence[str]) -> None:
+    """Writes the n-grams of 200 users to one file."""
+    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
+    pipeline = beam.Pipeline(options=PipelineOptions(list(options)))
+    documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
+    result = documents | PrivateNgrams(plan=plan, run_key=RunKey(bytes(32)))
+    lines = result.released | DecodeGrams() | beam.FlatMap(as_lines)
+    _ = lines | beam.io.WriteToText(output, shard_name_template="")
+    engine.run(pipeline)
+
+
+def as_lines(rows) -> list[str]:
+    """Returns released rows as text."""
+    return [str(row) for row in rows.to_pylist()]
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], sys.argv[2:])

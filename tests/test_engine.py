@@ -1,0 +1,96 @@
+"""Pipelines of the library on engines: refused where they would hang, watched, cancelled."""
+
+import pathlib
+import socket
+import time
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_dpne import (
+    BayesianCounts,
+    BayesianPlan,
+    DecodeGrams,
+    PrivacyPlan,
+    PrivateNgrams,
+    PrivateSetUnion,
+    PublicCounts,
+    SetUnionPlan,
+    engine,
+)
+
+PLAN = PrivacyPlan(
+    epsilon=10, delta=1e-4, max_length=2, max_contributions=2, spurious_fraction=1e-9
+)
+# Beam's own job server, in this process; it has what an engine's has for a launcher.
+EMBED = ("--job_endpoint=embed", "--environment_type=LOOPBACK")
+DOCUMENTS = [(f"u{i}", "Good morning") for i in range(200)]
+
+
+def pipeline_of(*options: str, runner: str | beam.runners.PipelineRunner) -> beam.Pipeline:
+    return beam.Pipeline(runner=runner, options=PipelineOptions(list(options)))
+
+
+def write_ngrams(pipeline: beam.Pipeline, path: pathlib.Path) -> None:
+    released = (pipeline | beam.Create(DOCUMENTS) | PrivateNgrams(plan=PLAN)).released
+    ngrams = released | DecodeGrams() | beam.FlatMap(lambda rows: rows["ngram"].to_pylist())
+    _ = ngrams | beam.io.WriteToText(str(path), shard_name_template="")
+
+
+TRANSFORMS = [
+    PrivateNgrams(plan=PLAN),
+    PrivateSetUnion(plan=SetUnionPlan(epsilon=10, delta=1e-4)),
+    BayesianCounts(
+        plan=BayesianPlan(epsilon=10, delta=1e-4),
+        public=PublicCounts.of([("good", "morning", "all")], [3]),
+    ),
+]
+
+
+@pytest.mark.parametrize("runner", ["PortableRunner", "FlinkRunner"])
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: type(transform).__name__)
+def test_harnesses_that_end_with_each_step_are_refused_with_the_options_to_give(transform, runner):
+    pipeline = pipeline_of("--job_endpoint=localhost:1", runner=runner)
+    documents = pipeline | beam.Create([("user", "text")])
+    with pytest.raises(ValueError, match="environment_cache_millis must be above 0") as raised:
+        _ = documents | transform
+    assert all(option in str(raised.value) for option in engine.FLINK_OPTIONS)
+    kept = pipeline_of("--job_endpoint=localhost:1", *engine.FLINK_OPTIONS, runner=runner)
+    _ = kept | beam.Create([("user", "text")]) | transform
+
+
+def test_a_pipeline_runs_through_a_job_server(tmp_path):
+    pipeline = pipeline_of(*EMBED, *engine.FLINK_OPTIONS, runner="PortableRunner")
+    write_ngrams(pipeline, tmp_path / "out")
+    assert engine.run(pipeline, harness_timeout=60).state == "DONE"
+    lines = (tmp_path / "out").read_text().splitlines()
+    assert sorted(lines) == ["good", "good morning", "morning"]
+
+
+def test_workers_that_do_not_answer_end_the_run_with_advice(tmp_path):
+    with socket.create_server(("localhost", 0)) as silent:
+        workers = f"localhost:{silent.getsockname()[1]}"
+        external = ("--environment_type=EXTERNAL", f"--environment_config={workers}")
+        pipeline = pipeline_of(EMBED[0], *external, *engine.FLINK_OPTIONS, runner="PortableRunner")
+        write_ngrams(pipeline, tmp_path / "out")
+        begin = time.monotonic()
+        with pytest.raises(engine.EngineError, match="no worker did a first step") as raised:
+            engine.run(pipeline, harness_timeout=2)
+    assert time.monotonic() - begin < 30
+    assert f"environment_config={workers}" in str(raised.value)
+    assert "--flink_master" in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_threads_of_beams_own_runner_are_refused():
+    pipeline = pipeline_of("--direct_running_mode=multi_threading", runner=FnApiRunner())
+    _ = pipeline | beam.Create([1])
+    with pytest.raises(ValueError, match="must be 'in_memory' or 'multi_processing'"):
+        engine.run(pipeline)
+
+
+def test_a_negative_timeout_is_refused():
+    with pytest.raises(ValueError, match="harness_timeout must be at least 0"):
+        engine.run(pipeline_of(runner=FnApiRunner()), harness_timeout=-1)

@@ -1,0 +1,172 @@
+"""What a run key is bound to: every parameter that decides, resolved, and every constant."""
+
+import dataclasses
+import json
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from beam_dpne import (
+    adaptive,
+    calibration,
+    finite_noise,
+    integer_noise,
+    log_global,
+    null_law,
+    plan_checks,
+    rules,
+    union_calibration,
+    union_settings,
+)
+from beam_dpne.bayesian_plan import BayesianPlan
+from beam_dpne.plan import PrivacyPlan
+from beam_dpne.set_union_plan import SetUnionPlan
+
+GIVEN = {"epsilon": 2.0, "delta": 1e-6}
+PLANS = [
+    PrivacyPlan(**GIVEN),
+    PrivacyPlan(**GIVEN, vocabulary_policy="mad"),
+    PrivacyPlan(**GIVEN, strategy="one_round", valid_count="estimate"),
+    SetUnionPlan(**GIVEN),
+    SetUnionPlan(**GIVEN, policy="mad"),
+    SetUnionPlan(**GIVEN, policy="rounds"),
+    BayesianPlan(**GIVEN),
+    BayesianPlan(**GIVEN, mode="log_global"),
+    BayesianPlan(**GIVEN, mode="paper_claim1", accept_no_guarantee=True, tune=True),
+]
+MODULES = (
+    adaptive,
+    calibration,
+    finite_noise,
+    integer_noise,
+    log_global,
+    null_law,
+    plan_checks,
+    rules,
+    union_calibration,
+    union_settings,
+)
+# Limits of what is accepted, names, and what follows from another constant decide no release.
+DECIDE_NOTHING = {
+    "adaptive": {"BUDGET_BITS", "MAX_BUDGET", "MAX_SPURIOUS_FRACTION", "USER_BUDGETS", "UNITS"},
+    "finite_noise": {"LAPLACE_END", "NORMAL_END"},
+    "integer_noise": {"MAX_STDDEV"},
+    "null_law": {"NOTHING_YET"},
+    "plan_checks": {
+        *("ADJACENCY", "DEFAULTS", "MAX_USERS", "PRUNING_RULES", "STRATEGIES", "VALID_COUNTS"),
+        "VOCABULARY_POLICIES",
+    },
+    "union_settings": {"CUTOFF_POLICIES", "DEFAULT_USERS", "LAPLACE_POLICIES"},
+}
+# Names that a module has from another one.
+IMPORTED = {"NOTHING_YET", "TYPE_CHECKING", "UNITS"}
+
+
+def constants_of(module: ModuleType) -> list[str]:
+    """The public constants of a module that are not known to decide nothing."""
+    name = module.__name__.rpartition(".")[2]
+    exempt = DECIDE_NOTHING.get(name, set()) | IMPORTED - ({"UNITS"} if name == "rules" else set())
+    return [
+        constant
+        for constant in vars(module)
+        if constant.isupper() and constant[0] != "_"
+        if constant not in exempt
+    ]
+
+
+CASES = [(module, name) for module in MODULES for name in constants_of(module)]
+
+
+def changed(value: Any) -> Any:
+    """Another value of the same kind."""
+    if isinstance(value, dict):
+        return {key: changed(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple(changed(each) for each in value)
+    if isinstance(value, adaptive.Round):
+        return dataclasses.replace(value, quota=value.quota / 2)
+    return value + 1 if isinstance(value, int) else value * 1.5
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=repr)
+def test_parameters_are_json_and_do_not_depend_on_when_they_are_asked_for(plan):
+    found = plan.mechanism_parameters()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found == plan.mechanism_parameters()
+    assert type(plan).from_json(plan.to_json()).mechanism_parameters() == found
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=repr)
+def test_all_fields_are_there_but_the_public_user_count(plan):
+    fields = {field.name for field in dataclasses.fields(plan)}
+    found = plan.mechanism_parameters()
+    assert fields - found["plan"].keys() == {"public_user_count"}
+    told = dataclasses.replace(plan, public_user_count=1000)
+    assert told != plan
+    assert told.mechanism_parameters() == found
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {"epsilon": 2.0000001}),
+        ({}, {"max_users": 10**6}),
+        ({"vocabulary_policy": "mad"}, {"vocabulary_policy": "greedy"}),
+        ({"rounds": 2}, {"rounds": 1}),
+    ],
+)
+def test_other_parameters_are_other_contexts(first, second):
+    pair = [PrivacyPlan(**GIVEN | others).mechanism_parameters() for others in (first, second)]
+    assert pair[0] != pair[1]
+
+
+def test_defaults_are_resolved():
+    """What is left out and what is given at its default are one mechanism."""
+    assert (
+        PrivacyPlan(**GIVEN).mechanism_parameters()
+        == PrivacyPlan(**GIVEN, max_contributions=300, rounds=3).mechanism_parameters()
+    )
+    union = SetUnionPlan(**GIVEN)
+    explicit = {"shards": union.shard_count, "cutoff_margin": union.margin}
+    explicit["vocabulary_delta_share"] = union.delta_share
+    given = dataclasses.replace(union, **explicit)
+    assert given != union
+    assert given.mechanism_parameters() == union.mechanism_parameters()
+    logs = BayesianPlan(**GIVEN, mode="log_global")
+    assert logs.mechanism_parameters()["plan"]["decay"] == logs.decay_rate
+    assert logs.mechanism_parameters()["plan"]["grid"] == logs.grid
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), CASES, ids=lambda case: getattr(case, "__name__", case)
+)
+def test_each_constant_that_decides_is_part_of_some_plans_parameters(module, name, monkeypatch):
+    """Of the plans made before: so the constant itself is read, not what followed from it."""
+    before = [plan.mechanism_parameters() for plan in PLANS]
+    monkeypatch.setattr(module, name, changed(getattr(module, name)))
+    assert [plan.mechanism_parameters() for plan in PLANS] != before
+
+
+def test_constants_of_one_kind_of_plan_are_in_each_plan_that_they_decide(monkeypatch):
+    words, paper, union = PLANS[1], PLANS[2], PLANS[3]
+    before = [plan.mechanism_parameters() for plan in (words, paper, union)]
+    monkeypatch.setattr(union_settings, "SCREENING_SHARES", (0.5, 0.5))
+    after = [plan.mechanism_parameters() for plan in (words, paper, union)]
+    assert [one != other for one, other in zip(before, after, strict=True)] == [True, False, True]
+    monkeypatch.undo()
+    monkeypatch.setattr(adaptive, "AHEAD", 1.2)
+    after = [plan.mechanism_parameters() for plan in (words, paper, union)]
+    assert [one != other for one, other in zip(before, after, strict=True)] == [True, False, False]
+
+
+def test_a_constant_changes_what_users_send_and_the_parameters_with_it(monkeypatch):
+    """One of them, all the way: the exponent of predictions."""
+    shares = adaptive.preferences(np.array([4.0, 16.0]), 0.0)
+    assert shares.tolist() == [0.5, 0.25]
+    before = PLANS[0].mechanism_parameters()
+    monkeypatch.setattr(adaptive, "PREDICTION_ROOTS", 2)
+    roots = adaptive.preferences(np.array([1.0, 16.0]), 0.0)
+    assert roots.tolist() == [1.0, 0.5]
+    assert PLANS[0].mechanism_parameters() != before
