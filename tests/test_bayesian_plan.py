@@ -86,15 +86,6 @@ def test_the_slack_covers_the_noise_that_is_drawn(mode):
     assert plan.gaussian_delta <= (plan.delta - tails) * math.exp(-plan.numerical_slack)
 
 
-def test_what_the_far_tails_may_cost_is_off_delta_before_the_noise():
-    """Where it is most of what a plan may have."""
-    plan = plan_of(epsilon=30.0, delta=3e-9, max_contributions=10)
-    drawn = {"stddev": plan.noise_steps, "draws": 10}
-    tails = integer_noise.delta_slack(epsilon=plan.epsilon, **drawn)
-    assert 1e-5 * plan.delta < tails < plan.delta / 1000
-    assert plan.gaussian_delta <= (plan.delta - tails) * math.exp(-plan.numerical_slack)
-
-
 @pytest.mark.parametrize("mode", ["counts", "log_global"])
 def test_what_floating_point_may_cost_is_off_epsilon_before_the_noise(mode):
     """Where it is most of what a plan may have: the noise is for the rest of ε, by its own formula."""

@@ -117,7 +117,9 @@ MUTANTS = [
         before="return (self.delta - self.far_tails) * math.exp(-self.numerical_slack)",
         after="return self.delta * math.exp(-self.numerical_slack)",
         matters="The far tails of whole noise cost delta.",
-        tests=(f"{_PLAN}::test_what_the_far_tails_may_cost_is_off_delta_before_the_noise",),
+        tests=(
+            "tests/test_finite_noise.py::test_probabilities_pay_their_far_tails_in_both_worlds",
+        ),
     ),
     Mutant(
         name="no_guarantee_needs_no_acceptance",

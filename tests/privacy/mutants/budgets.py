@@ -60,7 +60,7 @@ MUTANTS = [
         before="rest = self.delta * (1 - self.laplace_share) - self.far_tails",
         after="rest = self.delta * (1 - self.laplace_share)",
         matters="What lies beyond the tails of the noise costs delta.",
-        tests=(f"{_PLAN}::test_what_the_far_tails_may_cost_is_off_delta",),
+        tests=("tests/test_finite_noise.py::test_n_grams_pay_their_far_tails_in_both_worlds",),
     ),
     Mutant(
         name="users_spend_the_part_of_the_words_again",

@@ -138,8 +138,8 @@ MUTANTS = [
     Mutant(
         name="stored_sets_are_not_checked",
         file="beam_dpne/stored.py",
-        before="buffer.size == stored.size and hashlib.sha256(buffer).hexdigest() == stored.sha256",
-        after="buffer.size == stored.size",
+        before="hashlib.sha256(buffer).hexdigest() != file.sha256",
+        after="False",
         matters="With a damaged set users would spend on, and shards decide, other n-grams.",
         tests=(f"{_STORED}::test_a_damaged_file_is_refused",),
     ),

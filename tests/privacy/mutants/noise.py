@@ -162,7 +162,31 @@ MUTANTS = [
         before="far * (1 + math.exp(epsilon))",
         after="far",
         matters="The far tails of the other world cost exp(epsilon) times as much of delta.",
-        tests=("tests/test_integer_noise.py",),
+        tests=("tests/test_finite_noise.py::test_far_outcomes_are_charged_in_both_worlds",),
+    ),
+    Mutant(
+        name="plans_beyond_the_noise_are_accepted",
+        file="beam_dpne/finite_noise.py",
+        before="return self.far_tails <= allowed and self.beyond_support <= allowed",
+        after="return self.far_tails <= allowed",
+        matters="A score could be one that without a user is impossible.",
+        tests=(
+            "tests/test_finite_noise.py::"
+            "test_a_score_that_ten_users_never_reach_and_eleven_always_do_is_refused",
+        ),
+    ),
+    Mutant(
+        name="nobody_moves_what_ends",
+        file="beam_dpne/finite_noise.py",
+        before="moved = self.moved * beyond_end(self.kind, self.shift)",
+        after="moved = self.moved * beyond_end(self.kind, 0.0)",
+        matters="The end of the noise would be looked for where no user moves it.",
+        tests=(
+            "tests/test_finite_noise.py::"
+            "test_a_score_that_ten_users_never_reach_and_eleven_always_do_is_refused",
+            "tests/test_finite_noise.py::"
+            "test_the_bound_beyond_the_support_covers_the_plans_own_rounds",
+        ),
     ),
     Mutant(
         name="whole_noise_errs_in_one_world",

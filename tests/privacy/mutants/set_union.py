@@ -253,7 +253,7 @@ MUTANTS = [
         before=" - self.far_tails",
         after="",
         matters="What lies beyond the tails of the noise costs delta.",
-        tests=(f"{_PLAN}::test_what_the_far_tails_may_cost_is_off_delta",),
+        tests=("tests/test_finite_noise.py::test_a_set_union_pays_its_far_tails_in_both_worlds",),
     ),
     Mutant(
         name="union_delta_is_spent_twice",
