@@ -32,7 +32,7 @@ from beam_dpne import (
     selection,
     stored,
 )
-from beam_dpne.batches import ROOT, GramSetCoder, StandingGrams, StandingGramsCoder, kept_small
+from beam_dpne.batches import GramSetCoder, StandingGrams, StandingGramsCoder, kept_small
 from beam_dpne.stored import SetStore
 from tests.conftest import ROOT
 from tests.far_files import far
@@ -351,7 +351,9 @@ def test_two_runs_name_the_file_of_one_standing_set_differently(tmp_path):
     store = SetStore(folder=str(tmp_path), limit=10)
     keys = [RunKey(bytes([key]) * 32) for key in (1, 2, 1)]
     kept = [
-        selection._merge_standing_and_keep(ROOT, [part], round_number=1, store=store, run_key=key)
+        selection._merge_standing_and_keep(
+            batches.ROOT, [part], round_number=1, store=store, run_key=key
+        )
         for key in keys
     ]
     paths = [standing.stored.path for standing in kept]
