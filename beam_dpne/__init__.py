@@ -6,7 +6,10 @@ Public names are imported when they are first used, so that programs start quick
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from beam_dpne.import_messages import leave_out_expected
 from beam_dpne.version import __version__
+
+leave_out_expected()
 
 if TYPE_CHECKING:
     from beam_dpne.batches import (
@@ -33,6 +36,12 @@ if TYPE_CHECKING:
     from beam_dpne.plan import LengthPlan, PrivacyPlan
     from beam_dpne.public_counts import PublicCounts
     from beam_dpne.randomness import RunKey
+    from beam_dpne.released_rows import (
+        NgramProbability,
+        ReleasedItem,
+        ReleasedNgram,
+        UnprotectedProbability,
+    )
     from beam_dpne.rules import LengthRule, RoundRule, length_rule
     from beam_dpne.run_key_file import RunKeyFile
     from beam_dpne.selection import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
@@ -78,6 +87,10 @@ _HOME = {
     "PrivacyPlan": "beam_dpne.plan",
     "PublicCounts": "beam_dpne.public_counts",
     "RunKey": "beam_dpne.randomness",
+    "NgramProbability": "beam_dpne.released_rows",
+    "ReleasedItem": "beam_dpne.released_rows",
+    "ReleasedNgram": "beam_dpne.released_rows",
+    "UnprotectedProbability": "beam_dpne.released_rows",
     "RunKeyFile": "beam_dpne.run_key_file",
     "DecideRound": "beam_dpne.selection",
     "NoisyThreshold": "beam_dpne.selection",
@@ -115,6 +128,7 @@ __all__ = [
     "LimitContributions",
     "ListFacts",
     "NgramProbabilities",
+    "NgramProbability",
     "NoisyCounts",
     "NoisyThreshold",
     "OneRound",
@@ -126,6 +140,8 @@ __all__ = [
     "PruneInvalid",
     "PublicCounts",
     "ReleaseItems",
+    "ReleasedItem",
+    "ReleasedNgram",
     "RoundFacts",
     "RoundResult",
     "RoundRule",
@@ -138,6 +154,7 @@ __all__ = [
     "SpendResult",
     "SpuriousGrams",
     "StandingGrams",
+    "UnprotectedProbability",
     "UserBatch",
     "WeightedHistogram",
     "__version__",

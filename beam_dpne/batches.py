@@ -310,6 +310,10 @@ class BatchCoder(beam.coders.Coder):
             fields[name] = values
         return self.batch_type(**fields)
 
+    def to_type_hint(self) -> Any:
+        """Returns the type of the batches, as notebooks ask for it."""
+        return self.batch_type
+
     def is_deterministic(self) -> bool:
         """Batches are values, never keys."""
         return False

@@ -1,7 +1,8 @@
 """BayesianCounts: a probability for every n-gram of a public vocabulary, as one pipeline."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -22,12 +23,20 @@ from beam_dpne import (
 from beam_dpne import paper_bayesian as paper
 from beam_dpne.batches import UserBatch
 from beam_dpne.bayesian_plan import NO_GUARANTEE, BayesianPlan
+from beam_dpne.document_rows import checked_names
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.gram_counts import GramSums, NgramProbabilities, NoisyCounts, UserGrams
-from beam_dpne.input_description import InputDescription
+from beam_dpne.input_description import InputDescription, description_of_rows
 from beam_dpne.key_context import key_context
 from beam_dpne.public_counts import PublicCounts
 from beam_dpne.randomness import RunKey, keyed_bits, normals
+from beam_dpne.released_rows import (
+    NgramProbability,
+    UnprotectedProbability,
+    as_rows,
+    probability_table,
+    unprotected_table,
+)
 from beam_dpne.stored import SetStore
 from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.users import GroupByUser
@@ -37,7 +46,12 @@ _KeyedSums = tuple[int, GramSums]
 _LARGEST_CONSTANT = 2**20
 
 
-class BayesianCountsResult(NamedTuple):
+class _Released(NamedTuple):
+    released: PCollection[NgramProbabilities]
+    noisy: PCollection[NoisyCounts]
+
+
+class BayesianCountsResult(_Released):
     """What `BayesianCounts` returns.
 
     Attributes:
@@ -46,16 +60,32 @@ class BayesianCountsResult(NamedTuple):
         as public as `released`, which is computed from them. Empty under the paper's modes.
     """
 
-    released: PCollection[NgramProbabilities]
-    noisy: PCollection[NoisyCounts]
+    @functools.cached_property
+    def rows(self) -> PCollection[NgramProbability] | PCollection[UnprotectedProbability]:
+        """All n-grams, one `NgramProbability` each, equal to the rows of published files.
+
+        They have a schema, so that Beam's sinks, data frames and SQL take them. Asking for them adds
+        one step to the pipeline. Under the paper's modes they are `UnprotectedProbability`: each says
+        that it has no guarantee.
+        """
+        return as_rows([self.released], NgramProbability, probability_table)
+
+
+class UnprotectedCountsResult(BayesianCountsResult):
+    """What `BayesianCounts` returns under the paper's modes: nothing in it has a guarantee."""
+
+    @functools.cached_property
+    def rows(self) -> PCollection[UnprotectedProbability]:
+        """All n-grams, one `UnprotectedProbability` each: each says that it has no guarantee."""
+        return as_rows([self.released], UnprotectedProbability, unprotected_table)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class BayesianCounts(beam.PTransform):
     """Estimates a probability for every n-gram of a public vocabulary from users' texts.
 
-    Input: documents as (user, text) pairs of str, or `pyarrow.RecordBatch` with columns `user` and
-    `text`.
+    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
+    dict), `pyarrow.RecordBatch`, or plain tuples of (user, text); bounded and in the global window.
 
     Output: `BayesianCountsResult`.
 
@@ -80,9 +110,12 @@ class BayesianCounts(beam.PTransform):
       store: where public counts go that are too large for the job's graph; None: they stay in it.
       described: how records became documents, if they were read from files; part of what the key is
         bound to. By default the elements are rows with these fields.
+      user_field: name of the field that holds the user: it defines whom the guarantee protects.
+      text_field: name of the field that holds the text, or several names: each text is a document.
 
     Raises:
-      ValueError: if partitions < 1, public has grams of another length, or on an unknown tokenizer.
+      ValueError: if partitions < 1, public has grams of another length, on an unknown tokenizer, or if
+        `BatchDocuments` refuses the fields or the input.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -92,9 +125,9 @@ class BayesianCounts(beam.PTransform):
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(9999)])
       ...     result = documents | BayesianCounts(plan=plan, public=public)
-      ...     _ = result.released | beam.Map(lambda found: print(
-      ...         found.ngrams.to_pylist(), found.probabilities.round(1)))
-      ['good morning', 'good night'] [1. 0.]
+      ...     _ = result.rows | beam.Map(lambda row: print(row.ngram, round(row.probability, 1)))
+      good morning 1.0
+      good night 0.0
 
     References: Ramadan et al., Algorithms 1 and 2 (the paper's modes); the mode "counts" is our own.
     """
@@ -106,11 +139,14 @@ class BayesianCounts(beam.PTransform):
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
     store: SetStore | None = None
     described: InputDescription | None = None
+    user_field: str = "user"
+    text_field: str | Sequence[str] = "text"
 
     def __post_init__(self):
         super().__init__()
         if self.partitions < 1:
             raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        checked_names(self.user_field, self.text_field)
         if self.public.length != self.plan.length:
             raise ValueError(
                 f"public must have grams of length={self.plan.length} words, as the plan says, got "
@@ -127,11 +163,13 @@ class BayesianCounts(beam.PTransform):
         engine.check_options(documents.pipeline)
         kept = self.public.most_frequent(self.plan.vocabulary_size)
         given = self.run_key or RunKey.generate()
-        run_key = given.bound_to(run_context(self.plan, self.tokenizer, kept, self.described))
+        described = self.described or description_of_rows(self.user_field, self.text_field)
+        run_key = given.bound_to(run_context(self.plan, self.tokenizer, kept, described))
         public = AsSingleton(documents.pipeline | "Public" >> self._constant(kept))
         users = (
             documents
-            | "BatchDocuments" >> BatchDocuments()
+            | "BatchDocuments"
+            >> BatchDocuments(user_field=self.user_field, text_field=self.text_field)
             | "GroupByUser"
             >> GroupByUser(
                 tokenizer=self.tokenizer,
@@ -188,7 +226,7 @@ class BayesianCounts(beam.PTransform):
         )
         released = once | "Release" >> release.with_output_types(NgramProbabilities)
         nothing = once | "NoCounts" >> beam.FlatMap(lambda _: []).with_output_types(NoisyCounts)
-        return BayesianCountsResult(released, nothing)
+        return UnprotectedCountsResult(released, nothing)
 
     @property
     def _ranges(self) -> int:

@@ -6,7 +6,10 @@ from typing import Any
 from beam_dpne.bayesian_plan import NO_GUARANTEE, BayesianPlan
 from beam_dpne.gram_counts import NgramProbabilities
 from beam_dpne.grounds import FAR_TAILS_MEANING
-from beam_dpne.ledger import AS_GIVEN, Part, whole_ledger
+from beam_dpne.group_privacy import GaussianNoise, groups_section, no_groups
+from beam_dpne.input_description import InputDescription
+from beam_dpne.ledger import Part, whole_ledger
+from beam_dpne.release_notes import NO_NOTES, ReleaseNotes
 
 _MODES = {
     "counts": "each user adds to at most max_contributions distinct n-grams of the public vocabulary, "
@@ -64,7 +67,8 @@ def bayesian_ledger(
     parts: Sequence[Part],
     run_key_given: bool,
     tokenizer: str | Callable[..., Any],
-    users: str = AS_GIVEN,
+    described: InputDescription | None = None,
+    notes: ReleaseNotes = NO_NOTES,
 ) -> dict[str, Any]:
     """Returns the ledger of n-gram probabilities.
 
@@ -74,7 +78,8 @@ def bayesian_ledger(
       parts: files of the release, in order.
       run_key_given: whether the run key was given instead of fresh.
       tokenizer: its name, or the function itself.
-      users: what one user was, in words; the guarantee, if there is one, is for each of them.
+      described: how records became documents, which says what one user is; None if nobody said.
+      notes: what the operator says of the release.
 
     Raises:
       ValueError: if the probabilities or parts are not those of a run under this plan.
@@ -91,6 +96,7 @@ def bayesian_ledger(
         "bayesian",
         plan=plan,
         grounds={},
+        groups=_groups(plan),
         spent=_spent(plan),
         sections={
             "mechanism_columns": _columns(plan),
@@ -100,10 +106,22 @@ def bayesian_ledger(
         parts=parts,
         run_key_given=run_key_given,
         tokenizer=tokenizer,
-        users=users,
+        described=described,
+        notes=notes,
         not_protected=[_PUBLIC],
         no_guarantee=None if plan.is_private else NO_GUARANTEE,
     )
+
+
+def _groups(plan: BayesianPlan) -> dict[str, Any]:
+    if not plan.is_private:
+        return no_groups(NO_GUARANTEE)
+    noise = GaussianNoise(
+        epsilon=plan.epsilon - plan.numerical_slack,
+        delta=plan.gaussian_delta,
+        mu=plan.sensitivity / plan.noise_stddev,
+    )
+    return groups_section(epsilon=plan.epsilon, delta=plan.delta, gaussian=noise)
 
 
 def _columns(plan: BayesianPlan) -> dict[str, str]:

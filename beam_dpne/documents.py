@@ -1,7 +1,7 @@
 """BatchDocuments: the one form in which documents enter a pipeline."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import apache_beam as beam
@@ -9,25 +9,37 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
+from beam_dpne.document_columns import TEXT, USER, normalized_batches
+from beam_dpne.document_rows import Text, check_element_type, checked_names, documents_of
+
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class BatchDocuments(beam.PTransform):
-    """Gathers (user, text) pairs into record batches; record batches pass through.
+    """Gathers documents of every form into record batches of users and texts.
 
-    Input: pairs of str, or `pyarrow.RecordBatch` with columns `user` and `text`.
+    Input: documents, bounded and in the global window. Rows with field names (NamedTuple, `beam.Row`
+    and all other elements with a schema, dict, dataclass), `pyarrow.RecordBatch` and `pyarrow.Table`
+    are read by name, in any order of their fields, and their other fields are ignored; plain tuples
+    are (user, text), and nothing else is read by position. A user is str or an integer, which is the
+    same user as its decimal digits; a text is str, or a list of str for the tokenizer `tokens`.
 
-    Output: `pyarrow.RecordBatch` with columns `user` (string) and `text` (string, or list of string
-    for the tokenizer `tokens`).
+    Output: `pyarrow.RecordBatch` with columns `user` (string, or the 16-byte names that `ReadDocuments`
+    gives to sequences) and `text` (string, or list of string), without nulls.
 
     Privacy: not private.
 
     Cost: no shuffle.
 
     Attributes:
-      batch_size: documents in a batch, at most.
+      user_field: name of the field that holds the user: it defines whom the guarantee protects.
+      text_field: name of the field that holds the text, or several names: then each text is a document
+        of its user, and a text that is None is left out as long as the row has another.
+      batch_size: documents in a batch that is made of rows, at most.
 
     Raises:
-      ValueError: if batch_size < 1. TypeError, when run, for pairs of other types.
+      ValueError: if batch_size < 1, two fields are the same, the input is unbounded or in other windows
+        than the global one, or its element type lacks the fields or has them with other types.
+        ValueError or TypeError, when run, if an element does; the message holds nothing of it.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -40,52 +52,73 @@ class BatchDocuments(beam.PTransform):
     References: none; the element type of the pipelines.
     """
 
+    user_field: str = USER
+    text_field: str | Sequence[str] = TEXT
     batch_size: int = 10_000
 
     def __post_init__(self):
         super().__init__()
+        checked_names(self.user_field, self.text_field)
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got batch_size={self.batch_size}.")
 
     def expand(self, documents: PCollection) -> PCollection[pa.RecordBatch]:
-        """Buffers pairs within a bundle; a user has one contribution, so there is one window."""
+        """Checks what is known of the input, and buffers rows within a bundle."""
+        text_fields = checked_names(self.user_field, self.text_field)
+        require_one_release(documents)
+        check_element_type(documents.element_type, self.user_field, text_fields)
+        batch = _Batch(self.user_field, text_fields, self.batch_size)
         return cast(
             "PCollection[pa.RecordBatch]",
-            documents
-            | "OneWindow" >> beam.WindowInto(GlobalWindows())
-            | "Batch" >> beam.ParDo(_BatchPairs(self.batch_size)).with_output_types(pa.RecordBatch),
+            documents | "Batch" >> beam.ParDo(batch).with_output_types(pa.RecordBatch),
         )
 
 
-def document_columns(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-    """Returns the columns `user` and `text`, checked."""
-    for name in ("user", "text"):
-        if name not in batch.schema.names:
-            raise ValueError(f"A batch of documents needs a column {name!r}.")
-        if batch.column(name).null_count:
-            raise ValueError(f"The column {name!r} must not have nulls; drop those documents.")
-    return batch.column("user"), batch.column("text")
+def require_one_release(documents: PCollection) -> None:
+    """Raises unless all documents are in one window that closes: a user has one contribution.
+
+    Raises:
+      ValueError: if the input is unbounded, or in other windows than the global one.
+    """
+    if not documents.is_bounded:
+        raise ValueError(
+            "documents must be bounded, got an unbounded PCollection, whose release would never be "
+            "finished. Read documents that are complete, such as the files of one month."
+        )
+    windowing = documents.windowing
+    if not windowing.is_default():
+        raise ValueError(
+            "documents must be in the global window with its default trigger, got windowing by "
+            f"{type(windowing.windowfn).__name__} and {type(windowing.triggerfn).__name__}. For one "
+            "release of all documents, apply beam.WindowInto(GlobalWindows()) before. A release for "
+            "each window would be several releases about the same users, and each of them would "
+            "spend epsilon and delta."
+        )
 
 
-class _BatchPairs(beam.DoFn):
-    """Buffers pairs; a record batch passes through."""
+class _Batch(beam.DoFn):
+    """Buffers rows; the columns of a record batch pass through."""
 
-    def __init__(self, batch_size: int):
+    def __init__(self, user_field: str, text_fields: Sequence[str], batch_size: int):
+        self._user_field = user_field
+        self._text_fields = text_fields
         self._batch_size = batch_size
 
     def start_bundle(self):
         self._users: list[str] = []
-        self._texts: list[Any] = []
+        self._texts: list[Text] = []
 
     def process(self, element) -> Iterator[pa.RecordBatch]:
-        if isinstance(element, pa.RecordBatch):
-            yield element
+        if isinstance(element, pa.RecordBatch | pa.Table):
+            batches = element.to_batches() if isinstance(element, pa.Table) else [element]
+            for batch in batches:
+                yield from normalized_batches(batch, self._user_field, self._text_fields)
             return
-        user, text = _checked_pair(element)
-        self._users.append(user)
-        self._texts.append(text)
-        if len(self._users) >= self._batch_size:
-            yield self._flush()
+        for user, text in documents_of(element, self._user_field, self._text_fields):
+            self._users.append(user)
+            self._texts.append(text)
+            if len(self._users) >= self._batch_size:
+                yield self._flush()
 
     def finish_bundle(self) -> Any:
         if self._users:
@@ -94,31 +127,12 @@ class _BatchPairs(beam.DoFn):
     def _flush(self) -> pa.RecordBatch:
         users, texts = self._users, self._texts
         self._users, self._texts = [], []
-        kinds = {type(text) for text in texts}
-        if len(kinds) > 1:
+        are_tokens = {isinstance(text, list) for text in texts}
+        if len(are_tokens) > 1:
             raise TypeError("Texts must be all str, or all lists of tokens, got some of each.")
-        kind = pa.list_(pa.string()) if kinds == {list} else pa.string()
+        kind = pa.list_(pa.string()) if are_tokens == {True} else pa.string()
         try:
             columns = [pa.array(users, pa.string()), pa.array(texts, kind)]
         except (UnicodeError, pa.ArrowException):
             raise ValueError("A user or a text cannot be encoded as UTF-8.") from None
-        return pa.RecordBatch.from_arrays(columns, names=["user", "text"])
-
-
-def _checked_pair(element: Any) -> tuple[str, Any]:
-    """Returns (user, text) or raises an error without their contents."""
-    if not (isinstance(element, tuple) and len(element) == 2):
-        raise TypeError(
-            f"Documents must be (user, text) pairs or pyarrow.RecordBatch, "
-            f"got {type(element).__name__}."
-        )
-    user, text = element
-    if not isinstance(user, str):
-        raise TypeError(f"A user must be str, got {type(user).__name__}.")
-    if isinstance(text, list):
-        if not all(isinstance(token, str) for token in text):
-            raise TypeError("Tokens must be str.")
-        return str(user), [str(token) for token in text]
-    if not isinstance(text, str):
-        raise TypeError(f"A text must be str, or a list of tokens, got {type(text).__name__}.")
-    return str(user), str(text)
+        return pa.RecordBatch.from_arrays(columns, names=[USER, TEXT])

@@ -46,6 +46,15 @@ class InputDescription:
         return json.dumps(self.to_dict(), ensure_ascii=True)
 
 
+def description_of_rows(user_field: str, text_field: str | Sequence[str]) -> InputDescription:
+    """Returns the description of a pipeline's elements with these fields.
+
+    >>> description_of_rows("user", "text") == InputDescription()
+    True
+    """
+    return InputDescription(user_field=user_field, text_fields=names_of(text_field))
+
+
 def names_of(text_field: str | Sequence[str]) -> tuple[str, ...]:
     """Returns the names of the text fields, given one name or several.
 

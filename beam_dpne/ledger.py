@@ -15,19 +15,23 @@ from typing import Any, NamedTuple, Protocol
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from beam_dpne.input_description import InputDescription
 from beam_dpne.key_context import MECHANISM_VERSION
+from beam_dpne.privacy_unit import input_section, user_sentence
+from beam_dpne.release_notes import ReleaseNotes
 from beam_dpne.tokenizers import tokenizer_name
 from beam_dpne.user_count import about_large_delta
 from beam_dpne.version import __version__
 
-SCHEMA = "beam_dpne/ledger/1"
+SCHEMA = "beam_dpne/ledger/2"
+# Schema 1 has no sections on groups, on the input, and on what the operator says.
+READABLE_SCHEMAS = ("beam_dpne/ledger/1", SCHEMA)
 SCHEMA_FAMILY = "beam_dpne/ledger/"
 LEDGER_NAME = "ledger.json"
 PART_NAME = re.compile(
     r"(ngrams|items|probabilities|probabilities_without_privacy)"
     r"-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|tsv|parquet)"
 )
-AS_GIVEN = "as the input of the pipeline names them"
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
 
 _COMPLETE = (
@@ -54,8 +58,8 @@ _NOT_PROTECTED = (
     "what a tokenizer of the user's own lets one document do to another's tokens: it must treat each "
     "document alone",
     "the plan, if any of it was chosen by looking at the data",
-    "groups of several users: for a group of g users epsilon grows to g * epsilon",
-    "one person with several user ids, who counts as several users",
+    "groups of several users as much as one user: the section groups says what they are guaranteed",
+    "one person with several user ids as much as one user: such a person counts as a group",
     "against an adversary who can tell AES from random: the guarantee is computational",
     "what is true of many users whether or not one of them takes part",
 )
@@ -127,8 +131,10 @@ def whole_ledger(
     parts: Sequence[Part],
     run_key_given: bool,
     tokenizer: str | Callable[..., Any],
-    users: str,
+    described: InputDescription | None,
+    notes: ReleaseNotes,
     grounds: Mapping[str, Any],
+    groups: Mapping[str, Any],
     not_protected: Sequence[str] = (),
     no_guarantee: str | None = None,
 ) -> dict[str, Any]:
@@ -143,8 +149,10 @@ def whole_ledger(
       parts: files of the release, in order.
       run_key_given: whether the run key was given instead of fresh.
       tokenizer: its name, or the function itself (see `tokenizer_name`).
-      users: what one user was, in words; the guarantee is for each of them.
+      described: how records became documents; None if nobody said.
+      notes: what the operator says of the release.
       grounds: on what the guarantee rests, beyond its statement.
+      groups: what is guaranteed to groups of users (see `group_privacy`).
       not_protected: what this program does not protect, beyond what none does.
       no_guarantee: in words, that and why there is no guarantee; None: there is one.
 
@@ -157,8 +165,10 @@ def whole_ledger(
     return {
         "schema": SCHEMA,
         "what": _what(kind.noun, no_guarantee),
+        "notes": notes.to_dict(),
         "program": program,
-        "guarantee": {**_statement(plan, users, no_guarantee), **grounds},
+        "guarantee": {**_statement(plan, user_sentence(described, notes), no_guarantee), **grounds},
+        "groups": dict(groups),
         "not_protected": [
             *_NOT_PROTECTED,
             *filter(None, [None if no_guarantee else about_large_delta(plan.delta)]),
@@ -172,6 +182,7 @@ def whole_ledger(
             "mechanism_version": MECHANISM_VERSION,
             "warning": _ONE_KEY_ONE_INPUT,
         },
+        "input": input_section(described),
         "tokenizer": tokenizer_name(tokenizer),
         "columns": dict(columns),
         "versions": _versions(),
@@ -240,16 +251,18 @@ def parse_ledger(data: bytes, place: str) -> dict[str, Any]:
     ledger = _json_object(data)
     if ledger is None or not is_ledger(data):
         raise ReleaseError(f"{place} is not a ledger of beam_dpne.")
-    if ledger["schema"] != SCHEMA:
+    if ledger["schema"] not in READABLE_SCHEMAS:
         raise ReleaseError(
-            f"{place} has schema {ledger['schema']!r}; this version reads {SCHEMA!r}."
+            f"{place} has schema {ledger['schema']!r}; this version reads "
+            f"{' and '.join(READABLE_SCHEMAS)}."
         )
     program = PROGRAMS.get(str(ledger.get("program")))
     if program is None:
         raise ReleaseError(
             f"{place} is damaged: 'program' is missing or not one of {', '.join(PROGRAMS)}."
         )
-    for name, kind in (_COMMON | dict(program.sections)).items():
+    common = _COMMON | (_SINCE_2 if ledger["schema"] == SCHEMA else {})
+    for name, kind in (common | dict(program.sections)).items():
         if not isinstance(ledger.get(name), kind):
             raise ReleaseError(f"{place} is damaged: {name!r} is missing or not a {kind.__name__}.")
     if not ledger["parts"] or not all(_is_part(part, program.stem) for part in ledger["parts"]):
@@ -300,6 +313,7 @@ _COMMON: dict[str, type] = {
     "versions": dict,
     "parts": list,
 }
+_SINCE_2: dict[str, type] = {"notes": dict, "groups": dict, "input": dict}
 
 
 def _versions() -> dict[str, str]:

@@ -1,6 +1,7 @@
 """PrivateNgrams: the loop over k of DPNE, as one pipeline."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
@@ -17,16 +18,18 @@ from beam_dpne.batches import (
     kept_small,
 )
 from beam_dpne.contributions import LimitContributions
+from beam_dpne.document_rows import checked_names
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.grams import ExtractGrams, PruneInvalid
 from beam_dpne.histogram import WeightedHistogram
-from beam_dpne.input_description import InputDescription
+from beam_dpne.input_description import InputDescription, description_of_rows
 from beam_dpne.item_release import ReleaseItems
 from beam_dpne.key_context import key_context
 from beam_dpne.mechanism import LengthRule
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.public_vocabulary import public_vocabulary, vocabulary_digest
 from beam_dpne.randomness import RunKey
+from beam_dpne.released_rows import ReleasedNgram, as_rows, ngram_table
 from beam_dpne.selection import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
 from beam_dpne.spending import SpendBudgets, SpendResult
 from beam_dpne.stored import SetStore
@@ -38,23 +41,34 @@ from beam_dpne.users import GroupByUser
 _LARGEST_CONSTANT = 2**20
 
 
-class PrivateNgramsResult(NamedTuple):
+class _Released(NamedTuple):
+    released: tuple[PCollection[GramSet], ...]
+
+
+class PrivateNgramsResult(_Released):
     """What `PrivateNgrams` returns.
 
     Attributes:
-      released: S_1, …, S_T: PCollections of one `GramSet` each. `DecodeGrams` makes rows of them,
-        `ListFacts` the ledger's numbers.
+      released: S_1, …, S_T: PCollections of one `GramSet` each, for transforms of this package:
+        `PublishRelease`, `DecodeGrams`, `ListFacts`.
     """
 
-    released: tuple[PCollection[GramSet], ...]
+    @functools.cached_property
+    def rows(self) -> PCollection[ReleasedNgram]:
+        """All released n-grams, one `ReleasedNgram` each, equal to the rows of published files.
+
+        They have a schema, so that Beam's sinks, data frames and SQL take them. Asking for them adds
+        one step to the pipeline.
+        """
+        return as_rows(self.released, ReleasedNgram, ngram_table)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class PrivateNgrams(beam.PTransform):
     """Releases n-grams of up to T words that many users share.
 
-    Input: documents as (user, text) pairs of str, or `pyarrow.RecordBatch` with columns `user` and
-    `text`.
+    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
+    dict), `pyarrow.RecordBatch`, or plain tuples of (user, text); bounded and in the global window.
 
     Output: `PrivateNgramsResult`.
 
@@ -78,22 +92,24 @@ class PrivateNgrams(beam.PTransform):
         workers share; None: every set is one element.
       vocabulary: public words, if the plan says that they are given: n-grams of these words are
         released; the words themselves, which nobody's data confirm, are not.
+      user_field: name of the field that holds the user: it defines whom the guarantee protects.
+      text_field: name of the field that holds the text, or several names: each text is a document.
 
     Raises:
-      ValueError: if partitions < 1, vocabulary and plan disagree, or on an unknown tokenizer.
+      ValueError: if partitions < 1, vocabulary and plan disagree, on an unknown tokenizer, or if
+        `BatchDocuments` refuses the fields or the input.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams
+      >>> from beam_dpne import PrivacyPlan, PrivateNgrams
       >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
       ...                    spurious_fraction=1e-9)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
       ...     result = documents | PrivateNgrams(plan=plan)
-      ...     rows = result.released | DecodeGrams()
-      ...     _ = rows | beam.Map(lambda rows: print(sorted(rows["ngram"].to_pylist())))
-      ['good', 'morning']
-      ['good morning']
+      ...     pairs = result.rows | beam.Filter(lambda row: row.length == 2)
+      ...     _ = pairs | beam.Map(lambda row: print(row.ngram))
+      good morning
 
     References: DPNE Algorithm 1; appendix A, Algorithm 1.
     """
@@ -105,11 +121,14 @@ class PrivateNgrams(beam.PTransform):
     store: SetStore | None = None
     vocabulary: Sequence[str] | None = None
     described: InputDescription | None = None
+    user_field: str = "user"
+    text_field: str | Sequence[str] = "text"
 
     def __post_init__(self):
         super().__init__()
         if self.partitions < 1:
             raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        checked_names(self.user_field, self.text_field)
         if self.plan.has_union_vocabulary:
             union_plan(self.plan)
         if self.plan.has_public_vocabulary != (self.vocabulary is not None):
@@ -130,7 +149,8 @@ class PrivateNgrams(beam.PTransform):
         run_key = given.bound_to(self._context())
         users: PValue = (
             documents
-            | "BatchDocuments" >> BatchDocuments()
+            | "BatchDocuments"
+            >> BatchDocuments(user_field=self.user_field, text_field=self.text_field)
             | "GroupByUser"
             >> GroupByUser(
                 tokenizer=self.tokenizer,
@@ -160,7 +180,8 @@ class PrivateNgrams(beam.PTransform):
 
     def _context(self) -> str:
         """What the run key is bound to."""
-        return run_context(self.plan, self.tokenizer, self.vocabulary, self.described)
+        described = self.described or description_of_rows(self.user_field, self.text_field)
+        return run_context(self.plan, self.tokenizer, self.vocabulary, described)
 
     def _given_words(self) -> beam.PTransform:
         """A public vocabulary as S_1."""

@@ -6,8 +6,12 @@ from typing import Any
 
 from beam_dpne.facts import LengthFacts
 from beam_dpne.grounds import FAR_TAILS_MEANING, individual_budgets, promises, union_composition
-from beam_dpne.ledger import AS_GIVEN, Part, whole_ledger
+from beam_dpne.group_privacy import GaussianNoise, groups_section
+from beam_dpne.input_description import InputDescription
+from beam_dpne.ledger import Part, whole_ledger
 from beam_dpne.plan import LengthPlan, PrivacyPlan
+from beam_dpne.policy_names import LAPLACE_POLICIES
+from beam_dpne.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.set_union_ledger import mechanism
 from beam_dpne.union_vocabulary import union_plan
 
@@ -70,7 +74,8 @@ def ngrams_ledger(
     parts: Sequence[Part],
     run_key_given: bool,
     tokenizer: str | Callable[..., Any],
-    users: str = AS_GIVEN,
+    described: InputDescription | None = None,
+    notes: ReleaseNotes = NO_NOTES,
 ) -> dict[str, Any]:
     """Returns the ledger of a release of n-grams.
 
@@ -80,7 +85,8 @@ def ngrams_ledger(
       parts: files of the release, in order.
       run_key_given: whether the run key was given instead of fresh.
       tokenizer: its name, or the function itself.
-      users: what one user was, in words; the guarantee is for each of them.
+      described: how records became documents, which says what one user is; None if nobody said.
+      notes: what the operator says of the release.
 
     Raises:
       ValueError: if facts or parts are not those of one run under this plan.
@@ -91,6 +97,7 @@ def ngrams_ledger(
         "ngrams",
         plan=plan,
         grounds=_grounds(plan),
+        groups=_groups(plan),
         spent={
             "gaussian_delta": plan.gaussian_delta,
             "vocabulary_delta": plan.vocabulary_delta,
@@ -117,13 +124,27 @@ def ngrams_ledger(
         parts=parts,
         run_key_given=run_key_given,
         tokenizer=tokenizer,
-        users=users,
+        described=described,
+        notes=notes,
     )
 
 
 def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
     promised = promises(union_plan(plan)) if plan.has_union_vocabulary else {}
     return {**individual_budgets(plan), **union_composition(plan), **promised}
+
+
+def _groups(plan: PrivacyPlan) -> dict[str, Any]:
+    """All noise is one Gaussian mechanism's, but for words under a Laplace policy."""
+    return groups_section(
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        gaussian=GaussianNoise(
+            epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=1 / plan.noise_stddev
+        ),
+        has_laplace=plan.vocabulary_policy in LAPLACE_POLICIES,
+        found_alone=None if plan.has_public_vocabulary else "word",
+    )
 
 
 def _vocabulary(plan: PrivacyPlan) -> dict[str, Any]:

@@ -201,6 +201,11 @@ class PrivacyPlan:
         return plan_checks.noise_draws(self, self.epsilon, self.delta)[0].far_tails
 
     @property
+    def gaussian_epsilon(self) -> float:
+        """ε for which the noise of all lengths is calibrated: less the slack, and a Laplace union's."""
+        return self.epsilon * (1 - self.laplace_share) - self.numerical_slack
+
+    @property
     def gaussian_delta(self) -> float:
         """δ_G, spent on the noise of all lengths, less what floating point may cost."""
         return self._usable_delta * (1 - self.delta_share)
@@ -228,8 +233,7 @@ class PrivacyPlan:
         Raised by a margin for the errors of the root and of the shares' sum.
         """
         exact = calibration.gaussian_noise_stddev(
-            epsilon=self.epsilon * (1 - self.laplace_share) - self.numerical_slack,
-            delta=self.gaussian_delta,
+            epsilon=self.gaussian_epsilon, delta=self.gaussian_delta
         )
         return exact * (1 + calibration.ROOT_MARGIN)
 

@@ -1,6 +1,8 @@
 """PrivateSetUnion: the union of users' items, as one pipeline."""
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import apache_beam as beam
@@ -10,34 +12,49 @@ from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne import engine
 from beam_dpne.batches import GramSet
+from beam_dpne.document_rows import checked_names
 from beam_dpne.documents import BatchDocuments
-from beam_dpne.input_description import InputDescription
+from beam_dpne.input_description import InputDescription, description_of_rows
 from beam_dpne.item_release import ReleaseItems
 from beam_dpne.items import ItemSet
 from beam_dpne.key_context import key_context
 from beam_dpne.ngrams import PrivateNgrams, PrivateNgramsResult
 from beam_dpne.randomness import RunKey
+from beam_dpne.released_rows import ReleasedItem, as_rows, item_table
 from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.users import GroupByUser
 
 
-class PrivateSetUnionResult(NamedTuple):
+class _Released(NamedTuple):
+    released: PCollection[ItemSet]
+
+
+class PrivateSetUnionResult(_Released):
     """What `PrivateSetUnion` returns.
 
     Attributes:
-      released: PCollection of one `ItemSet`.
+      released: PCollection of one `ItemSet`, for transforms of this package: `PublishRelease`.
     """
 
-    released: PCollection[ItemSet]
+    @functools.cached_property
+    def rows(self) -> PCollection[ReleasedItem]:
+        """All released items, one `ReleasedItem` each, equal to the rows of published files.
+
+        They have a schema, so that Beam's sinks, data frames and SQL take them. Asking for them adds
+        one step to the pipeline.
+        """
+        return as_rows([self.released], ReleasedItem, item_table)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class PrivateSetUnion(beam.PTransform):
     """Releases items that many users have: words, queries, product names, any strings.
 
-    Input: (user, items) pairs of str and list of str, or `pyarrow.RecordBatch` with columns `user` and
-    `text`. With another tokenizer than "tokens" the second is a text, and its tokens are the items.
+    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
+    dict), `pyarrow.RecordBatch`, or plain tuples of (user, items); bounded and in the global window.
+    The text is a list of items; with another tokenizer than "tokens" it is a str, and its tokens are
+    the items.
 
     Output: `PrivateSetUnionResult`.
 
@@ -57,9 +74,12 @@ class PrivateSetUnion(beam.PTransform):
         parameters, another tokenizer or another version draws other noise.
       described: how records became documents, if they were read from files; part of what the key is
         bound to. By default the elements are rows with these fields.
+      user_field: name of the field that holds the user: it defines whom the guarantee protects.
+      text_field: name of the field that holds the items, or several names: each is a document.
 
     Raises:
-      ValueError: if partitions < 1, or on an unknown tokenizer.
+      ValueError: if partitions < 1, on an unknown tokenizer, or if `BatchDocuments` refuses the fields
+        or the input.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -69,7 +89,8 @@ class PrivateSetUnion(beam.PTransform):
       ...     items_of_users = pipeline | beam.Create(
       ...         [(f"user {i}", ["rye bread", "tea", f"my {i}"]) for i in range(200)])
       ...     union = items_of_users | PrivateSetUnion(plan=plan)
-      ...     _ = union.released | beam.Map(lambda released: print(released.items.to_pylist()))
+      ...     items = union.rows | beam.Map(lambda row: row.item) | beam.combiners.ToList()
+      ...     _ = items | beam.Map(lambda items: print(sorted(items)))
       ['rye bread', 'tea']
 
     References: DPSU (Gopi et al. 2020) Algorithms 1 and 2.
@@ -80,11 +101,14 @@ class PrivateSetUnion(beam.PTransform):
     partitions: int = 8
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
     described: InputDescription | None = None
+    user_field: str = "user"
+    text_field: str | Sequence[str] = "text"
 
     def __post_init__(self):
         super().__init__()
         if self.partitions < 1:
             raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        checked_names(self.user_field, self.text_field)
         resolve_tokenizer(self.tokenizer)
 
     def default_type_hints(self) -> IOTypeHints:
@@ -100,7 +124,8 @@ class PrivateSetUnion(beam.PTransform):
         run_key = given.bound_to(self._context())
         users = (
             items_of_users
-            | "BatchDocuments" >> BatchDocuments()
+            | "BatchDocuments"
+            >> BatchDocuments(user_field=self.user_field, text_field=self.text_field)
             | "GroupByUser"
             >> GroupByUser(
                 tokenizer=self.tokenizer,
@@ -116,7 +141,8 @@ class PrivateSetUnion(beam.PTransform):
 
     def _context(self) -> str:
         """What the run key is bound to."""
-        return run_context(self.plan, self.tokenizer, self.described)
+        described = self.described or description_of_rows(self.user_field, self.text_field)
+        return run_context(self.plan, self.tokenizer, described)
 
     def _by_rounds(self, items_of_users: PCollection) -> PCollection[ItemSet]:
         ngrams = PrivateNgrams(
@@ -125,6 +151,8 @@ class PrivateSetUnion(beam.PTransform):
             partitions=self.partitions,
             run_key=self.run_key,
             described=self.described,
+            user_field=self.user_field,
+            text_field=self.text_field,
         )
         (words,) = cast("PrivateNgramsResult", items_of_users | "Rounds" >> ngrams).released
         return cast(

@@ -5,9 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from beam_dpne.grounds import FAR_TAILS_MEANING, individual_budgets, promises
+from beam_dpne.group_privacy import GaussianNoise, groups_section
+from beam_dpne.input_description import InputDescription
 from beam_dpne.items import ItemSet
-from beam_dpne.ledger import AS_GIVEN, Part, whole_ledger
+from beam_dpne.ledger import Part, whole_ledger
 from beam_dpne.policy_names import CUTOFF_POLICIES
+from beam_dpne.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.set_union_plan import SetUnionPlan
 
 _SHARDS = (
@@ -71,7 +74,8 @@ def set_union_ledger(
     parts: Sequence[Part],
     run_key_given: bool,
     tokenizer: str | Callable[..., Any],
-    users: str = AS_GIVEN,
+    described: InputDescription | None = None,
+    notes: ReleaseNotes = NO_NOTES,
 ) -> dict[str, Any]:
     """Returns the ledger of a release of items.
 
@@ -81,7 +85,8 @@ def set_union_ledger(
       parts: files of the release, in order.
       run_key_given: whether the run key was given instead of fresh.
       tokenizer: its name, or the function itself.
-      users: what one user was, in words; the guarantee is for each of them.
+      described: how records became documents, which says what one user is; None if nobody said.
+      notes: what the operator says of the release.
 
     Raises:
       ValueError: if the items or parts are not those of a run under this plan.
@@ -92,6 +97,7 @@ def set_union_ledger(
         "set-union",
         plan=plan,
         grounds=_grounds(plan),
+        groups=_groups(plan),
         spent=_spent(plan),
         sections={
             "mechanism_columns": {**columns, "released": "items in the release"},
@@ -105,7 +111,8 @@ def set_union_ledger(
         parts=parts,
         run_key_given=run_key_given,
         tokenizer=tokenizer,
-        users=users,
+        described=described,
+        notes=notes,
     )
 
 
@@ -125,6 +132,28 @@ def _grounds(plan: SetUnionPlan) -> dict[str, Any]:
     if plan.policy == "rounds":
         return individual_budgets(plan.rounds_plan)
     return promises(plan)
+
+
+def _groups(plan: SetUnionPlan) -> dict[str, Any]:
+    return groups_section(
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        gaussian=None if plan.noise_kind == "laplace" else _gaussian_noise(plan),
+        has_laplace=plan.noise_kind == "laplace",
+        found_alone="item",
+    )
+
+
+def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise:
+    """All rounds together; rounding is in the sensitivity."""
+    if plan.policy == "rounds":
+        of = plan.rounds_plan
+        return GaussianNoise(of.gaussian_epsilon, of.gaussian_delta, 1 / of.noise_stddev)
+    return GaussianNoise(
+        epsilon=plan.epsilon - plan.numerical_slack,
+        delta=plan.gaussian_delta,
+        mu=plan.sensitivity / plan.composed_noise_scale,
+    )
 
 
 def _spent(plan: SetUnionPlan) -> dict[str, Any]:

@@ -12,31 +12,40 @@ _BOUNDARY = regex.compile(r"(?V1w)\b")
 _LETTER_OR_DIGIT = regex.compile(r"[\p{L}\p{N}]")
 
 
-def unicode_words(texts: pa.Array) -> pa.ListArray:
-    """Splits texts into lower-case words at the default word boundaries of Unicode (UAX #29).
+class UnicodeWords:
+    """The tokenizer, with the name and the version that ledgers and run keys know it by.
 
-    A text is brought into Unicode normalization form C and then lower-cased, as `words` does. A word
-    is then a segment between two boundaries that has a letter or digit. Numbers and abbreviations
-    keep their inner full stops and commas. In scripts without blanks (Chinese, Japanese, Thai) the
-    boundaries need a dictionary, which this tokenizer has not: there most characters are words by
-    themselves, so that n-grams are sequences of characters.
-
-    Args:
-      texts: A string or large_string array without nulls.
-
-    Returns:
-      The words of each text, in order.
-
-    >>> unicode_words(pa.array(["Pi is 3.14!", "東京へ", ""])).to_pylist()
-    [['pi', 'is', '3.14'], ['東', '京', 'へ'], []]
+    Attributes:
+      tokenizer_name: its public name.
+      version: its own, and that of the package, whose tables have the boundaries.
     """
-    rows = [_words(text) for text in texts.to_pylist()]
-    return pa.array(rows, pa.list_(pa.string()))
+
+    tokenizer_name = "unicode_words"
+    version = f"1, regex {regex.__version__}"
+
+    def __call__(self, texts: pa.Array) -> pa.ListArray:
+        """Splits texts into lower-case words at the default word boundaries of Unicode (UAX #29).
+
+        A text is brought into Unicode normalization form C and then lower-cased, as `words` does. A
+        word is then a segment between two boundaries that has a letter or digit. Numbers and
+        abbreviations keep their inner full stops and commas. In scripts without blanks (Chinese,
+        Japanese, Thai) the boundaries need a dictionary, which this tokenizer has not: there most
+        characters are words by themselves, so that n-grams are sequences of characters.
+
+        Args:
+          texts: A string or large_string array without nulls.
+
+        Returns:
+          The words of each text, in order.
+
+        >>> unicode_words(pa.array(["Pi is 3.14!", "東京へ", ""])).to_pylist()
+        [['pi', 'is', '3.14'], ['東', '京', 'へ'], []]
+        """
+        rows = [_words(text) for text in texts.to_pylist()]
+        return pa.array(rows, pa.list_(pa.string()))
 
 
-# In ledgers, and in what a run key is bound to: the boundaries are those of the package's tables.
-unicode_words.tokenizer_name = "unicode_words"
-unicode_words.version = f"1, regex {regex.__version__}"
+unicode_words = UnicodeWords()
 
 
 def _words(text: str) -> list[str]:

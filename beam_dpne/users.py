@@ -19,7 +19,8 @@ from beam_dpne.batches import (
     array_bytes,
     group_places,
 )
-from beam_dpne.documents import document_columns
+from beam_dpne.document_columns import NAMED_USER, document_columns, user_column
+from beam_dpne.documents import require_one_release
 from beam_dpne.randomness import RunKey
 
 _GATHERED_TOKENS = 2_000_000
@@ -79,11 +80,7 @@ class GroupByUser(beam.PTransform):
 
     def expand(self, documents: PCollection[pa.RecordBatch]) -> PCollection[UserBatch]:
         """Tokenizes, cuts blocks by user, groups, lays out positions."""
-        if not (documents.is_bounded and documents.windowing.is_default()):
-            raise ValueError(
-                "documents must be bounded and in the global window, since each window would give "
-                "a user another contribution; apply beam.WindowInto(GlobalWindows())."
-            )
+        require_one_release(documents)
         return cast(
             "PCollection[UserBatch]",
             documents
@@ -152,16 +149,11 @@ def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
     Raises:
       TypeError: on any other type.
     """
-    kind = users.type.value_type if pa.types.is_dictionary(users.type) else users.type
-    if users.type == pa.binary(16):
+    users = user_column(users)
+    if users.type == NAMED_USER:
         names = np.frombuffer(users.buffers()[1], dtype="<u8").reshape(-1, 2)
         return randomness.encrypt_blocks(sub_key, names[users.offset : users.offset + len(users)])
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if not (is_text or pa.types.is_integer(kind)):
-        raise TypeError(
-            f"The column 'user' must hold strings, integers or fixed_size_binary(16), got {kind}."
-        )
-    encoded = users.cast(pa.string()).dictionary_encode()
+    encoded = users.dictionary_encode()
     return randomness.keyed_hashes(sub_key, encoded.dictionary)[encoded.indices.to_numpy()]
 
 

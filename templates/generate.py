@@ -48,14 +48,17 @@ _LAUNCHER_ONLY = {
     "harness_timeout": "a launcher of Dataflow hands the job over and does not wait",
     "quiet": "nobody looks at the launcher's progress",
 }
-_HAS_FIELDS = ("auto", "jsonl", "csv", "tsv", "parquet")
+_HAS_FIELDS = ("auto", "jsonl", "json", "csv", "tsv", "parquet")
+_IS_TEXT = ("auto", "jsonl", "json", "csv", "tsv", "sequences")
+_HAS_DELIMITERS = ("auto", "csv", "tsv")
 _PAPER_MODES = ("paper_brute_force", "paper_claim1")
 _IN_SEQUENCE = ("policy_laplace", "policy_gaussian", "screened_gaussian", "greedy")
 # Fields that a form shows only beside certain values of another one.
 _SHOWN_FOR = {
     "user_field": ("input_format", _HAS_FIELDS),
     "text_field": ("input_format", _HAS_FIELDS),
-    "columns": ("input_format", ("auto", "csv", "tsv")),
+    "encoding": ("input_format", _IS_TEXT),
+    **dict.fromkeys(("delimiter", "quoting", "columns"), ("input_format", _HAS_DELIMITERS)),
     "valid_count": ("pruning", ("both",)),
     **dict.fromkeys(("rounds", "user_budgets"), ("strategy", ("adaptive",))),
     **dict.fromkeys(("noise_growth", "budget_shares"), ("strategy", ("one_round",))),
@@ -141,7 +144,10 @@ FORMS = {
         required=("output",),
         without={
             **dict.fromkeys(
-                ("input", "input_format", "user_field", "text_field", "columns", "tokenizer"),
+                (
+                    *("input", "input_format", "user_field", "text_field", "encoding"),
+                    *("delimiter", "quoting", "columns", "tokenizer"),
+                ),
                 "the program reads the data beside it",
             ),
             "vocabulary": "the program finds its words itself",

@@ -127,6 +127,7 @@ def rows_with(bad, delimiter=","):
 
 
 C = CANARY.encode()
+NOT_UTF8 = "not valid UTF-8; if it is another encoding, name it with --encoding"
 BAD_RECORDS = {
     "malformed": ("a.jsonl", json_lines(b'{"user":"u","text":"%b' % C), "malformed JSON"),
     "two objects": (
@@ -166,7 +167,7 @@ BAD_RECORDS = {
     "no text": ("a.jsonl", json_lines(b'{"user":"%b"}' % C), "text is null or missing"),
     "number text": ("a.jsonl", json_lines(b'{"user":"%b","text":4711}' % C), "text is not text"),
     "list text": ("a.jsonl", json_lines(b'{"user":"u","text":["%b"]}' % C), "text is not text"),
-    "bytes": ("a.jsonl", json_lines(b'{"user":"u","text":"%b\xff"}' % C), "not valid UTF-8"),
+    "bytes": ("a.jsonl", json_lines(b'{"user":"u","text":"%b\xff"}' % C), NOT_UTF8),
     "long": (
         "a.jsonl",
         json_lines(b'{"user":"u","text":"%b"}' % (C * 1000)),
@@ -176,10 +177,10 @@ BAD_RECORDS = {
     "csv narrow": ("a.csv", rows_with(b"%b\n" % C), "wrong number of columns"),
     "csv quotes": ("a.csv", rows_with(b'u,"%b" and %b\n' % (C, C)), "text after a closing quote"),
     "csv user": ("a.csv", rows_with(b',"%b"\n' % C), "user is empty"),
-    "csv bytes": ("a.csv", rows_with(b"u,%b\xff\n" % C), "not valid UTF-8"),
+    "csv bytes": ("a.csv", rows_with(b"u,%b\xff\n" % C), NOT_UTF8),
     "csv long": ("a.csv", rows_with(b'u,"%b"\n' % (C * 1000)), "longer than max_record_bytes"),
     "tsv wide": ("a.tsv", rows_with(b"u\t%b\t\n" % C, "\t"), "wrong number of columns"),
-    "tsv bytes": ("a.tsv", rows_with(b"\xff\t%b\n" % C, "\t"), "not valid UTF-8"),
+    "tsv bytes": ("a.tsv", rows_with(b"\xff\t%b\n" % C, "\t"), NOT_UTF8),
 }
 
 
@@ -342,8 +343,8 @@ def test_truncated_parquet_fails_the_run(attempt, work):
     [
         ("none.jsonl", "file does not exist"),
         ("none-*.jsonl", "glob matches no file"),
-        ("", "is a directory"),
-        ("../in", "is a directory"),
+        ("", "a folder with files in it"),
+        ("../in", "a folder with files in it"),
         ("none/a.jsonl", "file does not exist"),
     ],
 )

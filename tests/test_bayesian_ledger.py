@@ -11,8 +11,8 @@ from beam_dpne.bayesian import guarantee_of
 from beam_dpne.bayesian_ledger import bayesian_ledger
 from beam_dpne.bayesian_plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
 from beam_dpne.gram_counts import NgramProbabilities, NgramProbabilitiesCoder
-from beam_dpne.io.parts import rounded_probabilities
 from beam_dpne.ledger import Part, ReleaseError, ledger_bytes, parse_ledger
+from beam_dpne.released_rows import rounded_probabilities
 
 
 def plan_of(mode: str = "counts", **others) -> BayesianPlan:

@@ -88,6 +88,7 @@ def test_the_program_has_exactly_these_options(cli, monkeypatch):
     assert sorted(option.name for option in all_options()) == sorted(
         [
             *("input", "input_format", "user_field", "text_field", "columns", "tokenizer"),
+            *("encoding", "delimiter", "quoting"),
             *("max_record_bytes", "rejects", "strict", "output", "output_format", "overwrite"),
             "arpa",
             *("public", "epsilon", "delta", "mode", "length", "vocabulary_size", "max_count"),
@@ -95,6 +96,7 @@ def test_the_program_has_exactly_these_options(cli, monkeypatch):
             *("public_weights", "decays", "max_tokens_per_user", "accept_no_guarantee"),
             "public_user_count",
             *("partitions", "run_key_file", "harness_timeout", "quiet"),
+            *("title", "contact", "unit"),
         ]
     )
     monkeypatch.setenv("COLUMNS", "120")
@@ -146,7 +148,7 @@ def test_a_private_mode_publishes_a_distribution_under_a_guarantee(bayesian, mod
     assert (ledger["program"], ledger["mechanism"]["mode"]) == ("bayesian", mode)
     assert ledger["what"].startswith("A differentially private release of n-gram probabilities.")
     assert (ledger["guarantee"]["epsilon"], ledger["guarantee"]["delta"]) == (8, 1e-4)
-    assert ledger["guarantee"]["user"] == "each value of the user field is one user"
+    assert ledger["guarantee"]["user"] == 'each value of the field "user" is one user'
     assert ledger["mechanism"]["public"]["ngrams"] == len(PUBLIC)
     assert set(ledger["mechanism"]) - {"mode"} <= {"noise", *ledger["mechanism_columns"]}
     assert ledger["spent"]["numerical_slack"] > 0

@@ -25,13 +25,14 @@ from beam_dpne.version import __version__
 
 OPTIONS = [
     *("input", "input_format", "user_field", "text_field", "columns", "tokenizer", "output"),
+    *("encoding", "delimiter", "quoting"),
     *("output_format", "overwrite", "rejects", "strict", "epsilon", "delta", "max_length"),
     *("max_contributions", "spurious_fraction", "pruning", "valid_count", "strategy"),
     *("vocabulary_delta_share", "noise_growth", "budget_shares", "partitions"),
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
     *("side_input_limit", "harness_timeout"),
     *("rounds", "user_budgets", "vocabulary", "vocabulary_policy", "max_users"),
-    "public_user_count",
+    *("public_user_count", "title", "contact", "unit"),
 ]
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
 LENGTHS = ("--max_length", 3, "--max_contributions", "5,8,8")

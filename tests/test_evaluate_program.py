@@ -6,11 +6,12 @@ import os
 import random
 import re
 
+import pandas
 import pytest
 
 from beam_dpne import join_tokens
 from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
-from beam_dpne.evaluation.reports import NOTICE, PREFIX
+from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET
 from beam_dpne.io.publishing import read_release
 
 pytest_plugins = ["tests.engines.storage"]
@@ -107,14 +108,13 @@ def test_tables_say_the_same_as_the_json_and_every_file_that_it_is_not_private(j
     whole = json.loads((tmp_path / f"{PREFIX}evaluation.json").read_text())
     assert whole["notice"] == NOTICE
     lines = (tmp_path / f"{PREFIX}coverage.csv").read_text().splitlines()
-    assert lines[0] == f"# {NOTICE}"
-    for row in csv.DictReader(lines[1:]):
+    for row in csv.DictReader(lines):
+        assert row.pop("privacy") == SECRET.cell
         length = "all" if row["length"] == "all" else int(row["length"])
         for name, value in row.items():
             assert value == str(by_length(whole)[length][name])
     lines = (tmp_path / f"{PREFIX}k_anonymity.csv").read_text().splitlines()
-    assert lines[0] == f"# {NOTICE}"
-    assert len(lines) == 2 + 4 * 7
+    assert len(lines) == 1 + 4 * 7
     flat = " ".join(ended.out.replace("│", " ").split())
     assert NOTICE in flat
     assert flat.index(NOTICE) < flat.index("What is released")
@@ -123,6 +123,44 @@ def test_tables_say_the_same_as_the_json_and_every_file_that_it_is_not_private(j
         assert f"{total[name]:,}" in flat
     assert f"{total['spurious_ratio']:.2%}" in flat
     assert "Files, not private either" in flat
+
+
+@pytest.mark.parametrize("release", ["release", "items"])
+def test_pandas_reads_every_table_and_finds_the_mark_in_every_row(judge, tmp_path, release):
+    ended = judge("--output", tmp_path, release=release)
+    assert ended.status == 0, ended.err
+    tables = {path.name: pandas.read_csv(path) for path in tmp_path.glob("*.csv")}
+    assert set(tables) == {f"{PREFIX}coverage.csv", f"{PREFIX}k_anonymity.csv"}
+    whole = json.loads((tmp_path / f"{PREFIX}evaluation.json").read_text())
+    for table in tables.values():
+        assert table.columns[0] == "length"
+        assert set(table["privacy"]) == {SECRET.cell}
+    coverage = tables[f"{PREFIX}coverage.csv"]
+    assert coverage["released"].tolist() == [row["released"] for row in whole["coverage"]]
+
+
+def test_every_picture_says_what_was_spent_the_data_and_the_release(judge, made, tmp_path):
+    ended = judge("--output", tmp_path)
+    assert ended.status == 0, ended.err
+    (part,) = (made / "release").glob("ngrams-*")
+    content = part.name.split("-")[1]
+    caption = f"ε = 6, δ = 0.001 · data: notes.jsonl · release: release ({content})"
+    pictures = list(tmp_path.glob("*.png"))
+    assert len(pictures) == 4
+    for picture in pictures:
+        data = picture.read_bytes()
+        assert caption.encode() in data
+        assert str(made).encode() not in data
+
+
+def test_the_title_of_a_release_is_in_its_pictures(cli, judge, made, tmp_path):
+    titled = ("--title", "Notes of 2025", "--output", tmp_path / "titled", "--quiet")
+    files = ("--input", made / "notes.jsonl", "--run_key_file", made / "key")
+    assert cli("ngrams", *files, *RUN, *titled).status == 0
+    ended = judge("--output", tmp_path / "own", release=tmp_path / "titled" / "ledger.json")
+    assert ended.status == 0, ended.err
+    for picture in (tmp_path / "own").glob("*.png"):
+        assert "release: “Notes of 2025” (".encode() in picture.read_bytes()
 
 
 def test_without_an_output_nothing_is_written(judge, made):

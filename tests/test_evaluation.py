@@ -4,12 +4,14 @@ import ast
 import collections
 import importlib
 import inspect
+import io
 import pkgutil
 import random
 import statistics
 import sys
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -28,11 +30,19 @@ from beam_dpne.evaluation.corpus import (
     save_corpus,
 )
 from beam_dpne.evaluation.coverage import evaluate, gram_texts, released_codes
+from beam_dpne.evaluation.headings import (
+    PANEL_NAME,
+    Heading,
+    budget_text,
+    caption_text,
+    draw_heading,
+)
 from beam_dpne.evaluation.index import index_corpus
-from beam_dpne.evaluation.plots import BANNER, PlotsUnavailable, plots, require_matplotlib
+from beam_dpne.evaluation.plots import PlotsUnavailable, plots, require_matplotlib
 from beam_dpne.evaluation.ranked import rank_grams
 from beam_dpne.evaluation.ranking import group_keys, places_of, sorted_distinct
-from beam_dpne.evaluation.reports import NOTICE, report_files
+from beam_dpne.evaluation.reports import report_files
+from beam_dpne.evaluation.secrecy import BANNER, NOTICE, SECRET
 from beam_dpne.io import InputError, ReadOptions, match_inputs
 
 LENGTHS = 4
@@ -327,6 +337,9 @@ def test_items_of_a_release_are_words_as_they_are():
     assert released_codes(corpus, table)[1].tolist() == [[2], [1], [-1]]
 
 
+CAPTION = caption_text(budget_text([1.0], [1e-7]), "notes.jsonl", "first (0123456789abcdef)")
+
+
 def judged_sample(lengths):
     documents = [(f"u{i}", ["a", "b", "c"][: 1 + i % 3]) for i in range(9)]
     corpus = corpus_of(documents)
@@ -337,7 +350,9 @@ def judged_sample(lengths):
 
 @pytest.mark.parametrize("lengths", [1, 3])
 def test_every_file_of_a_report_says_that_it_is_not_private(lengths):
-    files = report_files(judged_sample(lengths), {"release": "r"}, spurious_fraction=0.01)
+    files = report_files(
+        judged_sample(lengths), {"release": "r"}, caption=CAPTION, spurious_fraction=0.01
+    )
     kinds = collections.Counter(name.rsplit(".", 1)[1] for name in files)
     assert kinds == {"json": 1, "csv": 2, "png": 4 if lengths > 1 else 3}
     for name, data in files.items():
@@ -347,6 +362,12 @@ def test_every_file_of_a_report_says_that_it_is_not_private(lengths):
             assert (
                 BANNER.encode() in data[:500]
             )  # the title in the metadata; the picture has it too
+            assert CAPTION.encode() in data[:1000]
+        elif name.endswith(".csv"):
+            table = pandas.read_csv(io.BytesIO(data))
+            assert len(table) > 0
+            assert set(table["privacy"]) == {SECRET.cell}
+            assert "NOT PRIVATE" in SECRET.cell
         else:
             assert NOTICE in data.decode()[:300]
 
@@ -362,13 +383,54 @@ def test_the_banner_is_drawn_in_every_picture(monkeypatch):
         lambda self, text, **own: drawn.append(text) or original(self, text, **own),
     )
     for lengths in (1, 3):
-        pictures = plots(judged_sample(lengths), spurious_fraction=None)
+        pictures = plots(judged_sample(lengths), caption=CAPTION, spurious_fraction=None)
         assert drawn == [BANNER] * len(pictures)
         drawn.clear()
 
 
+def test_the_caption_is_drawn_in_every_picture_whatever_signs_it_has(monkeypatch):
+    from matplotlib.axes import Axes
+
+    drawn = []
+    original = Axes.annotate
+    monkeypatch.setattr(
+        Axes,
+        "annotate",
+        lambda self, text, *where, **own: drawn.append(text) or original(self, text, *where, **own),
+    )
+    caption = caption_text("ε = 1, δ = 1e-07", "a$b^_$.jsonl", "“Größe $x” (0123456789abcdef)")
+    for lengths in (1, 3):
+        pictures = plots(judged_sample(lengths), caption=caption, spurious_fraction=None)
+        assert drawn.count(caption) == len(pictures)
+        drawn.clear()
+
+
+@pytest.mark.parametrize(("width", "panels"), [(7.2, 1), (11.0, 2)])
+def test_title_and_caption_of_any_length_stay_inside_the_picture(width, panels):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, 4.6), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    axes[0].set_yticks([0], ["a label so long that the axes begin far from the left"])
+    caption = caption_text("ε = 1, δ = 1e-7", "WWW data.jsonl " * 12, "first " * 10)
+    draw_heading(figure, axes[0], "WHAT it shows " * 9, Heading(caption, SECRET), below=PANEL_NAME)
+    canvas.draw()
+    size = canvas.get_width_height()
+    texts = [text for text in axes[0].texts if text.get_text()]
+    assert len(texts) == 2
+    top = figure.get_suptitle() and figure._suptitle.get_window_extent().y0
+    for text in texts:
+        box = text.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= size[0]
+        assert axes[0].get_window_extent().y1 < box.y0 < box.y1 <= top
+    assert axes[-1].get_window_extent().x1 > 0.95 * size[0]
+
+
 def test_equal_evaluations_give_equal_files():
-    files = [report_files(judged_sample(3), {}, spurious_fraction=None) for _ in range(2)]
+    given = {"caption": CAPTION, "spurious_fraction": None}
+    files = [report_files(judged_sample(3), {}, **given) for _ in range(2)]
     assert files[0] == files[1]
 
 

@@ -145,7 +145,7 @@ def test_equal_ledgers_have_equal_bytes_whatever_the_order_of_the_facts():
 def test_bytes_are_indented_utf8_json():
     data = ledger_bytes(ledger(tokenizer="módulo:função"))
     assert "módulo:função".encode() in data
-    assert data.startswith(b'{\n  "schema": "beam_dpne/ledger/1",\n')
+    assert data.startswith(b'{\n  "schema": "beam_dpne/ledger/2",\n')
     assert data.endswith(b"}\n")
 
 
@@ -194,7 +194,7 @@ def with_part(**changes):
         (b'{"schema": "other/1"}', "not a ledger of beam_dpne"),
         (b'{"schema": ["beam_dpne/ledger/1"]}', "not a ledger of beam_dpne"),
         (ledger_bytes(ledger())[:-20], "not a ledger of beam_dpne"),
-        (ledger() | {"schema": "beam_dpne/ledger/2"}, "this version reads"),
+        (ledger() | {"schema": "beam_dpne/ledger/3"}, "this version reads"),
         *[(without(name), f"{name!r} is missing") for name in list(ledger())[1:]],
         (ledger() | {"parts": []}, "'parts' must list"),
         (with_part(name="../../etc/passwd"), "'parts' must list"),

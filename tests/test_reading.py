@@ -192,7 +192,7 @@ JSON_FAULTS = [
     (f'{{"user": "{CANARY}", "text": "\\ud800"}}', rejects.NOT_JSON),
     (f'{{"user": "{CANARY}", "text": "{CANARY * 200}"}}', rejects.TOO_LONG),
     (f'{{"user": "{CANARY}", "text": "', rejects.NOT_JSON),
-    (b'{"user": "a", "text": "' + CANARY.encode() + b'\xff"}', rejects.NOT_UTF8),
+    (b'{"user": "a", "text": "' + CANARY.encode() + b'\xff"}', rejects.NOT_UTF8_TEXT),
 ]
 CSV_FAULTS = [
     (f"{CANARY}", rejects.RAGGED),
@@ -200,8 +200,8 @@ CSV_FAULTS = [
     (f",{CANARY}", rejects.EMPTY_USER),
     (f'a,"{CANARY}" b', rejects.BAD_QUOTES),
     (f"a,{CANARY * 200}", rejects.TOO_LONG),
-    (b"a," + CANARY.encode() + b"\xff", rejects.NOT_UTF8),
-    (b"\xff," + CANARY.encode(), rejects.NOT_UTF8),
+    (b"a," + CANARY.encode() + b"\xff", rejects.NOT_UTF8_TEXT),
+    (b"\xff," + CANARY.encode(), rejects.NOT_UTF8_TEXT),
 ]
 
 
@@ -364,7 +364,7 @@ def test_inputs_that_cannot_be_read_are_errors(tmp_path) -> None:
         match_inputs([str(tmp_path / "none.csv")])
     with pytest.raises(FileNotFoundError, match="matches no file"):
         match_inputs([str(tmp_path / "*.csv")])
-    with pytest.raises(InputError, match="is a directory"):
+    with pytest.raises(InputError, match=r"a folder with files in it, got .* which has none"):
         match_inputs([str(tmp_path)])
     with pytest.raises(InputError, match="at least one"):
         match_inputs([])

@@ -25,3 +25,10 @@ def test_readme_has_each_command_that_ci_runs_on_one_line():
         assert lines[place + 1] == "```sh"
         assert lines[place + 2].startswith("python3 -m venv")
         assert lines[place + 3] == "```"
+
+
+def test_the_readmes_picture_is_of_public_data_and_says_what_was_spent():
+    data = (README.parent / "pipelines" / "pictures" / "kl_over_epsilon.png").read_bytes()
+    assert b"NOT PRIVATE" not in data
+    assert b"ounted on public data" in data
+    assert "ε = 0.05 to 10, δ = 1e-7 · data: titles (reddit_titles.jsonl.gz)".encode() in data

@@ -15,6 +15,7 @@ import re
 
 import apache_beam as beam
 import numpy as np
+import pandas
 import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -22,6 +23,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_dpne import PrivacyPlan, PrivateSetUnion, RunKey, SetUnionPlan
 from beam_dpne.cli.reproduce import MSNBC_FILE, PARTS, TITLES_FILE, main, sources_of
 from beam_dpne.evaluation.papers import DPNE_TABLE_5
+from beam_dpne.evaluation.secrecy import BANNER, PUBLIC, SECRET
 from beam_dpne.reproduction import parts, summary, tables
 from beam_dpne.reproduction.corpora import Corpora
 from beam_dpne.reproduction.measuring import measure
@@ -68,7 +70,7 @@ def sources(folder: pathlib.Path, **values):
 
 def rows_of(path: pathlib.Path) -> list[dict[str, str]]:
     with open(path, encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(line for line in lines if not line.startswith("# ")))
+        return list(csv.DictReader(lines))
 
 
 def whole(folder: pathlib.Path, results: Results, scale=parts.QUICK):
@@ -113,7 +115,7 @@ def test_a_small_instance_has_tables_pictures_and_a_summary(run):
 
 
 def test_table_5_has_every_row_of_the_paper_and_ours(run):
-    rows = {row[""]: row for row in rows_of(run / "dpne_table_5.csv")}
+    rows = {row["algorithm"]: row for row in rows_of(run / "dpne_table_5.csv")}
     assert list(rows) == [
         parts.PAPER,
         *parts.BASELINES,
@@ -137,10 +139,12 @@ def test_every_policy_is_measured(corpora, policy):
     assert level["real"] == level["released"] > 0
 
 
-def test_everything_says_that_it_is_not_private(run):
+def test_everything_says_that_it_was_counted_on_public_data(run):
     for path in run.rglob("*"):
         if path.is_file():
-            assert b"NOT PRIVATE" in path.read_bytes(), path.name
+            data = path.read_bytes()
+            assert b"ounted on public data" in data, path.name
+            assert b"NOT PRIVATE" not in data, path.name
 
 
 def test_public_keys_are_said_to_guarantee_nothing(run):
@@ -291,6 +295,47 @@ def test_every_kind_of_experiment_has_a_table_and_a_picture(data, tmp_path):
         assert rows_of(tmp_path / f"{experiment.name}.csv")
         assert experiment.title in text
     assert "not been made" not in text
+
+
+def test_pandas_reads_every_table_and_pictures_say_what_was_spent(data, tmp_path):
+    """With titles of somebody's own, and the MSNBC data that ship with the program."""
+    known = sources(data, titles=str(data / TITLES_FILE), full=True)
+    results = Results(tmp_path / "runs", known, "numbers")
+    every = whole(tmp_path, results)
+    summary.write_summary(tmp_path, every, results, known, keys_note="keys")
+    for experiment in (experiment for part in every for experiment in part.experiments):
+        secrecy = PUBLIC if experiment.corpora == ["msnbc"] else SECRET
+        path = tmp_path / f"{secrecy.prefix}{experiment.name}.csv"
+        table = pandas.read_csv(path)
+        with open(path, encoding="utf-8", newline="") as lines:
+            assert list(table.columns) == next(csv.reader(lines))
+        assert "" not in table.columns
+        assert set(table["privacy"]) == {secrecy.cell}
+        picture = (tmp_path / f"{secrecy.prefix}{experiment.name}.png").read_bytes()
+        assert (BANNER.encode() in picture) == (secrecy is SECRET)
+        assert "ε = ".encode() in picture
+        assert "δ = ".encode() in picture
+        assert f"titles ({TITLES_FILE})".encode() in picture or secrecy is PUBLIC
+        assert str(data).encode() not in picture
+    assert not (tmp_path / "not_private_dpne_table_5.csv").exists()
+    assert "NOT PRIVATE" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("values", "public"),
+    [
+        ({}, {"msnbc": True, "titles": True}),
+        ({"titles": "t"}, {"msnbc": True, "titles": False, "titles_tenth": False}),
+        ({"msnbc": "m"}, {"msnbc": False, "titles": True}),
+        (
+            {"titles": "t", "msnbc": "m", "public_data": True},
+            {"msnbc": True, "titles": True, "titles_tenth": True},
+        ),
+    ],
+)
+def test_data_are_public_if_they_ship_with_the_program_or_somebody_says_so(data, values, public):
+    found = sources(data, **values)
+    assert {name: source.is_public for name, source in found.items()} == public
 
 
 def test_missing_runs_are_named_in_the_summary(data, tmp_path):

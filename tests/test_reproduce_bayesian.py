@@ -8,14 +8,17 @@ import gzip
 import itertools
 import json
 import pathlib
+import shutil
 
 import numpy as np
+import pandas
 import pytest
 
 from beam_dpne import RunKey
 from beam_dpne.cli.reproduce import TITLES_FILE
 from beam_dpne.cli.reproduce_bayesian import EXPERIMENTS, main, source_of
 from beam_dpne.evaluation.divergence import kl_divergence
+from beam_dpne.evaluation.secrecy import PUBLIC, SECRET
 from beam_dpne.reproduction import bayesian_parts, bayesian_tables
 from beam_dpne.reproduction.bayesian_measuring import BayesianData, measure
 from beam_dpne.reproduction.bayesian_mechanisms import release
@@ -61,7 +64,7 @@ def options_of(folder: pathlib.Path, place: pathlib.Path, *more: str) -> list[st
 
 def rows_of(path: pathlib.Path) -> list[dict[str, str]]:
     with open(path, encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(line for line in lines if not line.startswith("# ")))
+        return list(csv.DictReader(lines))
 
 
 def test_every_experiment_has_a_table_and_a_picture(output):
@@ -74,10 +77,75 @@ def test_every_experiment_has_a_table_and_a_picture(output):
     assert "Not run yet." not in text
 
 
-def test_everything_says_that_it_is_not_private(output):
+def test_what_is_counted_on_public_data_says_so_and_carries_no_mark_of_secrecy(output):
+    """The data that ship with the program are public, and may be said to be."""
+    assert list(output.rglob("*.png"))
     for path in output.rglob("*"):
         if path.is_file():
+            data = path.read_bytes()
+            assert b"ounted on public data" in data, path.name
+            assert b"NOT PRIVATE" not in data, path.name
+            assert not path.name.startswith("not_private_")
+
+
+@pytest.fixture(scope="module")
+def secret_output(folder, tmp_path_factory) -> pathlib.Path:
+    """The output of two experiments on titles of somebody's own."""
+    place = tmp_path_factory.mktemp("secret")
+    assert main(options_of(folder, place, *own_titles(folder)), folder) == 0
+    return place
+
+
+def own_titles(folder: pathlib.Path) -> tuple[str, ...]:
+    return ("--titles", str(folder / TITLES_FILE), "--parts", "epsilon,contributions")
+
+
+def test_everything_about_titles_of_ones_own_says_that_it_is_not_private(secret_output):
+    names = {path.name for path in secret_output.iterdir()}
+    assert {"not_private_epsilon.png", "not_private_epsilon.csv"} < names
+    for path in secret_output.rglob("*"):
+        if path.is_file():
             assert b"NOT PRIVATE" in path.read_bytes(), path.name
+            assert path.suffix in (".json", ".md") or path.name.startswith("not_private_")
+    text = (secret_output / "README.md").read_text(encoding="utf-8")
+    assert "](not_private_epsilon.png)" in text
+    assert "](not_private_epsilon.csv)" in text
+
+
+def test_titles_that_are_said_to_be_public_take_the_marks_away(folder, secret_output, tmp_path):
+    place = tmp_path / "copy"
+    shutil.copytree(secret_output, place)
+    assert main(options_of(folder, place, *own_titles(folder), "--public_data"), folder) == 0
+    names = {path.name for path in place.iterdir()}
+    assert {"epsilon.png", "epsilon.csv", "targets.csv"} < names
+    assert not any(name.startswith("not_private_") for name in names)
+    assert b"NOT PRIVATE" not in (place / "epsilon.png").read_bytes()
+
+
+def test_pandas_reads_every_table(output, secret_output):
+    for place, words in ((output, PUBLIC.cell), (secret_output, SECRET.cell)):
+        paths = list(place.glob("*.csv"))
+        assert len(paths) >= 3
+        for path in paths:
+            with open(path, encoding="utf-8", newline="") as lines:
+                headings = next(csv.reader(lines))
+            table = pandas.read_csv(path)
+            assert list(table.columns) == headings
+            assert set(table["privacy"]) == {words}, path.name
+            assert len(table) == len(rows_of(path)) > 0
+
+
+def test_every_picture_says_what_was_spent_and_on_which_data(output, folder):
+    for name, budget in (
+        ("epsilon", "ε = 0.1 to 5, δ = 1e-7"),
+        ("users", "ε = 0.1, δ = 1e-7"),
+        ("perplexity", "ε = 0.2, δ = 1e-7"),
+        ("k_anonymity", "no ε and δ"),
+    ):
+        caption = f"{budget} · data: titles ({TITLES_FILE}) · release: none, runs of an experiment"
+        data = (output / f"{name}.png").read_bytes()
+        assert caption.encode() in data
+        assert str(folder).encode() not in data
 
 
 def test_the_papers_lack_of_a_guarantee_is_in_every_text(output):

@@ -8,7 +8,6 @@ import apache_beam as beam
 import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.transforms.window import FixedWindows
 
 from beam_dpne import (
     DecodeGrams,
@@ -34,13 +33,11 @@ BATCH = pa.RecordBatch.from_pylist(
 WORDS = {"good", "morning", "to", "you"}
 
 
-def scores(transform, tmp_path, runner=None, window=None):
+def scores(transform, tmp_path, runner=None):
     """Runs the transform and returns the scores of each length."""
     path = tmp_path / uuid.uuid4().hex
     with beam.Pipeline(runner=runner or FnApiRunner()) as pipeline:
         documents = pipeline | beam.Create([BATCH])
-        if window is not None:
-            documents = documents | beam.WindowInto(window)
         rows = (documents | transform).released | DecodeGrams()
         lines = rows | beam.FlatMap(lambda rows: [json.dumps(row) for row in rows.to_pylist()])
         _ = lines | beam.io.WriteToText(str(path), shard_name_template="")
@@ -77,14 +74,6 @@ def test_one_key_under_another_epsilon_draws_other_noise(tmp_path):
         sigma = plan.lengths[0].noise_stddev
         noise.append([(found[word] - USERS / 2) / sigma for word in sorted(WORDS)])
     assert min(abs(a - b) for a, b in zip(*noise, strict=True)) > 1 / 16
-
-
-@each_strategy
-def test_windows_that_would_give_a_user_more_than_one_contribution_do_not(plan, tmp_path):
-    transform = PrivateNgrams(plan=plan, run_key=KEY)
-    plain = scores(transform, tmp_path)
-    assert plain.keys() >= WORDS
-    assert scores(transform, tmp_path, window=FixedWindows(10)) == plain
 
 
 @pytest.mark.parametrize("header", ["% Sequences: hello", "% any\n% Sequences:"])

@@ -99,11 +99,13 @@ def test_the_program_has_exactly_the_options_of_the_issue(cli, monkeypatch):
     assert sorted(option.name for option in all_options()) == sorted(
         [
             *("input", "input_format", "user_field", "text_field", "columns", "tokenizer"),
+            *("encoding", "delimiter", "quoting"),
             *("max_record_bytes", "rejects", "strict", "output", "output_format", "overwrite"),
             *("epsilon", "delta", "policy", "max_contributions", "cutoff_margin", "shards"),
             *("max_shard_users", "vocabulary_delta_share", "max_users", "max_items_per_user"),
             "public_user_count",
             *("partitions", "run_key_file", "harness_timeout", "quiet"),
+            *("title", "contact", "unit"),
         ]
     )
     monkeypatch.setenv("COLUMNS", "120")
@@ -151,7 +153,7 @@ def test_each_policy_releases_what_many_share_and_nothing_of_one_user(union, pol
     assert (ledger["program"], ledger["mechanism"]["policy"]) == ("set-union", policy)
     assert ledger["plan"]["max_contributions"] == 20
     assert ledger["run_key"]["given"] is True
-    assert ledger["guarantee"]["user"] == "each value of the user field is one user"
+    assert ledger["guarantee"]["user"] == 'each value of the field "user" is one user'
     assert ("promise" in ledger["guarantee"]) == (policy in CUTOFF_POLICIES)
     text = ended.out + ended.err + "".join(map(str, files_of(folder).values()))
     assert CANARY.split()[1] not in text

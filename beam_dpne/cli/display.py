@@ -108,6 +108,7 @@ def published(output: str) -> Iterator[None]:
 def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints what a run released, from its ledger, and where it is."""
     console = _stdout()
+    _print_notes(console, ledger)
     table = Table(title="Released", title_justify="left")
     headings = ("length", "n-grams", "noise σ", "threshold ρ", "valid", "seconds")
     for heading in headings:
@@ -132,6 +133,7 @@ def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> Non
 def print_items(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints what a set union released, from its ledger, and where it is."""
     console = _stdout()
+    _print_notes(console, ledger)
     facts = ledger["mechanism"]
     table = Table(title="Released", title_justify="left")
     for heading in ("policy", "items", "noise", "threshold ρ", "cutoff Γ", "shards", "seconds"):
@@ -154,6 +156,7 @@ def print_items(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
 def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints what a run of `beam-dpne bayesian` released, from its ledger, and where it is."""
     console = _stdout()
+    _print_notes(console, ledger)
     facts = ledger["mechanism"]
     table = Table(title="Released", title_justify="left")
     for heading in ("mode", "n-grams", "length", "noise σ", "sensitivity", "seconds"):
@@ -172,6 +175,15 @@ def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) 
     if "epsilon" not in ledger["guarantee"]:
         console.print(ledger["guarantee"]["statement"])
     console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
+
+
+def _print_notes(console: Console, ledger: Mapping[str, Any]) -> None:
+    """Prints the title and the privacy unit of a release, where its operator gave them."""
+    notes = ledger["notes"]
+    if notes["title"] is not None:
+        console.print(f"Title: {notes['title']}", soft_wrap=True)
+    if notes["unit"] is not None:
+        console.print(f"One user is {notes['unit']}.", soft_wrap=True)
 
 
 def print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

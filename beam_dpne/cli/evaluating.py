@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,18 +18,19 @@ from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
 from beam_dpne.cli.options import with_defaults
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.coverage import Coverage, Evaluation, evaluate, released_codes
+from beam_dpne.evaluation.headings import budget_text, caption_text, names_text
 from beam_dpne.evaluation.index import index_corpus
 from beam_dpne.evaluation.plots import require_matplotlib
 from beam_dpne.evaluation.reports import (
-    NOTICE,
     check_apart,
     check_writable,
     report_files,
     write_report,
 )
+from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.io.access import check_access
 from beam_dpne.io.publishing import read_release
-from beam_dpne.ledger import read_ledger
+from beam_dpne.ledger import LEDGER_NAME, ledger_path, read_ledger
 
 _WIDTH = 100
 _ITEMS = "set-union"
@@ -97,7 +99,11 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     if job.output is not None:
         facts = _facts(job, corpus, notes)
         files = report_files(
-            evaluation, facts, spurious_fraction=job.spurious_fraction, noun=job.noun
+            evaluation,
+            facts,
+            caption=caption_of(job),
+            spurious_fraction=job.spurious_fraction,
+            noun=job.noun,
         )
         write_report(job.output, job.release, files)
     _print(job, corpus, evaluation, notes)
@@ -126,7 +132,7 @@ def job_from_options(given: argparse.Namespace) -> EvaluationJob:
         require_matplotlib()
         check_apart(output, values["release"])
         check_writable(output)
-    files = io.match_inputs(values["input"])
+    files = io.match_inputs(values["input"], values["input_format"])
     tokenizer = _tokenizer(values["tokenizer"], ledger, files)
     tokenizers.resolve_tokenizer(tokenizer)
     names = [field.name for field in dataclasses.fields(io.ReadOptions)]
@@ -178,6 +184,20 @@ def notes_of(job: EvaluationJob, corpus: Corpus) -> list[str]:
             "what looks spurious may be real."
         )
     return notes
+
+
+def caption_of(job: EvaluationJob) -> str:
+    """Returns what each picture says of its release: names of files, never their folders."""
+    plan = job.ledger["plan"]
+    title = job.ledger.get("notes", {}).get("title")
+    content = job.ledger["parts"][0]["name"].split("-")[1]
+    folder = ledger_path(job.release)[: -len(LEDGER_NAME)]
+    named = f"“{title}”" if title else names_text([folder or os.getcwd()])
+    return caption_text(
+        budget_text([plan["epsilon"]], [plan["delta"]]),
+        names_text([file.path for file in job.files]),
+        f"{named} ({content})",
+    )
 
 
 def _k_anonymity(given: int | Sequence[int]) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from beam_dpne.io.options import codec_of, format_of
 from beam_dpne.io.publishing import check_output
 from beam_dpne.ledger import read_ledger
 from beam_dpne.randomness import RunKey
+from beam_dpne.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.run_key_file import RunKeyFile
 from beam_dpne.started import Marks, make_mark
 
@@ -39,6 +40,7 @@ _COMPRESSION_RATIO = 4
 _FEW_PARTITIONS = 4096
 _AS_GIVEN = ("strict", "rejects", "output", "output_format", "overwrite")
 _AS_GIVEN += ("harness_timeout", "quiet")
+_NOTES = tuple(field.name for field in dataclasses.fields(ReleaseNotes))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,6 +56,7 @@ class Job:
       output: directory of the release.
       output_format: of its files.
       overwrite: replace a release that is there.
+      notes: what the operator says of the release.
       partitions: of users.
       run_key: secret of the run; if it was given, the file that holds it.
       harness_timeout: seconds in which an engine's workers must start; 0: no limit.
@@ -69,6 +72,7 @@ class Job:
     output: str
     output_format: str
     overwrite: bool
+    notes: ReleaseNotes = NO_NOTES
     partitions: int
     run_key: RunKey = dataclasses.field(repr=False)
     harness_timeout: int
@@ -119,12 +123,16 @@ def settings_from_options(
     for name in ("input", "output"):
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} PATH.")
+    notes = ReleaseNotes(**{name: values[name] for name in _NOTES})
     chosen = tokenizer or tokenizer_name(given, values)
     tokenizers.resolve_tokenizer(chosen)
     reading = io.ReadOptions(
         input_format=values["input_format"],
         user_field=values["user_field"],
         text_field=values["text_field"],
+        encoding=values["encoding"],
+        delimiter=values["delimiter"],
+        quoting=values["quoting"],
         columns=values["columns"],
         max_record_bytes=values["max_record_bytes"],
         text_is_tokens=chosen == "tokens",
@@ -136,12 +144,13 @@ def settings_from_options(
     check_output(values["output"], overwrite=values["overwrite"])
     if values["rejects"] is not None:
         _check_rejects(values["rejects"], values["output"])
-    files = io.match_inputs(values["input"])
+    files = io.match_inputs(values["input"], values["input_format"])
     io.check_fields(files, reading)
     return {
         "files": files,
         "reading": reading,
         "tokenizer": chosen,
+        "notes": notes,
         "partitions": values["partitions"] or default_partitions(files),
         "run_key": run_key,
         "hands_over": options.hands_over,
@@ -238,17 +247,11 @@ def publishing(job: Job, canary: launching.Canary | None) -> dict[str, Any]:
         "output_format": job.output_format,
         "tokenizer": job.tokenizer,
         "run_key_given": job.run_key_given,
-        "users": _users(job.reading),
+        "described": job.reading.description,
+        "notes": job.notes,
         "overwrite": job.overwrite,
         "marks": canary and canary.marks,
     }
-
-
-def _users(reading: io.ReadOptions) -> str:
-    """Says in words what one user is."""
-    if reading.input_format == "sequences":
-        return "each line of a file is one user"
-    return "each value of the user field is one user"
 
 
 def default_partitions(files: Sequence[io.InputFile]) -> int:

@@ -87,6 +87,11 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))
 
 
+def field(text: str) -> list[str]:
+    """Parses the name of one field, commas and all; each further option adds one."""
+    return [text]
+
+
 def addresses(text: str) -> list[str]:
     """Parses one path, or several full addresses with commas between: a form has one field.
 
@@ -106,6 +111,8 @@ _INTEGER = "[0-9]{1,18}"
 _NUMBER = r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?"
 _LINE = r"[^\r\n]+"
 _FIELD = r"[^\x00-\x1f\"\\]+"
+_NOTE = r"[^\x00-\x1f\x7f]{1,200}"
+_DELIMITER = r"[\x01-\x09\x0b\x0c\x0e-!#-\x7f]|\\t|comma|semicolon|tab|pipe|colon|space"
 NAME_PATTERN = "[A-Za-z_][A-Za-z0-9_]*"
 PATTERNS: Mapping[Callable[[str], Any], str] = {
     str: _LINE,
@@ -115,6 +122,7 @@ PATTERNS: Mapping[Callable[[str], Any], str] = {
     integers: f"{_INTEGER}(,{_INTEGER})*",
     numbers: f"{_NUMBER}(,{_NUMBER})*",
     names: _LINE,
+    field: _FIELD,
     addresses: _LINE,
 }
 
@@ -125,16 +133,19 @@ READING = (
         parse=addresses,
         repeatable=True,
         path="files",
-        help="Files to read, by path or glob, local or on any Beam file system, e.g. "
+        help="Files to read, by path or glob, or a folder, local or on any Beam file system, e.g. "
         "gs://bucket/notes/*.jsonl.gz. Several: give the option again, or full addresses with commas "
-        "between. Gzip, bzip2 and zstd are decompressed by extension. A run whose files are missing "
-        "is refused before it starts.",
+        "between. A folder stands for the files in it, which must have one format; folders within it "
+        "and names that begin with . or _ do not count. Gzip, bzip2 and zstd are decompressed by "
+        "extension; archives such as .zip are refused. A run whose files are missing is refused before "
+        "it starts.",
     ),
     Option(
         name="input_format",
         default="auto",
-        choices=("auto", "jsonl", "csv", "tsv", "parquet", "sequences"),
-        help="Format of the input. auto goes by the extension, which fits most files. sequences: each "
+        choices=("auto", "jsonl", "json", "csv", "tsv", "parquet", "sequences"),
+        help="Format of the input. auto goes by the extension, which fits most files. jsonl: one "
+        "object a line; json: one array of objects; each of the two reads the other. sequences: each "
         "line is one user of their own, tokens separated by blanks. Under a wrong format the fields "
         "are not found and the run is refused, or its records are rejected.",
     ),
@@ -149,9 +160,33 @@ READING = (
     Option(
         name="text_field",
         default="text",
-        form_pattern=_FIELD,
-        help="Field that holds the text of a record, e.g. body. A field that does not exist is "
-        "refused.",
+        parse=field,
+        repeatable=True,
+        help="Field that holds the text of a record, e.g. body. Several: give the option again; each "
+        "text is then a document of its user, and one that is null or missing is left out. A field "
+        "that does not exist is refused.",
+    ),
+    Option(
+        name="encoding",
+        form_pattern="[A-Za-z0-9][A-Za-z0-9_.-]*",
+        shown_default="UTF-8, or UTF-16 by byte order mark",
+        help="Encoding of files other than Parquet, by Python's name, e.g. latin-1, cp1252, utf-16-le "
+        "or shift_jis. Records that cannot be decoded are rejected; an unknown name is refused.",
+    ),
+    Option(
+        name="delimiter",
+        form_pattern=_DELIMITER,
+        shown_default="comma, TSV tab",
+        help="Character between the fields of CSV or TSV files: one ASCII character, or comma, "
+        "semicolon, tab, pipe, colon or space. A quote, a line end and other formats are refused.",
+    ),
+    Option(
+        name="quoting",
+        default="auto",
+        choices=("auto", "quoted", "none"),
+        help="Whether fields of CSV or TSV files may be enclosed in quotes. auto: those of CSV may, "
+        "and in TSV a quote is text like any other; quoted; none. A TSV file whose fields are in "
+        "quotes is refused under auto; so are quoted and none for other formats.",
     ),
     Option(
         name="columns",
@@ -360,6 +395,27 @@ WRITING = (
         flag=True,
         help="Replace a release that is already in the output directory. The first one stays spent: "
         "whoever has seen both knows what two runs tell.",
+    ),
+    Option(
+        name="title",
+        form_pattern=_NOTE,
+        help="What the release is, e.g. 'Support phrases, spring 2025', for the ledger, with which it "
+        "is published. It changes nothing else. More than 200 characters, or more than one line, are "
+        "refused.",
+    ),
+    Option(
+        name="contact",
+        form_pattern=_NOTE,
+        help="Whom readers of the release may ask, e.g. privacy@example.com, for the ledger, with "
+        "which it is published. It changes nothing else. More than 200 characters, or more than one "
+        "line, are refused.",
+    ),
+    Option(
+        name="unit",
+        form_pattern=_NOTE,
+        help="What one user stands for, with its article, e.g. 'a customer': the ledger says that the "
+        "guarantee is for each of them, so it must be what one value of user_field stands for. It "
+        "changes nothing else. More than 200 characters, or more than one line, are refused.",
     ),
 )
 

@@ -10,7 +10,7 @@ import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.cli.errors import UsageError
@@ -58,6 +58,12 @@ OPTIONS = (
         path="file",
         help="A file with 64 hexadecimal digits from which the run keys follow, instead of the numbers "
         "1, 2, 3.",
+    ),
+    Option(
+        name="public_data",
+        flag=True,
+        help="Say that the given files are public: files and pictures then carry no mark of secrecy. "
+        "The data that ship with this program are public without it.",
     ),
     Option(
         name="keep",
@@ -204,7 +210,7 @@ class _Session:
                 table = table_of(experiment, self._results)
                 rows = [[cell_text(cell) for cell in row] for row in table.rows]
                 display.print_rows(table.title, table.headings, rows)
-        print(f"Files, not private: {self._output} (start with {SUMMARY})")
+        print(f"{files_line(self._sources.values())}: {self._output} (start with {SUMMARY})")
 
     def tell(self, text: str, begin: str | None = None, end: str = "\n") -> None:
         """Writes a line, or a part of one, on stderr."""
@@ -235,8 +241,16 @@ def sources_of(values: Mapping, data: pathlib.Path) -> dict:
     path = given or str(data / TITLES_FILE)
     name = os.path.basename(path)
     note = f"{name}, tokenizer words; not the papers' data"
+    said = bool(values.get("public_data"))
     title = f"titles ({name})" if given else "titles (the sample in the repository)"
-    texts = Source(path=path, title=title, note=note, reading=io.ReadOptions(), tokenizer="words")
+    texts = Source(
+        path=path,
+        title=title,
+        note=note,
+        reading=io.ReadOptions(),
+        tokenizer="words",
+        is_public=said or not given,
+    )
     sources = {
         "msnbc": Source(
             path=values["msnbc"] or str(data / MSNBC_FILE),
@@ -244,6 +258,7 @@ def sources_of(values: Mapping, data: pathlib.Path) -> dict:
             note="one document a user; the data of DPNE, Table 5",
             reading=visits,
             tokenizer="whitespace",
+            is_public=said or not values["msnbc"],
         ),
         "titles": texts,
     }
@@ -255,8 +270,15 @@ def sources_of(values: Mapping, data: pathlib.Path) -> dict:
             reading=texts.reading,
             tokenizer=texts.tokenizer,
             one_in=_SAMPLE,
+            is_public=texts.is_public,
         )
     return sources
+
+
+def files_line(sources: Iterable) -> str:
+    """Returns what a program of experiments says of its files at the end."""
+    is_public = all(source.is_public for source in sources)
+    return "Files, of public data" if is_public else "Files, not private"
 
 
 def _check(values: Mapping) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import Option, names
-from beam_dpne.cli.reproduce import TITLES_FILE, check_output, run_experiments
+from beam_dpne.cli.reproduce import TITLES_FILE, check_output, files_line, run_experiments
 
 PUBLIC_FILE = "reddit_titles_public_trigrams.tsv.gz"
 EXPERIMENTS = (
@@ -54,6 +54,12 @@ OPTIONS = (
         help="Few values and a small vocabulary: to see that it works, in seconds.",
     ),
     Option(
+        name="public_data",
+        flag=True,
+        help="Say that the given titles are public: files and pictures then carry no mark of secrecy. "
+        "The data that ship with this program are public without it.",
+    ),
+    Option(
         name="keep",
         flag=True,
         help="Keep the tokenized data in the output directory, as secret as the data; otherwise they "
@@ -88,7 +94,7 @@ def _run(values: dict[str, Any], data: pathlib.Path) -> None:
     finally:
         session.write()
         session.clean(keep=values["keep"])
-    print(f"Files, not private: {values['output']} (start with README.md)")
+    print(f"{files_line([session.private])}: {values['output']} (start with README.md)")
 
 
 class _Session:
@@ -104,7 +110,11 @@ class _Session:
         self._chosen = values["parts"]
         self._started = time.monotonic()
         public = values["public"] or str(data / PUBLIC_FILE)
-        private = source_of(values["titles"] or str(data / TITLES_FILE), public)
+        self.private = private = source_of(
+            values["titles"] or str(data / TITLES_FILE),
+            public,
+            is_public=values["public_data"] or not values["titles"],
+        )
         public_digest = hashlib.sha256(pathlib.Path(public).read_bytes()).hexdigest()
         keys = f"numbers, public {public_digest}"
         self._results = Results(self._output / _RUNS, {"titles": private}, keys)
@@ -161,7 +171,7 @@ class _Session:
             print(begin + text, end=end, file=sys.stderr, flush=True)
 
 
-def source_of(path: str, public: str):
+def source_of(path: str, public: str, *, is_public: bool = False):
     """Returns the private texts, and how they are read."""
     from beam_dpne import io
     from beam_dpne.reproduction.corpora import Source
@@ -173,6 +183,7 @@ def source_of(path: str, public: str):
         note=f"{name}, tokenizer words; public: {os.path.basename(public)}",
         reading=io.ReadOptions(),
         tokenizer="words",
+        is_public=is_public,
     )
 
 

@@ -1,18 +1,18 @@
 """Pictures of an evaluation, as PNG; as secret as the data, which each of them says."""
 
 import importlib.util
-import io
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from beam_dpne.evaluation.coverage import Coverage, Evaluation
+from beam_dpne.evaluation.headings import Heading, draw_heading, png_bytes
+from beam_dpne.evaluation.secrecy import SECRET
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BANNER = "NOT PRIVATE: computed from the private data, as secret as the data"
-_BLUE, _ORANGE, _GREY, _RED = "#2b6cb0", "#dd6b20", "#718096", "#c53030"
+_BLUE, _ORANGE, _GREY = "#2b6cb0", "#dd6b20", "#718096"
 _INCHES, _DPI = (7.2, 4.6), 150
 _ROOM_ABOVE = 1.12
 _SHARES: Sequence[tuple[str, str, Callable[[Coverage], float | None]]] = (
@@ -35,12 +35,17 @@ def require_matplotlib() -> None:
 
 
 def plots(
-    evaluation: Evaluation, *, spurious_fraction: float | None, noun: str = "n-grams"
+    evaluation: Evaluation,
+    *,
+    caption: str,
+    spurious_fraction: float | None,
+    noun: str = "n-grams",
 ) -> dict[str, bytes]:
     """Returns all pictures of an evaluation: name without extension, and the bytes of a PNG.
 
     Args:
       evaluation: of a release.
+      caption: ε, δ, data and release, which each picture says (see `headings.caption_text`).
       spurious_fraction: η of the release, if it has one.
       noun: what is released.
 
@@ -51,22 +56,22 @@ def plots(
     if len(evaluation.lengths) == 1:
         row = evaluation.lengths[0]
         return {
-            "released": single_released_plot(row, noun),
-            "k_anonymity": size_plot(row),
-            "occurrences": single_occurrence_plot(row, noun),
+            "released": single_released_plot(row, caption, noun),
+            "k_anonymity": size_plot(row, caption),
+            "occurrences": single_occurrence_plot(row, caption, noun),
         }
     return {
-        "released": released_plot(evaluation),
-        "spurious": spurious_plot(evaluation, spurious_fraction),
-        "k_anonymity": anonymity_plot(evaluation),
-        "occurrences": occurrence_plot(evaluation),
+        "released": released_plot(evaluation, caption),
+        "spurious": spurious_plot(evaluation, caption, spurious_fraction),
+        "k_anonymity": anonymity_plot(evaluation, caption),
+        "occurrences": occurrence_plot(evaluation, caption),
     }
 
 
-def released_plot(evaluation: Evaluation) -> bytes:
+def released_plot(evaluation: Evaluation, caption: str) -> bytes:
     """Draws how many n-grams of each length are released, real and spurious."""
     rows = evaluation.lengths
-    figure, axes = _empty("Released n-grams", "n-grams", rows)
+    figure, axes = _empty("Released n-grams", caption, "n-grams", rows)
     places = range(len(rows))
     real, spurious = [row.real for row in rows], [row.spurious for row in rows]
     axes.bar(places, real, color=_BLUE, label="held by at least one user")
@@ -75,17 +80,20 @@ def released_plot(evaluation: Evaluation) -> bytes:
         _write_above(axes, place, row.released, f"{row.released:,}")
     axes.set_ylim(0, max(1, *(row.released for row in rows)) * _ROOM_ABOVE)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    return _png(figure, axes, legend=True)
+    return _png(figure, axes, caption, legend=True)
 
 
-def spurious_plot(evaluation: Evaluation, spurious_fraction: float | None) -> bytes:
+def spurious_plot(evaluation: Evaluation, caption: str, spurious_fraction: float | None) -> bytes:
     """Draws how many of each length's n-grams nobody holds, over what η is a part of.
 
     That is the released n-grams one word shorter; single words are never spurious.
     """
     rows = evaluation.lengths
     figure, axes = _empty(
-        "Spurious n-grams: released, held by nobody", "over released n-grams one word shorter", rows
+        "Spurious n-grams: released, held by nobody",
+        caption,
+        "over released n-grams one word shorter",
+        rows,
     )
     shorter = [0, *(row.released for row in rows[:-1])]
     ratios = [
@@ -100,15 +108,17 @@ def spurious_plot(evaluation: Evaluation, spurious_fraction: float | None) -> by
     if spurious_fraction is not None:
         label = f"η = {spurious_fraction:g}, tolerated per n-gram one word shorter, in expectation"
         axes.axhline(spurious_fraction, color=_GREY, linestyle="--", linewidth=1.2, label=label)
-    return _png(figure, axes, legend=spurious_fraction is not None)
+    return _png(figure, axes, caption, legend=spurious_fraction is not None)
 
 
-def anonymity_plot(evaluation: Evaluation) -> bytes:
+def anonymity_plot(evaluation: Evaluation, caption: str) -> bytes:
     """Draws, for several k, how much of what k users hold is released (DPNE, Figure 4)."""
     from matplotlib import colormaps
 
     rows = evaluation.lengths
-    figure, axes = _empty("Coverage of what at least k users hold", "released of these", rows)
+    figure, axes = _empty(
+        "Coverage of what at least k users hold", caption, "released of these", rows
+    )
     ks = [own.k for own in rows[0].k_anonymity]
     for number, k in enumerate(ks):
         shares = [row.k_anonymity[number].share for row in rows]
@@ -118,12 +128,12 @@ def anonymity_plot(evaluation: Evaluation) -> bytes:
         axes.plot(*_columns(known), marker="o", markersize=4, color=colour, label=label)
     axes.set_ylim(0, 1.03)
     _percent(axes)
-    return _png(figure, axes, legend=True, beside=True)
+    return _png(figure, axes, caption, legend=True, beside=True)
 
 
-def single_released_plot(row: Coverage, noun: str) -> bytes:
+def single_released_plot(row: Coverage, caption: str, noun: str) -> bytes:
     """Draws how much of a release of one length is real and spurious."""
-    figure, axes = _empty(f"Released {noun}", noun, ())
+    figure, axes = _empty(f"Released {noun}", caption, noun, ())
     names = ("held by at least one user", "spurious: held by nobody")
     values = (row.real, row.spurious)
     axes.bar(names, values, width=0.5, color=(_BLUE, _ORANGE))
@@ -131,24 +141,24 @@ def single_released_plot(row: Coverage, noun: str) -> bytes:
         _write_above(axes, place, value, f"{value:,}")
     axes.set_ylim(0, max(1, *values) * _ROOM_ABOVE)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    return _png(figure, axes, legend=False)
+    return _png(figure, axes, caption, legend=False)
 
 
-def single_occurrence_plot(row: Coverage, noun: str) -> bytes:
+def single_occurrence_plot(row: Coverage, caption: str, noun: str) -> bytes:
     """Draws the share of occurrences that a release of one length covers."""
-    figure, axes = _empty(f"Occurrences that released {noun} cover", "covered", ())
+    figure, axes = _empty(f"Occurrences that released {noun} cover", caption, "covered", ())
     for place, (label, colour, share_of) in enumerate(_SHARES):
         share = share_of(row) or 0.0
         axes.bar(label, share, width=0.5, color=colour)
         _write_above(axes, place, share, f"{share:.1%}")
     axes.set_ylim(0, _ROOM_ABOVE)
     _percent(axes)
-    return _png(figure, axes, legend=False)
+    return _png(figure, axes, caption, legend=False)
 
 
-def size_plot(row: Coverage) -> bytes:
+def size_plot(row: Coverage, caption: str) -> bytes:
     """Draws coverage over k, for a release of one length: both measures (DPSU, Table 2)."""
-    figure, axes = _empty("Coverage of what at least k users hold", "of these", ())
+    figure, axes = _empty("Coverage of what at least k users hold", caption, "of these", ())
     known = [own for own in row.k_anonymity if own.held]
     ks, places = [own.k for own in known], range(len(known))
     shares = [own.share or 0.0 for own in known]
@@ -161,13 +171,13 @@ def size_plot(row: Coverage) -> bytes:
     axes.set_yscale("log")
     _percent(axes)
     axes.axhline(1, color=_GREY, linewidth=0.8)
-    return _png(figure, axes, legend=True)
+    return _png(figure, axes, caption, legend=True)
 
 
-def occurrence_plot(evaluation: Evaluation) -> bytes:
+def occurrence_plot(evaluation: Evaluation, caption: str) -> bytes:
     """Draws the share of all occurrences that released n-grams cover, also user by user."""
     rows = evaluation.rows
-    figure, axes = _empty("Occurrences that released n-grams cover", "covered", rows)
+    figure, axes = _empty("Occurrences that released n-grams cover", caption, "covered", rows)
     width = 0.27
     for number, (label, colour, share_of) in enumerate(_SHARES):
         places = [place + (number - 1) * width for place in range(len(rows))]
@@ -175,17 +185,16 @@ def occurrence_plot(evaluation: Evaluation) -> bytes:
         axes.bar(places, shares, width=width * 0.92, color=colour, label=label)
     axes.set_ylim(0, 1)
     _percent(axes)
-    return _png(figure, axes, legend=True)
+    return _png(figure, axes, caption, legend=True)
 
 
-def _empty(title: str, unit: str, rows: Sequence[Coverage]) -> "tuple[Figure, Axes]":
-    """Returns a figure with the banner, and axes with one place for each row."""
+def _empty(title: str, caption: str, unit: str, rows: Sequence[Coverage]) -> "tuple[Figure, Axes]":
+    """Returns a figure with banner and caption, and axes with one place for each row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_INCHES, dpi=_DPI, layout="constrained")
-    figure.suptitle(BANNER, color=_RED, fontsize=10, fontweight="bold")
     axes = figure.add_subplot()
-    axes.set_title(title, loc="left", fontsize=12)
+    draw_heading(figure, axes, title, Heading(caption, SECRET))
     axes.set_ylabel(unit)
     if rows:
         axes.set_xlabel("words in the n-gram")
@@ -210,10 +219,9 @@ def _columns(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float
     return [place for place, _ in points], [share for _, share in points]
 
 
-def _png(figure: "Figure", axes: "Axes", *, legend: bool, beside: bool = False) -> bytes:
-    """Returns the picture; its metadata names no time, so that equal figures give equal bytes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
+def _png(
+    figure: "Figure", axes: "Axes", caption: str, *, legend: bool, beside: bool = False
+) -> bytes:
     handles, labels = axes.get_legend_handles_labels()
     if legend and beside:
         own = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
@@ -222,6 +230,4 @@ def _png(figure: "Figure", axes: "Axes", *, legend: bool, beside: bool = False) 
         figure.legend(
             handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9
         )
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer, metadata={"Title": BANNER, "Software": "beam_dpne"})
-    return buffer.getvalue()
+    return png_bytes(figure, Heading(caption, SECRET))

@@ -1,8 +1,6 @@
 """Evaluations as files of the operator: tables, pictures, and where they must not be written."""
 
 import contextlib
-import csv
-import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,14 +10,10 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.evaluation.coverage import Coverage, Evaluation
 from beam_dpne.evaluation.plots import plots
+from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET, table_text
 from beam_dpne.io.directories import directory_at
 from beam_dpne.ledger import LEDGER_NAME, ledger_path, reason
 
-NOTICE = (
-    "NOT PRIVATE. Computed from the private data and as secret as they are: for the operator only, "
-    "never to be published, and not covered by the guarantee of the release."
-)
-PREFIX = "not_private_"
 _COVERAGE = (
     *("released", "real", "spurious", "spurious_ratio", "occurrences", "occurrences_covered"),
     *("occurrence_share", "users", "mean_user_share", "median_user_share"),
@@ -34,6 +28,7 @@ def report_files(
     evaluation: Evaluation,
     facts: Mapping[str, Any],
     *,
+    caption: str,
     spurious_fraction: float | None,
     noun: str = "n-grams",
 ) -> dict[str, bytes]:
@@ -42,17 +37,18 @@ def report_files(
     Args:
       evaluation: of a release.
       facts: what was compared, as JSON types.
+      caption: ε, δ, data and release, for the pictures (see `headings.caption_text`).
       spurious_fraction: η of the release, if it has one.
       noun: what is released.
 
     Returns:
-      By name: the whole as JSON, one CSV of coverage and one of k-anonymity, both with a first line
-      that begins with #, and the pictures.
+      By name: the whole as JSON, one CSV of coverage and one of k-anonymity, both with a column that
+      says so in every row, and the pictures.
 
     Raises:
       PlotsUnavailable: matplotlib is not installed.
     """
-    pictures = plots(evaluation, spurious_fraction=spurious_fraction, noun=noun)
+    pictures = plots(evaluation, caption=caption, spurious_fraction=spurious_fraction, noun=noun)
     files = {
         "evaluation.json": _json(evaluation, facts),
         "coverage.csv": _csv(("length", *_COVERAGE), _coverage_rows(evaluation)),
@@ -170,9 +166,4 @@ def _values(row: Coverage) -> dict[str, Any]:
 
 
 def _csv(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
-    text = io.StringIO(newline="")
-    text.write(f"# {NOTICE}\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(headings)
-    writer.writerows(rows)
-    return text.getvalue().encode()
+    return table_text(headings, rows, SECRET).encode()

@@ -2,23 +2,20 @@
 
 import concurrent.futures
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow.parquet as pq
 
 from beam_dpne import progress
+from beam_dpne.io.beginnings import begin
 from beam_dpne.io.columns import Batch
-from beam_dpne.io.delimited import DIALECTS, HEAD_BYTES, DelimitedParser, header
-from beam_dpne.io.fields import require_fields
+from beam_dpne.io.encodings import Encoding, recoded_block
 from beam_dpne.io.files import InputFile, TextStream, guarded, open_raw
-from beam_dpne.io.jsonl import JsonlParser
 from beam_dpne.io.options import InputError, ReadOptions, codec_of, format_of
 from beam_dpne.io.parquet import read_row_groups, row_group_ranges
-from beam_dpne.io.records import Block, Borders, LineBorders, pass_line, read_blocks
-from beam_dpne.io.rejects import TOO_LONG
-from beam_dpne.io.sequences import SequencesParser, header_bytes
+from beam_dpne.io.records import pass_line, read_blocks
+from beam_dpne.io.rejects import NOT_DECODED, NOT_UTF8, NOT_UTF8_TEXT, TOO_LONG
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINE_BYTES = 2**16
 
 
@@ -38,22 +35,6 @@ class WorkItem(NamedTuple):
     stop: int | None = None
 
 
-class Parser(Protocol):
-    """Turns blocks of records into documents."""
-
-    def parse(self, block: Block) -> Batch:
-        """The documents and rejects of a block."""
-        ...
-
-
-class _Prologue(NamedTuple):
-    """What the beginning of a text tells: where records begin, and how to read them."""
-
-    size: int
-    parser: Parser
-    borders: Borders
-
-
 def unit_of(kind: str) -> str:
     """What the positions of a format's rejects count."""
     return "row" if kind == "parquet" else "byte"
@@ -70,13 +51,17 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
       Ranges of bytes or row groups of about `split_bytes`; one item where that cannot be done.
     """
     kind = format_of(file.path, options.input_format)
-    options.check_tokens(kind)
-    if file.size <= options.split_bytes or kind == "csv" or codec_of(file.path):
+    options.check_kind(kind)
+    if file.size <= options.split_bytes or codec_of(file.path):
         return [WorkItem(file, kind)]
     if kind == "parquet":
         with guarded(file.path), open_raw(file.path) as raw:
             groups = row_group_ranges(pq.ParquetFile(raw), options.split_bytes)
         return [WorkItem(file, kind, *group) for group in groups]
+    with guarded(file.path), TextStream(file.path) as stream:
+        can_be_cut = begin(stream, file, kind, options).can_be_cut
+    if not can_be_cut:
+        return [WorkItem(file, kind)]
     starts = range(0, file.size, options.split_bytes)
     return [WorkItem(file, kind, start, start + options.split_bytes) for start in starts]
 
@@ -115,22 +100,23 @@ def _read_text(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, in
     own = min(item.file.size, item.stop or item.file.size) - item.start
     told = 0
     with TextStream(item.file.path) as stream:
-        prologue = _prologue(item, stream.peek(HEAD_BYTES), options)
-        offset = _go_to_first_record(stream, item, prologue.size, options)
+        beginning = begin(stream, item.file, item.kind, options)
+        encoding = beginning.encoding
+        offset = _go_to_first_record(stream, item, beginning.size, options)
         blocks = read_blocks(
             stream.read,
-            prologue.borders,
+            beginning.borders,
             offset=offset,
             stop=item.stop,
             block_bytes=options.block_bytes,
             max_record_bytes=options.max_record_bytes,
         )
         for block in blocks:
-            batch = prologue.parser.parse(block)
+            batch = beginning.parser.parse(recoded_block(block, encoding))
             rejects = sorted(batch.rejects + [(offset, TOO_LONG) for offset in block.too_long])
             consumed = min(stream.taken, own) - told
             told += consumed
-            yield batch._replace(rejects=rejects), consumed
+            yield batch._replace(rejects=_for_text(rejects, encoding)), consumed
         if stream.taken < own and codec_of(item.file.path) is None:
             raise InputError(
                 f"{item.file.path} is shorter than when the run began: it was cut or replaced."
@@ -138,19 +124,10 @@ def _read_text(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, in
     progress.advance_bytes(own - told)
 
 
-def _prologue(item: WorkItem, head: bytes, options: ReadOptions) -> _Prologue:
-    mark = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
-    if item.kind == "jsonl":
-        return _Prologue(mark, JsonlParser(options), LineBorders())
-    if item.kind == "sequences":
-        size = mark + header_bytes(head[mark:])
-        return _Prologue(size, SequencesParser(item.file.place), LineBorders())
-    dialect = DIALECTS[item.kind]
-    names, size = list(options.columns or ()), 0
-    if not names:
-        names, size = header(item.file.path, head[mark:], dialect)
-        require_fields(item.file.path, names, options)
-    return _Prologue(mark + size, DelimitedParser(names, dialect, options), dialect.borders())
+def _for_text(rejects: list[tuple[int, str]], encoding: Encoding) -> list[tuple[int, str]]:
+    """Says of records that are not UTF-8 what the operator can do about them."""
+    reason = NOT_DECODED if encoding.is_given else NOT_UTF8_TEXT
+    return [(position, reason if why == NOT_UTF8 else why) for position, why in rejects]
 
 
 def _go_to_first_record(

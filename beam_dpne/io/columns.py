@@ -1,5 +1,6 @@
 """Building checked Arrow columns from spans of bytes."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,23 @@ class Batch(NamedTuple):
 def record_batch(user: pa.Array, text: pa.Array) -> pa.RecordBatch:
     """Puts the two columns of documents together."""
     return pa.RecordBatch.from_arrays([user, text], names=["user", "text"])
+
+
+def interleaved(user: pa.Array, texts: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Makes each text of a record a document of its user; nulls are none.
+
+    >>> interleaved(pa.array(["ann"]), [pa.array(["a"]), pa.array(["b"])])["text"].to_pylist()
+    ['a', 'b']
+    """
+    if len(texts) == 1:
+        return record_batch(user, texts[0])
+    rows, fields = len(user), len(texts)
+    # By record, then by field: place f · rows + r of the fields one after the other.
+    order = np.arange(rows * fields).reshape(fields, rows).T.ravel()
+    text = pa.concat_arrays(list(texts)).take(pa.array(order))
+    present = np.flatnonzero(~text.is_null().to_numpy(zero_copy_only=False).astype(bool))
+    owners = pa.array(present // fields)
+    return record_batch(user.take(owners), text.take(pa.array(present)))
 
 
 def gather(data: bytes, starts: Offsets, ends: Offsets, drop: Offsets | None = None) -> pa.Array:
@@ -69,9 +87,9 @@ def _is_utf8(value: bytes | None) -> bool:
     return True
 
 
-def checked(user: pa.Array, text: pa.Array, positions: Offsets) -> Batch:
-    """Turns two binary columns into documents; rejects what is not UTF-8, and empty users."""
-    is_text = valid_utf8(user) & valid_utf8(text)
+def checked(user: pa.Array, texts: Sequence[pa.Array], positions: Offsets) -> Batch:
+    """Turns binary columns into documents; rejects what is not UTF-8, and empty users."""
+    is_text = np.logical_and.reduce([valid_utf8(values) for values in (user, *texts)])
     named = pc.call_function("binary_length", [user]).to_numpy(zero_copy_only=False) > 0
     good = is_text & named
     rejects = [
@@ -80,5 +98,6 @@ def checked(user: pa.Array, text: pa.Array, positions: Offsets) -> Batch:
     ]
     if rejects:
         keep = pa.array(good)
-        user, text = user.filter(keep), text.filter(keep)
-    return Batch(record_batch(user.cast(pa.string()), text.cast(pa.string())), rejects)
+        user, texts = user.filter(keep), [text.filter(keep) for text in texts]
+    documents = interleaved(user.cast(pa.string()), [text.cast(pa.string()) for text in texts])
+    return Batch(documents, rejects)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.io.columns import Batch, checked, gather
+from beam_dpne.io.encodings import Encoding, recoded
 from beam_dpne.io.options import InputError, ReadOptions
 from beam_dpne.io.records import (
     QUOTE,
@@ -26,6 +27,7 @@ from beam_dpne.io.records import (
 from beam_dpne.io.rejects import BAD_QUOTES, RAGGED
 
 HEAD_BYTES = 65536
+_UTF8 = Encoding()
 _NO_QUOTES = np.zeros(0, np.int64)
 
 
@@ -43,19 +45,32 @@ class Dialect(NamedTuple):
 DIALECTS = {"csv": Dialect(b",", True), "tsv": Dialect(b"\t", False)}
 
 
-def header(path: str, head: bytes, dialect: Dialect) -> tuple[list[str], int]:
+def dialect_of(kind: str, options: ReadOptions) -> Dialect:
+    """The dialect of a format, but for what was asked for."""
+    usual = DIALECTS[kind]
+    sign = options.delimiter_character
+    return Dialect(
+        delimiter=usual.delimiter if sign is None else sign.encode(),
+        quoted=usual.quoted if options.quoting == "auto" else options.quoting == "quoted",
+    )
+
+
+def header(
+    path: str, head: bytes, dialect: Dialect, encoding: Encoding = _UTF8
+) -> tuple[list[str], int]:
     """Reads the names of the columns.
 
     Args:
       path: The file's path, for messages.
       head: The first bytes of the text, after a byte order mark.
       dialect: How fields are told apart.
+      encoding: Of the bytes.
 
     Returns:
       The names, and how many bytes the header line takes.
 
     Raises:
-      InputError: The text is empty, or its first line does not end in `head` or is not UTF-8.
+      InputError: The text is empty, or its first line does not end in `head` or cannot be decoded.
     """
     if not head:
         raise InputError(f"{path} must begin with a header line, got an empty file.")
@@ -68,9 +83,14 @@ def header(path: str, head: bytes, dialect: Dialect) -> tuple[list[str], int]:
     line = head[: end if end >= 0 else len(head)].rstrip(b"\r\n")
     names = split_fields(line, dialect)
     try:
-        return [name.decode() for name in names or []], end if end >= 0 else len(head)
+        decoded = [recoded(name, encoding).decode() for name in names or []]
     except UnicodeDecodeError:
-        raise InputError(f"{path} must begin with a header line in UTF-8.") from None
+        said = "in the encoding that was given" if encoding.is_given else "in UTF-8"
+        raise InputError(
+            f"{path} must begin with a header line {said}. Name the encoding of the file with "
+            "--encoding, e.g. cp1252."
+        ) from None
+    return decoded, end if end >= 0 else len(head)
 
 
 def split_fields(record: bytes, dialect: Dialect) -> list[bytes] | None:
@@ -101,33 +121,31 @@ class DelimitedParser:
     Attributes:
       dialect: How fields are told apart.
       width: The number of columns.
-      wanted: The places of the user's and the text's columns.
+      wanted: The places of the user's and the texts' columns.
     """
 
     def __init__(self, columns: Sequence[str], dialect: Dialect, options: ReadOptions) -> None:
         self.dialect = dialect
         self.width = len(columns)
-        self.wanted = [columns.index(options.user_field), columns.index(options.text_field)]
+        self.wanted = [columns.index(name) for _, name in options.wanted_fields]
 
     def parse(self, block: Block) -> Batch:
         """Splits the records of a block; blank lines are none."""
-        filled = block.ends > block.starts
-        starts, ends = block.starts[filled], block.ends[filled]
+        block = block.filled()
         raw = np.frombuffer(block.data, np.uint8)
         quotes = np.flatnonzero(raw == QUOTE) if self.dialect.quoted else _NO_QUOTES
         if well_quoted(raw, quotes, self.dialect.delimiter[0]):
-            return self._parse_vectorized(block, starts, ends, quotes)
-        return self._parse_each(block, starts, ends)
+            return self._parse_vectorized(block, quotes)
+        return self._parse_each(block)
 
-    def _parse_vectorized(
-        self, block: Block, starts: Offsets, ends: Offsets, quotes: Offsets
-    ) -> Batch:
+    def _parse_vectorized(self, block: Block, quotes: Offsets) -> Batch:
         raw = np.frombuffer(block.data, np.uint8)
+        starts, ends, positions = block.starts, block.ends, block.positions
         delimiters = np.flatnonzero(raw == self.dialect.delimiter[0])
         delimiters = delimiters[outside_quotes(quotes, delimiters)]
         first = np.searchsorted(delimiters, starts)
         good = np.searchsorted(delimiters, ends) - first == self.width - 1
-        rejects = [(block.offset + int(start), RAGGED) for start in starts[~good]]
+        rejects = [(int(position), RAGGED) for position in positions[~good]]
         starts, ends, first = starts[good], ends[good], first[good]
         # The second quote of each doubled one; it "opens" right after the one that "closes".
         doubled = quotes[2::2][np.diff(quotes)[1::2] == 1] if quotes.size else None
@@ -136,22 +154,25 @@ class DelimitedParser:
             left = starts if place == 0 else delimiters[first + place - 1] + 1
             right = ends if place == self.width - 1 else delimiters[first + place]
             columns.append(_unquoted(block.data, left, right, doubled))
-        return _merged(columns, starts + block.offset, rejects)
+        return _merged(columns, positions[good], rejects)
 
-    def _parse_each(self, block: Block, starts: Offsets, ends: Offsets) -> Batch:
+    def _parse_each(self, block: Block) -> Batch:
         """The same, record by record, for blocks with stray quotes."""
         rejects: list[tuple[int, str]] = []
         rows: list[list[bytes]] = []
         positions: list[int] = []
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        spans = zip(
+            block.positions.tolist(), block.starts.tolist(), block.ends.tolist(), strict=True
+        )
+        for position, start, end in spans:
             fields = split_fields(block.data[start:end], self.dialect)
             if fields is None or len(fields) != self.width:
                 reason = BAD_QUOTES if fields is None else RAGGED
-                rejects.append((block.offset + start, reason))
+                rejects.append((position, reason))
             else:
                 rows.append([fields[place] for place in self.wanted])
-                positions.append(block.offset + start)
-        columns = [pa.array([row[i] for row in rows], pa.binary()) for i in range(2)]
+                positions.append(position)
+        columns = [pa.array([row[i] for row in rows], pa.binary()) for i in range(len(self.wanted))]
         return _merged(columns, np.array(positions, np.int64), rejects)
 
 
@@ -165,5 +186,5 @@ def _unquoted(data: bytes, left: Offsets, right: Offsets, doubled: Offsets | Non
 
 
 def _merged(columns: list[pa.Array], positions: Offsets, rejects: list[tuple[int, str]]) -> Batch:
-    documents, unfit = checked(columns[0], columns[1], positions)
+    documents, unfit = checked(columns[0], columns[1:], positions)
     return Batch(documents, sorted(rejects + unfit))

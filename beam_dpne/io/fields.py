@@ -11,7 +11,7 @@ _SHOWN = 30
 
 def require_fields(path: str, names: Sequence[str], options: ReadOptions) -> None:
     """Raises unless a header line has each wanted field once."""
-    for option, field in (("user_field", options.user_field), ("text_field", options.text_field)):
+    for option, field in options.wanted_fields:
         if names.count(field) > 1:
             raise InputError(
                 f"{option} must name one field of {path}, got {option}={field!r}, which its "
@@ -28,24 +28,42 @@ def require_fields(path: str, names: Sequence[str], options: ReadOptions) -> Non
             )
 
 
+def require_no_quotes(path: str, names: Sequence[str]) -> None:
+    """Raises if all names of a header line without quoting are in quotes."""
+    if names and all(is_quoted(name) for name in names):
+        raise InputError(
+            f"quoting must say whether quotes are part of the fields of {path}, whose header line has "
+            "each field in quotes. Give --quoting quoted if they only enclose fields, --quoting none "
+            "if they are part of them."
+        )
+
+
+def is_quoted(value: str) -> bool:
+    """Whether a field begins and ends with a quote."""
+    return len(value) > 1 and value[0] == value[-1] == '"'
+
+
 def require_keys(path: str, records: Sequence[Sequence[str]], options: ReadOptions) -> None:
-    """Raises if none of a file's first JSON records has a wanted field."""
-    for option, field in (("user_field", options.user_field), ("text_field", options.text_field)):
-        if records and not any(field in keys for keys in records):
+    """Raises if none of a file's first JSON records has a wanted field; of several texts, any."""
+    for option, fields in (
+        ("user_field", [options.user_field]),
+        ("text_field", list(options.text_fields)),
+    ):
+        if records and not any(field in keys for keys in records for field in fields):
             common = [key for key in records[0] if all(key in keys for keys in records)]
             shown = len(records) > 1 or _is_header(common, options)
             known = (_known(common) if shown else None) or (
                 "Its fields are not shown, since they may be data."
             )
             raise InputError(
-                f"{option} must name a field of {path}, got {option}={field!r}, which its first "
-                f"records lack. {known}"
+                f"{option} must name a field of {path}, got {option}={','.join(fields)!r}, which its "
+                f"first records lack. {known}"
             )
 
 
 def _is_header(names: Sequence[str], options: ReadOptions) -> bool:
     """Whether names are surely names: one is wanted, or the user says that there are fields."""
-    wanted = {options.user_field, options.text_field}
+    wanted = {options.user_field, *options.text_fields}
     return bool(wanted & set(names)) or wanted != {"user", "text"}
 
 

@@ -1,19 +1,22 @@
-"""Finding input files and streaming their decompressed bytes."""
+"""Finding input files and streaming their decompressed and, where it must be, decoded bytes."""
 
 import concurrent.futures
 import contextlib
+import functools
 import glob
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from beam_dpne.io.encodings import LONGEST_MARK, Encoding, Recoder, encoding_of
+from beam_dpne.io.folders import require_one_format
 from beam_dpne.io.options import InputError, codec_of, has_glob
-from beam_dpne.io.records import TruncatedRecord
+from beam_dpne.io.records import BrokenText
 from beam_dpne.io.schemes import connect_anonymously_to_emulators, require_file_system
 
 # Of an object store: what one request fetches at least, when all is read, and when parts are.
@@ -30,18 +33,24 @@ class InputFile(NamedTuple):
     size: int
 
 
-def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
-    """Finds the files that paths and globs stand for.
+def match_inputs(patterns: Sequence[str], input_format: str = "auto") -> list[InputFile]:
+    """Finds the files that paths, globs and folders stand for.
+
+    A folder stands for the files in it, not for those in folders within. Files whose names begin
+    with "." or "_", such as _SUCCESS, are no data and are left out.
 
     Args:
-      patterns: Paths or globs, local or on any Beam file system.
+      patterns: Paths or globs of files, or paths of folders, local or on any Beam file system.
+      input_format: Of the files. If it is `auto`, those of one folder must have the extensions of
+        one format.
 
     Returns:
       The files sorted by path, each once. Local paths are made absolute.
 
     Raises:
       FileNotFoundError: A path does not exist or a glob matches nothing.
-      InputError: There is no pattern, or a path is a directory or cannot be read.
+      InputError: There is no pattern, a path cannot be read, or a folder holds no files, files of
+        several formats, or files of an unknown one.
       AccessError: Beam has no file system for a path.
     """
     if isinstance(patterns, str) or not patterns:
@@ -50,7 +59,8 @@ def match_inputs(patterns: Sequence[str]) -> list[InputFile]:
     sizes: dict[str, int] = {}
     # An object store takes several requests for each path.
     with concurrent.futures.ThreadPoolExecutor(_MATCHED_AT_ONCE) as pool:
-        for found in pool.map(_match, map(_absolute, patterns), patterns):
+        match = functools.partial(_match, input_format=input_format)
+        for found in pool.map(match, map(_absolute, patterns), patterns):
             sizes.update(found)
     paths = sorted(sizes, key=os.fsencode)
     return [InputFile(place, path, sizes[path]) for place, path in enumerate(paths)]
@@ -63,21 +73,19 @@ def _absolute(pattern: str) -> str:
     return os.path.abspath(os.path.expanduser(pattern))
 
 
-def _match(pattern: str, given: str) -> dict[str, int]:
+def _match(pattern: str, given: str, input_format: str) -> dict[str, int]:
     """The paths and sizes of the files that one pattern stands for."""
+    is_local = FileSystems.get_scheme(pattern) is None
     if os.path.isdir(pattern):
-        raise InputError(
-            f"input must name files, got {given}, which is a directory. "
-            f"Name its files, for example {os.path.join(given, '*.jsonl')}."
-        )
-    if os.path.isfile(pattern):
-        found = {pattern: os.path.getsize(pattern)}
-    elif FileSystems.get_scheme(pattern) is None:
+        paths = glob.glob(os.path.join(glob.escape(pattern), "*"))
+        found = require_one_format(_sizes(paths), given, input_format)
+    elif os.path.isfile(pattern):
+        found = _sizes([pattern])
+    elif is_local:
         # Beam's own matching walks every folder below the first wildcard.
-        paths = filter(os.path.isfile, glob.glob(pattern, recursive=True))
-        found = {path: os.path.getsize(path) for path in paths}
+        found = _sizes(glob.glob(pattern, recursive=True))
     else:
-        found = _match_remote(pattern, given)
+        found = _match_remote(pattern, given, input_format)
     if not found:
         what = "glob matches no file" if has_glob(given) else "file does not exist"
         raise FileNotFoundError(f"input must name existing files, got {given}: {what}.")
@@ -87,8 +95,22 @@ def _match(pattern: str, given: str) -> dict[str, int]:
     return found
 
 
-def _match_remote(pattern: str, given: str) -> dict[str, int]:
+def _sizes(paths: Iterable[str]) -> dict[str, int]:
+    return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
+
+
+def _match_remote(pattern: str, given: str, input_format: str) -> dict[str, int]:
     require_file_system(pattern)
+    found = {} if pattern.endswith("/") else _listed(pattern, given)
+    if has_glob(pattern) or any(found.values()):
+        return found
+    # Some stores list a folder as if it were an empty file, others do not know it by its own name.
+    inside = _listed(f"{pattern.rstrip('/')}/*", given)
+    return require_one_format(inside, given, input_format) if inside else found
+
+
+def _listed(pattern: str, given: str) -> dict[str, int]:
+    """The remote paths that match, and their sizes."""
     try:
         matched = FileSystems.match([pattern])[0].metadata_list
     except BeamIOError as error:
@@ -136,9 +158,12 @@ def guarded(path: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except TruncatedRecord:
+    except BrokenText as error:
+        raise InputError(f"{path} {error}") from None
+    except UnicodeError:
         raise InputError(
-            f"{path} ends inside a quoted field. The file is truncated, or a quote is not closed."
+            f"{path} cannot be decoded. It is damaged, or its encoding is not the one that was given "
+            "or that its first bytes tell; name the encoding with --encoding, e.g. utf-16-le."
         ) from None
     except Exception as error:
         raise InputError(
@@ -179,11 +204,28 @@ class TextStream:
         self._counted = _Counted(open_raw(path))
         codec = codec_of(path)
         self._source = self._decompress(codec) if codec else self._counted
+        self._read: Callable[[int], bytes] = self._source.read
         self._ahead = b""
         self._base = 0
 
     def _decompress(self, codec: str) -> pa.NativeFile:
         return pa.CompressedInputStream(pa.PythonFile(self._counted, mode="r"), codec)
+
+    def start_decoding(self, given: str | None) -> Encoding:
+        """Decides at the beginning of the text which encoding it has.
+
+        Text whose bytes cannot be cut at line feeds is read as UTF-8 from here on.
+
+        Args:
+          given: What the operator said.
+        """
+        encoding = encoding_of(self.peek(LONGEST_MARK), given)
+        if encoding.keeps_ascii:
+            return encoding
+        ahead, source = io.BytesIO(self._ahead), self._read
+        self._ahead = b""
+        self._read = Recoder(lambda size: ahead.read(size) or source(size), encoding).read
+        return encoding._replace(is_recoded=True)
 
     @property
     def taken(self) -> int:
@@ -195,7 +237,7 @@ class TextStream:
         parts = [self._ahead[:size]]
         self._ahead = self._ahead[size:]
         missing = size - len(parts[0])
-        while missing and (part := self._source.read(missing)):
+        while missing and (part := self._read(missing)):
             parts.append(part)
             missing -= len(part)
         if not self._counted.taken and codec_of(self.path):

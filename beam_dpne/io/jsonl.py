@@ -4,13 +4,14 @@ A block is decoded in one call; where that fails, line by line with the same dec
 is accepted never depends on where a block begins.
 """
 
+import operator
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.io.columns import Batch, record_batch
+from beam_dpne.io.columns import Batch, interleaved
 from beam_dpne.io.options import ReadOptions
 from beam_dpne.io.records import Block
 from beam_dpne.io.rejects import (
@@ -25,64 +26,82 @@ from beam_dpne.io.rejects import (
     NOT_UTF8,
 )
 
-_BLANK = b" \t\r\n"
+BLANKS = b" \t\r\n"
 
 
 class JsonlParser:
     """Turns blocks of JSON lines into documents."""
 
     def __init__(self, options: ReadOptions) -> None:
-        self._names = {"user": options.user_field, "text": options.text_field}
+        texts = {f"text_{place}": name for place, name in enumerate(options.text_fields)}
+        self._names = {"user": options.user_field, **texts}
+        self._texts = [operator.attrgetter(name) for name in texts]
         self._is_tokens = options.text_is_tokens
         self._text_type = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
-        self._strict = self._decoder(str | int, list[str] if options.text_is_tokens else str)
-        self._lenient = self._decoder(Any, Any, default=None)
+        text = list[str] if options.text_is_tokens else str
+        self._strict = self._decoder(str | int, text if len(texts) == 1 else text | None)
+        self._lenient = self._decoder(Any, Any, is_lenient=True)
 
-    def _decoder(self, user: Any, text: Any, **default: None) -> Any:
-        """A decoder of objects with two fields of these types."""
-        if default:
-            fields = [("user", user, None), ("text", text, None)]
-        else:
-            fields = [("user", user), ("text", text)]
+    def _decoder(self, user: Any, text: Any, *, is_lenient: bool = False) -> Any:
+        """A decoder of objects with fields of these types; one of several texts may be missing."""
+        fields: list[Any] = []
+        for name in self._names:
+            kind = user if name == "user" else text
+            is_optional = is_lenient or (name != "user" and len(self._texts) > 1)
+            fields.append((name, kind, None) if is_optional else (name, kind))
+        # Fields without a default come first: so does the user's.
         record = msgspec.defstruct("Record", fields, rename=self._names, gc=False)
         return msgspec.json.Decoder(record)
 
     def parse(self, block: Block) -> Batch:
         """Decodes the lines of a block; blank lines are none."""
+        block = block.filled()
         records = None if block.too_long else self._decode_all(block)
         return self._decode_each(block) if records is None else self._batch(records, [])
 
     def _decode_all(self, block: Block) -> list[Any] | None:
-        """All records of a block without fault, else None.
+        """All records of a block without fault, else None."""
+        try:
+            block.data.decode()
+            records = self._strict_records(block)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        if records is None or len(records) != len(block.starts):
+            return None
+        whole = all(record.user != "" for record in records)
+        if whole and len(self._texts) > 1:
+            whole = all(map(self._has_text, records))
+        return records if whole else None
+
+    def _strict_records(self, block: Block) -> list[Any] | None:
+        """The records of whole lines, if the decoder cannot have taken others.
 
         `decode_lines` takes any row of objects. If each line begins with a brace and ends with
         one, no object goes over the border of two lines, and as many objects as lines are one each.
         """
-        starts, ends = block.starts, block.ends
-        filled = ends > starts
         raw = np.frombuffer(block.data, np.uint8)
-        begins, closes = raw[starts[filled]], raw[ends[filled] - 1]
+        begins, closes = raw[block.starts], raw[block.ends - 1]
         if not ((begins == ord("{")).all() and (closes == ord("}")).all()):
             return None
-        try:
-            block.data.decode()
-            records = self._strict.decode_lines(block.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return None
-        whole = len(records) == len(begins) and all(record.user != "" for record in records)
-        return records if whole else None
+        return self._strict.decode_lines(block.data)
+
+    def _has_text(self, record: Any) -> bool:
+        return any(text(record) is not None for text in self._texts)
 
     def _decode_each(self, block: Block) -> Batch:
         """The same line by line, with rejects."""
         records: list[Any] = []
         rejects: list[tuple[int, str]] = []
-        for start, end in zip(block.starts.tolist(), block.ends.tolist(), strict=True):
+        spans = zip(
+            block.positions.tolist(), block.starts.tolist(), block.ends.tolist(), strict=True
+        )
+        for position, start, end in spans:
             line = block.data[start:end]
-            if not line.strip(_BLANK):
+            if not line.strip(BLANKS):
                 continue
             record = self._decode(line)
             if isinstance(record, str):
-                rejects.append((block.offset + start, record))
+                rejects.append((position, record))
             else:
                 records.append(record)
         return self._batch(records, rejects)
@@ -97,7 +116,9 @@ class JsonlParser:
             record = self._strict.decode(line)
         except (msgspec.MsgspecError, RecursionError):
             return self._reason(line)
-        return EMPTY_USER if record.user == "" else record
+        if record.user == "":
+            return EMPTY_USER
+        return record if self._has_text(record) else NO_TEXT
 
     def _reason(self, line: bytes) -> str:
         """Why a line is not a record."""
@@ -111,7 +132,7 @@ class JsonlParser:
             return NO_USER
         if isinstance(record.user, bool) or not isinstance(record.user, (str, int)):
             return BAD_USER
-        if record.text is None:
+        if not self._has_text(record):
             return NO_TEXT
         return BAD_TOKENS if self._is_tokens else BAD_TEXT
 
@@ -119,5 +140,5 @@ class JsonlParser:
         users = [record.user for record in records]
         if int in set(map(type, users)):
             users = [str(user) for user in users]
-        texts = pa.array([record.text for record in records], self._text_type)
-        return Batch(record_batch(pa.array(users, pa.string()), texts), rejects)
+        texts = [pa.array(list(map(text, records)), self._text_type) for text in self._texts]
+        return Batch(interleaved(pa.array(users, pa.string()), texts), rejects)

@@ -9,13 +9,6 @@ import pyarrow as pa
 from beam_dpne.batches import GramSet
 from beam_dpne.bayesian_ledger import bayesian_ledger
 from beam_dpne.bayesian_plan import BayesianPlan
-from beam_dpne.decoding import (
-    ITEM_SCHEMA,
-    PROBABILITY_SCHEMA,
-    ROW_SCHEMA,
-    UNPROTECTED_SCHEMA,
-    decode_sets,
-)
 from beam_dpne.facts import length_facts
 from beam_dpne.gram_counts import NgramProbabilities
 from beam_dpne.io.parts import (
@@ -24,12 +17,16 @@ from beam_dpne.io.parts import (
     PROBABILITY_FILES,
     UNPROTECTED_FILES,
     Layout,
-    rounded_probabilities,
-    with_rounded_scores,
 )
 from beam_dpne.items import ItemSet
 from beam_dpne.ngrams_ledger import ngrams_ledger
 from beam_dpne.plan import PrivacyPlan
+from beam_dpne.released_rows import (
+    item_table,
+    ngram_table,
+    probability_table,
+    unprotected_table,
+)
 from beam_dpne.set_union_ledger import set_union_ledger
 from beam_dpne.set_union_plan import SetUnionPlan
 
@@ -56,19 +53,8 @@ def kind_of(plan: PrivacyPlan | SetUnionPlan | BayesianPlan) -> ReleaseKind:
     return NGRAMS if isinstance(plan, PrivacyPlan) else SET_UNION
 
 
-def _ngram_rows(released: Sequence[GramSet]) -> pa.Table:
-    rows = pa.Table.from_batches(list(decode_sets(released)), ROW_SCHEMA)
-    return with_rounded_scores(rows)
-
-
 def _ngrams_ledger(plan: PrivacyPlan, released: Sequence[GramSet], **common: Any) -> dict[str, Any]:
     return ngrams_ledger(plan=plan, facts=[length_facts(grams) for grams in released], **common)
-
-
-def _item_rows(released: Sequence[ItemSet]) -> pa.Table:
-    (found,) = released
-    rows = pa.table([found.items, pa.array(found.scores)], schema=ITEM_SCHEMA)
-    return with_rounded_scores(rows.sort_by([("score", "descending"), ("item", "ascending")]))
 
 
 def _set_union_ledger(
@@ -76,21 +62,6 @@ def _set_union_ledger(
 ) -> dict[str, Any]:
     (found,) = released
     return set_union_ledger(plan=plan, items=found, **common)
-
-
-def _probability_rows(released: Sequence[NgramProbabilities]) -> pa.Table:
-    (found,) = released
-    rows = pa.table(
-        [found.ngrams, pa.array(rounded_probabilities(found.probabilities))],
-        schema=PROBABILITY_SCHEMA,
-    )
-    return rows.sort_by([("probability", "descending"), ("ngram", "ascending")])
-
-
-def _unprotected_rows(released: Sequence[NgramProbabilities]) -> pa.Table:
-    rows = _probability_rows(released)
-    words = pa.array([found.guarantee for found in released] * len(rows), pa.string())
-    return rows.append_column(UNPROTECTED_SCHEMA.field("privacy"), words)
 
 
 def _bayesian_ledger(
@@ -102,17 +73,17 @@ def _bayesian_ledger(
 
 NGRAMS = ReleaseKind(
     layout=NGRAM_FILES,
-    rows=_ngram_rows,
+    rows=ngram_table,
     ledger=_ngrams_ledger,
 )
 SET_UNION = ReleaseKind(
     layout=ITEM_FILES,
-    rows=_item_rows,
+    rows=item_table,
     ledger=_set_union_ledger,
 )
 BAYESIAN = ReleaseKind(
     layout=PROBABILITY_FILES,
-    rows=_probability_rows,
+    rows=probability_table,
     ledger=_bayesian_ledger,
 )
-UNPROTECTED = dataclasses.replace(BAYESIAN, layout=UNPROTECTED_FILES, rows=_unprotected_rows)
+UNPROTECTED = dataclasses.replace(BAYESIAN, layout=UNPROTECTED_FILES, rows=unprotected_table)

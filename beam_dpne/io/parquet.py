@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from beam_dpne.io.columns import Batch, Mask, record_batch, valid_utf8
+from beam_dpne.document_columns import as_text, is_list, is_text, plain
+from beam_dpne.io.columns import Batch, Mask, interleaved, valid_utf8
 from beam_dpne.io.files import InputFile
 from beam_dpne.io.options import InputError, ReadOptions
 from beam_dpne.io.records import Offsets
@@ -17,39 +18,33 @@ _MAX_ROWS = 65536
 
 
 def check_schema(path: str, schema: pa.Schema, options: ReadOptions) -> None:
-    """Raises unless the two fields exist with types that can be read."""
-    for option, name in (("user_field", options.user_field), ("text_field", options.text_field)):
+    """Raises unless the wanted fields exist with types that can be read."""
+    for option, name in options.wanted_fields:
         if schema.names.count(name) != 1:
             raise InputError(
                 f"{option} must name a column of {path}, got {option}={name!r}. Its columns are "
                 f"{', '.join(schema.names)}."
             )
-    user, text = schema.field(options.user_field).type, schema.field(options.text_field).type
-    if not (_is_text(_plain(user)) or pa.types.is_integer(_plain(user))):
+    user = schema.field(options.user_field).type
+    if not (is_text(plain(user)) or pa.types.is_integer(plain(user))):
         raise InputError(
             f"column {options.user_field!r} of {path} must be text or integers, got {user}."
         )
-    if _is_list(text) and not options.text_is_tokens:
+    for name in options.text_fields:
+        _check_text(path, name, schema.field(name).type, options)
+
+
+def _check_text(path: str, name: str, text: pa.DataType, options: ReadOptions) -> None:
+    """Raises unless a column of texts has the wanted type."""
+    if is_list(text) and not options.text_is_tokens:
         raise InputError(
-            f"column {options.text_field!r} of {path} must be text, got {text}. Use tokenizer "
+            f"column {name!r} of {path} must be text, got {text}. Use tokenizer "
             "'tokens' for texts that are lists of tokens."
         )
-    words = text.value_type if _is_list(text) else text
-    if _is_list(text) != options.text_is_tokens or not _is_text(_plain(words)):
+    words = text.value_type if is_list(text) else text
+    if is_list(text) != options.text_is_tokens or not is_text(plain(words)):
         wanted = "a list of texts" if options.text_is_tokens else "text"
-        raise InputError(f"column {options.text_field!r} of {path} must be {wanted}, got {text}.")
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        raise InputError(f"column {name!r} of {path} must be {wanted}, got {text}.")
 
 
 def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, int]]:
@@ -79,7 +74,7 @@ def read_row_groups(
     size = sum(file.metadata.row_group(group).total_byte_size for group in range(*groups))
     rows = max(1, sum(counts[groups[0] :]))
     per_batch = min(_MAX_ROWS, max(1, options.block_bytes * rows // max(1, size)))
-    names = [options.user_field, options.text_field]
+    names = [name for _, name in options.wanted_fields]
     batches = file.iter_batches(per_batch, row_groups=list(range(*groups)), columns=names)
     for batch in batches:
         positions = np.arange(row, row + batch.num_rows)
@@ -94,12 +89,19 @@ def _share(size: int, rows: int, file: pq.ParquetFile) -> int:
 
 def _documents(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) -> Batch:
     """Casts the columns and leaves faulty rows out; the first reason that applies is given."""
-    user = _text(batch.column(batch.schema.get_field_index(options.user_field)))
-    text = batch.column(batch.schema.get_field_index(options.text_field))
-    text = text if options.text_is_tokens else _text(text)
-    faults = [(_mask(user.is_null()), NO_USER), (_mask(text.is_null()), NO_TEXT)]
-    faults += _faults_of_tokens(text) if options.text_is_tokens else [(~valid_utf8(text), NOT_UTF8)]
-    length = _lengths(user) + (_token_lengths(text) if options.text_is_tokens else _lengths(text))
+    user, *texts = (_column(batch, name) for _, name in options.wanted_fields)
+    user = as_text(user)
+    texts = texts if options.text_is_tokens else [as_text(text) for text in texts]
+    no_text = np.logical_and.reduce([_mask(text.is_null()) for text in texts])
+    faults = [(_mask(user.is_null()), NO_USER), (no_text, NO_TEXT)]
+    length = _lengths(user)
+    for text in texts:
+        if options.text_is_tokens:
+            faults += _faults_of_tokens(text)
+            length = length + _token_lengths(text)
+        else:
+            faults.append((~valid_utf8(text), NOT_UTF8))
+            length = length + _lengths(text)
     faults += [
         (~valid_utf8(user), NOT_UTF8),
         (_lengths(user) == 0, EMPTY_USER),
@@ -112,17 +114,15 @@ def _documents(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) 
     ]
     keep = pa.array(~bad)
     kind = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
-    documents = record_batch(
-        user.filter(keep).cast(pa.string()), text.filter(keep).cast(kind, safe=True)
+    documents = interleaved(
+        user.filter(keep).cast(pa.string()),
+        [text.filter(keep).cast(kind, safe=True) for text in texts],
     )
     return Batch(documents, rejects)
 
 
-def _text(values: pa.Array) -> pa.Array:
-    """A dictionary's or integers' values as strings."""
-    if isinstance(values.type, pa.DictionaryType):
-        values = values.cast(values.type.value_type)
-    return values if _is_text(values.type) else values.cast(pa.string())
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    return batch.column(batch.schema.get_field_index(name))
 
 
 def _mask(values: pa.Array) -> Mask:
@@ -136,7 +136,7 @@ def _lengths(values: pa.Array) -> np.ndarray:
 
 def _token_rows(text: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """The tokens of all rows, and the row of each."""
-    return _text(text.flatten()), pc.call_function("list_parent_indices", [text]).to_numpy()
+    return as_text(text.flatten()), pc.call_function("list_parent_indices", [text]).to_numpy()
 
 
 def _token_lengths(text: pa.Array) -> np.ndarray:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -23,8 +22,6 @@ from beam_dpne.decoding import (
 from beam_dpne.ledger import PROGRAMS, Part
 
 OUTPUT_FORMATS = ("jsonl", "tsv", "parquet")
-SCORE_DECIMALS = 6
-PROBABILITY_DIGITS = 9
 _HASHED_AT_ONCE = 1 << 20
 _WRITERS = {"jsonl": "jsonl/1", "tsv": "tsv/1", "parquet": f"parquet/1/{pa.__version__}"}
 _PYTHON = {pa.int32(): int, pa.string(): str, pa.float64(): float}
@@ -86,19 +83,6 @@ _LAYOUTS = {
     layout.stem: layout
     for layout in (NGRAM_FILES, ITEM_FILES, PROBABILITY_FILES, UNPROTECTED_FILES)
 }
-
-
-def with_rounded_scores(rows: pa.Table) -> pa.Table:
-    """Returns the rows with scores as a release has them."""
-    scores = np.round(rows.column("score").to_numpy(), SCORE_DECIMALS)
-    place = rows.schema.get_field_index("score")
-    return rows.set_column(place, rows.schema.field("score"), pa.array(scores))
-
-
-def rounded_probabilities(probabilities: np.ndarray) -> np.ndarray:
-    """Returns probabilities as a release has them: nine significant digits."""
-    shown = (f"{value:.{PROBABILITY_DIGITS}g}" for value in probabilities.tolist())
-    return np.fromiter(map(float, shown), np.float64, count=probabilities.size)
 
 
 def render_parts(

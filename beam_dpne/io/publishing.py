@@ -23,12 +23,12 @@ from beam_dpne.bayesian import BayesianCountsResult
 from beam_dpne.bayesian_plan import BayesianPlan
 from beam_dpne.decoding import longest_beside_shorter
 from beam_dpne.gram_counts import NgramProbabilities
+from beam_dpne.input_description import InputDescription
 from beam_dpne.io.directories import Directory, directory_at
 from beam_dpne.io.kinds import kind_of
 from beam_dpne.io.parts import OUTPUT_FORMATS, parse_part, render_parts
 from beam_dpne.items import ItemSet
 from beam_dpne.ledger import (
-    AS_GIVEN,
     LEDGER_NAME,
     PART_NAME,
     Part,
@@ -42,6 +42,7 @@ from beam_dpne.ledger import (
 )
 from beam_dpne.ngrams import PrivateNgramsResult
 from beam_dpne.plan import PrivacyPlan
+from beam_dpne.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.set_union import PrivateSetUnionResult
 from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.started import Marks
@@ -85,7 +86,9 @@ class PublishRelease(beam.PTransform):
       plan: of the run, for the ledger; a `PrivacyPlan`, a `SetUnionPlan` or a `BayesianPlan`.
       tokenizer: of the run, for the ledger: its name, or the function.
       run_key_given: whether the run key was given instead of fresh, for the ledger.
-      users: what one user was, in words, for the ledger.
+      described: how records became documents, for the ledger, whose privacy unit it names; None if
+        nobody knows, and then the ledger leaves it to the pipeline.
+      notes: what the operator says of the release, for the ledger: title, contact, privacy unit.
       overwrite: replaces a release that is already there: it stays whole until the new ledger takes
         the place of its own, then its parts are deleted, and what a killed run has left; other files
         never are.
@@ -123,7 +126,8 @@ class PublishRelease(beam.PTransform):
     plan: _Plan
     tokenizer: str | Tokenizer
     run_key_given: bool
-    users: str = AS_GIVEN
+    described: InputDescription | None = None
+    notes: ReleaseNotes = NO_NOTES
     overwrite: bool = False
     rows_per_part: int = 1_000_000
     marks: Marks | None = None
@@ -159,7 +163,8 @@ class PublishRelease(beam.PTransform):
             plan=self.plan,
             tokenizer=tokenizer_name(self.tokenizer),
             run_key_given=self.run_key_given,
-            users=self.users,
+            described=self.described,
+            notes=self.notes,
             overwrite=self.overwrite,
             rows_per_part=self.rows_per_part,
             marks=self.marks,
@@ -237,7 +242,8 @@ def publish_release(
     plan: _Plan,
     tokenizer: str | Tokenizer,
     run_key_given: bool,
-    users: str = AS_GIVEN,
+    described: InputDescription | None = None,
+    notes: ReleaseNotes = NO_NOTES,
     overwrite: bool = False,
     rows_per_part: int = 1_000_000,
 ) -> str:
@@ -264,7 +270,8 @@ def publish_release(
                 parts=listed,
                 run_key_given=run_key_given,
                 tokenizer=tokenizer,
-                users=users,
+                described=described,
+                notes=notes,
             )
         )
 

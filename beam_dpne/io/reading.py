@@ -12,7 +12,7 @@ from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.io.blocks import WorkItem, plan_reads, read_ahead, read_item, unit_of
 from beam_dpne.io.files import match_inputs
-from beam_dpne.io.options import InputError, ReadOptions, format_of, has_glob
+from beam_dpne.io.options import InputError, ReadOptions, format_of, has_glob, may_be_folder
 from beam_dpne.io.rejects import Reject
 from beam_dpne.started import Marks, mark_started
 
@@ -45,17 +45,26 @@ class ReadDocuments(beam.PTransform):
       phrases, never what a record says.
 
     Cost:
-      One pass. Large plain JSONL, TSV and sequences files are split by bytes and Parquet by row
-      groups; CSV and compressed files are one piece of work each. A worker holds a few blocks
-      and at most one record of `max_record_bytes`.
+      One pass. Large plain files of lines (JSONL, sequences, CSV and TSV without quoting) in UTF-8
+      or another encoding that keeps ASCII are split by bytes, and Parquet by row groups; files with
+      quoting, JSON arrays, compressed files and other encodings are one piece of work each. A worker
+      holds a few blocks and at most one record of `max_record_bytes`.
 
     Attributes:
-      inputs: Paths or globs, local or on any Beam file system. `.gz`, `.bz2`, `.zst` and `.zstd`
-        are decompressed.
-      input_format: `jsonl`, `csv`, `tsv`, `parquet`, `sequences` (each line one user, tokens
-        separated by blanks), or `auto`: by extension, never `sequences`.
+      inputs: Paths or globs of files, or folders whose files are all of one format, local or on any
+        Beam file system. `.gz`, `.bz2`, `.zst` and `.zstd` are decompressed.
+      input_format: `jsonl` (one object a line), `json` (one array of objects; each of the two reads
+        the other), `csv`, `tsv`, `parquet`, `sequences` (each line one user, tokens separated by
+        blanks), or `auto`: by extension, never `sequences`.
       user_field: Name of the user's field: text or integers, compared as UTF-8 text.
-      text_field: Name of the text's field.
+      text_field: Name of the text's field, or several names: each text is then a document of the
+        user's, and a record without any of them is a reject.
+      encoding: Codec of Python for the text of files other than Parquet. None: UTF-8, or UTF-16 or
+        UTF-32 where a file begins with their byte order mark.
+      delimiter: One ASCII character between the fields of CSV or TSV, or its name: `comma`,
+        `semicolon`, `tab`, `pipe`, `colon`, `space`. None: a comma or a tab.
+      quoting: Whether fields of CSV or TSV may be enclosed in quotes: `quoted`, `none`, or `auto`,
+        which is `quoted` for CSV and `none` for TSV.
       columns: Names of all columns of CSV or TSV files without a header line.
       max_record_bytes: Longer records are rejects.
       strict: Whether the first reject fails the run.
@@ -86,7 +95,10 @@ class ReadDocuments(beam.PTransform):
     inputs: Sequence[str]
     input_format: str = "auto"
     user_field: str = "user"
-    text_field: str = "text"
+    text_field: str | Sequence[str] = "text"
+    encoding: str | None = None
+    delimiter: str | None = None
+    quoting: str = "auto"
     columns: Sequence[str] | None = None
     max_record_bytes: int = 16 * 2**20
     strict: bool = False
@@ -103,8 +115,8 @@ class ReadDocuments(beam.PTransform):
             )
         options = self.options
         for path in self.inputs:
-            if not has_glob(path):
-                options.check_tokens(format_of(path, self.input_format))
+            if not has_glob(path) and not may_be_folder(path):
+                options.check_kind(format_of(path, self.input_format))
 
     @property
     def options(self) -> ReadOptions:
@@ -133,7 +145,7 @@ class ReadDocuments(beam.PTransform):
 
 def _work_items(patterns: tuple[str, ...], options: ReadOptions) -> Iterator[WorkItem]:
     """The pieces of work of all inputs."""
-    for file in match_inputs(patterns):
+    for file in match_inputs(patterns, options.input_format):
         yield from plan_reads(file, options)
 
 

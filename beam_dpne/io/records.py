@@ -18,8 +18,17 @@ LF, CR, QUOTE = 0x0A, 0x0D, 0x22
 _BEYOND = 2**16
 
 
-class TruncatedRecord(Exception):
+class BrokenText(Exception):
+    """A text cannot be cut into records; the message says why in fixed words, after its path."""
+
+
+class TruncatedRecord(BrokenText):
     """The text ends inside a quoted field."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "ends inside a quoted field. The file is truncated, or a quote is not closed."
+        )
 
 
 class Block(NamedTuple):
@@ -31,6 +40,7 @@ class Block(NamedTuple):
       starts: Where in `data` each record begins.
       ends: Where in `data` each record ends, without its terminator.
       too_long: Offsets in the decompressed text of records above the limit; not among the others.
+      places: Where in the decompressed text each record begins, if `data` is recoded.
     """
 
     data: bytes
@@ -38,6 +48,19 @@ class Block(NamedTuple):
     starts: Offsets
     ends: Offsets
     too_long: list[int]
+    places: Offsets | None = None
+
+    @property
+    def positions(self) -> Offsets:
+        """Where in the decompressed text each record begins."""
+        return self.starts + self.offset if self.places is None else self.places
+
+    def filled(self) -> "Block":
+        """Returns the block without its empty records."""
+        kept = self.ends > self.starts
+        return self._replace(
+            starts=self.starts[kept], ends=self.ends[kept], places=self.positions[kept]
+        )
 
 
 class Scanner(Protocol):
@@ -59,6 +82,10 @@ class Borders(Protocol):
         """Positions after the terminators of the whole records that `data` begins with."""
         ...
 
+    def finish(self, rest: bytes) -> None:
+        """Raises BrokenText unless the text may end with these bytes, a record without terminator."""
+        ...
+
     def scanner(self) -> Scanner:
         """A scanner at the beginning of a record."""
         ...
@@ -70,6 +97,9 @@ class LineBorders:
     def ends(self, data: bytes) -> Offsets:
         """Positions after the line feeds."""
         return np.flatnonzero(np.frombuffer(data, np.uint8) == LF) + 1
+
+    def finish(self, rest: bytes) -> None:
+        """A last line needs no line feed."""
 
     def scanner(self) -> "LineBorders":
         """Lines have no state."""
@@ -111,6 +141,13 @@ class QuotedBorders:
             found.append(end)
             scanner = self.scanner()
         return np.array(found, np.int64)
+
+    def finish(self, rest: bytes) -> None:
+        """Raises if the last record ends inside quotes."""
+        scanner = self.scanner()
+        scanner.feed(rest)
+        if scanner.inside_quotes():
+            raise TruncatedRecord
 
     def scanner(self) -> "QuotedScanner":
         """A scanner at the beginning of a record."""
@@ -210,7 +247,7 @@ def read_blocks(
       Blocks of about `block_bytes`.
 
     Raises:
-      TruncatedRecord: The text ends inside a quoted field.
+      BrokenText: The text ends where it must not, such as inside a quoted field.
     """
     rest = b""
     while stop is None or offset < stop:
@@ -219,9 +256,9 @@ def read_blocks(
         ends = borders.ends(data)
         done = int(ends[-1]) if ends.size else 0
         rest = data[done:]
-        if not piece and rest:
-            _check_whole(borders, rest)
-            ends = np.append(ends, len(data))
+        if not piece:
+            borders.finish(rest)
+            ends = np.append(ends, len(data)) if rest else ends
             rest = b""
         if ends.size:
             yield _block(data, offset, ends, max_record_bytes, stop)
@@ -248,13 +285,6 @@ def _wanted(block_bytes: int, held: int, left: int | None) -> int:
     if left is None:
         return block_bytes
     return min(block_bytes, max(0, left - held) + max(_BEYOND, held))
-
-
-def _check_whole(borders: Borders, rest: bytes) -> None:
-    scanner = borders.scanner()
-    scanner.feed(rest)
-    if scanner.inside_quotes():
-        raise TruncatedRecord
 
 
 def _block(data: bytes, offset: int, ends: Offsets, limit: int, stop: int | None) -> Block:

@@ -15,6 +15,8 @@ from apache_beam.io.textio import WriteToText
 from apache_beam.pvalue import PCollection, PValue
 
 NOT_UTF8 = "not valid UTF-8"
+NOT_UTF8_TEXT = "not valid UTF-8; if it is another encoding, name it with --encoding"
+NOT_DECODED = "not valid in the encoding of the file"
 NOT_JSON = "malformed JSON"
 NOT_OBJECT = "not a JSON object"
 NO_USER = "user is null or missing"
@@ -35,7 +37,9 @@ class Reject(NamedTuple):
 
     Attributes:
       file: The file's path.
-      position: Byte offset in the decompressed text, or number of the row.
+      position: Byte offset in the decompressed text, or number of the row. In an encoding of which
+        single bytes do not stand for themselves, such as UTF-16 or Shift JIS, the offset is that in
+        the same text as UTF-8.
       unit: `byte` or `row`, what `position` counts; both from 0.
       reason: One of the phrases of this module.
     """

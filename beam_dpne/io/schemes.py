@@ -1,9 +1,10 @@
 """Which of Beam's file systems are installed, and how to get one that is not."""
 
-import importlib.util
 import os
 
 from apache_beam.io.filesystems import FileSystems
+
+from beam_dpne.import_messages import is_installed
 
 # Of each scheme: the module that Beam's file system needs, and how to get it.
 _NEEDED = {
@@ -34,22 +35,18 @@ def require_file_system(path: str) -> None:
     if scheme is None:
         return
     module, remedy = _NEEDED.get(scheme, (None, ""))
-    if module and not _is_installed(module):
-        raise AccessError(f"{scheme}:// needs a package that is not here, got {path}: {remedy}.")
+    missing = f"{scheme}:// needs a package that is not here, got {path}: {remedy}."
+    if module and not is_installed(module):
+        raise AccessError(missing)
     try:
         FileSystems.get_filesystem(path)
     except ValueError:
+        if module:
+            raise AccessError(missing) from None
         *others, last = (f"{known}://" for known in _NEEDED)
         raise AccessError(
             f"paths must be local or begin with {', '.join(others)} or {last}, got {path}."
         ) from None
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):
-        return False
 
 
 def emulator() -> str | None:

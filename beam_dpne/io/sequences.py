@@ -44,11 +44,10 @@ class SequencesParser:
 
     def parse(self, block: Block) -> Batch:
         """One document a line; empty lines are none."""
-        filled = block.ends > block.starts
-        starts, ends = block.starts[filled], block.ends[filled]
-        text = gather(block.data, starts, ends)
+        block = block.filled()
+        text = gather(block.data, block.starts, block.ends)
         good = valid_utf8(text)
-        positions = starts + block.offset
+        positions = block.positions
         rejects = [(int(position), NOT_UTF8) for position in positions[~good]]
         user = _users(self._place, positions[good])
         return Batch(record_batch(user, text.filter(pa.array(good)).cast(pa.string())), rejects)

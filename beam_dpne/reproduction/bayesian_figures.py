@@ -1,10 +1,9 @@
-"""Pictures of the experiments of private n-gram probabilities, as PNG; each says it is not private."""
+"""Pictures of the experiments of private n-gram probabilities, as PNG; each says of what it is."""
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_dpne.evaluation.plots import BANNER
+from beam_dpne.evaluation.headings import PANEL_NAME, Heading, draw_heading, png_bytes
 from beam_dpne.reproduction.bayesian_parts import Curve, Experiment
 from beam_dpne.reproduction.bayesian_runs import (
     ANONYMITY,
@@ -39,23 +38,23 @@ _RED, _GRID, _DPI = "#c53030", "#e2e8f0", 150
 _KL = "KL from the private distribution, nats"
 
 
-def figure_of(experiment: Experiment, find: Find, data: str) -> bytes | None:
+def figure_of(experiment: Experiment, find: Find, heading: Heading) -> bytes | None:
     """Draws an experiment as PNG, of the results that are there; None if there are none or no picture.
 
     Args:
       experiment: what to draw.
       find: results.
-      data: what they were measured on.
+      heading: what was spent, on which data, and how secret they are.
     """
     draw = _DRAWERS.get(experiment.kind)
     if draw is None or not any(find(run) is not None for run in experiment.runs):
         return None
-    return draw(experiment, find, data)
+    return draw(experiment, find, heading)
 
 
-def _divergences(experiment: Experiment, find: Find, data: str) -> bytes:
+def _divergences(experiment: Experiment, find: Find, heading: Heading) -> bytes:
     """Two panels: the floor that all get, and the one that suits each best."""
-    figure, panels = _empty(experiment.title, data, 2)
+    figure, panels = _empty(experiment.title, heading, 2)
     names = ("all mixed with 1 % uniform", "each with the floor best for it in hindsight")
     for axes, name, measured in zip(panels, names, ("divergence", "best_floor"), strict=True):
         for curve in experiment.curves:
@@ -66,16 +65,16 @@ def _divergences(experiment: Experiment, find: Find, data: str) -> bytes:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.yaxis.set_minor_formatter(lambda value, _: "")
     panels[0].set_ylabel(_KL + ", log scale")
-    return _png(figure, panels[0])
+    return _png(figure, panels[0], heading)
 
 
-def _attacks(experiment: Experiment, find: Find, data: str) -> bytes:
+def _attacks(experiment: Experiment, find: Find, heading: Heading) -> bytes:
     """The paper's probability, and the bound of ε against what is claimed."""
     measured = ["probability", "epsilon_bound"]
     first = experiment.curves[0]
     if value_of(first, 0, "probability", find) is None:
         measured = measured[1:]
-    figure, panels = _empty(experiment.title, data, len(measured), shared=False)
+    figure, panels = _empty(experiment.title, heading, len(measured), shared=False)
     for axes, name in zip(panels, measured, strict=True):
         for curve in experiment.curves:
             _draw(axes, curve, name, find)
@@ -90,13 +89,13 @@ def _attacks(experiment: Experiment, find: Find, data: str) -> bytes:
             axes.set_ylim(bottom=0)
             axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.set_ylabel("lower bound of ε by the likelihood ratio")
-    return _png(figure, panels[-1])
+    return _png(figure, panels[-1], heading)
 
 
-def _perplexities(experiment: Experiment, find: Find, data: str) -> bytes:
+def _perplexities(experiment: Experiment, find: Find, heading: Heading) -> bytes:
     """A bar for each mechanism, a panel for each vocabulary."""
     places = range(len(experiment.curves[0].points))
-    figure, panels = _empty(experiment.title, data, len(places), rows=2)
+    figure, panels = _empty(experiment.title, heading, len(places), rows=2)
     names = [curve.mechanism for curve in experiment.curves][::-1]
     for axes, place in zip(panels, places, strict=True):
         run = experiment.curves[0].points[place][1][0]
@@ -113,7 +112,7 @@ def _perplexities(experiment: Experiment, find: Find, data: str) -> bytes:
         axes.grid(axis="y", visible=False)
         whose = "held-out users" if run.held_out else "all users"
         axes.set_xlabel(f"perplexity, {run.vocabulary_size:,} trigrams, {whose}", fontsize=9)
-    return _png(figure, panels[0])
+    return _png(figure, panels[0], heading)
 
 
 def _draw(axes: "Axes", curve: Curve, measured: str, find: Find) -> None:
@@ -147,14 +146,13 @@ def _short(value: float) -> str:
 
 
 def _empty(
-    title: str, data: str, panels: int, *, rows: int = 1, shared: bool = True
+    title: str, heading: Heading, panels: int, *, rows: int = 1, shared: bool = True
 ) -> "tuple[Figure, Sequence[Axes]]":
-    """Returns a figure with the banner, what it shows, and panels."""
+    """Returns a figure that says what it shows, and panels."""
     from matplotlib.figure import Figure
 
     width = 7.0 if panels == 1 else 11.5
     figure = Figure(figsize=(width, 5.4 + 2.4 * (rows - 1)), dpi=_DPI, layout="constrained")
-    figure.suptitle(BANNER, color=_RED, fontsize=9, fontweight="bold")
     columns = panels // rows
     sharing = "row" if rows > 1 else shared
     axes = figure.subplots(rows, columns, sharey=sharing, squeeze=False).ravel()
@@ -162,27 +160,20 @@ def _empty(
         own.spines[["top", "right"]].set_visible(False)
         own.grid(color=_GRID, linewidth=0.8)
         own.set_axisbelow(True)
-    # An empty line: the panels' names.
-    heading = f"{title}\nData: {data}" + ("\n" if panels > 1 else "")
-    axes[0].set_title(heading, fontsize=10.5, loc="left")
+    draw_heading(figure, axes[0], title, heading, below=PANEL_NAME if panels > 1 else 0.0)
     return figure, list(axes)
 
 
-def _png(figure: "Figure", axes: "Axes") -> bytes:
-    """Returns the picture; its metadata names no time, so that equal figures give equal bytes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
+def _png(figure: "Figure", axes: "Axes", heading: Heading) -> bytes:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         figure.legend(
             handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9
         )
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer, metadata={"Title": BANNER, "Software": "beam_dpne"})
-    return buffer.getvalue()
+    return png_bytes(figure, heading)
 
 
-_DRAWERS: Mapping[str, Callable[[Experiment, Find, str], bytes]] = {
+_DRAWERS: Mapping[str, Callable[[Experiment, Find, Heading], bytes]] = {
     "divergence": _divergences,
     "membership": _attacks,
     "counterexample": _attacks,

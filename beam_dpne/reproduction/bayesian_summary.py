@@ -1,18 +1,18 @@
 """The folder of the experiments of private n-gram probabilities: CSV, PNG and one Markdown file."""
 
-import csv
-import io
 import pathlib
 from collections.abc import Collection, Sequence
 
 from beam_dpne.bayesian_plan import NO_GUARANTEE
-from beam_dpne.evaluation.reports import NOTICE
+from beam_dpne.evaluation.headings import Heading, budget_text, caption_text
+from beam_dpne.evaluation.secrecy import Secrecy, secrecy_of, table_text
 from beam_dpne.reproduction.bayesian_figures import figure_of
 from beam_dpne.reproduction.bayesian_parts import Experiment
+from beam_dpne.reproduction.bayesian_runs import DELTA
 from beam_dpne.reproduction.bayesian_tables import Find, table_of, targets_of
 from beam_dpne.reproduction.corpora import Source
-from beam_dpne.reproduction.results import place_file
-from beam_dpne.reproduction.summary import FIXED_KEYS, SUMMARY, markdown_rows
+from beam_dpne.reproduction.results import place_file, place_marked
+from beam_dpne.reproduction.summary import FIXED_KEYS, SUMMARY, markdown_rows, no_release
 from beam_dpne.reproduction.tables import Table
 
 TITLE = "# Private n-gram probabilities: experiments"
@@ -55,45 +55,49 @@ def write_summary(
       private: of the users' texts.
       redraw: names of those whose pictures are drawn; others keep what there is.
     """
-    lines = [TITLE, "", f"> **{NOTICE}**", ""]
+    lines = [TITLE, "", f"> **{private.secrecy.notice}**", ""]
     lines += [_INTRODUCTION, "", _ZEROS, "", f"**{_PAPER}**", "", FIXED_KEYS, ""]
     lines += ["| data | |", "|---|---|", f"| {private.title} | {private.note} |"]
-    lines += _section(folder, targets_of(experiments, find), private.title)
+    lines += _section(folder, targets_of(experiments, find), private.title, private.secrecy)
     for experiment in experiments:
         if experiment.name not in chosen:
             continue
         if any(find(run) is not None for run in experiment.runs):
-            data = experiment.data or private.title
+            heading = _heading(experiment, private)
             if experiment.name in redraw:
-                _draw(folder, experiment, find, data)
-            lines += _section(folder, table_of(experiment, find), data)
+                _draw(folder, experiment, find, heading)
+            table = table_of(experiment, find)
+            lines += _section(folder, table, experiment.data or private.title, heading.secrecy)
         else:
             lines += ["", f"## {experiment.title}", "", "Not run yet."]
     place_file(folder / SUMMARY, "\n".join(lines) + "\n")
 
 
-def _draw(folder: pathlib.Path, experiment: Experiment, find: Find, data: str) -> None:
-    picture = figure_of(experiment, find, data)
+def _heading(experiment: Experiment, private: Source) -> Heading:
+    """What its picture says of an experiment; what was made up is no secret."""
+    epsilons = [run.epsilon for run in experiment.runs]
+    budget = budget_text(epsilons, [None if epsilon is None else DELTA for epsilon in epsilons])
+    data = experiment.data or private.title
+    keys = {run.key for run in experiment.runs}
+    is_public = private.is_public or experiment.data is not None
+    return Heading(caption_text(budget, data, no_release(keys)), secrecy_of(is_public=is_public))
+
+
+def _draw(folder: pathlib.Path, experiment: Experiment, find: Find, heading: Heading) -> None:
+    picture = figure_of(experiment, find, heading)
     if picture is not None:
-        place_file(folder / f"{experiment.name}.png", picture)
+        place_marked(folder, f"{experiment.name}.png", picture, heading.secrecy)
 
 
-def _section(folder: pathlib.Path, table: Table, data: str) -> list[str]:
-    place_file(folder / f"{table.name}.csv", _csv(table, data))
+def _section(folder: pathlib.Path, table: Table, data: str, secrecy: Secrecy) -> list[str]:
+    columns = {"data": data, "of the paper's mechanism": NO_GUARANTEE}
+    text = table_text(table.headings, table.rows, secrecy, columns)
+    csv_name = place_marked(folder, f"{table.name}.csv", text, secrecy)
     lines = ["", f"## {table.title}", ""]
-    if (folder / f"{table.name}.png").is_file():
-        lines += [f"![{table.title}]({table.name}.png)", ""]
+    picture = f"{secrecy.prefix}{table.name}.png"
+    if (folder / picture).is_file():
+        lines += [f"![{table.title}]({picture})", ""]
     lines += markdown_rows(table)
     for note in table.notes:
         lines += ["", note]
-    return [*lines, "", f"Table: [{table.name}.csv]({table.name}.csv)"]
-
-
-def _csv(table: Table, data: str) -> str:
-    text = io.StringIO(newline="")
-    text.write(f"# {NOTICE}\n# Of the paper's mechanism: {NO_GUARANTEE}.\n")
-    text.write(f"# {table.title}. Data: {data}.\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.headings)
-    writer.writerows(table.rows)
-    return text.getvalue()
+    return [*lines, "", f"Table: [{csv_name}]({csv_name})"]

@@ -13,6 +13,7 @@ from beam_dpne.evaluation.corpus import Corpus, load_corpus, read_corpus, sample
 from beam_dpne.evaluation.index import GramIndex, index_corpus
 from beam_dpne.evaluation.ranked import RankedGrams, rank_grams
 from beam_dpne.evaluation.ranking import sorted_distinct
+from beam_dpne.evaluation.secrecy import Secrecy, secrecy_of
 from beam_dpne.items import UserItems
 from beam_dpne.randomness import RunKey
 from beam_dpne.users import hash_users
@@ -34,6 +35,7 @@ class Source:
       tokenizer: by name.
       one_in: 1; or n, for a keyed n-th of the users.
       options: of `beam-dpne`, to read it the same way.
+      is_public: whether the data are public, so that what is counted on them is no secret.
     """
 
     path: str
@@ -43,6 +45,12 @@ class Source:
     tokenizer: str
     one_in: int = 1
     options: tuple[str, ...] = ()
+    is_public: bool = False
+
+    @property
+    def secrecy(self) -> Secrecy:
+        """What files say that were counted on these data."""
+        return secrecy_of(is_public=self.is_public)
 
     @functools.cached_property
     def digest(self) -> str:

@@ -1,11 +1,10 @@
-"""Pictures of the experiments, as PNG; each says that it is not private."""
+"""Pictures of the experiments, as PNG; each says what was spent, and how secret its data are."""
 
-import io
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from beam_dpne.evaluation.plots import BANNER
+from beam_dpne.evaluation.headings import PANEL_NAME, Heading, draw_heading, png_bytes
 from beam_dpne.reproduction.parts import (
     BASELINES,
     DEFAULT_UNION,
@@ -71,22 +70,22 @@ _POLICY_COLORS: Mapping[str, str] = {
 _LEGEND_LETTERS = 110
 
 
-def figure_of(experiment: Experiment, results: Results, data: str) -> bytes | None:
+def figure_of(experiment: Experiment, results: Results, heading: Heading) -> bytes | None:
     """Draws an experiment as PNG, of the results that are there; None if there are none.
 
     Args:
       experiment: what to draw.
       results: so far.
-      data: what they were measured on.
+      heading: what was spent, on which data, and how secret they are.
     """
     if not any(results.of(row) for row in experiment.rows):
         return None
-    return _DRAWERS[experiment.kind](experiment, results, data)
+    return _DRAWERS[experiment.kind](experiment, results, heading)
 
 
-def _lengths(experiment: Experiment, results: Results, data: str) -> bytes:
+def _lengths(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Real n-grams over their length, a curve for each algorithm."""
-    figure, (axes,) = _empty(experiment.title, data)
+    figure, (axes,) = _empty(experiment.title, heading)
     for row in experiment.rows:
         own = results.of(row)
         if own:
@@ -99,12 +98,12 @@ def _lengths(experiment: Experiment, results: Results, data: str) -> bytes:
             _curve(axes, range(1, len(values) + 1), values, f"paper: {name}", style)
     _label(axes, "words in the n-gram", "real n-grams, log scale", log_y=True)
     _whole_ticks(axes)
-    return _png(figure, axes)
+    return _png(figure, axes, heading)
 
 
-def _spurious(experiment: Experiment, results: Results, data: str) -> bytes:
+def _spurious(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """The share of spurious n-grams over η, below the diagonal."""
-    figure, (axes,) = _empty(experiment.title, data)
+    figure, (axes,) = _empty(experiment.title, heading)
     etas = [row.at for row in experiment.rows if isinstance(row.at, float)]
     for label in (PAPER, OURS):
         rows = [row for row in experiment.rows if row.label == label and results.of(row)]
@@ -126,13 +125,13 @@ def _spurious(experiment: Experiment, results: Results, data: str) -> bytes:
     axes.minorticks_off()
     _label(axes, "η", "spurious share of what is released", log_y=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.3g} %")
-    return _png(figure, axes)
+    return _png(figure, axes, heading)
 
 
-def _sweep(experiment: Experiment, results: Results, data: str) -> bytes:
+def _sweep(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Real n-grams over their length, a curve for each value; one panel for each algorithm."""
     labels = list(dict.fromkeys(row.label for row in experiment.rows))
-    figure, panels = _empty(experiment.title, data, len(labels))
+    figure, panels = _empty(experiment.title, heading, len(labels))
     for axes, label in zip(panels, labels, strict=True):
         rows = [row for row in experiment.rows if row.label == label]
         for number, row in enumerate(rows):
@@ -146,12 +145,12 @@ def _sweep(experiment: Experiment, results: Results, data: str) -> bytes:
         _name_panel(axes, label)
         _label(axes, "words in the n-gram", "real n-grams, log scale", log_y=True)
         _whole_ticks(axes)
-    return _png(figure, panels[0])
+    return _png(figure, panels[0], heading)
 
 
-def _union(experiment: Experiment, results: Results, data: str) -> bytes:
+def _union(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Released items over Δ_0, a curve for each policy."""
-    figure, (axes,) = _empty(experiment.title, data)
+    figure, (axes,) = _empty(experiment.title, heading)
     for number, policy in enumerate((*PUBLISHED, *OTHER_POLICIES)):
         rows = [row for row in experiment.rows if row.label == policy and results.of(row)]
         sizes = [statistics.mean(map(real_total, results.of(row))) for row in rows]
@@ -166,32 +165,32 @@ def _union(experiment: Experiment, results: Results, data: str) -> bytes:
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
     _label(axes, "Δ_0, items that one user adds at most", "released words (mean over orders)")
-    return _png(figure, axes, beside=True)
+    return _png(figure, axes, heading, beside=True)
 
 
-def _sizes(experiment: Experiment, results: Results, data: str) -> bytes:
+def _sizes(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Size of the released set over the words of at least k users."""
     table = table_of(experiment, results)
-    figure, (axes,) = _empty(experiment.title, data)
+    figure, (axes,) = _empty(experiment.title, heading)
     ks = [int(row[0] or 0) for row in table.rows]
-    for place, heading in enumerate(table.headings[2:], start=2):
-        name = heading.removeprefix("paper: ")
+    for place, column in enumerate(table.headings[2:], start=2):
+        name = column.removeprefix("paper: ")
         color = _ORANGE if name == DEFAULT_UNION else _POLICY_COLORS.get(name, _GREYS[0])
-        theirs = heading.startswith("paper")
+        theirs = column.startswith("paper")
         style = _Style(color, "x", ":", 1.2) if theirs else _Style(color)
-        label = f"{heading}, other data" if theirs else heading
+        label = f"{column}, other data" if theirs else column
         _curve(axes, ks, [row[place] for row in table.rows], label, style)
     axes.axhline(1, color=_RED, linewidth=0.8)
     axes.set_xticks(ks)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.3g} %")
     _label(axes, "k, users", "released over words of at least k users")
-    return _png(figure, axes)
+    return _png(figure, axes, heading)
 
 
-def _anonymity(experiment: Experiment, results: Results, data: str) -> bytes:
+def _anonymity(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Released share of what at least k users hold, a curve for each k."""
-    figure, panels = _empty(experiment.title, data, len(experiment.rows))
+    figure, panels = _empty(experiment.title, heading, len(experiment.rows))
     for axes, row in zip(panels, experiment.rows, strict=True):
         for number, k in enumerate(_ANONYMITY):
             for found in results.of(row)[:1]:
@@ -204,13 +203,13 @@ def _anonymity(experiment: Experiment, results: Results, data: str) -> bytes:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.3g} %")
         _label(axes, "words in the n-gram", "released of what at least k users hold")
         _whole_ticks(axes)
-    return _png(figure, panels[0])
+    return _png(figure, panels[0], heading)
 
 
-def _targets(experiment: Experiment, results: Results, data: str) -> bytes:
+def _targets(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Each ratio as a bar, and what is asked as a line."""
     rows = [row for row in table_of(experiment, results).rows if row[3] and row[4]]
-    figure, (axes,) = _empty("Targets: ours over what it is compared with", data)
+    figure, (axes,) = _empty("Targets: ours over what it is compared with", heading)
     places = range(len(rows))[::-1]
     colors = [_BLUE if row[5] == "yes" else _RED for row in rows]
     ratios = [float(row[3] or 0) for row in rows]
@@ -230,7 +229,7 @@ def _targets(experiment: Experiment, results: Results, data: str) -> bytes:
     axes.set_xlim(0, max([*ratios, 3]) * 1.3)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("times; the black line is what is asked")
-    return _png(figure, axes)
+    return _png(figure, axes, heading)
 
 
 def _by_length(own: Sequence[Result]) -> list[float]:
@@ -258,22 +257,17 @@ def _shade(number: int, count: int) -> _Style:
     return _Style(colormaps["viridis"](0.88 * number / max(1, count - 1)), _MARKERS[number])
 
 
-def _empty(title: str, data: str, panels: int = 1) -> "tuple[Figure, Sequence[Axes]]":
-    """Returns a figure with the banner, what it shows, and panels that share an axis."""
+def _empty(title: str, heading: Heading, panels: int = 1) -> "tuple[Figure, Sequence[Axes]]":
+    """Returns a figure that says what it shows, and panels that share an axis."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.4 if panels == 1 else 11, 5.4), dpi=_DPI, layout="constrained")
-    figure.suptitle(BANNER, color=_RED, fontsize=9, fontweight="bold")
     axes = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
     for own in axes:
         own.spines[["top", "right"]].set_visible(False)
         own.grid(color=_GRID, linewidth=0.8)
         own.set_axisbelow(True)
-    width = 95 if panels == 1 else 130
-    heading = "\n".join(_wrapped(text, width) for text in (title, f"Data: {data}"))
-    if panels > 1:
-        heading += "\n"  # the panels' names
-    axes[0].set_title(heading, fontsize=10.5, loc="left")
+    draw_heading(figure, axes[0], title, heading, below=PANEL_NAME if panels > 1 else 0.0)
     return figure, list(axes)
 
 
@@ -311,10 +305,7 @@ def _wrapped(text: str, width: int = 44) -> str:
     return "\n".join(textwrap.wrap(text, width))
 
 
-def _png(figure: "Figure", axes: "Axes", *, beside: bool = False) -> bytes:
-    """Returns the picture; its metadata names no time, so that equal figures give equal bytes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
+def _png(figure: "Figure", axes: "Axes", heading: Heading, *, beside: bool = False) -> bytes:
     handles, labels = axes.get_legend_handles_labels()
     if beside:
         axes.legend(
@@ -325,12 +316,10 @@ def _png(figure: "Figure", axes: "Axes", *, beside: bool = False) -> bytes:
         figure.legend(
             handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
         )
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer, metadata={"Title": BANNER, "Software": "beam_dpne"})
-    return buffer.getvalue()
+    return png_bytes(figure, heading)
 
 
-_DRAWERS: Mapping[str, Callable[[Experiment, Results, str], bytes]] = {
+_DRAWERS: Mapping[str, Callable[[Experiment, Results, Heading], bytes]] = {
     "lengths": _lengths,
     "spurious": _spurious,
     "sweep": _sweep,

@@ -120,6 +120,16 @@ class Experiment:
     printed: PrintedTable | None = None
     comparable: bool = False
 
+    @property
+    def runs(self) -> list[Run]:
+        """All runs, row by row."""
+        return [run for row in self.rows for run in row.runs]
+
+    @property
+    def corpora(self) -> list[str]:
+        """Names of the data of all runs, each once."""
+        return list(dict.fromkeys(run.corpus for run in self.runs))
+
     def row(self, label: str, at: float | str | None = None) -> Row | None:
         """Returns a row, None if there is none."""
         return next((row for row in self.rows if (row.label, row.at) == (label, at)), None)

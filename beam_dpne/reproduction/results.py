@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from beam_dpne.evaluation.reports import NOTICE
+from beam_dpne.evaluation.secrecy import PUBLIC, SECRET, Secrecy
 from beam_dpne.reproduction.corpora import Source
 from beam_dpne.reproduction.parts import Row
 from beam_dpne.reproduction.runs import AnyRun, Result, fingerprint
@@ -40,12 +40,27 @@ class Results:
     def keep(self, run: AnyRun, result: Mapping[str, Any]) -> None:
         """Writes a result, all of it or nothing."""
         self._read.pop(run, None)
-        whole = {"notice": NOTICE, "run": run.parameters(), "result": result}
+        notice = self._sources[run.corpus].secrecy.notice
+        whole = {"notice": notice, "run": run.parameters(), "result": result}
         place_file(self._path(run), json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
 
     def _path(self, run: AnyRun) -> pathlib.Path:
         name = fingerprint(run, self._sources[run.corpus].digest, self._keys)
         return self._folder / f"{name}.json"
+
+
+def place_marked(folder: pathlib.Path, name: str, data: str | bytes, secrecy: Secrecy) -> str:
+    """Writes a file under a name with its mark, and removes it under the name of another mark.
+
+    Returns:
+      The name.
+    """
+    marked = secrecy.prefix + name
+    place_file(folder / marked, data)
+    for other in (SECRET, PUBLIC):
+        if other.prefix != secrecy.prefix:
+            (folder / (other.prefix + name)).unlink(missing_ok=True)
+    return marked
 
 
 def place_file(path: pathlib.Path, data: str | bytes) -> None:

@@ -138,6 +138,12 @@ Run = NgramRun | BaselineRun | UnionRun | CostRun
 Result = Mapping[str, Any]
 
 
+def budget_of(run: Run) -> tuple[float, float]:
+    """Returns ε and δ of a run."""
+    spent = run if isinstance(run, BaselineRun) else run.plan
+    return spent.epsilon, spent.delta
+
+
 def length_of(run: Run) -> int:
     """Returns T of a run; 1 of set union."""
     if isinstance(run, BaselineRun):

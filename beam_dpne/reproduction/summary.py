@@ -1,16 +1,16 @@
 """The folder of an experiment: CSV, PNG and one Markdown file, written again as results come in."""
 
-import csv
-import io
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from beam_dpne.evaluation import papers
-from beam_dpne.evaluation.reports import NOTICE
+from beam_dpne.evaluation.headings import Heading, budget_text, caption_text
+from beam_dpne.evaluation.secrecy import secrecy_of, table_text
 from beam_dpne.reproduction.corpora import Source
 from beam_dpne.reproduction.figures import figure_of
 from beam_dpne.reproduction.parts import Experiment, Part
-from beam_dpne.reproduction.results import Results, place_file
+from beam_dpne.reproduction.results import Results, place_file, place_marked
+from beam_dpne.reproduction.runs import budget_of
 from beam_dpne.reproduction.tables import Cell, Table, table_of
 
 SUMMARY = "README.md"
@@ -56,7 +56,9 @@ def write_summary(
       sources: of the data.
       keys_note: what the run keys were.
     """
-    lines = [TITLE, "", f"> **{NOTICE}**", "", _INTRODUCTION, "", _COUNTED]
+    is_public = all(source.is_public for source in sources.values())
+    notice = secrecy_of(is_public=is_public).notice
+    lines = [TITLE, "", f"> **{notice}**", "", _INTRODUCTION, "", _COUNTED]
     lines += ["", keys_note, "", "| data | |", "|---|---|"]
     lines += [f"| {source.title} | {source.note} |" for source in sources.values()]
     for part in parts:
@@ -93,28 +95,39 @@ def _section(
     results: Results,
     sources: Mapping[str, Source],
 ) -> list[str]:
-    source = sources[experiment.corpus]
-    place_file(folder / f"{table.name}.csv", _csv(table, source.title))
+    heading = _heading(experiment, sources)
+    data, secrecy = sources[experiment.corpus].title, heading.secrecy
+    text = table_text(table.headings, table.rows, secrecy, {"data": data})
+    csv_name = place_marked(folder, f"{table.name}.csv", text, secrecy)
     lines = ["", f"### {table.title}", ""]
     if experiment.kind != "targets":
-        lines += [f"Data: {source.title}.", ""]
+        lines += [f"Data: {data}.", ""]
     if experiment.kind != "anonymity":
         lines += markdown_rows(table)
-    picture = figure_of(experiment, results, source.title)
+    picture = figure_of(experiment, results, heading)
     if picture is not None:
-        place_file(folder / f"{table.name}.png", picture)
-        lines += ["", f"![{table.title}]({table.name}.png)"]
+        name = place_marked(folder, f"{table.name}.png", picture, secrecy)
+        lines += ["", f"![{table.title}]({name})"]
     claim = _CLAIMS.get(experiment.name)
     notes = [*table.notes, *([f"The paper says: {claim}"] if claim else [])]
     for note in notes:
         lines += ["", note]
-    return [*lines, "", f"Table: [{table.name}.csv]({table.name}.csv)"]
+    return [*lines, "", f"Table: [{csv_name}]({csv_name})"]
 
 
-def _csv(table: Table, data: str) -> str:
-    text = io.StringIO(newline="")
-    text.write(f"# {NOTICE}\n# {table.title}. Data: {data}.\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.headings)
-    writer.writerows(table.rows)
-    return text.getvalue()
+def _heading(experiment: Experiment, sources: Mapping[str, Source]) -> Heading:
+    """What its picture says of an experiment: budgets, all its data, and that there is no release."""
+    budgets = [budget_of(run) for run in experiment.runs]
+    chosen = [sources[name] for name in experiment.corpora]
+    caption = caption_text(
+        budget_text(*zip(*budgets, strict=True)),
+        " and ".join(source.title for source in chosen),
+        no_release({run.key for run in experiment.runs}),
+    )
+    return Heading(caption, secrecy_of(is_public=all(source.is_public for source in chosen)))
+
+
+def no_release(keys: Collection[int]) -> str:
+    """Returns what the caption of an experiment says instead of the name of a release."""
+    numbers = ", ".join(map(str, sorted(keys)))
+    return f"none, runs of an experiment under {'key' if len(keys) == 1 else 'keys'} {numbers}"

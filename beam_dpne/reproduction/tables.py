@@ -74,7 +74,13 @@ def median_real(results: Sequence[Result]) -> float | None:
 def _lengths(experiment: Experiment, results: Results) -> Any:
     """One row of ours, and of the paper's where there is one: real n-grams of each length."""
     longest = max((len(found["lengths"]) for found in _all(experiment, results)), default=0)
-    headings = ("", *map(str, range(1, longest + 1)), "real", "spurious", "expected at most")
+    headings = (
+        "algorithm",
+        *map(str, range(1, longest + 1)),
+        "real",
+        "spurious",
+        "expected at most",
+    )
     headings += ("keys", "seconds")
     rows = []
     for row in experiment.rows:
@@ -118,8 +124,9 @@ def _length_notes(experiment: Experiment) -> list[str]:
 
 
 def _spurious_share(experiment: Experiment, results: Results) -> Any:
-    headings = ("η", f"{PAPER}: spurious", "released", "share")
-    headings += (f"{OURS}: spurious", "released", "share", "paper, other data")
+    measured = ("spurious", "released", "share")
+    headings = ("η", *(f"{label}: {name}" for label in (PAPER, OURS) for name in measured))
+    headings += ("paper, other data",)
     printed = experiment.printed
     known = dict(zip(printed.columns, printed.rows["actual_ratio"], strict=True)) if printed else {}
     rows = []
@@ -137,7 +144,14 @@ def _spurious_share(experiment: Experiment, results: Results) -> Any:
 
 def _sweep(experiment: Experiment, results: Results) -> Any:
     longest = max((len(found["lengths"]) for found in _all(experiment, results)), default=0)
-    headings = ("", experiment.swept, *map(str, range(1, longest + 1)), "real", "spurious", "keys")
+    headings = (
+        "algorithm",
+        experiment.swept,
+        *map(str, range(1, longest + 1)),
+        "real",
+        "spurious",
+        "keys",
+    )
     rows = []
     for row in experiment.rows:
         own = results.of(row)
@@ -208,7 +222,7 @@ def _sizes(experiment: Experiment, results: Results) -> Any:
 
 
 def _anonymity(experiment: Experiment, results: Results) -> Any:
-    headings = ("", "length", "k", "held", "released", "share")
+    headings = ("algorithm", "length", "k", "held", "released", "share")
     rows = []
     for row in experiment.rows:
         for found in results.of(row)[:1]:

@@ -28,7 +28,7 @@ from beam_dpne.batches import (
 )
 from beam_dpne.contributions import limit_contributions
 from beam_dpne.decisions import decide, merge_released, sample_spurious
-from beam_dpne.documents import document_columns
+from beam_dpne.document_columns import document_columns
 from beam_dpne.grams import extract_grams, prune_invalid
 from beam_dpne.histogram import cut_by_hash_range, merge_shards, sum_contributions
 from beam_dpne.io import ReadOptions, match_inputs

@@ -82,6 +82,26 @@ def test_globs_and_several_inputs_are_matched_in_a_bucket(bucket):
             match_inputs([bucket.path(pattern)])
 
 
+@pytest.mark.parametrize("slash", ["", "/"])
+@pytest.mark.parametrize("marker", [False, True])
+def test_a_folder_of_a_bucket_stands_for_its_objects(bucket, slash, marker):
+    names = ("day/1.jsonl", "day/2.jsonl", "day/_SUCCESS", "day/old/3.jsonl", "daytime.jsonl")
+    for name in (*names, *(["day/"] if marker else [])):
+        bucket.put(name, FILES["jsonl"])
+    found = match_inputs([bucket.path("day") + slash])
+    assert [file.path for file in found] == [bucket.path(name) for name in names[:2]]
+    assert read([bucket.path("day") + slash]) == (DOCUMENTS * 2, [])
+    bucket.put("day/4.csv", "user,text")
+    with pytest.raises(InputError, match=r"extensions \.jsonl, \.csv"):
+        match_inputs([bucket.path("day") + slash])
+
+
+def test_an_object_in_utf16_is_read_as_one_piece(bucket):
+    path = bucket.put("a.csv", FILES["csv"].encode("utf-16"))
+    check_fields(match_inputs([path]), ReadOptions())
+    assert read([path], split_bytes=11) == (DOCUMENTS, [])
+
+
 def test_a_pipeline_reads_each_record_of_a_split_object_once(bucket):
     lines = [f'{{"user":"u{i}","text":"word{i}"}}\n' for i in range(5000)]
     path = bucket.put("a.jsonl", "".join(lines))

@@ -1,0 +1,82 @@
+"""The beginning of a text: how its records are cut and parsed, and where the first one begins."""
+
+from typing import NamedTuple, Protocol
+
+from beam_dpne.io.columns import Batch
+from beam_dpne.io.delimited import HEAD_BYTES, DelimitedParser, dialect_of, header
+from beam_dpne.io.encodings import Encoding
+from beam_dpne.io.fields import require_fields, require_no_quotes
+from beam_dpne.io.files import InputFile, TextStream
+from beam_dpne.io.json_arrays import ArrayBorders, JsonArrayParser, array_start
+from beam_dpne.io.jsonl import JsonlParser
+from beam_dpne.io.options import ReadOptions
+from beam_dpne.io.records import Block, Borders, LineBorders
+from beam_dpne.io.sequences import SequencesParser, header_bytes
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class Parser(Protocol):
+    """Turns blocks of records into documents."""
+
+    def parse(self, block: Block) -> Batch:
+        """The documents and rejects of a block."""
+        ...
+
+
+class Beginning(NamedTuple):
+    """What the beginning of a text says about all of it.
+
+    Attributes:
+      encoding: Of the text; if it does not keep ASCII, the stream decodes it.
+      size: Bytes before the first record.
+      parser: Of its records.
+      borders: Where records end.
+      columns: Names of the columns of CSV or TSV, in order.
+    """
+
+    encoding: Encoding
+    size: int
+    parser: Parser
+    borders: Borders
+    columns: tuple[str, ...] = ()
+
+    @property
+    def can_be_cut(self) -> bool:
+        """Whether the text can be read from any byte on: each line feed there ends a record."""
+        return self.encoding.keeps_ascii and isinstance(self.borders, LineBorders)
+
+
+def begin(stream: TextStream, file: InputFile, kind: str, options: ReadOptions) -> Beginning:
+    """Reads the beginning of a text and goes back to it.
+
+    Args:
+      stream: The text, at its beginning.
+      file: Where it is from.
+      kind: Its format, not Parquet.
+      options: How it is read.
+
+    Raises:
+      InputError: The header of CSV, TSV or sequences is not right, or lacks a field.
+    """
+    encoding = stream.start_decoding(options.encoding)
+    head = stream.peek(HEAD_BYTES)
+    mark = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
+    head = head[mark:]
+    if kind in ("json", "jsonl"):
+        size = array_start(head)
+        if size:
+            return Beginning(encoding, mark + size, JsonArrayParser(options), ArrayBorders())
+        return Beginning(encoding, mark, JsonlParser(options), LineBorders())
+    if kind == "sequences":
+        size = mark + header_bytes(head)
+        return Beginning(encoding, size, SequencesParser(file.place), LineBorders())
+    dialect = dialect_of(kind, options)
+    names, size = list(options.columns or ()), 0
+    if not names:
+        names, size = header(file.path, head, dialect, encoding)
+        if options.quoting == "auto" and not dialect.quoted:
+            require_no_quotes(file.path, names)
+        require_fields(file.path, names, options)
+    parser = DelimitedParser(names, dialect, options)
+    return Beginning(encoding, mark + size, parser, dialect.borders(), tuple(names))

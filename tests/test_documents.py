@@ -1,0 +1,364 @@
+"""Documents of every kind are read by the names of their fields, and are the same documents."""
+
+import collections
+import dataclasses
+import traceback
+import typing
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing import test_stream
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.trigger import AccumulationMode, AfterCount
+from apache_beam.transforms.window import FixedWindows, GlobalWindows, SlidingWindows
+from apache_beam.typehints.row_type import RowTypeConstraint
+
+from beam_dpne import (
+    BatchDocuments,
+    BayesianCounts,
+    BayesianPlan,
+    GroupByUser,
+    PrivacyPlan,
+    PrivateNgrams,
+    PrivateSetUnion,
+    PublicCounts,
+    RunKey,
+    SetUnionPlan,
+)
+from beam_dpne.document_columns import normalized_batches, user_column
+from beam_dpne.document_rows import check_element_type, documents_of
+
+KEY = RunKey(bytes(range(32)))
+NUMBERS = range(300)
+TEXTS = ["good morning to you", "good night", "to you", f"{7} canary"]
+PAIRS = [(str(i), TEXTS[i % len(TEXTS)]) for i in NUMBERS]
+
+
+class UserFirst(typing.NamedTuple):
+    user: str
+    text: str
+
+
+class TextFirst(typing.NamedTuple):
+    text: str
+    user: str
+
+
+@dataclasses.dataclass
+class Note:
+    title: float
+    text: str
+    user: int
+
+
+NAMED = {
+    "NamedTuple, user first": [UserFirst(user, text) for user, text in PAIRS],
+    "NamedTuple, text first": [TextFirst(text, user) for user, text in PAIRS],
+    "beam.Row": [beam.Row(text=text, user=user) for user, text in PAIRS],
+    "dict": [{"text": text, "other": None, "user": user} for user, text in PAIRS],
+    "mapping": [collections.UserDict({"text": text, "user": user}) for user, text in PAIRS],
+    "dataclass": [Note(1.5, text, int(user)) for user, text in PAIRS],
+    "int users": [(int(user), text) for user, text in PAIRS],
+    "numpy users": [(np.uint16(user), text) for user, text in PAIRS],
+    "record batch": [
+        pa.RecordBatch.from_pydict(
+            {
+                "text": pa.array([text for _, text in PAIRS], pa.large_string()),
+                "other": [None] * len(PAIRS),
+                "user": pa.array([int(user) for user, _ in PAIRS], pa.int32()),
+            }
+        )
+    ],
+    "table": [
+        pa.table(
+            {
+                "text": pa.array([text for _, text in PAIRS]).dictionary_encode(),
+                "user": pa.array([user for user, _ in PAIRS], pa.string_view()),
+            }
+        )
+    ],
+}
+
+
+def encoded(released):
+    """Bytes that differ wherever two released sets do."""
+    return released.words.to_pylist(), released.scores.tobytes(), released.keys.tobytes()
+
+
+def release(tmp_path, make_documents, **settings):
+    """The bytes of what PrivateNgrams releases of the documents that a function makes."""
+    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=1, strategy="one_round")
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        result = make_documents(pipeline) | PrivateNgrams(plan=plan, run_key=KEY, **settings)
+        path = str(tmp_path / "set")
+        lines = result.released[0] | beam.Map(encoded) | beam.Map(repr)
+        _ = lines | beam.io.WriteToText(path, shard_name_template="")
+    found = (tmp_path / "set").read_text()
+    assert "morning" in found
+    return found
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("plain")
+    return release(folder, lambda pipeline: pipeline | beam.Create(PAIRS))
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_one_key_gives_the_same_bytes_for_every_kind_of_element(kind, plain, tmp_path):
+    assert release(tmp_path, lambda pipeline: pipeline | beam.Create(NAMED[kind])) == plain
+
+
+def test_rows_of_a_parquet_file_with_the_text_first(plain, tmp_path):
+    columns = {"text": [text for _, text in PAIRS], "user": [user for user, _ in PAIRS]}
+    pq.write_table(pa.table(columns), tmp_path / "notes.parquet")
+    path = str(tmp_path / "notes.parquet")
+    for read in (
+        beam.io.ReadFromParquet(path, as_rows=True),
+        beam.io.ReadFromParquet(path),
+        beam.io.ReadFromParquetBatched(path),
+    ):
+        assert release(tmp_path, lambda pipeline, read=read: pipeline | read) == plain
+
+
+def test_rows_of_generated_types_with_the_text_first(plain, tmp_path):
+    def selected(pipeline):
+        pairs = pipeline | beam.Create(PAIRS)
+        return pairs | beam.Select(text=lambda pair: pair[1], user=lambda pair: int(pair[0]))
+
+    def shuffled(pipeline):
+        """What a shuffle decodes is of a class that Beam has generated."""
+        return selected(pipeline) | beam.Reshuffle()
+
+    def without_hints(pipeline):
+        pairs = pipeline | beam.Create(PAIRS)
+        return pairs | beam.Map(_any_row).with_output_types(typing.Any)
+
+    for make_documents in (selected, shuffled, without_hints):
+        assert release(tmp_path, make_documents) == plain
+
+
+def _any_row(pair):
+    return beam.Row(text=pair[1], user=pair[0])
+
+
+def test_fields_have_the_names_that_are_given(plain, tmp_path):
+    def renamed(pipeline):
+        return pipeline | beam.Create(
+            [{"body": text, "user": "same", "text": "other", "who": user} for user, text in PAIRS]
+        )
+
+    assert release(tmp_path, renamed, user_field="who", text_field="body") == plain
+
+
+SEVERAL = [
+    {"user": 1, "subject": "hello", "body": "you"},
+    {"user": 2, "subject": None, "body": "only a body"},
+    {"user": 1, "subject": "", "body": None},
+]
+DOCUMENTS_OF_SEVERAL = [("1", ""), ("1", "hello"), ("1", "you"), ("2", "only a body")]
+
+
+@pytest.mark.parametrize("elements", [SEVERAL, [pa.RecordBatch.from_pylist(SEVERAL)]])
+def test_each_of_several_texts_is_a_document_and_none_is_none(elements):
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        batches = pipeline | beam.Create(elements) | BatchDocuments(text_field=["subject", "body"])
+        pairs = batches | beam.FlatMap(
+            lambda batch: [tuple(row.values()) for row in batch.to_pylist()]
+        )
+        assert_that(pairs, equal_to(DOCUMENTS_OF_SEVERAL))
+
+
+def test_lists_of_tokens_stay_lists():
+    found = list(documents_of({"user": "ann", "text": ("a", "b")}, "user", ["text"]))
+    assert found == [("ann", ["a", "b"])]
+    kind = pa.large_list(pa.large_string())
+    batch = pa.RecordBatch.from_pydict({"user": ["ann"], "text": pa.array([["a b"]], kind)})
+    (normal,) = normalized_batches(batch, "user", ["text"])
+    assert normal.schema.field("text").type == pa.list_(pa.string())
+    assert normal.to_pylist() == [{"user": "ann", "text": ["a b"]}]
+
+
+def test_names_of_sequences_pass():
+    users = pa.array([b"0123456789abcdef"], pa.binary(16))
+    batch = pa.RecordBatch.from_arrays([pa.array(["a b"]), users], names=["text", "user"])
+    (normal,) = normalized_batches(batch, "user", ["text"])
+    assert normal.column("user").equals(users)
+
+
+def test_strings_are_not_copied():
+    users, texts = pa.array(["ann"]), pa.array(["a"])
+    batch = pa.RecordBatch.from_arrays([texts, users], names=["text", "user"])
+    (normal,) = normalized_batches(batch, "user", ["text"])
+    assert normal.column("user").buffers()[2].address == users.buffers()[2].address
+    assert normal.column("text").buffers()[2].address == texts.buffers()[2].address
+
+
+@pytest.mark.parametrize(
+    "users", [pa.array([7, 8], pa.uint8()), pa.array([7, 8, 7]).dictionary_encode()[:2]]
+)
+def test_integer_columns_are_decimal_text(users):
+    assert user_column(users).to_pylist() == ["7", "8"]
+
+
+class OtherNames(typing.NamedTuple):
+    users: str
+    body: str
+
+
+class FloatUser(typing.NamedTuple):
+    user: float
+    text: str
+
+
+class NumberText(typing.NamedTuple):
+    user: str
+    text: int
+
+
+UserId = typing.NewType("UserId", int)
+
+
+class Loose(typing.NamedTuple):
+    user: UserId | None
+    text: typing.Any
+    score: float
+
+
+WRONG = [
+    (OtherNames, r"user_field.*'user'.*users, body.*Did you mean 'users'\?"),
+    (FloatUser, "user_field.*str or int.*float"),
+    (NumberText, "text_field.*str.*int"),
+    (RowTypeConstraint.from_fields([("user", bool), ("text", str)]), "user_field.*bool"),
+    (RowTypeConstraint.from_fields([("user", str), ("body", str)]), "text_field.*user, body"),
+    (collections.namedtuple("Untyped", ["user", "body"]), "text_field.*user, body"),
+    (tuple[str, str] | FloatUser, "user_field.*float"),
+]
+
+
+@pytest.mark.parametrize(("kind", "said"), WRONG)
+def test_wrong_fields_of_a_schema_are_refused_when_the_pipeline_is_built(kind, said):
+    documents = beam.Pipeline(runner=FnApiRunner()) | beam.Create([]).with_output_types(kind)
+    with pytest.raises(ValueError, match=said):
+        _ = documents | BatchDocuments()
+
+
+@pytest.mark.parametrize("kind", [Loose, UserFirst, Note, tuple[str, str], pa.RecordBatch, dict])
+def test_types_that_may_be_documents_pass(kind):
+    check_element_type(kind, "user", ["text"])
+
+
+PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
+COUNTS = PublicCounts.of([("a",)], [1])
+COMPOSITES = [
+    (PrivateNgrams, {"plan": PLAN}),
+    (PrivateSetUnion, {"plan": SetUnionPlan(epsilon=1, delta=1e-7)}),
+    (PrivateSetUnion, {"plan": SetUnionPlan(epsilon=1, delta=1e-7, policy="weighted_gaussian")}),
+    (BayesianCounts, {"plan": BayesianPlan(epsilon=1, delta=1e-7, length=1), "public": COUNTS}),
+]
+each_door = pytest.mark.parametrize(("door", "settings"), [(BatchDocuments, {}), *COMPOSITES])
+
+
+@each_door
+def test_every_transform_checks_the_fields_of_its_documents(door, settings):
+    documents = beam.Pipeline(runner=FnApiRunner()) | beam.Create([]).with_output_types(OtherNames)
+    with pytest.raises(ValueError, match="user_field"):
+        _ = documents | door(**settings)
+    _ = documents | "named" >> door(**settings, user_field="users", text_field="body")
+
+
+@each_door
+@pytest.mark.parametrize(
+    "names", [("a", "a"), ("a", ["b", "a"]), ("a", ["b", "b"]), ("a", []), ("", "b"), (1, "b")]
+)
+def test_names_that_cannot_be_fields_are_refused(door, settings, names):
+    user_field, text_field = names
+    with pytest.raises(ValueError, match="_field"):
+        door(**settings, user_field=user_field, text_field=text_field)
+
+
+@pytest.mark.parametrize(
+    "element",
+    [
+        ("ann", "canary", "canary"),
+        ["ann", "canary"],
+        "canary",
+        {"canary": "ann", "text": "canary"},
+        {"user": "ann", "canary": "canary"},
+        {"user": None, "text": "canary"},
+        {"user": "", "text": "canary"},
+        {"user": True, "text": "canary"},
+        {"user": 1.5, "text": "canary"},
+        {"user": "canary", "text": None},
+        {"user": "canary", "text": b"canary"},
+        {"user": "canary", "text": UserFirst("canary", "canary")},
+        pa.RecordBatch.from_pydict({"canary": ["ann"], "text": ["canary"]}),
+        pa.RecordBatch.from_pydict({"user": [None], "text": ["canary"]}),
+        pa.RecordBatch.from_pydict({"user": [""], "text": ["canary"]}),
+        pa.RecordBatch.from_pydict({"user": ["canary"], "text": [None]}),
+        pa.RecordBatch.from_pydict({"user": [1.5], "text": ["canary"]}),
+        pa.RecordBatch.from_pydict({"user": ["canary"], "text": [1]}),
+        pa.RecordBatch.from_arrays([pa.array(["canary"])] * 3, names=["user", "text", "user"]),
+        pa.RecordBatch.from_arrays(
+            [
+                pa.DictionaryArray.from_arrays([0], pa.array([None], pa.string())),
+                pa.array(["canary"]),
+            ],
+            names=["user", "text"],
+        ),
+    ],
+)
+def test_other_elements_are_refused_without_quoting_them(element):
+    with pytest.raises((TypeError, ValueError), match=r"user|text|document") as refused:
+        _read(element)
+    shown = "".join(traceback.format_exception_only(refused.value))
+    assert "canary" not in shown
+    assert "ann" not in shown
+
+
+def _read(element):
+    if isinstance(element, pa.RecordBatch):
+        list(normalized_batches(element, "user", ["text"]))
+    else:
+        list(documents_of(element, "user", ["text"]))
+
+
+def test_a_plain_tuple_has_no_place_for_several_texts():
+    with pytest.raises(TypeError, match="one field"):
+        list(documents_of(("ann", "text"), "user", ["subject", "body"]))
+
+
+DOORS = [(GroupByUser, {"run_key": KEY}), (BatchDocuments, {}), *COMPOSITES]
+TRIGGERED = {"trigger": AfterCount(1), "accumulation_mode": AccumulationMode.DISCARDING}
+
+
+@pytest.mark.parametrize(("door", "settings"), DOORS)
+def test_only_bounded_documents_in_the_global_window_are_taken(door, settings):
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    batch = pa.RecordBatch.from_pydict({"user": ["ann"], "text": ["a"]})
+    documents = pipeline | beam.Create([batch])
+    windows = {
+        "fixed": beam.WindowInto(FixedWindows(60)),
+        "sliding": beam.WindowInto(SlidingWindows(60, 30)),
+        "trigger": beam.WindowInto(GlobalWindows(), **TRIGGERED),
+    }
+    for name, window in windows.items():
+        windowed = documents | name >> window
+        with pytest.raises(ValueError, match=r"beam\.WindowInto\(GlobalWindows\(\)\)"):
+            _ = windowed | f"{name} refused" >> door(**settings)
+        advised = windowed | f"{name} advised" >> beam.WindowInto(GlobalWindows())
+        _ = advised | f"{name} taken" >> door(**settings)
+    with pytest.raises(ValueError, match="must be bounded"):
+        _ = pipeline | test_stream.TestStream() | "unbounded" >> door(**settings)
+
+
+def test_the_advice_for_windows_gives_the_release_without_them(plain, tmp_path):
+    def windowed(pipeline):
+        documents = pipeline | beam.Create(PAIRS) | beam.WindowInto(FixedWindows(60))
+        return documents | "all" >> beam.WindowInto(GlobalWindows())
+
+    assert release(tmp_path, windowed) == plain
