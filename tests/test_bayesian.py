@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import gram_counts, posterior, public_counts
+from beam_dpne import bayesian, gram_counts, posterior, public_counts
 from beam_dpne.bayesian import BayesianCounts, guarantee_of, probabilities_of, run_context
 from beam_dpne.bayesian_plan import NO_GUARANTEE, PAPER_MODES, BayesianPlan
 from beam_dpne.gram_counts import NgramProbabilities, NoisyCounts, UserGrams
@@ -241,11 +241,23 @@ def test_every_gram_has_noise_of_its_own_though_nobody_has_it(mode):
     public = {gram: 1 for gram in itertools.product(map(str, range(60)), repeat=2)}
     plan = plan_of(mode, epsilon=0.1, vocabulary_size=3600)
     noisy, _ = run_beam([("ann", ["nothing", "known"])], public, plan)
-    scaled = np.array(noisy) / plan.noise_steps
+    scaled = np.array(noisy) * plan.grid / plan.noise_stddev
     # 3,600 draws of N(0, 1): a mean beyond 6/60 or a deviation beyond 12 % off has odds below 1e-8.
     assert abs(scaled.mean()) < 0.1
     assert abs(scaled.std() - 1) < 0.12
     assert len(set(noisy)) > 400
+
+
+@pytest.mark.parametrize("mode", ["counts", "log_global"])
+def test_a_range_of_rows_has_the_noise_of_its_rows(mode):
+    """With the noise of other rows two ranges would share theirs."""
+    plan = plan_of(mode, epsilon=0.1)
+    table = np.zeros((50, 2), np.int64)
+    whole = bayesian.noisy_values(table, 0, plan=plan, run_key=KEY)
+    for start in (1, 7, 49):
+        part = bayesian.noisy_values(table[start:], start, plan=plan, run_key=KEY)
+        assert part.tolist() == whole[start:].tolist()
+    assert len(set(whole.tolist())) > 40
 
 
 def test_texts_are_tokenized_and_documents_are_not_joined():

@@ -10,6 +10,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy import stats
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.calibration import (
@@ -153,6 +154,19 @@ def test_vocabulary_threshold_is_the_maximum_over_a_users_words(noise_stddev, de
         exact = max(bound(t) for t in range(1, limit + 1))
     found = vocabulary_threshold(noise_stddev=noise_stddev, delta=delta, max_contributions=limit)
     assert found == pytest.approx(float(exact), rel=1e-12)
+
+
+@pytest.mark.parametrize("delta", [1e-9, 0.4])
+def test_beyond_a_million_words_the_vocabulary_threshold_is_that_of_the_last_number(delta):
+    limits = (10**6, 10**6 + 1, 10**7)
+    found = [
+        vocabulary_threshold(noise_stddev=2.0, delta=delta, max_contributions=limit)
+        for limit in limits
+    ]
+    assert found == sorted(found)
+    tail = -math.expm1(math.log1p(-delta) / limits[-1])
+    needed = limits[-1] ** -0.5 + 2.0 * stats.norm.isf(tail)
+    assert needed <= found[-1] < needed + 1e-3
 
 
 @pytest.mark.parametrize(

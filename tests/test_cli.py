@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from beam_dpne import PrivacyPlan
+from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import NGRAMS
 from beam_dpne.io.publishing import read_release
 from beam_dpne.ledger import read_ledger
@@ -722,3 +723,17 @@ def test_a_public_policy_without_a_vocabulary_is_refused(cli, tmp_path, data):
     ended = cli("ngrams", *files, *BUDGET, "--vocabulary_policy", "public")
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert "--vocabulary FILE" in ended.err
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, KeyError, TypeError, OSError, ZeroDivisionError])
+def test_the_message_of_an_unexpected_error_is_withheld(kind, capsys):
+    def fail(given, beam_arguments):
+        raise kind("xylophone")
+
+    parser = OneLineParser()
+    parser.set_defaults(command=fail)
+    assert run_program(parser, []) == 1
+    said = "".join(capsys.readouterr())
+    assert kind.__name__ in said
+    assert "withheld" in said
+    assert "xylophone" not in said

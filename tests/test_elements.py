@@ -1,5 +1,7 @@
 """No element is larger than an engine takes, whatever the text is made of."""
 
+import dataclasses
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -110,6 +112,40 @@ def test_cut_positions_go_on_to_longer_grams(small):
         )
     assert found[0] == found[1]
     assert found[0]
+
+
+def test_ids_below_2_to_31_are_told_apart_in_a_pair():
+    largest = 2**31 - 1
+    ids = np.array([0, 1, 2**16 - 1, 2**16, 2**16 + 1, largest - 1, largest])
+    prefixes, seconds = (side.ravel() for side in np.meshgrid(ids, ids))
+    keys = batches.pack_pairs(prefixes, seconds)
+    assert np.unique(keys).size == ids.size**2
+    for given, back in zip((prefixes, seconds), batches.unpack_pairs(keys), strict=True):
+        assert back.tolist() == given.tolist()
+
+
+@pytest.mark.parametrize("pruning", ["both", "single"])
+def test_candidates_of_large_sets_are_as_distinct_as_those_of_small_ones(pruning):
+    """User, prefix and second do not fit in 63 bits together where sets are large."""
+    texts = [["w1", "w2", "w1", "w2", "w1"], ["w2", "w2", "w2", "w2"], ["w1", "w2", "w1", "w2"]]
+    names = ["ann", "bob", "eve"]
+    positions = lay_out_positions(block_of(texts, names), KEY.sub_key("word"))
+    vocabulary = batches.GramSet(
+        length=1,
+        keys=np.arange(2),
+        scores=np.ones(2),
+        words=pa.array(["w1", "w2"]),
+        vocabulary_size=2,
+    )
+    batch = prune_invalid(positions, vocabulary, pruning=pruning)
+    wide = dataclasses.replace(batch, size=2**31, vocabulary_size=2**31)
+    expected, found = (extract_grams(some, length=2) for some in (batch, wide))
+    assert found.keys.tolist() == expected.keys.tolist()
+    assert found.offsets.tolist() == expected.offsets.tolist()
+    assert np.diff(expected.offsets).max() == 2
+    wide = dataclasses.replace(positions, size=2**63)
+    words = extract_grams(wide, length=1)
+    assert words.keys.tolist() == extract_grams(positions, length=1).keys.tolist()
 
 
 def sum_of(batch):

@@ -224,6 +224,10 @@ def test_without_a_ledger_there_is_no_release(tmp_path):
 def test_listed_parts_of_anything_are_names_of_parts_only():
     assert listed_parts(ledger_bytes(ledger())) == {PART.name}
     assert listed_parts(b'{"parts": [{"name": "notes.txt"}, 3]}') == frozenset()
+    whole = json.loads(ledger_bytes(ledger()))
+    for name in ("notes.txt", f"../{PART.name}", f"/{PART.name}", f"{PART.name}/..", ""):
+        elsewhere = whole | {"parts": [PART._asdict() | {"name": name}]}
+        assert listed_parts(ledger_bytes(elsewhere)) == frozenset()
     assert listed_parts(None) == listed_parts(b"{") == frozenset()
 
 

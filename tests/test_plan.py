@@ -27,7 +27,7 @@ SET_COUNTS = tuple(value for value in NOT_COUNTS if value is not None)
 
 BAD = [
     *(("epsilon", value) for value in (*NOT_NUMBERS, *NOT_FINITE, 0, 0.0, -1, -1e-9)),
-    *(("delta", value) for value in (*NOT_NUMBERS, *NOT_FINITE, 0, 1, 1.0, 2, -1e-9)),
+    *(("delta", value) for value in (*NOT_NUMBERS, *NOT_FINITE, 0, 1, 1.0, 2, -1e-9, 1e-21)),
     *(("spurious_fraction", v) for v in (*NOT_NUMBERS, *NOT_FINITE, 0, 1, -0.1, 1.5)),
     *(("vocabulary_delta_share", v) for v in (*SET_NUMBERS, *NOT_FINITE, 0, 1, -0.1, 1.5)),
     *(("noise_growth", value) for value in (*SET_NUMBERS, *NOT_FINITE, 0, -1.0)),

@@ -2,6 +2,7 @@
 
 import math
 import random
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -20,8 +21,9 @@ from beam_dpne.items import (
     UserItems,
     UserItemsCoder,
 )
+from beam_dpne.policy_names import DESCENT_POLICIES
 from beam_dpne.randomness import RunKey, keyed_hashes
-from beam_dpne.set_union_plan import SetUnionPlan
+from beam_dpne.set_union_plan import Noise, SetUnionPlan, UnionRound
 
 KEY = RunKey(b"policies".ljust(32, b"."))
 ONE = 2**50
@@ -200,6 +202,23 @@ def test_shards_divide_users_and_run_on_their_own():
     assert most == 3 * (int(plan.cutoff * ONE) // 3)
 
 
+@pytest.mark.parametrize("policy", DESCENT_POLICIES)
+def test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined(policy):
+    """Else who else is there would decide in which order users come, and which items are first."""
+    rng = random.Random(4)
+    held = [{f"i{rng.randrange(12)}": rng.randint(1, 2) for _ in range(5)} for _ in range(60)]
+    users = users_of(*held)
+    plan = plan_of(policy, shards=1, cutoff_margin=0.0)
+    parts = [part for one in range(60) for part in policies._bounded_parts(users, np.array([one]))]
+    found = []
+    for _ in range(3):
+        sums = policies.run_shard(parts, plan, KEY)
+        rows = zip(sums.words.to_pylist(), sums.table.tolist(), strict=True)
+        found.append({word: tuple(weights) for word, weights in rows})
+        rng.shuffle(parts)
+    assert found[0] == found[1] == found[2]
+
+
 def test_keep_open_drops_the_rest_and_users_without_any():
     users = users_of({"a": 1, "b": 2}, {"c": 1}, {}, {"b": 3})
     names = pa.array(["b", "x"])
@@ -242,6 +261,15 @@ def test_rerouting_gives_excess_back_to_those_it_came_from():
     assert weights["x"] == pytest.approx(plan.cutoff + extra, abs=1e-6)
 
 
+def test_only_users_with_few_items_give_to_the_first_pass():
+    """Whose weight is given back at the rate that the bound allows for at most d_max items."""
+    sizes = [1, 2, 50, 51, 60]
+    users = users_of(*({f"{size} {i}": 1 for i in range(size)} for size in sizes))
+    sums = mad.first_weights(users, plan_of("mad", limit=60))
+    given = dict(zip(sums.words.to_pylist(), sums.table[:, 0].tolist(), strict=True))
+    assert [given[f"{size} 0"] for size in sizes] == [0, 2**31, 2**32 // 50, 0, 0]
+
+
 def test_sums_of_rerouted_weight_do_not_overflow():
     """Finer columns carry into coarse ones exactly, also far beyond 2^63 units of 2^-50."""
     plan = plan_of("mad")
@@ -278,6 +306,15 @@ def test_a_cut_is_a_border_of_cells():
     lower = first.threshold_units + first.cut_cell * first.cell_units
     assert 0 <= lower - decider.cut * 2**32 < first.cell_units
     assert last.cut_cell is None
+
+
+@pytest.mark.parametrize("threshold", [4.0, 4.0 + 2**-33])
+def test_a_threshold_covers_a_weight_that_descent_has_rounded_up(threshold):
+    """A spare unit of 2^-50 goes to an item of one user alone, beyond its even part."""
+    noise = Noise("laplace", 1.0, math.sqrt(2))
+    decider = UnionRound(number=1, noise=noise, threshold=threshold, cutoff=None, cut=None)
+    units = item_selection.item_rule(decider).threshold_units
+    assert Fraction(units, 2**32) >= Fraction(threshold) + Fraction(1, 2**50)
 
 
 def test_laplaces_are_right_to_1e_12_in_both_tails():

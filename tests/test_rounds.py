@@ -31,6 +31,7 @@ from beam_dpne.mechanism import (
     scores,
 )
 from beam_dpne.randomness import keyed_hashes, normals
+from beam_dpne.rules import length_rule
 
 KEY = RunKey(bytes(range(32)))
 COUNT = 3000
@@ -138,6 +139,12 @@ def test_scores_are_the_evidence_over_its_information_at_cell_middles():
     for rule in rule_of(2).rounds:
         loadings = [Fraction(loading, rule.loading_unit) for loading in rule.loadings]
         assert rule.score_divisor == float(sum(loading**2 for loading in loadings))
+
+
+@given(st.floats(-9, 99))
+def test_a_threshold_in_units_is_not_below_that_of_the_formula(threshold):
+    (own,) = length_rule(length=2, noise_stddev=1.0, threshold=threshold).rounds
+    assert 0 <= own.threshold_units - Fraction(threshold) * UNITS < 1
 
 
 # Decisions.

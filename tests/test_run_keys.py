@@ -18,6 +18,7 @@ from beam_dpne import (
     SetUnionPlan,
 )
 from beam_dpne.cli.embedded import EmbeddedRunner
+from beam_dpne.public_vocabulary import vocabulary_digest
 
 KEY = RunKey(bytes(range(32)))
 PLANS = [
@@ -49,6 +50,12 @@ def test_without_a_key_each_use_of_one_transform_draws_its_own_noise(plan, tmp_p
     first, second = (scores(transform, tmp_path) for _ in range(2))
     assert first.keys() >= WORDS
     assert first != second
+
+
+def test_vocabularies_with_other_words_of_the_same_letters_have_other_digests():
+    vocabularies = [["ab", "c"], ["a", "bc"], ["abc"], ["a", "b", "c"], ["", "abc"]]
+    assert len(set(map(vocabulary_digest, vocabularies))) == len(vocabularies)
+    assert vocabulary_digest(["b", "a", "b"]) == vocabulary_digest(["a", "b"])
 
 
 @each_strategy

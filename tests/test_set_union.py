@@ -4,6 +4,7 @@ The same run key, documents and plan go through all three; items and scores must
 for bit. Items are arbitrary strings.
 """
 
+import dataclasses
 import random
 
 import apache_beam as beam
@@ -213,12 +214,33 @@ def test_texts_are_tokenized():
     assert set(run_beam(rows, plan, tokenizer="words")) == {"rye", "bread", "tea"}
 
 
+def test_items_that_all_subsets_missed_are_decided_on_beam_as_in_memory():
+    """Most of 300 items have no weight in round 1, and some of those stay open for round 2."""
+    rng = random.Random(9)
+    documents = {f"u{u}": [[f"i{rng.randrange(300)}" for _ in range(30)]] for u in range(100)}
+    plan = plan_of("screened_gaussian", max_contributions=1)
+    expected = run_in_memory(documents, plan)
+    assert len(expected) > 3
+    assert run_beam(as_batches(documents, rng), plan) == expected
+
+
 def test_a_run_key_is_bound_to_the_plan():
     documents = documents_of(7, users=100)
     one, other = (run_in_memory(documents, plan_of("mad", delta=delta)) for delta in (0.02, 0.0201))
     both = one.keys() & other.keys()
     assert len(both) > 3
     assert all(one[item] != other[item] for item in both)
+
+
+def test_a_run_key_is_bound_to_every_parameter_and_to_the_tokenizer():
+    """One key under two of them would give exact weights away by the difference."""
+    plan = plan_of("mad")
+    others = [{"epsilon": 5.5}, {"delta": 0.0201}, {"max_contributions": 7}, {"max_users": 999}]
+    contexts = {
+        run_context(dataclasses.replace(plan, **other), "tokens") for other in [{}, *others]
+    }
+    contexts |= {run_context(plan, name) for name in ("tokens", "words", "whitespace")}
+    assert len(contexts) == 1 + len(others) + 2
 
 
 def test_facts_travel_with_the_release():

@@ -251,6 +251,14 @@ def test_the_rounds_of_screening_divide_everything():
     assert sum(SCREENING_SHARES) == sum(SCREENING_DELTA_SHARES) == 1
     first, last = SetUnionPlan(**GOOD, policy="screened_gaussian").union_rounds
     assert first.noise.scale / last.noise.scale == pytest.approx(math.sqrt(3))
+    plan = SetUnionPlan(**GOOD, policy="screened_gaussian")
+    for own, share in zip((first, last), SCREENING_DELTA_SHARES, strict=True):
+        alone = calibration.vocabulary_threshold(
+            noise_stddev=own.noise.scale,
+            delta=share * plan.vocabulary_delta,
+            max_contributions=plan.contribution_limit,
+        )
+        assert own.threshold == pytest.approx(alone, rel=1e-12)
     assert first.cut < first.threshold
     assert last.cut is None
 

@@ -29,6 +29,7 @@ from beam_dpne import (
     batches,
     grams,
     length_rule,
+    selection,
     stored,
 )
 from beam_dpne.batches import GramSetCoder, StandingGrams, StandingGramsCoder, kept_small
@@ -335,3 +336,25 @@ def test_the_name_of_a_private_set_s_file_is_made_with_a_secret(tmp_path):
     store = SetStore(folder=str(tmp_path), limit=10)
     names = [kept_small(STANDING, store, bytes([key]) * 32).stored.path for key in (1, 2, 1)]
     assert names[0] == names[2] != names[1]
+
+
+def test_two_runs_name_the_file_of_one_standing_set_differently(tmp_path):
+    """Else whoever lists the folder could confirm a guess of what stands after a round."""
+    part = StandingGrams(
+        length=1,
+        round=1,
+        keys=np.arange(3),
+        cells=np.zeros(3, np.int32),
+        found=np.zeros(3, np.int8),
+        words=pa.array(["a", "b", "c"]),
+    )
+    store = SetStore(folder=str(tmp_path), limit=10)
+    keys = [RunKey(bytes([key]) * 32) for key in (1, 2, 1)]
+    kept = [
+        selection._merge_standing_and_keep(
+            batches.ROOT, [part], round_number=1, store=store, run_key=key
+        )
+        for key in keys
+    ]
+    paths = [standing.stored.path for standing in kept]
+    assert paths[0] == paths[2] != paths[1]

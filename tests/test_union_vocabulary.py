@@ -77,6 +77,17 @@ def test_the_slack_of_the_words_is_in_the_run_s(plan):
     assert union_plan(plan).numerical_slack <= UNION_SLACK < plan.numerical_slack
 
 
+def test_a_union_with_more_slack_than_the_run_keeps_for_it_is_refused():
+    plan = PrivacyPlan(
+        **BUDGET,
+        vocabulary_policy="weighted_laplace",
+        max_contributions=9_000_000,
+        max_tokens_per_user=10_000_000,
+    )
+    with pytest.raises(ValueError, match=r"must be so small that the words. numerical slack"):
+        union_plan(plan)
+
+
 @pytest.mark.parametrize("plan", plans(["screened_gaussian", "count_laplace", "greedy", "mad"]))
 def test_what_many_users_share_is_released_under_every_policy(plan):
     documents = [(f"u{i}", "Good morning dear friend") for i in range(3000)]

@@ -39,7 +39,7 @@ OURS = frozenset(
         "beam_dpne.public_counts.PublicCountsError",
         "beam_dpne.run_key_file.RunKeyError",
         "beam_dpne.started.SharedStorageError",
-        "beam_dpne.tokenizers.TokenizerError",
+        "beam_dpne.character_runs.TokenizerError",
     }
 )
 _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
