@@ -92,7 +92,7 @@ def _silence_workers() -> None:
 
     With LOOPBACK, Prism's default, the worker is in this process. It logs the same as an error.
     """
-    vars(sdk_worker)["print"] = _print_nothing
+    sdk_worker.__dict__["print"] = _print_nothing
 
 
 def _print_nothing(*_: object, **__: object) -> None:
