@@ -79,6 +79,7 @@ def test_the_figures_are_those_of_a_plain_count_over_the_files(judge, made, tmp_
         released.setdefault(row["length"], set()).add(row["ngram"])
     assert whole["input"]["users"] == 150
     assert whole["input"]["rejected_records"] == 1
+    assert whole["input"]["rejected_reasons"] == {"malformed JSON": 1}
     rows = by_length(whole)
     for length in (1, 2, 3):
         holders, occurrences = {}, 0
@@ -269,11 +270,14 @@ def test_an_output_that_cannot_be_a_directory_is_refused_before_data_are_read(
 # Options
 
 
-def test_the_options_are_those_of_ngrams_for_reading_and_four_more(cli):
+def test_the_options_are_those_of_ngrams_for_reading_and_six_more(cli):
     shown = cli("evaluate", "--help").out
     names = set(re.findall(r"^  --(\w+)", shown, re.MULTILINE))
     assert names == {option.name for option in (*EVALUATE_READING, *EVALUATE)}
-    assert {option.name for option in EVALUATE} == {"release", "k_anonymity", "output", "quiet"}
+    assert {option.name for option in EVALUATE} == {
+        *("release", "k_anonymity", "output", "quiet"),
+        *("failure_log", "failure_log_remote"),
+    }
     assert "NOT private" in shown
 
 
