@@ -132,7 +132,7 @@ def test_beam_memory_and_pseudocode_release_the_same(policy):
     st.integers(0, 2**32),
     st.integers(0, 30),
     st.sampled_from([1, 2, 5, 1000]),
-    st.sampled_from([0.5, 5.0, 50.0]),
+    st.sampled_from([0.5, 5.0, 16.0]),
     st.sampled_from([1e-6, 0.02, 0.3]),
     st.integers(1, 4),
 )

@@ -103,6 +103,7 @@ def category_names(path: str) -> list[str]:
 
 def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Path) -> None:
     from beam_dpne.cli import ngrams, running
+    from beam_dpne.cli.budget import warn_of_large_delta
     from beam_dpne.io.access import check_access
     from beam_dpne.io.publishing import read_release
 
@@ -113,6 +114,7 @@ def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Pat
     check_access(given.input, [], options.pipeline_options)
     names = category_names(given.input[-1])
     job = ngrams.job_from_options(given, options, tokenizer=CategoryNames(names))
+    warn_of_large_delta(job.plan)
     started = time.monotonic()
     ledger = ngrams.run_job(job, options)
     if ledger is None:
