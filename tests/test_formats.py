@@ -522,7 +522,7 @@ def test_an_array_of_any_size_is_read_in_little_memory(tmp_path) -> None:
     tracemalloc.start()
     count = 0
     for item in plan_reads(file, options):
-        for documents, faults in read_item(item, options):
+        for documents, faults, _ in read_item(item, options):
             count += len(documents)
             assert not faults
     peak = tracemalloc.get_traced_memory()[1]

@@ -216,3 +216,15 @@ def test_counters_hold_the_reasons_as_they_are():
     counters = {f"rejected_records.{key.replace(' ', '.')}": n for key, n in rejected.items()}
     assert rejected_of({**counters, "rejected_records": 4, "other": 1}) == rejected
     assert describe(rejected) == "3 not valid UTF-8, 1 longer than max_record_bytes"
+
+
+def test_a_record_of_several_texts_counts_once(cli, tmp_path):
+    """8 of 108 records are 7.4 %, but 8 of 308 texts and records would be 2.6 %."""
+    texts = {"subject": "good morning", "body": "good night", "answer": "good day"}
+    rows = [json.dumps({"user": f"u{place}", **texts}) for place in range(100)]
+    write(tmp_path / "mails.jsonl", [*rows, *["not JSON"] * 8])
+    files = ("--input", tmp_path / "mails.jsonl", "--output", tmp_path / "out")
+    fields = [part for name in texts for part in ("--text_field", name)]
+    ended = cli("ngrams", *files, *fields, *COMMANDS["ngrams"])
+    assert ended.status == 1
+    assert "8 rejected of 108 records" in ended.err

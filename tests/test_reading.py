@@ -50,7 +50,7 @@ def read(paths: list[Any], **settings: Any) -> tuple[list[Row], list[tuple[Any, 
     rows, found = [], []
     for file in match_inputs([str(path) for path in paths]):
         for item in plan_reads(file, options):
-            for documents, faults in read_item(item, options):
+            for documents, faults, _ in read_item(item, options):
                 documents.validate(full=True)
                 columns = documents.to_pydict()
                 rows += zip(columns["user"], columns["text"], strict=True)

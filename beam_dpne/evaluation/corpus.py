@@ -102,7 +102,7 @@ def read_corpus(
     gathered = _Gathered()
     for file in files:
         for item in plan_reads(file, options):
-            for documents, rejects in read_ahead(read_item(item, options)):
+            for documents, rejects, _ in read_ahead(read_item(item, options)):
                 progress.enter("read", None)
                 if rejects and strict:
                     position, reason = rejects[0]

@@ -15,10 +15,17 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Batch(NamedTuple):
-    """What one block holds: the documents, and position and reason of each reject."""
+    """What one block holds.
+
+    Attributes:
+      documents: Of the usable records; one record with several texts has several.
+      rejects: Position and reason of each record that cannot be used.
+      usable: How many records the documents come from.
+    """
 
     documents: pa.RecordBatch
     rejects: list[tuple[int, str]]
+    usable: int
 
 
 def record_batch(user: pa.Array, text: pa.Array) -> pa.RecordBatch:
@@ -100,4 +107,4 @@ def checked(user: pa.Array, texts: Sequence[pa.Array], positions: Offsets) -> Ba
         keep = pa.array(good)
         user, texts = user.filter(keep), [text.filter(keep) for text in texts]
     documents = interleaved(user.cast(pa.string()), [text.cast(pa.string()) for text in texts])
-    return Batch(documents, rejects)
+    return Batch(documents, rejects, len(user))

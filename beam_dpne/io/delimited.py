@@ -186,5 +186,5 @@ def _unquoted(data: bytes, left: Offsets, right: Offsets, doubled: Offsets | Non
 
 
 def _merged(columns: list[pa.Array], positions: Offsets, rejects: list[tuple[int, str]]) -> Batch:
-    documents, unfit = checked(columns[0], columns[1:], positions)
-    return Batch(documents, sorted(rejects + unfit))
+    batch = checked(columns[0], columns[1:], positions)
+    return batch._replace(rejects=sorted(rejects + batch.rejects))

@@ -141,4 +141,4 @@ class JsonlParser:
         if int in set(map(type, users)):
             users = [str(user) for user in users]
         texts = [pa.array(list(map(text, records)), self._text_type) for text in self._texts]
-        return Batch(interleaved(pa.array(users, pa.string()), texts), rejects)
+        return Batch(interleaved(pa.array(users, pa.string()), texts), rejects, len(users))

@@ -118,7 +118,7 @@ def _documents(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) 
         user.filter(keep).cast(pa.string()),
         [text.filter(keep).cast(kind, safe=True) for text in texts],
     )
-    return Batch(documents, rejects)
+    return Batch(documents, rejects, int((~bad).sum()))
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -167,10 +167,10 @@ class _ReadItem(beam.DoFn):
         """Yields batches of documents, and to outputs of their own the rejects and the tally."""
         unit = unit_of(element.kind)
         usable, reasons = 0, collections.Counter[str]()
-        for documents, rejects in read_ahead(read_item(element, self._options)):
+        for documents, rejects, records in read_ahead(read_item(element, self._options)):
             if documents.num_rows:
                 yield documents
-            usable += documents.num_rows
+            usable += records
             reasons.update(reason for _, reason in rejects)
             self._rejected.inc(len(rejects))
             for position, reason in rejects:

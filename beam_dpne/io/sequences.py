@@ -50,7 +50,8 @@ class SequencesParser:
         positions = block.positions
         rejects = [(int(position), NOT_UTF8) for position in positions[~good]]
         user = _users(self._place, positions[good])
-        return Batch(record_batch(user, text.filter(pa.array(good)).cast(pa.string())), rejects)
+        documents = record_batch(user, text.filter(pa.array(good)).cast(pa.string()))
+        return Batch(documents, rejects, len(documents))
 
 
 def _users(place: int, positions: np.ndarray) -> pa.Array:

@@ -71,7 +71,7 @@ def measure(titles: pathlib.Path, partitions: int, plan: PrivacyPlan) -> list[Co
     options = ReadOptions()
     (file,) = match_inputs([str(titles)])
     batches = timed(
-        lambda: [d for i in plan_reads(file, options) for d, _ in read_item(i, options)]
+        lambda: [d for i in plan_reads(file, options) for d, _, _ in read_item(i, options)]
     )
     text = sum(batch.nbytes for batch in batches)
     costs.append(Cost("read", sum(b.num_rows for b in batches), "documents", text, spent))
