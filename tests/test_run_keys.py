@@ -73,7 +73,9 @@ def test_one_key_under_another_epsilon_draws_other_noise(tmp_path):
         found = scores(PrivateNgrams(plan=plan, run_key=KEY), tmp_path)
         sigma = plan.lengths[0].noise_stddev
         noise.append([(found[word] - USERS / 2) / sigma for word in sorted(WORDS)])
-    assert min(abs(a - b) for a, b in zip(*noise, strict=True)) > 1 / 16
+    # Two draws are that close with odds of 1 to 28, and three of four words with 1 to 5,000.
+    apart = sorted(abs(a - b) for a, b in zip(*noise, strict=True))
+    assert apart[2] > 1 / 16
 
 
 @pytest.mark.parametrize("header", ["% Sequences: hello", "% any\n% Sequences:"])
