@@ -350,13 +350,20 @@ def test_slack_is_subtracted_from_epsilon_and_its_factor_from_delta_before_calib
     assert plan.numerical_slack == pytest.approx(slack, rel=1e-12)
     delta_g, delta_t = (1e-6 * share * math.exp(-slack) for share in (0.75, 0.25))
     assert (plan.gaussian_delta, plan.vocabulary_delta) == pytest.approx((delta_g, delta_t))
-    noise = gaussian_noise_stddev(epsilon=0.01 - slack, delta=delta_g)
+    noise = gaussian_noise_stddev(epsilon=0.01 - slack, delta=plan.gaussian_delta)
     assert noise < plan.noise_stddev < noise * (1 + 2e-10)
     assert noise > gaussian_noise_stddev(epsilon=0.01, delta=0.75e-6) * (1 + 1e-5)
     threshold = vocabulary_threshold(
         noise_stddev=noise * math.sqrt(5), delta=delta_t, max_contributions=100
     )
     assert plan.lengths[0].threshold == pytest.approx(threshold, rel=1e-9)
+
+
+def test_a_delta_that_no_noise_of_128_bits_has_is_refused_whatever_else_a_plan_says():
+    few = {"max_tokens_per_user": 1, "max_length": 1, "strategy": "one_round"}
+    PrivacyPlan(epsilon=1, delta=1e-20, **few)
+    with pytest.raises(ValueError, match="delta must be at least 1e-20"):
+        PrivacyPlan(epsilon=1, delta=9e-21, **few)
 
 
 def test_a_plan_is_frozen_and_hashable():

@@ -126,6 +126,9 @@ MUTANTS = [
         before="    if delta < _MIN_DELTA:\n",
         after="    if delta < 0:\n",
         matters="The noise ends before a smaller delta, and whoever passes the end is seen.",
-        tests=(f"{_PLAN}::test_a_bad_value_is_refused_by_its_parameters_name",),
+        tests=(
+            f"{_PLAN}::"
+            "test_a_delta_that_no_noise_of_128_bits_has_is_refused_whatever_else_a_plan_says",
+        ),
     ),
 ]

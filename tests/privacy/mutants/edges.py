@@ -30,7 +30,10 @@ MUTANTS = [
         before='        "program": program,\n',
         after="",
         matters="Two programs would share their noise.",
-        tests=("tests/test_key_context.py::test_every_part_changes_the_context",),
+        tests=(
+            "tests/test_key_context.py::"
+            "test_the_context_names_version_constants_records_and_tokenizer",
+        ),
     ),
     Mutant(
         name="keys_without_the_parameters",
@@ -38,7 +41,10 @@ MUTANTS = [
         before='        "parameters": plan.mechanism_parameters(),\n',
         after="",
         matters="One key under two budgets would give exact weights by subtraction.",
-        tests=("tests/test_key_context.py::test_every_part_changes_the_context",),
+        tests=(
+            "tests/test_key_context.py::"
+            "test_the_context_names_version_constants_records_and_tokenizer",
+        ),
     ),
     Mutant(
         name="keys_without_the_tokenizer",

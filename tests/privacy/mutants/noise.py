@@ -172,7 +172,7 @@ MUTANTS = [
         matters="A score could be one that without a user is impossible.",
         tests=(
             "tests/test_finite_noise.py::"
-            "test_a_score_that_ten_users_never_reach_and_eleven_always_do_is_refused",
+            "test_what_only_one_world_can_show_is_refused_where_the_far_tails_are_not",
         ),
     ),
     Mutant(
@@ -183,9 +183,7 @@ MUTANTS = [
         matters="The end of the noise would be looked for where no user moves it.",
         tests=(
             "tests/test_finite_noise.py::"
-            "test_a_score_that_ten_users_never_reach_and_eleven_always_do_is_refused",
-            "tests/test_finite_noise.py::"
-            "test_the_bound_beyond_the_support_covers_the_plans_own_rounds",
+            "test_what_only_one_world_can_show_is_refused_where_the_far_tails_are_not",
         ),
     ),
     Mutant(
