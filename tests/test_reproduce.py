@@ -174,15 +174,22 @@ def test_a_run_that_is_there_is_not_made_again_and_one_that_is_gone_is(run, data
 def test_real_and_spurious_grams_are_those_that_plain_counting_finds(corpora):
     """A large η, so that some are spurious; the corpus is counted again from its documents."""
     plan = PrivacyPlan(epsilon=8, delta=1e-4, max_length=3, spurious_fraction=0.4)
-    result = measure(NgramRun(corpus="msnbc", plan=plan, key=1), corpora, KEY)
-    levels = result["lengths"]
-    assert [level["length"] for level in levels] == [1, 2, 3]
+    runs = [
+        measure(NgramRun(corpus="msnbc", plan=plan, key=1), corpora, RunKey(bytes([number]) * 32))
+        for number in range(8)
+    ]
+    lengths = [run["lengths"] for run in runs]
+    assert all([level["length"] for level in levels] == [1, 2, 3] for levels in lengths)
     holders = collections.Counter()
     for user in range(len(corpora.corpus("msnbc").users)):
         holders.update(grams_of(corpora.corpus("msnbc"), user, 2))
-    level = levels[1]
-    assert level["released"] == level["real"] + level["spurious"]
-    assert 0 < level["spurious"] <= 3 * level["spurious_bound"]
+    seconds = [levels[1] for levels in lengths]
+    assert all(level["released"] == level["real"] + level["spurious"] for level in seconds)
+    spurious, bound = (
+        sum(level[name] for level in seconds) for name in ("spurious", "spurious_bound")
+    )
+    assert 0 < spurious <= 3 * bound
+    level = seconds[0]
     held = {k: count for k, count, _ in level["k_anonymity"]}
     assert held[1] == len(holders)
     assert held[5] == sum(count >= 5 for count in holders.values())
