@@ -176,7 +176,7 @@ def test_a_budget_that_64_bits_do_not_hold_is_refused_with_its_size():
     assert fits.allotment < 64 * 2**56
     with pytest.raises(ValueError, match=r"epsilon must be .*below 64.*Lower epsilon"):
         PrivacyPlan(epsilon=33, **few)
-    few |= {"strategy": "one_round", "rounds": None}
+    few |= {"strategy": "one_round", "rounds": None, "vocabulary_delta_share": 0.1}
     assert PrivacyPlan(epsilon=33, **few).noise_stddev < 1 / 8
 
 
