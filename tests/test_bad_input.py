@@ -100,13 +100,33 @@ def attempt(cli, work, caplog, capfd):
 
 @pytest.fixture(scope="module")
 def good_release(cli, tmp_path_factory):
-    """The files of a release of the good records alone, and the file with its key."""
+    """From the name of a file and options of reading to the files of a release of good records alone.
+
+    The key is bound to how records are read, so each way of reading has a release of its own.
+    """
     folder = tmp_path_factory.mktemp("good")
     (folder / "key").write_text(KEY)
-    (folder / "good.jsonl").write_bytes(jsonl(GOOD))
-    files = ("--input", folder / "good.jsonl", "--output", folder / "release")
-    assert cli("ngrams", *files, *BUDGET, "--run_key_file", folder / "key").status == 0
-    return files_of(folder / "release"), folder / "key"
+    users, texts = (list(column) for column in zip(*GOOD, strict=True))
+    made = {}
+
+    def release(name="a.jsonl", *options):
+        kind = next(part for part in name.split(".") if part in ("jsonl", "csv", "tsv", "parquet"))
+        case = (kind, options)
+        if case not in made:
+            path = folder / f"good.{kind}"
+            if kind == "parquet":
+                write_parquet(path, users, texts)
+            else:
+                rows = {"csv": ",", "tsv": "\t"}
+                text = rows_with(b"", rows[kind]) if kind in rows else jsonl(GOOD)
+                path.write_bytes(text)
+            out = folder / str(len(made))
+            given = ("--input", path, "--output", out, *BUDGET, *options)
+            assert cli("ngrams", *given, "--run_key_file", folder / "key").status == 0
+            made[case] = files_of(out)
+        return made[case], folder / "key"
+
+    return release
 
 
 def assert_nothing_published(work):
@@ -188,8 +208,8 @@ BAD_RECORDS = {
 def test_a_bad_record_is_rejected_and_costs_none_of_the_others(attempt, work, good_release, case):
     name, content, reason = BAD_RECORDS[case]
     (work / "in" / name).write_bytes(content)
-    files, key = good_release
     limit = ("--max_record_bytes", 5000 if case != "deep" else 200_000)
+    files, key = good_release(name, *limit)
     ended = attempt("--input", work / "in" / name, "--run_key_file", key, *limit)
     assert ended.status == 0, ended.err
     assert "1 record was rejected" in ended.err
@@ -227,8 +247,9 @@ def test_a_bad_row_of_parquet_is_rejected(attempt, work, good_release, user, tex
     users, texts = (list(column) for column in zip(*GOOD, strict=True))
     texts = text(texts) if callable(text) else [*texts, text]
     path = write_parquet(work / "in" / "a.parquet", [*users, user], texts)
-    files, key = good_release
-    ended = attempt("--input", path, "--run_key_file", key, "--max_record_bytes", 5000)
+    limit = ("--max_record_bytes", 5000)
+    files, key = good_release("a.parquet", *limit)
+    ended = attempt("--input", path, "--run_key_file", key, *limit)
     assert ended.status == 0, ended.err
     (listed,) = files_of(work / "made" / "rejects").values()
     expected = {"file": str(path), "position": 100, "unit": "row", "reason": reason}
@@ -468,7 +489,7 @@ sys.exit(status)
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.jsonl.gz"])
 def test_a_line_of_100_mb_is_rejected_in_little_memory(program, work, good_release, name):
-    files, key = good_release
+    _, key = good_release()
     big = 100 * 2**20 // len(C) * C
     content = {
         "jsonl": json_lines(b'{"user":"u","text":"%b"}' % big),
@@ -485,7 +506,7 @@ def test_a_line_of_100_mb_is_rejected_in_little_memory(program, work, good_relea
         run = functools.partial(subprocess.run, env=program.environment(), capture_output=True)
         ended = run(command, timeout=120, check=True)
         assert_silent(ended.stdout, ended.stderr, work / "made")
-        assert files_of(out) == files
+        assert files_of(out) == good_release(source.name)[0]
         peaks.append(int(ended.stdout.split(b"peak ")[1]))
     assert b"1 record was rejected" in ended.stderr
     # Blocks of 8 MiB, a record's worth of 16 MiB, and copies of both.

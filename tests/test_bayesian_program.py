@@ -95,8 +95,8 @@ def test_the_program_has_exactly_these_options(cli, monkeypatch):
             *("max_contributions", "public_weight", "decay", "tune", "tuning_fraction"),
             *("public_weights", "decays", "max_tokens_per_user", "accept_no_guarantee"),
             "public_user_count",
-            *("partitions", "run_key_file", "harness_timeout", "quiet"),
-            *("title", "contact", "unit"),
+            *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected"),
+            *("failure_log", "failure_log_remote", "title", "contact", "unit"),
         ]
     )
     monkeypatch.setenv("COLUMNS", "120")

@@ -31,6 +31,7 @@ from beam_dpne import (
 )
 from beam_dpne.document_columns import normalized_batches, user_column
 from beam_dpne.document_rows import check_element_type, documents_of
+from beam_dpne.input_description import InputDescription
 
 KEY = RunKey(bytes(range(32)))
 NUMBERS = range(300)
@@ -152,7 +153,10 @@ def test_fields_have_the_names_that_are_given(plain, tmp_path):
             [{"body": text, "user": "same", "text": "other", "who": user} for user, text in PAIRS]
         )
 
-    assert release(tmp_path, renamed, user_field="who", text_field="body") == plain
+    # The key is bound to the fields' names, unless the pipeline describes its input otherwise.
+    fields = {"user_field": "who", "text_field": "body"}
+    assert release(tmp_path, renamed, **fields, described=InputDescription()) == plain
+    assert release(tmp_path, renamed, **fields) != plain
 
 
 SEVERAL = [

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from beam_dpne.cli.flink_jobs import failures_at_flink
 
 from beam_dpne.cli.errors import RunError
 from beam_dpne.cli.tracebacks import ErrorRecords, whole_chain
+from beam_dpne.flink_jobs import failures_at_flink
 from beam_dpne.tokenizers import tokenizer_name
 
 CANARY = "zebra4711"

@@ -846,7 +846,7 @@ class Shelf(FileSystem):
 
     @classmethod
     def scheme(cls):
-        return "shelf"
+        return "counter"
 
     def join(self, basepath, *paths):
         return "/".join([basepath.rstrip("/"), *paths])
@@ -911,33 +911,33 @@ def shelf():
 
 
 def test_an_object_store_holds_the_same_release(shelf, tmp_path):
-    check_output("shelf://b/o", overwrite=False)
-    publish("shelf://b/o", rows_per_part=2)
-    publish("shelf://b/o", rows_per_part=2)
+    check_output("counter://b/o", overwrite=False)
+    publish("counter://b/o", rows_per_part=2)
+    publish("counter://b/o", rows_per_part=2)
     publish(tmp_path, rows_per_part=2)
-    assert shelf == {f"shelf://b/o/{name}": data for name, data in files(tmp_path).items()}
-    assert tuples(read_release("shelf://b/o")) == ROWS
+    assert shelf == {f"counter://b/o/{name}": data for name, data in files(tmp_path).items()}
+    assert tuples(read_release("counter://b/o")) == ROWS
     with pytest.raises(ReleaseError, match="is a release already"):
-        check_output("shelf://b/o", overwrite=False)
+        check_output("counter://b/o", overwrite=False)
 
 
 def test_an_object_store_is_overwritten_in_the_same_steps(shelf, caplog):
-    shelf["shelf://b/other/ngrams-0123456789abcdef-00000-of-00001.jsonl"] = b"other"
-    publish("shelf://b/o")
+    shelf["counter://b/other/ngrams-0123456789abcdef-00000-of-00001.jsonl"] = b"other"
+    publish("counter://b/o")
     before = dict(shelf)
     Shelf.capacity = sum(map(len, shelf.values())) + 1000
-    with pytest.raises(ReleaseError, match="cannot be published in shelf://b/o: ConnectionError"):
-        publish("shelf://b/o", MANY, overwrite=True, rows_per_part=10)
+    with pytest.raises(ReleaseError, match="cannot be published in counter://b/o: ConnectionError"):
+        publish("counter://b/o", MANY, overwrite=True, rows_per_part=10)
     assert not caplog.records
     assert shelf == before
     Shelf.capacity = 10**9
-    publish("shelf://b/o", OTHER, overwrite=True)
-    assert tuples(read_release("shelf://b/o")) == [(1, "c", 80.0)]
+    publish("counter://b/o", OTHER, overwrite=True)
+    assert tuples(read_release("counter://b/o")) == [(1, "c", 80.0)]
     assert len(shelf) == 3
 
 
 def test_a_ledger_that_came_since_is_not_replaced(shelf, tmp_path):
-    for output in ("shelf://b/o", str(tmp_path)):
+    for output in ("counter://b/o", str(tmp_path)):
         directory = directory_at(output)
         assert directory.read("ledger.json") is None
         directory.place("ledger.json", b"another run's")

@@ -191,7 +191,7 @@ def test_options_of_reading_describe_themselves():
         input_format="csv", user_field="a", text_field="b", columns=["x", "a", "b"]
     )
     assert options.description == InputDescription(
-        user_field="a", text_fields=("b",), format="csv", details=(("columns", "x,a,b"),)
+        user_field="a", text_fields=("b",), format="csv", details=(("columns", '["x", "a", "b"]'),)
     )
 
 

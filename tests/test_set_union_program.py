@@ -104,8 +104,8 @@ def test_the_program_has_exactly_the_options_of_the_issue(cli, monkeypatch):
             *("epsilon", "delta", "policy", "max_contributions", "cutoff_margin", "shards"),
             *("max_shard_users", "vocabulary_delta_share", "max_users", "max_items_per_user"),
             "public_user_count",
-            *("partitions", "run_key_file", "harness_timeout", "quiet"),
-            *("title", "contact", "unit"),
+            *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected"),
+            *("failure_log", "failure_log_remote", "title", "contact", "unit"),
         ]
     )
     monkeypatch.setenv("COLUMNS", "120")
@@ -168,15 +168,16 @@ def test_each_policy_releases_what_many_share_and_nothing_of_one_user(union, pol
     ],
 )
 def test_lists_and_single_records_are_the_same_items(union, name, tokenizer):
-    """Scores as well: a user's records meet, whatever form they come in."""
+    """A user's records meet, whatever form they come in."""
     policy = ("--policy", "weighted_gaussian")
     ended, folder = union(name, "--tokenizer", tokenizer, *policy)
     assert ended.status == 0, ended.err
-    assert set(released(folder)) == set(SHARED)
-    # The key is bound to the tokenizer's name.
-    if tokenizer == "tokens":
-        _, other = union("lists.jsonl", "--tokenizer", "tokens", *policy, output="other")
-        assert released(folder) == released(other)
+    found, noise = released(folder), read_ledger(str(folder))["mechanism"]["noise_stddev"]
+    assert set(found) == set(SHARED)
+    # The key is bound to format and tokenizer, so that only the noise differs.
+    _, other = union("lists.jsonl", "--tokenizer", "tokens", *policy, output="other")
+    assert found != released(other)
+    assert found == pytest.approx(released(other), abs=12 * noise)
 
 
 def test_words_of_text_are_items_by_default(union, data):

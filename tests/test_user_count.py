@@ -9,6 +9,7 @@ from beam_dpne.bayesian_plan import BayesianPlan
 from beam_dpne.cli.main import main
 from beam_dpne.ledger import Part, whole_ledger
 from beam_dpne.plan import PrivacyPlan
+from beam_dpne.release_notes import NO_NOTES
 from beam_dpne.set_union_plan import SetUnionPlan
 from beam_dpne.user_count import LARGE_DELTA, about_large_delta
 
@@ -108,7 +109,9 @@ def test_a_small_delta_is_not_in_the_ledger():
         parts=[Part("items", 0, "0" * 64, 0)],
         run_key_given=False,
         tokenizer="words",
-        users="each",
+        described=None,
+        notes=NO_NOTES,
+        groups={},
         grounds={},
     )
     assert not any("is large" in line for line in ledger["not_protected"])

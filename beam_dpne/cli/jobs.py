@@ -24,7 +24,7 @@ from beam_dpne.cli.set_union_options import ITEMS_RUNNING
 from beam_dpne.cli.told_tokenizer import with_cause
 from beam_dpne.input_description import InputDescription
 from beam_dpne.io.access import check_access
-from beam_dpne.io.options import codec_of, format_of
+from beam_dpne.io.options import codec_of
 from beam_dpne.io.publishing import check_output
 from beam_dpne.io.tally import (
     DEFAULT_MAX_REJECTED,
@@ -95,9 +95,8 @@ class Job:
 
     @property
     def described(self) -> InputDescription:
-        """How the records become documents, in public words; formats are those of the files."""
-        kinds = {format_of(file.path, self.reading.input_format) for file in self.files}
-        return dataclasses.replace(self.reading.description, format=", ".join(sorted(kinds)))
+        """How the records become documents, in public words."""
+        return self.reading.describe([file.path for file in self.files])
 
     @property
     def input_bytes(self) -> int:

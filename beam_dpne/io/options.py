@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from beam_dpne.input_description import InputDescription, names_of
 from beam_dpne.io.encodings import canonical_encoding
@@ -187,6 +187,11 @@ class ReadOptions:
             format=self.input_format,
             details=tuple(sorted((name, value) for name, value in details.items() if value)),
         )
+
+    def describe(self, paths: Iterable[str]) -> InputDescription:
+        """The description of these files: `auto` is replaced by the formats that they have."""
+        kinds = {format_of(path, self.input_format) for path in paths}
+        return dataclasses.replace(self.description, format=", ".join(sorted(kinds)))
 
     def check_kind(self, kind: str) -> None:
         """Raises if a parameter asks for something that this format does not have."""

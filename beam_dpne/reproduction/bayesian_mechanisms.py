@@ -17,6 +17,7 @@ from beam_dpne.bayesian_plan import PAPER_MODES, BayesianPlan
 from beam_dpne.evaluation import bayesian_baselines as baselines
 from beam_dpne.evaluation.exact_counts import ExactCounts
 from beam_dpne.gram_counts import UserGrams, is_scoring
+from beam_dpne.input_description import InputDescription
 from beam_dpne.randomness import RunKey
 from beam_dpne.reproduction.bayesian_runs import (
     ANONYMITY,
@@ -41,14 +42,16 @@ class World:
     Attributes:
       exact: who has which public gram.
       names: (u,) all users' names.
+      described: how records became documents; part of what the run key is bound to.
     """
 
     exact: ExactCounts
     names: pa.Array
+    described: InputDescription = InputDescription()
 
     def bound(self, plan: BayesianPlan, run_key: RunKey) -> RunKey:
         """Returns the run key as the transform binds it."""
-        return run_key.bound_to(run_context(plan, TOKENIZER, self.exact.public))
+        return run_key.bound_to(run_context(plan, TOKENIZER, self.exact.public, self.described))
 
     def limited(self, plan: BayesianPlan, bound: RunKey) -> UserGrams:
         """Returns what each user adds; copies of a user choose alike."""
