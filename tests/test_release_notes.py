@@ -76,7 +76,7 @@ def test_the_ledger_names_the_unit_the_fields_and_the_operators_words_and_no_pat
     assert said["input"] == {
         "user_field": "customer_email",
         "text_fields": ["body"],
-        "format": "auto",
+        "format": "jsonl",
         "details": {},
     }
     assert said["notes"] == {

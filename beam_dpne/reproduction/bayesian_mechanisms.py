@@ -47,7 +47,7 @@ class World:
 
     exact: ExactCounts
     names: pa.Array
-    described: InputDescription = InputDescription()
+    described: InputDescription | None = None
 
     def bound(self, plan: BayesianPlan, run_key: RunKey) -> RunKey:
         """Returns the run key as the transform binds it."""
