@@ -342,7 +342,8 @@ def test_the_same_data_read_in_another_way_have_other_noise(
     assert len(common) > 5
     differences = [abs(scores[0][word] - scores[1][word]) for word in common]
     noise = read_ledger(str(data / "base" / "ledger.json"))["lengths"][0]["noise_stddev"]
-    assert min(differences) > 0
+    # Scores are cells, of which two may be the same by chance.
+    assert sum(difference > 0 for difference in differences) > len(common) / 2
     assert max(differences) < 12 * noise
 
 

@@ -172,7 +172,10 @@ def test_lists_and_single_records_are_the_same_items(union, name, tokenizer):
     policy = ("--policy", "weighted_gaussian")
     ended, folder = union(name, "--tokenizer", tokenizer, *policy)
     assert ended.status == 0, ended.err
-    found, noise = released(folder), read_ledger(str(folder))["mechanism"]["noise_scale"]
+    found, noise = (
+        released(folder),
+        read_ledger(str(folder))["mechanism"]["rounds"][0]["noise_scale"],
+    )
     assert set(found) == set(SHARED)
     # The key is bound to format and tokenizer, so that only the noise differs.
     _, other = union("lists.jsonl", "--tokenizer", "tokens", *policy, output="other")
