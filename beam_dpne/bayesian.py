@@ -27,7 +27,7 @@ from beam_dpne.document_rows import checked_names
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.gram_counts import GramSums, NgramProbabilities, NoisyCounts, UserGrams
 from beam_dpne.input_description import InputDescription, description_of_rows
-from beam_dpne.key_context import key_context
+from beam_dpne.key_context import check_run_key, key_context, require_identified
 from beam_dpne.public_counts import PublicCounts
 from beam_dpne.randomness import RunKey, keyed_bits, normals
 from beam_dpne.released_rows import (
@@ -152,6 +152,7 @@ class BayesianCounts(beam.PTransform):
                 f"public must have grams of length={self.plan.length} words, as the plan says, got "
                 f"grams of {self.public.length}."
             )
+        check_run_key(self.run_key)
         resolve_tokenizer(self.tokenizer)
 
     def default_type_hints(self) -> IOTypeHints:
@@ -163,8 +164,11 @@ class BayesianCounts(beam.PTransform):
         engine.check_options(documents.pipeline)
         kept = self.public.most_frequent(self.plan.vocabulary_size)
         given = self.run_key or RunKey.generate()
-        described = self.described or description_of_rows(self.user_field, self.text_field)
-        run_key = given.bound_to(run_context(self.plan, self.tokenizer, kept, described))
+        if self.run_key is not None:
+            require_identified(self.tokenizer)
+        rows = description_of_rows(self.user_field, self.text_field)
+        context = run_context(self.plan, self.tokenizer, kept, self.described, rows)
+        run_key = given.bound_to(context)
         public = AsSingleton(documents.pipeline | "Public" >> self._constant(kept))
         users = (
             documents
@@ -184,6 +188,11 @@ class BayesianCounts(beam.PTransform):
         if self.plan.is_private:
             return self._add_noise(sums, public, run_key)
         return self._as_the_paper(grams, sums, public, run_key)
+
+    @property
+    def input_description(self) -> InputDescription:
+        """How records became documents, as far as it is known; `PublishRelease` asks for it."""
+        return self.described or description_of_rows(self.user_field, self.text_field)
 
     def _constant(self, kept: PublicCounts) -> beam.PTransform:
         store = self.store and dataclasses.replace(
@@ -238,6 +247,7 @@ def run_context(
     tokenizer: str | Tokenizer,
     public: PublicCounts,
     described: InputDescription | None = None,
+    rows: InputDescription | None = None,
 ) -> str:
     """Returns what the key of a run of `BayesianCounts` is bound to; see `key_context`.
 
@@ -246,9 +256,12 @@ def run_context(
       tokenizer: its name, or the function.
       public: the counts that are used, no more than plan.vocabulary_size.
       described: how records became documents.
+      rows: the fields by which the elements of the pipeline are read.
     """
     digest = public.fingerprint()
-    return key_context("bayesian", plan, tokenizer=tokenizer, described=described, public=digest)
+    return key_context(
+        "bayesian", plan, tokenizer=tokenizer, described=described, rows=rows, public=digest
+    )
 
 
 def guarantee_of(plan: BayesianPlan) -> str:

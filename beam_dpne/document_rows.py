@@ -46,8 +46,12 @@ def checked_names(user_field: str, text_field: str | Sequence[str]) -> tuple[str
     return names
 
 
-def check_element_type(element_type: Any, user_field: str, text_fields: Sequence[str]) -> None:
+def check_element_type(element_type: Any, user_field: str, text_fields: Sequence[str]) -> bool:
     """Checks the fields of a PCollection's element type, as far as the type says them.
+
+    Returns:
+      Whether plain tuples may be read by position: not where the type says that all elements have
+      fields, since a tuple there has the order of those fields.
 
     Args:
       element_type: of the PCollection, as Beam has inferred it or as it was declared.
@@ -57,18 +61,27 @@ def check_element_type(element_type: Any, user_field: str, text_fields: Sequence
     Raises:
       ValueError: if a field is missing, or has a type that no user, or no text, has.
     """
+    without_fields = False
     for kind in _members_of_union(element_type) or [element_type]:
         fields = _fields_of_type(kind)
+        without_fields |= fields is None
         if fields is not None:
             _check_field("user_field", user_field, fields, _USERS, "str or int")
             for name in text_fields:
                 _check_field("text_field", name, fields, _TEXTS, "str, or a list of str")
+    return without_fields
 
 
 def documents_of(
-    element: Any, user_field: str, text_fields: Sequence[str]
+    element: Any, user_field: str, text_fields: Sequence[str], by_position: bool = True
 ) -> Iterator[tuple[str, Text]]:
     """Yields the documents of one element: (user, text), of several text fields one for each text.
+
+    Args:
+      element: with fields, or a plain tuple.
+      user_field: name of the users' field.
+      text_fields: names of the texts' fields.
+      by_position: whether a plain tuple of (user, text) is taken.
 
     Raises:
       TypeError, ValueError: if it has other fields or types; the message holds none of its values.
@@ -82,6 +95,11 @@ def documents_of(
                     "without it. Name the fields of your rows with user_field and text_field."
                 )
         user, texts = fields[user_field], [fields[name] for name in text_fields]
+    elif type(element) is tuple and not by_position:
+        raise TypeError(
+            "Documents must be of the PCollection's element type, which has named fields, got a plain "
+            "tuple, whose order may be that of those fields. Build the row type itself."
+        )
     elif type(element) is tuple and len(element) == 2 and len(text_fields) == 1:
         user, texts = element[0], [element[1]]
     else:

@@ -66,8 +66,8 @@ class BatchDocuments(beam.PTransform):
         """Checks what is known of the input, and buffers rows within a bundle."""
         text_fields = checked_names(self.user_field, self.text_field)
         require_one_release(documents)
-        check_element_type(documents.element_type, self.user_field, text_fields)
-        batch = _Batch(self.user_field, text_fields, self.batch_size)
+        by_position = check_element_type(documents.element_type, self.user_field, text_fields)
+        batch = _Batch(self.user_field, text_fields, self.batch_size, by_position)
         return cast(
             "PCollection[pa.RecordBatch]",
             documents | "Batch" >> beam.ParDo(batch).with_output_types(pa.RecordBatch),
@@ -99,8 +99,11 @@ def require_one_release(documents: PCollection) -> None:
 class _Batch(beam.DoFn):
     """Buffers rows; the columns of a record batch pass through."""
 
-    def __init__(self, user_field: str, text_fields: Sequence[str], batch_size: int):
+    def __init__(
+        self, user_field: str, text_fields: Sequence[str], batch_size: int, by_position: bool
+    ):
         self._user_field = user_field
+        self._by_position = by_position
         self._text_fields = text_fields
         self._batch_size = batch_size
 
@@ -114,7 +117,9 @@ class _Batch(beam.DoFn):
             for batch in batches:
                 yield from normalized_batches(batch, self._user_field, self._text_fields)
             return
-        for user, text in documents_of(element, self._user_field, self._text_fields):
+        for user, text in documents_of(
+            element, self._user_field, self._text_fields, self._by_position
+        ):
             self._users.append(user)
             self._texts.append(text)
             if len(self._users) >= self._batch_size:

@@ -15,6 +15,7 @@ import unicodedata
 from typing import Any, Protocol
 
 from beam_dpne.input_description import InputDescription
+from beam_dpne.randomness import RunKey
 from beam_dpne.tokenizers import TOKENIZERS, Tokenizer, resolve_tokenizer, tokenizer_name
 
 # Raised whenever any release under a fixed key would change; tests/golden holds such releases.
@@ -23,6 +24,7 @@ MECHANISM_VERSION = 2
 # tables carry the version of the tables besides.
 _TOKENIZER_VERSIONS = {"words": 2, "whitespace": 1, "tokens": 1, "item": 1}
 _WITH_CHARACTER_TABLES = ("words", "whitespace")
+_UNKNOWN = "unknown"
 
 
 class Plan(Protocol):
@@ -39,6 +41,7 @@ def key_context(
     *,
     tokenizer: str | Tokenizer,
     described: InputDescription | None = None,
+    rows: InputDescription | None = None,
     public: str = "",
 ) -> str:
     """Returns the text that the run key is bound to, as JSON: equal runs have equal text.
@@ -47,15 +50,18 @@ def key_context(
       program: "ngrams", "set-union" or "bayesian".
       plan: of the run.
       tokenizer: its name, or the function.
-      described: how records became documents; by default they are rows with the default fields.
+      described: how records became documents; by default they are the rows.
+      rows: the fields by which the elements of the pipeline are read; by default the default ones.
       public: digest of the public data that take part: a vocabulary, or public counts.
     """
+    fields = rows or InputDescription()
     context = {
         "mechanism_version": MECHANISM_VERSION,
         "program": program,
         "parameters": plan.mechanism_parameters(),
         "tokenizer": tokenizer_identity(tokenizer),
-        "records": (described or InputDescription()).to_dict(),
+        "records": (described or fields).to_dict(),
+        "rows": fields.to_dict(),
         "public": public,
     }
     return json.dumps(context, sort_keys=True, allow_nan=False)
@@ -71,11 +77,41 @@ def tokenizer_identity(tokenizer: str | Tokenizer) -> dict[str, str]:
     >>> tokenizer_identity("tokens")
     {'name': 'tokens', 'version': '1'}
     """
-    named = {function: name for name, function in TOKENIZERS.items()}
-    name = tokenizer if isinstance(tokenizer, str) else named.get(tokenizer)
+    named = (name for name, function in TOKENIZERS.items() if function is tokenizer)
+    name = tokenizer if isinstance(tokenizer, str) else next(named, None)
     if name in _TOKENIZER_VERSIONS:
         return {"name": name, "version": _own_version(name)}
     return {"name": tokenizer_name(tokenizer), "version": _given_version(tokenizer)}
+
+
+def check_run_key(run_key: object) -> None:
+    """Checks that a key that was given is one; raises TypeError."""
+    if not isinstance(run_key, RunKey | None):
+        raise TypeError(
+            f"run_key must be a RunKey, got {type(run_key).__name__}. RunKey.from_hex makes one."
+        )
+
+
+def require_identified(tokenizer: str | Tokenizer) -> None:
+    """Checks, where a run key is given, that the tokenizer's identity says what it does.
+
+    A function at the top of a module is known by the module's source. A partial, a lambda, a closure, a
+    method, an object, and a function without source hold something that no name says: two of them under
+    one key could draw the same noise for different tokens.
+
+    Raises:
+      ValueError: if it is one of those and has no attribute `version`.
+    """
+    function = resolve_tokenizer(tokenizer)
+    if function in TOKENIZERS.values() or getattr(function, "version", None) is not None:
+        return
+    at_top = inspect.isfunction(function) and function.__qualname__.isidentifier()
+    if not at_top or function.__closure__ or _given_version(tokenizer) == _UNKNOWN:
+        raise ValueError(
+            "tokenizer must be a function at the top of a module, or have an attribute `version` that "
+            "changes with what it does, where a run key is given: the key's noise is bound to it. Got "
+            f"tokenizer={tokenizer_name(tokenizer)}."
+        )
 
 
 def _own_version(name: str) -> str:
@@ -95,7 +131,7 @@ def _given_version(tokenizer: str | Tokenizer) -> str:
     try:
         source = inspect.getsource(inspect.getmodule(_definition(function)) or function)
     except (OSError, TypeError):
-        return "unknown"
+        return _UNKNOWN
     return hashlib.sha256(source.encode()).hexdigest()
 
 

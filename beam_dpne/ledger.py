@@ -48,8 +48,8 @@ _ONE_KEY_ONE_INPUT = (
     "One run key on two different inputs with the same parameters voids the guarantee: the difference "
     "of the two releases is free of noise. So do two tokenizers of the operator's with the same name "
     "and version. The noise also depends on mechanism_version, the plan with its constants, the "
-    "tokenizer with its version, and on how records became documents: where one of these differs, the "
-    "noise is independent. The key is as secret as the data."
+    "tokenizer with its version, and on how records became documents as the section input says: where "
+    "one of these differs, the noise is independent. The key is as secret as the data."
 )
 _NOT_PROTECTED = (
     "run time, memory, autoscaling, retries and crashes, which depend on the data, as does whether a "

@@ -14,7 +14,7 @@ from beam_dpne.batches import GramSet, UserBatch
 from beam_dpne.document_rows import checked_names
 from beam_dpne.documents import BatchDocuments
 from beam_dpne.input_description import InputDescription, description_of_rows
-from beam_dpne.key_context import key_context
+from beam_dpne.key_context import check_run_key, key_context, require_identified
 from beam_dpne.loop import release_lengths
 from beam_dpne.plan import PrivacyPlan
 from beam_dpne.public_vocabulary import vocabulary_digest
@@ -122,6 +122,7 @@ class PrivateNgrams(beam.PTransform):
                 "vocabulary must be given with vocabulary_policy='public', and only then, got "
                 f"vocabulary_policy={self.plan.vocabulary_policy!r}."
             )
+        check_run_key(self.run_key)
         resolve_tokenizer(self.tokenizer)
 
     def default_type_hints(self) -> IOTypeHints:
@@ -158,8 +159,19 @@ class PrivateNgrams(beam.PTransform):
 
     def _context(self) -> str:
         """What the run key is bound to."""
-        described = self.described or description_of_rows(self.user_field, self.text_field)
-        return run_context(self.plan, self.tokenizer, self.vocabulary, described)
+        if self.run_key is not None:
+            require_identified(self.tokenizer)
+        return run_context(self.plan, self.tokenizer, self.vocabulary, self.described, self._rows)
+
+    @property
+    def input_description(self) -> InputDescription:
+        """How records became documents, as far as it is known; `PublishRelease` asks for it."""
+        return self.described or self._rows
+
+    @property
+    def _rows(self) -> InputDescription:
+        """The fields by which elements are read."""
+        return description_of_rows(self.user_field, self.text_field)
 
 
 def run_context(
@@ -167,7 +179,10 @@ def run_context(
     tokenizer: str | Tokenizer,
     vocabulary: Sequence[str] | None = None,
     described: InputDescription | None = None,
+    rows: InputDescription | None = None,
 ) -> str:
     """Returns what the key of a run of `PrivateNgrams` is bound to; see `key_context`."""
     public = "" if vocabulary is None else vocabulary_digest(vocabulary)
-    return key_context("ngrams", plan, tokenizer=tokenizer, described=described, public=public)
+    return key_context(
+        "ngrams", plan, tokenizer=tokenizer, described=described, rows=rows, public=public
+    )

@@ -17,7 +17,7 @@ from beam_dpne.documents import BatchDocuments
 from beam_dpne.input_description import InputDescription, description_of_rows
 from beam_dpne.item_release import ReleaseItems
 from beam_dpne.items import ItemSet
-from beam_dpne.key_context import key_context
+from beam_dpne.key_context import check_run_key, key_context, require_identified
 from beam_dpne.ngrams import PrivateNgrams, PrivateNgramsResult
 from beam_dpne.randomness import RunKey
 from beam_dpne.released_rows import ReleasedItem, as_rows, item_table
@@ -109,6 +109,7 @@ class PrivateSetUnion(beam.PTransform):
         if self.partitions < 1:
             raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
         checked_names(self.user_field, self.text_field)
+        check_run_key(self.run_key)
         resolve_tokenizer(self.tokenizer)
 
     def default_type_hints(self) -> IOTypeHints:
@@ -141,8 +142,19 @@ class PrivateSetUnion(beam.PTransform):
 
     def _context(self) -> str:
         """What the run key is bound to."""
-        described = self.described or description_of_rows(self.user_field, self.text_field)
-        return run_context(self.plan, self.tokenizer, described)
+        if self.run_key is not None:
+            require_identified(self.tokenizer)
+        return run_context(self.plan, self.tokenizer, self.described, self._rows)
+
+    @property
+    def input_description(self) -> InputDescription:
+        """How records became documents, as far as it is known; `PublishRelease` asks for it."""
+        return self.described or self._rows
+
+    @property
+    def _rows(self) -> InputDescription:
+        """The fields by which elements are read."""
+        return description_of_rows(self.user_field, self.text_field)
 
     def _by_rounds(self, items_of_users: PCollection) -> PCollection[ItemSet]:
         ngrams = PrivateNgrams(
@@ -162,10 +174,13 @@ class PrivateSetUnion(beam.PTransform):
 
 
 def run_context(
-    plan: SetUnionPlan, tokenizer: str | Tokenizer, described: InputDescription | None = None
+    plan: SetUnionPlan,
+    tokenizer: str | Tokenizer,
+    described: InputDescription | None = None,
+    rows: InputDescription | None = None,
 ) -> str:
     """Returns what the key of a run of `PrivateSetUnion` is bound to; see `key_context`."""
-    return key_context("set-union", plan, tokenizer=tokenizer, described=described)
+    return key_context("set-union", plan, tokenizer=tokenizer, described=described, rows=rows)
 
 
 def _as_items(words: GramSet) -> ItemSet:

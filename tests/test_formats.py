@@ -40,8 +40,8 @@ CANARY = "canary7f3a"
 SIGNS = "ab ,;|\t\"'\\{}[]~é€ßñЖж ソ表ポ能功ム日本語·\u0085\u00a0😀"
 CUTTABLE = ("utf-8", "utf-8-sig", "latin-1", "cp1252", "cp437", "koi8-r", "ascii")
 STREAMED = (
-    *("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-7", "shift_jis", "cp932", "euc_jp"),
-    *("gb18030", "big5", "iso2022_jp", "cp037", "mac_arabic", "hz"),
+    *("utf-16", "utf-16-le", "utf-16-be", "utf-32", "shift_jis", "cp932", "euc_jp"),
+    *("gb18030", "big5", "cp037", "mac_arabic"),
 )
 DELIMITERS = {
     ",": "comma",
@@ -77,7 +77,9 @@ def files(draw: st.DrawFn) -> tuple[str, bytes, dict[str, Any], list[Row]]:
         texts = texts.map(lambda text: text.replace(delimiter, ""))
     rows = draw(st.lists(st.tuples(st.sampled_from("uvw"), texts, texts), max_size=8))
     options: dict[str, Any] = {"text_field": ["text", "body"], "encoding": encoding}
-    if encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32") and draw(st.booleans()):
+    # Elsewhere the first bytes belong to a record, and a byte order mark of UTF-16 does not count.
+    marked = ("utf-16", "utf-32") if kind in ("csv", "tsv") else ()
+    if encoding in ("utf-8", "utf-8-sig", *marked) and draw(st.booleans()):
         del options["encoding"]
     if kind in ("csv", "tsv"):
         text = delimited(rows, delimiter, quoted)
@@ -139,8 +141,8 @@ def test_files_of_other_encodings_are_one_piece_of_work(tmp_path, encoding: str)
 
 
 def test_a_file_with_a_byte_order_mark_of_utf16_is_one_piece_of_work(tmp_path) -> None:
-    data = ('{"user": "u", "text": "t"}\n' * 50).encode("utf-16")
-    (file,) = match_inputs([str(write(tmp_path / "a.jsonl", data))])
+    data = ("user,text\n" + "u,t\n" * 50).encode("utf-16")
+    (file,) = match_inputs([str(write(tmp_path / "a.csv", data))])
     assert len(plan_reads(file, ReadOptions(split_bytes=100))) == 1
 
 
@@ -417,7 +419,7 @@ def last(found: list[tuple[int, bytes]]) -> int:
     return max((at for at, record in found if record.strip()), default=-1)
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.json.gz"])
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
 @pytest.mark.parametrize("indent", [None, 4])
 def test_an_array_of_objects_is_read_wherever_it_is(tmp_path, name: str, indent) -> None:
     records = [{"user": "ann", "text": "a"}, {"user": 7, "text": 'b, ["c"] \\'}]
@@ -492,7 +494,7 @@ def test_elements_that_cannot_be_used_are_rejects_at_their_place(tmp_path) -> No
 def test_damaged_arrays_fail_the_run_without_their_text(
     tmp_path, data: str, message: str, limit: int
 ) -> None:
-    for name, packed in (("a.json", data.encode()), ("a.jsonl.gz", gzip.compress(data.encode()))):
+    for name, packed in (("a.json", data.encode()), ("a.json.gz", gzip.compress(data.encode()))):
         path = write(tmp_path / name, packed)
         for block_bytes in (1, 1000):
             with pytest.raises(InputError, match=rf"a\.json.* {message}") as caught:
@@ -830,3 +832,36 @@ def made(folder: pathlib.Path) -> tuple[str, pathlib.Path]:
     if not path.exists():
         write(path, "".join(f'{{"user":"u{place}","text":"good day"}}\n' for place in range(50)))
     return "--input", path
+
+
+FIRST_RECORDS = [codecs.BOM_UTF16_LE + b" hi\n", codecs.BOM_UTF32_BE + b"\n", b"[\n", b' [{"a":\n']
+
+
+@pytest.mark.parametrize("first", FIRST_RECORDS)
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        ("a.seq", {"input_format": "sequences"}, b"good morning\n"),
+        ("a.csv", {"columns": ["user", "text"]}, b"u%d,good morning\n"),
+        ("a.tsv", {"columns": ["user", "text"]}, b"u%d\tgood morning\n"),
+        ("a.jsonl", {}, b'{"user":"u%d","text":"good morning"}\n'),
+    ],
+)
+def test_one_users_first_line_does_not_decide_how_the_others_are_read(
+    tmp_path, first, name, options, line
+) -> None:
+    lines = [line % number if b"%d" in line else line for number in range(50)]
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "both").mkdir()
+    alone, _ = read([write(tmp_path / "alone" / name, b"".join(lines))], **options)
+    both, _ = read([write(tmp_path / "both" / name, b"".join([first, *lines]))], **options)
+    others = [text for _, text in both if text == "good morning"]
+    assert [text for _, text in alone] == others == ["good morning"] * 50
+    if name != "a.seq":
+        assert [user for user, text in both if text == "good morning"] == [u for u, _ in alone]
+
+
+@pytest.mark.parametrize("encoding", ["iso2022_jp", "iso2022_jp_2", "iso2022_kr", "hz", "utf-7"])
+def test_encodings_whose_state_outlasts_a_line_are_refused(encoding: str) -> None:
+    with pytest.raises(ValueError, match="each line can be read alone"):
+        ReadOptions(encoding=encoding)

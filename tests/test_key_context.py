@@ -1,5 +1,6 @@
 """What a run key is bound to: whatever may change a weight draws other noise."""
 
+import functools
 import json
 import random
 import sys
@@ -11,11 +12,21 @@ import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import BayesianPlan, PrivacyPlan, PrivateNgrams, RunKey, SetUnionPlan, adaptive
+from beam_dpne import (
+    BayesianPlan,
+    PrivacyPlan,
+    PrivateNgrams,
+    PrivateSetUnion,
+    RunKey,
+    SetUnionPlan,
+    adaptive,
+)
 from beam_dpne import key_context as contexts
 from beam_dpne.cli.main import main
 from beam_dpne.cli.msnbc import CategoryNames
 from beam_dpne.input_description import InputDescription
+from beam_dpne.io import ReadDocuments
+from beam_dpne.io.publishing import PublishRelease
 from beam_dpne.key_context import key_context, tokenizer_identity
 from beam_dpne.ledger import read_ledger
 
@@ -175,3 +186,96 @@ def test_what_a_callable_object_holds_is_part_of_its_version():
     assert tokenizer_identity(one)["name"] == "msnbc_categories"
     assert tokenizer_identity(one) != tokenizer_identity(other)
     assert tokenizer_identity(one) == tokenizer_identity(CategoryNames(["a", "b"]))
+
+
+class Stateful:
+    def __init__(self, dropped=None):
+        self.dropped = dropped
+
+    def __call__(self, texts):
+        return own(texts)
+
+    def cut(self, texts):
+        return own(texts)
+
+
+def _closure(dropped):
+    def cut(texts):
+        return own(texts) if dropped else texts
+
+    return cut
+
+
+UNKNOWN = {
+    "partial": functools.partial(own),
+    "lambda": lambda texts: own(texts.slice(1)),
+    "closure": _closure("a"),
+    "object": Stateful("a"),
+    "method": Stateful("a").cut,
+    "no source": _module("def cut(texts): return texts").cut,
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+@pytest.mark.parametrize("make", [PrivateNgrams, PrivateSetUnion])
+def test_a_given_key_needs_a_tokenizer_whose_identity_says_what_it_does(kind, make):
+    plan = PLANS["ngrams" if make is PrivateNgrams else "set-union"]
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    users = pipeline | beam.Create(documents())
+    with pytest.raises(ValueError, match="attribute `version`"):
+        _ = users | make(plan=plan, tokenizer=UNKNOWN[kind], run_key=KEY)
+    _ = users | "Fresh" >> make(plan=plan, tokenizer=UNKNOWN[kind])
+    _ = users | "Named" >> make(plan=plan, tokenizer=own, run_key=KEY)
+
+
+def test_a_version_is_enough():
+    tokenizer = Stateful("a")
+    tokenizer.version = "drops a"
+    users = beam.Pipeline(runner=FnApiRunner()) | beam.Create(documents())
+    _ = users | PrivateNgrams(plan=PLANS["ngrams"], tokenizer=tokenizer, run_key=KEY)
+    assert tokenizer_identity(tokenizer)["version"] == "drops a"
+
+
+def test_the_fields_of_rows_count_beside_a_description():
+    described = InputDescription(user_field="customer", format="csv")
+    rows = [
+        InputDescription(),
+        InputDescription(user_field="a"),
+        InputDescription(text_fields=("b",)),
+    ]
+    assert len({context(described=described, rows=fields) for fields in rows}) == 3
+
+
+@pytest.mark.parametrize("make", [PrivateNgrams, PrivateSetUnion])
+def test_fields_of_a_pipeline_reach_the_key(make):
+    plan = PLANS["ngrams" if make is PrivateNgrams else "set-union"]
+    bound = [
+        make(plan=plan, run_key=KEY, user_field=user, text_field=text)._context()
+        for user, text in (("user", "text"), ("customer", "text"), ("user", "body"))
+    ]
+    assert len(set(bound)) == 3
+
+
+def test_a_key_that_is_no_key_is_refused():
+    with pytest.raises(TypeError, match="run_key must be a RunKey, got bytes"):
+        PrivateNgrams(plan=PLANS["ngrams"], run_key=b"k" * 32)
+
+
+def test_reading_says_how_it_read_and_the_ledger_of_a_pipeline_names_its_fields(tmp_path):
+    (tmp_path / "a.csv").write_text("who,said\n" + "".join(f"u{i},to be\n" for i in range(300)))
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        read = pipeline | ReadDocuments(
+            inputs=[str(tmp_path / "a.csv")], user_field="who", text_field="said"
+        )
+        found = read.documents | PrivateNgrams(plan=PLANS["ngrams"], described=read.described)
+        publish = PublishRelease(
+            output=str(tmp_path / "out"),
+            output_format="jsonl",
+            plan=PLANS["ngrams"],
+            tokenizer="words",
+            run_key_given=False,
+        )
+        _ = found | publish
+    ledger = read_ledger(str(tmp_path / "out"))
+    assert ledger["input"]["user_field"] == "who"
+    assert ledger["input"]["text_fields"] == ["said"]

@@ -9,7 +9,7 @@ from beam_dpne.io.fields import require_fields, require_no_quotes
 from beam_dpne.io.files import InputFile, TextStream
 from beam_dpne.io.json_arrays import ArrayBorders, JsonArrayParser, array_start
 from beam_dpne.io.jsonl import JsonlParser
-from beam_dpne.io.options import ReadOptions
+from beam_dpne.io.options import InputError, ReadOptions
 from beam_dpne.io.records import Block, Borders, LineBorders
 from beam_dpne.io.sequences import SequencesParser, header_bytes
 
@@ -59,12 +59,19 @@ def begin(stream: TextStream, file: InputFile, kind: str, options: ReadOptions) 
     Raises:
       InputError: The header of CSV, TSV or sequences is not right, or lacks a field.
     """
-    encoding = stream.start_decoding(options.encoding)
+    # Where the first bytes are a user's record, they must not decide about the others.
+    has_head = kind == "json" or (kind in ("csv", "tsv") and not options.columns)
+    encoding = stream.start_decoding(options.encoding, marks=has_head)
     head = stream.peek(HEAD_BYTES)
     mark = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
     head = head[mark:]
     if kind in ("json", "jsonl"):
-        size = array_start(head)
+        size = array_start(head) if kind == "json" else 0
+        if encoding.is_recoded and options.encoding is None and not size:
+            raise InputError(
+                f"{file.path} begins with a byte order mark and holds no JSON array. If it is text in "
+                "that encoding, name it with --encoding."
+            )
         if size:
             return Beginning(encoding, mark + size, JsonArrayParser(options), ArrayBorders())
         return Beginning(encoding, mark, JsonlParser(options), LineBorders())

@@ -22,6 +22,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 LONGEST_MARK = 4
+_STATEFUL = ("iso2022", "hz", "utf-7")
 _ASCII = 128
 _UNKNOWN_BYTES = "beam_dpne.unknown_bytes"
 # A lone surrogate: its bytes are not valid UTF-8.
@@ -72,8 +73,11 @@ class Encoding(NamedTuple):
 def canonical_encoding(name: str) -> str:
     """Returns Python's own name of a codec that can read text files.
 
+    Codecs whose state outlasts a line are refused: there one user's text could change how the lines of
+    all users after it are read, and no bound on a user's contribution would hold.
+
     Raises:
-      ValueError: There is no such codec, or it is not one of text.
+      ValueError: There is no such codec, it is not one of text, or it has such a state.
 
     >>> canonical_encoding("Latin-1"), canonical_encoding("UTF8")
     ('iso8859-1', 'utf-8')
@@ -83,22 +87,30 @@ def canonical_encoding(name: str) -> str:
         data = _PROBE.encode(name)
         decoder = codecs.getincrementaldecoder(name)(_UNKNOWN_BYTES)
         read = "".join(decoder.decode(data[at : at + 1]) for at in range(len(data)))
-        if read + decoder.decode(b"", final=True) == _PROBE:
-            return found
+        is_text = read + decoder.decode(b"", final=True) == _PROBE
     except (LookupError, ValueError):
-        pass
-    raise ValueError(
-        f"encoding must be a codec of Python for text, got encoding={name!r}. Use for example "
-        "utf-8, latin-1, cp1252, utf-16-le or shift_jis."
-    )
+        found, is_text = "", False
+    if found.startswith(_STATEFUL):
+        raise ValueError(
+            f"encoding must be one in which each line can be read alone, got encoding={name!r}, "
+            "where a text may change how later lines are read. Convert the files to utf-8."
+        )
+    if not is_text:
+        raise ValueError(
+            f"encoding must be a codec of Python for text, got encoding={name!r}. Use for example "
+            "utf-8, latin-1, cp1252, utf-16-le or shift_jis."
+        )
+    return found
 
 
-def encoding_of(head: bytes, given: str | None) -> Encoding:
+def encoding_of(head: bytes, given: str | None, *, marks: bool = True) -> Encoding:
     """Decides which encoding a text has.
 
     Args:
       head: Its first bytes, `LONGEST_MARK` if it has so many.
       given: What the operator said, or None: UTF-8, or what a byte order mark tells.
+      marks: Whether a byte order mark of UTF-16 counts. It must not where the first bytes belong to a
+        record: one user's record would decide how the records of all users are read.
 
     Raises:
       BrokenText: It looks like UTF-16, and nobody said so.
@@ -106,7 +118,7 @@ def encoding_of(head: bytes, given: str | None) -> Encoding:
     if given is not None:
         return Encoding(canonical_encoding(given), is_given=True)
     for mark, name in _MARKS:
-        if head.startswith(mark):
+        if marks and head.startswith(mark):
             return Encoding(name, is_given=True)
     for name, at in (("utf-16-le", 1), ("utf-16-be", 0)):
         if head[at:4:2] == b"\0\0" and 0 not in head[1 - at : 4 : 2]:

@@ -211,15 +211,16 @@ class TextStream:
     def _decompress(self, codec: str) -> pa.NativeFile:
         return pa.CompressedInputStream(pa.PythonFile(self._counted, mode="r"), codec)
 
-    def start_decoding(self, given: str | None) -> Encoding:
+    def start_decoding(self, given: str | None, *, marks: bool) -> Encoding:
         """Decides at the beginning of the text which encoding it has.
 
         Text whose bytes cannot be cut at line feeds is read as UTF-8 from here on.
 
         Args:
           given: What the operator said.
+          marks: Whether a byte order mark of UTF-16 counts, see `encoding_of`.
         """
-        encoding = encoding_of(self.peek(LONGEST_MARK), given)
+        encoding = encoding_of(self.peek(LONGEST_MARK), given, marks=marks)
         if encoding.keeps_ascii:
             return encoding
         ahead, source = io.BytesIO(self._ahead), self._read

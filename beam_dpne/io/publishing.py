@@ -94,8 +94,8 @@ class PublishRelease(beam.PTransform):
       plan: of the run, for the ledger; a `PrivacyPlan`, a `SetUnionPlan` or a `BayesianPlan`.
       tokenizer: of the run, for the ledger: its name, or the function.
       run_key_given: whether the run key was given instead of fresh, for the ledger.
-      described: how records became documents, for the ledger, whose privacy unit it names; None if
-        nobody knows, and then the ledger leaves it to the pipeline.
+      described: how records became documents, for the ledger, whose privacy unit it names. None: what
+        the transform that released the sets says of it.
       notes: what the operator says of the release, for the ledger: title, contact, privacy unit.
       overwrite: replaces a release that is already there: it stays whole until the new ledger takes
         the place of its own, then its parts are deleted, and what a killed run has left; other files
@@ -180,7 +180,7 @@ class PublishRelease(beam.PTransform):
             plan=self.plan,
             tokenizer=tokenizer_name(self.tokenizer),
             run_key_given=self.run_key_given,
-            described=self.described,
+            described=self.described or _described_by(sets[0]),
             notes=self.notes,
             overwrite=self.overwrite,
             rows_per_part=self.rows_per_part,
@@ -240,6 +240,17 @@ def _read_part(directory: Directory, part: Part) -> pa.Table:
         if len(rows) != part.rows:
             raise ReleaseError(f"The release is damaged: part {part.name} has other rows.")
     return rows
+
+
+def _described_by(released: PCollection) -> InputDescription | None:
+    """Returns what the transform that released a set says of its input; None if it says nothing."""
+    step = released.producer
+    while step is not None:
+        found = getattr(step.transform, "input_description", None)
+        if found is not None:
+            return found
+        step = step.parent
+    return None
 
 
 def _publish_sets(

@@ -11,6 +11,7 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.typehints.decorators import IOTypeHints
 
+from beam_dpne.input_description import InputDescription
 from beam_dpne.io.blocks import WorkItem, plan_reads, read_ahead, read_item, unit_of
 from beam_dpne.io.files import match_inputs
 from beam_dpne.io.options import InputError, ReadOptions, format_of, has_glob, may_be_folder
@@ -22,12 +23,24 @@ _REJECTS = "rejects"
 _TALLY = "tally"
 
 
-class ReadResult(NamedTuple):
-    """What `ReadDocuments` gives: documents, the records that were left out, and their numbers."""
-
+class _Read(NamedTuple):
     documents: PCollection[pa.RecordBatch]
     rejects: PCollection[Reject]
     tally: PCollection[Tally]
+
+
+class ReadResult(_Read):
+    """What `ReadDocuments` gives: documents, the records that were left out, and their numbers.
+
+    Attributes:
+      documents: users and texts.
+      rejects: the records that cannot be used.
+      tally: numbers of records.
+      described: how the records became documents. Give it to `PrivateNgrams(described=…)` and the
+        others, so that the run key is bound to it and the ledger tells it.
+    """
+
+    described: InputDescription
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -146,7 +159,9 @@ class ReadDocuments(beam.PTransform):
         read = items | "Read" >> beam.ParDo(_ReadItem(options, self.strict)).with_outputs(
             _REJECTS, _TALLY, main="documents"
         )
-        return ReadResult(read["documents"], read[_REJECTS], read[_TALLY])
+        result = ReadResult(read["documents"], read[_REJECTS], read[_TALLY])
+        result.described = options.description
+        return result
 
 
 def _work_items(patterns: tuple[str, ...], options: ReadOptions) -> Iterator[WorkItem]:
