@@ -157,12 +157,12 @@ def noise_draws(
 
 
 def _check_finite_noise(plan: "PrivacyPlan") -> None:
-    remedy = f"Lower max_tokens_per_user={plan.max_tokens_per_user} to what users hold at most."
+    remedy = f"A lower max_tokens_per_user={plan.max_tokens_per_user} helps a little; take a public bound."
     if plan.has_union_vocabulary:
         remedy = (
             f"Lower max_tokens_per_user={plan.max_tokens_per_user} and, for "
             f"vocabulary_policy={plan.vocabulary_policy!r}, max_users={plan.max_users}, to what the "
-            "input has at most."
+            "input can have at most, by a public bound."
         )
     finite_noise.check(
         lambda epsilon, delta: noise_draws(plan, epsilon, delta),

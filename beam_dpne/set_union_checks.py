@@ -71,7 +71,7 @@ def _check_options(plan: "SetUnionPlan") -> None:
         raise ValueError(
             f"max_shard_users must be at least max_users/shards={sequence}, since a shard's users "
             f"meet on one worker, got max_shard_users={plan.max_shard_users}; raise shards, or "
-            "lower max_users to what the input has at most."
+            "lower max_users to a public bound of the users."
         )
 
 
@@ -96,7 +96,7 @@ def _check_finite_noise(plan: "SetUnionPlan") -> None:
     remedy = ""
     if plan.policy in CUTOFF_POLICIES:
         remedy = (
-            f"Lower max_users={plan.max_users} to what the input has at most, or "
+            f"A lower max_users={plan.max_users} helps, if a public bound allows it, or "
             f"max_contributions={plan.max_contributions}."
         )
     finite_noise.check(

@@ -865,3 +865,9 @@ def test_one_users_first_line_does_not_decide_how_the_others_are_read(
 def test_encodings_whose_state_outlasts_a_line_are_refused(encoding: str) -> None:
     with pytest.raises(ValueError, match="each line can be read alone"):
         ReadOptions(encoding=encoding)
+
+
+def test_a_header_with_another_delimiter_is_told_of_it(tmp_path) -> None:
+    path = write(tmp_path / "a.csv", "user;text\nu1;good words, only here\n")
+    with pytest.raises(InputError, match=r"1 column, .*try --delimiter semicolon first"):
+        check_fields(match_inputs([str(path)]), ReadOptions())

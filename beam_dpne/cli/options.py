@@ -145,7 +145,7 @@ READING = (
         default="auto",
         choices=("auto", "jsonl", "json", "csv", "tsv", "parquet", "sequences"),
         help="Format of the input. auto goes by the extension, which fits most files. jsonl: one "
-        "object a line; json: one array of objects; each of the two reads the other. sequences: each "
+        "object a line; json: one array of objects, or lines of them. sequences: each "
         "line is one user of their own, tokens separated by blanks. Under a wrong format the fields "
         "are not found and the run is refused, or its records are rejected.",
     ),
@@ -169,9 +169,11 @@ READING = (
     Option(
         name="encoding",
         form_pattern="[A-Za-z0-9][A-Za-z0-9_.-]*",
-        shown_default="UTF-8, or UTF-16 by byte order mark",
+        shown_default="UTF-8; UTF-16 by byte order mark in CSV and TSV with a header, and in JSON",
         help="Encoding of files other than Parquet, by Python's name, e.g. latin-1, cp1252, utf-16-le "
-        "or shift_jis. Records that cannot be decoded are rejected; an unknown name is refused.",
+        "or shift_jis. Records that cannot be decoded are rejected; an unknown name is refused, and so is "
+        "an encoding in which one text may change how later lines are read, e.g. iso2022_jp. Without it, a "
+        "mark of UTF-16 counts only where the file begins with no user's record.",
     ),
     Option(
         name="delimiter",

@@ -19,9 +19,10 @@ def require_fields(path: str, names: Sequence[str], options: ReadOptions) -> Non
             )
         if field not in names:
             known = (_known(names) if _is_header(names, options) else None) or (
-                f"Its first line has {len(names)} columns; they are not shown, since without a "
-                "header line they would be data. With one, name its fields with --user_field and "
-                "--text_field; without, name the columns with --columns."
+                f"Its first line has {len(names)} column{'s' * (len(names) != 1)}, which are not shown, "
+                f"since without a header line they would be data. {_other_delimiter(names)}With a "
+                "header line, name its fields with --user_field and --text_field; only without one, "
+                "name the columns with --columns."
             )
             raise InputError(
                 f"{option} must name a field of {path}, got {option}={field!r}. {known}"
@@ -59,6 +60,17 @@ def require_keys(path: str, records: Sequence[Sequence[str]], options: ReadOptio
                 f"{option} must name a field of {path}, got {option}={','.join(fields)!r}, which its "
                 f"first records lack. {known}"
             )
+
+
+def _other_delimiter(names: Sequence[str]) -> str:
+    """Says which other delimiter the one column of a first line seems to have, if any."""
+    if len(names) != 1:
+        return ""
+    signs = {"semicolon": ";", "tab": "\t", "pipe": "|", "comma": ","}
+    found = [name for name, sign in signs.items() if sign in names[0]]
+    if not found:
+        return ""
+    return f"If fields are separated by another sign, try --delimiter {found[0]} first. "
 
 
 def _is_header(names: Sequence[str], options: ReadOptions) -> bool:

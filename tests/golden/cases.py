@@ -53,6 +53,7 @@ _STRATEGIES = {
     "adaptive-2-rounds": ("--rounds", "2"),
     "adaptive-even": ("--user_budgets", "even"),
     "adaptive-single": ("--pruning", "single"),
+    "adaptive-giants": ("--max_tokens_per_user", "40"),
     "one_round": ("--strategy", "one_round"),
     "one_round-single": ("--strategy", "one_round", "--pruning", "single"),
     "one_round-estimate": ("--strategy", "one_round", "--valid_count", "estimate"),
