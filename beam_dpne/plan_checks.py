@@ -157,7 +157,10 @@ def noise_draws(
 
 
 def _check_finite_noise(plan: "PrivacyPlan") -> None:
-    remedy = f"A lower max_tokens_per_user={plan.max_tokens_per_user} helps a little; take a public bound."
+    remedy = (
+        f"A lower max_tokens_per_user={plan.max_tokens_per_user} helps a little, if a public bound "
+        "allows it."
+    )
     if plan.has_union_vocabulary:
         remedy = (
             f"Lower max_tokens_per_user={plan.max_tokens_per_user} and, for "
