@@ -172,8 +172,8 @@ READING = (
         shown_default="UTF-8; UTF-16 by byte order mark in CSV and TSV with a header, and in JSON",
         help="Encoding of files other than Parquet, by Python's name, e.g. latin-1, cp1252, utf-16-le "
         "or shift_jis. Records that cannot be decoded are rejected; an unknown name is refused, and so "
-        "is an encoding in which one text may change how later lines are read, e.g. iso2022_jp. Without "
-        "it, a mark of UTF-16 counts only where the file does not begin with a user's record.",
+        "is an encoding in which one text may change how later lines are read, e.g. iso2022_jp. "
+        "Without it, a mark of UTF-16 counts only where the file does not begin with a user's record.",
     ),
     Option(
         name="delimiter",
