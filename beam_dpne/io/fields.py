@@ -20,9 +20,9 @@ def require_fields(path: str, names: Sequence[str], options: ReadOptions) -> Non
         if field not in names:
             known = (_known(names) if _is_header(names, options) else None) or (
                 f"Its first line has {len(names)} column{'s' * (len(names) != 1)}, which are not "
-                f"shown, since without a header line they would be data. {_other_delimiter(names)}"
-                "With a header line, name its fields with --user_field and --text_field; only without one, "
-                "name the columns with --columns."
+                "shown, since without a header line they would be data. "
+                f"{_other_delimiter(names)}With a header line, name its fields with --user_field and "
+                "--text_field; only without one, name the columns with --columns."
             )
             raise InputError(
                 f"{option} must name a field of {path}, got {option}={field!r}. {known}"
