@@ -407,7 +407,7 @@ def plans(draw) -> PrivacyPlan:
     )
     return PrivacyPlan(
         epsilon=draw(st.floats(0.1, 16)),
-        delta=draw(st.floats(1e-10, 0.9)),
+        delta=draw(st.floats(1e-7, 0.9)),
         max_length=length,
         max_contributions=draw(limits | st.lists(limits, min_size=length, max_size=length)),
         spurious_fraction=draw(st.floats(1e-6, 0.99)),
@@ -427,7 +427,7 @@ def adaptive_plans(draw) -> PrivacyPlan:
     share = draw(st.none() | st.floats(0.01, 0.99)) if policy == "rounds" else None
     return PrivacyPlan(
         epsilon=draw(st.floats(0.1, 16)),
-        delta=draw(st.floats(1e-10, 0.5)),
+        delta=draw(st.floats(1e-7, 0.5)),
         max_length=length,
         max_contributions=draw(
             st.none() | limits | st.lists(limits, min_size=length, max_size=length)
