@@ -1,5 +1,6 @@
 """Noise of 128 bits: where it ends, what is far, and which plans are refused for it."""
 
+import dataclasses
 import math
 import re
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import finite_noise
+from beam_dpne import finite_noise, plan_checks, set_union_checks
 from beam_dpne.bayesian_plan import BayesianPlan
 from beam_dpne.calibration import gaussian_noise_stddev
 from beam_dpne.finite_noise import (
@@ -304,3 +305,56 @@ def test_sensible_plans_have_the_noise_they_had(epsilon):
         epsilon=epsilon - plan.numerical_slack, delta=0.9e-7 * math.exp(-plan.numerical_slack)
     )
     assert plan.noise_stddev == pytest.approx(before * (1 + 1e-10), rel=1e-9)
+
+
+def test_every_draw_that_a_user_decides_about_or_moves_is_counted():
+    """Numbers by hand: none may be left out, and δ_G is what is left of δ for Gaussian noise."""
+    weighted = SetUnionPlan(epsilon=2, delta=1e-6, policy="weighted_gaussian", max_contributions=40)
+    found = set_union_checks.noise_draws(weighted, 2.0, 1e-6)
+    assert (found.count, found.moved) == (40, 40)
+    assert found.gaussian_delta == pytest.approx(0.5e-6, abs=0)
+    uneven = dataclasses.replace(weighted, vocabulary_delta_share=0.2)
+    found = set_union_checks.noise_draws(uneven, 2.0, 1e-6)
+    assert found.gaussian_delta == pytest.approx(0.8e-6, abs=0)
+    screened = SetUnionPlan(
+        epsilon=2, delta=1e-6, policy="screened_gaussian", max_contributions=40, max_users=1000
+    )
+    found = set_union_checks.noise_draws(screened, 2.0, 1e-6)
+    assert (found.count, found.moved) == (2 * 1000 * 40, 2 * 1000 * 40)
+    bayesian = BayesianPlan(epsilon=2, delta=1e-6, max_contributions=7)
+    found = bayesian._noise_draws(2.0, 1e-6)
+    assert (found.count, found.moved, found.gaussian_delta) == (7, 7, 1e-6)
+
+
+def test_draws_of_lengths_and_of_their_words_are_counted():
+    given = {"epsilon": 2, "delta": 1e-6, "max_length": 3, "max_contributions": (5, 6, 7)}
+    given |= {"max_tokens_per_user": 1000}
+    plan = PrivacyPlan(**given, rounds=3)
+    (found,) = plan_checks.noise_draws(plan, 2.0, 1e-6)
+    rounds = [plan.rounds_of(length) for length in (1, 2, 3)]
+    assert (found.count, found.moved) == (
+        sum(rounds) * 1000,
+        rounds[0] * 5 + rounds[1] * 6 + rounds[2] * 7,
+    )
+    assert found.gaussian_delta == pytest.approx(0.9e-6, abs=0)
+    united = PrivacyPlan(**given, vocabulary_policy="mad", max_users=500)
+    together, words = plan_checks.noise_draws(united, 2.0, 1e-6)
+    assert (words.count, words.moved) == (500 * 5, 500 * 5)
+    later = sum(united.rounds_of(length) for length in (2, 3))
+    assert together.count == united.round_count * 1000 + 500 * 5
+    assert together.moved == 3 * 6 + 3 * 7 + 500 * 5
+    assert later == 6
+    # The words' own plan has twice their δ_T, of which half is theirs; see `union_plan`.
+    assert 1.9 < words.delta / (1e-6 * united.delta_share) < 2
+    apart = PrivacyPlan(**given, vocabulary_policy="weighted_laplace")
+    strategy, words = plan_checks.noise_draws(apart, 2.0, 1e-6)
+    assert (strategy.kind, words.kind) == ("gaussian", "laplace")
+    assert words.epsilon == pytest.approx(2 / 3)
+    assert words.delta == pytest.approx(1e-6 / 3, abs=0)
+    assert (words.count, words.moved) == (5, 5)
+
+
+def test_what_is_spare_comes_off_delta_three_times():
+    plan = SetUnionPlan(epsilon=2, delta=1e-6, policy="weighted_gaussian", max_contributions=40)
+    rest = plan.delta - plan.far_tails - plan.usable_delta * math.exp(plan.numerical_slack)
+    assert rest / plan.delta == pytest.approx(3e-12, rel=1e-3)
