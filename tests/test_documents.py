@@ -379,3 +379,21 @@ def test_a_plain_tuple_is_not_read_by_position_where_the_type_has_fields():
     _ = rows | BatchDocuments() | beam.Map(print)
     with pytest.raises(Exception, match="plain tuple, whose order may be that of those fields"):
         pipeline.run()
+
+
+class Pair(tuple):
+    """A tuple of a library's own, whose order nobody knows."""
+
+
+@pytest.mark.parametrize(
+    "element", [Pair(("ann", "to be")), Pair(("ann",)), ["ann", "to be"], ("ann", "to be", 1)]
+)
+def test_only_plain_tuples_of_two_are_read_by_position(element):
+    with pytest.raises(TypeError, match="rows with field names"):
+        list(documents_of(element, "user", ("text",)))
+
+
+@pytest.mark.parametrize("user", [2.0, 0.0, float("inf"), True, b"ann", np.float64(3), None])
+def test_a_user_is_text_or_an_integer(user):
+    with pytest.raises(TypeError):
+        list(documents_of({"user": user, "text": "a"}, "user", ("text",)))
