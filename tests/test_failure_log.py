@@ -41,7 +41,7 @@ HINT = "Run again with --failure_log FILE"
 def files(tmp_path, monkeypatch):
     """The options of an input and an output."""
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "own_splitter.py").write_text(SPLITTER)
+    (tmp_path / "in" / "quoting_splitter.py").write_text(SPLITTER)
     monkeypatch.syspath_prepend(tmp_path / "in")
     lines = [json.dumps({"user": f"u{place}", "text": f"{CANARY} day"}) for place in range(50)]
     (tmp_path / "in" / "notes.jsonl").write_text("\n".join(lines))
@@ -53,7 +53,7 @@ def fails(cli, files):
     """Runs `beam-dpne ngrams` with a tokenizer that quotes the text when it fails."""
 
     def run(*arguments):
-        own = ("--tokenizer", "own_splitter:quotes_the_text")
+        own = ("--tokenizer", "quoting_splitter:quotes_the_text")
         return cli("ngrams", *files, *BUDGET, *LENGTHS, *own, *arguments)
 
     return run
@@ -78,7 +78,7 @@ def test_the_log_has_what_stderr_withholds(fails, tmp_path, workers, capfd):
     text = log.read_text()
     assert f"KeyError: 'cannot split {CANARY} day'" in text
     assert "in quotes_the_text" in text
-    assert "own_splitter.py" in text
+    assert "quoting_splitter.py" in text
     assert "in run_pipeline" in text
     assert mode_of(log) == 0o600
     assert not (tmp_path / "out").exists()
@@ -118,9 +118,9 @@ def test_the_log_may_be_beside_the_rejects(fails, tmp_path):
 
 
 def test_evaluate_has_it_too(cli, files, tmp_path):
-    own = ("--tokenizer", "own_splitter:splits")
+    own = ("--tokenizer", "quoting_splitter:splits")
     assert cli("ngrams", *files, *BUDGET, *LENGTHS, *own).status == 0
-    own = ("--tokenizer", "own_splitter:quotes_the_text")
+    own = ("--tokenizer", "quoting_splitter:quotes_the_text")
     judged = ("evaluate", "--input", files[1], "--release", tmp_path / "out", *own)
     without = cli(*judged)
     log = tmp_path / "failure.log"
@@ -146,7 +146,13 @@ def test_a_run_that_ends_well_leaves_no_log(cli, files, tmp_path):
 def test_the_log_changes_nothing_about_a_release(cli, files, tmp_path):
     """The name of a tokenizer is in the ledger, and the run key is bound to it."""
     (tmp_path / "key").write_text("5a" * 32)
-    own = ("--tokenizer", "own_splitter:splits", "--run_key_file", tmp_path / "key", "--overwrite")
+    own = (
+        "--tokenizer",
+        "quoting_splitter:splits",
+        "--run_key_file",
+        tmp_path / "key",
+        "--overwrite",
+    )
     found = []
     for more in ((), ("--failure_log", tmp_path / "failure.log")):
         assert cli("ngrams", *files, *BUDGET, *LENGTHS, *own, *more).status == 0
@@ -173,7 +179,7 @@ def test_an_interrupted_run_leaves_no_log(program, files, tmp_path):
     environment = dict(program.environment())
     environment["PYTHONPATH"] += os.pathsep + str(tmp_path / "in")
     log = tmp_path / "failure.log"
-    given = ("--tokenizer", "own_splitter:takes_long", "--failure_log", log)
+    given = ("--tokenizer", "quoting_splitter:takes_long", "--failure_log", log)
     with program.start("ngrams", *files, *BUDGET, *LENGTHS, *given, env=environment) as process:
         while not process.stderr.readline().strip().endswith("tokenizing"):
             assert process.poll() is None
@@ -347,5 +353,5 @@ def test_flink_is_asked_why_the_job_failed():
 def test_the_wrapper_has_the_tokenizers_name(files):
     from beam_dpne.cli.told_tokenizer import with_cause
 
-    assert tokenizer_name(with_cause("own_splitter:splits")) == "own_splitter:splits"
+    assert tokenizer_name(with_cause("quoting_splitter:splits")) == "quoting_splitter:splits"
     assert with_cause("item") == "item"

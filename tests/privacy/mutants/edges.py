@@ -57,10 +57,62 @@ MUTANTS = [
     Mutant(
         name="keys_without_the_records",
         file="beam_dpne/key_context.py",
-        before='        "records": (described or InputDescription()).to_dict(),\n',
+        before='        "records": (described or fields).to_dict(),\n',
         after="",
         matters="One key under two ways of reading would give exact weights by subtraction.",
         tests=("tests/test_key_context.py::test_every_part_changes_the_context",),
+    ),
+    Mutant(
+        name="keys_without_the_fields_of_rows",
+        file="beam_dpne/key_context.py",
+        before='        "rows": fields.to_dict(),\n',
+        after="",
+        matters="One key for two fields of a pipeline would give exact weights by subtraction.",
+        tests=("tests/test_key_context.py::test_the_fields_of_rows_count_beside_a_description",),
+    ),
+    Mutant(
+        name="tuples_by_position_where_the_type_has_fields",
+        file="beam_dpne/document_rows.py",
+        before="    elif type(element) is tuple and not by_position:\n",
+        after="    elif False:\n",
+        matters="A tuple in the order of a row type would make the text the user.",
+        tests=(
+            "tests/test_documents.py::"
+            "test_a_plain_tuple_is_not_read_by_position_where_the_type_has_fields",
+        ),
+    ),
+    Mutant(
+        name="a_users_first_bytes_name_the_encoding",
+        file="beam_dpne/io/beginnings.py",
+        before="marks=has_head)",
+        after="marks=True)",
+        matters="One user's line would decide how the lines of all others are read.",
+        tests=(
+            "tests/test_formats.py::"
+            "test_one_users_first_line_does_not_decide_how_the_others_are_read",
+        ),
+    ),
+    Mutant(
+        name="a_users_first_line_begins_an_array",
+        file="beam_dpne/io/beginnings.py",
+        before='array_start(head) if kind == "json" else 0',
+        after="array_start(head)",
+        matters="One user's line would decide how the lines of all others are read.",
+        tests=(
+            "tests/test_formats.py::"
+            "test_one_users_first_line_does_not_decide_how_the_others_are_read",
+        ),
+    ),
+    Mutant(
+        name="keys_with_tokenizers_that_nobody_knows",
+        file="beam_dpne/key_context.py",
+        before="    if not at_top or function.__closure__ or _given_version(tokenizer) == _UNKNOWN:\n",
+        after="    if False:\n",
+        matters="Two tokenizers of one name under one key would give exact weights by subtraction.",
+        tests=(
+            "tests/test_key_context.py::"
+            "test_a_given_key_needs_a_tokenizer_whose_identity_says_what_it_does",
+        ),
     ),
     Mutant(
         name="keys_without_the_public_data",
