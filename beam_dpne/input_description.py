@@ -9,7 +9,7 @@ ROWS = "rows"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputDescription:
-    """How records became documents: public, part of the ledger, and what a run key is bound to.
+    """How records became documents. It is public, stands in the ledger, and a run key is bound to it.
 
     It holds names that the operator gave, never a path and nothing that was read. Two runs whose
     descriptions differ may see different documents in the same files, so they must not share noise.

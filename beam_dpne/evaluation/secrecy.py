@@ -27,7 +27,7 @@ class Secrecy:
 
     Attributes:
       notice: For the beginning of texts and JSON.
-      banner: For pictures; None: they have none.
+      banner: The text above pictures, or None if they carry no mark.
       prefix: Of the files' names.
       cell: For the column "privacy" of tables.
     """

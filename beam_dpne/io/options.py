@@ -161,7 +161,7 @@ class ReadOptions:
 
     @property
     def delimiter_character(self) -> str | None:
-        """The delimiter itself, where it was given by its name or as it is; None: the format's."""
+        """The delimiter as a character, or None if the format's own is to be used."""
         return None if self.delimiter is None else DELIMITERS.get(self.delimiter, self.delimiter)
 
     @property
