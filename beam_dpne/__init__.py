@@ -6,13 +6,19 @@ Public names are imported when they are first used, so that programs start quick
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from beam_dpne.import_messages import leave_out_expected
+from beam_dpne.storage.import_messages import leave_out_expected
 from beam_dpne.version import __version__
 
 leave_out_expected()
 
 if TYPE_CHECKING:
-    from beam_dpne.batches import (
+    from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts
+    from beam_dpne.bayesian.plan import BayesianPlan
+    from beam_dpne.bayesian.public_counts import PublicCounts
+    from beam_dpne.bayesian.transform import BayesianCounts, BayesianCountsResult
+    from beam_dpne.documents.batch import BatchDocuments
+    from beam_dpne.documents.group_by_user import GroupByUser
+    from beam_dpne.elements.batches import (
         Contributions,
         DocumentBlock,
         GramSet,
@@ -21,90 +27,84 @@ if TYPE_CHECKING:
         StandingGrams,
         UserBatch,
     )
-    from beam_dpne.bayesian import BayesianCounts, BayesianCountsResult
-    from beam_dpne.bayesian_plan import BayesianPlan
-    from beam_dpne.contributions import LimitContributions
-    from beam_dpne.decoding import DecodeGrams, join_tokens, split_ngram
-    from beam_dpne.documents import BatchDocuments
-    from beam_dpne.facts import LengthFacts, ListFacts, RoundFacts
-    from beam_dpne.gram_counts import NgramProbabilities, NoisyCounts
-    from beam_dpne.grams import ExtractGrams, PruneInvalid
-    from beam_dpne.histogram import WeightedHistogram
-    from beam_dpne.item_release import ReleaseItems
-    from beam_dpne.items import ItemSet
-    from beam_dpne.ngrams import PrivateNgrams, PrivateNgramsResult
-    from beam_dpne.plan import LengthPlan, PrivacyPlan
-    from beam_dpne.public_counts import PublicCounts
-    from beam_dpne.randomness import RunKey
-    from beam_dpne.released_rows import (
+    from beam_dpne.elements.rows import (
         NgramProbability,
         ReleasedItem,
         ReleasedNgram,
         UnprotectedProbability,
     )
-    from beam_dpne.rules import LengthRule, RoundRule, length_rule
-    from beam_dpne.run_key_file import RunKeyFile
-    from beam_dpne.selection import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
-    from beam_dpne.set_union import PrivateSetUnion, PrivateSetUnionResult
-    from beam_dpne.set_union_plan import SetUnionPlan
-    from beam_dpne.spending import SpendBudgets, SpendResult
-    from beam_dpne.stored import SetStore
-    from beam_dpne.strategies import Adaptive, OneRound
-    from beam_dpne.users import GroupByUser
+    from beam_dpne.elements.side_inputs import SetStore
+    from beam_dpne.mechanism.randomness import RunKey
+    from beam_dpne.mechanism.rules import LengthRule, RoundRule, length_rule
+    from beam_dpne.ngrams.budgets import SpendBudgets, SpendResult
+    from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
+    from beam_dpne.ngrams.contributions import LimitContributions
+    from beam_dpne.ngrams.decoding import DecodeGrams, join_tokens, split_ngram
+    from beam_dpne.ngrams.histogram import WeightedHistogram
+    from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
+    from beam_dpne.ngrams.report import LengthFacts, ListFacts, RoundFacts
+    from beam_dpne.ngrams.strategies import Adaptive, OneRound
+    from beam_dpne.ngrams.threshold import DecideRound, NoisyThreshold, RoundResult, SampleSpurious
+    from beam_dpne.ngrams.transform import PrivateNgrams, PrivateNgramsResult
+    from beam_dpne.set_union.elements import ItemSet
+    from beam_dpne.set_union.plan import SetUnionPlan
+    from beam_dpne.set_union.release import ReleaseItems
+    from beam_dpne.set_union.transform import PrivateSetUnion, PrivateSetUnionResult
+    from beam_dpne.storage.run_key_file import RunKeyFile
 
 _HOME = {
-    "Contributions": "beam_dpne.batches",
-    "DocumentBlock": "beam_dpne.batches",
-    "GramSet": "beam_dpne.batches",
-    "HistogramShard": "beam_dpne.batches",
-    "SpuriousGrams": "beam_dpne.batches",
-    "StandingGrams": "beam_dpne.batches",
-    "UserBatch": "beam_dpne.batches",
-    "BayesianCounts": "beam_dpne.bayesian",
-    "BayesianCountsResult": "beam_dpne.bayesian",
-    "BayesianPlan": "beam_dpne.bayesian_plan",
-    "LimitContributions": "beam_dpne.contributions",
-    "DecodeGrams": "beam_dpne.decoding",
-    "join_tokens": "beam_dpne.decoding",
-    "split_ngram": "beam_dpne.decoding",
-    "BatchDocuments": "beam_dpne.documents",
-    "NgramProbabilities": "beam_dpne.gram_counts",
-    "NoisyCounts": "beam_dpne.gram_counts",
-    "ExtractGrams": "beam_dpne.grams",
-    "PruneInvalid": "beam_dpne.grams",
-    "WeightedHistogram": "beam_dpne.histogram",
-    "ReleaseItems": "beam_dpne.item_release",
-    "ItemSet": "beam_dpne.items",
-    "LengthRule": "beam_dpne.rules",
-    "RoundRule": "beam_dpne.rules",
-    "length_rule": "beam_dpne.rules",
-    "LengthFacts": "beam_dpne.facts",
-    "ListFacts": "beam_dpne.facts",
-    "PrivateNgrams": "beam_dpne.ngrams",
-    "PrivateNgramsResult": "beam_dpne.ngrams",
-    "RoundFacts": "beam_dpne.facts",
-    "LengthPlan": "beam_dpne.plan",
-    "PrivacyPlan": "beam_dpne.plan",
-    "PublicCounts": "beam_dpne.public_counts",
-    "RunKey": "beam_dpne.randomness",
-    "NgramProbability": "beam_dpne.released_rows",
-    "ReleasedItem": "beam_dpne.released_rows",
-    "ReleasedNgram": "beam_dpne.released_rows",
-    "UnprotectedProbability": "beam_dpne.released_rows",
-    "RunKeyFile": "beam_dpne.run_key_file",
-    "DecideRound": "beam_dpne.selection",
-    "NoisyThreshold": "beam_dpne.selection",
-    "RoundResult": "beam_dpne.selection",
-    "SampleSpurious": "beam_dpne.selection",
-    "PrivateSetUnion": "beam_dpne.set_union",
-    "PrivateSetUnionResult": "beam_dpne.set_union",
-    "SetUnionPlan": "beam_dpne.set_union_plan",
-    "SpendBudgets": "beam_dpne.spending",
-    "SpendResult": "beam_dpne.spending",
-    "SetStore": "beam_dpne.stored",
-    "Adaptive": "beam_dpne.strategies",
-    "OneRound": "beam_dpne.strategies",
-    "GroupByUser": "beam_dpne.users",
+    "Contributions": "beam_dpne.elements.batches",
+    "DocumentBlock": "beam_dpne.elements.batches",
+    "GramSet": "beam_dpne.elements.batches",
+    "HistogramShard": "beam_dpne.elements.batches",
+    "SpuriousGrams": "beam_dpne.elements.batches",
+    "StandingGrams": "beam_dpne.elements.batches",
+    "UserBatch": "beam_dpne.elements.batches",
+    "BayesianCounts": "beam_dpne.bayesian.transform",
+    "BayesianCountsResult": "beam_dpne.bayesian.transform",
+    "BayesianPlan": "beam_dpne.bayesian.plan",
+    "LimitContributions": "beam_dpne.ngrams.contributions",
+    "DecodeGrams": "beam_dpne.ngrams.decoding",
+    "join_tokens": "beam_dpne.ngrams.decoding",
+    "split_ngram": "beam_dpne.ngrams.decoding",
+    "BatchDocuments": "beam_dpne.documents.batch",
+    "NgramProbabilities": "beam_dpne.bayesian.counting",
+    "NoisyCounts": "beam_dpne.bayesian.counting",
+    "ExtractGrams": "beam_dpne.ngrams.candidates",
+    "PruneInvalid": "beam_dpne.ngrams.candidates",
+    "WeightedHistogram": "beam_dpne.ngrams.histogram",
+    "ReleaseItems": "beam_dpne.set_union.release",
+    "ItemSet": "beam_dpne.set_union.elements",
+    "LengthRule": "beam_dpne.mechanism.rules",
+    "RoundRule": "beam_dpne.mechanism.rules",
+    "length_rule": "beam_dpne.mechanism.rules",
+    "LengthFacts": "beam_dpne.ngrams.report",
+    "ListFacts": "beam_dpne.ngrams.report",
+    "PrivateNgrams": "beam_dpne.ngrams.transform",
+    "PrivateNgramsResult": "beam_dpne.ngrams.transform",
+    "RoundFacts": "beam_dpne.ngrams.report",
+    "LengthPlan": "beam_dpne.ngrams.plan",
+    "PrivacyPlan": "beam_dpne.ngrams.plan",
+    "PublicCounts": "beam_dpne.bayesian.public_counts",
+    "RunKey": "beam_dpne.mechanism.randomness",
+    "NgramProbability": "beam_dpne.elements.rows",
+    "ReleasedItem": "beam_dpne.elements.rows",
+    "ReleasedNgram": "beam_dpne.elements.rows",
+    "UnprotectedProbability": "beam_dpne.elements.rows",
+    "RunKeyFile": "beam_dpne.storage.run_key_file",
+    "DecideRound": "beam_dpne.ngrams.threshold",
+    "NoisyThreshold": "beam_dpne.ngrams.threshold",
+    "RoundResult": "beam_dpne.ngrams.threshold",
+    "SampleSpurious": "beam_dpne.ngrams.threshold",
+    "PrivateSetUnion": "beam_dpne.set_union.transform",
+    "PrivateSetUnionResult": "beam_dpne.set_union.transform",
+    "SetUnionPlan": "beam_dpne.set_union.plan",
+    "SpendBudgets": "beam_dpne.ngrams.budgets",
+    "SpendResult": "beam_dpne.ngrams.budgets",
+    "SetStore": "beam_dpne.elements.side_inputs",
+    "Adaptive": "beam_dpne.ngrams.strategies",
+    "OneRound": "beam_dpne.ngrams.strategies",
+    "GroupByUser": "beam_dpne.documents.group_by_user",
 }
 
 __all__ = [

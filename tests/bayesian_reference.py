@@ -14,11 +14,11 @@ from collections import Counter
 import mpmath
 import numpy as np
 
-from beam_dpne.bayesian import run_context
-from beam_dpne.bayesian_plan import BayesianPlan
-from beam_dpne.decoding import join_tokens
-from beam_dpne.public_counts import PublicCounts
-from beam_dpne.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.bayesian.transform import run_context
+from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
+from beam_dpne.ngrams.decoding import join_tokens
 
 Gram = tuple[str, ...]
 Documents = dict[str, list[list[str]]]

@@ -31,9 +31,9 @@ import mpmath
 import numpy as np
 from scipy import integrate, optimize, stats
 
-from beam_dpne.ngrams import run_context
-from beam_dpne.plan import PrivacyPlan
-from beam_dpne.randomness import RunKey, keyed_bits, keyed_hashes
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.transform import run_context
 
 Gram = tuple[str, ...]
 Scores = dict[Gram, float]

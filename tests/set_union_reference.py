@@ -5,7 +5,7 @@ numbers, the run key and the keyed functions; limiting, ordering, pouring, rerou
 are written here a second time, with exact integers and fractions (ℓ2-descent: floats, operation by
 operation, as its result is defined by them).
 
-Source: Gopi et al. 2020, Algorithms 1, 2, 3, 5; for "mad" the definition in `beam_dpne.mad`.
+Source: Gopi et al. 2020, Algorithms 1, 2, 3, 5; for "mad" the definition in `beam_dpne.set_union.mad`.
 """
 
 import math
@@ -14,10 +14,10 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 
-from beam_dpne.policy_names import DESCENT_POLICIES
-from beam_dpne.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
-from beam_dpne.set_union import run_context
-from beam_dpne.set_union_plan import SetUnionPlan, UnionRound
+from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
+from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
+from beam_dpne.set_union.policy_names import DESCENT_POLICIES
+from beam_dpne.set_union.transform import run_context
 
 ONE = 2**50
 UNIT = 2**18  # 2^-32

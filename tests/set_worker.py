@@ -5,7 +5,7 @@ It says on stdout that the set is open, and at each line that it reads on stdin 
 
 import sys
 
-from beam_dpne.batches import StandingGramsCoder
+from beam_dpne.elements.batches import StandingGramsCoder
 from tests import far_files  # Registers the scheme.
 
 if __name__ == "__main__":

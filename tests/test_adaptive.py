@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import adaptive
-from beam_dpne.mechanism import RoundRule
+from beam_dpne.mechanism.cells import RoundRule
+from beam_dpne.ngrams import adaptive
 from tests import reference
 
 UNIT = 2**56

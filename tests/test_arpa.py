@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dpne.arpa import model_of, write_arpa
+from beam_dpne.bayesian.arpa import model_of, write_arpa
 
 WORDS = ["a", "b b", "c", "d"]
 ESCAPED = ["a", "b\\sb", "c", "d"]

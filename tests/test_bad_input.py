@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_dpne.io.publishing import read_release
+from beam_dpne.release.publishing import read_release
 
 CANARY = "CANARY zebra 4711"
 TRACES = (b"canary", b"zebra", b"4711")
@@ -741,7 +741,7 @@ def raises(texts):
     raise ValueError(f"cannot split {texts[-1]}")
 
 def raises_ours(texts):
-    raise RuntimeError(f"beam_dpne.io.options.InputError: {texts[-1]}")
+    raise RuntimeError(f"beam_dpne.reading.options.InputError: {texts[-1]}")
 
 def leaves(texts):
     sys.exit(f"cannot split {texts[-1]}")

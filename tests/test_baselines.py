@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne.calibration import compose_noise_stddevs, gaussian_delta
 from beam_dpne.evaluation import baselines
 from beam_dpne.evaluation.baselines import (
     BaselineResult,
@@ -27,8 +26,9 @@ from beam_dpne.evaluation.corpus import corpus_of, read_corpus
 from beam_dpne.evaluation.coverage import gram_texts
 from beam_dpne.evaluation.papers import DPNE_TABLE_5
 from beam_dpne.evaluation.ranked import rank_grams
-from beam_dpne.io import ReadOptions, match_inputs
-from beam_dpne.randomness import RunKey, keyed_bits, keyed_hashes
+from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_delta
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
+from beam_dpne.reading import ReadOptions, match_inputs
 
 KEY = RunKey(bytes(range(32)))
 DATA = pathlib.Path(__file__).parent.parent / "pipelines" / "data" / "msnbc990928.seq.gz"

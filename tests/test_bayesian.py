@@ -14,13 +14,13 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import bayesian, gram_counts, posterior, public_counts
-from beam_dpne.bayesian import BayesianCounts, guarantee_of, probabilities_of, run_context
-from beam_dpne.bayesian_plan import NO_GUARANTEE, PAPER_MODES, BayesianPlan
-from beam_dpne.gram_counts import NgramProbabilities, NoisyCounts, UserGrams
-from beam_dpne.public_counts import PublicCounts
-from beam_dpne.randomness import RunKey
-from beam_dpne.stored import SetStore
+from beam_dpne.bayesian import counting, posterior, public_counts, transform
+from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts, UserGrams
+from beam_dpne.bayesian.plan import NO_GUARANTEE, PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.bayesian.transform import BayesianCounts, guarantee_of, probabilities_of, run_context
+from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.mechanism.randomness import RunKey
 from tests.bayesian_reference import (
     Documents,
     Gram,
@@ -119,7 +119,7 @@ def run_beam(
     if not plan.is_private:
         assert not _noisy
         return [], first
-    return gram_counts.whole_values(_noisy, len(first)).tolist(), first
+    return counting.whole_values(_noisy, len(first)).tolist(), first
 
 
 @pytest.mark.parametrize(
@@ -253,9 +253,9 @@ def test_a_range_of_rows_has_the_noise_of_its_rows(mode):
     """With the noise of other rows two ranges would share theirs."""
     plan = plan_of(mode, epsilon=0.1)
     table = np.zeros((50, 2), np.int64)
-    whole = bayesian.noisy_values(table, 0, plan=plan, run_key=KEY)
+    whole = transform.noisy_values(table, 0, plan=plan, run_key=KEY)
     for start in (1, 7, 49):
-        part = bayesian.noisy_values(table[start:], start, plan=plan, run_key=KEY)
+        part = transform.noisy_values(table[start:], start, plan=plan, run_key=KEY)
         assert part.tolist() == whole[start:].tolist()
     assert len(set(whole.tolist())) > 40
 
@@ -296,7 +296,7 @@ def test_elements_cut_small_do_not_change_the_result(monkeypatch):
     documents, public = documents_of(9), public_of(9, 2)
     cut = as_batches(documents, random.Random(0))
     expected, _ = run_beam(cut, public, plan_of("log_global"))
-    monkeypatch.setattr(gram_counts, "MAX_ELEMENT_BYTES", 40)
+    monkeypatch.setattr(counting, "MAX_ELEMENT_BYTES", 40)
     assert run_beam(cut, public, plan_of("log_global"))[0] == expected
     assert len(_noisy) > 4
 
@@ -312,11 +312,11 @@ def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, cl
         rows=np.concatenate([np.sort(rng.permutation(12)[:n]) for n in held]).astype(np.int32),
         counts=rng.integers(1, 9, size=held.sum()),
     )
-    limited = gram_counts.limit_grams(
+    limited = counting.limit_grams(
         grams, max_contributions=limit, max_count=clamp, sub_key=KEY.sub_key("subset")
     )
     whole = np.zeros((12, 2), np.int64)
-    gram_counts.add_up(limited, np.zeros(8, bool), whole)
+    counting.add_up(limited, np.zeros(8, bool), whole)
     for user in range(8):
         own = slice(limited.offsets[user], limited.offsets[user + 1])
         left = np.zeros((12, 2), np.int64)
@@ -329,7 +329,7 @@ def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, cl
             rows=limited.rows[places],
             counts=limited.counts[places],
         )
-        gram_counts.add_up(without, np.zeros(7, bool), left)
+        counting.add_up(without, np.zeros(7, bool), left)
         moved = whole - left
         assert (moved[:, 0] ** 2).sum() <= limit * clamp**2
         assert moved[:, 1].sum() == limited.rows[own].size <= limit
@@ -371,7 +371,7 @@ def test_a_user_above_the_limit_keeps_a_uniform_subset():
         rows=np.tile(np.arange(4, dtype=np.int32), users),
         counts=np.ones(4 * users, np.int64),
     )
-    limited = gram_counts.limit_grams(
+    limited = counting.limit_grams(
         grams, max_contributions=1, max_count=1, sub_key=KEY.sub_key("subset")
     )
     assert (np.diff(limited.offsets) == 1).all()
@@ -401,7 +401,7 @@ def test_what_cannot_be_is_refused_when_the_pipeline_is_built():
 
 def test_missing_values_are_an_error():
     with pytest.raises(ValueError, match="every row"):
-        gram_counts.whole_values([NoisyCounts(start=0, values=np.zeros(2, np.int64))], 3)
+        counting.whole_values([NoisyCounts(start=0, values=np.zeros(2, np.int64))], 3)
 
 
 def test_rows_are_found_once_for_all_batches():

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.evaluation import bayesian_baselines as baselines
 from beam_dpne.evaluation.corpus import corpus_of
 from beam_dpne.evaluation.divergence import best_floor, kl_divergence, with_floor
@@ -23,8 +24,7 @@ from beam_dpne.evaluation.membership import (
     upper_rate,
 )
 from beam_dpne.evaluation.perplexity import conditional, covered_sentences, perplexity
-from beam_dpne.public_counts import PublicCounts
-from beam_dpne.randomness import RunKey
+from beam_dpne.mechanism.randomness import RunKey
 
 KEY = RunKey.from_hex("5" * 64)
 WORDS = "wxyz"

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dpne.bayesian import guarantee_of
-from beam_dpne.bayesian_ledger import bayesian_ledger
-from beam_dpne.bayesian_plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
-from beam_dpne.gram_counts import NgramProbabilities, NgramProbabilitiesCoder
-from beam_dpne.ledger import Part, ReleaseError, ledger_bytes, parse_ledger
-from beam_dpne.released_rows import rounded_probabilities
+from beam_dpne.bayesian.counting import NgramProbabilities, NgramProbabilitiesCoder
+from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian.transform import guarantee_of
+from beam_dpne.elements.rows import rounded_probabilities
+from beam_dpne.release.bayesian_ledger import bayesian_ledger
+from beam_dpne.release.ledger import Part, ReleaseError, ledger_bytes, parse_ledger
 
 
 def plan_of(mode: str = "counts", **others) -> BayesianPlan:

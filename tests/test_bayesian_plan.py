@@ -8,8 +8,8 @@ import dp_accounting
 import mpmath
 import pytest
 
-from beam_dpne import calibration, integer_noise
-from beam_dpne.bayesian_plan import MODES, PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian.plan import MODES, PAPER_MODES, BayesianPlan
+from beam_dpne.mechanism import gaussian, integer_noise
 
 
 def plan_of(**others) -> BayesianPlan:
@@ -51,7 +51,7 @@ def test_the_noise_has_the_budget_by_an_independent_accountant(mode, epsilon, de
     ratio = plan.noise_stddev / plan.sensitivity
     spent = dp_accounting.get_epsilon_gaussian(ratio, delta)
     assert epsilon * 0.999 < spent <= epsilon
-    exact = calibration.gaussian_noise_stddev(epsilon=epsilon, delta=delta)
+    exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=delta)
     assert ratio == pytest.approx(exact, rel=1e-3)
 
 

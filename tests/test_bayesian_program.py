@@ -13,16 +13,16 @@ import re
 
 import pytest
 
-from beam_dpne.bayesian_plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
 from beam_dpne.cli.bayesian_options import (
     BAYESIAN,
     PROBABILITIES_READING,
     PROBABILITIES_RUNNING,
     PROBABILITIES_WRITING,
 )
-from beam_dpne.io.kinds import kind_of
-from beam_dpne.io.publishing import OUTPUT_FORMATS, read_release
-from beam_dpne.ledger import ReleaseError, read_ledger
+from beam_dpne.release.kinds import kind_of
+from beam_dpne.release.ledger import ReleaseError, read_ledger
+from beam_dpne.release.publishing import OUTPUT_FORMATS, read_release
 
 KEY = "0f1e2d3c" * 8
 BUDGET = ("--epsilon", 8, "--delta", 1e-4, "--max_contributions", 3, "--length", 2)
@@ -429,7 +429,7 @@ def test_a_language_model_is_whole_or_not_there(bayesian, monkeypatch, tmp_path)
         yield from ("-1.0\ta\n" for _ in range(100))
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("beam_dpne.arpa._lines", lambda *_, **__: lines())
+    monkeypatch.setattr("beam_dpne.bayesian.arpa._lines", lambda *_, **__: lines())
     folder = tmp_path / "models"
     folder.mkdir()
     ended, release = bayesian("texts.jsonl", "--arpa", folder / "model.arpa")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beam_dpne import PrivacyPlan
-from beam_dpne.calibration import (
+from beam_dpne.mechanism.gaussian import (
     compose_noise_stddevs,
     gaussian_delta,
     gaussian_epsilon,

@@ -19,8 +19,8 @@ import pytest
 from beam_dpne import PrivacyPlan
 from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import NGRAMS
-from beam_dpne.io.publishing import read_release
-from beam_dpne.ledger import read_ledger
+from beam_dpne.release.ledger import read_ledger
+from beam_dpne.release.publishing import read_release
 from beam_dpne.version import __version__
 
 OPTIONS = [

@@ -6,12 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dpne import RunKey, batches, histogram, users
-from beam_dpne.batches import BatchCoder, DocumentBlockCoder, HistogramShardCoder, UserBatchCoder
-from beam_dpne.contributions import limit_contributions
-from beam_dpne.grams import extract_grams, prune_invalid
-from beam_dpne.histogram import cut_by_hash_range, merge_shards, sum_contributions
-from beam_dpne.users import (
+from beam_dpne import RunKey
+from beam_dpne.documents import group_by_user
+from beam_dpne.documents.group_by_user import (
     bounded_batches,
     bounded_blocks,
     encode_documents,
@@ -19,6 +16,17 @@ from beam_dpne.users import (
     lay_out_positions,
     limit_documents,
 )
+from beam_dpne.elements import batches
+from beam_dpne.elements.batches import (
+    BatchCoder,
+    DocumentBlockCoder,
+    HistogramShardCoder,
+    UserBatchCoder,
+)
+from beam_dpne.ngrams import histogram
+from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
+from beam_dpne.ngrams.contributions import limit_contributions
+from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
 
 KEY = RunKey(bytes(32))
 LIMIT = 4096
@@ -27,7 +35,7 @@ LIMIT = 4096
 @pytest.fixture
 def small(monkeypatch):
     """Elements of 4 KiB, so that small corpora must be cut."""
-    for module in (batches, users, histogram):
+    for module in (batches, group_by_user, histogram):
         monkeypatch.setattr(module, "MAX_ELEMENT_BYTES", LIMIT)
 
 
@@ -178,7 +186,7 @@ def test_one_giant_word_is_an_element_of_its_own(small):
 
 
 def test_pieces_of_two_rules_lengths_or_rounds_are_refused():
-    from beam_dpne.rules import length_rule
+    from beam_dpne.mechanism.rules import length_rule
 
     none = np.zeros(0, np.int64)
     rules = [length_rule(length=2, noise_stddev=1.0, threshold=t) for t in (5.0, 6.0)]

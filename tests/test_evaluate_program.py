@@ -12,7 +12,7 @@ import pytest
 from beam_dpne import join_tokens
 from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET
-from beam_dpne.io.publishing import read_release
+from beam_dpne.release.publishing import read_release
 
 pytest_plugins = ["tests.engines.storage"]
 

@@ -43,7 +43,7 @@ from beam_dpne.evaluation.ranked import rank_grams
 from beam_dpne.evaluation.ranking import group_keys, places_of, sorted_distinct
 from beam_dpne.evaluation.reports import report_files
 from beam_dpne.evaluation.secrecy import BANNER, NOTICE, SECRET
-from beam_dpne.io import InputError, ReadOptions, match_inputs
+from beam_dpne.reading import InputError, ReadOptions, match_inputs
 
 LENGTHS = 4
 KS = (1, 2, 3, 5)

@@ -15,8 +15,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dpne.cli.errors import RunError
 from beam_dpne.cli.tracebacks import ErrorRecords, whole_chain
-from beam_dpne.flink_jobs import failures_at_flink
-from beam_dpne.tokenizers import tokenizer_name
+from beam_dpne.documents.tokenizers import tokenizer_name
+from beam_dpne.engines.flink_jobs import failures_at_flink
 
 CANARY = "zebra4711"
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import finite_noise, plan_checks, set_union_checks
-from beam_dpne.bayesian_plan import BayesianPlan
-from beam_dpne.calibration import gaussian_noise_stddev
-from beam_dpne.finite_noise import (
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.mechanism import finite_noise
+from beam_dpne.mechanism.finite_noise import (
     FAR_TAILS,
     LAPLACE_END,
     LEAST_UNIFORM,
@@ -22,13 +21,16 @@ from beam_dpne.finite_noise import (
     beyond_end,
     both_worlds,
 )
-from beam_dpne.plan import PrivacyPlan
-from beam_dpne.plan_checks import noise_draws
-from beam_dpne.policy_names import CUTOFF_POLICIES, LAPLACE_POLICIES, POLICIES
-from beam_dpne.randomness import laplaces, normals, uniforms
-from beam_dpne.rules import CELLS_PER_STDDEV
-from beam_dpne.set_union_plan import SetUnionPlan
-from beam_dpne.union_vocabulary import union_plan
+from beam_dpne.mechanism.gaussian import gaussian_noise_stddev
+from beam_dpne.mechanism.randomness import laplaces, normals, uniforms
+from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
+from beam_dpne.ngrams import plan_checks
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan_checks import noise_draws
+from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.set_union import plan_checks as set_union_checks
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, LAPLACE_POLICIES, POLICIES
 
 ALL_ONES = 2**64 - 1
 OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]

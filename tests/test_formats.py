@@ -19,8 +19,7 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.input_description import InputDescription
-from beam_dpne.io import (
+from beam_dpne.reading import (
     InputError,
     ReadDocuments,
     ReadOptions,
@@ -28,10 +27,11 @@ from beam_dpne.io import (
     match_inputs,
     rejects,
 )
-from beam_dpne.io.blocks import plan_reads
-from beam_dpne.io.encodings import Encoding, canonical_encoding, encoding_of
-from beam_dpne.io.json_arrays import ArrayBorders, array_start
-from beam_dpne.io.records import BrokenText
+from beam_dpne.reading.blocks import plan_reads
+from beam_dpne.reading.description import InputDescription
+from beam_dpne.reading.encodings import Encoding, canonical_encoding, encoding_of
+from beam_dpne.reading.json_arrays import ArrayBorders, array_start
+from beam_dpne.reading.records import BrokenText
 from tests.test_reading import COMPRESS, Row, read, write
 from tests.test_records import blocks_of, records_of
 
@@ -519,7 +519,7 @@ def test_an_array_of_any_size_is_read_in_little_memory(tmp_path) -> None:
         file.write(b"[" + part * 100 + b'{"user": "u", "text": "last"}]')
     (file,) = match_inputs([str(path)])
     options = ReadOptions(block_bytes=2**20)
-    from beam_dpne.io.blocks import read_item
+    from beam_dpne.reading.blocks import read_item
 
     tracemalloc.start()
     count = 0

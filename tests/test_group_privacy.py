@@ -9,10 +9,10 @@ import pytest
 from dp_accounting.pld import privacy_loss_mechanism
 from scipy import special
 
-from beam_dpne import LengthFacts, PrivacyPlan, union_vocabulary
-from beam_dpne.bayesian_plan import BayesianPlan
-from beam_dpne.calibration import gaussian_delta
-from beam_dpne.group_privacy import (
+from beam_dpne import LengthFacts, PrivacyPlan
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.mechanism.gaussian import gaussian_delta
+from beam_dpne.mechanism.group_privacy import (
     SIZES,
     GaussianNoise,
     gaussian_group_delta,
@@ -20,8 +20,9 @@ from beam_dpne.group_privacy import (
     group_delta,
     groups_section,
 )
-from beam_dpne.policy_names import LAPLACE_POLICIES, POLICIES
-from beam_dpne.set_union_plan import SetUnionPlan
+from beam_dpne.ngrams import union_vocabulary
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policy_names import LAPLACE_POLICIES, POLICIES
 from tests.test_bayesian_ledger import ledger_of, plan_of
 from tests.test_ledger import adaptive_ledger, ledger, union_ledger
 

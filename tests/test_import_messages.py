@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from beam_dpne.import_messages import _LeaveOut
+from beam_dpne.storage.import_messages import _LeaveOut
 from tests.conftest import ROOT
 
 # No package of Google's storage can be imported, as if the extra were not installed.
@@ -77,12 +77,12 @@ def test_a_package_that_is_there_and_fails_is_worth_its_message(package):
 def test_a_path_of_a_bucket_without_the_extra_names_the_extra():
     code = """
 import beam_dpne
-from beam_dpne.io import ReadDocuments
-from beam_dpne.io.files import match_inputs
+from beam_dpne.reading import ReadDocuments
+from beam_dpne.reading.files import match_inputs
 match_inputs(["gs://bucket/notes.jsonl"])
 """
     ended = python(code)
     assert ended.stderr.splitlines()[-1] == (
-        "beam_dpne.io.schemes.AccessError: gs:// needs a package that is not here, got "
+        "beam_dpne.storage.schemes.AccessError: gs:// needs a package that is not here, got "
         "gs://bucket/notes.jsonl: pip install 'beam-dpne[gcp]'."
     )

@@ -6,9 +6,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from beam_dpne import integer_noise
-from beam_dpne.integer_noise import delta_slack, epsilon_slack, far_tails, integer_normals
-from beam_dpne.randomness import RunKey, keyed_bits, normals
+from beam_dpne.mechanism import integer_noise
+from beam_dpne.mechanism.integer_noise import delta_slack, epsilon_slack, far_tails, integer_normals
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
 
 GRID = 2**127
 

@@ -19,16 +19,16 @@ from beam_dpne import (
     PrivateSetUnion,
     RunKey,
     SetUnionPlan,
-    adaptive,
 )
-from beam_dpne import key_context as contexts
 from beam_dpne.cli.main import main
 from beam_dpne.cli.msnbc import CategoryNames
-from beam_dpne.input_description import InputDescription
-from beam_dpne.io import ReadDocuments
-from beam_dpne.io.publishing import PublishRelease
-from beam_dpne.key_context import key_context, tokenizer_identity
-from beam_dpne.ledger import read_ledger
+from beam_dpne.documents import key_context as contexts
+from beam_dpne.documents.key_context import key_context, tokenizer_identity
+from beam_dpne.ngrams import adaptive
+from beam_dpne.reading import ReadDocuments
+from beam_dpne.reading.description import InputDescription
+from beam_dpne.release.ledger import read_ledger
+from beam_dpne.release.publishing import PublishRelease
 
 KEY = RunKey(b"k" * 32)
 PLANS = {

@@ -14,9 +14,9 @@ from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.jobs import default_partitions
 from beam_dpne.cli.launching import OURS, reason
 from beam_dpne.cli.running import beam_options
-from beam_dpne.io import InputFile, ReadDocuments
-from beam_dpne.io.publishing import PublishRelease
-from beam_dpne.started import Marks, SharedStorageError, make_mark, mark_started
+from beam_dpne.reading import InputFile, ReadDocuments
+from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.storage.markers import Marks, SharedStorageError, make_mark, mark_started
 
 FLEX = "gs://stage/staging/template_launches/2026-07-16_07_08_11-11717246933709634581/job_object"
 MIB = 2**20
@@ -89,7 +89,7 @@ During handling of the above exception, another exception occurred:
 
 Traceback (most recent call last):
   File "publishing.py", line 12, in _replace
-beam_dpne.ledger.ReleaseError: out is a release already. [while running 'Publish/Publish']
+beam_dpne.release.ledger.ReleaseError: out is a release already. [while running 'Publish/Publish']
 
 \tat java.base/java.lang.Thread.run(Thread.java:840)"""
 
@@ -113,7 +113,8 @@ def test_of_an_engines_error_our_own_words_are_told():
 )
 def test_of_an_engines_error_nothing_that_may_be_data_is_told(raised):
     line = (
-        "beam_dpne.ledger.ReleaseError: out is a release already. [while running 'Publish/Publish']"
+        "beam_dpne.release.ledger.ReleaseError: out is a release already. "
+        "[while running 'Publish/Publish']"
     )
     text = reason(RuntimeError(FLINK_SAYS.replace(line, raised)))
     assert "Smith" not in text
@@ -123,7 +124,8 @@ def test_of_an_engines_error_nothing_that_may_be_data_is_told(raised):
 
 def test_known_errors_of_the_system_are_told_in_its_words():
     line = (
-        "beam_dpne.ledger.ReleaseError: out is a release already. [while running 'Publish/Publish']"
+        "beam_dpne.release.ledger.ReleaseError: out is a release already. "
+        "[while running 'Publish/Publish']"
     )
     full = FLINK_SAYS.replace(line, "OSError: [Errno 28] No space left on device: '/smith'")
     assert reason(RuntimeError(full)) == "No space left on device."
@@ -132,7 +134,7 @@ def test_known_errors_of_the_system_are_told_in_its_words():
 def test_all_our_errors_and_only_ours_are_told():
     kinds = set()
     for module in pkgutil.walk_packages(beam_dpne.__path__, "beam_dpne."):
-        if module.name == "beam_dpne.io.gcs":  # Of an extra.
+        if module.name == "beam_dpne.storage.gcs":  # Of an extra.
             continue
         found = vars(importlib.import_module(module.name)).values()
         kinds |= {k for k in found if isinstance(k, type) and issubclass(k, Exception)}
@@ -140,7 +142,7 @@ def test_all_our_errors_and_only_ours_are_told():
         f"{k.__module__}.{k.__qualname__}" for k in kinds if k.__module__.startswith("beam_dpne.")
     }
     # Those that the reader catches, and tells in its own.
-    caught = {f"beam_dpne.io.records.{name}" for name in ("BrokenText", "TruncatedRecord")}
+    caught = {f"beam_dpne.reading.records.{name}" for name in ("BrokenText", "TruncatedRecord")}
     assert ours - caught == OURS
 
 

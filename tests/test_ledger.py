@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dpne import LengthFacts, PrivacyPlan, tokenizers
-from beam_dpne.calibration import gaussian_delta
-from beam_dpne.facts import RoundFacts
-from beam_dpne.items import ItemSet
-from beam_dpne.ledger import (
+from beam_dpne import LengthFacts, PrivacyPlan
+from beam_dpne.documents import tokenizers
+from beam_dpne.mechanism.gaussian import gaussian_delta
+from beam_dpne.ngrams.report import RoundFacts
+from beam_dpne.release.ledger import (
     Part,
     ReleaseError,
     ledger_bytes,
@@ -23,10 +23,11 @@ from beam_dpne.ledger import (
     read_ledger,
     tokenizer_name,
 )
-from beam_dpne.ngrams_ledger import ngrams_ledger
-from beam_dpne.policy_names import CUTOFF_POLICIES, POLICIES
-from beam_dpne.set_union_ledger import set_union_ledger
-from beam_dpne.set_union_plan import SetUnionPlan
+from beam_dpne.release.ngrams_ledger import ngrams_ledger
+from beam_dpne.release.set_union_ledger import set_union_ledger
+from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, POLICIES
 
 PLAN = PrivacyPlan(
     epsilon=1, delta=1e-7, max_length=2, max_contributions=(10, 20), strategy="one_round"
@@ -127,7 +128,7 @@ class Callable:
     [
         ("words", "words"),
         ("package.module:function", "package.module:function"),
-        (tokenizers.whitespace, "beam_dpne.tokenizers:whitespace"),
+        (tokenizers.whitespace, "beam_dpne.documents.tokenizers:whitespace"),
         (Callable(), f"{__name__}:Callable"),
         (functools.partial(tokenizers.words), "functools:partial"),
     ],

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import log_global
-from beam_dpne.log_global import gram_bound, grid_sensitivity, grid_values
+from beam_dpne.bayesian import log_global
+from beam_dpne.bayesian.log_global import gram_bound, grid_sensitivity, grid_values
 
 CLAMPS = [1, 2, 3, 10, 100]
 DECAYS = [1e-4, 1e-3, 0.01, 0.1, 0.3, 0.4, 0.7, 1.0, 2.5, 10.0, 1e4]

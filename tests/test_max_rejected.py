@@ -9,9 +9,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.launching import reason
-from beam_dpne.io import ReadDocuments
-from beam_dpne.io.publishing import PublishRelease, read_release
-from beam_dpne.io.tally import (
+from beam_dpne.reading import ReadDocuments
+from beam_dpne.reading.tally import (
     Tally,
     TooManyRejectedError,
     add_up,
@@ -20,6 +19,7 @@ from beam_dpne.io.tally import (
     require_few_rejected,
     tally_of,
 )
+from beam_dpne.release.publishing import PublishRelease, read_release
 
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
 LENGTHS = ("--max_length", 2, "--max_contributions", 5)

@@ -8,21 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from beam_dpne import (
-    adaptive,
-    calibration,
+from beam_dpne.bayesian import log_global
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.mechanism import (
+    evidence_law,
     finite_noise,
+    gaussian,
     integer_noise,
-    log_global,
-    null_law,
-    plan_checks,
     rules,
-    union_calibration,
-    union_settings,
+    thresholds,
 )
-from beam_dpne.bayesian_plan import BayesianPlan
-from beam_dpne.plan import PrivacyPlan
-from beam_dpne.set_union_plan import SetUnionPlan
+from beam_dpne.ngrams import adaptive, plan_checks
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.set_union import union_settings
+from beam_dpne.set_union.plan import SetUnionPlan
 
 GIVEN = {"epsilon": 2.0, "delta": 1e-6}
 PLANS = [
@@ -38,14 +37,14 @@ PLANS = [
 ]
 MODULES = (
     adaptive,
-    calibration,
+    gaussian,
     finite_noise,
     integer_noise,
     log_global,
-    null_law,
+    evidence_law,
     plan_checks,
     rules,
-    union_calibration,
+    thresholds,
     union_settings,
 )
 # Limits of what is accepted, names, and what follows from another constant decide no release.

@@ -14,8 +14,8 @@ import pytest
 
 from beam_dpne import split_ngram
 from beam_dpne.cli.msnbc import BEST_LENGTHS, TABLE_5, category_names, main
-from beam_dpne.io.publishing import read_release
-from beam_dpne.ledger import read_ledger
+from beam_dpne.release.ledger import read_ledger
+from beam_dpne.release.publishing import read_release
 
 DATA = pathlib.Path(__file__).parent.parent / "pipelines" / "data" / "msnbc990928.seq.gz"
 CATEGORIES = {

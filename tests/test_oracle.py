@@ -23,18 +23,18 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
-from beam_dpne.batches import GramSet
-from beam_dpne.decoding import decode_sets, split_ngram
-from beam_dpne.in_memory import ArraySteps
-from beam_dpne.loop import release_lengths
-from beam_dpne.ngrams import run_context
-from beam_dpne.users import (
+from beam_dpne.documents.group_by_user import (
     encode_documents,
     hash_users,
     lay_out_positions,
     limit_documents,
     split_by_user,
 )
+from beam_dpne.elements.batches import GramSet
+from beam_dpne.ngrams.decoding import decode_sets, split_ngram
+from beam_dpne.ngrams.in_memory import ArraySteps
+from beam_dpne.ngrams.loop import release_lengths
+from beam_dpne.ngrams.transform import run_context
 from tests.reference import AdaptiveRun, adaptive_ngrams, private_ngrams
 
 Documents = dict[str, list[list[str]]]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import paper_bayesian as paper
-from beam_dpne.bayesian_plan import BayesianPlan
-from beam_dpne.gram_counts import UserGrams, add_up
-from beam_dpne.randomness import RunKey
+from beam_dpne.bayesian import paper
+from beam_dpne.bayesian.counting import UserGrams, add_up
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.mechanism.randomness import RunKey
 from tests import bayesian_reference as reference
 
 KEY = RunKey(b"paper".ljust(32, b"."))

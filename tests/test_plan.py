@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan
-from beam_dpne.calibration import (
+from beam_dpne.mechanism.gaussian import (
     compose_noise_stddevs,
     gaussian_noise_stddev,
     vocabulary_threshold,
 )
-from beam_dpne.union_vocabulary import union_plan
+from beam_dpne.ngrams.union_vocabulary import union_plan
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6, "max_length": 3, "strategy": "one_round"}
 ADAPTIVE = GOOD | {"strategy": "adaptive"}

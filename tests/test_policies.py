@@ -10,10 +10,14 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from beam_dpne import descent, item_selection, item_sums, mad, policies, randomness
-from beam_dpne.batches import UserBatch
-from beam_dpne.item_selection import item_rule
-from beam_dpne.items import (
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.randomness import RunKey, keyed_hashes
+from beam_dpne.set_union import descent, mad
+from beam_dpne.set_union import sums as item_sums
+from beam_dpne.set_union import threshold as item_selection
+from beam_dpne.set_union import weights as policies
+from beam_dpne.set_union.elements import (
     ItemSet,
     ItemSetCoder,
     ItemSums,
@@ -21,9 +25,9 @@ from beam_dpne.items import (
     UserItems,
     UserItemsCoder,
 )
-from beam_dpne.policy_names import DESCENT_POLICIES
-from beam_dpne.randomness import RunKey, keyed_hashes
-from beam_dpne.set_union_plan import Noise, SetUnionPlan, UnionRound
+from beam_dpne.set_union.plan import Noise, SetUnionPlan, UnionRound
+from beam_dpne.set_union.policy_names import DESCENT_POLICIES
+from beam_dpne.set_union.threshold import item_rule
 
 KEY = RunKey(b"policies".ljust(32, b"."))
 ONE = 2**50

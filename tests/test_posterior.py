@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from beam_dpne import posterior
-from beam_dpne.posterior import discounted, probabilities
+from beam_dpne.bayesian import posterior
+from beam_dpne.bayesian.posterior import discounted, probabilities
 
 COUNTS = st.integers(-(10**9), 10**9)
 

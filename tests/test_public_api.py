@@ -20,11 +20,11 @@ from beam_dpne import (
     PublicCounts,
     RunKey,
     SetUnionPlan,
-    io,
+    reading,
 )
 from beam_dpne.cli.ngrams import NgramsJob
-from beam_dpne.io.publishing import PublishRelease
-from beam_dpne.item_release import ReleaseItems
+from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.set_union.release import ReleaseItems
 
 SAMPLES = {
     "length": 2,
@@ -60,7 +60,7 @@ OWN_SAMPLES = {
 
 def public_transforms():
     found = [getattr(beam_dpne, name) for name in beam_dpne.__all__]
-    found += [getattr(io, name) for name in io.__all__] + [PublishRelease]
+    found += [getattr(reading, name) for name in reading.__all__] + [PublishRelease]
     kinds = (kind for kind in found if inspect.isclass(kind) and issubclass(kind, beam.PTransform))
     return sorted(kinds, key=lambda kind: kind.__name__)
 
@@ -149,7 +149,7 @@ def test_a_job_never_prints_its_run_key():
         plan=PLAN,
         vocabulary=None,
         files=[],
-        reading=io.ReadOptions(),
+        reading=reading.ReadOptions(),
         tokenizer="words",
         strict=False,
         rejects=None,

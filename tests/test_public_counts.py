@@ -13,14 +13,15 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey, public_counts
-from beam_dpne.io.options import InputError
-from beam_dpne.io.public import read_public_counts
-from beam_dpne.io.publishing import PublishRelease, read_release
-from beam_dpne.ledger import ReleaseError
-from beam_dpne.public_counts import PublicCounts, PublicCountsCoder, PublicCountsError
-from beam_dpne.public_text import _Sums, count_text
-from beam_dpne.tokenizers import words
+from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne.bayesian import public_counts
+from beam_dpne.bayesian.public_counts import PublicCounts, PublicCountsCoder, PublicCountsError
+from beam_dpne.bayesian.public_text import _Sums, count_text
+from beam_dpne.documents.tokenizers import words
+from beam_dpne.reading.options import InputError
+from beam_dpne.release.ledger import ReleaseError
+from beam_dpne.release.public import read_public_counts
+from beam_dpne.release.publishing import PublishRelease, read_release
 
 ODD = ["", " ", "a b", "\t", "\\", "é", "🙂", "a", "b"]
 
@@ -184,7 +185,7 @@ def test_a_text_is_split_by_the_tokenizer_that_is_named(file):
 
 
 def test_lines_across_blocks_are_whole(file, monkeypatch):
-    monkeypatch.setattr("beam_dpne.io.public._BLOCK_BYTES", 5)
+    monkeypatch.setattr("beam_dpne.release.public._BLOCK_BYTES", 5)
     public = read_public_counts(file("naïve naïve\nb b\nno newline".encode()), length=2)
     assert as_rows(public) == [("b b", 1), ("naïve naïve", 1), ("no newline", 1)]
 

@@ -39,20 +39,20 @@ from beam_dpne import (
     length_rule,
     split_ngram,
 )
-from beam_dpne.batches import pack_pairs
-from beam_dpne.decoding import ITEM_SCHEMA, ROW_SCHEMA, escape_item, unescape_item
-from beam_dpne.finite_noise import LAPLACE_END
-from beam_dpne.io.directories import directory_at
-from beam_dpne.io.publishing import (
+from beam_dpne.elements.batches import pack_pairs
+from beam_dpne.mechanism.finite_noise import LAPLACE_END
+from beam_dpne.ngrams.decoding import ITEM_SCHEMA, ROW_SCHEMA, escape_item, unescape_item
+from beam_dpne.release.ledger import ReleaseError, read_ledger
+from beam_dpne.release.publishing import (
     OUTPUT_FORMATS,
     PublishRelease,
     check_output,
     publish_release,
     read_release,
 )
-from beam_dpne.items import ItemSet
-from beam_dpne.ledger import ReleaseError, read_ledger
-from beam_dpne.set_union_plan import SetUnionPlan
+from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.storage.directories import directory_at
 
 PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, max_contributions=10, strategy="one_round")
 HOSTILE = [

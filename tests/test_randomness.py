@@ -32,8 +32,8 @@ from beam_dpne import (
     RunKey,
     SampleSpurious,
 )
-from beam_dpne import randomness as r
-from beam_dpne.strategies import OneRound
+from beam_dpne.mechanism import randomness as r
+from beam_dpne.ngrams.strategies import OneRound
 
 FALSE_FAILURE = 1e-6
 DIGITS = "0123456789abcdef" * 4

@@ -19,8 +19,8 @@ from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import progress
-from beam_dpne.io import (
+from beam_dpne.elements import progress
+from beam_dpne.reading import (
     InputError,
     ReadDocuments,
     ReadOptions,
@@ -30,8 +30,8 @@ from beam_dpne.io import (
     match_inputs,
     rejects,
 )
-from beam_dpne.io.blocks import plan_reads, read_item, unit_of
-from beam_dpne.io.sequences import HEADER_START
+from beam_dpne.reading.blocks import plan_reads, read_item, unit_of
+from beam_dpne.reading.sequences import HEADER_START
 
 CANARY = "canary7f3a"
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -377,7 +377,7 @@ def test_an_unreadable_file_is_an_error(tmp_path) -> None:
     path = write(tmp_path / "a.csv", "user,text\n")
     path.chmod(0)
     program = (
-        "import concurrent.futures.thread, os, sys\nfrom beam_dpne.io import match_inputs\n"
+        "import concurrent.futures.thread, os, sys\nfrom beam_dpne.reading import match_inputs\n"
         # From here on the user may not even read Python's own library.
         "os.getuid() or os.setresuid(12345, 12345, 12345)\nmatch_inputs(sys.argv[1:])\n"
     )

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.io.delimited import DIALECTS, DelimitedParser, split_fields
-from beam_dpne.io.jsonl import JsonlParser
-from beam_dpne.io.options import ReadOptions
-from beam_dpne.io.records import (
+from beam_dpne.reading.delimited import DIALECTS, DelimitedParser, split_fields
+from beam_dpne.reading.jsonl import JsonlParser
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.records import (
     Block,
     Borders,
     LineBorders,
@@ -19,8 +19,8 @@ from beam_dpne.io.records import (
     pass_line,
     read_blocks,
 )
-from beam_dpne.io.rejects import BAD_QUOTES, RAGGED
-from beam_dpne.io.sequences import HEADER_START, header_bytes
+from beam_dpne.reading.rejects import BAD_QUOTES, RAGGED
+from beam_dpne.reading.sequences import HEADER_START, header_bytes
 
 LINES = st.lists(st.text(alphabet='ab,"\r\n', max_size=6), max_size=12).map("".join).map(str.encode)
 

@@ -21,9 +21,14 @@ from beam_dpne import (
     SetUnionPlan,
     UnprotectedProbability,
 )
-from beam_dpne.batches import BatchCoder
-from beam_dpne.decoding import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA, UNPROTECTED_SCHEMA
-from beam_dpne.io.publishing import PublishRelease, read_release
+from beam_dpne.elements.batches import BatchCoder
+from beam_dpne.ngrams.decoding import (
+    ITEM_SCHEMA,
+    PROBABILITY_SCHEMA,
+    ROW_SCHEMA,
+    UNPROTECTED_SCHEMA,
+)
+from beam_dpne.release.publishing import PublishRelease, read_release
 
 PUBLIC = PublicCounts.of([("good",), ("to",), ("zebra",)], [3, 2, 1])
 USERS = [(f"u{i}", "Good morning to you" if i % 3 else "good night") for i in range(300)]

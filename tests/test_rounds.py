@@ -11,18 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from beam_dpne import HistogramShard, RunKey, StandingGrams, UserBatch, adaptive
-from beam_dpne.batches import ROOT
-from beam_dpne.decisions import (
-    decide,
-    decide_round,
-    merge_standing,
-    noise_bits,
-    standing_part,
-)
-from beam_dpne.grams import keep_standing
-from beam_dpne.histogram import merge_shards, shard_open
-from beam_dpne.mechanism import (
+from beam_dpne import HistogramShard, RunKey, StandingGrams, UserBatch
+from beam_dpne.elements.batches import ROOT
+from beam_dpne.mechanism.cells import (
     UNITS,
     LengthRule,
     RoundRule,
@@ -30,8 +21,18 @@ from beam_dpne.mechanism import (
     noisy_cells,
     scores,
 )
-from beam_dpne.randomness import keyed_hashes, normals
-from beam_dpne.rules import length_rule
+from beam_dpne.mechanism.randomness import keyed_hashes, normals
+from beam_dpne.mechanism.rules import length_rule
+from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.candidates import keep_standing
+from beam_dpne.ngrams.decisions import (
+    decide,
+    decide_round,
+    merge_standing,
+    noise_bits,
+    standing_part,
+)
+from beam_dpne.ngrams.histogram import merge_shards, shard_open
 
 KEY = RunKey(bytes(range(32)))
 COUNT = 3000

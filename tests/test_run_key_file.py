@@ -9,8 +9,8 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
-from beam_dpne.ngrams import run_context
-from beam_dpne.run_key_file import RunKeyFile
+from beam_dpne.ngrams.transform import run_context
+from beam_dpne.storage.run_key_file import RunKeyFile
 
 HEX = "0123456789abcdef" * 4
 KEY = RunKey.from_hex(HEX)

@@ -15,14 +15,16 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import batches, item_selection, item_sums, policies
-from beam_dpne.item_selection import release_items
-from beam_dpne.items import ItemSet, ItemSums, UserItems
-from beam_dpne.policy_names import DESCENT_POLICIES, POLICIES
-from beam_dpne.randomness import RunKey
-from beam_dpne.set_union import PrivateSetUnion, ReleaseItems, run_context
-from beam_dpne.set_union_plan import SetUnionPlan
-from beam_dpne.users import encode_documents, hash_users, lay_out_positions
+from beam_dpne.documents.group_by_user import encode_documents, hash_users, lay_out_positions
+from beam_dpne.elements import batches
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.set_union import sums as item_sums
+from beam_dpne.set_union import threshold, weights
+from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policy_names import DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.threshold import release_items
+from beam_dpne.set_union.transform import PrivateSetUnion, ReleaseItems, run_context
 from tests.set_union_reference import private_set_union
 
 KEY = RunKey(b"set union".ljust(32, b"."))
@@ -102,7 +104,7 @@ def users_in_memory(documents: Documents, run_key: RunKey) -> UserItems:
     rows = [(user, text) for user, texts in documents.items() for text in texts]
     users = hash_users(pa.array([user for user, _ in rows], pa.string()), run_key.sub_key("user"))
     texts = pa.array([text for _, text in rows], pa.list_(pa.string()))
-    return policies.items_of_users(
+    return weights.items_of_users(
         lay_out_positions(encode_documents(users, texts), run_key.sub_key("word"))
     )
 
@@ -166,7 +168,7 @@ def test_elements_cut_small_do_not_change_the_release(policy, monkeypatch):
     documents = documents_of(5, users=80)
     plan = plan_of(policy)
     expected = run_in_memory(documents, plan)
-    for module in (policies, item_sums, item_selection):
+    for module in (weights, item_sums, threshold):
         monkeypatch.setattr(module, "MAX_ELEMENT_BYTES", 300)
     assert run_in_memory(documents, plan) == expected
     assert run_beam(as_batches(documents, random.Random(1)), plan) == expected
@@ -175,9 +177,9 @@ def test_elements_cut_small_do_not_change_the_release(policy, monkeypatch):
 def test_cut_elements_are_small_and_lose_nothing(monkeypatch):
     items = users_in_memory(documents_of(6, users=200), KEY)
     plan = plan_of("policy_gaussian")
-    for module in (policies, item_sums):
+    for module in (weights, item_sums):
         monkeypatch.setattr(module, "MAX_ELEMENT_BYTES", 5000)
-    parts = [part for _, part in policies.split_to_shards(items, plan, KEY)]
+    parts = [part for _, part in weights.split_to_shards(items, plan, KEY)]
     assert len(parts) > 3
     assert all(batches.array_bytes(part) <= 5000 or len(part.users) == 1 for part in parts)
     assert sum(len(part.users) for part in parts) == len(items.users)

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from beam_dpne import calibration, union_calibration
-from beam_dpne.policy_names import (
+from beam_dpne.mechanism import gaussian as calibration
+from beam_dpne.mechanism import thresholds
+from beam_dpne.set_union.plan import SCREENING_DELTA_SHARES, SCREENING_SHARES, SetUnionPlan
+from beam_dpne.set_union.policy_names import (
     CUTOFF_POLICIES,
     DEFAULT_POLICY,
     DESCENT_POLICIES,
@@ -20,7 +22,6 @@ from beam_dpne.policy_names import (
     LAPLACE_POLICIES,
     POLICIES,
 )
-from beam_dpne.set_union_plan import SCREENING_DELTA_SHARES, SCREENING_SHARES, SetUnionPlan
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6}
 OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]
@@ -199,8 +200,8 @@ def tail(x: mpmath.mpf, kind: str) -> mpmath.mpf:
 @settings(max_examples=150, deadline=None)
 def test_the_greedy_threshold_covers_every_division_of_a_budget(epsilon, delta, limit):
     scale = 1 / epsilon
-    greedy = union_calibration.greedy_threshold(scale=scale, delta=delta, max_contributions=limit)
-    laplace = union_calibration.laplace_threshold(scale=scale, delta=delta, max_contributions=limit)
+    greedy = thresholds.greedy_threshold(scale=scale, delta=delta, max_contributions=limit)
+    laplace = thresholds.laplace_threshold(scale=scale, delta=delta, max_contributions=limit)
     assert greedy >= max(1, laplace) * (1 - 1e-9)
     rng = np.random.default_rng(limit)
     for concentration in (0.05, 1, 50):
@@ -211,14 +212,14 @@ def test_the_greedy_threshold_covers_every_division_of_a_budget(epsilon, delta, 
 
 def test_greedy_at_one_item_is_the_published_threshold():
     published = 1 - math.log(2 * E10) / 3
-    ours = union_calibration.greedy_threshold(scale=1 / 3, delta=E10, max_contributions=1)
+    ours = thresholds.greedy_threshold(scale=1 / 3, delta=E10, max_contributions=1)
     assert ours == pytest.approx(published, rel=1e-11)
 
 
 def test_beyond_a_million_items_thresholds_are_not_below_those_of_a_million():
     for delta in (1e-9, 0.4):
         values = [
-            union_calibration.laplace_threshold(scale=2.0, delta=delta, max_contributions=limit)
+            thresholds.laplace_threshold(scale=2.0, delta=delta, max_contributions=limit)
             for limit in (10**6, 10**6 + 1, 10**7)
         ]
         assert values == sorted(values)
@@ -284,9 +285,9 @@ def test_rounding_is_in_the_sensitivity_and_grows_with_the_promise():
         assert bounds[0] > 0
     for policy in ("policy_laplace", "greedy", "weighted_gaussian", "weighted_laplace"):
         assert SetUnionPlan(**GOOD, policy=policy).rounding_bound == 0
-    one = union_calibration.descent_rounding(max_contributions=100, max_users=1)
+    one = thresholds.descent_rounding(max_contributions=100, max_users=1)
     assert one == pytest.approx(2 * (10 + 100 / 8 + 2) * 2**-50)
-    one = union_calibration.rerouting_rounding(max_degree=25, max_users=1)
+    one = thresholds.rerouting_rounding(max_degree=25, max_users=1)
     assert one == pytest.approx(2 * 4 * 5 * 2**-50)
 
 
@@ -321,8 +322,8 @@ def test_items_that_are_not_looked_at_are_not_contributed():
 @pytest.mark.parametrize("delta", [1e-5, 0.02, 0.6, 0.97])
 def test_laplace_quantiles_invert_the_tail(delta):
     for held in (1, 2, 50):
-        probabilities = union_calibration.alone_tail(delta, np.array([float(held)]))
-        (x,) = union_calibration.laplace_quantiles(probabilities)
+        probabilities = thresholds.alone_tail(delta, np.array([float(held)]))
+        (x,) = thresholds.laplace_quantiles(probabilities)
         expected = optimize.brentq(
             lambda x, held=held: float(stats.laplace.cdf(x)) ** held - (1 - delta), -10, 60
         )

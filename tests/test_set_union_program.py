@@ -15,14 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_dpne import progress, tokenizers
 from beam_dpne.cli import display
 from beam_dpne.cli.main import main
 from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
-from beam_dpne.io.publishing import OUTPUT_FORMATS, read_release
-from beam_dpne.ledger import read_ledger
-from beam_dpne.policy_names import CUTOFF_POLICIES, DESCENT_POLICIES, POLICIES
-from beam_dpne.set_union_plan import SetUnionPlan
+from beam_dpne.documents import tokenizers
+from beam_dpne.elements import progress
+from beam_dpne.release.ledger import read_ledger
+from beam_dpne.release.publishing import OUTPUT_FORMATS, read_release
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, DESCENT_POLICIES, POLICIES
 
 KEY = "0f1e2d3c" * 8
 BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--max_contributions", 20)

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import PrivacyPlan, RunKey, SpendBudgets, adaptive
-from beam_dpne.spending import spend
+from beam_dpne import PrivacyPlan, RunKey, SpendBudgets
+from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.budgets import spend
 from tests.test_oracle import (
     KEY,
     RUN_KEYS,

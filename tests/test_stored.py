@@ -20,20 +20,11 @@ import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import (
-    DecodeGrams,
-    GramSet,
-    PrivacyPlan,
-    PrivateNgrams,
-    RunKey,
-    batches,
-    grams,
-    length_rule,
-    selection,
-    stored,
-)
-from beam_dpne.batches import GramSetCoder, StandingGrams, StandingGramsCoder, kept_small
-from beam_dpne.stored import SetStore
+from beam_dpne import DecodeGrams, GramSet, PrivacyPlan, PrivateNgrams, RunKey, length_rule
+from beam_dpne.elements import batches, side_inputs
+from beam_dpne.elements.batches import GramSetCoder, StandingGrams, StandingGramsCoder, kept_small
+from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.ngrams import candidates, threshold
 from tests.conftest import ROOT
 from tests.far_files import far
 
@@ -182,7 +173,7 @@ def test_the_program_leaves_no_temporary_files(cli, tmp_path):
         tmp_path / "key",
     )
     seen = []
-    store = stored.store
+    store = side_inputs.store
 
     def watched(folder, *others):
         seen.append(pathlib.Path(folder).parent)
@@ -289,13 +280,13 @@ def test_what_others_put_into_the_temporary_directory_stays_as_it_is(kept_far, t
 
 def test_a_worker_lets_go_of_a_set_when_the_run_deletes_its_file(tmp_path, monkeypatch):
     """Also of what was computed from it; before that it is kept, although no bundle uses it."""
-    monkeypatch.setattr(stored, "_LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(stored, "_open_sets", stored._OpenSets())
+    monkeypatch.setattr(side_inputs, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(side_inputs, "_open_sets", side_inputs._OpenSets())
     encoded = StandingGramsCoder().encode(
         kept_small(STANDING, SetStore(folder=str(tmp_path / "run"), limit=10))
     )
     standing = StandingGramsCoder().decode(encoded)
-    grams._rows_in(standing, standing)
+    candidates._rows_in(standing, standing)
     kept = weakref.ref(standing)
     del standing
     time.sleep(0.3)
@@ -311,13 +302,13 @@ def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refuse
     tmp_path, monkeypatch
 ):
     opened = []
-    real = stored.FileSystems.open
+    real = side_inputs.FileSystems.open
 
     def counted(path, **settings):
         opened.append(path)
         return real(path, **settings)
 
-    monkeypatch.setattr(stored.FileSystems, "open", counted)
+    monkeypatch.setattr(side_inputs.FileSystems, "open", counted)
     kept = kept_small(VOCABULARY, SetStore(folder=far(tmp_path / "far"), limit=10))
     encoded = GramSetCoder().encode(kept)
     with ThreadPoolExecutor(8) as threads:
@@ -325,10 +316,10 @@ def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refuse
     assert len(opened) == 1
     assert all(one is sets[0] for one in sets)
     (file,) = (tmp_path / "far").iterdir()
-    stored.forget(far(tmp_path / "far"))
+    side_inputs.forget(far(tmp_path / "far"))
     for damaged in (b"damaged", b""):
         file.write_bytes(damaged)
-        with pytest.raises(stored.SharedStorageError, match="not what the run stored"):
+        with pytest.raises(side_inputs.SharedStorageError, match="not what the run stored"):
             GramSetCoder().decode(encoded)
 
 
@@ -351,7 +342,7 @@ def test_two_runs_name_the_file_of_one_standing_set_differently(tmp_path):
     store = SetStore(folder=str(tmp_path), limit=10)
     keys = [RunKey(bytes([key]) * 32) for key in (1, 2, 1)]
     kept = [
-        selection._merge_standing_and_keep(
+        threshold._merge_standing_and_keep(
             batches.ROOT, [part], round_number=1, store=store, run_key=key
         )
         for key in keys

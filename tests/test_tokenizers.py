@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.tokenizers import (
+from beam_dpne.documents.tokenizers import (
     TOKENIZERS,
     TokenizerError,
     resolve_tokenizer,
@@ -117,12 +117,18 @@ def test_empty_arrays_give_empty_lists(name: str) -> None:
 
 def test_tokenizers_are_found_by_name() -> None:
     assert resolve_tokenizer("words") is words
-    assert resolve_tokenizer("beam_dpne.tokenizers:whitespace") is whitespace
+    assert resolve_tokenizer("beam_dpne.documents.tokenizers:whitespace") is whitespace
     assert resolve_tokenizer(words) is words
 
 
 @pytest.mark.parametrize(
-    "name", ["wrods", "no_such_module:f", "beam_dpne.tokenizers:none", "beam_dpne.tokenizers:pa.x"]
+    "name",
+    [
+        "wrods",
+        "no_such_module:f",
+        "beam_dpne.documents.tokenizers:none",
+        "beam_dpne.documents.tokenizers:pa.x",
+    ],
 )
 def test_unknown_tokenizers_are_parameter_errors(name: str) -> None:
     with pytest.raises(ValueError, match=re.escape(f"tokenizer={name!r}")):
@@ -131,7 +137,7 @@ def test_unknown_tokenizers_are_parameter_errors(name: str) -> None:
 
 def test_a_name_that_is_no_function_is_a_parameter_error() -> None:
     with pytest.raises(ValueError, match="of type int"):
-        resolve_tokenizer("beam_dpne.character_runs:ASCII")
+        resolve_tokenizer("beam_dpne.documents.character_runs:ASCII")
 
 
 def test_a_module_that_fails_to_import_is_a_parameter_error(

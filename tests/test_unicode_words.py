@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne.cli.main import main
-from beam_dpne.key_context import tokenizer_identity
-from beam_dpne.tokenizers import resolve_tokenizer, tokenize, tokenizer_name
-from beam_dpne.unicode_words import unicode_words
+from beam_dpne.documents.key_context import tokenizer_identity
+from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenize, tokenizer_name
+from beam_dpne.documents.unicode_words import unicode_words
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,8 @@ def test_it_is_found_by_name_and_its_key_is_bound_to_the_tables_of_the_package()
 
 def test_without_the_package_the_error_names_the_extra():
     code = "import sys; sys.modules['regex'] = None\n"
-    code += "from beam_dpne.tokenizers import resolve_tokenizer; resolve_tokenizer('unicode_words')"
+    code += "from beam_dpne.documents.tokenizers import resolve_tokenizer\n"
+    code += "resolve_tokenizer('unicode_words')"
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )

@@ -9,15 +9,15 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_dpne.calibration import compose_noise_stddevs, gaussian_delta
-from beam_dpne.decoding import DecodeGrams
-from beam_dpne.grounds import promises
-from beam_dpne.ngrams import PrivateNgrams
-from beam_dpne.plan import PrivacyPlan
-from beam_dpne.plan_checks import UNION_SLACK
-from beam_dpne.policy_names import LAPLACE_POLICIES, POLICIES, VOCABULARY_POLICIES
-from beam_dpne.randomness import RunKey
-from beam_dpne.union_vocabulary import union_plan
+from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_delta
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.decoding import DecodeGrams
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan_checks import UNION_SLACK
+from beam_dpne.ngrams.transform import PrivateNgrams
+from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.release.grounds import promises
+from beam_dpne.set_union.policy_names import LAPLACE_POLICIES, POLICIES, VOCABULARY_POLICIES
 
 BUDGET = {"epsilon": 4.0, "delta": 1e-6, "max_length": 3}
 UNIONS = [name for name in VOCABULARY_POLICIES if name not in ("rounds", "public")]

@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from beam_dpne.bayesian_plan import BayesianPlan
+from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli.main import main
-from beam_dpne.ledger import Part, whole_ledger
-from beam_dpne.plan import PrivacyPlan
-from beam_dpne.release_notes import NO_NOTES
-from beam_dpne.set_union_plan import SetUnionPlan
-from beam_dpne.user_count import LARGE_DELTA, about_large_delta
+from beam_dpne.mechanism.user_count import LARGE_DELTA, about_large_delta
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.release.ledger import Part, whole_ledger
+from beam_dpne.release.release_notes import NO_NOTES
+from beam_dpne.set_union.plan import SetUnionPlan
 
 PLANS = (PrivacyPlan, SetUnionPlan, BayesianPlan)
 WARNING = "beam-dpne: warning: delta="

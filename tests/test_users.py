@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dpne.batches import DocumentBlock
-from beam_dpne.users import hash_users, lay_out_positions, limit_documents
+from beam_dpne.documents.group_by_user import hash_users, lay_out_positions, limit_documents
+from beam_dpne.elements.batches import DocumentBlock
 
 KEY = bytes(range(32))
 WORDS = pa.array(["a", "b", "c"])

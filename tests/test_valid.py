@@ -14,9 +14,9 @@ import pytest
 from scipy import stats
 
 from beam_dpne import GramSet, RunKey
-from beam_dpne.batches import pack_pairs, unpack_pairs
-from beam_dpne.randomness import keyed_bits
-from beam_dpne.valid import _exact_dot, count_valid, draw_valid, estimate_valid_kgrams
+from beam_dpne.elements.batches import pack_pairs, unpack_pairs
+from beam_dpne.mechanism.randomness import keyed_bits
+from beam_dpne.ngrams.valid import _exact_dot, count_valid, draw_valid, estimate_valid_kgrams
 
 FALSE_FAILURE = 1e-6
 RULES = ("both", "single")

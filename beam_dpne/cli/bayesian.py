@@ -8,20 +8,20 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_dpne.batches import array_bytes
-from beam_dpne.bayesian import BayesianCounts
-from beam_dpne.bayesian_plan import NO_GUARANTEE, BayesianPlan
+from beam_dpne.bayesian.plan import NO_GUARANTEE, BayesianPlan
+from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.bayesian.transform import BayesianCounts
 from beam_dpne.cli import display, jobs, language_model, launching, running
 from beam_dpne.cli.bayesian_options import BAYESIAN
 from beam_dpne.cli.budget import require_budget, warn_of_large_delta
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import with_defaults
 from beam_dpne.cli.public_data import check_public
-from beam_dpne.io.access import check_access
-from beam_dpne.io.public import read_public_counts
-from beam_dpne.io.publishing import PublishRelease
-from beam_dpne.public_counts import PublicCounts
-from beam_dpne.stored import SetStore
+from beam_dpne.elements.batches import array_bytes
+from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.release.public import read_public_counts
+from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.storage.access import check_access
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from beam_dpne.cli import display
 from beam_dpne.cli.errors import UsageError
-from beam_dpne.user_count import about_large_delta
+from beam_dpne.mechanism.user_count import about_large_delta
 
 
 class _Plan(Protocol):

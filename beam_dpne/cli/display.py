@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
-from beam_dpne import progress
-from beam_dpne.adaptive import BUDGET_UNITS
-from beam_dpne.plan import LengthPlan, PrivacyPlan
+from beam_dpne.elements import progress
+from beam_dpne.ngrams.adaptive import BUDGET_UNITS
+from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
 
 _REFRESH_SECONDS = 0.2
 _PHRASES = {

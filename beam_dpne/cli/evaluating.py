@@ -11,11 +11,13 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from beam_dpne import io, progress, tokenizers
+from beam_dpne import reading as io
 from beam_dpne.cli import display
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
 from beam_dpne.cli.options import with_defaults
+from beam_dpne.documents import tokenizers
+from beam_dpne.elements import progress
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.coverage import Coverage, Evaluation, evaluate, released_codes
 from beam_dpne.evaluation.headings import budget_text, caption_text, names_text
@@ -28,10 +30,10 @@ from beam_dpne.evaluation.reports import (
     write_report,
 )
 from beam_dpne.evaluation.secrecy import NOTICE
-from beam_dpne.io.access import check_access
-from beam_dpne.io.publishing import read_release
-from beam_dpne.io.tally import describe
-from beam_dpne.ledger import LEDGER_NAME, ledger_path, read_ledger
+from beam_dpne.reading.tally import describe
+from beam_dpne.release.ledger import LEDGER_NAME, ledger_path, read_ledger
+from beam_dpne.release.publishing import read_release
+from beam_dpne.storage.access import check_access
 
 _WIDTH = 100
 _ITEMS = "set-union"

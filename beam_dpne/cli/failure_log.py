@@ -17,8 +17,8 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dpne.cli import jobs
 from beam_dpne.cli.errors import RunError, UsageError
 from beam_dpne.cli.tracebacks import ErrorRecords, whole_chain
-from beam_dpne.io.access import check_access
-from beam_dpne.ledger import LEDGER_NAME, reason
+from beam_dpne.release.ledger import LEDGER_NAME, reason
+from beam_dpne.storage.access import check_access
 from beam_dpne.version import __version__
 
 _FIRST_LINE = "beam-dpne failure log: as private as the data, for the operator only\n"

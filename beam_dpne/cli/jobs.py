@@ -16,28 +16,30 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsIter
 from apache_beam.runners.runner import PipelineResult
 
-from beam_dpne import io, progress, tokenizers
+from beam_dpne import reading as io
 from beam_dpne.cli import display, launching, run_folders, running
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import READING, WRITING, with_defaults
 from beam_dpne.cli.set_union_options import ITEMS_RUNNING
 from beam_dpne.cli.told_tokenizer import with_cause
-from beam_dpne.input_description import InputDescription
-from beam_dpne.io.access import check_access
-from beam_dpne.io.options import codec_of
-from beam_dpne.io.publishing import check_output
-from beam_dpne.io.tally import (
+from beam_dpne.documents import tokenizers
+from beam_dpne.elements import progress
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.description import InputDescription
+from beam_dpne.reading.options import codec_of
+from beam_dpne.reading.tally import (
     DEFAULT_MAX_REJECTED,
     Tally,
     check_max_rejected,
     describe,
     rejected_of,
 )
-from beam_dpne.ledger import read_ledger
-from beam_dpne.randomness import RunKey
-from beam_dpne.release_notes import NO_NOTES, ReleaseNotes
-from beam_dpne.run_key_file import RunKeyFile
-from beam_dpne.started import Marks, make_mark
+from beam_dpne.release.ledger import read_ledger
+from beam_dpne.release.publishing import check_output
+from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
+from beam_dpne.storage.access import check_access
+from beam_dpne.storage.markers import Marks, make_mark
+from beam_dpne.storage.run_key_file import RunKeyFile
 
 # A graph that an engine takes has less than 10 MB, and data in it are a third larger.
 LARGEST_IN_GRAPH = 6 * 2**20

@@ -11,15 +11,15 @@ import numpy as np
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne import arpa
+from beam_dpne.bayesian import arpa
+from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.cli import jobs, running
 from beam_dpne.cli.errors import RunError, UsageError
-from beam_dpne.io.access import check_access
-from beam_dpne.io.files import TextStream
-from beam_dpne.io.options import codec_of
-from beam_dpne.io.publishing import read_release
-from beam_dpne.ledger import ledger_path, reason
-from beam_dpne.public_counts import PublicCounts
+from beam_dpne.reading.files import TextStream
+from beam_dpne.reading.options import codec_of
+from beam_dpne.release.ledger import ledger_path, reason
+from beam_dpne.release.publishing import read_release
+from beam_dpne.storage.access import check_access
 
 
 def check(path: str, job: jobs.Job, options: running.BeamOptions, others: Sequence[str]) -> None:

@@ -20,26 +20,26 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne.cli.errors import RunError
-from beam_dpne.engine import cancel, cancelled_on_failure, likely_wrong, state_of
-from beam_dpne.flink_jobs import failures_at_flink
-from beam_dpne.started import Marks
+from beam_dpne.engines.flink_jobs import failures_at_flink
+from beam_dpne.engines.run import cancel, cancelled_on_failure, likely_wrong, state_of
+from beam_dpne.storage.markers import Marks
 
 # Errors whose messages hold no data.
 OURS = frozenset(
     {
         "beam_dpne.cli.errors.RunError",
         "beam_dpne.cli.errors.UsageError",
-        "beam_dpne.engine.EngineError",
+        "beam_dpne.engines.run.EngineError",
         "beam_dpne.evaluation.plots.PlotsUnavailable",
         "beam_dpne.evaluation.reports.ReportError",
-        "beam_dpne.io.options.InputError",
-        "beam_dpne.io.schemes.AccessError",
-        "beam_dpne.io.tally.TooManyRejectedError",
-        "beam_dpne.ledger.ReleaseError",
-        "beam_dpne.public_counts.PublicCountsError",
-        "beam_dpne.run_key_file.RunKeyError",
-        "beam_dpne.started.SharedStorageError",
-        "beam_dpne.character_runs.TokenizerError",
+        "beam_dpne.reading.options.InputError",
+        "beam_dpne.storage.schemes.AccessError",
+        "beam_dpne.reading.tally.TooManyRejectedError",
+        "beam_dpne.release.ledger.ReleaseError",
+        "beam_dpne.bayesian.public_counts.PublicCountsError",
+        "beam_dpne.storage.run_key_file.RunKeyError",
+        "beam_dpne.storage.markers.SharedStorageError",
+        "beam_dpne.documents.character_runs.TokenizerError",
     }
 )
 _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")

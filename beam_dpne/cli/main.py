@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from beam_dpne import progress
 from beam_dpne.cli.bayesian_options import (
     BAYESIAN,
     PROBABILITIES_READING,
@@ -34,6 +33,7 @@ from beam_dpne.cli.options import (
     add_options,
 )
 from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
+from beam_dpne.elements import progress
 from beam_dpne.version import __version__
 
 if TYPE_CHECKING:

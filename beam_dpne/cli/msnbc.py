@@ -17,10 +17,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne import tokenizers
 from beam_dpne.cli import display
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.main import OneLineParser, add_ngram_options, run_program
+from beam_dpne.documents import tokenizers
 
 TABLE_5 = (17, 254, 1273, 1954, 2221, 2020)
 BEST_LENGTHS = (2, 3, 6)
@@ -90,7 +90,7 @@ def category_names(path: str) -> list[str]:
     Raises:
       UsageError: if the file has no such header.
     """
-    from beam_dpne.io.files import TextStream, guarded
+    from beam_dpne.reading.files import TextStream, guarded
 
     with guarded(path), TextStream(path) as stream:
         head, found, _ = stream.read(_HEAD_BYTES).partition(_SEQUENCES)
@@ -104,8 +104,8 @@ def category_names(path: str) -> list[str]:
 def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Path) -> None:
     from beam_dpne.cli import ngrams, running
     from beam_dpne.cli.budget import warn_of_large_delta
-    from beam_dpne.io.access import check_access
-    from beam_dpne.io.publishing import read_release
+    from beam_dpne.release.publishing import read_release
+    from beam_dpne.storage.access import check_access
 
     options = running.beam_options(beam_arguments)
     given.input = given.input or [str(data)]

@@ -12,8 +12,8 @@ from beam_dpne.cli import display
 from beam_dpne.cli.budget import require_budget, warn_of_large_delta
 from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import PRIVACY, with_defaults
-from beam_dpne.plan import PrivacyPlan
-from beam_dpne.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
+from beam_dpne.ngrams.plan import PrivacyPlan
 
 _SINGLE = tuple(option for option in PRIVACY if option.name != "plan")
 
@@ -120,8 +120,8 @@ class _RemoteFile:
         from apache_beam.io.filesystem import CompressionTypes
         from apache_beam.io.filesystems import FileSystems
 
-        from beam_dpne.io.access import check_access
-        from beam_dpne.io.schemes import connect_anonymously_to_emulators
+        from beam_dpne.storage.access import check_access
+        from beam_dpne.storage.schemes import connect_anonymously_to_emulators
 
         connect_anonymously_to_emulators()
         check_access([path], [])

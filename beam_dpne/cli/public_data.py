@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from beam_dpne import io
+from beam_dpne import reading
 from beam_dpne.cli.errors import UsageError
-from beam_dpne.io.public import same_file
+from beam_dpne.release.public import same_file
 
 
-def check_public(name: str, path: str, files: Sequence[io.InputFile]) -> None:
+def check_public(name: str, path: str, files: Sequence[reading.InputFile]) -> None:
     """Raises UsageError if a public file is one of the private ones, or has the same text.
 
     Args:

@@ -151,7 +151,7 @@ class _Session:
         from beam_dpne.reproduction.corpora import Corpora
         from beam_dpne.reproduction.results import Results
         from beam_dpne.reproduction.runs import length_of
-        from beam_dpne.run_key_file import RunKeyFile
+        from beam_dpne.storage.run_key_file import RunKeyFile
 
         self._output = output
         self._quiet = values["quiet"]
@@ -222,7 +222,7 @@ class _Session:
 
     def _key(self, number: int):
         """The run key that a number stands for; 0 is that of samples of users."""
-        from beam_dpne.randomness import RunKey
+        from beam_dpne.mechanism.randomness import RunKey
 
         if self._base is not None:
             return self._base.bound_to(f"experiment {number}")
@@ -234,10 +234,10 @@ def sources_of(values: Mapping, data: pathlib.Path) -> dict:
 
     The sample that ships with the repository is not cut down further.
     """
-    from beam_dpne import io
+    from beam_dpne import reading
     from beam_dpne.reproduction.corpora import Source
 
-    visits = io.ReadOptions(input_format="sequences")
+    visits = reading.ReadOptions(input_format="sequences")
     given = values["titles"]
     path = given or str(data / TITLES_FILE)
     name = os.path.basename(path)
@@ -248,7 +248,7 @@ def sources_of(values: Mapping, data: pathlib.Path) -> dict:
         path=path,
         title=title,
         note=note,
-        reading=io.ReadOptions(),
+        reading=reading.ReadOptions(),
         tokenizer="words",
         is_public=said or not given,
     )

@@ -128,7 +128,7 @@ class _Session:
 
     def run(self) -> None:
         """Makes the runs that have no result."""
-        from beam_dpne.randomness import RunKey
+        from beam_dpne.mechanism.randomness import RunKey
         from beam_dpne.reproduction.bayesian_measuring import measure
 
         for experiment in self._all:
@@ -174,7 +174,7 @@ class _Session:
 
 def source_of(path: str, public: str, *, is_public: bool = False):
     """Returns the private texts, and how they are read."""
-    from beam_dpne import io
+    from beam_dpne import reading
     from beam_dpne.reproduction.corpora import Source
 
     name = os.path.basename(path)
@@ -182,7 +182,7 @@ def source_of(path: str, public: str, *, is_public: bool = False):
         path=path,
         title=f"titles ({name})",
         note=f"{name}, tokenizer words; public: {os.path.basename(public)}",
-        reading=io.ReadOptions(),
+        reading=reading.ReadOptions(),
         tokenizer="words",
         is_public=is_public,
     )

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne import stored
 from beam_dpne.cli.errors import UsageError
+from beam_dpne.elements import side_inputs
 
 PREFIX = ".beam_dpne-"
 # Named after the machine: a lock of another one, in a folder that both mount, may not be seen here.
@@ -49,7 +49,7 @@ def run_folder(parent: str, name: str, *, embedded: bool = False) -> Iterator[st
 
 
 def _delete_and_report(folder: str) -> None:
-    stored.forget(folder)
+    side_inputs.forget(folder)
     try:
         _delete_folder(folder)
     except Exception as error:

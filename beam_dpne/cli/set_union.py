@@ -12,9 +12,9 @@ from beam_dpne.cli import display, jobs, launching, running
 from beam_dpne.cli.budget import require_budget, warn_of_large_delta
 from beam_dpne.cli.options import with_defaults
 from beam_dpne.cli.set_union_options import SET_UNION
-from beam_dpne.io.publishing import PublishRelease
-from beam_dpne.set_union import PrivateSetUnion
-from beam_dpne.set_union_plan import SetUnionPlan
+from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.transform import PrivateSetUnion
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,8 @@ so the cause must be in the traceback when the operator asked for it; stderr nev
 
 import pyarrow as pa
 
-from beam_dpne.key_context import tokenizer_identity
-from beam_dpne.tokenizers import (
+from beam_dpne.documents.key_context import tokenizer_identity
+from beam_dpne.documents.tokenizers import (
     TOKENIZERS,
     Tokenizer,
     TokenizerError,

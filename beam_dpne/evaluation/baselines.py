@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from beam_dpne import calibration, randomness
 from beam_dpne.evaluation.corpus import Corpus
 from beam_dpne.evaluation.ranked import RankedGrams
 from beam_dpne.evaluation.ranking import sorted_distinct
-from beam_dpne.mechanism import UNITS, equal_weights
-from beam_dpne.plan_checks import RELATIVE_ERROR_PER_DECISION
-from beam_dpne.randomness import RunKey
+from beam_dpne.mechanism import gaussian, randomness
+from beam_dpne.mechanism.cells import UNITS, equal_weights
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.plan_checks import RELATIVE_ERROR_PER_DECISION
 
 COMPOSITIONS = ("gaussian", "basic")
 NO_GUARANTEE = (
@@ -183,14 +183,14 @@ def union_noise(
 
     References: DPSU Theorem 4.1; DPNE Proposition 2.3.
     """
-    calibration.check_budget(epsilon, delta)
+    gaussian.check_budget(epsilon, delta)
     if max_contributions < 1:
         raise ValueError(f"max_contributions must be at least 1, got {max_contributions=}.")
     slack = parts * max_contributions * RELATIVE_ERROR_PER_DECISION
     half = 0.5 * delta * math.exp(-slack)
-    stddev = calibration.gaussian_noise_stddev(epsilon=epsilon - slack, delta=half) * (1 + 1e-10)
+    stddev = gaussian.gaussian_noise_stddev(epsilon=epsilon - slack, delta=half) * (1 + 1e-10)
     stddev *= math.sqrt(parts)
-    threshold = calibration.vocabulary_threshold(
+    threshold = gaussian.vocabulary_threshold(
         noise_stddev=stddev, delta=half / parts, max_contributions=max_contributions
     )
     return UnionNoise(noise_stddev=stddev, threshold=threshold, max_contributions=max_contributions)

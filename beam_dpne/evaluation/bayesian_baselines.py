@@ -8,7 +8,7 @@ References: Ramadan, Withers and Orr, sections 4.2 and 4.5. The paper prints Lap
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne.randomness import RunKey, keyed_bits, laplaces
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
 
 _Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]

@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne import progress, randomness, tokenizers
-from beam_dpne.io import InputError, InputFile, ReadOptions
-from beam_dpne.io.blocks import plan_reads, read_ahead, read_item, unit_of
+from beam_dpne.documents import tokenizers
+from beam_dpne.elements import progress
+from beam_dpne.mechanism import randomness
+from beam_dpne.reading import InputError, InputFile, ReadOptions
+from beam_dpne.reading.blocks import plan_reads, read_ahead, read_item, unit_of
 
 BORDER = -1
 _MOST_POSITIONS = 2**31 - 1

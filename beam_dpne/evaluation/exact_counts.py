@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.evaluation.corpus import Corpus
 from beam_dpne.evaluation.ranking import places_of
-from beam_dpne.public_counts import PublicCounts
 
 _Integers = npt.NDArray[np.int64]
 

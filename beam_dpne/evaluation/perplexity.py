@@ -12,9 +12,9 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.evaluation.corpus import Corpus
 from beam_dpne.evaluation.exact_counts import public_rows
-from beam_dpne.public_counts import PublicCounts
 
 _Floats = npt.NDArray[np.float64]
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from beam_dpne import progress
+from beam_dpne.elements import progress
 from beam_dpne.evaluation.corpus import Corpus
 from beam_dpne.evaluation.ranking import group_keys
 

@@ -11,8 +11,8 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dpne.evaluation.coverage import Coverage, Evaluation
 from beam_dpne.evaluation.plots import plots
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET, table_text
-from beam_dpne.io.directories import directory_at
-from beam_dpne.ledger import LEDGER_NAME, ledger_path, reason
+from beam_dpne.release.ledger import LEDGER_NAME, ledger_path, reason
+from beam_dpne.storage.directories import directory_at
 
 _COVERAGE = (
     *("released", "real", "spurious", "spurious_ratio", "occurrences", "occurrences_covered"),

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne import io
+from beam_dpne import reading
 from beam_dpne.cli.errors import RunError
 from beam_dpne.evaluation.corpus import Corpus, load_corpus, read_corpus, save_corpus
 from beam_dpne.evaluation.divergence import best_floor, kl_divergence, with_floor
 from beam_dpne.evaluation.exact_counts import ExactCounts, count_exactly
 from beam_dpne.evaluation.perplexity import CoveredSentences, covered_sentences, perplexity
-from beam_dpne.io.public import read_public_counts
-from beam_dpne.io.publishing import read_release
-from beam_dpne.randomness import RunKey, keyed_bits, laplaces
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
+from beam_dpne.release.public import read_public_counts
+from beam_dpne.release.publishing import read_release
 from beam_dpne.reproduction.bayesian_mechanisms import TOKENIZER, World, release
 from beam_dpne.reproduction.bayesian_membership import attack, counterexample, pair_of
 from beam_dpne.reproduction.bayesian_runs import BayesianRun
@@ -57,7 +57,7 @@ class BayesianData:
         try:
             return load_corpus(self._cache)
         except FileNotFoundError:
-            files = io.match_inputs([self.private.path])
+            files = reading.match_inputs([self.private.path])
             save_corpus(read_corpus(files, self.private.reading, TOKENIZER), self._cache)
             return load_corpus(self._cache)
 

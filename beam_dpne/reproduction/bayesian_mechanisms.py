@@ -11,14 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_dpne import paper_bayesian as paper
-from beam_dpne.bayesian import limited_grams, noisy_values, probabilities_of, run_context
-from beam_dpne.bayesian_plan import PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian import paper
+from beam_dpne.bayesian.counting import UserGrams, is_scoring
+from beam_dpne.bayesian.plan import PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian.transform import limited_grams, noisy_values, probabilities_of, run_context
+from beam_dpne.documents.group_by_user import hash_users
 from beam_dpne.evaluation import bayesian_baselines as baselines
 from beam_dpne.evaluation.exact_counts import ExactCounts
-from beam_dpne.gram_counts import UserGrams, is_scoring
-from beam_dpne.input_description import InputDescription
-from beam_dpne.randomness import RunKey
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.description import InputDescription
 from beam_dpne.reproduction.bayesian_runs import (
     ANONYMITY,
     LAPLACE,
@@ -29,7 +30,6 @@ from beam_dpne.reproduction.bayesian_runs import (
     PUBLIC_PLUS_ONE,
     BayesianRun,
 )
-from beam_dpne.users import hash_users
 
 TOKENIZER = "words"
 _Floats = npt.NDArray[np.float64]

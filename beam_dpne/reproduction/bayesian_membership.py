@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne import paper_bayesian as paper
-from beam_dpne.bayesian_plan import PAPER_MODES
+from beam_dpne.bayesian import paper
+from beam_dpne.bayesian.counting import UserGrams
+from beam_dpne.bayesian.plan import PAPER_MODES
+from beam_dpne.bayesian.posterior import probabilities
+from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.evaluation import membership
 from beam_dpne.evaluation.divergence import FLOOR, with_floor
-from beam_dpne.gram_counts import UserGrams
-from beam_dpne.posterior import probabilities
-from beam_dpne.public_counts import PublicCounts
-from beam_dpne.randomness import RunKey, keyed_bits, laplaces, normals
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces, normals
 from beam_dpne.reproduction.bayesian_mechanisms import World
 from beam_dpne.reproduction.bayesian_runs import DELTA, LAPLACE, BayesianRun
 

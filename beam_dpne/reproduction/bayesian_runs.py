@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from beam_dpne.bayesian_plan import NO_GUARANTEE, PAPER_MODES, PRIVATE_MODES, BayesianPlan
+from beam_dpne.bayesian.plan import NO_GUARANTEE, PAPER_MODES, PRIVATE_MODES, BayesianPlan
 
 LAPLACE = "laplace"
 LAPLACE_PUBLIC = "laplace_public"

@@ -3,7 +3,7 @@
 import pathlib
 from collections.abc import Collection, Sequence
 
-from beam_dpne.bayesian_plan import NO_GUARANTEE
+from beam_dpne.bayesian.plan import NO_GUARANTEE
 from beam_dpne.evaluation.headings import Heading, budget_text, caption_text
 from beam_dpne.evaluation.secrecy import Secrecy, secrecy_of, table_text
 from beam_dpne.reproduction.bayesian_figures import figure_of

@@ -14,20 +14,21 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne import progress, set_union
 from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.cli.errors import RunError
 from beam_dpne.cli.running import CachedOptions
-from beam_dpne.decoding import DecodeGrams
+from beam_dpne.elements import progress
 from beam_dpne.evaluation.baselines import dpsu_all, dpsu_even, dpsu_single
 from beam_dpne.evaluation.corpus import documents_of, load_corpus
 from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes
-from beam_dpne.facts import LengthFacts, ListFacts
-from beam_dpne.item_selection import release_items
-from beam_dpne.ngrams import PrivateNgrams
-from beam_dpne.randomness import RunKey
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.decoding import DecodeGrams
+from beam_dpne.ngrams.report import LengthFacts, ListFacts
+from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reproduction.corpora import Corpora
 from beam_dpne.reproduction.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
+from beam_dpne.set_union import transform
+from beam_dpne.set_union.threshold import release_items
 
 # Those of DPNE's Figure 4 and DPSU's Table 2, and some for context.
 K_ANONYMITY = (1, 2, 5, 10, 15, 18, 20, 25, 50, 100)
@@ -108,7 +109,7 @@ def _run_union(
     if run.plan.policy == "rounds":
         table, seconds = _run_rounds(run, corpora, run_key)
     else:
-        bound = run_key.bound_to(set_union.run_context(run.plan, _TOKENS))
+        bound = run_key.bound_to(transform.run_context(run.plan, _TOKENS))
         items = corpora.user_items(run.corpus, bound)
         started = time.monotonic()
         released = release_items(items, run.plan, bound)
@@ -122,7 +123,7 @@ def _run_rounds(run: UnionRun, corpora: Corpora, run_key: RunKey) -> tuple[pa.Ta
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
         with _pipeline() as pipeline:
-            union = _documents(pipeline, corpus_folder) | set_union.PrivateSetUnion(
+            union = _documents(pipeline, corpus_folder) | transform.PrivateSetUnion(
                 plan=run.plan,
                 tokenizer=_TOKENS,
                 partitions=corpora.partitions(run.corpus),

@@ -6,8 +6,8 @@ import json
 from collections.abc import Hashable, Mapping
 from typing import Any, Protocol
 
-from beam_dpne.plan import PrivacyPlan
-from beam_dpne.set_union_plan import SetUnionPlan
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.version import __version__
 
 

@@ -17,8 +17,16 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from beam_dpne import PrivacyPlan, RunKey, tokenizers
-from beam_dpne.batches import (
+from beam_dpne import PrivacyPlan, RunKey
+from beam_dpne.documents import tokenizers
+from beam_dpne.documents.group_by_user import (
+    encode_documents,
+    hash_users,
+    lay_out_positions,
+    limit_documents,
+    split_by_user,
+)
+from beam_dpne.elements.batches import (
     ROOT,
     BatchCoder,
     DocumentBlockCoder,
@@ -26,21 +34,14 @@ from beam_dpne.batches import (
     HistogramShardCoder,
     UserBatchCoder,
 )
-from beam_dpne.contributions import limit_contributions
-from beam_dpne.decisions import decide, merge_released, sample_spurious
-from beam_dpne.document_columns import document_columns
-from beam_dpne.grams import extract_grams, prune_invalid
-from beam_dpne.histogram import cut_by_hash_range, merge_shards, sum_contributions
-from beam_dpne.io import ReadOptions, match_inputs
-from beam_dpne.io.blocks import plan_reads, read_item
-from beam_dpne.strategies import OneRound
-from beam_dpne.users import (
-    encode_documents,
-    hash_users,
-    lay_out_positions,
-    limit_documents,
-    split_by_user,
-)
+from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
+from beam_dpne.ngrams.contributions import limit_contributions
+from beam_dpne.ngrams.decisions import decide, merge_released, sample_spurious
+from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
+from beam_dpne.ngrams.strategies import OneRound
+from beam_dpne.reading import ReadOptions, match_inputs
+from beam_dpne.reading.blocks import plan_reads, read_item
+from beam_dpne.reading.document_columns import document_columns
 
 KEY = RunKey(bytes(range(32)))
 MAX_TOKENS = 1_000_000

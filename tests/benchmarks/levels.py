@@ -23,7 +23,7 @@ def measure(setting: Setting) -> Report:
 
 def look(target: str, product: list[str], floor: list[str]) -> None:
     """Runs both programs here and writes a list of (seconds, positions), one for each length."""
-    from beam_dpne import progress
+    from beam_dpne.elements import progress
     from tests.benchmarks import floor as floors
     from tests.benchmarks.inside import run_program
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, RunKey, engine
+from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne.engines import run as engine
 
 
 def run(output: str, options: Sequence[str]) -> None:

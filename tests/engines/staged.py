@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 
-from beam_dpne.randomness import RunKey
+from beam_dpne.mechanism.randomness import RunKey
 from tests.conftest import ROOT
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from beam_dpne.cli.bayesian_options import BAYESIAN
 from beam_dpne.cli.main import run_program
 from beam_dpne.cli.options import PRIVACY as NGRAM_OPTIONS
 from beam_dpne.cli.set_union_options import SET_UNION
-from beam_dpne.io.publishing import read_release
-from beam_dpne.ledger import read_ledger
+from beam_dpne.release.ledger import read_ledger
+from beam_dpne.release.publishing import read_release
 from deploy.downloads import cache, versions
 from tests.conftest import ROOT
 from tests.engines.conftest import PRIVACY, SAMPLE, release_bytes

@@ -16,9 +16,9 @@ import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 
 from beam_dpne.cli.running import beam_options
-from beam_dpne.ngrams import run_context
-from beam_dpne.plan import PrivacyPlan
-from beam_dpne.randomness import RunKey
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.transform import run_context
 from tests.conftest import ROOT, Ended
 from tests.engines.conftest import SAMPLE
 from tests.engines.staged import Staged, documented_steps, keys_in, read_back, secrets_of, unpacked
@@ -38,7 +38,7 @@ JOB_GRAPH_LIMIT = 10 * 2**20  # Dataflow's
 
 @pytest.fixture(scope="module")
 def bucket(emulator) -> Iterator["Bucket"]:
-    from beam_dpne.io.schemes import connect_anonymously_to_emulators
+    from beam_dpne.storage.schemes import connect_anonymously_to_emulators
     from tests.engines.storage import Bucket
 
     with pytest.MonkeyPatch.context() as patched:

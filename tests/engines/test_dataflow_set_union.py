@@ -4,10 +4,10 @@ import secrets
 
 import pytest
 
-from beam_dpne.ngrams import run_context as ngrams_context
-from beam_dpne.randomness import RunKey
-from beam_dpne.set_union import run_context
-from beam_dpne.set_union_plan import SetUnionPlan
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.transform import run_context as ngrams_context
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.transform import run_context
 from tests.engines.conftest import BUDGET, POLICIES, SAMPLE
 from tests.engines.staged import read_back, secrets_of, unpacked
 
@@ -17,7 +17,7 @@ pytest_plugins = ["tests.engines.storage"]
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_run_key_is_not_in_a_graph_whose_workers_read_it(emulator, launch, policy, monkeypatch):
-    from beam_dpne.io.schemes import connect_anonymously_to_emulators
+    from beam_dpne.storage.schemes import connect_anonymously_to_emulators
     from tests.engines.storage import Bucket
 
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)

@@ -14,10 +14,11 @@ import apache_beam as beam
 import pytest
 import yaml
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, engine
-from beam_dpne.batches import MAX_ELEMENT_BYTES
-from beam_dpne.ngrams import run_context
-from beam_dpne.randomness import RunKey
+from beam_dpne import PrivacyPlan, PrivateNgrams
+from beam_dpne.elements.batches import MAX_ELEMENT_BYTES
+from beam_dpne.engines import run
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.transform import run_context
 from deploy.flink import memory
 from deploy.flink.cluster import Cluster, pools
 from deploy.flink.jars import merge
@@ -199,7 +200,7 @@ def library_pipeline(output: object, *options: str) -> subprocess.Popen:
 
 
 def library_options(cluster: Cluster) -> list[str]:
-    return [*cluster.job_options(parallelism=2), *engine.FLINK_OPTIONS]
+    return [*cluster.job_options(parallelism=2), *run.FLINK_OPTIONS]
 
 
 def test_a_library_pipeline_releases_what_the_embedded_runner_does(cluster, tmp_path):

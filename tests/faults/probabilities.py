@@ -6,9 +6,9 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_dpne import BayesianCounts, BayesianPlan, NgramProbabilities, RunKey
-from beam_dpne.bayesian_plan import MODES, PAPER_MODES
-from beam_dpne.public_text import count_text
-from beam_dpne.stored import SetStore
+from beam_dpne.bayesian.plan import MODES, PAPER_MODES
+from beam_dpne.bayesian.public_text import count_text
+from beam_dpne.elements.side_inputs import SetStore
 from tests.faults import conftest
 
 _KEY = RunKey.from_hex("b6" * 32)

@@ -10,11 +10,11 @@ import apache_beam as beam
 import pytest
 
 import beam_dpne
-from beam_dpne import histogram
 from beam_dpne.cli.embedded import EmbeddedRunner
-from beam_dpne.io import ReadDocuments
-from beam_dpne.io.publishing import PublishRelease
-from beam_dpne.started import Marks, make_mark
+from beam_dpne.ngrams import histogram
+from beam_dpne.reading import ReadDocuments
+from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.storage.markers import Marks, make_mark
 from tests.faults import conftest
 from tests.faults.conftest import ADAPTIVE, ADAPTIVE_SMALL
 from tests.faults.probabilities import Probabilities
@@ -205,7 +205,7 @@ def test_every_dofn_of_the_package_is_in_a_pipeline_with_faults(disturbed, tmp_p
     # Experiments on public data, which publish nothing: whoever finds a figure missing begins again.
     experiments = {name for name in written if name.startswith("beam_dpne.reproduction.")}
     # A job of its own before the pipeline is sent to an engine; it holds no data.
-    first_job = {"beam_dpne.engine._check_versions"}
+    first_job = {"beam_dpne.engines.run._check_versions"}
     assert first_job < written
     assert (written | classes) - experiments - first_job - reached == set()
 

@@ -6,7 +6,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, PrivateSetUnion, RunKey, SetUnionPlan
-from beam_dpne.items import ItemSet
+from beam_dpne.set_union.elements import ItemSet
 from tests.faults import conftest
 
 POLICIES = ("weighted_gaussian", "screened_gaussian", "mad", "rounds")

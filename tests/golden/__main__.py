@@ -1,8 +1,8 @@
 """Records the releases under fixed keys anew: `python -m tests.golden`.
 
 It refuses while a recorded release has changed and the mechanism version has not: raise
-`beam_dpne.key_context.MECHANISM_VERSION` first, and say in the commit why releases change. Likewise for
-what a tokenizer makes of texts, and the tokenizer's version.
+`beam_dpne.documents.key_context.MECHANISM_VERSION` first, and say in the commit why releases change.
+Likewise for what a tokenizer makes of texts, and the tokenizer's version.
 """
 
 import json
@@ -10,7 +10,7 @@ import pathlib
 import sys
 import tempfile
 
-from beam_dpne.key_context import MECHANISM_VERSION, tokenizer_identity
+from beam_dpne.documents.key_context import MECHANISM_VERSION, tokenizer_identity
 from tests.golden.cases import CASES, TOKENIZERS, release_digest, tokens_digest, write_inputs
 
 RECORDED = pathlib.Path(__file__).with_name("releases.json")

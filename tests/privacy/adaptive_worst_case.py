@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne import GramSet, RunKey, UserBatch, adaptive, decisions, randomness
-from beam_dpne.batches import (
+from beam_dpne import GramSet, RunKey, UserBatch
+from beam_dpne.elements.batches import (
     Contributions,
     HistogramShard,
     SpuriousGrams,
@@ -29,11 +29,13 @@ from beam_dpne.batches import (
     pack_pairs,
     unpack_pairs,
 )
-from beam_dpne.in_memory import ArraySteps
-from beam_dpne.loop import settle_length
-from beam_dpne.mechanism import UNITS
-from beam_dpne.public_vocabulary import public_vocabulary
-from beam_dpne.randomness import upper_tail_normals
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.cells import UNITS
+from beam_dpne.mechanism.randomness import upper_tail_normals
+from beam_dpne.ngrams import adaptive, decisions
+from beam_dpne.ngrams.in_memory import ArraySteps
+from beam_dpne.ngrams.loop import settle_length
+from beam_dpne.ngrams.public_vocabulary import public_vocabulary
 from tests.privacy.copies import (
     USER,
     World,

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne import GramSet, PrivacyPlan, RunKey, StandingGrams, UserBatch, randomness
-from beam_dpne.batches import NO_GRAM, pack_pairs, unpack_pairs
+from beam_dpne import GramSet, PrivacyPlan, RunKey, StandingGrams, UserBatch
+from beam_dpne.elements.batches import NO_GRAM, pack_pairs, unpack_pairs
+from beam_dpne.mechanism import randomness
 
 USER = 0
 

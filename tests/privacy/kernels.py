@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne import GramSet, PrivacyPlan, RunKey, UserBatch
-from beam_dpne.batches import SpuriousGrams
-from beam_dpne.in_memory import ArraySteps
-from beam_dpne.loop import release_lengths, settle_length
-from beam_dpne.users import encode_documents, hash_users, lay_out_positions
+from beam_dpne.documents.group_by_user import encode_documents, hash_users, lay_out_positions
+from beam_dpne.elements.batches import SpuriousGrams
+from beam_dpne.ngrams.in_memory import ArraySteps
+from beam_dpne.ngrams.loop import release_lengths, settle_length
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

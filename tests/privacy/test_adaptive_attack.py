@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from beam_dpne import PrivacyPlan, RunKey, adaptive
-from beam_dpne.in_memory import release_ngrams
-from beam_dpne.mechanism import CELLS_PER_STDDEV
+from beam_dpne import PrivacyPlan, RunKey
+from beam_dpne.mechanism.cells import CELLS_PER_STDDEV
+from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.in_memory import release_ngrams
 from tests.privacy.adaptive_worst_case import RIGHT, Outcome, Run, Variant, simulate
 from tests.privacy.copies import World, crowd, positions, words_of
 from tests.privacy.test_attack import DELTA, EPSILON, epsilon_at_least

@@ -16,12 +16,18 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import GramSet, PrivacyPlan, RunKey, StandingGrams, adaptive
-from beam_dpne.batches import pack_pairs, unpack_pairs
-from beam_dpne.in_memory import ArraySteps
-from beam_dpne.loop import release_lengths
-from beam_dpne.mechanism import LengthRule
-from beam_dpne.users import encode_documents, hash_users, lay_out_positions, split_by_user
+from beam_dpne import GramSet, PrivacyPlan, RunKey, StandingGrams
+from beam_dpne.documents.group_by_user import (
+    encode_documents,
+    hash_users,
+    lay_out_positions,
+    split_by_user,
+)
+from beam_dpne.elements.batches import pack_pairs, unpack_pairs
+from beam_dpne.mechanism.cells import LengthRule
+from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.in_memory import ArraySteps
+from beam_dpne.ngrams.loop import release_lengths
 from tests.privacy.test_sensitivity import WORDS, Corpus, corpora
 
 KEY = RunKey(b"adaptive sensitivity".ljust(32, b"."))

@@ -17,13 +17,15 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
 from scipy import stats
 
-from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey, randomness, valid
-from beam_dpne.decisions import sample_spurious
-from beam_dpne.grams import prune_invalid
-from beam_dpne.mechanism import UNITS, LengthRule
-from beam_dpne.ngrams import run_context
-from beam_dpne.public_vocabulary import public_vocabulary
-from beam_dpne.strategies import Adaptive
+from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.cells import UNITS, LengthRule
+from beam_dpne.ngrams import valid
+from beam_dpne.ngrams.candidates import prune_invalid
+from beam_dpne.ngrams.decisions import sample_spurious
+from beam_dpne.ngrams.public_vocabulary import public_vocabulary
+from beam_dpne.ngrams.strategies import Adaptive
+from beam_dpne.ngrams.transform import run_context
 from tests.privacy.kernels import Settled, run_lengths, settle, users_of
 
 FALSE_FAILURE = 1e-7

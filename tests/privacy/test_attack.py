@@ -17,8 +17,7 @@ import pytest
 from scipy import special, stats
 
 from beam_dpne import LengthRule, PrivacyPlan, length_rule
-from beam_dpne.calibration import spurious_threshold
-from beam_dpne.mechanism import (
+from beam_dpne.mechanism.cells import (
     UNITS,
     RoundRule,
     equal_weights,
@@ -27,6 +26,7 @@ from beam_dpne.mechanism import (
     scores,
     spurious_cells,
 )
+from beam_dpne.mechanism.gaussian import spurious_threshold
 
 RUNS = 200_000
 FAILURE = 1e-3

@@ -17,11 +17,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne import bayesian
-from beam_dpne import paper_bayesian as paper
-from beam_dpne.bayesian_plan import BayesianPlan
-from beam_dpne.gram_counts import UserGrams, add_up
-from beam_dpne.randomness import RunKey
+from beam_dpne.bayesian import paper, transform
+from beam_dpne.bayesian.counting import UserGrams, add_up
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.mechanism.randomness import RunKey
 
 EPSILON, DELTA = 1.0, 1e-2
 FAILURE = 1e-6
@@ -69,7 +68,7 @@ def paper_logs(users: list[range], plan: BayesianPlan, runs: int, world: int) ->
 def private_values(users: list[range], plan: BayesianPlan, runs: int, world: int) -> np.ndarray:
     """Noisy values of many runs, in units of counts or logarithms: (runs, words)."""
     table, _ = table_of(users)
-    drawn = [bayesian.noisy_values(table, 0, plan=plan, run_key=key) for key in keys(runs, world)]
+    drawn = [transform.noisy_values(table, 0, plan=plan, run_key=key) for key in keys(runs, world)]
     return np.array(drawn) * plan.grid
 
 

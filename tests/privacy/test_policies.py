@@ -16,12 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from beam_dpne import descent, item_selection, mad, policies, randomness
-from beam_dpne.items import ItemSums, UserItems
-from beam_dpne.policy_names import DESCENT_POLICIES, POLICIES
-from beam_dpne.randomness import RunKey, keyed_hashes
-from beam_dpne.set_union_plan import SCREENING_DELTA_SHARES, SetUnionPlan, UnionRound
-from beam_dpne.union_calibration import descent_rounding, greedy_threshold, laplace_threshold
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.randomness import RunKey, keyed_hashes
+from beam_dpne.mechanism.thresholds import descent_rounding, greedy_threshold, laplace_threshold
+from beam_dpne.set_union import descent, mad
+from beam_dpne.set_union import threshold as item_selection
+from beam_dpne.set_union import weights as policies
+from beam_dpne.set_union.elements import ItemSums, UserItems
+from beam_dpne.set_union.plan import SCREENING_DELTA_SHARES, SetUnionPlan, UnionRound
+from beam_dpne.set_union.policy_names import DESCENT_POLICIES, POLICIES
 from tests.set_union_reference import exact_mad
 
 KEY = RunKey(b"privacy of set union".ljust(32, b"."))

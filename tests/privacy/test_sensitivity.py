@@ -14,12 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import GramSet, RunKey, length_rule
-from beam_dpne.batches import pack_pairs
-from beam_dpne.contributions import limit_contributions
-from beam_dpne.grams import extract_grams, prune_invalid
-from beam_dpne.histogram import cut_by_hash_range, merge_shards, sum_contributions
-from beam_dpne.mechanism import equal_weights
-from beam_dpne.users import encode_documents, hash_users, lay_out_positions, split_by_user
+from beam_dpne.documents.group_by_user import (
+    encode_documents,
+    hash_users,
+    lay_out_positions,
+    split_by_user,
+)
+from beam_dpne.elements.batches import pack_pairs
+from beam_dpne.mechanism.cells import equal_weights
+from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
+from beam_dpne.ngrams.contributions import limit_contributions
+from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
 
 KEY = RunKey(b"sensitivity".ljust(32, b"."))
 ONE = 2**64

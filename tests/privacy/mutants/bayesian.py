@@ -12,7 +12,7 @@ _LEDGER = "tests/test_bayesian_ledger.py"
 MUTANTS = [
     Mutant(
         name="all_counts_have_one_noise",
-        file="beam_dpne/bayesian.py",
+        file="beam_dpne/bayesian/transform.py",
         before='keyed_bits(run_key.sub_key("gram noise", plan.length), rows, 0)',
         after='keyed_bits(run_key.sub_key("gram noise", plan.length), rows * 0, 0)',
         matters="The difference of two counts would be free of noise.",
@@ -20,7 +20,7 @@ MUTANTS = [
     ),
     Mutant(
         name="every_range_has_the_noise_of_the_first",
-        file="beam_dpne/bayesian.py",
+        file="beam_dpne/bayesian/transform.py",
         before="rows = np.arange(start, start + len(table))",
         after="rows = np.arange(len(table))",
         matters="Counts of two ranges would share their noise.",
@@ -28,7 +28,7 @@ MUTANTS = [
     ),
     Mutant(
         name="grams_of_nobody_have_no_noise",
-        file="beam_dpne/bayesian.py",
+        file="beam_dpne/bayesian/transform.py",
         before="return values + integer_noise.integer_normals(draws, plan.noise_steps)",
         after="return values + (values > 0) * integer_noise.integer_normals(draws, plan.noise_steps)",
         matters="A noisy value would tell that somebody has the n-gram.",
@@ -36,7 +36,7 @@ MUTANTS = [
     ),
     Mutant(
         name="noise_of_logarithms_in_counts",
-        file="beam_dpne/bayesian_plan.py",
+        file="beam_dpne/bayesian/plan.py",
         before="return self.noise_stddev / self.grid",
         after="return self.noise_stddev",
         matters="Under log_global the noise would be some hundred times too small.",
@@ -44,7 +44,7 @@ MUTANTS = [
     ),
     Mutant(
         name="counts_are_not_clamped",
-        file="beam_dpne/gram_counts.py",
+        file="beam_dpne/bayesian/counting.py",
         before="counts=np.minimum(grams.counts[kept], max_count)",
         after="counts=grams.counts[kept]",
         matters="A user who repeats an n-gram would move its count without limit.",
@@ -52,7 +52,7 @@ MUTANTS = [
     ),
     Mutant(
         name="one_gram_more_than_the_limit_of_counts",
-        file="beam_dpne/gram_counts.py",
+        file="beam_dpne/bayesian/counting.py",
         before="over = np.flatnonzero((held > max_contributions)[user])",
         after="over = np.flatnonzero((held > max_contributions + 1)[user])",
         matters="A user with one n-gram more than the limit would pass the sensitivity.",
@@ -60,7 +60,7 @@ MUTANTS = [
     ),
     Mutant(
         name="bound_of_logarithms_by_one_corner",
-        file="beam_dpne/log_global.py",
+        file="beam_dpne/bayesian/log_global.py",
         before="return max(fewest, most)",
         after="return most",
         matters="Users with many counts of few others move a logarithm further.",
@@ -68,7 +68,7 @@ MUTANTS = [
     ),
     Mutant(
         name="bound_of_logarithms_before_the_turn",
-        file="beam_dpne/log_global.py",
+        file="beam_dpne/bayesian/log_global.py",
         before="for step in range(-1, 4)",
         after="for step in range(-1, 0)",
         matters="The largest change lies just behind the turn of the weight.",
@@ -76,7 +76,7 @@ MUTANTS = [
     ),
     Mutant(
         name="bound_of_logarithms_without_the_grid",
-        file="beam_dpne/log_global.py",
+        file="beam_dpne/bayesian/log_global.py",
         before="steps = math.ldexp(bound, grid_bits(bound)) + 1.001",
         after="steps = math.ldexp(bound, grid_bits(bound))",
         matters="Rounding to the grid moves a value by one step more.",
@@ -87,7 +87,7 @@ MUTANTS = [
     ),
     Mutant(
         name="bound_of_logarithms_for_one_gram",
-        file="beam_dpne/log_global.py",
+        file="beam_dpne/bayesian/log_global.py",
         before="math.sqrt(max_contributions) * steps",
         after="steps",
         matters="A user moves many n-grams.",
@@ -97,7 +97,7 @@ MUTANTS = [
     ),
     Mutant(
         name="sensitivity_of_counts_without_the_clamp",
-        file="beam_dpne/bayesian_plan.py",
+        file="beam_dpne/bayesian/plan.py",
         before="self.max_count * math.sqrt(self.contribution_limit)",
         after="math.sqrt(self.contribution_limit)",
         matters="A user adds up to C to each n-gram.",
@@ -105,7 +105,7 @@ MUTANTS = [
     ),
     Mutant(
         name="probabilities_spend_what_their_slack_costs",
-        file="beam_dpne/bayesian_plan.py",
+        file="beam_dpne/bayesian/plan.py",
         before="epsilon = self.epsilon - self.numerical_slack",
         after="epsilon = self.epsilon",
         matters="Floating point costs more than what is left of epsilon.",
@@ -113,7 +113,7 @@ MUTANTS = [
     ),
     Mutant(
         name="probabilities_spend_the_delta_of_the_far_tails",
-        file="beam_dpne/bayesian_plan.py",
+        file="beam_dpne/bayesian/plan.py",
         before="return (self.delta - self.far_tails) * math.exp(-self.numerical_slack)",
         after="return self.delta * math.exp(-self.numerical_slack)",
         matters="The far tails of whole noise cost delta.",
@@ -123,7 +123,7 @@ MUTANTS = [
     ),
     Mutant(
         name="no_guarantee_needs_no_acceptance",
-        file="beam_dpne/bayesian_plan.py",
+        file="beam_dpne/bayesian/plan.py",
         before="if not self.is_private and not self.accept_no_guarantee:",
         after="if False:",
         matters="Somebody would run a mode without a guarantee by its name alone.",
@@ -131,7 +131,7 @@ MUTANTS = [
     ),
     Mutant(
         name="ledger_of_the_papers_modes_claims_a_guarantee",
-        file="beam_dpne/bayesian_ledger.py",
+        file="beam_dpne/release/bayesian_ledger.py",
         before="no_guarantee=None if plan.is_private else NO_GUARANTEE",
         after="no_guarantee=None",
         matters="The ledger would claim a guarantee that nobody gave.",
@@ -139,7 +139,7 @@ MUTANTS = [
     ),
     Mutant(
         name="probabilities_of_another_plan_are_published",
-        file="beam_dpne/bayesian_ledger.py",
+        file="beam_dpne/release/bayesian_ledger.py",
         before="if any(found.facts.get(name) != value for name, value in wanted.items()):",
         after="if False:",
         matters="The ledger would claim another run's guarantee.",
@@ -147,7 +147,7 @@ MUTANTS = [
     ),
     Mutant(
         name="unprotected_probabilities_look_like_others",
-        file="beam_dpne/io/kinds.py",
+        file="beam_dpne/release/kinds.py",
         before="return BAYESIAN if plan.is_private else UNPROTECTED",
         after="return BAYESIAN",
         matters="Files without a guarantee would have the names and columns of private ones.",
@@ -158,7 +158,7 @@ MUTANTS = [
     ),
     Mutant(
         name="private_data_pass_as_public_counts",
-        file="beam_dpne/io/public.py",
+        file="beam_dpne/release/public.py",
         before="return not (one + other).strip(_BLANKS)",
         after="return False",
         matters="Counts of the private texts would be published as the prior.",

@@ -16,7 +16,7 @@ _WORDS_LAPLACE = (
 MUTANTS = [
     Mutant(
         name="ngrams_spend_what_their_slack_costs",
-        file="beam_dpne/plan.py",
+        file="beam_dpne/ngrams/plan.py",
         before="self.epsilon * (1 - self.laplace_share) - self.numerical_slack",
         after="self.epsilon * (1 - self.laplace_share)",
         matters="Floating point costs more than what is left of epsilon.",
@@ -24,7 +24,7 @@ MUTANTS = [
     ),
     Mutant(
         name="longer_ngrams_spend_the_epsilon_of_the_words",
-        file="beam_dpne/plan.py",
+        file="beam_dpne/ngrams/plan.py",
         before="self.epsilon * (1 - self.laplace_share) - self.numerical_slack",
         after="self.epsilon - self.numerical_slack",
         matters="Words under Laplace noise and longer n-grams would together spend more than epsilon.",
@@ -32,7 +32,7 @@ MUTANTS = [
     ),
     Mutant(
         name="delta_without_the_factor_of_the_slack",
-        file="beam_dpne/plan.py",
+        file="beam_dpne/ngrams/plan.py",
         before="return rest * math.exp(-self.numerical_slack)",
         after="return rest",
         matters="Delta grows by the factor that floating point costs.",
@@ -40,7 +40,7 @@ MUTANTS = [
     ),
     Mutant(
         name="noise_and_words_spend_one_delta_twice",
-        file="beam_dpne/plan.py",
+        file="beam_dpne/ngrams/plan.py",
         before="return self._usable_delta * (1 - self.delta_share)",
         after="return self._usable_delta",
         matters="The noise and words of one user would together spend more than delta.",
@@ -48,7 +48,7 @@ MUTANTS = [
     ),
     Mutant(
         name="longer_ngrams_spend_the_delta_of_the_words",
-        file="beam_dpne/plan.py",
+        file="beam_dpne/ngrams/plan.py",
         before="rest = self.delta * (1 - self.laplace_share) - self.far_tails",
         after="rest = self.delta - self.far_tails",
         matters="Words under Laplace noise and longer n-grams would together spend more than delta.",
@@ -56,7 +56,7 @@ MUTANTS = [
     ),
     Mutant(
         name="ngrams_spend_the_delta_of_the_far_tails",
-        file="beam_dpne/plan.py",
+        file="beam_dpne/ngrams/plan.py",
         before="rest = self.delta * (1 - self.laplace_share) - self.far_tails",
         after="rest = self.delta * (1 - self.laplace_share)",
         matters="What lies beyond the tails of the noise costs delta.",
@@ -64,7 +64,7 @@ MUTANTS = [
     ),
     Mutant(
         name="users_spend_the_part_of_the_words_again",
-        file="beam_dpne/plan.py",
+        file="beam_dpne/ngrams/plan.py",
         before="self.noise_stddev / math.sqrt(1 - self._union_part)",
         after="self.noise_stddev",
         matters="Words by a set union and longer n-grams would together spend more than the budget.",
@@ -72,7 +72,7 @@ MUTANTS = [
     ),
     Mutant(
         name="even_budgets_are_whole",
-        file="beam_dpne/plan.py",
+        file="beam_dpne/ngrams/plan.py",
         before='whole // len(self.strategy_lengths) if self.user_budgets == "even" else whole',
         after="whole",
         matters="With even budgets each length would spend the whole budget.",
@@ -82,7 +82,7 @@ MUTANTS = [
     ),
     Mutant(
         name="slack_of_one_round",
-        file="beam_dpne/plan.py",
+        file="beam_dpne/ngrams/plan.py",
         before="decisions = self.round_count * self.max_tokens_per_user",
         after="decisions = self.max_tokens_per_user",
         matters="A user changes decisions in every round.",
@@ -90,7 +90,7 @@ MUTANTS = [
     ),
     Mutant(
         name="slack_without_that_of_the_words",
-        file="beam_dpne/plan.py",
+        file="beam_dpne/ngrams/plan.py",
         before="of_union = plan_checks.UNION_SLACK if self.has_union_vocabulary else 0.0",
         after="of_union = 0.0",
         matters="The set union of the words has floating point of its own.",
@@ -98,15 +98,15 @@ MUTANTS = [
     ),
     Mutant(
         name="noise_as_the_root_finder_leaves_it",
-        file="beam_dpne/plan.py",
-        before="return exact * (1 + calibration.ROOT_MARGIN)",
+        file="beam_dpne/ngrams/plan.py",
+        before="return exact * (1 + gaussian.ROOT_MARGIN)",
         after="return exact",
         matters="The root has an error, and may lie on the side of too little noise.",
         tests=(_SLACK,),
     ),
     Mutant(
         name="lengths_share_what_the_words_have_spent",
-        file="beam_dpne/plan.py",
+        file="beam_dpne/ngrams/plan.py",
         before="shares = tuple(share / (1 - self.laplace_share) for share in shares)",
         after="shares = tuple(share / (1 - self.union_share) for share in shares)",
         matters="Under Gaussian noise the words' part is one of the run's, and is not free.",
@@ -114,7 +114,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_slack_is_accepted",
-        file="beam_dpne/plan_checks.py",
+        file="beam_dpne/ngrams/plan_checks.py",
         before="if plan.numerical_slack > _MAX_SLACK_SHARE * plan.epsilon:",
         after="if False:",
         matters="A plan whose arithmetic costs all of epsilon would be accepted.",
@@ -122,7 +122,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_delta_is_accepted",
-        file="beam_dpne/plan_checks.py",
+        file="beam_dpne/ngrams/plan_checks.py",
         before="    if delta < _MIN_DELTA:\n",
         after="    if delta < 0:\n",
         matters="The noise ends before a smaller delta, and whoever passes the end is seen.",

@@ -10,7 +10,7 @@ _LEDGER = "tests/test_ledger.py"
 MUTANTS = [
     Mutant(
         name="key_of_ngrams_without_the_vocabulary",
-        file="beam_dpne/ngrams.py",
+        file="beam_dpne/ngrams/transform.py",
         before='public = "" if vocabulary is None else vocabulary_digest(vocabulary)',
         after='public = ""',
         matters="One key under two vocabularies would draw one noise for other n-grams.",
@@ -18,7 +18,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keys_without_the_mechanism_version",
-        file="beam_dpne/key_context.py",
+        file="beam_dpne/documents/key_context.py",
         before='        "mechanism_version": MECHANISM_VERSION,\n',
         after="",
         matters="Two versions of the mechanism would share their noise.",
@@ -26,7 +26,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keys_without_the_program",
-        file="beam_dpne/key_context.py",
+        file="beam_dpne/documents/key_context.py",
         before='        "program": program,\n',
         after="",
         matters="Two programs would share their noise.",
@@ -37,7 +37,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keys_without_the_parameters",
-        file="beam_dpne/key_context.py",
+        file="beam_dpne/documents/key_context.py",
         before='        "parameters": plan.mechanism_parameters(),\n',
         after="",
         matters="One key under two budgets would give exact weights by subtraction.",
@@ -48,7 +48,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keys_without_the_tokenizer",
-        file="beam_dpne/key_context.py",
+        file="beam_dpne/documents/key_context.py",
         before='        "tokenizer": tokenizer_identity(tokenizer),\n',
         after="",
         matters="One key under two tokenizers would give exact weights by subtraction.",
@@ -56,7 +56,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keys_without_the_records",
-        file="beam_dpne/key_context.py",
+        file="beam_dpne/documents/key_context.py",
         before='        "records": (described or fields).to_dict(),\n',
         after="",
         matters="One key under two ways of reading would give exact weights by subtraction.",
@@ -64,7 +64,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keys_without_the_fields_of_rows",
-        file="beam_dpne/key_context.py",
+        file="beam_dpne/documents/key_context.py",
         before='        "rows": fields.to_dict(),\n',
         after="",
         matters="One key for two fields of a pipeline would give exact weights by subtraction.",
@@ -72,7 +72,7 @@ MUTANTS = [
     ),
     Mutant(
         name="tuples_by_position_where_the_type_has_fields",
-        file="beam_dpne/document_rows.py",
+        file="beam_dpne/documents/rows.py",
         before="    elif type(element) is tuple and not by_position:\n",
         after="    elif False:\n",
         matters="A tuple in the order of a row type would make the text the user.",
@@ -83,7 +83,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_users_first_bytes_name_the_encoding",
-        file="beam_dpne/io/beginnings.py",
+        file="beam_dpne/reading/beginnings.py",
         before="marks=has_head)",
         after="marks=True)",
         matters="One user's line would decide how the lines of all others are read.",
@@ -94,7 +94,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_users_first_line_begins_an_array",
-        file="beam_dpne/io/beginnings.py",
+        file="beam_dpne/reading/beginnings.py",
         before='array_start(head) if kind == "json" else 0',
         after="array_start(head)",
         matters="One user's line would decide how the lines of all others are read.",
@@ -105,7 +105,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keys_with_tokenizers_that_nobody_knows",
-        file="beam_dpne/key_context.py",
+        file="beam_dpne/documents/key_context.py",
         before="    if not at_top or function.__closure__ or _given_version(tokenizer) == _UNKNOWN:\n",
         after="    if False:\n",
         matters="Two tokenizers of one name under one key would give exact weights by subtraction.",
@@ -116,7 +116,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keys_without_the_public_data",
-        file="beam_dpne/key_context.py",
+        file="beam_dpne/documents/key_context.py",
         before='        "public": public,\n',
         after="",
         matters="One key under two vocabularies would draw one noise for other n-grams.",
@@ -124,7 +124,7 @@ MUTANTS = [
     ),
     Mutant(
         name="keys_know_a_tokenizer_by_its_name_alone",
-        file="beam_dpne/key_context.py",
+        file="beam_dpne/documents/key_context.py",
         before="return hashlib.sha256(source.encode()).hexdigest()",
         after='return "unknown"',
         matters="One key under two versions of a tokenizer would give exact weights by subtraction.",
@@ -135,7 +135,7 @@ MUTANTS = [
     ),
     Mutant(
         name="key_of_probabilities_without_the_public_counts",
-        file="beam_dpne/bayesian.py",
+        file="beam_dpne/bayesian/transform.py",
         before="digest = public.fingerprint()",
         after='digest = ""',
         matters="Noise is keyed by the row, which then stands for another n-gram.",
@@ -145,7 +145,7 @@ MUTANTS = [
     ),
     Mutant(
         name="vocabularies_of_one_text_have_one_digest",
-        file="beam_dpne/public_vocabulary.py",
+        file="beam_dpne/ngrams/public_vocabulary.py",
         before='len(word).to_bytes(8, "little") + word for word',
         after="word for word",
         matters="Vocabularies with other words of the same letters would share a key.",
@@ -155,7 +155,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_worker_takes_any_key",
-        file="beam_dpne/run_key_file.py",
+        file="beam_dpne/storage/run_key_file.py",
         before="if fingerprint is not None and _fingerprint(key) != fingerprint:",
         after="if False:",
         matters="Noise of two keys in one release would void the guarantee.",
@@ -163,7 +163,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_key_in_a_file_is_not_bound",
-        file="beam_dpne/run_key_file.py",
+        file="beam_dpne/storage/run_key_file.py",
         before="key = key.bound_to(context)",
         after="key = key",
         matters="One key file under two plans would draw one noise.",
@@ -171,7 +171,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_job_graph_holds_the_key",
-        file="beam_dpne/run_key_file.py",
+        file="beam_dpne/storage/run_key_file.py",
         before="return RunKeyFile, (self._path, self._fingerprint, self._contexts)",
         after="return RunKey, (self._key(),)",
         matters="Whoever sees the job's graph could subtract the noise.",
@@ -179,7 +179,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_refused_key_is_quoted",
-        file="beam_dpne/randomness.py",
+        file="beam_dpne/mechanism/randomness.py",
         before="got {len(digits)} characters.",
         after="got {digits}.",
         matters="A key with one wrong digit would be shown in the error.",
@@ -187,7 +187,7 @@ MUTANTS = [
     ),
     Mutant(
         name="names_of_private_files_are_not_keyed",
-        file="beam_dpne/stored.py",
+        file="beam_dpne/elements/side_inputs.py",
         before="hashlib.blake2b(digest.encode(), key=key, digest_size=8)",
         after="hashlib.blake2b(digest.encode(), digest_size=8)",
         matters="A file's name would confirm a guess of a private set.",
@@ -195,7 +195,7 @@ MUTANTS = [
     ),
     Mutant(
         name="stored_sets_are_not_checked",
-        file="beam_dpne/stored.py",
+        file="beam_dpne/elements/side_inputs.py",
         before="hashlib.sha256(buffer).hexdigest() != file.sha256",
         after="False",
         matters="With a damaged set users would spend on, and shards decide, other n-grams.",
@@ -203,7 +203,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_ledger_forgets_that_nothing_is_guaranteed",
-        file="beam_dpne/ledger.py",
+        file="beam_dpne/release/ledger.py",
         before="if no_guarantee is None:",
         after="if True:",
         matters="The ledger would call itself a differentially private release.",
@@ -214,7 +214,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_ledger_states_a_guarantee_that_is_none",
-        file="beam_dpne/ledger.py",
+        file="beam_dpne/release/ledger.py",
         before="if no_guarantee is not None:",
         after="if False:",
         matters="The ledger would state epsilon and delta of a mechanism that has neither.",
@@ -225,7 +225,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_ledger_may_list_any_path",
-        file="beam_dpne/ledger.py",
+        file="beam_dpne/release/ledger.py",
         before='bool(PART_NAME.fullmatch(str(part.get("name"))))',
         after='bool(part.get("name"))',
         matters="Overwriting a release would delete files outside of its directory.",
@@ -233,7 +233,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_library_s_message_is_told",
-        file="beam_dpne/ledger.py",
+        file="beam_dpne/release/ledger.py",
         before="    return type(error).__name__\n",
         after="    return str(error)\n",
         matters="The message of a library may quote the data.",
@@ -241,7 +241,7 @@ MUTANTS = [
     ),
     Mutant(
         name="facts_of_another_run_are_published",
-        file="beam_dpne/ngrams_ledger.py",
+        file="beam_dpne/release/ngrams_ledger.py",
         before="if not math.isclose(noise_stddev, fact.noise_stddev, rel_tol=1e-12):",
         after="if False:",
         matters="The ledger would claim another run's guarantee.",
@@ -249,7 +249,7 @@ MUTANTS = [
     ),
     Mutant(
         name="items_of_another_run_are_published",
-        file="beam_dpne/set_union_ledger.py",
+        file="beam_dpne/release/set_union_ledger.py",
         before="if not math.isclose(wanted[name], items.facts.get(name, 0), rel_tol=1e-12):",
         after="if False:",
         matters="The ledger would claim another run's guarantee.",
@@ -257,7 +257,7 @@ MUTANTS = [
     ),
     Mutant(
         name="lines_of_two_files_are_one_user",
-        file="beam_dpne/io/sequences.py",
+        file="beam_dpne/reading/sequences.py",
         before="pairs[:, 0] = place",
         after="pairs[:, 0] = 0",
         matters="Two users would be merged, and each would move the other's contribution.",
@@ -265,7 +265,7 @@ MUTANTS = [
     ),
     Mutant(
         name="one_line_announces_a_header",
-        file="beam_dpne/io/sequences.py",
+        file="beam_dpne/reading/sequences.py",
         before="if not head.startswith(HEADER_START):",
         after="if HEADER_START not in head and b'% Sequences:' not in head:",
         matters="One user's line would turn the lines of other users into a header.",
@@ -273,7 +273,7 @@ MUTANTS = [
     ),
     Mutant(
         name="rejects_quote_a_record",
-        file="beam_dpne/io/jsonl.py",
+        file="beam_dpne/reading/jsonl.py",
         before="            return NOT_JSON\n",
         after='            return f"{NOT_JSON}: {line[:40]!r}"\n',
         matters="The list of rejected records would hold users' texts.",
@@ -289,7 +289,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_first_line_is_shown_as_fields",
-        file="beam_dpne/io/fields.py",
+        file="beam_dpne/reading/fields.py",
         before='return bool(wanted & set(names)) or wanted != {"user", "text"}',
         after="return True",
         matters="Without a header line the first record would be quoted in an error.",

@@ -13,7 +13,7 @@ _RULES = "tests/test_adaptive.py"
 MUTANTS = [
     Mutant(
         name="grams_are_not_distinct",
-        file="beam_dpne/grams.py",
+        file="beam_dpne/ngrams/candidates.py",
         before="packed = packed[np.flatnonzero(fresh)]",
         after="packed = packed[np.flatnonzero(fresh | True)]",
         matters="A user who repeats an n-gram would add its weight several times.",
@@ -21,7 +21,7 @@ MUTANTS = [
     ),
     Mutant(
         name="grams_of_large_sets_are_not_distinct",
-        file="beam_dpne/grams.py",
+        file="beam_dpne/ngrams/candidates.py",
         before="user, keys = user[fresh], keys[fresh]",
         after="pass",
         matters="In a large vocabulary a user's repeated n-gram would add its weight several times.",
@@ -32,7 +32,7 @@ MUTANTS = [
     ),
     Mutant(
         name="grams_cross_the_borders_of_documents",
-        file="beam_dpne/grams.py",
+        file="beam_dpne/ngrams/candidates.py",
         before="np.flatnonzero((here | following[step:]) >= 0)",
         after="np.flatnonzero((here & following[step:]) >= 0)",
         matters="The end of one user's text would be joined with the next user's.",
@@ -42,7 +42,7 @@ MUTANTS = [
     ),
     Mutant(
         name="grams_beyond_the_limit_keep_their_weight",
-        file="beam_dpne/contributions.py",
+        file="beam_dpne/ngrams/contributions.py",
         before="weights[outside_subset(contributions, max_contributions, sub_key)] = 0",
         after="outside_subset(contributions, max_contributions, sub_key)",
         matters="A user with more n-grams than the limit would add more than 1 in l2.",
@@ -50,7 +50,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_limit_is_passed_by_one",
-        file="beam_dpne/contributions.py",
+        file="beam_dpne/ngrams/contributions.py",
         before="np.diff(contributions.offsets) > max_contributions",
         after="np.diff(contributions.offsets) > max_contributions + 1",
         matters="A user with one n-gram more than the limit would add more than 1 in l2.",
@@ -58,7 +58,7 @@ MUTANTS = [
     ),
     Mutant(
         name="observed_grams_without_weight_are_dropped",
-        file="beam_dpne/histogram.py",
+        file="beam_dpne/ngrams/histogram.py",
         before="keys, weights = _sum_by_key(contributions.keys, contributions.weights)",
         after="keys, weights = _sum_by_key(contributions.keys, contributions.weights)\n"
         "    keys, weights = keys[weights > 0], weights[weights > 0]",
@@ -69,7 +69,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_grams_miss_the_held_ones",
-        file="beam_dpne/histogram.py",
+        file="beam_dpne/ngrams/histogram.py",
         before="hash_ranges(spurious.keys.view(np.uint64), shards)",
         after="hash_ranges(spurious.keys.view(np.uint64) + np.uint64(1), shards)",
         matters="A held n-gram would be decided twice, once as spurious.",
@@ -77,7 +77,7 @@ MUTANTS = [
     ),
     Mutant(
         name="weights_for_closed_grams_are_taken",
-        file="beam_dpne/histogram.py",
+        file="beam_dpne/ngrams/histogram.py",
         before="    if not known.all():\n",
         after="    if not known.all() and False:\n",
         matters="A weight for a closed n-gram would be added to another one, beyond its user's budget.",
@@ -85,7 +85,7 @@ MUTANTS = [
     ),
     Mutant(
         name="longer_grams_without_spurious_ones",
-        file="beam_dpne/histogram.py",
+        file="beam_dpne/ngrams/histogram.py",
         before="if element.length * element.round > 1 and not self._meets_others:",
         after="if False:",
         matters="Without spurious n-grams a released one tells that somebody holds it.",
@@ -93,7 +93,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_word_is_found_by_the_weight_of_any_round",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before="over &= shard.weights[judged] > 0",
         after="over &= weights[:, judged].sum(axis=0) > 0",
         matters="The threshold of words of one user covers the words that this round gives weight.",
@@ -101,7 +101,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_without_weight_are_found",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before="    if shard.length == 1:\n        over &=",
         after="    if shard.length == 0:\n        over &=",
         matters="A word that one user holds beyond the limit would be released by noise alone.",
@@ -109,7 +109,7 @@ MUTANTS = [
     ),
     Mutant(
         name="closed_grams_are_looked_at_again",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before="standing = np.flatnonzero((found > 0) | (cells >= own.cut_cell))",
         after="standing = np.arange(size)",
         matters="Held n-grams would get a further chance that spurious ones do not get.",
@@ -117,7 +117,7 @@ MUTANTS = [
     ),
     Mutant(
         name="found_grams_are_decided_again",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before="judged = np.flatnonzero(found == 0)",
         after="judged = np.arange(size)",
         matters="The score of a found n-gram would follow rounds in which nobody weighs it.",
@@ -125,7 +125,7 @@ MUTANTS = [
     ),
     Mutant(
         name="held_grams_are_spurious_too",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before="unheld = np.flatnonzero(~_among(shard.spurious_keys, shard.keys))",
         after="unheld = np.arange(shard.spurious_keys.size)",
         matters="A held n-gram would be released twice, or by a noise that is not its own.",
@@ -133,7 +133,7 @@ MUTANTS = [
     ),
     Mutant(
         name="one_noise_in_all_rounds",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before='run_key.sub_key("noise", shard.length, round_number)',
         after='run_key.sub_key("noise", shard.length)',
         matters="The rounds' noise would cancel, and the budget of several rounds buys nothing.",
@@ -141,7 +141,7 @@ MUTANTS = [
     ),
     Mutant(
         name="noise_of_a_gram_by_its_prefix",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before="return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys)",
         after="return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys >> 32)",
         matters="N-grams of one prefix would share a noise, which is seen by comparing them.",
@@ -149,7 +149,7 @@ MUTANTS = [
     ),
     Mutant(
         name="noise_of_a_word_by_half_its_hash",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before="return randomness.encrypt_blocks(sub_key, shard.word_hashes)",
         after="return randomness.keyed_bits(sub_key, np.uint64(0), shard.word_hashes[:, 0])",
         matters="Words that share 64 bits of their hash would share a noise.",
@@ -157,7 +157,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_noise_is_the_noise_of_held_grams",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before='run_key.sub_key("spurious noise", length)',
         after='run_key.sub_key("spurious draw", length)',
         matters="A spurious n-gram's score would follow from the draw that chose it.",
@@ -165,7 +165,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_grams_are_released_twice",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before="    keys = keys[np.diff(keys, prepend=-1) != 0]\n",
         after="",
         matters="An n-gram that stands twice in the release is spurious for certain, others less so.",
@@ -173,7 +173,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_draws_without_their_duplicates",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before="mean = -members * math.log1p(-rule.null_probability)",
         after="mean = members * rule.null_probability",
         matters="Merged duplicates would make spurious n-grams rarer than unweighted held ones.",
@@ -181,7 +181,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_grams_are_found_in_the_last_round",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before="np.searchsorted(borders, uniform * rule.null_probability)",
         after="np.searchsorted(borders, uniform)",
         matters="The round of an n-gram would tell whether somebody holds it.",
@@ -192,7 +192,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_order_of_a_release_tells_the_spurious",
-        file="beam_dpne/decisions.py",
+        file="beam_dpne/ngrams/decisions.py",
         before="order = np.argsort(keys)\n    return GramSet(",
         after="order = np.arange(keys.size)\n    return GramSet(",
         matters="Held n-grams would stand before spurious ones.",
@@ -200,7 +200,7 @@ MUTANTS = [
     ),
     Mutant(
         name="two_rules_in_one_release",
-        file="beam_dpne/selection.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="if part.rule is None or not part.rule.is_close_to(rule):",
         after="if False:",
         matters="Held and spurious n-grams would be decided by different thresholds.",
@@ -208,7 +208,7 @@ MUTANTS = [
     ),
     Mutant(
         name="files_of_standing_sets_are_named_by_their_content",
-        file="beam_dpne/selection.py",
+        file="beam_dpne/ngrams/threshold.py",
         before='key = run_key.sub_key("stored", previous.length + 1, round_number)',
         after='key = b""',
         matters="A file's name would confirm a guess of a private set.",
@@ -218,7 +218,7 @@ MUTANTS = [
     ),
     Mutant(
         name="valid_grams_are_counted_in_64_bits",
-        file="beam_dpne/valid.py",
+        file="beam_dpne/ngrams/valid.py",
         before="return _exact_dot(left, right)",
         after="return int(left @ right)",
         matters="With a wrong number of candidates spurious n-grams are too rare.",
@@ -228,7 +228,7 @@ MUTANTS = [
     ),
     Mutant(
         name="draws_favour_the_first_ending",
-        file="beam_dpne/valid.py",
+        file="beam_dpne/ngrams/valid.py",
         before="beginning = _starts(right)[middles] + beginning_place",
         after="beginning = _starts(right)[middles]",
         matters="Candidates that are never drawn are held for certain when they are released.",
@@ -236,7 +236,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_users_budget_is_rounded_up",
-        file="beam_dpne/adaptive.py",
+        file="beam_dpne/ngrams/adaptive.py",
         before="return math.floor(squared * BUDGET_UNITS)",
         after="return math.ceil(squared * BUDGET_UNITS)",
         matters="A user could spend more than the noise covers.",
@@ -244,7 +244,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_may_cost_the_whole_budget_in_each_round",
-        file="beam_dpne/adaptive.py",
+        file="beam_dpne/ngrams/adaptive.py",
         before="return min(allotment, math.floor(allotment * own.budget_share))",
         after="return allotment",
         matters="The rounds of words could together spend more than the budget.",
@@ -252,7 +252,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spending_is_rounded_up",
-        file="beam_dpne/adaptive.py",
+        file="beam_dpne/ngrams/adaptive.py",
         before="return np.minimum(left, np.floor(left * part).astype(np.int64))",
         after="return np.ceil(left * part + 1.0).astype(np.int64)",
         matters="A user could spend more than what is left.",
@@ -260,7 +260,7 @@ MUTANTS = [
     ),
     Mutant(
         name="weights_may_cost_more_than_is_spent",
-        file="beam_dpne/adaptive.py",
+        file="beam_dpne/ngrams/adaptive.py",
         before="while (over := cost > spent).any():",
         after="while (over := cost > spent).any() and False:",
         matters="Rounded weights could cost more than the user's budget.",
@@ -268,7 +268,7 @@ MUTANTS = [
     ),
     Mutant(
         name="costs_are_rounded_down",
-        file="beam_dpne/adaptive.py",
+        file="beam_dpne/ngrams/adaptive.py",
         before="-(-sums[2] // SQUARES_PER_BUDGET_UNIT)",
         after="sums[2] // SQUARES_PER_BUDGET_UNIT",
         matters="Many cheap contributions would cost nothing at all.",
@@ -276,7 +276,7 @@ MUTANTS = [
     ),
     Mutant(
         name="costs_miss_half_of_a_product",
-        file="beam_dpne/adaptive.py",
+        file="beam_dpne/ngrams/adaptive.py",
         before="(sums[1] << 11)",
         after="(sums[1] << 10)",
         matters="A weight would be charged less than its square.",
@@ -284,7 +284,7 @@ MUTANTS = [
     ),
     Mutant(
         name="each_round_of_words_has_the_whole_delta",
-        file="beam_dpne/adaptive.py",
+        file="beam_dpne/ngrams/adaptive.py",
         before="delta=own.error_share * delta,",
         after="delta=delta,",
         matters="Words of one user alone would pass with twice their part of delta.",
@@ -292,7 +292,7 @@ MUTANTS = [
     ),
     Mutant(
         name="error_shares_of_words_pass_one",
-        file="beam_dpne/adaptive.py",
+        file="beam_dpne/ngrams/adaptive.py",
         before="WORD_ROUNDS = _rounds((0.1, 0.1), (1.0, 0.9))",
         after="WORD_ROUNDS = _rounds((0.1, 0.5), (1.0, 0.9))",
         matters="The rounds of words would together use more than their part of delta.",
@@ -300,7 +300,7 @@ MUTANTS = [
     ),
     Mutant(
         name="word_threshold_of_another_norm",
-        file="beam_dpne/adaptive.py",
+        file="beam_dpne/ngrams/adaptive.py",
         before="round_cap(allotment, own) / BUDGET_UNITS",
         after="round_cap(allotment, WORD_ROUNDS[0]) / BUDGET_UNITS",
         matters="In round 2 a user sends more than in round 1, and the threshold would not cover it.",
@@ -308,7 +308,7 @@ MUTANTS = [
     ),
     Mutant(
         name="evidence_of_words_is_added_up",
-        file="beam_dpne/adaptive.py",
+        file="beam_dpne/ngrams/adaptive.py",
         before="loadings=(0,) * place + (1,),",
         after="loadings=(1,) * (place + 1),",
         matters="Later weights follow a word's own noise, which the argument for words excludes.",
@@ -316,7 +316,7 @@ MUTANTS = [
     ),
     Mutant(
         name="thresholds_forget_what_was_closed",
-        file="beam_dpne/adaptive.py",
+        file="beam_dpne/ngrams/adaptive.py",
         before="law = law.cut(stddev, rule.cut, rule.threshold)",
         after="law = law.cut(stddev, rule.cut - 20.0, rule.threshold)",
         matters="The stated probability of spurious n-grams would not be that of held ones.",
@@ -327,7 +327,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_get_unequal_weights",
-        file="beam_dpne/spending.py",
+        file="beam_dpne/ngrams/budgets.py",
         before="    if grams.length == 1:\n        return np.ones(grams.keys.size)\n",
         after="",
         matters="The threshold of words of one user needs equal weights.",
@@ -335,7 +335,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_spend_beyond_their_round",
-        file="beam_dpne/spending.py",
+        file="beam_dpne/ngrams/budgets.py",
         before="spent = np.minimum(spent, adaptive.round_cap(plan.allotment, own_round))",
         after="pass",
         matters="A user who saved budget in round 1 would pass the norm that the threshold assumes.",
@@ -343,7 +343,7 @@ MUTANTS = [
     ),
     Mutant(
         name="what_was_spent_stays",
-        file="beam_dpne/spending.py",
+        file="beam_dpne/ngrams/budgets.py",
         before="left=left - cost)",
         after="left=left)",
         matters="Every user would spend the same budget again in each round.",
@@ -351,7 +351,7 @@ MUTANTS = [
     ),
     Mutant(
         name="each_length_has_the_whole_budget",
-        file="beam_dpne/spending.py",
+        file="beam_dpne/ngrams/budgets.py",
         before='if round_number == 1 and (is_fresh or plan.user_budgets == "even"):',
         after="if round_number == 1:",
         matters="Every user would spend the whole budget at each length.",
@@ -359,7 +359,7 @@ MUTANTS = [
     ),
     Mutant(
         name="even_budgets_are_fresh_in_each_round",
-        file="beam_dpne/spending.py",
+        file="beam_dpne/ngrams/budgets.py",
         before='if round_number == 1 and (is_fresh or plan.user_budgets == "even"):',
         after='if is_fresh or plan.user_budgets == "even":',
         matters="With even budgets every user would spend a length's part in each of its rounds.",
@@ -367,7 +367,7 @@ MUTANTS = [
     ),
     Mutant(
         name="more_grams_than_the_limit_are_weighed",
-        file="beam_dpne/spending.py",
+        file="beam_dpne/ngrams/budgets.py",
         before="shares[outside_subset(grams, plan.contribution_limits[length - 1], sub_key)] = 0.0",
         after="outside_subset(grams, plan.contribution_limits[length - 1], sub_key)",
         matters="The threshold of words of one user covers no more words than the limit.",
@@ -375,7 +375,7 @@ MUTANTS = [
     ),
     Mutant(
         name="open_grams_are_weighed_twice",
-        file="beam_dpne/spending.py",
+        file="beam_dpne/ngrams/budgets.py",
         before="    packed = packed[np.diff(packed, prepend=-1) != 0]\n",
         after="",
         matters="An n-gram that a user repeats would get its weight several times for the cost of one.",
@@ -386,7 +386,7 @@ MUTANTS = [
     ),
     Mutant(
         name="ids_of_sixteen_bits",
-        file="beam_dpne/batches.py",
+        file="beam_dpne/elements/batches.py",
         before="SECOND_BITS = 32",
         after="SECOND_BITS = 16",
         matters="Two n-grams of a large vocabulary would share a key, and with it weights and noise.",

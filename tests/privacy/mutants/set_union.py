@@ -18,7 +18,7 @@ _WORDS_LAPLACE = (
 MUTANTS = [
     Mutant(
         name="items_are_not_distinct",
-        file="beam_dpne/policies.py",
+        file="beam_dpne/set_union/weights.py",
         before="starts = np.flatnonzero(np.diff(packed, prepend=-1))",
         after="starts = np.arange(packed.size)",
         matters="A user who repeats an item would give it weight several times.",
@@ -26,7 +26,7 @@ MUTANTS = [
     ),
     Mutant(
         name="one_item_more_than_the_limit",
-        file="beam_dpne/policies.py",
+        file="beam_dpne/set_union/weights.py",
         before="limit = plan.contribution_limit",
         after="limit = plan.contribution_limit + 1",
         matters="The threshold covers no more items of one user than the limit.",
@@ -34,7 +34,7 @@ MUTANTS = [
     ),
     Mutant(
         name="laplace_weights_are_rounded_up",
-        file="beam_dpne/policies.py",
+        file="beam_dpne/set_union/weights.py",
         before="shares = UNITS // np.maximum(sizes, 1)",
         after="shares = -(-UNITS // np.maximum(sizes, 1))",
         matters="A user's weights would add up to more than 1.",
@@ -42,7 +42,7 @@ MUTANTS = [
     ),
     Mutant(
         name="users_come_as_they_arrive",
-        file="beam_dpne/policies.py",
+        file="beam_dpne/set_union/weights.py",
         before="users = np.lexsort((order[:, 1], order[:, 0]))",
         after="users = np.arange(len(items.users))",
         matters="A new user would change the order of the others, and with it all of their weights.",
@@ -53,7 +53,7 @@ MUTANTS = [
     ),
     Mutant(
         name="items_rank_by_who_has_them_first",
-        file="beam_dpne/policies.py",
+        file="beam_dpne/set_union/weights.py",
         before="by_hash = hash_order(items.word_hashes)",
         after="by_hash = np.arange(len(items.words))",
         matters="A new user's items would change where the others' spare units go.",
@@ -64,7 +64,7 @@ MUTANTS = [
     ),
     Mutant(
         name="held_items_without_weight_are_not_decided",
-        file="beam_dpne/policies.py",
+        file="beam_dpne/set_union/weights.py",
         before="if plan.union_rounds[number - 1].cut is not None:",
         after="if False:",
         matters="Which items are open would tell whose subsets were drawn how.",
@@ -74,7 +74,7 @@ MUTANTS = [
     ),
     Mutant(
         name="held_items_without_weight_do_not_reach_the_decision",
-        file="beam_dpne/item_release.py",
+        file="beam_dpne/set_union/release.py",
         before="if self.plan.union_rounds[number - 1].cut is None:",
         after="if True:",
         matters="Which items are open would tell whose subsets were drawn how.",
@@ -85,7 +85,7 @@ MUTANTS = [
     ),
     Mutant(
         name="single_units_are_not_paid",
-        file="beam_dpne/descent.py",
+        file="beam_dpne/set_union/descent.py",
         before="                left -= 1\n",
         after="",
         matters="A greedy user would pour more than the budget of 1.",
@@ -93,7 +93,7 @@ MUTANTS = [
     ),
     Mutant(
         name="greedy_without_single_units",
-        file="beam_dpne/descent.py",
+        file="beam_dpne/set_union/descent.py",
         before="                histogram[items[place]] += 1\n                left -= 1\n",
         after="                pass\n",
         matters="A user would make others' budgets overflow to items that else had no weight.",
@@ -101,7 +101,7 @@ MUTANTS = [
     ),
     Mutant(
         name="filled_items_are_not_paid",
-        file="beam_dpne/descent.py",
+        file="beam_dpne/set_union/descent.py",
         before="                    left -= gap\n",
         after="",
         matters="A user would pour more than the budget of 1.",
@@ -109,7 +109,7 @@ MUTANTS = [
     ),
     Mutant(
         name="descent_by_two",
-        file="beam_dpne/descent.py",
+        file="beam_dpne/set_union/descent.py",
         before="if distance > 1.0:",
         after="if distance > 2.0:",
         matters="A user would move the histogram by up to 2.",
@@ -117,7 +117,7 @@ MUTANTS = [
     ),
     Mutant(
         name="descent_by_a_whole_distance",
-        file="beam_dpne/descent.py",
+        file="beam_dpne/set_union/descent.py",
         before="distance = math.sqrt(square)",
         after="distance = float(int(math.sqrt(square)))",
         matters="A user would move the histogram by up to 2.",
@@ -125,7 +125,7 @@ MUTANTS = [
     ),
     Mutant(
         name="rerouting_without_a_discount",
-        file="beam_dpne/mad.py",
+        file="beam_dpne/set_union/mad.py",
         before="kappa = min(1.0, math.sqrt(degree) * discount)",
         after="kappa = 1.0",
         matters="Rerouted weight would move the histogram by more than 1.",
@@ -133,7 +133,7 @@ MUTANTS = [
     ),
     Mutant(
         name="everybody_reroutes",
-        file="beam_dpne/mad.py",
+        file="beam_dpne/set_union/mad.py",
         before="adaptive = (sizes > 1) & (sizes <= plan.max_adaptive_degree)",
         after="adaptive = sizes > 1",
         matters="The bound holds for users with few items only.",
@@ -141,7 +141,7 @@ MUTANTS = [
     ),
     Mutant(
         name="weight_of_rerouters_twice",
-        file="beam_dpne/mad.py",
+        file="beam_dpne/set_union/mad.py",
         before="rest = equal_weights(np.maximum(sizes, 1)) - initial",
         after="rest = equal_weights(np.maximum(sizes, 1))",
         matters="A user would give the first pass's weight a second time.",
@@ -149,7 +149,7 @@ MUTANTS = [
     ),
     Mutant(
         name="excess_is_kept_and_rerouted",
-        file="beam_dpne/item_selection.py",
+        file="beam_dpne/set_union/threshold.py",
         before="weights = weights + np.minimum(table[:, 2], mad.cutoff_units(plan))",
         after="weights = weights + table[:, 2]",
         matters="Weight beyond the cutoff would count twice.",
@@ -157,7 +157,7 @@ MUTANTS = [
     ),
     Mutant(
         name="weightless_items_are_closed_in_round_1",
-        file="beam_dpne/item_selection.py",
+        file="beam_dpne/set_union/threshold.py",
         before="np.flatnonzero((cells >= rule.cut_cell) & ~is_found)",
         after="np.flatnonzero(\n"
         "        (cells >= rule.cut_cell) & ~is_found & ((weights > 0) | (fractions > 0))\n    )",
@@ -168,7 +168,7 @@ MUTANTS = [
     ),
     Mutant(
         name="weightless_items_are_found",
-        file="beam_dpne/item_selection.py",
+        file="beam_dpne/set_union/threshold.py",
         before="is_found = (cells >= 0) & ((weights > 0) | (fractions > 0))",
         after="is_found = cells >= 0",
         matters="An item that one user holds beyond the limit would be released by noise alone.",
@@ -176,7 +176,7 @@ MUTANTS = [
     ),
     Mutant(
         name="found_items_stay_open",
-        file="beam_dpne/item_selection.py",
+        file="beam_dpne/set_union/threshold.py",
         before="np.flatnonzero((cells >= rule.cut_cell) & ~is_found)",
         after="np.flatnonzero(cells >= rule.cut_cell)",
         matters="An item could be released twice, with two noisy weights.",
@@ -187,7 +187,7 @@ MUTANTS = [
     ),
     Mutant(
         name="both_rounds_have_one_noise",
-        file="beam_dpne/item_selection.py",
+        file="beam_dpne/set_union/threshold.py",
         before='run_key.sub_key("item noise", 0, number)',
         after='run_key.sub_key("item noise")',
         matters="The noise of the two rounds would cancel.",
@@ -195,7 +195,7 @@ MUTANTS = [
     ),
     Mutant(
         name="exact_weights_are_released",
-        file="beam_dpne/item_selection.py",
+        file="beam_dpne/set_union/threshold.py",
         before="scores=scores(cells[chosen], rule))",
         after="scores=weights[chosen] / UNITS)",
         matters="The release would hold sums over users without any noise.",
@@ -203,7 +203,7 @@ MUTANTS = [
     ),
     Mutant(
         name="laplace_plans_get_normal_noise",
-        file="beam_dpne/item_selection.py",
+        file="beam_dpne/set_union/threshold.py",
         before='randomness.laplaces if rule.kind == "laplace" else randomness.normals',
         after="randomness.normals",
         matters="Normal noise of a Laplace scale is not private at that epsilon.",
@@ -213,7 +213,7 @@ MUTANTS = [
     ),
     Mutant(
         name="noise_of_items_without_its_scale",
-        file="beam_dpne/item_selection.py",
+        file="beam_dpne/set_union/threshold.py",
         before="noise = draw(bits) * (rule.scale * UNITS)",
         after="noise = draw(bits) * UNITS",
         matters="The noise would not follow epsilon.",
@@ -223,7 +223,7 @@ MUTANTS = [
     ),
     Mutant(
         name="thresholds_without_spare_units",
-        file="beam_dpne/union_settings.py",
+        file="beam_dpne/set_union/union_settings.py",
         before="SPARE_UNITS = 2",
         after="SPARE_UNITS = 0",
         matters="A weight rounded up by descent would pass a little more often than delta allows.",
@@ -233,7 +233,7 @@ MUTANTS = [
     ),
     Mutant(
         name="union_spends_what_its_slack_costs",
-        file="beam_dpne/set_union_plan.py",
+        file="beam_dpne/set_union/plan.py",
         before="epsilon = self.epsilon - self.numerical_slack",
         after="epsilon = self.epsilon",
         matters="Floating point costs more than what is left of epsilon.",
@@ -241,7 +241,7 @@ MUTANTS = [
     ),
     Mutant(
         name="union_delta_without_the_factor_of_the_slack",
-        file="beam_dpne/set_union_plan.py",
+        file="beam_dpne/set_union/plan.py",
         before="return rest * math.exp(-self.numerical_slack)",
         after="return rest",
         matters="Delta grows by the factor that floating point costs.",
@@ -249,7 +249,7 @@ MUTANTS = [
     ),
     Mutant(
         name="union_delta_without_the_far_tails",
-        file="beam_dpne/set_union_plan.py",
+        file="beam_dpne/set_union/plan.py",
         before=" - self.far_tails",
         after="",
         matters="What lies beyond the tails of the noise costs delta.",
@@ -257,7 +257,7 @@ MUTANTS = [
     ),
     Mutant(
         name="union_delta_is_spent_twice",
-        file="beam_dpne/set_union_plan.py",
+        file="beam_dpne/set_union/plan.py",
         before="return self.usable_delta * self.delta_share",
         after="return self.usable_delta",
         matters="Noise and items of one user would together spend more than delta.",
@@ -265,7 +265,7 @@ MUTANTS = [
     ),
     Mutant(
         name="sensitivity_without_rounding",
-        file="beam_dpne/set_union_plan.py",
+        file="beam_dpne/set_union/plan.py",
         before="return 1.0 + self.rounding_bound",
         after="return 1.0",
         matters="Rounding of many users in sequence moves the histogram further than 1.",
@@ -273,7 +273,7 @@ MUTANTS = [
     ),
     Mutant(
         name="counting_has_sensitivity_one",
-        file="beam_dpne/set_union_plan.py",
+        file="beam_dpne/set_union/plan.py",
         before="return math.nextafter(math.sqrt(self.contribution_limit), math.inf)",
         after="return 1.0",
         matters="A user adds 1 to each of many items.",
@@ -281,7 +281,7 @@ MUTANTS = [
     ),
     Mutant(
         name="both_rounds_have_the_noise_of_one",
-        file="beam_dpne/set_union_plan.py",
+        file="beam_dpne/set_union/plan.py",
         before="scale = self.composed_noise_scale / math.sqrt(share)",
         after="scale = self.composed_noise_scale",
         matters="Two rounds would spend twice the budget.",
@@ -289,7 +289,7 @@ MUTANTS = [
     ),
     Mutant(
         name="both_rounds_have_the_whole_delta",
-        file="beam_dpne/set_union_plan.py",
+        file="beam_dpne/set_union/plan.py",
         before="self._threshold(scale, self.vocabulary_delta * delta_share)",
         after="self._threshold(scale, self.vocabulary_delta)",
         matters="Items of one user would have their part of delta in each of two rounds.",
@@ -297,7 +297,7 @@ MUTANTS = [
     ),
     Mutant(
         name="slack_of_own_items_only",
-        file="beam_dpne/union_settings.py",
+        file="beam_dpne/set_union/union_settings.py",
         before="return rounds * max_users * max_contributions",
         after="return rounds * max_contributions",
         matters="In sequential policies one user changes the decisions on all items.",
@@ -305,7 +305,7 @@ MUTANTS = [
     ),
     Mutant(
         name="laplace_threshold_of_one_item",
-        file="beam_dpne/union_calibration.py",
+        file="beam_dpne/mechanism/thresholds.py",
         before="return float(np.max(thresholds))",
         after="return float(thresholds[0])",
         matters="A user alone with several items would pass more often than delta allows.",
@@ -313,7 +313,7 @@ MUTANTS = [
     ),
     Mutant(
         name="laplace_threshold_ends_at_a_million",
-        file="beam_dpne/union_calibration.py",
+        file="beam_dpne/mechanism/thresholds.py",
         before="if max_contributions > EXACT_HELD:",
         after="if False:",
         matters="A user alone with more than a million items would pass more often than delta allows.",
@@ -323,7 +323,7 @@ MUTANTS = [
     ),
     Mutant(
         name="greedy_threshold_as_published",
-        file="beam_dpne/union_calibration.py",
+        file="beam_dpne/mechanism/thresholds.py",
         before="(max_contributions - 1) * math.log1p(-other)",
         after="0.0 * math.log1p(-other)",
         matters="The published threshold forgets the items that get hardly any weight.",
@@ -331,7 +331,7 @@ MUTANTS = [
     ),
     Mutant(
         name="count_threshold_without_the_count",
-        file="beam_dpne/union_calibration.py",
+        file="beam_dpne/mechanism/thresholds.py",
         before="return 1 + scale * float(quantile[0])",
         after="return scale * float(quantile[0])",
         matters="An item of one user has weight 1 before any noise.",
@@ -339,7 +339,7 @@ MUTANTS = [
     ),
     Mutant(
         name="tail_of_one_item",
-        file="beam_dpne/union_calibration.py",
+        file="beam_dpne/mechanism/thresholds.py",
         before="return -np.expm1(math.log1p(-delta) / held)",
         after="return np.full_like(held, delta)",
         matters="A user alone with several items has as many chances to be seen.",
@@ -347,7 +347,7 @@ MUTANTS = [
     ),
     Mutant(
         name="rounding_of_one_user",
-        file="beam_dpne/union_calibration.py",
+        file="beam_dpne/mechanism/thresholds.py",
         before="return (max_users + 1) * units",
         after="return units",
         matters="Rounding adds up over all users who follow.",
@@ -355,7 +355,7 @@ MUTANTS = [
     ),
     Mutant(
         name="rerouted_rounding_of_one_user",
-        file="beam_dpne/union_calibration.py",
+        file="beam_dpne/mechanism/thresholds.py",
         before="return (max_users + 1) * 4 * math.sqrt(max_degree)",
         after="return 4 * math.sqrt(max_degree)",
         matters="Rounding adds up over all users.",
@@ -363,7 +363,7 @@ MUTANTS = [
     ),
     Mutant(
         name="kept_delta_is_spent_twice",
-        file="beam_dpne/union_vocabulary.py",
+        file="beam_dpne/ngrams/union_vocabulary.py",
         before="delta=2 * (delta - kept) * (1 - 1e-9)",
         after="delta=2 * delta",
         matters="What floating point costs would come on top of the run's delta.",
@@ -373,7 +373,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_have_the_noise_of_the_whole_run",
-        file="beam_dpne/union_vocabulary.py",
+        file="beam_dpne/ngrams/union_vocabulary.py",
         before="plan.noise_stddev / math.sqrt(share)",
         after="plan.noise_stddev",
         matters="The words alone would spend the whole budget, and longer n-grams theirs again.",
@@ -381,7 +381,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_have_the_whole_epsilon",
-        file="beam_dpne/union_vocabulary.py",
+        file="beam_dpne/ngrams/union_vocabulary.py",
         before="epsilon=plan.epsilon * share",
         after="epsilon=plan.epsilon",
         matters="Words and longer n-grams would together spend more than epsilon.",
@@ -389,7 +389,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_have_the_whole_delta",
-        file="beam_dpne/union_vocabulary.py",
+        file="beam_dpne/ngrams/union_vocabulary.py",
         before="delta=plan.delta * share",
         after="delta=plan.delta",
         matters="Words and longer n-grams would together spend more than delta.",
@@ -397,7 +397,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_slack_of_the_words",
-        file="beam_dpne/union_vocabulary.py",
+        file="beam_dpne/ngrams/union_vocabulary.py",
         before="if union.numerical_slack > UNION_SLACK:",
         after="if False:",
         matters="The run keeps no more of epsilon for the words than it says.",

@@ -12,7 +12,7 @@ _GIANTS = (
 MUTANTS = [
     Mutant(
         name="users_by_half_their_hash",
-        file="beam_dpne/users.py",
+        file="beam_dpne/documents/group_by_user.py",
         before="fresh[1:] = (users[1:] != users[:-1]).any(axis=1)",
         after="fresh[1:] = users[1:, 0] != users[:-1, 0]",
         matters="Two users would be merged, and each would move the other's contribution.",
@@ -20,7 +20,7 @@ MUTANTS = [
     ),
     Mutant(
         name="users_whose_hashes_collide_are_split",
-        file="beam_dpne/users.py",
+        file="beam_dpne/documents/group_by_user.py",
         before="return np.lexsort((users[:, 1], users[:, 0])) if collision.any() else order",
         after="return order",
         matters="A user would be there twice, and contribute twice.",
@@ -28,7 +28,7 @@ MUTANTS = [
     ),
     Mutant(
         name="documents_instead_of_users_are_dealt_to_partitions",
-        file="beam_dpne/users.py",
+        file="beam_dpne/documents/group_by_user.py",
         before="(block.users[filled, 0] % np.uint64(partitions))",
         after="(filled.astype(np.uint64) % np.uint64(partitions))",
         matters="A user would be in several batches, and contribute in each of them.",
@@ -36,7 +36,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_user_is_in_two_batches",
-        file="beam_dpne/users.py",
+        file="beam_dpne/documents/group_by_user.py",
         before="((0, count // 2), (count // 2, count))",
         after="((0, count // 2 + 1), (count // 2, count))",
         matters="The user in the middle would contribute twice.",
@@ -45,7 +45,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_last_document_passes_the_token_limit",
-        file="beam_dpne/users.py",
+        file="beam_dpne/documents/group_by_user.py",
         before="allowed[kept] if final else lengths[kept]",
         after="lengths[kept]",
         matters="A user would change more decisions than the numerical slack counts.",
@@ -53,7 +53,7 @@ MUTANTS = [
     ),
     Mutant(
         name="twice_the_token_limit",
-        file="beam_dpne/users.py",
+        file="beam_dpne/documents/group_by_user.py",
         before=".max(initial=0) <= max_tokens:",
         after=".max(initial=0) <= 2 * max_tokens:",
         matters="A user would change more decisions than the numerical slack counts.",
@@ -61,7 +61,7 @@ MUTANTS = [
     ),
     Mutant(
         name="documents_are_chosen_by_their_first_token",
-        file="beam_dpne/users.py",
+        file="beam_dpne/documents/group_by_user.py",
         before="codes = block.codes[block.offsets[document] : block.offsets[document + 1]]",
         after="codes = block.codes[block.offsets[document] : block.offsets[document] + 1]",
         matters="Which documents stay would depend on how the input was cut into bundles.",
@@ -69,7 +69,7 @@ MUTANTS = [
     ),
     Mutant(
         name="apostrophes_join_the_words_of_two_documents",
-        file="beam_dpne/tokenizers.py",
+        file="beam_dpne/documents/tokenizers.py",
         before="within = ~border[at] & ~border[at + size]",
         after="within = (at > 0) & (at + size < len(raw))",
         matters="One user's text would change the words of another's.",
@@ -77,7 +77,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_go_over_the_border_of_documents",
-        file="beam_dpne/character_runs.py",
+        file="beam_dpne/documents/character_runs.py",
         before="    first[cuts] = True\n    last[cuts - 1] = True\n",
         after="",
         matters="The last word of one user's text would be joined with the first of another's.",
@@ -85,7 +85,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_slice_of_texts_has_the_tokens_of_others",
-        file="beam_dpne/character_runs.py",
+        file="beam_dpne/documents/character_runs.py",
         before="[texts.offset : texts.offset + size]",
         after="[:size]",
         matters="The tokens of one user would be counted for another.",
@@ -93,7 +93,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_tokenizer_may_return_other_rows",
-        file="beam_dpne/tokenizers.py",
+        file="beam_dpne/documents/tokenizers.py",
         before="if len(result) != len(texts):",
         after="if False:",
         matters="Tokens would be counted for users who never wrote them.",
@@ -101,7 +101,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_tokenizers_message_is_told",
-        file="beam_dpne/tokenizers.py",
+        file="beam_dpne/documents/tokenizers.py",
         before='f"tokenizer {name} raised {type(error).__name__} "',
         after='f"tokenizer {name} raised {error} "',
         matters="The message of a user's own tokenizer may quote a text.",

@@ -1,0 +1,1 @@
+"""Differentially private n-gram probabilities with a public prior."""

@@ -1,0 +1,238 @@
+"""Users' n-grams of a public vocabulary: found, limited, clamped and added up."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.elements.batches import MAX_ELEMENT_BYTES, NO_GRAM, BatchCoder, UserBatch
+from beam_dpne.mechanism import randomness
+
+_UINT64 = 2**64
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class UserGrams:
+    """Per user the distinct public grams that the user has, and how often (CSR).
+
+    Attributes:
+      users: (n, 2) uint64, 128-bit keyed hashes; a user is in one batch only, and has some gram.
+      offsets: (n + 1,) int64, where each user's grams begin.
+      rows: (m,) int32, rows of the public vocabulary, ascending within a user.
+      counts: (m,) int64 ≥ 1.
+    """
+
+    users: np.ndarray
+    offsets: np.ndarray
+    rows: np.ndarray
+    counts: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class GramSums:
+    """A part of the sums over users, for some rows of the public vocabulary.
+
+    Attributes:
+      rows: (m,) int32, distinct.
+      width: columns of `sums`.
+      sums: (m · width,) int64, row by row. Column 0: counts; 1: users, if a mode needs them;
+        2: counts of the users that score candidates, under tuning (0 and 1 are of the others).
+    """
+
+    rows: np.ndarray
+    width: int
+    sums: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class NoisyCounts:
+    """Values with noise, of successive rows of the public vocabulary: what the mechanism releases.
+
+    Attributes:
+      start: the first row.
+      values: (m,) int64, in steps of `BayesianPlan.grid`: counts, or logarithms under "log_global".
+    """
+
+    start: int
+    values: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class NgramProbabilities:
+    """A probability for every n-gram of a public vocabulary.
+
+    Attributes:
+      ngrams: (V,) Arrow strings, see `join_tokens`; in the order of the public counts.
+      probabilities: (V,) float64 ≥ 0, summing to 1.
+      guarantee: in words: what is guaranteed, or that nothing is.
+      facts: for the ledger: JSON types.
+    """
+
+    ngrams: pa.Array
+    probabilities: np.ndarray
+    guarantee: str
+    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ngrams)
+
+
+class UserGramsCoder(BatchCoder):
+    """Coder of `UserGrams`."""
+
+    batch_type = UserGrams
+
+
+class GramSumsCoder(BatchCoder):
+    """Coder of `GramSums`."""
+
+    batch_type = GramSums
+
+
+class NoisyCountsCoder(BatchCoder):
+    """Coder of `NoisyCounts`."""
+
+    batch_type = NoisyCounts
+
+
+class NgramProbabilitiesCoder(BatchCoder):
+    """Coder of `NgramProbabilities`."""
+
+    batch_type = NgramProbabilities
+
+
+for _coder in (UserGramsCoder, GramSumsCoder, NoisyCountsCoder, NgramProbabilitiesCoder):
+    beam.coders.registry.register_coder(_coder.batch_type, _coder)
+
+
+def find_grams(batch: UserBatch, public: PublicCounts) -> UserGrams:
+    """Finds the public grams of each user in positions of length 0, and counts them."""
+    if batch.length or batch.words is None:
+        raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
+    places = pc.call_function(
+        "index_in", [batch.words], pc.SetLookupOptions(value_set=public.words)
+    )
+    known = places.fill_null(NO_GRAM).to_numpy(zero_copy_only=False).astype(np.int32)
+    rows = public.rows_of(np.append(known, np.int32(NO_GRAM))[batch.ids])
+    place = np.flatnonzero(rows >= 0)
+    user = np.searchsorted(batch.offsets, place, side="right") - 1
+    keys, counts = np.unique(user * len(public) + rows[place], return_counts=True)
+    user, rows = np.divmod(keys, len(public))
+    holding, held = np.unique(user, return_counts=True)
+    return UserGrams(
+        users=batch.users[holding],
+        offsets=np.concatenate(([0], np.cumsum(held, dtype=np.int64))),
+        rows=rows.astype(np.int32),
+        counts=counts.astype(np.int64),
+    )
+
+
+def limit_grams(
+    grams: UserGrams, *, max_contributions: int, max_count: int, sub_key: bytes
+) -> UserGrams:
+    """Leaves each user at most W distinct grams, a keyed random subset, and of each at most C counts.
+
+    Here, and nowhere else, one user's contribution is bounded: by C·√W in ℓ2, in whole numbers.
+
+    Args:
+      grams: as found.
+      max_contributions: W.
+      max_count: C.
+      sub_key: of the choice.
+    """
+    held = np.diff(grams.offsets)
+    user = np.repeat(np.arange(held.size), held)
+    kept = np.ones(grams.rows.size, dtype=bool)
+    over = np.flatnonzero((held > max_contributions)[user])
+    if over.size:
+        draws = randomness.keyed_bits(sub_key, grams.users[user[over], 0], grams.rows[over])
+        kept[over] = randomness.keyed_subset(user[over], draws[:, 0], max_contributions)
+    held = np.bincount(user[kept], minlength=held.size)
+    return UserGrams(
+        users=grams.users,
+        offsets=np.concatenate(([0], np.cumsum(held, dtype=np.int64))),
+        rows=grams.rows[kept],
+        counts=np.minimum(grams.counts[kept], max_count),
+    )
+
+
+def is_scoring(users: np.ndarray, fraction: float, sub_key: bytes) -> np.ndarray:
+    """Marks the users that score candidates instead of training, by a keyed draw: (n,) bool."""
+    draws = randomness.encrypt_blocks(sub_key, users)[:, 0]
+    return draws < np.uint64(int(fraction * _UINT64))
+
+
+def add_up(grams: UserGrams, scoring: np.ndarray, table: np.ndarray) -> None:
+    """Adds users' counts to sums, in place; whole numbers, so that no order matters.
+
+    Args:
+      grams: limited.
+      scoring: (n,) bool, see `is_scoring`.
+      table: (V, width) int64, see `GramSums`.
+    """
+    width = table.shape[1]
+    of_scoring = np.repeat(scoring, np.diff(grams.offsets))
+    training = grams.rows[~of_scoring]
+    np.add.at(table[:, 0], training, grams.counts[~of_scoring])
+    if width > 1:
+        table[:, 1] += np.bincount(training, minlength=len(table))
+    if width > 2:
+        np.add.at(table[:, 2], grams.rows[of_scoring], grams.counts[of_scoring])
+
+
+def range_starts(size: int, ranges: int) -> np.ndarray:
+    """Returns where each range of rows begins, and where the last one ends: (ranges + 1,) int64."""
+    return np.arange(ranges + 1) * size // ranges
+
+
+def cut_by_range(table: np.ndarray, ranges: int) -> Iterator[tuple[int, GramSums]]:
+    """Yields each range's sums that are not 0, small enough for an element."""
+    held = np.flatnonzero(table.any(axis=1))
+    cuts = np.searchsorted(held, range_starts(len(table), ranges))
+    at_once = max(1, MAX_ELEMENT_BYTES // (4 + 8 * table.shape[1]))
+    for number in range(ranges):
+        for start in range(cuts[number], cuts[number + 1], at_once):
+            rows = held[start : min(start + at_once, cuts[number + 1])]
+            yield (
+                number,
+                GramSums(
+                    rows=rows.astype(np.int32), width=table.shape[1], sums=table[rows].reshape(-1)
+                ),
+            )
+
+
+def merge_sums(parts: Iterable[GramSums], start: int, stop: int, width: int) -> np.ndarray:
+    """Adds up the parts of successive rows: (stop − start, width) int64."""
+    table = np.zeros((stop - start, width), dtype=np.int64)
+    for part in parts:
+        table[part.rows - start] += part.sums.reshape(-1, part.width)
+    return table
+
+
+def cut_values(start: int, values: np.ndarray) -> Iterator[NoisyCounts]:
+    """Yields values in parts that are small enough for an element."""
+    at_once = MAX_ELEMENT_BYTES // 8
+    for first in range(0, values.size, at_once):
+        yield NoisyCounts(start=start + first, values=values[first : first + at_once])
+
+
+def whole_values(parts: Iterable[NoisyCounts], size: int) -> np.ndarray:
+    """Returns the values of all rows, (V,) int64, from their parts in any order.
+
+    Raises:
+      ValueError: if some are missing.
+    """
+    values = np.zeros(size, dtype=np.int64)
+    seen = np.zeros(size, dtype=bool)
+    for part in parts:
+        inside = slice(part.start, part.start + part.values.size)
+        values[inside] = part.values
+        seen[inside] = True
+    if not seen.all():
+        raise ValueError("noisy values must be of every row of the public vocabulary.")
+    return values

@@ -1,0 +1,294 @@
+"""PublicCounts: the n-grams of a public vocabulary with their public counts, and where to find them.
+
+A public count says how common an n-gram is elsewhere; it is the prior of `BayesianCounts`, and the only
+n-grams that get a probability are those that have one.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_dpne.bayesian.plan import MAX_LENGTH
+from beam_dpne.elements import side_inputs as stored
+from beam_dpne.elements.batches import NO_GRAM, StoredCoder, array_bytes
+from beam_dpne.elements.side_inputs import SetStore, StoredFile, cached_for_sets
+from beam_dpne.ngrams.decoding import SEPARATOR, escape_token
+
+MAX_COUNT = 2**53
+MAX_TOTAL = 2.0**62
+# Places of a level's hash table for each key, so that few share one, and at most 16 MB.
+_TABLE_SPARSITY = 16
+_MOST_TABLE_BITS = 22
+_SHARED = -2
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+class PublicCountsError(ValueError):
+    """Public counts are not what they should be; the message may quote a line number, never a text."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class PublicCounts:
+    """A public vocabulary of n-grams of one length, most frequent first, ties by their text's bytes.
+
+    Attributes:
+      length: n, words in a gram.
+      words: the distinct words of the grams, Arrow strings sorted by bytes.
+      word_ids: (V · n,) int32, each gram's words as places in `words`, gram by gram.
+      counts: (V,) int64 ≥ 0, α: falling.
+      stored: the file that holds them, if they were too large for an element (`kept_small`).
+
+    Example:
+      >>> public = PublicCounts.of([("to", "be"), ("be", "or")], [3, 7])
+      >>> public.texts().to_pylist(), public.counts.tolist(), public.words.to_pylist()
+      (['be or', 'to be'], [7, 3], ['be', 'or', 'to'])
+      >>> public.grams.tolist()
+      [[0, 1], [2, 0]]
+    """
+
+    length: int
+    words: pa.Array
+    word_ids: np.ndarray
+    counts: np.ndarray
+    stored: StoredFile | None = None
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def grams(self) -> np.ndarray:
+        """(V, n) int32, each gram's words as places in `words`."""
+        return self.word_ids.reshape(-1, self.length)
+
+    @classmethod
+    def of(
+        cls,
+        ngrams: Iterable[Sequence[str]],
+        counts: Iterable[int],
+        *,
+        vocabulary_size: int | None = None,
+    ) -> "PublicCounts":
+        """Returns public counts from n-grams, each a sequence of words, and their counts.
+
+        Args:
+          ngrams: distinct, all of one length from 1 to 5.
+          counts: as many, integers ≥ 0, some of them positive.
+          vocabulary_size: keeps the most frequent, ties by the bytes of their text; None: all.
+
+        Raises:
+          PublicCountsError: if they are not so.
+        """
+        rows = [tuple(ngram) for ngram in ngrams]
+        length = _one_length(rows)
+        try:
+            encoded = pa.array((w for row in rows for w in row), pa.string()).dictionary_encode()
+        except (pa.ArrowException, UnicodeError, TypeError):
+            raise PublicCountsError("public n-grams must be of words that are text.") from None
+        codes = encoded.indices.to_numpy().reshape(-1, length)
+        return from_codes(encoded.dictionary, codes, _whole(counts), vocabulary_size)
+
+    def most_frequent(self, vocabulary_size: int) -> "PublicCounts":
+        """Returns the first grams, as many as there are at most."""
+        if vocabulary_size >= len(self):
+            return self
+        kept = self.grams[:vocabulary_size]
+        return from_codes(self.words, kept, self.counts[:vocabulary_size], None)
+
+    def texts(self) -> pa.Array:
+        """Returns each gram as `join_tokens` writes it, Arrow strings."""
+        return _texts(self.words, self.grams)
+
+    def fingerprint(self) -> str:
+        """Returns the SHA-256 of grams and counts, hexadecimal."""
+        digest = hashlib.sha256(f"{self.length} {len(self)} {len(self.words)}\n".encode())
+        digest.update("".join(f"{escape_token(w)}\n" for w in self.words.to_pylist()).encode())
+        digest.update(self.word_ids.astype("<i4").tobytes())
+        digest.update(self.counts.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    def rows_of(self, ids: np.ndarray) -> np.ndarray:
+        """Returns the row of the gram that starts at each position, −1 where none of ours does.
+
+        Args:
+          ids: (p,) int32, the word at each position as its place in `words`; −1 for other words, and
+            between documents.
+        """
+        rows = np.full(ids.size, NO_GRAM, dtype=np.int32)
+        starts = ids.size - self.length + 1
+        if starts <= 0:
+            return rows
+        known = ids[:starts].copy()
+        for step in range(1, self.length):
+            known |= ids[step : step + starts]
+        place = np.flatnonzero(known >= 0)
+        found = ids[place].astype(np.int64)
+        levels, row_of = _levels(self)
+        for step, level in enumerate(levels, start=1):
+            place, found = level.find(place, found * len(self.words) + ids[place + step])
+        rows[place] = row_of[found]
+        return rows
+
+
+class PublicCountsCoder(StoredCoder):
+    """Coder of `PublicCounts`."""
+
+    batch_type = PublicCounts
+
+
+beam.coders.registry.register_coder(PublicCounts, PublicCountsCoder)
+
+
+def from_codes(
+    words: pa.Array, codes: np.ndarray, counts: np.ndarray, vocabulary_size: int | None
+) -> PublicCounts:
+    """Returns public counts from grams whose words are places in `words`; unused words are dropped.
+
+    Args:
+      words: distinct words, Arrow strings.
+      codes: (m, n) integers.
+      counts: (m,) int64.
+      vocabulary_size: keeps the most frequent, ties by the bytes of their text; None: all.
+
+    Raises:
+      PublicCountsError: if a gram is there twice, or a count is out of range.
+    """
+    _check(codes, counts)
+    keep = np.arange(counts.size)
+    if vocabulary_size is not None and vocabulary_size < counts.size:
+        cut = np.partition(counts, -vocabulary_size)[-vocabulary_size]
+        keep = np.flatnonzero(counts >= cut)
+    table = pa.table(
+        {"count": counts[keep], "text": _texts(words, codes[keep]), "place": keep}
+    ).sort_by([("count", "descending"), ("text", "ascending")])
+    order = table["place"].to_numpy()[:vocabulary_size]
+    return _with_sorted_words(words, codes[order], counts[order])
+
+
+def kept_small(public: PublicCounts, store: SetStore | None) -> PublicCounts:
+    """Stores counts above the limit as a file; they then travel as the file's address."""
+    if store is None or array_bytes(public) <= store.limit:
+        return public
+    encoded = PublicCountsCoder().encode(dataclasses.replace(public, stored=None))
+    file = stored.store(store.folder, f"public-{public.length}", encoded)
+    return dataclasses.replace(public, stored=file)
+
+
+def _one_length(rows: Sequence[tuple[str, ...]]) -> int:
+    lengths = {len(row) for row in rows}
+    if not rows:
+        raise PublicCountsError("public counts must have at least one n-gram, got none.")
+    if len(lengths) != 1:
+        raise PublicCountsError(
+            f"public n-grams must all have one length, got some of {min(lengths)} and some of "
+            f"{max(lengths)} words."
+        )
+    length = lengths.pop()
+    _check_length(length)
+    return length
+
+
+def _check_length(length: int) -> None:
+    if not 1 <= length <= MAX_LENGTH:
+        raise PublicCountsError(f"public n-grams must have 1 to {MAX_LENGTH} words, got {length}.")
+
+
+def _whole(counts: Iterable[int]) -> np.ndarray:
+    values = list(counts)
+    if any(isinstance(c, bool) or not isinstance(c, int | np.integer) for c in values):
+        raise PublicCountsError("public counts must be whole numbers.")
+    if any(not 0 <= c <= MAX_COUNT for c in values):
+        raise PublicCountsError(f"public counts must be from 0 to 2^53, got {min(values)}.")
+    return np.array(values, dtype=np.int64)
+
+
+def _check(codes: np.ndarray, counts: np.ndarray) -> None:
+    if codes.shape[0] == 0:
+        raise PublicCountsError("public counts must have at least one n-gram, got none.")
+    _check_length(codes.shape[1])
+    if codes.shape[0] != counts.size:
+        raise PublicCountsError(
+            f"public counts must be as many as n-grams, got {counts.size} for {codes.shape[0]}."
+        )
+    if counts.min() < 0 or counts.max() > MAX_COUNT:
+        raise PublicCountsError(f"public counts must be from 0 to 2^53, got {counts.min()}.")
+    if not 0 < counts.astype(np.float64).sum() <= MAX_TOTAL:
+        raise PublicCountsError("public counts must not all be 0, and sum to at most 2^62.")
+    ordered = codes[np.lexsort(codes.T)]
+    repeated = int(np.count_nonzero((ordered[1:] == ordered[:-1]).all(axis=1)))
+    if repeated:
+        raise PublicCountsError(f"public n-grams must be distinct, got {repeated} repeated.")
+
+
+def _with_sorted_words(words: pa.Array, codes: np.ndarray, counts: np.ndarray) -> PublicCounts:
+    used = np.unique(codes)
+    names = words.take(pa.array(used))
+    by_bytes = pc.call_function("array_sort_indices", [names]).to_numpy()
+    new_ids = np.empty(used.size, dtype=np.int32)
+    new_ids[by_bytes] = np.arange(used.size, dtype=np.int32)
+    word_ids = new_ids[np.searchsorted(used, codes)]
+    return PublicCounts(
+        length=codes.shape[1],
+        words=names.take(pa.array(by_bytes)),
+        word_ids=word_ids.reshape(-1),
+        counts=counts.astype(np.int64),
+    )
+
+
+def _texts(words: pa.Array, codes: np.ndarray) -> pa.Array:
+    escaped = pa.array([escape_token(word) for word in words.to_pylist()], pa.string())
+    columns = [escaped.take(pa.array(codes[:, place])) for place in range(codes.shape[1])]
+    return pc.call_function("binary_join_element_wise", [*columns, pa.scalar(SEPARATOR)])
+
+
+class _Level:
+    """The grams of one length: sorted keys, and a hash table of their ranks.
+
+    A place of the table that several keys share sends them to a binary search.
+    """
+
+    def __init__(self, keys: np.ndarray):
+        self._keys = keys
+        bits = min(_MOST_TABLE_BITS, (_TABLE_SPARSITY * keys.size).bit_length())
+        self._shift = np.uint64(64 - bits)
+        places = self._places(keys)
+        self._table = np.full(1 << bits, NO_GRAM, dtype=np.int32)
+        self._table[places] = np.arange(keys.size)
+        self._table[np.bincount(places, minlength=1 << bits) > 1] = _SHARED
+
+    def find(self, place: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns which places have one of the keys, and its rank."""
+        rank = self._table[self._places(wanted)]
+        maybe = np.flatnonzero(rank != NO_GRAM)
+        place, wanted, rank = place[maybe], wanted[maybe], rank[maybe]
+        shared = np.flatnonzero(rank == _SHARED)
+        rank[shared] = np.searchsorted(self._keys, wanted[shared]).clip(max=self._keys.size - 1)
+        there = np.flatnonzero(self._keys[rank] == wanted)
+        return place[there], rank[there].astype(np.int64)
+
+    def _places(self, keys: np.ndarray) -> np.ndarray:
+        return (keys.view(np.uint64) * _MULTIPLIER >> self._shift).view(np.int64)
+
+
+@cached_for_sets(maxsize=2)
+def _levels(public: PublicCounts) -> tuple[list[_Level], np.ndarray]:
+    """Returns the levels of lengths 2..n, and the row of each rank of the last.
+
+    A key is the rank of its prefix among the keys before (of a single word: its place in `words`) times
+    the number of words, plus the next word. Made once for all batches that look rows up.
+    """
+    ranks, last = public.grams[:, 0].astype(np.int64), len(public.words)
+    levels: list[_Level] = []
+    for place in range(1, public.length):
+        keys, ranks = np.unique(
+            ranks * len(public.words) + public.grams[:, place], return_inverse=True
+        )
+        levels.append(_Level(keys))
+        last = keys.size
+    row_of = np.full(last, NO_GRAM, dtype=np.int32)
+    row_of[ranks] = np.arange(len(public), dtype=np.int32)
+    return levels, row_of

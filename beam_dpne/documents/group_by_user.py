@@ -1,0 +1,371 @@
+"""From documents to users: tokenize, shuffle once by user, lay out positions."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
+
+from beam_dpne.documents import tokenizers
+from beam_dpne.documents.batch import require_one_release
+from beam_dpne.elements import progress
+from beam_dpne.elements.batches import (
+    MAX_ELEMENT_BYTES,
+    NO_GRAM,
+    DocumentBlock,
+    UserBatch,
+    array_bytes,
+    group_places,
+)
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.document_columns import NAMED_USER, document_columns, user_column
+
+_GATHERED_TOKENS = 2_000_000
+_MAX_BLOCK_TOKENS = 4_000_000
+_SPARE_BITS = 64 - 16
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class GroupByUser(beam.PTransform):
+    """Tokenizes documents and brings each user's together: the only shuffle of the corpus.
+
+    A user with more than `max_tokens_per_user` tokens keeps a keyed subset of documents, chosen by
+    their content, so that it does not depend on their order.
+
+    Input: `pyarrow.RecordBatch` with columns `user` and `text`. `user` is a string, or 16 bytes that
+    name the user already.
+
+    Output: `UserBatch` of length 0, one for each partition that is not empty.
+
+    Privacy: not private. Users are told apart by 128 bits of a keyed hash.
+
+    Cost: one shuffle of the tokens, as 32-bit integers beside each block's distinct words. A worker
+    holds one partition.
+
+    Attributes:
+      tokenizer: name, or function over Arrow arrays (see `tokenizers`).
+      partitions: number of hash partitions of users.
+      max_tokens_per_user: ≥ 1.
+      run_key: secret of the run.
+
+    Raises:
+      ValueError: if a parameter is out of range.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import BatchDocuments, RunKey
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     users = (pipeline | beam.Create([("ann", "to be"), ("ann", "not to be")])
+      ...              | BatchDocuments() | GroupByUser(run_key=RunKey.generate()))
+      ...     _ = users | beam.Map(lambda batch: print(len(batch.users), np.sort(batch.ids)))
+      1 [-1 -1  0  0  1  1  2]
+
+    References: DPNE Algorithm 1, the input: "each user i has some text w_i".
+    """
+
+    run_key: RunKey = dataclasses.field(repr=False)
+    tokenizer: str | tokenizers.Tokenizer = "words"
+    partitions: int = 8
+    max_tokens_per_user: int = 1_000_000
+
+    def __post_init__(self):
+        super().__init__()
+        for name in ("partitions", "max_tokens_per_user"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
+        tokenizers.resolve_tokenizer(self.tokenizer)
+
+    def expand(self, documents: PCollection[pa.RecordBatch]) -> PCollection[UserBatch]:
+        """Tokenizes, cuts blocks by user, groups, lays out positions."""
+        require_one_release(documents)
+        return cast(
+            "PCollection[UserBatch]",
+            documents
+            | "Tokenize"
+            >> beam.ParDo(_TokenizeAndPartition(self)).with_output_types(tuple[int, DocumentBlock])
+            | "ByUser" >> beam.GroupByKey()
+            | "LayOut"
+            >> beam.FlatMap(
+                _lay_out,
+                max_tokens=self.max_tokens_per_user,
+                run_key=self.run_key,
+            ).with_output_types(UserBatch),
+        )
+
+
+class _TokenizeAndPartition(beam.DoFn):
+    """Turns a bundle's record batches into blocks of documents for each partition.
+
+    Batches are gathered before they are cut: many small blocks would each bring their own words.
+    """
+
+    def __init__(self, settings: GroupByUser):
+        self._tokenizer = settings.tokenizer
+        self._partitions = settings.partitions
+        self._max_tokens = settings.max_tokens_per_user
+        self._run_key = settings.run_key
+
+    def setup(self):
+        self._tokenize = tokenizers.resolve_tokenizer(self._tokenizer)
+        self._user_key = self._run_key.sub_key("user")
+        self._document_key = self._run_key.sub_key("document")
+
+    def start_bundle(self):
+        self._waiting: list[DocumentBlock] = []
+        self._tokens = 0
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, DocumentBlock]]:
+        progress.enter("read", None)
+        users, texts = document_columns(batch)
+        tokens = tokenizers.tokenize(self._tokenize, texts)
+        block = encode_documents(hash_users(users, self._user_key), tokens)
+        self._waiting.append(block)
+        self._tokens += block.codes.size
+        if self._tokens > _GATHERED_TOKENS:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Any:
+        for piece in self._flush():
+            yield GlobalWindows.windowed_value(piece)
+
+    def _flush(self) -> Iterator[tuple[int, DocumentBlock]]:
+        waiting, self._waiting, self._tokens = self._waiting, [], 0
+        if waiting:
+            block = limit_documents(waiting, self._max_tokens, self._document_key, final=False)
+            for number, piece in split_by_user(block, self._partitions):
+                for part in bounded_blocks(piece):
+                    yield number, part
+
+
+def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
+    """Returns the 128-bit keyed hash of each user: (n, 2) uint64.
+
+    Strings by their UTF-8 bytes, integers by their decimal digits; 16-byte names by one AES block,
+    which is injective.
+
+    Raises:
+      TypeError: on any other type.
+    """
+    users = user_column(users)
+    if users.type == NAMED_USER:
+        names = np.frombuffer(users.buffers()[1], dtype="<u8").reshape(-1, 2)
+        return randomness.encrypt_blocks(sub_key, names[users.offset : users.offset + len(users)])
+    encoded = users.dictionary_encode()
+    return randomness.keyed_hashes(sub_key, encoded.dictionary)[encoded.indices.to_numpy()]
+
+
+def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:
+    """Turns tokens into codes of the block's distinct words."""
+    offsets = tokens.offsets.to_numpy().astype(np.int64)
+    encoded = tokens.values.slice(offsets[0], offsets[-1] - offsets[0]).dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    return DocumentBlock(
+        users=users, offsets=offsets - offsets[0], codes=codes, words=encoded.dictionary
+    )
+
+
+def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, DocumentBlock]]:
+    """Cuts a block by the users' partition; documents without tokens are dropped."""
+    filled = np.flatnonzero(np.diff(block.offsets))
+    partition = (block.users[filled, 0] % np.uint64(partitions)).astype(np.int64)
+    for number, places in group_places(partition, partitions):
+        yield number, _take_documents(block, filled[places])
+
+
+def bounded_blocks(block: DocumentBlock) -> Iterator[DocumentBlock]:
+    """Cuts a block into parts that are small enough for an element."""
+    count = len(block.users)
+    if array_bytes(block) <= MAX_ELEMENT_BYTES or count == 1:
+        yield block
+        return
+    for half in np.array_split(np.arange(count), 2):
+        yield from bounded_blocks(_take_documents(block, half))
+
+
+def bounded_batches(batch: UserBatch) -> Iterator[UserBatch]:
+    """Cuts users' positions of length 0 into batches that are small enough for an element."""
+    count = len(batch.users)
+    if array_bytes(batch) <= MAX_ELEMENT_BYTES or count == 1:
+        yield batch
+        return
+    for start, stop in ((0, count // 2), (count // 2, count)):
+        yield from bounded_batches(_take_users(batch, start, stop))
+
+
+def limit_documents(
+    blocks: list[DocumentBlock], max_tokens: int, sub_key: bytes, *, final: bool
+) -> DocumentBlock:
+    """Joins blocks; of users above the limit it keeps documents in keyed order until it is full.
+
+    The order is a keyed hash of a document's tokens. The document that passes the limit is cut to
+    what is left in the final round; before, it stays whole, since the hash is of the whole. The
+    first documents of a union are among the first of each part, so parts may be limited one by one.
+    """
+    block = _join_blocks(blocks)
+    lengths = np.diff(block.offsets)
+    bucket = (block.users[:, 0] >> np.uint64(_SPARE_BITS)).astype(np.int64)
+    if np.bincount(bucket, weights=lengths).max(initial=0) <= max_tokens:
+        return block
+    order = _user_order(block.users)
+    starts = np.flatnonzero(_changes(block.users[order]))
+    totals = np.add.reduceat(lengths[order], starts)
+    allowed = lengths.copy()
+    stops = np.append(starts[1:], order.size)
+    for giant in np.flatnonzero(totals > max_tokens).tolist():
+        documents = order[starts[giant] : stops[giant]]
+        _limit_giant(block, documents, allowed, max_tokens, sub_key)
+    kept = np.flatnonzero(allowed > 0)
+    return _take_documents(block, kept, allowed[kept] if final else lengths[kept])
+
+
+def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
+    """Sorts documents by user and puts a border after each."""
+    lengths = np.diff(block.offsets)
+    order = _user_order(block.users)
+    sorted_users, lengths = block.users[order], lengths[order]
+    starts = np.flatnonzero(_changes(sorted_users))
+    ends = np.cumsum(lengths + 1)
+    ids = np.full(int(ends[-1]) if ends.size else 0, NO_GRAM, dtype=np.int32)
+    inside = np.ones(ids.size, dtype=bool)
+    inside[ends - 1] = False
+    ids[inside] = block.codes[_ranges(block.offsets[:-1][order], lengths)]
+    words = block.words
+    return UserBatch(
+        length=0,
+        size=len(words),
+        users=sorted_users[starts],
+        offsets=np.append((ends - lengths - 1)[starts], ids.size),
+        ids=ids,
+        words=words,
+        word_hashes=randomness.keyed_hashes(word_key, words),
+    )
+
+
+def _lay_out(
+    partition: tuple[int, Iterable[DocumentBlock]],
+    *,
+    max_tokens: int,
+    run_key: RunKey,
+) -> Iterator[UserBatch]:
+    """Joins a partition's blocks, limiting giants as it goes, and lays out its positions."""
+    _, blocks = partition
+    document_key = run_key.sub_key("document")
+    progress.enter("users", 1)
+    waiting: list[DocumentBlock] = []
+    tokens = 0
+    for block in blocks:
+        waiting.append(block)
+        tokens += block.codes.size
+        if tokens > max(_MAX_BLOCK_TOKENS, 2 * waiting[0].codes.size):
+            waiting = [limit_documents(waiting, max_tokens, document_key, final=False)]
+            tokens = waiting[0].codes.size
+    block = limit_documents(waiting, max_tokens, document_key, final=True)
+    yield from bounded_batches(lay_out_positions(block, run_key.sub_key("word")))
+
+
+def _limit_giant(
+    block: DocumentBlock,
+    documents: np.ndarray,
+    allowed: np.ndarray,
+    max_tokens: int,
+    sub_key: bytes,
+) -> None:
+    """Writes into `allowed` how many tokens of each of one user's documents stay."""
+    draws = randomness.keyed_hashes(sub_key, (_content(block, d) for d in documents.tolist()))
+    by_draw = documents[np.lexsort((draws[:, 1], draws[:, 0]))]
+    before = np.cumsum(allowed[by_draw]) - allowed[by_draw]
+    allowed[by_draw] = np.clip(max_tokens - before, 0, allowed[by_draw])
+
+
+def _content(block: DocumentBlock, document: int) -> bytes:
+    """Returns a document's tokens as one injective byte string."""
+    codes = block.codes[block.offsets[document] : block.offsets[document + 1]]
+    tokens = block.words.take(pa.array(codes)).cast(pa.binary()).to_pylist()
+    return b"".join(len(token).to_bytes(8, "little") + token for token in tokens)
+
+
+def _join_blocks(blocks: list[DocumentBlock]) -> DocumentBlock:
+    """Concatenates blocks over one dictionary of words."""
+    if len(blocks) == 1:
+        return blocks[0]
+    encoded = pa.concat_arrays([block.words for block in blocks]).dictionary_encode()
+    new_codes = encoded.indices.to_numpy()
+    first = np.cumsum([0, *(len(block.words) for block in blocks)])
+    codes = [new_codes[base:][block.codes] for base, block in zip(first[:-1], blocks, strict=True)]
+    shifts = np.cumsum([0, *(block.codes.size for block in blocks)])
+    offsets = [block.offsets[1:] + shift for block, shift in zip(blocks, shifts[:-1], strict=True)]
+    return DocumentBlock(
+        users=np.concatenate([block.users for block in blocks]),
+        offsets=np.concatenate(([0], *offsets)),
+        codes=np.concatenate(codes),
+        words=encoded.dictionary,
+    )
+
+
+def _take_documents(
+    block: DocumentBlock, documents: np.ndarray, lengths: np.ndarray | None = None
+) -> DocumentBlock:
+    """Selects documents (their first tokens, if lengths are given) and only the words they use."""
+    starts = block.offsets[:-1][documents]
+    if lengths is None:
+        lengths = block.offsets[1:][documents] - starts
+    codes = block.codes[_ranges(starts, lengths)]
+    used = np.zeros(len(block.words), dtype=bool)
+    used[codes] = True
+    kept = np.flatnonzero(used)
+    new_codes = np.zeros(used.size, dtype=np.int32)
+    new_codes[kept] = np.arange(kept.size, dtype=np.int32)
+    return DocumentBlock(
+        users=block.users[documents],
+        offsets=np.concatenate(([0], np.cumsum(lengths))),
+        codes=new_codes[codes],
+        words=block.words.take(pa.array(kept)),
+    )
+
+
+def _take_users(batch: UserBatch, start: int, stop: int) -> UserBatch:
+    """Selects neighbouring users, and only the words they use."""
+    first, last = batch.offsets[start], batch.offsets[stop]
+    ids = batch.ids[first:last]
+    used = np.zeros(batch.size, dtype=bool)
+    used[ids[ids >= 0]] = True
+    kept = np.flatnonzero(used)
+    new_ids = np.full(batch.size + 1, NO_GRAM, dtype=np.int32)
+    new_ids[kept] = np.arange(kept.size, dtype=np.int32)
+    if batch.words is None or batch.word_hashes is None:
+        raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
+    return UserBatch(
+        length=0,
+        size=kept.size,
+        users=batch.users[start:stop],
+        offsets=batch.offsets[start : stop + 1] - first,
+        ids=new_ids[ids],
+        words=batch.words.take(pa.array(kept)),
+        word_hashes=batch.word_hashes[kept],
+    )
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Returns start, start + 1, … start + length − 1 for each range, one after the other."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+
+
+def _user_order(users: np.ndarray) -> np.ndarray:
+    """Returns an order that brings each user's rows together, ascending by the first 64 bits."""
+    order = np.argsort(users[:, 0])
+    first, last = users[order, 0], users[order, 1]
+    collision = (first[1:] == first[:-1]) & (last[1:] != last[:-1])
+    return np.lexsort((users[:, 1], users[:, 0])) if collision.any() else order
+
+
+def _changes(users: np.ndarray) -> np.ndarray:
+    """Marks the rows that differ from the row before; the first always does."""
+    fresh = np.ones(len(users), dtype=bool)
+    fresh[1:] = (users[1:] != users[:-1]).any(axis=1)
+    return fresh

@@ -1,0 +1,140 @@
+"""What a run key is bound to: everything public that decides weights, noise and thresholds.
+
+Suppose that two runs of one key on one input compute weights differently but draw the same noise. Then
+the difference of the two releases is the difference of the weights, exactly. So the key of a run is
+derived from the run key and from the text below, and any two runs whose weights may differ draw
+independent noise. The text names the mechanism's version, every resolved parameter and constant of the
+plan, how records became documents, and the tokenizer with its version. It does not name what may differ
+between equal runs (paths, engines, partitions), nor the module of a class or function of this package.
+"""
+
+import hashlib
+import inspect
+import json
+import unicodedata
+from typing import Any, Protocol
+
+from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.description import InputDescription
+
+# Raised whenever any release under a fixed key would change; tests/golden holds such releases.
+MECHANISM_VERSION = 2
+# Raised when the tokenizer gives other tokens for some text. Those that look characters up in Unicode's
+# tables carry the version of the tables besides.
+_TOKENIZER_VERSIONS = {"words": 2, "whitespace": 1, "tokens": 1, "item": 1}
+_WITH_CHARACTER_TABLES = ("words", "whitespace")
+_UNKNOWN = "unknown"
+
+
+class Plan(Protocol):
+    """What a context wants of the public parameters of a run, whichever program's they are."""
+
+    def mechanism_parameters(self) -> dict[str, Any]:
+        """Returns the parameters and constants that decide the mechanism, as JSON types."""
+        ...
+
+
+def key_context(
+    program: str,
+    plan: Plan,
+    *,
+    tokenizer: str | Tokenizer,
+    described: InputDescription | None = None,
+    rows: InputDescription | None = None,
+    public: str = "",
+) -> str:
+    """Returns the text that the run key is bound to, as JSON: equal runs have equal text.
+
+    Args:
+      program: "ngrams", "set-union" or "bayesian".
+      plan: of the run.
+      tokenizer: its name, or the function.
+      described: how records became documents; by default they are the rows.
+      rows: the fields by which the elements of the pipeline are read; by default the default ones.
+      public: digest of the public data that take part: a vocabulary, or public counts.
+    """
+    fields = rows or InputDescription()
+    context = {
+        "mechanism_version": MECHANISM_VERSION,
+        "program": program,
+        "parameters": plan.mechanism_parameters(),
+        "tokenizer": tokenizer_identity(tokenizer),
+        "records": (described or fields).to_dict(),
+        "rows": fields.to_dict(),
+        "public": public,
+    }
+    return json.dumps(context, sort_keys=True, allow_nan=False)
+
+
+def tokenizer_identity(tokenizer: str | Tokenizer) -> dict[str, str]:
+    """Returns a tokenizer's name and version, as the run key is bound to them.
+
+    The version of a function of the user's own is its attribute `version`, if it has one; else the
+    SHA-256 of the source of the module that defines it, so that a changed tokenizer draws other noise;
+    else (no source, as in an interactive session) it is unknown, and the name stands for the function.
+
+    >>> tokenizer_identity("tokens")
+    {'name': 'tokens', 'version': '1'}
+    """
+    named = (name for name, function in TOKENIZERS.items() if function is tokenizer)
+    name = tokenizer if isinstance(tokenizer, str) else next(named, None)
+    if name in _TOKENIZER_VERSIONS:
+        return {"name": name, "version": _own_version(name)}
+    return {"name": tokenizer_name(tokenizer), "version": _given_version(tokenizer)}
+
+
+def check_run_key(run_key: object) -> None:
+    """Checks that a key that was given is one; raises TypeError."""
+    if not isinstance(run_key, RunKey | None):
+        raise TypeError(
+            f"run_key must be a RunKey, got {type(run_key).__name__}. RunKey.from_hex makes one."
+        )
+
+
+def require_identified(tokenizer: str | Tokenizer) -> None:
+    """Checks, where a run key is given, that the tokenizer's identity says what it does.
+
+    A function at the top of a module is known by the module's source. A partial, a lambda, a closure, a
+    method, an object, and a function without source hold something that no name says: two of them under
+    one key could draw the same noise for different tokens.
+
+    Raises:
+      ValueError: if it is one of those and has no attribute `version`.
+    """
+    function = resolve_tokenizer(tokenizer)
+    if function in TOKENIZERS.values() or getattr(function, "version", None) is not None:
+        return
+    at_top = inspect.isfunction(function) and function.__qualname__.isidentifier()
+    if not at_top or function.__closure__ or _given_version(tokenizer) == _UNKNOWN:
+        raise ValueError(
+            "tokenizer must be a function at the top of a module, or have an attribute `version` that "
+            "changes with what it does, where a run key is given: the key's noise is bound to it. Got "
+            f"tokenizer={tokenizer_name(tokenizer)}."
+        )
+
+
+def _own_version(name: str) -> str:
+    """The version of a tokenizer of this package, and of the character tables that it looks into."""
+    version = str(_TOKENIZER_VERSIONS[name])
+    if name not in _WITH_CHARACTER_TABLES:
+        return version
+    return f"{version}, Unicode {unicodedata.unidata_version}"
+
+
+def _given_version(tokenizer: str | Tokenizer) -> str:
+    """The version of a function of the user's own."""
+    function = resolve_tokenizer(tokenizer)
+    version = getattr(function, "version", None)
+    if version is not None:
+        return str(version)
+    try:
+        source = inspect.getsource(inspect.getmodule(_definition(function)) or function)
+    except (OSError, TypeError):
+        return _UNKNOWN
+    return hashlib.sha256(source.encode()).hexdigest()
+
+
+def _definition(function: Any) -> Any:
+    """What was written in a module: the function itself, or the class of a callable object."""
+    return function if hasattr(function, "__qualname__") else type(function)

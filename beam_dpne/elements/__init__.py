@@ -1,0 +1,1 @@
+"""What travels between the steps: batches, sets as side inputs, rows."""

@@ -1,0 +1,178 @@
+"""Rows of a release, as its files have them: in tables, and as elements with a schema."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import PCollection
+from apache_beam.typehints.decorators import IOTypeHints
+
+from beam_dpne.bayesian.counting import NgramProbabilities
+from beam_dpne.elements.batches import GramSet
+from beam_dpne.ngrams.decoding import (
+    ITEM_SCHEMA,
+    PROBABILITY_SCHEMA,
+    ROW_SCHEMA,
+    UNPROTECTED_SCHEMA,
+    decode_sets,
+    longest_beside_shorter,
+)
+from beam_dpne.set_union.elements import ItemSet
+
+SCORE_DECIMALS = 6
+PROBABILITY_DIGITS = 9
+
+
+class ReleasedNgram(NamedTuple):
+    """A released n-gram.
+
+    Attributes:
+      length: how many words it has.
+      ngram: its words, see `join_tokens`.
+      score: its noisy weight, rounded to six decimals.
+    """
+
+    length: int
+    ngram: str
+    score: float
+
+
+class ReleasedItem(NamedTuple):
+    """An item of a released set union.
+
+    Attributes:
+      item: as users have it.
+      score: its noisy weight, rounded to six decimals.
+    """
+
+    item: str
+    score: float
+
+
+class NgramProbability(NamedTuple):
+    """An n-gram of a public vocabulary, and its private probability.
+
+    Attributes:
+      ngram: its words, see `join_tokens`.
+      probability: rounded to nine significant digits.
+    """
+
+    ngram: str
+    probability: float
+
+
+class UnprotectedProbability(NamedTuple):
+    """An n-gram and its probability under one of the paper's modes, which have no guarantee.
+
+    Attributes:
+      ngram: its words, see `join_tokens`.
+      probability: rounded to nine significant digits.
+      privacy: in words, that there is no guarantee: every row says so.
+    """
+
+    ngram: str
+    probability: float
+    privacy: str
+
+
+_Row = TypeVar("_Row", ReleasedNgram, ReleasedItem, NgramProbability, UnprotectedProbability)
+
+for _row_type in (ReleasedNgram, ReleasedItem, NgramProbability, UnprotectedProbability):
+    beam.coders.registry.register_coder(_row_type, beam.coders.RowCoder)
+
+
+def ngram_table(released: Iterable[GramSet]) -> pa.Table:
+    """Returns the rows of S_1, …, S_T, sorted by length, falling score, then bytes."""
+    rows = pa.Table.from_batches(list(decode_sets(released)), ROW_SCHEMA)
+    return with_rounded_scores(rows)
+
+
+def item_table(released: Sequence[ItemSet]) -> pa.Table:
+    """Returns the rows of one set union, sorted by falling score, then bytes."""
+    (found,) = released
+    rows = pa.table([found.items, pa.array(found.scores)], schema=ITEM_SCHEMA)
+    return with_rounded_scores(rows.sort_by([("score", "descending"), ("item", "ascending")]))
+
+
+def probability_table(released: Sequence[NgramProbabilities]) -> pa.Table:
+    """Returns each n-gram's probability, sorted by falling probability, then bytes."""
+    (found,) = released
+    rows = pa.table(
+        [found.ngrams, pa.array(rounded_probabilities(found.probabilities))],
+        schema=PROBABILITY_SCHEMA,
+    )
+    return rows.sort_by([("probability", "descending"), ("ngram", "ascending")])
+
+
+def unprotected_table(released: Sequence[NgramProbabilities]) -> pa.Table:
+    """As `probability_table`, with a third column that says that nothing is guaranteed."""
+    rows = probability_table(released)
+    words = pa.array([found.guarantee for found in released] * len(rows), pa.string())
+    return rows.append_column(UNPROTECTED_SCHEMA.field("privacy"), words)
+
+
+def with_rounded_scores(rows: pa.Table) -> pa.Table:
+    """Returns the rows with scores as a release has them."""
+    scores = np.round(rows.column("score").to_numpy(), SCORE_DECIMALS)
+    place = rows.schema.get_field_index("score")
+    return rows.set_column(place, rows.schema.field("score"), pa.array(scores))
+
+
+def rounded_probabilities(probabilities: np.ndarray) -> np.ndarray:
+    """Returns probabilities as a release has them: nine significant digits."""
+    shown = (f"{value:.{PROBABILITY_DIGITS}g}" for value in probabilities.tolist())
+    return np.fromiter(map(float, shown), np.float64, count=probabilities.size)
+
+
+def as_rows(
+    released: Sequence[PCollection[Any]],
+    row_type: type[_Row],
+    table_of: Callable[[Sequence[Any]], pa.Table],
+) -> PCollection[_Row]:
+    """Adds to a pipeline the step that makes rows of released sets.
+
+    It is named after the step that released the last set, so that a pipeline may have many of them.
+
+    Args:
+      released: the sets of one release.
+      row_type: of the rows.
+      table_of: from the sets to the table that is published.
+    """
+    producer = released[-1].producer
+    label = f"{producer.full_label}/Rows" if producer else "Rows"
+    make_rows = label >> _MakeRows(row_type=row_type, table_of=table_of)
+    return cast("PCollection[_Row]", tuple(released) | make_rows)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class _MakeRows(beam.PTransform):
+    """Brings the sets of one release to one worker, which makes rows of them."""
+
+    row_type: type[Any]
+    table_of: Callable[[Sequence[Any]], pa.Table]
+
+    def __post_init__(self):
+        super().__init__()
+
+    def default_type_hints(self) -> IOTypeHints:
+        """None: Beam would log a warning about a tuple of inputs."""
+        return IOTypeHints.empty()
+
+    def expand(self, released: tuple[PCollection[Any], ...]) -> PCollection[Any]:
+        longest, shorter = longest_beside_shorter(released)
+        rows = beam.FlatMap(_rows, shorter, row_type=self.row_type, table_of=self.table_of)
+        return cast("PCollection[Any]", longest | "Rows" >> rows.with_output_types(self.row_type))
+
+
+def _rows(
+    longest: Any,
+    shorter: Iterable[Any],
+    *,
+    row_type: Any,
+    table_of: Any,
+) -> Iterator[Any]:
+    for batch in table_of([*shorter, longest]).to_batches():
+        yield from map(row_type, *(column.to_pylist() for column in batch.columns))

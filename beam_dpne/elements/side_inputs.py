@@ -1,0 +1,209 @@
+"""Large side inputs as files: written once, fetched once per worker process, mapped into memory.
+
+A side input of 100 MB that travels through a runner is copied several times in every worker process;
+a mapped file is one copy for all its bundles, in pages that the system can take back. A file on a
+local path is mapped where it is, one copy for all processes of a machine.
+
+Sets between two rounds are as private as the data: the run's folder is deleted by the launcher, and a
+copy that a worker fetches has no name from the beginning and is freed by the system with the process.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import mmap
+import os
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from beam_dpne.storage.markers import SharedStorageError
+
+_T = TypeVar("_T")
+
+_KEPT_OPEN = 4
+_LOOK_SECONDS = 30
+_COPIED_AT_ONCE = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredFile:
+    """Bytes in a file that workers can read: its path, its size in bytes and its SHA-256."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SetStore:
+    """Where sets that are too large for an element are kept during a run.
+
+    Released sets, and with the adaptive strategy also what stands between two rounds, which is as
+    private as the data: so the folder must be, and has to go when the run has ended.
+
+    Attributes:
+      folder: the run's temporary location, on storage that all workers share.
+      limit: size in bytes above which a set becomes a file.
+      from_launch: whether the launcher may put files there as well. One that ends before its job, as
+        a template's does, deletes them.
+    """
+
+    folder: str
+    limit: int
+    from_launch: bool = True
+
+
+def store(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredFile:
+    """Writes bytes under a name made of their content, so that a repeated bundle changes nothing.
+
+    Args:
+      folder: where to.
+      name: what the file's name begins with.
+      data: what to write.
+      key: for bytes that are private, a secret without which the name tells nothing about them.
+    """
+    digest = hashlib.sha256(data).hexdigest()
+    named = hashlib.blake2b(digest.encode(), key=key, digest_size=8).hexdigest()
+    path = FileSystems.join(folder, f"{name}-{named}.arrow")
+    if FileSystems.get_scheme(path) is None:
+        os.makedirs(folder, exist_ok=True)
+        _write_local(path, data)
+    else:
+        with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            file.write(data)
+    return StoredFile(path, len(data), digest)
+
+
+def opened(file: StoredFile, decode: Callable[[pa.Buffer], Any]) -> Any:
+    """Returns what a stored file holds, mapped into memory; the same object for all bundles.
+
+    It is let go when the file is gone, since the launcher deletes the file with the run.
+
+    Args:
+      file: what to open; one that is not on a local path is fetched first.
+      decode: makes a set of the bytes, if it is not open.
+
+    Raises:
+      SharedStorageError: if the bytes are not those that were stored.
+    """
+    return _open_sets.get(file, decode)
+
+
+def forget(folder: str) -> None:
+    """Lets go of all sets whose files are in a folder, as a run does that ends."""
+    _open_sets.drop(lambda file: file.path.startswith(FileSystems.join(folder, "")))
+
+
+def cached_for_sets(
+    maxsize: int,
+) -> Callable[[Callable[..., _T]], "functools._lru_cache_wrapper[_T]"]:
+    """Caches what is computed from sets, as `functools.lru_cache`, until a run's sets are let go."""
+
+    def decorate(function: Callable[..., _T]) -> "functools._lru_cache_wrapper[_T]":
+        cached = functools.lru_cache(maxsize=maxsize)(function)
+        _caches.append(cached.cache_clear)
+        return cached
+
+    return decorate
+
+
+class _OpenSets:
+    """The last used sets of this process, and a thread that lets go of those whose run has ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sets: collections.OrderedDict[StoredFile, Any] = collections.OrderedDict()
+        self._watched = False
+
+    def get(self, file: StoredFile, decode: Callable[[pa.Buffer], Any]) -> Any:
+        """Returns a set, opened if it is not open; one thread opens it for all that ask."""
+        with self._lock:
+            if file not in self._sets:
+                self._sets[file] = decode(_mapped(file))
+            self._sets.move_to_end(file)
+            if len(self._sets) > _KEPT_OPEN:
+                self._sets.popitem(last=False)
+            if not self._watched:
+                self._watched = True
+                threading.Thread(target=self._watch, name="stored sets", daemon=True).start()
+            return self._sets[file]
+
+    def drop(self, is_gone: Callable[[StoredFile], bool]) -> None:
+        """Lets go of sets; the memory and disk space are free when no bundle uses them."""
+        with self._lock:
+            files = list(self._sets)
+        gone = [file for file in files if is_gone(file)]
+        with self._lock:
+            for file in gone:
+                self._sets.pop(file, None)
+        for clear in _caches if gone else ():
+            clear()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(_LOOK_SECONDS)
+            self.drop(_is_gone)
+            with self._lock:
+                if not self._sets:
+                    self._watched = False
+                    return
+
+
+_open_sets = _OpenSets()
+_caches: list[Callable[[], None]] = []
+
+
+def _is_gone(file: StoredFile) -> bool:
+    """Whether the file was deleted; storage that does not answer now may do so later."""
+    with contextlib.suppress(Exception):
+        return not FileSystems.exists(file.path)
+    return False
+
+
+def _mapped(file: StoredFile) -> pa.Buffer:
+    if FileSystems.get_scheme(file.path) is None:
+        buffer = pa.memory_map(file.path).read_buffer()
+    else:
+        buffer = _fetched(file.path)
+    if buffer.size != file.size or hashlib.sha256(buffer).hexdigest() != file.sha256:
+        raise SharedStorageError(f"{file.path} is not what the run stored there.")
+    return buffer
+
+
+def _fetched(path: str) -> pa.Buffer:
+    """Maps a local copy that has no name, so that nothing of it outlives this process.
+
+    The system frees it with the last mapping, even after SIGKILL. Processes of one machine have a
+    copy each: engines start one per worker, or give each a file system.
+    """
+    with tempfile.TemporaryFile(prefix="beam_dpne-") as copy:
+        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            shutil.copyfileobj(file, copy, _COPIED_AT_ONCE)
+        copy.flush()
+        if not copy.tell():
+            return pa.py_buffer(b"")
+        return pa.py_buffer(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _write_local(path: str, data: bytes) -> None:
+    """Writes a file that appears at once and whole."""
+    temporary = f"{path}.{uuid.uuid4().hex}"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+        raise

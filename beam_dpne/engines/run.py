@@ -1,0 +1,221 @@
+"""Running a pipeline on an engine as the programs do: watched, and cancelled with its launcher.
+
+An engine starts Python processes, harnesses, for the steps of a pipeline, and keeps a job whose
+harnesses cannot start in the state RUNNING for ever. Beam's job server for Flink stops the harness of
+a step when the step is done and starts another one for the next, unless it is told to keep them; a
+pipeline of ours has dozens of short steps, and hangs when one of them meets a harness that is just
+being stopped.
+"""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    PipelineOptions,
+    PortableOptions,
+)
+from apache_beam.runners.runner import PipelineResult, PipelineState
+
+from beam_dpne.engines.flink_jobs import cancel_at_flink, flink_address
+from beam_dpne.version import __version__
+
+HARNESS_KEPT_MILLIS = 120_000
+# What a job on Flink needs besides addresses: harnesses that stay from one step to the next, and steps
+# that run one after the other, so that there may be more tasks than slots. Other engines ignore the
+# second one.
+FLINK_OPTIONS = (
+    f"--environment_cache_millis={HARNESS_KEPT_MILLIS}",
+    "--execution_mode_for_batch=BATCH_FORCED",
+)
+_PORTABLE = "PortableRunner"
+_STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
+
+
+class EngineError(RuntimeError):
+    """The workers of an engine do not start; the message holds no data of the pipeline."""
+
+
+def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResult:
+    """Runs a pipeline to its end, and gives it up together with its launcher.
+
+    On an engine that is reached through a job server (Flink, Spark, Prism) a job of one step comes
+    first: if the workers cannot do it in time, that job is cancelled and the pipeline is not sent.
+    When this process is interrupted (Ctrl-C) or terminated (SIGTERM, in the main thread), or an error
+    is raised here, the job is cancelled; at Flink itself with `--flink_master`, without which Beam's
+    job server forgets the job and Flink runs on. A launcher that is killed (SIGKILL) cancels nothing.
+
+    Args:
+      pipeline: complete; not run yet, so not used as a context manager.
+      harness_timeout: seconds in which workers must have done a first step; 0: no such step.
+
+    Returns:
+      The result of the finished pipeline.
+
+    Raises:
+      ValueError: if an option of the pipeline would make it hang or fail.
+      EngineError: if the workers did not do a first step in time, or failed in it.
+      RuntimeError: if the pipeline failed, as Beam raises it.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> pipeline = beam.Pipeline(runner=FnApiRunner())
+      >>> _ = pipeline | beam.Create(["done"]) | beam.Map(print)
+      >>> run(pipeline).state
+      done
+      'DONE'
+    """
+    if harness_timeout < 0:
+        raise ValueError(
+            f"harness_timeout must be at least 0, got harness_timeout={harness_timeout}."
+        )
+    check_options(pipeline)
+    _check_threads(pipeline)
+    with _terminable():
+        if harness_timeout and _PORTABLE in _names(pipeline):
+            _check_workers(pipeline, harness_timeout)
+        result = pipeline.run()
+        with cancelled_on_failure(result, pipeline.options):
+            result.wait_until_finish()
+    return result
+
+
+def check_options(pipeline: beam.Pipeline) -> None:
+    """Raises ValueError if harnesses would be stopped after each step of a pipeline."""
+    kept = pipeline.options.view_as(PortableOptions).environment_cache_millis
+    if type(pipeline.runner).__name__ in _STOPS_HARNESSES and not int(kept):
+        raise ValueError(
+            "environment_cache_millis must be above 0 with a job server, got "
+            f"environment_cache_millis={kept}: an engine such as Flink would start and stop a Python "
+            "process for each step of the pipeline, and may hang; add "
+            f"beam_dpne.engines.run.FLINK_OPTIONS, which are {' '.join(FLINK_OPTIONS)}, to the "
+            "pipeline's options."
+        )
+
+
+def _check_threads(pipeline: beam.Pipeline) -> None:
+    """Raises ValueError for Beam's own runner in a mode in which it cuts elements in two."""
+    mode = pipeline.options.view_as(DirectOptions).direct_running_mode
+    if mode == "multi_threading" and type(pipeline.runner).__name__ == "FnApiRunner":
+        raise ValueError(
+            "direct_running_mode must be 'in_memory' or 'multi_processing', got "
+            "direct_running_mode='multi_threading': Beam may send an element before its coder has "
+            "written all of it, which the next step cannot decode."
+        )
+
+
+@contextlib.contextmanager
+def cancelled_on_failure(result: PipelineResult, options: PipelineOptions) -> Iterator[None]:
+    """Cancels a job that has not ended when its launcher gives up: left alone it would publish."""
+    try:
+        yield
+    except BaseException:
+        if not PipelineState.is_terminal(state_of(result)):
+            cancel(result, options)
+        raise
+
+
+def cancel(result: PipelineResult, options: PipelineOptions) -> None:
+    """Cancels a job as far as can be; at Flink too, whose job the job server leaves running."""
+    with contextlib.suppress(Exception):
+        result.cancel()
+    with contextlib.suppress(Exception):
+        cancel_at_flink(result, options)
+
+
+def state_of(result: PipelineResult) -> str | None:
+    """Returns the state of a job, None if nobody answers."""
+    with contextlib.suppress(Exception):
+        return result.state
+    return None
+
+
+def likely_wrong(options: PipelineOptions) -> str:
+    """Says what to look at when the workers of an engine do not start."""
+    portable = options.view_as(PortableOptions)
+    kind = portable.environment_type or "DOCKER"
+    where = portable.environment_config if kind == "EXTERNAL" else "…"
+    return (
+        f"Likely wrong: environment_type={kind}, environment_config={where}: the engine must reach "
+        "it, and it must start a Python that has beam_dpne and the launcher's version of Beam, "
+        f"{beam.__version__}."
+    )
+
+
+def _check_workers(pipeline: beam.Pipeline, timeout: int) -> None:
+    """Has the workers do one step without data, in a job of its own.
+
+    Raises:
+      EngineError: if they do not do it in time, or fail.
+    """
+    first = beam.Pipeline(runner=pipeline.runner, options=pipeline.options)
+    versions = (beam.__version__, __version__)
+    _ = first | beam.Create([versions]) | beam.Map(_check_versions)
+    result = first.run()
+    with cancelled_on_failure(result, pipeline.options):
+        try:
+            result.wait_until_finish(duration=timeout * 1000)
+        except RuntimeError as error:
+            raise EngineError(
+                f"the workers failed in a first step, which holds no data: {error} "
+                f"{likely_wrong(pipeline.options)}"
+            ) from None
+        if not PipelineState.is_terminal(state_of(result)):
+            _refuse_late(pipeline.options, timeout)
+
+
+def _refuse_late(options: PipelineOptions, timeout: int) -> NoReturn:
+    stays = " On Flink give --flink_master HOST:8081 too, or the job of that step stays there."
+    raise EngineError(
+        f"no worker did a first step within {timeout} s (harness_timeout), so its job was cancelled "
+        f"and the pipeline was not sent. {likely_wrong(options)}"
+        f"{stays if flink_address(options) is None else ''}"
+    )
+
+
+def _check_versions(launcher: tuple[str, str]) -> None:
+    """Raises EngineError if a worker has other versions of Beam and beam_dpne than the launcher."""
+    here = (beam.__version__, __version__)
+    if here != launcher:
+        raise EngineError(
+            f"workers must have the launcher's versions of apache-beam and beam_dpne, "
+            f"{' and '.join(launcher)}, got {' and '.join(here)}."
+        )
+
+
+def _names(pipeline: beam.Pipeline) -> set[str]:
+    return {kind.__name__ for kind in type(pipeline.runner).__mro__}
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Lets SIGTERM raise, so that a job is cancelled, and then end the process as usual.
+
+    Only in the main thread, and only if nobody handles or ignores the signal. A second one ends the
+    process at once.
+    """
+    usual = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+
+    def receive(number: int, _frame: FrameType | None) -> NoReturn:
+        received.append(number)
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, receive)
+    try:
+        yield
+    except BaseException:
+        if received:  # Beam may have wrapped what was raised.
+            signal.raise_signal(signal.SIGTERM)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -1,0 +1,1 @@
+"""The mechanism: randomness, noise, calibration and rules, without Beam and without Arrow tables."""

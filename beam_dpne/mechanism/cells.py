@@ -1,0 +1,128 @@
+"""The noisy decision: exact integer weights, keyed noise, and the cells that may leave.
+
+Weights are int64 in units of 2^-32. What a round is judged by is its *evidence* Y = Σ_s ℓ_s w_s over
+the rounds s so far, w_s = weight + noise; with one round, the noisy weight. Evidence is released only
+as a *cell*: its place, in steps of one 64th of its standard deviation, above the threshold. Cells ≥ 0
+are released, cells < 0 are not, so the cell *is* the decision; `scores` gives the middle of a cell
+back.
+
+The arithmetic is exact where it matters: loadings ℓ_s are fractions, the distance of Σ ℓ_s·weight_s
+from the threshold is exact, and is split into whole cells before the (floating) noise is added, so
+that no rounding grows with the weight. A cell's probability is right to a relative 1e-12 (see
+`randomness.normals`).
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.evidence_law import NOTHING_YET, NullLaw
+from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS, LengthRule, RoundRule
+
+# Noise ends at 13.1 standard deviations of its round.
+_LAST_CELL = 14 * CELLS_PER_STDDEV
+
+
+def equal_weights(counts: np.ndarray) -> np.ndarray:
+    """Returns 1/√n in units of 2^-32, rounded down, so that n · w² ≤ 2^64 in exact arithmetic.
+
+    Args:
+      counts: shape (m,), integers ≥ 1.
+
+    Returns:
+      Shape (m,), dtype int64: isqrt(2^64 // n).
+
+    References: DPNE Algorithm 1, the update of H_k.
+    """
+    distinct = np.flatnonzero(np.bincount(counts)) if counts.size else counts
+    table = np.zeros(int(counts.max(initial=0)) + 1, dtype=np.int64)
+    for count in distinct.tolist():
+        table[count] = math.isqrt(UNITS * UNITS // count)
+    return table[counts]
+
+
+def evidence_noise(bits: Sequence[np.ndarray], rule: RoundRule, noise_stddev: float) -> np.ndarray:
+    """Returns the noise in the evidence of a round, Σ_s ℓ_s·N(0, noise_stddev²).
+
+    Args:
+      bits: for each of the rounds 1..r, (n, 2) uint64: the keyed bits of each gram's noise.
+      rule: of round r.
+      noise_stddev: of each round's noise, in units of weight.
+
+    Returns:
+      Shape (n,), float64, in units of weight.
+    """
+    noise = np.zeros(len(bits[-1]))
+    for loading, own in zip(rule.loadings, bits, strict=True):
+        if loading:
+            noise += (loading / rule.loading_unit) * (randomness.normals(own) * noise_stddev)
+    return noise
+
+
+def noisy_cells(weights: Sequence[np.ndarray], noise: np.ndarray, rule: RoundRule) -> np.ndarray:
+    """Returns the cell of each gram's evidence: ≥ 0 exactly when Σ ℓ_s·weight_s + noise > ρ.
+
+    Whole cells and the rest of each weight are split exactly, in integers.
+
+    Args:
+      weights: for each of the rounds 1..r, (n,) int64, in units of 2^-32.
+      noise: (n,) float64, in units of weight; see `evidence_noise`.
+      rule: of round r.
+
+    Returns:
+      Shape (n,), dtype int64.
+
+    References: DPNE Algorithm 1, "if H_k[u] + N(0, σ_k²) > ρ_k".
+    """
+    width, unit = rule.cell_units, rule.loading_unit
+    whole, part = divmod(rule.threshold_units, width)
+    cells = np.full(noise.size, -whole, dtype=np.int64)
+    rest = np.full(noise.size, -part * unit, dtype=np.int64)
+    for loading, column in zip(rule.loadings, weights, strict=True):
+        if loading:
+            whole, part = np.divmod(column, width)
+            more, fraction = np.divmod(loading * whole, unit)
+            cells += more
+            rest += fraction * width + loading * part
+    more, rest = np.divmod(rest, width * unit)
+    return cells + more + np.ceil((rest / unit + noise * UNITS) / width).astype(np.int64) - 1
+
+
+def null_law(rules: Sequence[RoundRule], noise_stddev: float) -> NullLaw:
+    """Returns the law of the evidence of a gram without weight that is open after these rounds."""
+    law = NOTHING_YET
+    for rule in rules:
+        stddev = noise_stddev * rule.loadings[-1] / rule.loading_unit
+        law = law.cut(stddev, rule.cut, rule.threshold)
+    return law
+
+
+def spurious_cells(bits: np.ndarray, rule: LengthRule, round_number: int) -> np.ndarray:
+    """Returns cells ≥ 0 with the law of `noisy_cells` at weight 0, given release in this round.
+
+    By inverse survival function of Y_r given that the gram was open until then, at the borders of
+    cells; each cell's probability keeps a relative 1e-12.
+
+    Args:
+      bits: shape (n, 2), uint64.
+      rule: of the length.
+      round_number: r ≥ 1.
+
+    Returns:
+      Shape (n,), dtype int64.
+    """
+    own = rule.rounds[round_number - 1]
+    law = null_law(rule.rounds[: round_number - 1], rule.noise_stddev)
+    stddev = rule.noise_stddev * own.loadings[-1] / own.loading_unit
+    last = _LAST_CELL + max(0, -own.threshold_units // own.cell_units)
+    borders = (own.threshold_units + own.cell_units * np.arange(1, last + 1)) / UNITS
+    survival = law.tail(stddev, borders)
+    return np.searchsorted(-survival, -own.null_probability * randomness.uniforms(bits), "right")
+
+
+def scores(cells: np.ndarray, rule: RoundRule) -> np.ndarray:
+    """Returns the middle of each cell over the score divisor: above ρ exactly for cells ≥ 0."""
+    doubled = 2 * rule.threshold_units + (2 * cells + 1) * rule.cell_units
+    return doubled / (2 * UNITS) / rule.score_divisor

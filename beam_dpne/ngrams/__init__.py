@@ -1,0 +1,1 @@
+"""Differentially private n-grams, length by length."""

@@ -1,0 +1,401 @@
+"""ExtractGrams and PruneInvalid: candidates from positions, and positions from released sets."""
+
+import dataclasses
+from typing import cast
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.pvalue import AsSingleton, PCollection
+
+from beam_dpne.elements import progress
+from beam_dpne.elements.batches import (
+    NO_GRAM,
+    Contributions,
+    GramSet,
+    StandingGrams,
+    UserBatch,
+    pack_pairs,
+    unpack_pairs,
+)
+from beam_dpne.elements.side_inputs import cached_for_sets
+
+_DENSE_TABLE = 2**25
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ExtractGrams(beam.PTransform):
+    """Lists each user's distinct candidate grams of one length.
+
+    At length 1 candidates are the user's words. At length k ≥ 2 they are two neighbouring released
+    (k−1)-grams (pruning "both"), or a released (k−1)-gram and the released word after it ("single"):
+    exactly the user's k-grams in V_k, since `PruneInvalid` left only such positions.
+
+    Input: `UserBatch` of length k−1.
+
+    Output: `Contributions` of length k, keys ascending within each user, without weights.
+
+    Privacy: not private; nothing is bounded yet.
+
+    Cost: one sort of the batch's candidates as 64-bit integers.
+
+    Attributes:
+      length: k ≥ 1.
+
+    Raises:
+      ValueError: if length < 1.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import ExtractGrams, UserBatch
+      >>> batch = UserBatch(  # one user: the released words 0 1 0 1, a border after them
+      ...     length=1, size=2, users=np.array([[1, 2]], np.uint64), vocabulary_size=2,
+      ...     offsets=np.array([0, 5]), ids=np.array([0, 1, 0, 1, -1], np.int32))
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     grams = pipeline | beam.Create([batch]) | ExtractGrams(length=2)
+      ...     _ = grams | beam.Map(lambda c: print(c.keys >> 32, c.keys & 0xFFFFFFFF))
+      [0 1] [1 0]
+
+    References: DPNE Algorithm 1, "W_i^k ← G_k(w_i)" and "U_i ← W_i^k ∩ V_k".
+    """
+
+    length: int
+
+    def __post_init__(self):
+        super().__init__()
+        if self.length < 1:
+            raise ValueError(f"length must be at least 1, got length={self.length}.")
+
+    def expand(self, users: PCollection[UserBatch]) -> PCollection[Contributions]:
+        """Applies `extract_grams` to each batch."""
+        return cast(
+            "PCollection[Contributions]",
+            users
+            | "Extract"
+            >> beam.Map(extract_grams, length=self.length).with_output_types(Contributions),
+        )
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PruneInvalid(beam.PTransform):
+    """Keeps of each user only what released grams are left: the state for the next length.
+
+    Each position gets the id in S_{k−1} of the gram that starts there, −1 if it was not released;
+    positions and users that can begin nothing longer are dropped, so later lengths cost what is left.
+
+    Input: `UserBatch` of length k−2, or of length k−1 in terms of what stood before its last round.
+
+    Output: `UserBatch` of length k−1.
+
+    Privacy: not private; a function of one user's data and of a released set.
+
+    Cost: one look-up for each position that is left.
+
+    Attributes:
+      released: PCollection of one `GramSet`, S_{k−1}; a side input.
+      pruning: "both" or "single".
+      standing: PCollection of one `StandingGrams`, in whose terms the positions are; None: they are
+        in terms of S_{k−2}.
+
+    Raises:
+      ValueError: on another pruning rule.
+
+    Example:
+      >>> import numpy as np, pyarrow as pa
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import GramSet, PruneInvalid, UserBatch
+      >>> batch = UserBatch(  # one user: "a b c", of which only "a" and "b" were released
+      ...     length=0, size=3, users=np.array([[1, 2]], np.uint64), words=pa.array(["c", "a", "b"]),
+      ...     offsets=np.array([0, 4]), ids=np.array([1, 2, 0, -1], np.int32))
+      >>> vocabulary = GramSet(length=1, keys=np.arange(2), scores=np.array([9.0, 9.5]),
+      ...                      words=pa.array(["a", "b"]), vocabulary_size=2)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     released = pipeline | "S_1" >> beam.Create([vocabulary])
+      ...     users = pipeline | beam.Create([batch]) | PruneInvalid(released=released)
+      ...     _ = users | beam.Map(lambda batch: print(batch.ids))
+      [ 0  1 -1]
+
+    References: DPNE appendix A, Algorithms 3 and 4 (CheckValidity, PruneInvalid).
+    """
+
+    released: PCollection[GramSet]
+    pruning: str = "both"
+    standing: PCollection[StandingGrams] | None = None
+
+    def __post_init__(self):
+        super().__init__()
+        if self.pruning not in ("both", "single"):
+            raise ValueError(f"pruning must be 'both' or 'single', got pruning={self.pruning!r}.")
+
+    def expand(self, users: PCollection[UserBatch]) -> PCollection[UserBatch]:
+        """Applies `prune_invalid` to each batch, with S_{k−1} beside it."""
+        sides = [AsSingleton(side) for side in (self.released, self.standing) if side is not None]
+        prune = beam.FlatMap(_prune_and_report, *sides, pruning=self.pruning)
+        return cast("PCollection[UserBatch]", users | "Prune" >> prune.with_output_types(UserBatch))
+
+
+def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
+    """Returns each user's distinct candidates of length k from positions of length k−1."""
+    if batch.length != length - 1:
+        raise ValueError(f"ExtractGrams({length=}) needs ids of length {length - 1}.")
+    user_count = len(batch.users)
+    if length == 1:
+        place = np.flatnonzero(batch.ids >= 0)
+        first, second, first_size, second_size = batch.ids[place], None, batch.size, 1
+    else:
+        place, first, second = _neighbours(batch)
+        first_size = batch.size
+        second_size = batch.size if batch.word_ids is None else batch.vocabulary_size
+    user = np.repeat(np.arange(user_count, dtype=np.int32), np.diff(batch.offsets))[place]
+    user, first, second = _distinct(user, first, second, (user_count, first_size, second_size))
+    counts = np.bincount(user, minlength=user_count)
+    return Contributions(
+        length=length,
+        users=batch.users,
+        offsets=np.concatenate(([0], np.cumsum(counts))),
+        keys=first if second is None else pack_pairs(first, second),
+        words=batch.words,
+        word_hashes=batch.word_hashes,
+    )
+
+
+def prune_invalid(
+    batch: UserBatch, released: GramSet, *, pruning: str, standing: StandingGrams | None = None
+) -> UserBatch:
+    """Returns the positions of a batch in terms of S_{k−1}, without those that lead nowhere."""
+    if released.length != batch.length + (batch.round == 0):
+        raise ValueError(f"S_{released.length} cannot follow ids of length {batch.length}.")
+    if released.rule is not None and released.length > 1 and released.pruning != pruning:
+        raise ValueError(
+            f"pruning must be that of the released set, {released.pruning!r}, got {pruning=}."
+        )
+    if batch.round:
+        _check_round(batch, standing)
+        ids = _rows_in(standing, released)[batch.ids]
+    else:
+        ids = _gram_ids(batch, released)
+    word_ids = batch.word_ids
+    if released.length == 1:
+        word_ids = ids if pruning == "single" else None
+    keep = _alive_neighbours(ids) if word_ids is None else _alive_runs(ids, word_ids)
+    return _select_positions(batch, released, ids, word_ids, keep)
+
+
+def keep_standing(
+    batch: UserBatch, standing: StandingGrams, before: StandingGrams | None = None
+) -> UserBatch:
+    """Returns the positions of a batch in terms of what stands after a round, without the others.
+
+    Args:
+      batch: of length k−1 if `standing` is of round 1, else in terms of `before`.
+      standing: of length k.
+      before: what stood after the round before.
+    """
+    if standing.round == 1:
+        ids = _gram_ids(batch, standing)
+    else:
+        _check_round(batch, before)
+        ids = _rows_in(before, standing)[batch.ids]
+    if batch.word_ids is None:
+        keep = ids >= 0
+        keep[1:] |= keep[:-1] & ~keep[1:]
+    else:
+        keep = _alive_runs(ids, batch.word_ids)
+    return _select_positions(batch, standing, ids, batch.word_ids, keep)
+
+
+def standing_positions(batch: UserBatch, length: int) -> np.ndarray:
+    """Marks the positions where a candidate of length k starts that has not been closed: (p,) bool."""
+    if length in (batch.length, 1):
+        return batch.ids >= 0
+    standing = np.zeros(batch.ids.size, dtype=bool)
+    standing[_neighbours(batch)[0]] = True
+    return standing
+
+
+def _check_round(batch: UserBatch, before: StandingGrams | None) -> None:
+    if before is None or (before.length, before.round) != (batch.length, batch.round):
+        raise ValueError(
+            f"Positions in terms of round {batch.round} of length {batch.length} need what stood "
+            "after that round."
+        )
+
+
+def _gram_ids(batch: UserBatch, grams: GramSet | StandingGrams) -> np.ndarray:
+    """Returns the row in a set of each position's gram, one word longer than the ids; −1: none."""
+    if batch.length == 0:
+        return _vocabulary_ids(batch, grams)
+    ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
+    place, first, second = _neighbours(batch)
+    size = batch.size if batch.word_ids is None else batch.vocabulary_size
+    ids[place] = _look_up(grams, first, second, size)
+    return ids
+
+
+@cached_for_sets(maxsize=4)
+def _rows_in(before: StandingGrams, after: StandingGrams | GramSet) -> np.ndarray:
+    """Returns for each row of a set its row in another one, −1 where it is not there, and last −1.
+
+    Made once for all batches that are renumbered.
+    """
+    if before.words is not None:
+        places = _places_of_words(before.words, after.words)
+    elif len(after) == 0:
+        places = np.full(len(before), NO_GRAM)
+    else:
+        places = np.minimum(np.searchsorted(after.keys, before.keys), len(after) - 1)
+        places = np.where(after.keys[places] == before.keys, places, NO_GRAM)
+    return np.append(places, NO_GRAM).astype(np.int32)
+
+
+def _places_of_words(words: pa.Array, among: pa.Array) -> np.ndarray:
+    places = pc.call_function("index_in", [words], pc.SetLookupOptions(value_set=among))
+    return places.fill_null(NO_GRAM).to_numpy(zero_copy_only=False)
+
+
+def _prune_and_report(
+    batch: UserBatch, released: GramSet, standing: StandingGrams | None = None, *, pruning: str
+) -> list[UserBatch]:
+    progress.enter("users", released.length + 1)
+    pruned = prune_invalid(batch, released, pruning=pruning, standing=standing)
+    return [pruned] if len(pruned.users) else []
+
+
+def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns (positions, first ids, second ids) of the candidates of length + 1.
+
+    Pruning "both": the id here and the id at the next position. "single": the id here and the word
+    that follows the gram, `length` positions on. A border lies between two documents (and users), so
+    neighbours of one document are neighbours in the array.
+    """
+    ids = batch.ids
+    if batch.word_ids is None:
+        following, step = ids, 1
+    else:
+        following, step = batch.word_ids, batch.length
+    here = ids[:-step] if step < ids.size else ids[:0]
+    place = np.flatnonzero((here | following[step:]) >= 0)
+    return place, ids[place], following[step:][place]
+
+
+def _distinct(
+    user: np.ndarray, first: np.ndarray, second: np.ndarray | None, sizes: tuple[int, int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Sorts and de-duplicates (user, first, second), packed in one integer where they fit."""
+    user_bits, first_bits, second_bits = (max(0, size - 1).bit_length() for size in sizes)
+    if user_bits + first_bits + second_bits > 63:
+        return _distinct_wide(user, first, second)
+    packed = user.astype(np.int64)
+    packed <<= first_bits
+    packed |= first
+    if second is not None:
+        packed <<= second_bits
+        packed |= second
+    packed.sort()
+    fresh = np.ones(packed.size, dtype=bool)
+    np.not_equal(packed[1:], packed[:-1], out=fresh[1:])
+    packed = packed[np.flatnonzero(fresh)]
+    rest = packed >> second_bits
+    seconds = None if second is None else packed & ((1 << second_bits) - 1)
+    return rest >> first_bits, rest & ((1 << first_bits) - 1), seconds
+
+
+def _distinct_wide(
+    user: np.ndarray, first: np.ndarray, second: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """As `_distinct`, for sets so large that the three do not fit in 63 bits."""
+    keys = first.astype(np.int64) if second is None else pack_pairs(first, second)
+    order = np.lexsort((keys, user))
+    user, keys = user[order], keys[order]
+    fresh = (np.diff(user, prepend=-1) != 0) | (np.diff(keys, prepend=-1) != 0)
+    user, keys = user[fresh], keys[fresh]
+    if second is None:
+        return user, keys, None
+    return user, keys >> 32, keys & 0xFFFFFFFF
+
+
+def _vocabulary_ids(batch: UserBatch, vocabulary: GramSet | StandingGrams) -> np.ndarray:
+    """Returns the row of each position's word, −1 for borders and words that are not there."""
+    places = _places_of_words(batch.words, vocabulary.words)
+    return np.append(places, NO_GRAM).astype(np.int32)[batch.ids]
+
+
+def _look_up(
+    grams: GramSet | StandingGrams, first: np.ndarray, second: np.ndarray, second_size: int
+) -> np.ndarray:
+    """Returns the row of each pair in a set, −1 where it is not there."""
+    keys = grams.keys
+    if keys.size == 0:
+        return np.full(first.size, NO_GRAM, dtype=np.int32)
+    if 0 < grams.parent_size * second_size <= _DENSE_TABLE:
+        table = _dense_table(grams, second_size)
+        return table[first.astype(np.int64) * second_size + second] - np.int32(1)
+    wanted = pack_pairs(first, second)
+    place = np.searchsorted(keys, wanted)
+    place[place == keys.size] = 0
+    return np.where(keys[place] == wanted, place, NO_GRAM).astype(np.int32)
+
+
+@cached_for_sets(maxsize=1)
+def _dense_table(grams: GramSet | StandingGrams, seconds: int) -> np.ndarray:
+    """Returns 1 + the row of each pair (prefix, second), 0 where it is not in the set.
+
+    For small sets only; made once for all batches that look rows up in it. Pages of zeros that nobody
+    writes take no memory.
+
+    Args:
+      grams: a set of length k ≥ 2.
+      seconds: second ids are in range(seconds).
+
+    Returns:
+      (parent_size · seconds,) int32.
+    """
+    prefixes, second_ids = unpack_pairs(grams.keys)
+    table = np.zeros(grams.parent_size * seconds, dtype=np.int32)
+    table[prefixes * seconds + second_ids] = np.arange(1, grams.keys.size + 1)
+    return table
+
+
+def _alive_neighbours(ids: np.ndarray) -> np.ndarray:
+    """Marks ids with a living neighbour, and one border after each run of them."""
+    paired = (ids[:-1] | ids[1:]) >= 0
+    keep = np.zeros(ids.size, dtype=bool)
+    keep[:-1] |= paired
+    keep[1:] |= paired
+    keep[1:] |= keep[:-1] & ~keep[1:]
+    return keep
+
+
+def _alive_runs(ids: np.ndarray, word_ids: np.ndarray) -> np.ndarray:
+    """Marks whole runs of released words in which at least one gram still starts."""
+    run = np.cumsum(word_ids < 0) - (word_ids < 0)
+    living = np.zeros(int(run[-1]) + 1 if run.size else 0, dtype=bool)
+    living[run[ids >= 0]] = True
+    return living[run]
+
+
+def _select_positions(
+    batch: UserBatch,
+    grams: GramSet | StandingGrams,
+    ids: np.ndarray,
+    word_ids: np.ndarray | None,
+    keep: np.ndarray,
+) -> UserBatch:
+    """Drops the other positions, and the users that have none left."""
+    place = np.flatnonzero(keep)
+    kept_before = np.concatenate(([0], np.cumsum(keep, dtype=np.int32)))
+    counts = np.diff(kept_before[batch.offsets])
+    staying = np.flatnonzero(counts)
+    return UserBatch(
+        length=grams.length,
+        round=grams.round if isinstance(grams, StandingGrams) else 0,
+        size=len(grams),
+        users=batch.users[staying],
+        offsets=np.concatenate(([0], np.cumsum(counts[staying]))),
+        ids=ids[place],
+        word_ids=None if word_ids is None else word_ids[place],
+        vocabulary_size=grams.vocabulary_size,
+        left=None if batch.left is None else batch.left[staying],
+    )

@@ -1,0 +1,190 @@
+"""From released sets to rows: words, the one text form of an n-gram, and the order of a release."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.pvalue import AsIter, PCollection
+from apache_beam.typehints.decorators import IOTypeHints
+
+from beam_dpne.elements.batches import GramSet, unpack_pairs
+
+SEPARATOR = " "
+EMPTY_TOKEN = "\\e"
+_ESCAPES = {"\\": "\\\\", " ": "\\s", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_UNESCAPES = {escape[1]: plain for plain, escape in _ESCAPES.items()} | {"e": ""}
+
+_IN_TOKEN = re.compile(r"[\\ \t\n\r]")
+_IN_ITEM = re.compile(r"[\\\t\n\r]")
+
+ROW_SCHEMA = pa.schema([("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())])
+ITEM_SCHEMA = pa.schema([("item", pa.string()), ("score", pa.float64())])
+PROBABILITY_SCHEMA = pa.schema([("ngram", pa.string()), ("probability", pa.float64())])
+# Of what has no guarantee: every row of every file says so.
+UNPROTECTED_SCHEMA = PROBABILITY_SCHEMA.append(pa.field("privacy", pa.string()))
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class DecodeGrams(beam.PTransform):
+    """Turns released sets into rows of text.
+
+    Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
+
+    Output: `pyarrow.RecordBatch` with columns length (int32), ngram (string, see `join_tokens`) and
+    score (float64), one for each length that released something, sorted by falling score, then by
+    the bytes of the n-gram.
+
+    Privacy: post-processing of released sets.
+
+    Cost: one worker holds all released sets.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import DecodeGrams, GramSet
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     vocabulary = pipeline | beam.Create([GramSet(
+      ...         length=1, keys=np.arange(2), scores=np.array([5.0, 7.0]),
+      ...         words=pa.array(["a", "b"]), vocabulary_size=2)])
+      ...     rows = (vocabulary,) | DecodeGrams()
+      ...     _ = rows | beam.Map(lambda rows: print(rows.to_pylist()[0]))
+      {'length': 1, 'ngram': 'b', 'score': 7.0}
+
+    References: DPNE Algorithm 1, "Output S_1, S_2, …, S_T".
+    """
+
+    def __post_init__(self):
+        super().__init__()
+
+    def default_type_hints(self) -> IOTypeHints:
+        """None: Beam would log a warning about a tuple of inputs."""
+        return IOTypeHints.empty()
+
+    def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[pa.RecordBatch]:
+        """Brings the sets together and decodes them."""
+        longest, shorter = longest_beside_shorter(released)
+        decode = beam.FlatMap(_decode, shorter).with_output_types(pa.RecordBatch)
+        return cast("PCollection[pa.RecordBatch]", longest | "Decode" >> decode)
+
+
+def longest_beside_shorter(
+    released: Sequence[PCollection[Any]],
+) -> tuple[PCollection[Any], AsIter]:
+    """Returns S_T, which always has its one element, and the shorter sets as one side input.
+
+    A union of items is its own longest, without shorter ones.
+    """
+    *shorter, longest = released
+    others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
+    return longest, AsIter(cast("PCollection", others | "Shorter" >> beam.Flatten()))
+
+
+def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
+    """Yields the sorted rows of each length that released something, shortest first."""
+    words = np.zeros((1, 0), dtype=np.int32)
+    vocabulary = pa.array([], pa.string())
+    for grams in sorted(released, key=lambda grams: grams.length):
+        if grams.length == 1 and grams.words is not None:
+            vocabulary = pa.array([escape_token(word) for word in grams.words.to_pylist()])
+        words = _word_ids(grams, words)
+        if len(grams) and not grams.given:
+            yield _sorted_rows(grams, words, vocabulary)
+
+
+def join_tokens(tokens: Sequence[str]) -> str:
+    r"""Returns the text of an n-gram: its escaped tokens, joined by one blank.
+
+    In a token, a backslash becomes `\\`, a blank `\s`, a tab `\t`, a line feed `\n`, a carriage
+    return `\r`; the empty token is `\e`. Inverse of `split_ngram`.
+
+    >>> join_tokens(["New York", "", "a\\b"])
+    'New\\sYork \\e a\\\\b'
+    """
+    return SEPARATOR.join(escape_token(token) for token in tokens)
+
+
+def split_ngram(ngram: str) -> tuple[str, ...]:
+    r"""Returns the tokens of an n-gram; inverse of `join_tokens`.
+
+    Raises:
+      ValueError: on an escape that `join_tokens` does not write.
+
+    >>> split_ngram("New\\sYork \\e a\\\\b")
+    ('New York', '', 'a\\b')
+    """
+    return tuple(_unescape_token(part) for part in ngram.split(SEPARATOR))
+
+
+def escape_token(token: str) -> str:
+    """Returns one token as `join_tokens` writes it."""
+    return _escaped(token, _IN_TOKEN)
+
+
+def escape_item(item: str) -> str:
+    r"""Returns an item of a set union as one line without tabs, as tsv files have it.
+
+    As a token of an n-gram, except that a blank stays one. Inverse of `unescape_item`.
+
+    >>> escape_item("New York\t\\")
+    'New York\\t\\\\'
+    """
+    return _escaped(item, _IN_ITEM)
+
+
+def unescape_item(line: str) -> str:
+    r"""Returns an item from its line; inverse of `escape_item`.
+
+    Raises:
+      ValueError: on an unknown escape.
+
+    >>> unescape_item("New York\\t\\\\") == "New York\t\\"
+    True
+    """
+    return _unescape_token(line)
+
+
+def _escaped(text: str, special: re.Pattern[str]) -> str:
+    return special.sub(lambda match: _ESCAPES[match.group()], text) or EMPTY_TOKEN
+
+
+def _unescape_token(part: str) -> str:
+    if not part:
+        raise ValueError("An n-gram has an empty token that is not written as \\e.")
+
+    def plain(match: re.Match[str]) -> str:
+        letter = match.group(1)
+        if letter not in _UNESCAPES or (letter == "e" and part != EMPTY_TOKEN):
+            raise ValueError("An n-gram has a backslash that starts no known escape.")
+        return _UNESCAPES[letter]
+
+    return re.sub(r"\\(.?)", plain, part, flags=re.DOTALL)
+
+
+def _decode(longest: GramSet, shorter: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
+    return decode_sets([*shorter, longest])
+
+
+def _word_ids(grams: GramSet, parent_words: np.ndarray) -> np.ndarray:
+    """Returns each gram's words as ids in S_1: (n, k) int32, from those of S_{k−1}.
+
+    A gram is its prefix and one more word: the last word of its suffix, or that word itself.
+    """
+    if grams.length == 1:
+        return np.arange(len(grams), dtype=np.int32).reshape(-1, 1)
+    prefixes, seconds = unpack_pairs(grams.keys)
+    is_suffix = grams.pruning == "both"
+    last = parent_words[seconds, -1] if is_suffix else seconds.astype(np.int32)
+    return np.column_stack((parent_words[prefixes], last))
+
+
+def _sorted_rows(grams: GramSet, words: np.ndarray, vocabulary: pa.Array) -> pa.RecordBatch:
+    columns = [vocabulary.take(pa.array(words[:, place])) for place in range(words.shape[1])]
+    ngrams = pc.call_function("binary_join_element_wise", [*columns, pa.scalar(SEPARATOR)])
+    lengths = pa.array(np.full(len(grams), grams.length, dtype=np.int32))
+    rows = pa.table([lengths, ngrams, pa.array(grams.scores)], schema=ROW_SCHEMA)
+    rows = rows.sort_by([("score", "descending"), ("ngram", "ascending")])
+    return rows.combine_chunks().to_batches()[0]

@@ -1,0 +1,372 @@
+"""WeightedHistogram: H_k, summed in exact integers, in hash ranges."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
+
+from beam_dpne.elements.batches import (
+    MAX_ELEMENT_BYTES,
+    Contributions,
+    HistogramShard,
+    SpuriousGrams,
+    array_bytes,
+    group_places,
+    unpack_pairs,
+)
+
+_MAX_WAITING = 2_000_000
+_GRAM_COLUMNS = ("keys", "weights", "found", "cells", "words", "word_hashes")
+_SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds")
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class WeightedHistogram(beam.PTransform):
+    """Adds up the weights of each gram over all users.
+
+    Sums are int64, so they do not depend on order, batches or workers. Every gram that somebody
+    holds is in the histogram, also at weight 0.
+
+    Input: `Contributions` with weights.
+
+    Output: `HistogramShard`, one for each hash range; at length 1, for each that is not empty.
+
+    Privacy: not private. One user moves H_k by at most 1 in ℓ2, by `LimitContributions`.
+
+    Cost: batches are summed where they are; one shuffle of distinct (bundle, gram) pairs.
+
+    Attributes:
+      shards: number of hash ranges.
+      spurious: PCollection of `SpuriousGrams` of the same length, which meet the grams that somebody
+        holds in the same shuffle, and bring the rule that decides; None at length 1 and in later
+        rounds.
+      open_shards: PCollection of `HistogramShard`, what `DecideRound` left of the round before: its
+        grams, and no others, are in the histogram, with the sums of earlier rounds; None in the first
+        round.
+
+    Raises:
+      ValueError: if shards < 1.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import Contributions, SpuriousGrams, WeightedHistogram
+      >>> grams = Contributions(length=2, users=np.array([[1, 2], [3, 4]], np.uint64),
+      ...                       offsets=np.array([0, 1, 2]), keys=np.array([7, 7]),
+      ...                       weights=np.array([2**32, 2**31]))
+      >>> none = SpuriousGrams(length=2, keys=np.array([], int), cells=np.array([], int),
+      ...                      rounds=np.array([], np.int8))
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     spurious = pipeline | "none" >> beam.Create([none])
+      ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(spurious=spurious)
+      ...     _ = histogram | beam.Map(lambda shard: print(shard.keys, shard.weights / 2**32))
+      [7] [1.5]
+
+    References: DPNE Algorithm 1, "Build a weighted histogram".
+    """
+
+    shards: int = 1
+    spurious: PCollection[SpuriousGrams] | None = None
+    open_shards: PCollection[HistogramShard] | None = None
+
+    def __post_init__(self):
+        super().__init__()
+        if self.shards < 1:
+            raise ValueError(f"shards must be at least 1, got shards={self.shards}.")
+
+    def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
+        """Sums within bundles, shuffles by hash range, sums over bundles."""
+        keyed = tuple[int, HistogramShard]
+        meets = self.spurious is not None or self.open_shards is not None
+        sum_bundle = beam.ParDo(_SumBundle(self.shards, meets)).with_output_types(keyed)
+        pieces = contributions | "SumBundle" >> sum_bundle
+        if self.spurious is not None:
+            drawn = self.spurious | "ShardSpurious" >> beam.FlatMap(
+                shard_spurious, shards=self.shards
+            ).with_output_types(keyed)
+            pieces = (pieces, drawn) | "MeetSpurious" >> beam.Flatten().with_output_types(keyed)
+        if self.open_shards is not None:
+            still_open = self.open_shards | "ShardOpen" >> beam.FlatMap(
+                shard_open, shards=self.shards
+            ).with_output_types(keyed)
+            pieces = (pieces, still_open) | "MeetOpen" >> beam.Flatten().with_output_types(keyed)
+        return cast(
+            "PCollection[HistogramShard]",
+            pieces
+            | "ByHashRange" >> beam.GroupByKey()
+            | "SumShard"
+            >> beam.MapTuple(lambda _, pieces: merge_shards(pieces)).with_output_types(
+                HistogramShard
+            ),
+        )
+
+
+class _SumBundle(beam.DoFn):
+    """Sums the batches of a bundle, and sends the sums when there are many, and at the end."""
+
+    def __init__(self, shards: int, meets_others: bool):
+        self._shards = shards
+        self._meets_others = meets_others
+
+    def start_bundle(self):
+        self._waiting: list[HistogramShard] = []
+        self._size = 0
+
+    def process(self, element: Contributions) -> Iterator[tuple[int, HistogramShard]]:
+        if element.length * element.round > 1 and not self._meets_others:
+            raise ValueError(
+                "WeightedHistogram needs spurious=… of SampleSpurious at length 2 and more: without "
+                "them a released gram tells that somebody holds it; in later rounds open_shards=… of "
+                "DecideRound."
+            )
+        sums = sum_contributions(element)
+        self._waiting.append(sums)
+        self._size += sums.keys.size
+        if self._size > _MAX_WAITING:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Any:
+        for piece in self._flush():
+            yield GlobalWindows.windowed_value(piece)
+
+    def _flush(self) -> Iterator[tuple[int, HistogramShard]]:
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        sums = _sum_pieces(waiting)
+        return iter(()) if sums is None else cut_by_hash_range(sums, self._shards)
+
+
+def sum_contributions(contributions: Contributions) -> HistogramShard:
+    """Sums the weights of one batch."""
+    if contributions.weights is None:
+        raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
+    keys, weights = _sum_by_key(contributions.keys, contributions.weights)
+    if contributions.words is None or contributions.word_hashes is None:
+        return HistogramShard(
+            length=contributions.length, round=contributions.round, keys=keys, weights=weights
+        )
+    return HistogramShard(
+        length=contributions.length,
+        round=contributions.round,
+        keys=np.arange(keys.size),
+        weights=weights,
+        words=contributions.words.take(pa.array(keys)),
+        word_hashes=contributions.word_hashes[keys],
+    )
+
+
+def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[int, HistogramShard]]:
+    """Cuts drawn grams into the hash ranges of the histogram; each range gets the rule, once."""
+    ranges = hash_ranges(spurious.keys.view(np.uint64), shards)
+    none = np.zeros(0, np.int64)
+    places = dict(group_places(ranges, shards))
+    for shard in range(shards):
+        inside = places.get(shard, none)
+        piece = HistogramShard(
+            length=spurious.length,
+            keys=none,
+            weights=none,
+            spurious_keys=spurious.keys[inside],
+            spurious_cells=spurious.cells[inside],
+            spurious_rounds=spurious.rounds[inside],
+            rule=spurious.rule,
+        )
+        yield shard, piece
+
+
+def shard_open(shard: HistogramShard, *, shards: int) -> Iterator[tuple[int, HistogramShard]]:
+    """Sends what a hash range left open back to the same range."""
+    named = shard.keys.view(np.uint64) if shard.word_hashes is None else shard.word_hashes[:, 0]
+    anything = np.concatenate((named[:1], shard.spurious_keys[:1].view(np.uint64)))
+    number = int(hash_ranges(anything, shards)[0])
+    for piece in _bounded_pieces(shard):
+        yield number, piece
+
+
+def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
+    """Adds up pieces of one hash range.
+
+    Raises:
+      ValueError: if they are of two lengths, rounds or rules, or of a later round without the grams
+        that are open.
+    """
+    pieces = list(pieces)
+    rules = {piece.rule for piece in pieces if piece.rule is not None}
+    if len(rules) > 1:
+        raise ValueError("Pieces of one histogram must have one rule.")
+    _check_one_round(pieces)
+    sums = _sum_pieces([piece for piece in pieces if piece.earlier is None])
+    if sums is None or pieces[0].round > 1:
+        sums = _add_to_open(_join_open([p for p in pieces if p.earlier is not None]), sums)
+    return dataclasses.replace(
+        sums,
+        spurious_keys=np.concatenate([piece.spurious_keys for piece in pieces]),
+        spurious_cells=np.concatenate([piece.spurious_cells for piece in pieces]),
+        spurious_rounds=np.concatenate([piece.spurious_rounds for piece in pieces]),
+        rule=next(iter(rules), None),
+    )
+
+
+def _check_one_round(pieces: Sequence[HistogramShard]) -> None:
+    if len({(piece.length, piece.round) for piece in pieces}) > 1:
+        raise ValueError("Pieces of one histogram must have one length and one round.")
+
+
+def _sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
+    """Adds up the weights that users sent."""
+    if not pieces:
+        return None
+    _check_one_round(pieces)
+    weights = np.concatenate([piece.weights for piece in pieces])
+    if pieces[0].length == 1:
+        return _merge_words(pieces, weights)
+    keys, weights = _sum_by_key(np.concatenate([piece.keys for piece in pieces]), weights)
+    return HistogramShard(
+        length=pieces[0].length, round=pieces[0].round, keys=keys, weights=weights
+    )
+
+
+def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
+    """Joins parts of what was left open in one hash range, with ascending keys."""
+    if not pieces:
+        raise ValueError("Pieces of a later round need what DecideRound left open of the last one.")
+    columns = {
+        name: np.concatenate([getattr(piece, name) for piece in pieces], axis=-1)
+        for name in ("weights", "earlier", "found", "cells")
+    }
+    if pieces[0].words is not None:
+        hashes = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
+        return dataclasses.replace(
+            pieces[0],
+            **columns,
+            keys=np.arange(columns["cells"].size),
+            words=pa.concat_arrays([piece.words for piece in pieces]),
+            word_hashes=np.concatenate(hashes),
+        )
+    keys = np.concatenate([piece.keys for piece in pieces])
+    order = np.argsort(keys)
+    columns = {name: column[..., order] for name, column in columns.items()}
+    return dataclasses.replace(pieces[0], **columns, keys=keys[order])
+
+
+def _add_to_open(still_open: HistogramShard, sums: HistogramShard | None) -> HistogramShard:
+    """Puts the weights of a round to the grams that are open in it."""
+    if sums is None or sums.keys.size == 0:
+        return still_open
+    if still_open.words is None:
+        places = np.searchsorted(still_open.keys, sums.keys)
+        known = np.append(still_open.keys, -1)[places] == sums.keys
+    else:
+        found = pc.call_function(
+            "index_in", [sums.words], pc.SetLookupOptions(value_set=still_open.words)
+        )
+        places = found.fill_null(-1).to_numpy(zero_copy_only=False)
+        known = places >= 0
+    if not known.all():
+        raise ValueError("Users may send weights only to grams that are open.")
+    weights = np.zeros(still_open.keys.size, dtype=np.int64)
+    weights[places] = sums.weights
+    return dataclasses.replace(still_open, weights=weights)
+
+
+def cut_by_hash_range(whole: HistogramShard, shards: int) -> Iterator[tuple[int, HistogramShard]]:
+    """Yields the part of each hash range that is not empty."""
+    words, hashes = whole.words, whole.word_hashes
+    named = whole.keys.view(np.uint64) if hashes is None else hashes[:, 0]
+    for shard, inside in group_places(hash_ranges(named, shards), shards):
+        piece = HistogramShard(
+            length=whole.length,
+            round=whole.round,
+            keys=np.arange(inside.size) if words is not None else whole.keys[inside],
+            weights=whole.weights[inside],
+            words=None if words is None else words.take(pa.array(inside)),
+            word_hashes=None if hashes is None else hashes[inside],
+        )
+        for part in _bounded_pieces(piece):
+            yield shard, part
+
+
+def _bounded_pieces(piece: HistogramShard) -> Iterator[HistogramShard]:
+    """Cuts a piece into parts that are small enough for an element; they are added up again."""
+    if array_bytes(piece) <= MAX_ELEMENT_BYTES or piece.keys.size <= 1:
+        yield piece
+        return
+    middle = piece.keys.size // 2
+    for half in (slice(0, middle), slice(middle, None)):
+        cut = {name: getattr(piece, name) for name in _GRAM_COLUMNS}
+        cut = {name: column[half] for name, column in cut.items() if column is not None}
+        if piece.earlier is not None:
+            cut["earlier"] = piece.earlier[:, half]
+        if half.start:
+            cut |= {name: getattr(piece, name)[:0] for name in _SPURIOUS_COLUMNS}
+        yield from _bounded_pieces(dataclasses.replace(piece, **cut))
+
+
+def hash_ranges(keys: np.ndarray, shards: int) -> np.ndarray:
+    """Spreads 64-bit keys over shards; a public mixing function (splitmix64), not a secret.
+
+    References: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014.
+    """
+    mixed = keys + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return (mixed % np.uint64(shards)).astype(np.int64)
+
+
+def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> HistogramShard:
+    """Adds up pieces at k = 1, where a gram is a string."""
+    encoded = pa.concat_arrays([piece.words for piece in pieces]).dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    size = len(encoded.dictionary)
+    sums = np.zeros(size, dtype=np.int64)
+    np.add.at(sums, codes, weights)
+    hashes = np.empty((size, 2), dtype=np.uint64)
+    known = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
+    hashes[codes] = np.concatenate(known)
+    return HistogramShard(
+        length=1,
+        round=pieces[0].round,
+        keys=np.arange(size),
+        weights=sums,
+        words=encoded.dictionary,
+        word_hashes=hashes,
+    )
+
+
+def _sum_by_key(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns distinct keys, ascending, and the int64 sum of the weights of each."""
+    if keys.size == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    order = _ascending_order(keys)
+    keys = keys[order]
+    fresh = np.ones(keys.size, dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
+    starts = np.flatnonzero(fresh)
+    return keys[starts], np.add.reduceat(weights[order], starts)
+
+
+def _ascending_order(keys: np.ndarray) -> np.ndarray:
+    """Returns the order that sorts packed pairs; several times faster than argsort where it can.
+
+    Sorting values is much faster than sorting places: where prefix, second and place fit in 63 bits
+    together, they are sorted as one integer.
+    """
+    prefixes, seconds = unpack_pairs(keys)
+    second_bits = int(seconds.max()).bit_length()
+    place_bits = (keys.size - 1).bit_length()
+    if int(prefixes.max()).bit_length() + second_bits + place_bits > 63:
+        return np.argsort(keys)
+    packed = prefixes
+    packed <<= second_bits
+    packed |= seconds
+    packed <<= place_bits
+    packed |= np.arange(keys.size)
+    packed.sort()
+    packed &= (1 << place_bits) - 1
+    return packed

@@ -1,0 +1,342 @@
+"""PrivacyPlan: every public parameter of a run, and the noise that follows from them."""
+
+import dataclasses
+import functools
+import json
+import math
+from typing import Any
+
+from beam_dpne.mechanism import gaussian
+from beam_dpne.mechanism.rules import RoundRule
+from beam_dpne.ngrams import adaptive, mechanism_parameters, plan_checks
+from beam_dpne.ngrams.plan_checks import ADJACENCY
+from beam_dpne.set_union.policy_names import LAPLACE_POLICIES
+from beam_dpne.set_union.union_settings import DEFAULT_USERS
+from beam_dpne.validation import json_parameters
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LengthPlan:
+    """What is known of one length before the data.
+
+    Attributes:
+      length: k.
+      max_contributions: Δ_k.
+      budget_share: f_k; the f_k sum to 1; None where each user divides a budget of its own.
+      noise_stddev: of each round, in units of weight: σ_k = σ/√f_k; 1 with "adaptive", where the
+        weights carry the budget; 0 for a public vocabulary, which has none.
+      threshold: ρ_1 at k = 1; None for longer grams, whose threshold depends on |S_{k−1}|, |V_k|.
+      rounds: what is fixed of each round ("adaptive" only).
+      word_rules: the rules of the rounds at k = 1 ("adaptive" only).
+
+    Of words that a set union finds, noise and threshold are in its own plan.
+    """
+
+    length: int
+    max_contributions: int
+    budget_share: float | None
+    noise_stddev: float
+    threshold: float | None
+    rounds: tuple[adaptive.Round, ...] = ()
+    word_rules: tuple[RoundRule, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrivacyPlan:
+    """The parameters of a run of DPNE: frozen, checked, public; never chosen from private data.
+
+    A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
+    user with all of that user's documents.
+
+    Attributes:
+      epsilon: ε > 0 of the whole run.
+      delta: δ in (0, 1) of the whole run; well below one over the number of users.
+      max_length: T, words in the longest gram.
+      max_contributions: Δ, distinct grams a user adds in one round of a length: one number, or one
+        per length; by default 300, "one_round" 100.
+      spurious_fraction: η in (0, 1): expected spurious k-grams per released (k−1)-gram, at most.
+      pruning: "both": a valid gram's prefix and suffix are released; "single": its prefix and last
+        word.
+      valid_count: "exact" or "estimate" (the paper's EstimateValidKgrams; pruning "both" only).
+      vocabulary_delta_share: δ_T/δ in (0, 1); the rest is δ_G, for the noise; by default 0.1,
+        "one_round" 0.5; 0 with a public vocabulary, which needs none.
+      noise_growth: c in σ_k = c·σ_{k−1}; 1, the default, is the same noise at every length
+        ("one_round" only).
+      budget_shares: f_k, one per length, summing to 1, instead of noise_growth ("one_round" only).
+      rounds: rounds of each length k ≥ 2, 1 to 3; by default 3 ("adaptive" only).
+      user_budgets: "individual", by default: each user divides one budget among lengths by what it
+        holds; "even": an equal part for each length ("adaptive" only).
+      vocabulary_policy: how words are found: by the strategy itself ("rounds", for "one_round"
+        "weighted_gaussian"), the defaults; "public": they are given, and cost nothing; or by another
+        policy of set union, with the same part of the budget as each other length: of μ² under
+        Gaussian noise, of ε and δ under Laplace noise, which composes by addition only.
+      max_tokens_per_user: tokens of one user that are looked at; bounds the numerical slack.
+      max_users: users of the input, at most: the operator's promise, never checked against the data.
+        Only a vocabulary_policy under which users' weights follow those of others depends on it
+        (policy_*, screened_gaussian, greedy, mad): what rounding adds to its sensitivity, what
+        floating point may cost, and the number of its shards. It is ignored under other policies.
+      public_user_count: number of users of the input, where it is public: a δ above one over it is
+        refused. Nothing else depends on it; it must never be counted in private data.
+      strategy: "adaptive", or "one_round", the paper's algorithm.
+      adjacency: "add_or_remove_one_user", the only one.
+
+    Raises:
+      ValueError: naming the parameter, its requirement and the value.
+
+    Example:
+      >>> plan = PrivacyPlan(
+      ...     epsilon=1, delta=1e-7, max_length=6, max_contributions=10, strategy="one_round")
+      >>> [round(length.noise_stddev, 3) for length in plan.lengths][:2]
+      [11.779, 11.779]
+      >>> PrivacyPlan.from_json(plan.to_json()) == plan
+      True
+
+    References: DPNE Theorem 2.1.
+    """
+
+    epsilon: float
+    delta: float
+    max_length: int = 5
+    max_contributions: int | tuple[int, ...] | None = None
+    spurious_fraction: float = 0.01
+    pruning: str = "both"
+    valid_count: str = "exact"
+    vocabulary_delta_share: float | None = None
+    noise_growth: float | None = None
+    budget_shares: tuple[float, ...] | None = None
+    rounds: int | None = None
+    user_budgets: str | None = None
+    vocabulary_policy: str | None = None
+    max_tokens_per_user: int = 1_000_000
+    max_users: int = DEFAULT_USERS
+    public_user_count: int | None = None
+    strategy: str = "adaptive"
+    adjacency: str = ADJACENCY
+
+    def __post_init__(self):
+        plan_checks.complete(self)
+        plan_checks.check(self)
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether users have one budget for all rounds, instead of one weight at each length."""
+        return self.strategy == "adaptive"
+
+    @property
+    def has_public_vocabulary(self) -> bool:
+        """Whether the words are given instead of found."""
+        return self.vocabulary_policy == "public"
+
+    @property
+    def has_union_vocabulary(self) -> bool:
+        """Whether words are found by a set union instead of the strategy's first length."""
+        own = plan_checks.DEFAULTS[self.strategy]["vocabulary_policy"]
+        return self.vocabulary_policy not in ("public", own)
+
+    @property
+    def private_lengths(self) -> range:
+        """The lengths on which budget is spent."""
+        return range(2 if self.has_public_vocabulary else 1, self.max_length + 1)
+
+    @property
+    def strategy_lengths(self) -> range:
+        """The lengths that are found by the strategy."""
+        return self.private_lengths[1:] if self.has_union_vocabulary else self.private_lengths
+
+    @property
+    def union_share(self) -> float:
+        """The part of the budget that a set union has for the words; 0 without one."""
+        return self._shares()[0] if self.has_union_vocabulary else 0.0
+
+    @property
+    def laplace_share(self) -> float:
+        """The part of ε and δ that composes by addition: a set union's with Laplace noise."""
+        return self.union_share if self.vocabulary_policy in LAPLACE_POLICIES else 0.0
+
+    def rounds_of(self, length: int) -> int:
+        """Returns how often a length is looked at."""
+        if length not in self.private_lengths:
+            return 0
+        if length not in self.strategy_lengths:
+            return plan_checks.UNION_ROUNDS
+        if not self.is_adaptive:
+            return 1
+        return len(adaptive.rounds_of(length, self.rounds or 1))
+
+    @property
+    def round_count(self) -> int:
+        """How often the data are looked at."""
+        return sum(map(self.rounds_of, self.private_lengths))
+
+    @property
+    def allotment(self) -> int:
+        """What a user may spend before it runs dry, in units of 2^-56 ("adaptive" only).
+
+        On all lengths together, or with even budgets on each.
+        """
+        whole = adaptive.user_budget(self.noise_stddev / math.sqrt(1 - self._union_part))
+        return whole // len(self.strategy_lengths) if self.user_budgets == "even" else whole
+
+    @property
+    def _union_part(self) -> float:
+        """The part of μ² that a set union with Gaussian noise has."""
+        return self.union_share - self.laplace_share
+
+    @property
+    def numerical_slack(self) -> float:
+        """What floating point may cost of ε, subtracted before the noise is calibrated.
+
+        Every decision's probability is right to a relative 1e-12 with and without the user, and a
+        user changes at most max_tokens_per_user decisions in a round.
+        """
+        decisions = self.round_count * self.max_tokens_per_user
+        of_union = plan_checks.UNION_SLACK if self.has_union_vocabulary else 0.0
+        return decisions * plan_checks.RELATIVE_ERROR_PER_DECISION + of_union
+
+    @property
+    def far_tails(self) -> float:
+        """What noise so far out that its probability is not right to 1e-12 may cost of δ.
+
+        A set union with Laplace noise has its own, in its own part of δ.
+        """
+        return plan_checks.noise_draws(self, self.epsilon, self.delta)[0].far_tails
+
+    @property
+    def gaussian_epsilon(self) -> float:
+        """ε for which the noise of all lengths is calibrated: less the slack, and a Laplace union's."""
+        return self.epsilon * (1 - self.laplace_share) - self.numerical_slack
+
+    @property
+    def gaussian_delta(self) -> float:
+        """δ_G, spent on the noise of all lengths, less what floating point may cost."""
+        return self._usable_delta * (1 - self.delta_share)
+
+    @property
+    def vocabulary_delta(self) -> float:
+        """δ_T, spent on words that one user alone holds, less what floating point may cost."""
+        return self._usable_delta * self.delta_share
+
+    @property
+    def _usable_delta(self) -> float:
+        """The strategy's δ less the far tails, and less the slack's factor."""
+        rest = self.delta * (1 - self.laplace_share) - self.far_tails
+        return rest * math.exp(-self.numerical_slack)
+
+    @property
+    def delta_share(self) -> float:
+        """δ_T/δ of the strategy: a set union with Laplace noise has a δ of its own."""
+        return 0.0 if self.laplace_share else self.vocabulary_delta_share or 0.0
+
+    @functools.cached_property
+    def noise_stddev(self) -> float:
+        """The noise σ of one Gaussian mechanism as private as all lengths together.
+
+        Raised by a margin for the errors of the root and of the shares' sum.
+        """
+        exact = gaussian.gaussian_noise_stddev(
+            epsilon=self.gaussian_epsilon, delta=self.gaussian_delta
+        )
+        return exact * (1 + gaussian.ROOT_MARGIN)
+
+    @functools.cached_property
+    def lengths(self) -> tuple[LengthPlan, ...]:
+        """What is known of each length k = 1..T before the data."""
+        return self._adaptive_lengths() if self.is_adaptive else self._one_round_lengths()
+
+    def _one_round_lengths(self) -> tuple[LengthPlan, ...]:
+        shares = self._shares()[-len(self.strategy_lengths) :]
+        # What Laplace noise has spent apart leaves the whole of the rest to these lengths.
+        shares = tuple(share / (1 - self.laplace_share) for share in shares)
+        stddevs = gaussian.split_noise_stddev(self.noise_stddev, shares)
+        limits = self.contribution_limits
+        lengths = [
+            LengthPlan(
+                length=length,
+                max_contributions=limits[length - 1],
+                budget_share=share,
+                noise_stddev=stddev,
+                threshold=self._one_round_threshold(stddev) if length == 1 else None,
+            )
+            for length, share, stddev in zip(self.strategy_lengths, shares, stddevs, strict=True)
+        ]
+        return (*self._other_lengths(), *lengths)
+
+    def _adaptive_lengths(self) -> tuple[LengthPlan, ...]:
+        lengths = []
+        even = 1 / len(self.strategy_lengths) if self.user_budgets == "even" else None
+        for length in self.strategy_lengths:
+            limit = self.contribution_limits[length - 1]
+            rules = ()
+            if length == 1:
+                rules = adaptive.vocabulary_rounds(
+                    allotment=self.allotment, delta=self.vocabulary_delta, max_contributions=limit
+                )
+            lengths.append(
+                LengthPlan(
+                    length=length,
+                    max_contributions=limit,
+                    budget_share=even,
+                    noise_stddev=1.0,
+                    threshold=rules[-1].threshold if rules else None,
+                    rounds=adaptive.rounds_of(length, self.rounds or 1),
+                    word_rules=rules,
+                )
+            )
+        return (*self._other_lengths(), *lengths)
+
+    def _other_lengths(self) -> tuple[LengthPlan, ...]:
+        """Length 1, where the strategy does not find it: a public vocabulary or a set union."""
+        if 1 in self.strategy_lengths:
+            return ()
+        limit = 0 if self.has_public_vocabulary else self.contribution_limits[0]
+        return (
+            LengthPlan(
+                length=1,
+                max_contributions=limit,
+                budget_share=self.union_share,
+                noise_stddev=0.0,
+                threshold=None,
+            ),
+        )
+
+    def _shares(self) -> tuple[float, ...]:
+        if self.budget_shares:
+            return gaussian.normalise_shares(self.budget_shares)
+        return gaussian.growth_shares(self.noise_growth or 1.0, len(self.private_lengths))
+
+    def _one_round_threshold(self, noise_stddev: float) -> float:
+        return gaussian.vocabulary_threshold(
+            noise_stddev=noise_stddev,
+            delta=self.vocabulary_delta,
+            max_contributions=self.contribution_limits[0],
+        )
+
+    @property
+    def contribution_limits(self) -> tuple[int, ...]:
+        """Δ_k for each length; no user has more grams than max_tokens_per_user."""
+        given = self.max_contributions or 0
+        limits = given if isinstance(given, tuple) else (given,) * self.max_length
+        return tuple(min(limit, self.max_tokens_per_user) for limit in limits)
+
+    def mechanism_parameters(self) -> dict[str, Any]:
+        """Returns what decides a release, as JSON types: parameters, resolved, and constants."""
+        return mechanism_parameters.of_ngrams(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the parameters as JSON types."""
+        return dataclasses.asdict(self)
+
+    def to_json(self) -> str:
+        """Returns the parameters as a JSON object; inverse of `from_json`."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "PrivacyPlan":
+        """Reads a plan written by `to_json`; absent parameters take their defaults.
+
+        Raises:
+          ValueError: if it is not a JSON object, or has a parameter that plans do not have.
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        parameters = json_parameters(text, known, ("epsilon", "delta"))
+        return cls(**parameters)

@@ -1,0 +1,135 @@
+"""ListFacts: what was spent on each length and what came of it, the ledger's numbers."""
+
+import dataclasses
+from typing import NamedTuple, cast
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.typehints.decorators import IOTypeHints
+
+from beam_dpne.elements.batches import GramSet
+from beam_dpne.mechanism.rules import LengthRule
+
+
+class RoundFacts(NamedTuple):
+    """What decided one round; every number may be published.
+
+    Attributes:
+      round: r, from 1.
+      evidence_stddev: standard deviation of the noise in the evidence, in units of weight.
+      threshold: ρ_r, in units of weight: above it a gram is found.
+      cut: b_r, in units of weight: below it a gram is closed; None in the last round.
+      null_probability: that a gram that nobody holds is found in this round; 0 at k = 1.
+      loadings: what the noisy weights of the rounds so far count in the evidence.
+    """
+
+    round: int
+    evidence_stddev: float
+    threshold: float
+    cut: float | None
+    null_probability: float
+    loadings: tuple[float, ...]
+
+
+class LengthFacts(NamedTuple):
+    """What was spent on one length, and what came of it; every number may be published.
+
+    Attributes:
+      length: k.
+      noise_stddev: σ_k, in units of weight.
+      threshold: ρ_k, in units of weight, of the last round; None if nothing was valid.
+      released: |S_k|.
+      valid: |V_k|; None at k = 1.
+      spurious_bound: expected number of spurious k-grams, at most: |V_k|·Σ_r P_r; 0 at k = 1.
+      rounds: of each round, what was fixed before it.
+    """
+
+    length: int
+    noise_stddev: float
+    threshold: float | None
+    released: int
+    valid: int | None
+    spurious_bound: float
+    rounds: tuple[RoundFacts, ...] = ()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ListFacts(beam.PTransform):
+    """Lists what was spent on each length, and what came of it.
+
+    Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
+
+    Output: PCollection of T `LengthFacts`, in any order.
+
+    Privacy: public numbers, and sizes of released sets.
+
+    Cost: none to speak of.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import ListFacts, PrivacyPlan, PrivateNgrams
+      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=1)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
+      ...     facts = (documents | PrivateNgrams(plan=plan)).released | ListFacts()
+      ...     _ = facts | beam.Map(lambda facts: print(facts.length, facts.released))
+      1 2
+
+    References: none; the numbers are those of the ledger.
+    """
+
+    def __post_init__(self):
+        super().__init__()
+
+    def default_type_hints(self) -> IOTypeHints:
+        """None: Beam would log a warning about a tuple of inputs."""
+        return IOTypeHints.empty()
+
+    def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[LengthFacts]:
+        """Applies `length_facts` to each set."""
+        return cast(
+            "PCollection[LengthFacts]",
+            released
+            | "AllLengths" >> beam.Flatten()
+            | "Facts" >> beam.Map(length_facts).with_output_types(LengthFacts),
+        )
+
+
+def length_facts(released: GramSet) -> LengthFacts:
+    """Returns the ledger's numbers of one released set."""
+    if released.given:
+        return LengthFacts(
+            length=released.length,
+            noise_stddev=0.0,
+            threshold=None,
+            released=0,
+            valid=len(released),
+            spurious_bound=0.0,
+        )
+    rule = released.rule
+    if rule is None:
+        raise ValueError("A set without a rule has no facts.")
+    bound = 0.0 if rule.valid is None else rule.valid * rule.null_probability
+    return LengthFacts(
+        length=released.length,
+        noise_stddev=rule.noise_stddev,
+        threshold=rule.threshold,
+        released=len(released),
+        valid=rule.valid,
+        spurious_bound=bound,
+        rounds=_round_facts(rule),
+    )
+
+
+def _round_facts(rule: LengthRule) -> tuple[RoundFacts, ...]:
+    return tuple(
+        RoundFacts(
+            round=number,
+            evidence_stddev=own.evidence_stddev,
+            threshold=own.threshold,
+            cut=own.cut if number < len(rule.rounds) else None,
+            null_probability=own.null_probability,
+            loadings=tuple(loading / own.loading_unit for loading in own.loadings),
+        )
+        for number, own in enumerate(rule.rounds, start=1)
+    )

@@ -1,0 +1,188 @@
+"""PrivateNgrams: the loop over k of DPNE, as one pipeline."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.typehints.decorators import IOTypeHints
+
+from beam_dpne.documents.batch import BatchDocuments
+from beam_dpne.documents.group_by_user import GroupByUser
+from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
+from beam_dpne.documents.rows import checked_names
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.elements.batches import GramSet, UserBatch
+from beam_dpne.elements.rows import ReleasedNgram, as_rows, ngram_table
+from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.engines import run
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.loop import release_lengths
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.public_vocabulary import vocabulary_digest
+from beam_dpne.ngrams.transform_steps import TransformSteps
+from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.reading.description import InputDescription, description_of_rows
+
+
+class _Released(NamedTuple):
+    released: tuple[PCollection[GramSet], ...]
+
+
+class PrivateNgramsResult(_Released):
+    """What `PrivateNgrams` returns.
+
+    Attributes:
+      released: S_1, …, S_T: PCollections of one `GramSet` each, for transforms of this package:
+        `PublishRelease`, `DecodeGrams`, `ListFacts`.
+    """
+
+    @functools.cached_property
+    def rows(self) -> PCollection[ReleasedNgram]:
+        """All released n-grams, one `ReleasedNgram` each, equal to the rows of published files.
+
+        They have a schema, so that Beam's sinks, data frames and SQL take them. Asking for them adds
+        one step to the pipeline.
+        """
+        return as_rows(self.released, ReleasedNgram, ngram_table)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PrivateNgrams(beam.PTransform):
+    """Releases n-grams of up to T words that many users share.
+
+    Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
+    dict), `pyarrow.RecordBatch`, or plain tuples of (user, text); bounded and in the global window.
+
+    Output: `PrivateNgramsResult`.
+
+    Privacy: `released`, with its rules, is user-level (plan.epsilon, plan.delta)-DP when one
+    user with all documents is added or removed, for a run key that is secret and used on one input
+    only.
+
+    Cost: one shuffle of the corpus; then, for each length, one pass over what is left of the users'
+    positions and one shuffle of partial sums.
+
+    Attributes:
+      plan: the parameters of the run.
+      tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function.
+      partitions: hash partitions of users; a histogram, which is smaller, gets a quarter of that.
+      run_key: secret of the run; by default a fresh one each time the transform is applied. It is
+        bound to all that decides the mechanism (`key_context`), so the same key under other
+        parameters, another tokenizer or another version draws other noise.
+      described: how records became documents, if they were read from files; part of what the key is
+        bound to. By default the elements are rows with these fields.
+      store: where sets go that are too large for an element: a place as private as the data, that the
+        workers share; None: every set is one element.
+      vocabulary: public words, if the plan says that they are given: n-grams of these words are
+        released; the words themselves, which nobody's data confirm, are not.
+      user_field: name of the field that holds the user: it defines whom the guarantee protects.
+      text_field: name of the field that holds the text, or several names: each text is a document.
+
+    Raises:
+      ValueError: if partitions < 1, vocabulary and plan disagree, on an unknown tokenizer, or if
+        `BatchDocuments` refuses the fields or the input.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import PrivacyPlan, PrivateNgrams
+      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
+      ...                    spurious_fraction=1e-9)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
+      ...     result = documents | PrivateNgrams(plan=plan)
+      ...     pairs = result.rows | beam.Filter(lambda row: row.length == 2)
+      ...     _ = pairs | beam.Map(lambda row: print(row.ngram))
+      good morning
+
+    References: DPNE Algorithm 1; appendix A, Algorithm 1.
+    """
+
+    plan: PrivacyPlan
+    tokenizer: str | Tokenizer = "words"
+    partitions: int = 8
+    run_key: RunKey | None = dataclasses.field(default=None, repr=False)
+    store: SetStore | None = None
+    vocabulary: Sequence[str] | None = None
+    described: InputDescription | None = None
+    user_field: str = "user"
+    text_field: str | Sequence[str] = "text"
+
+    def __post_init__(self):
+        super().__init__()
+        if self.partitions < 1:
+            raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        checked_names(self.user_field, self.text_field)
+        if self.plan.has_union_vocabulary:
+            union_plan(self.plan)
+        if self.plan.has_public_vocabulary != (self.vocabulary is not None):
+            raise ValueError(
+                "vocabulary must be given with vocabulary_policy='public', and only then, got "
+                f"vocabulary_policy={self.plan.vocabulary_policy!r}."
+            )
+        check_run_key(self.run_key)
+        resolve_tokenizer(self.tokenizer)
+
+    def default_type_hints(self) -> IOTypeHints:
+        """None: Beam would log a warning about a result that is a named tuple."""
+        return IOTypeHints.empty()
+
+    def expand(self, documents: PCollection) -> PrivateNgramsResult:
+        """Brings users together and unrolls `loop.release_lengths`."""
+        run.check_options(documents.pipeline)
+        given = self.run_key or RunKey.generate()
+        run_key = given.bound_to(self._context())
+        users = (
+            documents
+            | "BatchDocuments"
+            >> BatchDocuments(user_field=self.user_field, text_field=self.text_field)
+            | "GroupByUser"
+            >> GroupByUser(
+                tokenizer=self.tokenizer,
+                partitions=self.partitions,
+                max_tokens_per_user=self.plan.max_tokens_per_user,
+                run_key=run_key,
+            )
+        )
+        steps = TransformSteps(
+            pipeline=documents.pipeline,
+            plan=self.plan,
+            run_key=run_key,
+            shards=-(-self.partitions // 4),
+            store=self.store,
+            vocabulary=self.vocabulary,
+        )
+        positions = cast("PCollection[UserBatch]", users)
+        return PrivateNgramsResult(release_lengths(steps, self.plan, positions))
+
+    def _context(self) -> str:
+        """What the run key is bound to."""
+        if self.run_key is not None:
+            require_identified(self.tokenizer)
+        return run_context(self.plan, self.tokenizer, self.vocabulary, self.described, self._rows)
+
+    @property
+    def input_description(self) -> InputDescription:
+        """How records became documents, as far as it is known; `PublishRelease` asks for it."""
+        return self.described or self._rows
+
+    @property
+    def _rows(self) -> InputDescription:
+        """The fields by which elements are read."""
+        return description_of_rows(self.user_field, self.text_field)
+
+
+def run_context(
+    plan: PrivacyPlan,
+    tokenizer: str | Tokenizer,
+    vocabulary: Sequence[str] | None = None,
+    described: InputDescription | None = None,
+    rows: InputDescription | None = None,
+) -> str:
+    """Returns what the key of a run of `PrivateNgrams` is bound to; see `key_context`."""
+    public = "" if vocabulary is None else vocabulary_digest(vocabulary)
+    return key_context(
+        "ngrams", plan, tokenizer=tokenizer, described=described, rows=rows, public=public
+    )

@@ -1,0 +1,89 @@
+"""Words by a policy of set union, as the first length of an n-gram release."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from beam_dpne.elements.batches import GramSet, kept_small
+from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.mechanism import gaussian
+from beam_dpne.mechanism.rules import length_rule
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.plan_checks import UNION_SLACK
+from beam_dpne.set_union import union_settings
+from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policy_names import DESCENT_POLICIES, LAPLACE_POLICIES
+
+
+def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
+    """Returns the plan of the set union that finds the words of a run.
+
+    Under Laplace noise it has its part of ε and δ to itself, and what both release is private by
+    basic composition. Under Gaussian noise it is a part of the run's Gaussian mechanism: its noise is
+    at least σ/√f_1 for the run's σ and its own share f_1, times the sensitivity with rounding, and
+    words of one user alone have the run's δ_T. Under a sequential policy other users' weights follow
+    this user's; what composes is then the difference of the two histograms, whose norm is at most the
+    sensitivity whatever was released before, and adaptive Gaussian composition asks for no more.
+
+    plan.max_users is the set union's. Its shards are the default number, or as many more as it takes
+    for none to have more users than the set union's own default allows.
+
+    Raises:
+      ValueError: if the policy cannot be had at this budget.
+    """
+    share = plan.union_share
+    common = {
+        "policy": plan.vocabulary_policy,
+        "max_contributions": plan.contribution_limits[0],
+        "max_items_per_user": plan.max_tokens_per_user,
+        "max_users": plan.max_users,
+    }
+    if plan.vocabulary_policy in DESCENT_POLICIES:
+        common["shards"] = union_settings.shards_for(plan.max_users)
+    if plan.vocabulary_policy in LAPLACE_POLICIES:
+        union = SetUnionPlan(epsilon=plan.epsilon * share, delta=plan.delta * share, **common)
+    else:
+        union = _gaussian_union(plan, plan.noise_stddev / math.sqrt(share), common)
+    if union.numerical_slack > UNION_SLACK:
+        raise ValueError(
+            f"max_contributions and max_users must be so small that the words' numerical slack "
+            f"{union.numerical_slack:.2g} is at most {UNION_SLACK:g}, got "
+            f"max_contributions={plan.contribution_limits[0]} and max_users={plan.max_users}; lower "
+            "them to what users hold, and to what the input has, at most."
+        )
+    return union
+
+
+def _gaussian_union(plan: PrivacyPlan, noise_stddev: float, common: dict) -> SetUnionPlan:
+    """Returns a set union whose noise is at least this much, and whose δ_T at most the run's."""
+    delta = plan.vocabulary_delta
+    epsilon = gaussian.gaussian_epsilon(delta=delta, noise_stddev=noise_stddev)
+    if epsilon <= 0.0:
+        raise ValueError(
+            f"vocabulary_policy must be 'rounds' or 'weighted_gaussian' at epsilon={plan.epsilon}: "
+            "the share of a single length is too small for a plan of its own."
+        )
+    first = SetUnionPlan(epsilon=epsilon, delta=2 * delta, vocabulary_delta_share=0.5, **common)
+    # What the plan keeps for floating point counts too: both together may cost the run's δ_T.
+    kept = first.delta - first.usable_delta * math.exp(first.numerical_slack)
+    union = dataclasses.replace(first, delta=2 * (delta - kept) * (1 - 1e-9))
+    if union.composed_noise_scale < noise_stddev * union.sensitivity:
+        raise ValueError("The noise of the words' set union is below its share of the budget.")
+    return union
+
+
+def as_vocabulary(items: ItemSet, *, union: SetUnionPlan, store: SetStore | None) -> GramSet:
+    """Returns a released set of items as S_1, with the noise and threshold of its last round."""
+    rule = length_rule(length=1, noise_stddev=union.noise.stddev, threshold=union.threshold)
+    words = GramSet(
+        length=1,
+        keys=np.arange(len(items)),
+        scores=items.scores,
+        words=items.items,
+        parent_size=1,
+        vocabulary_size=len(items),
+        rule=rule,
+    )
+    return kept_small(words, store)

@@ -1,0 +1,113 @@
+"""Valid k-grams V_k: their exact number, the paper's estimate of it, and uniform draws.
+
+V_k = (S_{k−1} × S_1) ∩ (S_1 × S_{k−1}) with pruning "both", S_{k−1} × S_1 with "single". Nothing here
+enumerates V_k. A valid k-gram x·m·z is counted by its middle m, the k−2 words between the first and
+the last: |V_k| = Σ_m L(m)·R(m), where L(m) and R(m) are the numbers of grams in S_{k−1} that end and
+begin with m.
+"""
+
+import itertools
+import math
+from bisect import bisect_right
+
+import numpy as np
+
+from beam_dpne.elements.batches import GramSet, pack_pairs, unpack_pairs
+from beam_dpne.mechanism import randomness
+from beam_dpne.ngrams.plan_checks import ESTIMATE_SAMPLES
+
+
+def count_valid(previous: GramSet, pruning: str) -> int:
+    """Returns |V_k| exactly, for k = previous.length + 1 ≥ 2.
+
+    Args:
+      previous: S_{k−1}.
+      pruning: "both" or "single".
+
+    References: DPNE section 2, "Pruning using valid k-grams"; exact count by middles.
+    """
+    if pruning == "single" or previous.length == 1:
+        return len(previous) * previous.vocabulary_size
+    left, right = _grams_by_middle(previous)
+    return _exact_dot(left, right)
+
+
+def estimate_valid_kgrams(previous: GramSet, sub_key: bytes) -> int:
+    """Returns the paper's estimate of |V_k| from pairs (x, w) drawn from S_1 × S_{k−1}.
+
+    With w = y·z it counts how often the k−1 words x·y are in S_{k−1}. Of all x in S_1, L(y) are such
+    words, so numbering S_1 for each y with those first turns the look-up into `x < L(y)`; the law of
+    the count is the paper's. The sampling probability p is such that about a million pairs are drawn
+    at most. A function of released sets and of randomness of its own, so it costs no privacy; it
+    moves only the threshold.
+
+    References: DPNE appendix A, Algorithm 2 (EstimateValidKgrams).
+    """
+    pairs = len(previous) * previous.vocabulary_size
+    if pairs == 0:
+        return 0
+    probability = min(1.0, ESTIMATE_SAMPLES / pairs)
+    samples = math.ceil(probability * pairs)
+    if previous.length == 1:
+        return math.ceil(samples / probability)
+    bits = randomness.keyed_bits(sub_key, np.uint64(0), np.arange(samples, dtype=np.uint64))
+    words = (bits[:, 0] % np.uint64(previous.vocabulary_size)).astype(np.int64)
+    grams = (bits[:, 1] % np.uint64(len(previous))).astype(np.int64)
+    prefixes, _ = unpack_pairs(previous.keys)
+    left, _ = _grams_by_middle(previous)
+    return math.ceil(np.count_nonzero(words < left[prefixes[grams]]) / probability)
+
+
+def draw_valid(previous: GramSet, pruning: str, bits: np.ndarray) -> np.ndarray:
+    """Draws uniform members of V_k, with replacement and without rejection.
+
+    Args:
+      previous: S_{k−1}, with V_k not empty.
+      pruning: "both" or "single".
+      bits: (n, 2) uint64, one block for each draw.
+
+    Returns:
+      Keys of k-grams, shape (n,), int64 packed pairs.
+    """
+    if pruning == "single" or previous.length == 1:
+        seconds = previous.vocabulary_size
+        chosen = randomness.scaled_integers(bits, len(previous) * seconds)
+        return pack_pairs((chosen // seconds).astype(np.int64), (chosen % seconds).astype(np.int64))
+    return _draw_by_middle(previous, bits)
+
+
+def _grams_by_middle(previous: GramSet) -> tuple[np.ndarray, np.ndarray]:
+    """Returns L(m) and R(m) for each m in S_{k−2}: grams of S_{k−1} that end, begin with m."""
+    prefixes, suffixes = unpack_pairs(previous.keys)
+    size = previous.parent_size
+    return np.bincount(suffixes, minlength=size), np.bincount(prefixes, minlength=size)
+
+
+def _exact_dot(left: np.ndarray, right: np.ndarray) -> int:
+    """Returns Σ left·right; Python integers where 64 bits might not hold it."""
+    if int(left.max(initial=0)) * int(right.max(initial=0)) * left.size < 2**63:
+        return int(left @ right)
+    return sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))
+
+
+def _draw_by_middle(previous: GramSet, bits: np.ndarray) -> np.ndarray:
+    """Draws m with probability ∝ L(m)·R(m), then x·m and m·z from its lists."""
+    left, right = _grams_by_middle(previous)
+    products = (a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))
+    cumulative = list(itertools.accumulate(products, initial=0))
+    chosen = randomness.scaled_integers(bits, cumulative[-1]).tolist()
+    middles = np.array([bisect_right(cumulative, c) - 1 for c in chosen], dtype=np.int64)
+    within = [c - cumulative[m] for c, m in zip(chosen, middles.tolist(), strict=True)]
+    rights = right[middles].tolist()
+    places = [divmod(w, r) for w, r in zip(within, rights, strict=True)]
+    ending_place, beginning_place = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    _, suffixes = unpack_pairs(previous.keys)
+    by_suffix = np.argsort(suffixes, kind="stable")
+    ending = by_suffix[_starts(left)[middles] + ending_place]
+    beginning = _starts(right)[middles] + beginning_place
+    return pack_pairs(ending, beginning)
+
+
+def _starts(counts: np.ndarray) -> np.ndarray:
+    """Returns where each list begins when lists of these lengths lie one after the other."""
+    return np.cumsum(counts) - counts

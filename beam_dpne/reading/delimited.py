@@ -1,0 +1,190 @@
+"""CSV (RFC 4180) and TSV (IANA text/tab-separated-values, no quoting).
+
+The fields of a block are found by counting delimiters and quotes in numpy; only a block with stray
+quotes is read field by field. No parser is involved that could quote a row in its errors.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne.reading.columns import Batch, checked, gather
+from beam_dpne.reading.encodings import Encoding, recoded
+from beam_dpne.reading.options import InputError, ReadOptions
+from beam_dpne.reading.records import (
+    QUOTE,
+    Block,
+    Borders,
+    LineBorders,
+    Offsets,
+    QuotedBorders,
+    outside_quotes,
+    well_quoted,
+)
+from beam_dpne.reading.rejects import BAD_QUOTES, RAGGED
+
+HEAD_BYTES = 65536
+_UTF8 = Encoding()
+_NO_QUOTES = np.zeros(0, np.int64)
+
+
+class Dialect(NamedTuple):
+    """How fields are told apart."""
+
+    delimiter: bytes
+    quoted: bool
+
+    def borders(self) -> Borders:
+        """Where records end."""
+        return QuotedBorders(self.delimiter) if self.quoted else LineBorders()
+
+
+DIALECTS = {"csv": Dialect(b",", True), "tsv": Dialect(b"\t", False)}
+
+
+def dialect_of(kind: str, options: ReadOptions) -> Dialect:
+    """The dialect of a format, but for what was asked for."""
+    usual = DIALECTS[kind]
+    sign = options.delimiter_character
+    return Dialect(
+        delimiter=usual.delimiter if sign is None else sign.encode(),
+        quoted=usual.quoted if options.quoting == "auto" else options.quoting == "quoted",
+    )
+
+
+def header(
+    path: str, head: bytes, dialect: Dialect, encoding: Encoding = _UTF8
+) -> tuple[list[str], int]:
+    """Reads the names of the columns.
+
+    Args:
+      path: The file's path, for messages.
+      head: The first bytes of the text, after a byte order mark.
+      dialect: How fields are told apart.
+      encoding: Of the bytes.
+
+    Returns:
+      The names, and how many bytes the header line takes.
+
+    Raises:
+      InputError: The text is empty, or its first line does not end in `head` or cannot be decoded.
+    """
+    if not head:
+        raise InputError(f"{path} must begin with a header line, got an empty file.")
+    end = dialect.borders().scanner().feed(head)
+    if end < 0 and len(head) >= HEAD_BYTES:
+        raise InputError(
+            f"{path} must begin with a header line shorter than {HEAD_BYTES} bytes. "
+            "Name the columns with --columns."
+        )
+    line = head[: end if end >= 0 else len(head)].rstrip(b"\r\n")
+    names = split_fields(line, dialect)
+    try:
+        decoded = [recoded(name, encoding).decode() for name in names or []]
+    except UnicodeDecodeError:
+        said = "in the encoding that was given" if encoding.is_given else "in UTF-8"
+        raise InputError(
+            f"{path} must begin with a header line {said}. Name the encoding of the file with "
+            "--encoding, e.g. cp1252."
+        ) from None
+    return decoded, end if end >= 0 else len(head)
+
+
+def split_fields(record: bytes, dialect: Dialect) -> list[bytes] | None:
+    """Splits one record; None if text follows a closing quote.
+
+    >>> split_fields(b'a,"b ""c"", d",', DIALECTS["csv"])
+    [b'a', b'b "c", d', b'']
+    """
+    if not dialect.quoted:
+        return record.split(dialect.delimiter)
+    escaped = re.escape(dialect.delimiter)
+    field = re.compile(
+        rb'(?:"([^"]*(?:""[^"]*)*)"|([^"%b][^%b]*|))(%b|\Z)' % (escaped, escaped, escaped),
+    )
+    fields, at = [], 0
+    while match := field.match(record, at):
+        quoted, plain, border = match.groups()
+        fields.append(plain if quoted is None else quoted.replace(b'""', b'"'))
+        if not border:
+            return fields
+        at = match.end()
+    return None
+
+
+class DelimitedParser:
+    """Turns blocks of CSV or TSV into documents.
+
+    Attributes:
+      dialect: How fields are told apart.
+      width: The number of columns.
+      wanted: The places of the user's and the texts' columns.
+    """
+
+    def __init__(self, columns: Sequence[str], dialect: Dialect, options: ReadOptions) -> None:
+        self.dialect = dialect
+        self.width = len(columns)
+        self.wanted = [columns.index(name) for _, name in options.wanted_fields]
+
+    def parse(self, block: Block) -> Batch:
+        """Splits the records of a block; blank lines are none."""
+        block = block.filled()
+        raw = np.frombuffer(block.data, np.uint8)
+        quotes = np.flatnonzero(raw == QUOTE) if self.dialect.quoted else _NO_QUOTES
+        if well_quoted(raw, quotes, self.dialect.delimiter[0]):
+            return self._parse_vectorized(block, quotes)
+        return self._parse_each(block)
+
+    def _parse_vectorized(self, block: Block, quotes: Offsets) -> Batch:
+        raw = np.frombuffer(block.data, np.uint8)
+        starts, ends, positions = block.starts, block.ends, block.positions
+        delimiters = np.flatnonzero(raw == self.dialect.delimiter[0])
+        delimiters = delimiters[outside_quotes(quotes, delimiters)]
+        first = np.searchsorted(delimiters, starts)
+        good = np.searchsorted(delimiters, ends) - first == self.width - 1
+        rejects = [(int(position), RAGGED) for position in positions[~good]]
+        starts, ends, first = starts[good], ends[good], first[good]
+        # The second quote of each doubled one; it "opens" right after the one that "closes".
+        doubled = quotes[2::2][np.diff(quotes)[1::2] == 1] if quotes.size else None
+        columns = []
+        for place in self.wanted:
+            left = starts if place == 0 else delimiters[first + place - 1] + 1
+            right = ends if place == self.width - 1 else delimiters[first + place]
+            columns.append(_unquoted(block.data, left, right, doubled))
+        return _merged(columns, positions[good], rejects)
+
+    def _parse_each(self, block: Block) -> Batch:
+        """The same, record by record, for blocks with stray quotes."""
+        rejects: list[tuple[int, str]] = []
+        rows: list[list[bytes]] = []
+        positions: list[int] = []
+        spans = zip(
+            block.positions.tolist(), block.starts.tolist(), block.ends.tolist(), strict=True
+        )
+        for position, start, end in spans:
+            fields = split_fields(block.data[start:end], self.dialect)
+            if fields is None or len(fields) != self.width:
+                reason = BAD_QUOTES if fields is None else RAGGED
+                rejects.append((position, reason))
+            else:
+                rows.append([fields[place] for place in self.wanted])
+                positions.append(position)
+        columns = [pa.array([row[i] for row in rows], pa.binary()) for i in range(len(self.wanted))]
+        return _merged(columns, np.array(positions, np.int64), rejects)
+
+
+def _unquoted(data: bytes, left: Offsets, right: Offsets, doubled: Offsets | None) -> pa.Array:
+    """The values of fields, without their quotes."""
+    if doubled is None:
+        return gather(data, left, right)
+    padded = np.frombuffer(data + b"\0", np.uint8)
+    quoted = (right > left) & (padded[left] == QUOTE)
+    return gather(data, left + quoted, right - quoted, doubled)
+
+
+def _merged(columns: list[pa.Array], positions: Offsets, rejects: list[tuple[int, str]]) -> Batch:
+    batch = checked(columns[0], columns[1:], positions)
+    return batch._replace(rejects=sorted(rejects + batch.rejects))

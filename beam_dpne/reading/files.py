@@ -1,0 +1,269 @@
+"""Finding input files and streaming their decompressed and, where it must be, decoded bytes."""
+
+import concurrent.futures
+import contextlib
+import functools
+import glob
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import BinaryIO, NamedTuple
+
+import pyarrow as pa
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from beam_dpne.reading.encodings import LONGEST_MARK, Encoding, Recoder, encoding_of
+from beam_dpne.reading.folders import require_one_format
+from beam_dpne.reading.options import InputError, codec_of, has_glob
+from beam_dpne.reading.records import BrokenText
+from beam_dpne.storage.schemes import connect_anonymously_to_emulators, require_file_system
+
+# Of an object store: what one request fetches at least, when all is read, and when parts are.
+_STREAM_BUFFER = 4 * 2**20
+_RANGE_BUFFER = 2**20
+_MATCHED_AT_ONCE = 16
+
+
+class InputFile(NamedTuple):
+    """A matched file: its place among all sorted inputs, its path and its size in bytes."""
+
+    place: int
+    path: str
+    size: int
+
+
+def match_inputs(patterns: Sequence[str], input_format: str = "auto") -> list[InputFile]:
+    """Finds the files that paths, globs and folders stand for.
+
+    A folder stands for the files in it, not for those in folders within. Files whose names begin
+    with "." or "_", such as _SUCCESS, are no data and are left out.
+
+    Args:
+      patterns: Paths or globs of files, or paths of folders, local or on any Beam file system.
+      input_format: Of the files. If it is `auto`, those of one folder must have the extensions of
+        one format.
+
+    Returns:
+      The files sorted by path, each once. Local paths are made absolute.
+
+    Raises:
+      FileNotFoundError: A path does not exist or a glob matches nothing.
+      InputError: There is no pattern, a path cannot be read, or a folder holds no files, files of
+        several formats, or files of an unknown one.
+      AccessError: Beam has no file system for a path.
+    """
+    if isinstance(patterns, str) or not patterns:
+        raise InputError(f"inputs must be a list of at least one path, got inputs={patterns!r}.")
+    connect_anonymously_to_emulators()
+    sizes: dict[str, int] = {}
+    # An object store takes several requests for each path.
+    with concurrent.futures.ThreadPoolExecutor(_MATCHED_AT_ONCE) as pool:
+        match = functools.partial(_match, input_format=input_format)
+        for found in pool.map(match, map(_absolute, patterns), patterns):
+            sizes.update(found)
+    paths = sorted(sizes, key=os.fsencode)
+    return [InputFile(place, path, sizes[path]) for place, path in enumerate(paths)]
+
+
+def _absolute(pattern: str) -> str:
+    """Makes local paths absolute, so that each file has one name."""
+    if FileSystems.get_scheme(pattern) is not None:
+        return pattern
+    return os.path.abspath(os.path.expanduser(pattern))
+
+
+def _match(pattern: str, given: str, input_format: str) -> dict[str, int]:
+    """The paths and sizes of the files that one pattern stands for."""
+    is_local = FileSystems.get_scheme(pattern) is None
+    if os.path.isdir(pattern):
+        paths = glob.glob(os.path.join(glob.escape(pattern), "*"))
+        found = require_one_format(_sizes(paths), given, input_format)
+    elif os.path.isfile(pattern):
+        found = _sizes([pattern])
+    elif is_local:
+        # Beam's own matching walks every folder below the first wildcard.
+        found = _sizes(glob.glob(pattern, recursive=True))
+    else:
+        found = _match_remote(pattern, given, input_format)
+    if not found:
+        what = "glob matches no file" if has_glob(given) else "file does not exist"
+        raise FileNotFoundError(f"input must name existing files, got {given}: {what}.")
+    for path in found:
+        if os.path.exists(path) and not os.access(path, os.R_OK):
+            raise InputError(f"input must be readable, got {path}. Check its permissions.")
+    return found
+
+
+def _sizes(paths: Iterable[str]) -> dict[str, int]:
+    return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
+
+
+def _match_remote(pattern: str, given: str, input_format: str) -> dict[str, int]:
+    require_file_system(pattern)
+    found = {} if pattern.endswith("/") else _listed(pattern, given)
+    if has_glob(pattern) or any(found.values()):
+        return found
+    # Some stores list a folder as if it were an empty file, others do not know it by its own name.
+    inside = _listed(f"{pattern.rstrip('/')}/*", given)
+    return require_one_format(inside, given, input_format) if inside else found
+
+
+def _listed(pattern: str, given: str) -> dict[str, int]:
+    """The remote paths that match, and their sizes."""
+    try:
+        matched = FileSystems.match([pattern])[0].metadata_list
+    except BeamIOError as error:
+        raise InputError(
+            f"input must name files that can be listed, got {given} ({_cause(error)}). Check the "
+            "address and the credentials."
+        ) from None
+    # Object stores keep folders that a console made as empty objects whose names end with "/".
+    files = (found for found in matched if not found.path.endswith("/"))
+    return {found.path: found.size_in_bytes for found in files}
+
+
+def _cause(error: Exception) -> str:
+    """The type of the error within Beam's errors, which hold others by path."""
+    while isinstance(error, BeamIOError) and error.exception_details:
+        error = next(iter(error.exception_details.values()))
+    return type(error).__name__
+
+
+def open_raw(path: str) -> BinaryIO:
+    """Opens a file as it is stored, compressed or not.
+
+    Raises:
+      InputError: It cannot be opened.
+    """
+    try:
+        if FileSystems.get_scheme(path) == "gs":
+            from beam_dpne.storage.gcs import open_object
+
+            return open_object(path, _STREAM_BUFFER if codec_of(path) else _RANGE_BUFFER)
+        return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+    except OSError as error:
+        raise InputError(f"{path} cannot be opened ({type(error).__name__}).") from None
+
+
+@contextlib.contextmanager
+def guarded(path: str) -> Iterator[None]:
+    """Replaces what goes wrong in reading a file by an error that names it and holds no data.
+
+    Raises:
+      InputError: Something was raised; libraries quote data in their messages, so only the type
+        is told.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except BrokenText as error:
+        raise InputError(f"{path} {error}") from None
+    except UnicodeError:
+        raise InputError(
+            f"{path} cannot be decoded. It is damaged, or its encoding is not the one that was given "
+            "or that its first bytes tell; name the encoding with --encoding, e.g. utf-16-le."
+        ) from None
+    except Exception as error:
+        raise InputError(
+            f"{path} cannot be read ({type(error).__name__}). The file is truncated, damaged, or "
+            "not what its extension or --input_format says."
+        ) from None
+
+
+class _Counted(io.RawIOBase):
+    """Counts the bytes that a decompressor takes from a file."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self.raw = raw
+        self.taken = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data = self.raw.read(size)
+        self.taken += len(data)
+        return data
+
+    def close(self) -> None:
+        self.raw.close()
+        super().close()
+
+
+class TextStream:
+    """The decompressed bytes of one file, with a look ahead.
+
+    Attributes:
+      path: The file's path; its extension decides on the decompression.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._counted = _Counted(open_raw(path))
+        codec = codec_of(path)
+        self._source = self._decompress(codec) if codec else self._counted
+        self._read: Callable[[int], bytes] = self._source.read
+        self._ahead = b""
+        self._base = 0
+
+    def _decompress(self, codec: str) -> pa.NativeFile:
+        return pa.CompressedInputStream(pa.PythonFile(self._counted, mode="r"), codec)
+
+    def start_decoding(self, given: str | None, *, marks: bool) -> Encoding:
+        """Decides at the beginning of the text which encoding it has.
+
+        Text whose bytes cannot be cut at line feeds is read as UTF-8 from here on.
+
+        Args:
+          given: What the operator said.
+          marks: Whether a byte order mark of UTF-16 counts, see `encoding_of`.
+        """
+        encoding = encoding_of(self.peek(LONGEST_MARK), given, marks=marks)
+        if encoding.keeps_ascii:
+            return encoding
+        ahead, source = io.BytesIO(self._ahead), self._read
+        self._ahead = b""
+        self._read = Recoder(lambda size: ahead.read(size) or source(size), encoding).read
+        return encoding._replace(is_recoded=True)
+
+    @property
+    def taken(self) -> int:
+        """Bytes of the stored file consumed since the start or the last `seek`."""
+        return self._counted.taken - self._base
+
+    def read(self, size: int) -> bytes:
+        """Reads `size` bytes, fewer only at the end of the text."""
+        parts = [self._ahead[:size]]
+        self._ahead = self._ahead[size:]
+        missing = size - len(parts[0])
+        while missing and (part := self._read(missing)):
+            parts.append(part)
+            missing -= len(part)
+        if not self._counted.taken and codec_of(self.path):
+            raise EOFError("a compressed file has no bytes")
+        return b"".join(parts)
+
+    def peek(self, size: int) -> bytes:
+        """Returns the next `size` bytes without passing them."""
+        data = self.read(size)
+        self.push_back(data)
+        return data
+
+    def push_back(self, data: bytes) -> None:
+        """Puts bytes in front of those to be read next."""
+        self._ahead = data + self._ahead
+
+    def seek(self, offset: int) -> None:
+        """Goes to an offset of a file that is not compressed."""
+        self._counted.raw.seek(offset)
+        self._ahead = b""
+        self._base = self._counted.taken
+
+    def __enter__(self) -> "TextStream":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._source.close()
+        self._counted.close()

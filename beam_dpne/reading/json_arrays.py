@@ -1,0 +1,220 @@
+r"""JSON arrays: one array of objects, cut into its elements without holding the file.
+
+An element ends at a comma or the bracket that stands outside strings and inside no other bracket.
+Only brackets, commas, quotes and backslashes are looked at; whether an element is JSON, the decoder
+of JSON lines says.
+"""
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from beam_dpne.reading.jsonl import BLANKS, JsonlParser
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.records import Block, BrokenText, Offsets
+
+_BEGINNING = re.compile(rb"[ \t\r\n]*\[")
+_QUOTE, _ESCAPE, _COMMA, _OPEN, _CLOSE = 1, 2, 3, 4, 5
+# The class of each byte, as bytes.translate wants it; 0: it does not matter.
+_CLASSES = bytes(
+    {'"': _QUOTE, "\\": _ESCAPE, ",": _COMMA, "[": _OPEN, "{": _OPEN, "]": _CLOSE, "}": _CLOSE}.get(
+        chr(byte), 0
+    )
+    for byte in range(256)
+)
+_STEPS = np.zeros(6, np.int64)
+_STEPS[[_OPEN, _CLOSE]] = 1, -1
+_IS_BLANK = np.zeros(256, bool)
+_IS_BLANK[list(BLANKS)] = True
+_TRIMMED_TOGETHER = 32
+_NOT_CLOSED = (
+    "ends inside its JSON array. The file is truncated, or a quote or a bracket is not closed."
+)
+_GOES_ON = (
+    "has more text after the end of its JSON array. A file must hold one array of objects, or one "
+    "object on each line."
+)
+_BAD_BRACKET = (
+    "has a closing brace too many in its JSON array, so that records cannot be told apart."
+)
+
+
+def array_start(head: bytes) -> int:
+    """How many bytes the opening bracket and blanks before it take; 0 if there is no array.
+
+    >>> array_start(b' [{"user": 1}]'), array_start(b'{"user": 1}')
+    (2, 0)
+    """
+    found = _BEGINNING.match(head)
+    return found.end() if found else 0
+
+
+class _State(NamedTuple):
+    """What has to be known of the text before a piece: open brackets, and within a string or not."""
+
+    depth: int = 0
+    in_string: bool = False
+    is_escaped: bool = False
+
+
+class _Found(NamedTuple):
+    """The borders in a piece: positions after commas, and after the array's end if it is there."""
+
+    commas: Offsets
+    end: int | None
+    after: _State
+
+
+def _find_borders(data: bytes, state: _State) -> _Found:
+    classes = np.frombuffer(data.translate(_CLASSES), np.uint8)
+    places = np.flatnonzero(classes != 0)
+    classes = classes[places]
+    escaped = _escaped(places[classes == _ESCAPE], len(data), state.is_escaped)
+    is_quote = classes == _QUOTE
+    if escaped.size:
+        is_quote &= ~np.isin(places, escaped, assume_unique=True)
+    # After each of the places: whether it is within a string. Quotes themselves do not matter.
+    in_string = (np.cumsum(is_quote) + state.in_string) % 2 == 1
+    outside = ~in_string & (classes >= _COMMA)
+    places, classes = places[outside], classes[outside]
+    depth = state.depth + np.cumsum(_STEPS[classes])
+    below = np.flatnonzero(depth < 0)
+    if below.size:
+        first = int(below[0])
+        end = int(places[first])
+        if data[end] != ord("]"):
+            raise BrokenText(_BAD_BRACKET)
+        commas = places[:first][(classes[:first] == _COMMA) & (depth[:first] == 0)]
+        return _Found(commas + 1, end + 1, state)
+    after = _State(
+        depth=int(depth[-1]) if depth.size else state.depth,
+        in_string=bool(in_string[-1]) if in_string.size else state.in_string,
+        is_escaped=bool(escaped.size and escaped[-1] == len(data)),
+    )
+    return _Found(places[(classes == _COMMA) & (depth == 0)] + 1, None, after)
+
+
+def _escaped(escapes: Offsets, size: int, first_is_escaped: bool) -> Offsets:
+    """Positions of bytes after an odd number of backslashes; `size` if it is the next piece's first.
+
+    Args:
+      escapes: Positions of the backslashes.
+      size: Of the piece.
+      first_is_escaped: By the piece before.
+    """
+    if first_is_escaped:
+        if not (escapes.size and escapes[0] == 0):
+            after = _escaped(escapes, size, first_is_escaped=False)
+            return np.concatenate([np.zeros(1 if size else 0, np.int64), after])
+        escapes = escapes[1:]
+    if not escapes.size:
+        return escapes
+    breaks = np.flatnonzero(np.diff(escapes) != 1)
+    starts = escapes[np.append(0, breaks + 1)]
+    ends = escapes[np.append(breaks, escapes.size - 1)] + 1
+    return ends[(ends - starts) % 2 == 1]
+
+
+class ArrayBorders:
+    """An element of an array ends after its comma, the last one after the array's bracket."""
+
+    def __init__(self) -> None:
+        self._is_ended = False
+
+    def ends(self, data: bytes) -> Offsets:
+        """Positions after the borders of elements; blanks after the array are a record of their own."""
+        if self._is_ended:
+            return self._rest(data, 0)
+        found = _find_borders(data, _State())
+        if found.end is None:
+            return found.commas
+        return np.concatenate([found.commas, [found.end], self._rest(data, found.end)])
+
+    def _rest(self, data: bytes, at: int) -> Offsets:
+        """Passes over what follows the array, which must be blank."""
+        self._is_ended = True
+        if data[at:].strip(BLANKS):
+            raise BrokenText(_GOES_ON)
+        return np.array([len(data)] if len(data) > at else [], np.int64)
+
+    def finish(self, rest: bytes) -> None:
+        """Raises unless the array has been closed."""
+        if not self._is_ended:
+            raise BrokenText(_NOT_CLOSED)
+
+    def scanner(self) -> "ArrayScanner":
+        """A scanner at the beginning of an element."""
+        return ArrayScanner(self)
+
+    def close(self) -> None:
+        """Notes that the array has ended."""
+        self._is_ended = True
+
+
+class ArrayScanner:
+    """Looks for the end of one element through any number of pieces."""
+
+    def __init__(self, borders: ArrayBorders) -> None:
+        self._borders = borders
+        self._state = _State()
+
+    def feed(self, data: bytes, at: int = 0) -> int:
+        """Returns where the element ends, after its comma or the array's bracket, or -1."""
+        found = _find_borders(data[at:], self._state)
+        self._state = found.after
+        if found.commas.size:
+            return at + int(found.commas[0])
+        if found.end is None:
+            return -1
+        self._borders.close()
+        return at + found.end
+
+    def inside_quotes(self) -> bool:
+        """False: that an array is not closed is found at the end of the text."""
+        return False
+
+
+class JsonArrayParser(JsonlParser):
+    """Turns blocks of elements into documents."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self._list = msgspec.json.Decoder(list[self._strict.type])
+
+    def parse(self, block: Block) -> Any:
+        """Decodes the elements of a block; nothing between two commas is none."""
+        return super().parse(_elements(block))
+
+    def _strict_records(self, block: Block) -> list[Any] | None:
+        if not block.starts.size:
+            return []
+        elements = block.data[int(block.starts[0]) : int(block.ends[-1])]
+        return self._list.decode(b"[" + elements + b"]")
+
+
+def _elements(block: Block) -> Block:
+    """Returns the elements without their commas, the array's bracket, and blanks around them."""
+    raw = np.frombuffer(block.data + b"\0", np.uint8)
+    has_border = np.isin(raw[block.ends - 1], list(b",]"))
+    starts, ends = block.starts.copy(), block.ends - has_border
+    for _ in range(_TRIMMED_TOGETHER):
+        is_led = (starts < ends) & _IS_BLANK[raw[starts]]
+        is_followed = (starts < ends) & _IS_BLANK[raw[ends - 1]]
+        if not (is_led | is_followed).any():
+            break
+        starts += is_led
+        ends -= is_followed & (starts < ends)
+    else:
+        _trim_each(block.data, starts, ends)
+    places = block.positions + (starts - block.starts)
+    return block._replace(starts=starts, ends=ends, places=places).filled()
+
+
+def _trim_each(data: bytes, starts: Offsets, ends: Offsets) -> None:
+    """Trims in place, one element after the other: for long runs of blanks."""
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        element = data[start:end].rstrip(BLANKS)
+        ends[row] = start + len(element)
+        starts[row] = ends[row] - len(element.lstrip(BLANKS))

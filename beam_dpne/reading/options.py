@@ -1,0 +1,260 @@
+"""What a reader needs to know: the format, the fields, and the limits."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from beam_dpne.reading.description import InputDescription, names_of
+from beam_dpne.reading.encodings import canonical_encoding
+
+FORMATS = ("json", "jsonl", "csv", "tsv", "parquet", "sequences")
+QUOTINGS = ("auto", "quoted", "none")
+DELIMITERS: Mapping[str, str] = {
+    "comma": ",",
+    "semicolon": ";",
+    "tab": "\t",
+    "pipe": "|",
+    "colon": ":",
+    "space": " ",
+    "\\t": "\t",
+}
+_EXTENSIONS = {
+    ".json": "json",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
+_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
+_JSON = ("json", "jsonl")
+_DELIMITED = ("csv", "tsv")
+_MEBIBYTE = 2**20
+_DEFAULT_RECORD_BYTES = 16 * _MEBIBYTE
+_MAX_RECORD_BYTES = 2**30
+
+
+class InputError(ValueError):
+    """An input cannot be read as asked; the message holds no data of it."""
+
+
+def codec_of(path: str) -> str | None:
+    """The compression that a path's extension stands for.
+
+    >>> codec_of("a.csv.gz"), codec_of("a.csv")
+    ('gzip', None)
+    """
+    return next((codec for end, codec in _CODECS.items() if path.lower().endswith(end)), None)
+
+
+def format_of(path: str, input_format: str = "auto") -> str:
+    """The format of a file: what was asked for, or what its extension stands for.
+
+    Args:
+      path: Path or glob; the extension of a compression is looked through.
+      input_format: One of `FORMATS`, or `auto`.
+
+    Returns:
+      One of `FORMATS`; `auto` never is `sequences`.
+
+    Raises:
+      InputError: The extension says nothing or is an archive's, or Parquet is said to be compressed
+        from outside.
+
+    >>> format_of("gs://bucket/day-*.JSONL.zst")
+    'jsonl'
+    """
+    name = path.lower()
+    codec = next((end for end in _CODECS if name.endswith(end)), "")
+    name = name.removesuffix(codec)
+    if name.endswith(_ARCHIVES):
+        raise InputError(
+            f"input must be files, not an archive of files, got {path}. Unpack it, and name the "
+            "folder or the files; single files may be compressed with gzip, bzip2 or zstd."
+        )
+    by_extension = (kind for end, kind in _EXTENSIONS.items() if name.endswith(end))
+    found = next(by_extension, None) if input_format == "auto" else input_format
+    if found is None:
+        raise InputError(
+            f"input must have an extension that tells its format ({', '.join(_EXTENSIONS)}; "
+            f"before {', '.join(_CODECS)}), got {path}. Name one of the formats "
+            f"{', '.join(FORMATS)} with --input_format."
+        )
+    if found == "parquet" and codec:
+        raise InputError(
+            f"Parquet must not be compressed from outside, got {path}. Decompress it; Parquet "
+            "compresses its own columns."
+        )
+    return found
+
+
+def has_glob(pattern: str) -> bool:
+    """Whether a pattern may match several files."""
+    return any(sign in pattern for sign in "*?[")
+
+
+def extension_of(path: str) -> str:
+    """The extension of a path with that of its compression, in lower case; "" if it has none.
+
+    >>> extension_of("gs://bucket/v1.2/a.CSV.gz"), extension_of("notes")
+    ('.csv.gz', '')
+    """
+    name = path.lower().replace("\\", "/").rpartition("/")[2]
+    codec = next((end for end in _CODECS if name.endswith(end)), "")
+    _, dot, last = name.removesuffix(codec).rpartition(".")
+    return dot + last + codec if dot else codec
+
+
+def may_be_folder(path: str) -> bool:
+    """Whether a path, by its form, may be that of a folder: its last part has no extension."""
+    return not extension_of(path.rstrip("/")) or path.endswith("/")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How inputs are read; see `ReadDocuments` for the meaning of each field."""
+
+    input_format: str = "auto"
+    user_field: str = "user"
+    text_field: str | Sequence[str] = "text"
+    encoding: str | None = None
+    delimiter: str | None = None
+    quoting: str = "auto"
+    columns: Sequence[str] | None = None
+    max_record_bytes: int = _DEFAULT_RECORD_BYTES
+    text_is_tokens: bool = False
+    block_bytes: int = 8 * _MEBIBYTE
+    split_bytes: int = 64 * _MEBIBYTE
+
+    def __post_init__(self) -> None:
+        if self.input_format not in ("auto", *FORMATS):
+            raise ValueError(
+                f"input_format must be auto or one of {', '.join(FORMATS)}, got "
+                f"input_format={self.input_format!r}."
+            )
+        for name in ("max_record_bytes", "block_bytes", "split_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
+        if self.max_record_bytes > _MAX_RECORD_BYTES:
+            raise ValueError(
+                f"max_record_bytes must be at most {_MAX_RECORD_BYTES}, got "
+                f"max_record_bytes={self.max_record_bytes}."
+            )
+        if self.encoding is not None:
+            canonical_encoding(self.encoding)
+        self._check_dialect()
+        if self.input_format != "auto":
+            self.check_kind(self.input_format)
+        self._check_fields()
+
+    @property
+    def text_fields(self) -> tuple[str, ...]:
+        """The names of the fields that hold text, each of which is a document."""
+        return names_of(self.text_field)
+
+    @property
+    def wanted_fields(self) -> tuple[tuple[str, str], ...]:
+        """The user's field and the texts', each after the parameter that names it."""
+        texts = (("text_field", name) for name in self.text_fields)
+        return (("user_field", self.user_field), *texts)
+
+    @property
+    def delimiter_character(self) -> str | None:
+        """The delimiter as a character, or None if the format's own is to be used."""
+        return None if self.delimiter is None else DELIMITERS.get(self.delimiter, self.delimiter)
+
+    @property
+    def description(self) -> InputDescription:
+        """How records become documents: public, and no part of it is read from the files.
+
+        Two sets of options under which files may give different documents differ in it.
+        """
+        details = {
+            "encoding": self.encoding and canonical_encoding(self.encoding),
+            "delimiter": self.delimiter_character,
+            "quoting": None if self.quoting == "auto" else self.quoting,
+            "columns": self.columns and json.dumps(list(self.columns)),
+            "max_record_bytes": (
+                None
+                if self.max_record_bytes == _DEFAULT_RECORD_BYTES
+                else str(self.max_record_bytes)
+            ),
+        }
+        return InputDescription(
+            user_field=self.user_field,
+            text_fields=self.text_fields,
+            format=self.input_format,
+            details=tuple(sorted((name, value) for name, value in details.items() if value)),
+        )
+
+    def describe(self, paths: Iterable[str]) -> InputDescription:
+        """The description of these files: `auto` is replaced by the formats that they have."""
+        kinds = {format_of(path, self.input_format) for path in paths}
+        return dataclasses.replace(self.description, format=", ".join(sorted(kinds)))
+
+    def check_kind(self, kind: str) -> None:
+        """Raises if a parameter asks for something that this format does not have."""
+        if self.text_is_tokens and kind not in (*_JSON, "parquet"):
+            raise InputError(
+                f"text_is_tokens must be False for {kind}, which holds plain text, got "
+                "text_is_tokens=True (tokenizer 'tokens'). Use tokenizer 'whitespace'."
+            )
+        if self.encoding is not None and kind == "parquet":
+            raise InputError(
+                f"encoding must not be given for parquet, whose texts are UTF-8 by definition, got "
+                f"encoding={self.encoding!r}. Leave --encoding out."
+            )
+        for name, default in (("delimiter", None), ("quoting", "auto")):
+            value = getattr(self, name)
+            if value != default and kind not in _DELIMITED:
+                raise InputError(
+                    f"{name} must be given for csv and tsv only, got {name}={value!r} for {kind}. "
+                    f"Leave --{name} out, or name the format with --input_format."
+                )
+
+    def _check_dialect(self) -> None:
+        """Raises unless delimiter and quoting are possible."""
+        if self.quoting not in QUOTINGS:
+            raise ValueError(
+                f"quoting must be one of {', '.join(QUOTINGS)}, got quoting={self.quoting!r}."
+            )
+        sign = self.delimiter_character
+        if sign is not None and (len(sign) != 1 or not sign.isascii() or sign in '"\r\n\0'):
+            raise ValueError(
+                "delimiter must be one ASCII character other than a quote, a line end and NUL, or "
+                f"one of {', '.join(DELIMITERS)}, got delimiter={self.delimiter!r}."
+            )
+
+    def _check_fields(self) -> None:
+        """Raises if the fields cannot be told apart or found."""
+        if not self.text_fields:
+            raise ValueError("text_field must name at least one field, got text_field=().")
+        for name, value in self.wanted_fields:
+            if not value or any(sign in '"\\' or ord(sign) < 0x20 for sign in value):
+                raise ValueError(
+                    f"{name} must be a name without quotes, backslashes and control characters, "
+                    f"got {name}={value!r}."
+                )
+        if self.user_field in self.text_fields:
+            raise ValueError(
+                "user_field and text_field must differ, got "
+                f"user_field=text_field={self.user_field!r}."
+            )
+        if len(set(self.text_fields)) < len(self.text_fields):
+            raise ValueError(
+                "text_field must name each field once, got "
+                f"text_field={','.join(self.text_fields)}."
+            )
+        if self.columns is not None:
+            self._check_columns(tuple(self.columns))
+
+    def _check_columns(self, columns: tuple[str, ...]) -> None:
+        """Raises unless each wanted field is exactly one of the columns."""
+        for _, name in self.wanted_fields:
+            if columns.count(name) != 1:
+                raise ValueError(
+                    f"columns must hold the field {name!r} once, got columns={','.join(columns)}. "
+                    "Name every column of the file in order, or change --user_field or "
+                    "--text_field."
+                )

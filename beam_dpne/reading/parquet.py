@@ -1,0 +1,154 @@
+"""Parquet: row groups to documents."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from beam_dpne.reading.columns import Batch, Mask, interleaved, valid_utf8
+from beam_dpne.reading.document_columns import as_text, is_list, is_text, plain
+from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.options import InputError, ReadOptions
+from beam_dpne.reading.records import Offsets
+from beam_dpne.reading.rejects import BAD_TOKENS, EMPTY_USER, NO_TEXT, NO_USER, NOT_UTF8, TOO_LONG
+
+_MAX_ROWS = 65536
+
+
+def check_schema(path: str, schema: pa.Schema, options: ReadOptions) -> None:
+    """Raises unless the wanted fields exist with types that can be read."""
+    for option, name in options.wanted_fields:
+        if schema.names.count(name) != 1:
+            raise InputError(
+                f"{option} must name a column of {path}, got {option}={name!r}. Its columns are "
+                f"{', '.join(schema.names)}."
+            )
+    user = schema.field(options.user_field).type
+    if not (is_text(plain(user)) or pa.types.is_integer(plain(user))):
+        raise InputError(
+            f"column {options.user_field!r} of {path} must be text or integers, got {user}."
+        )
+    for name in options.text_fields:
+        _check_text(path, name, schema.field(name).type, options)
+
+
+def _check_text(path: str, name: str, text: pa.DataType, options: ReadOptions) -> None:
+    """Raises unless a column of texts has the wanted type."""
+    if is_list(text) and not options.text_is_tokens:
+        raise InputError(
+            f"column {name!r} of {path} must be text, got {text}. Use tokenizer "
+            "'tokens' for texts that are lists of tokens."
+        )
+    words = text.value_type if is_list(text) else text
+    if is_list(text) != options.text_is_tokens or not is_text(plain(words)):
+        wanted = "a list of texts" if options.text_is_tokens else "text"
+        raise InputError(f"column {name!r} of {path} must be {wanted}, got {text}.")
+
+
+def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, int]]:
+    """Ranges of row groups of about `split_bytes` each."""
+    ranges, start, size = [], 0, 0
+    for group in range(file.metadata.num_row_groups):
+        size += file.metadata.row_group(group).total_byte_size
+        if size >= split_bytes:
+            ranges.append((start, group + 1))
+            start, size = group + 1, 0
+    if start < file.metadata.num_row_groups:
+        ranges.append((start, file.metadata.num_row_groups))
+    return ranges
+
+
+def read_row_groups(
+    source: InputFile, file: pq.ParquetFile, groups: tuple[int, int], options: ReadOptions
+) -> Iterator[tuple[Batch, int]]:
+    """Reads row groups.
+
+    Yields:
+      Batches of documents, and the share of the file's bytes that each stands for.
+    """
+    check_schema(source.path, file.schema_arrow, options)
+    counts = [file.metadata.row_group(group).num_rows for group in range(groups[1])]
+    row = sum(counts[: groups[0]])
+    size = sum(file.metadata.row_group(group).total_byte_size for group in range(*groups))
+    rows = max(1, sum(counts[groups[0] :]))
+    per_batch = min(_MAX_ROWS, max(1, options.block_bytes * rows // max(1, size)))
+    names = [name for _, name in options.wanted_fields]
+    batches = file.iter_batches(per_batch, row_groups=list(range(*groups)), columns=names)
+    for batch in batches:
+        positions = np.arange(row, row + batch.num_rows)
+        done = _share(source.size, row + batch.num_rows, file) - _share(source.size, row, file)
+        row += batch.num_rows
+        yield _documents(batch, positions, options), done
+
+
+def _share(size: int, rows: int, file: pq.ParquetFile) -> int:
+    return size * rows // max(1, file.metadata.num_rows)
+
+
+def _documents(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) -> Batch:
+    """Casts the columns and leaves faulty rows out; the first reason that applies is given."""
+    user, *texts = (_column(batch, name) for _, name in options.wanted_fields)
+    user = as_text(user)
+    texts = texts if options.text_is_tokens else [as_text(text) for text in texts]
+    no_text = np.logical_and.reduce([_mask(text.is_null()) for text in texts])
+    faults = [(_mask(user.is_null()), NO_USER), (no_text, NO_TEXT)]
+    length = _lengths(user)
+    for text in texts:
+        if options.text_is_tokens:
+            faults += _faults_of_tokens(text)
+            length = length + _token_lengths(text)
+        else:
+            faults.append((~valid_utf8(text), NOT_UTF8))
+            length = length + _lengths(text)
+    faults += [
+        (~valid_utf8(user), NOT_UTF8),
+        (_lengths(user) == 0, EMPTY_USER),
+        (length > options.max_record_bytes, TOO_LONG),
+    ]
+    bad = np.logical_or.reduce([fault for fault, _ in faults])
+    rejects = [
+        (int(positions[row]), next(reason for fault, reason in faults if fault[row]))
+        for row in np.flatnonzero(bad)
+    ]
+    keep = pa.array(~bad)
+    kind = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
+    documents = interleaved(
+        user.filter(keep).cast(pa.string()),
+        [text.filter(keep).cast(kind, safe=True) for text in texts],
+    )
+    return Batch(documents, rejects, int((~bad).sum()))
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    return batch.column(batch.schema.get_field_index(name))
+
+
+def _mask(values: pa.Array) -> Mask:
+    return values.to_numpy(zero_copy_only=False).astype(bool)
+
+
+def _lengths(values: pa.Array) -> np.ndarray:
+    """Bytes of each value; 0 of nulls."""
+    return pc.call_function("binary_length", [values.fill_null("")]).to_numpy().astype(np.int64)
+
+
+def _token_rows(text: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """The tokens of all rows, and the row of each."""
+    return as_text(text.flatten()), pc.call_function("list_parent_indices", [text]).to_numpy()
+
+
+def _token_lengths(text: pa.Array) -> np.ndarray:
+    """Bytes of each row's tokens, with a blank after each."""
+    values, rows = _token_rows(text)
+    return np.bincount(rows, weights=_lengths(values) + 1, minlength=len(text)).astype(np.int64)
+
+
+def _faults_of_tokens(text: pa.Array) -> list[tuple[Mask, str]]:
+    """Rows with null tokens, and rows with tokens that are not UTF-8."""
+    values, rows = _token_rows(text)
+    null, foreign = np.zeros(len(text), bool), np.zeros(len(text), bool)
+    null[rows[_mask(values.is_null())]] = True
+    foreign[rows[~valid_utf8(values)]] = True
+    return [(null, BAD_TOKENS), (foreign, NOT_UTF8)]

@@ -1,0 +1,224 @@
+"""Reading public counts: from a text, a file of counts, or the directory of a release."""
+
+import os
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from apache_beam.io.filesystems import FileSystems
+
+from beam_dpne.bayesian import arpa
+from beam_dpne.ngrams.decoding import split_ngram
+from beam_dpne.reading.files import TextStream, guarded
+from beam_dpne.reading.options import InputError
+from beam_dpne.release.publishing import read_release
+from beam_dpne.release.ledger import LEDGER_NAME, PART_NAME, ledger_path
+from beam_dpne.bayesian.public_counts import PublicCounts, PublicCountsError
+from beam_dpne.bayesian.public_text import count_text
+from beam_dpne.documents.tokenizers import Tokenizer
+
+_BLOCK_BYTES = 16 * 2**20
+_LONGEST_LINE = 2**20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_COMPARED_AT_ONCE = 2**20
+_BLANKS = b"\r\n\t "
+
+
+def read_public_counts(
+    path: str,
+    *,
+    length: int,
+    tokenizer: str | Tokenizer = "words",
+    vocabulary_size: int | None = None,
+) -> PublicCounts:
+    """Reads public counts; nothing that is read here may come from the private data.
+
+    Args:
+      path: local or on any Beam file system; files may be compressed, by extension. One of
+        - a text, one document a line, in UTF-8;
+        - a file of counts, whose first line that is not empty has a tab: lines `ngram<TAB>count`,
+          n-grams as `join_tokens` writes them;
+        - the directory of a release of `PrivateNgrams`: a count is max(score, 0), rounded to the
+          nearest whole number, as scores are noisy weights.
+      length: n, words in a gram.
+      tokenizer: of the private texts; it splits a public text too.
+      vocabulary_size: keeps the most frequent, ties by the bytes of their text; None: all.
+
+    Raises:
+      PublicCountsError: if a line is malformed, or the counts are empty, negative, doubled, or of
+        n-grams of another length; or if the file is one of a release, a language model, or JSON, which
+        would be taken for text.
+      InputError, FileNotFoundError, ReleaseError: if it cannot be read.
+    """
+    if _is_release(path):
+        return _from_release(path, length, vocabulary_size)
+    if FileSystems.get_scheme(path) is None and not os.path.isfile(path):
+        raise FileNotFoundError(f"public must name an existing file or directory, got {path}.")
+    with guarded(path):
+        stream = TextStream(path)
+    with stream:
+        with guarded(path):
+            beginning = stream.peek(_LONGEST_LINE).removeprefix(_BYTE_ORDER_MARK).lstrip(b"\r\n")
+        has_counts = b"\t" in beginning.split(b"\n", 1)[0]
+        _refuse_other_files(path, beginning, has_counts)
+        lines = _lines(stream, path)
+        if has_counts:
+            return _from_counts(lines, length, vocabulary_size)
+        _check_tokenizer(tokenizer, path)
+        blocks = (pa.array(block, pa.string()) for block in lines)
+        return count_text(
+            blocks, length=length, tokenizer=tokenizer, vocabulary_size=vocabulary_size
+        )
+
+
+def same_file(public: str, private: str) -> bool:
+    """Whether two paths lead to one file, or to files with the same text, compressed or not.
+
+    Reads no further than they are alike; blank lines at the end make no difference.
+    """
+    if _is_release(public):
+        return False
+    local = FileSystems.get_scheme(public) is None
+    if local and not os.path.isfile(public):
+        return False
+    if public == private or (local and os.path.realpath(public) == os.path.realpath(private)):
+        return True
+    with guarded(public):
+        first = TextStream(public)
+    with first:
+        with guarded(private):
+            second = TextStream(private)
+        with second, guarded(private):
+            return _same_text(first, second)
+
+
+def _same_text(first: TextStream, second: TextStream) -> bool:
+    one = other = b""
+    while True:
+        one = one or first.read(_COMPARED_AT_ONCE)
+        other = other or second.read(_COMPARED_AT_ONCE)
+        size = min(len(one), len(other))
+        if size == 0:
+            return not (one + other).strip(_BLANKS)
+        if one[:size] != other[:size]:
+            return False
+        one, other = one[size:], other[size:]
+
+
+def _refuse_other_files(path: str, beginning: bytes, has_counts: bool) -> None:
+    """Raises if a file is of a kind that would be misread as a text."""
+    name = path.rpartition("/")[2]
+    if PART_NAME.fullmatch(name):
+        raise PublicCountsError(
+            f"public must name the directory of a release instead of one of its files, got {path}."
+        )
+    if beginning.startswith(arpa.FIRST_LINE.encode()):
+        raise PublicCountsError(f"public must not be a language model, got {path}.")
+    if beginning.startswith((b'{"', b"[{")):
+        raise PublicCountsError(
+            f"public must be a text without records, one document a line, got JSON: {path}."
+        )
+    lines = beginning.splitlines()
+    counted = sum(re.search(rb"\t\d+$", line) is not None for line in lines)
+    if not has_counts and 2 * counted > len(lines):
+        raise PublicCountsError(
+            "public must have lines `ngram<TAB>count` from the first one on, without a heading, got "
+            f"{path}."
+        )
+
+
+def _is_release(path: str) -> bool:
+    if path.endswith(LEDGER_NAME) or FileSystems.get_scheme(path) is None:
+        return path.endswith(LEDGER_NAME) or os.path.isdir(path)
+    return FileSystems.exists(ledger_path(path))
+
+
+def _from_release(path: str, length: int, vocabulary_size: int | None) -> PublicCounts:
+    rows = read_release(path)
+    if rows.schema.names != ["length", "ngram", "score"]:
+        raise PublicCountsError(
+            f"public must be a release of `beam-dpne ngrams`, got {path}, which is of another program."
+        )
+    chosen = rows.filter(pa.array(rows["length"].to_numpy() == length))
+    if len(chosen) == 0:
+        raise PublicCountsError(
+            f"public must have n-grams of length={length}, got the release {path}, which has none."
+        )
+    scores = np.rint(np.maximum(chosen["score"].to_numpy(), 0.0)).astype(np.int64)
+    grams = [split_ngram(text) for text in chosen["ngram"].to_pylist()]
+    return PublicCounts.of(grams, scores.tolist(), vocabulary_size=vocabulary_size)
+
+
+def _from_counts(
+    blocks: Iterator[list[str]], length: int, vocabulary_size: int | None
+) -> PublicCounts:
+    grams: list[tuple[str, ...]] = []
+    counts: list[int] = []
+    number = 0
+    for block in blocks:
+        for line in block:
+            number += 1
+            if line:
+                gram, count = _counted(line, number, length)
+                grams.append(gram)
+                counts.append(count)
+    return PublicCounts.of(grams, counts, vocabulary_size=vocabulary_size)
+
+
+def _counted(line: str, number: int, length: int) -> tuple[tuple[str, ...], int]:
+    """Returns one line's n-gram and count; errors tell the line's number, not its text."""
+    text, tab, digits = line.partition("\t")
+    is_negative = digits.startswith("-") and digits[1:].isdecimal()
+    if not tab or not digits.isascii() or not (digits.isdecimal() or is_negative):
+        raise PublicCountsError(
+            f"public must have lines `ngram<TAB>count`, count a whole number; line {number} is none. "
+            "(A text must not have a tab in its first line.)"
+        )
+    if is_negative:
+        raise PublicCountsError(f"public counts must be at least 0; line {number} has less.")
+    try:
+        gram = split_ngram(text)
+    except ValueError as error:
+        raise PublicCountsError(
+            f"public has a malformed n-gram in line {number}: {error}"
+        ) from None
+    if len(gram) != length:
+        raise PublicCountsError(
+            f"public must have n-grams of length={length}; line {number} has {len(gram)} words."
+        )
+    return gram, int(digits.lstrip("0")[:20] or "0")
+
+
+def _lines(stream: TextStream, path: str) -> Iterator[list[str]]:
+    """Yields the lines of successive blocks of a file."""
+    rest, is_first = b"", True
+    while data := _read(stream, path):
+        if is_first:
+            data, is_first = data.removeprefix(_BYTE_ORDER_MARK), False
+        whole, newline, rest = (rest + data).rpartition(b"\n")
+        if newline:
+            yield _decoded(whole, path)
+    if rest:
+        yield _decoded(rest, path)
+
+
+def _read(stream: TextStream, path: str) -> bytes:
+    with guarded(path):
+        return stream.read(_BLOCK_BYTES)
+
+
+def _decoded(data: bytes, path: str) -> list[str]:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8; convert it.") from None
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _check_tokenizer(tokenizer: str | Tokenizer, path: str) -> None:
+    if tokenizer == "tokens":
+        raise PublicCountsError(
+            "public must be a file of counts or a release with tokenizer='tokens', got the text "
+            f"{path}, whose lines do not say where such tokens end."
+        )

@@ -1,0 +1,1 @@
+"""Differentially private set union: the items that many users have."""

@@ -1,0 +1,172 @@
+"""The sequential policies: users one after the other pour a budget of 1 into one histogram.
+
+Weights and gaps are integers in units of 2^-50. With numba (extra `fast`) the loops are compiled;
+without it the same functions run as plain Python, with the same results bit for bit: integers are
+exact, and of floats only + × ÷ √ on IEEE doubles are used, in one order, without fast-math or fusing.
+
+Pouring (ℓ1, greedy) is *exactly* contractive in integers. A budget of B units is poured in a fixed
+order of units (level l of item i), l ascending for each item, of which item i has as many as its gap
+g_i to the cutoff; the first B that exist are poured. Let G ≥ G' be histograms, so that g_i ≤ g'_i: of
+the same order fewer units exist at G, so it is cut at the same place or later: n_i ≥ n'_i units of
+item i come before the cut. The gaps left are max(0, g_i − n_i) ≤ max(0, g'_i − n'_i): G ≥ G' still.
+The weight poured is min(B, Σ g_i) ≤ min(B, Σ g'_i), so ‖G − G'‖₁ has not grown. (This is Lemma 3.1 of
+the paper without its continuous time.) The order may depend on the user's own items, and on nothing
+else.
+
+ℓ2-descent is contractive up to rounding; the bound is in `union_calibration.descent_rounding`.
+
+DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020).
+"""
+
+import functools
+import importlib
+import importlib.util
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from beam_dpne.mechanism.thresholds import GRID_BITS
+
+BUDGET = 2**GRID_BITS
+_USERS_AT_ONCE = 50_000
+_COMPILING = threading.Lock()
+_Loop = Callable[[Any, Any, Any, int, int], None]
+
+
+def descend(
+    policy: str,
+    offsets: np.ndarray,
+    items: np.ndarray,
+    *,
+    size: int,
+    cutoff: int,
+    compiled: bool | None = None,
+) -> np.ndarray:
+    """Returns the histogram after all users, in their order.
+
+    Args:
+      policy: "policy_laplace", "policy_gaussian", "screened_gaussian" or "greedy".
+      offsets: (n + 1,) int64, where each user's items begin.
+      items: (m,) int64 in range(size), each user's distinct; poured into in this order (greedy), and
+        spare units go to the first (policy_laplace).
+      size: number of items.
+      cutoff: Γ/M in units of 2^-50, below 2^63.
+      compiled: whether numba compiles the loop; None: if it is installed.
+
+    Returns:
+      (size,) int64, in units of 2^-50.
+    """
+    if can_compile() if compiled is None else compiled:
+        histogram = np.zeros(size, np.int64)
+        _compiled(policy)(offsets, items, histogram, cutoff, BUDGET)
+        return histogram
+    weights = [0] * size
+    for first in range(0, len(offsets) - 1, _USERS_AT_ONCE):
+        some = offsets[first : first + _USERS_AT_ONCE + 1]
+        own = items[some[0] : some[-1]].tolist()
+        _LOOPS[policy]((some - some[0]).tolist(), own, weights, cutoff, BUDGET)
+    return np.array(weights, dtype=np.int64)
+
+
+@functools.cache
+def can_compile() -> bool:
+    """Returns whether numba is installed."""
+    return importlib.util.find_spec("numba") is not None
+
+
+def _compiled(policy: str) -> _Loop:
+    """Compiles a loop; numba keeps the order of float operations unless fastmath is asked for.
+
+    One thread of a worker at a time: it may be the first to import numba.
+    """
+    with _COMPILING:
+        return _compiled_once(policy)
+
+
+@functools.cache
+def _compiled_once(policy: str) -> _Loop:
+    return importlib.import_module("numba").njit(fastmath=False)(_LOOPS[policy])
+
+
+def _pour_evenly(offsets, items, histogram, cutoff, budget):
+    """Raises all of a user's items alike until they are full: units ordered by (level, item).
+
+    References: DPSU Algorithm 3 (ℓ1-descent); comparisons are of quotients, so nothing overflows.
+    """
+    for user in range(len(offsets) - 1):
+        left = budget
+        active = 0
+        for place in range(offsets[user], offsets[user + 1]):
+            if histogram[items[place]] < cutoff:
+                active += 1
+        filling = active > 0
+        while filling:
+            filling = False
+            share = left // active
+            for place in range(offsets[user], offsets[user + 1]):
+                gap = cutoff - histogram[items[place]]
+                if 0 < gap <= share:
+                    histogram[items[place]] = cutoff
+                    left -= gap
+                    active -= 1
+                    filling = active > 0
+        if active > 0:
+            share = left // active
+            spare = left - share * active
+            for place in range(offsets[user], offsets[user + 1]):
+                if histogram[items[place]] < cutoff:
+                    histogram[items[place]] += share
+                    if spare > 0:
+                        histogram[items[place]] += 1
+                        spare -= 1
+
+
+def _pour_in_order(offsets, items, histogram, cutoff, budget):
+    """Fills a user's items one after the other, but first gives each a single unit.
+
+    The single units make the set of items with weight a union over users: without them, a user who
+    fills an item makes later users' budgets overflow to items that would otherwise have none, and the
+    threshold, which counts only this user's items, would not cover those.
+
+    References: Carvalho et al. 2022 (greedy), with the single units added.
+    """
+    for user in range(len(offsets) - 1):
+        left = budget
+        for place in range(offsets[user], offsets[user + 1]):
+            if histogram[items[place]] < cutoff:
+                histogram[items[place]] += 1
+                left -= 1
+        for place in range(offsets[user], offsets[user + 1]):
+            step = min(left, cutoff - histogram[items[place]])
+            histogram[items[place]] += step
+            left -= step
+
+
+def _descend_straight(offsets, items, histogram, cutoff, budget):
+    """Moves a user's items straight towards the cutoff, by 1 in ℓ2 at most.
+
+    References: DPSU Algorithm 5 (ℓ2-descent).
+    """
+    for user in range(len(offsets) - 1):
+        square = 0.0
+        for place in range(offsets[user], offsets[user + 1]):
+            gap = float(cutoff - histogram[items[place]]) / float(budget)
+            square += gap * gap
+        distance = math.sqrt(square)
+        for place in range(offsets[user], offsets[user + 1]):
+            missing = cutoff - histogram[items[place]]
+            step = missing
+            if distance > 1.0:
+                step = min(missing, int(float(missing) / distance))
+            histogram[items[place]] += step
+
+
+_LOOPS: dict[str, _Loop] = {
+    "policy_laplace": _pour_evenly,
+    "policy_gaussian": _descend_straight,
+    "screened_gaussian": _descend_straight,
+    "greedy": _pour_in_order,
+}

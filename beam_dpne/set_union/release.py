@@ -1,0 +1,237 @@
+"""ReleaseItems: from users' items to a released set, under every policy of one pipeline."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import apache_beam as beam
+from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
+from apache_beam.transforms.window import GlobalWindows
+
+from beam_dpne.elements import progress
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.set_union import mad, threshold, weights
+from beam_dpne.set_union import sums as item_sums
+from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policy_names import DESCENT_POLICIES
+
+_KeyedSums = tuple[int, ItemSums]
+_MAX_WAITING = 2_000_000
+_OPEN = "open"
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ReleaseItems(beam.PTransform):
+    """Releases the union of users' items, after their grouping: all policies but "rounds".
+
+    Input: `UserBatch` of length 0.
+
+    Output: PCollection of one `ItemSet`.
+
+    Privacy: as `PrivateSetUnion`, if each user is in one batch only.
+
+    Cost: see `PrivateSetUnion`.
+
+    Attributes:
+      plan: the parameters of the run.
+      run_key: secret of the run, bound to its parameters (`run_context`).
+      ranges: hash ranges of the histogram.
+
+    Raises:
+      ValueError: if ranges < 1, or under policy "rounds".
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import BatchDocuments, GroupByUser, RunKey, SetUnionPlan
+      >>> from beam_dpne.set_union.release import ReleaseItems
+      >>> key = RunKey.generate()
+      >>> plan = SetUnionPlan(epsilon=10, delta=1e-4, policy="weighted_gaussian")
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
+      ...     users = documents | BatchDocuments() | GroupByUser(run_key=key)
+      ...     released = users | ReleaseItems(plan=plan, run_key=key)
+      ...     _ = released | beam.Map(lambda released: print(released.items.to_pylist()))
+      ['good', 'morning']
+
+    References: DPSU Algorithms 1 and 2.
+    """
+
+    plan: SetUnionPlan
+    run_key: RunKey = dataclasses.field(repr=False)
+    ranges: int = 1
+
+    def __post_init__(self):
+        super().__init__()
+        if self.ranges < 1:
+            raise ValueError(f"ranges must be at least 1, got ranges={self.ranges}.")
+        if self.plan.policy == "rounds":
+            raise ValueError("ReleaseItems has no policy 'rounds'; apply PrivateSetUnion.")
+
+    def expand(self, users: PCollection[UserBatch]) -> PCollection[ItemSet]:
+        """Unrolls the rounds; what is found in each meets in one set."""
+        items: Any = users | "Items" >> beam.Map(weights.items_of_users).with_output_types(
+            UserItems
+        )
+        found: list[Any] = []
+        for decider in self.plan.union_rounds:
+            number = decider.number
+            decided = (
+                self._sums(items, number)
+                | f"{number}/ByRange" >> beam.GroupByKey()
+                | f"{number}/Decide"
+                >> beam.ParDo(_Decide(self, number)).with_outputs(_OPEN, main="found")
+            )
+            found.append(decided["found"])
+            if decider.cut is not None:
+                still_open = AsIter(decided[_OPEN])
+                keep_open = beam.ParDo(_KeepOpen(), still_open)
+                items = items | f"{number}/KeepOpen" >> keep_open.with_output_types(UserItems)
+        together = found | "Found" >> beam.Flatten()
+        once = users.pipeline | "Once" >> beam.Create([None])
+        sort = beam.Map(_merge_and_report, AsIter(together), plan=self.plan)
+        return cast("PCollection[ItemSet]", once | "Sort" >> sort.with_output_types(ItemSet))
+
+    def _sums(self, items: Any, number: int) -> Any:
+        """From items to parts of a round's histogram, keyed by hash range."""
+        limited = items | f"{number}/Limit" >> beam.Map(
+            weights.limit_items, plan=self.plan, run_key=self.run_key, number=number
+        ).with_output_types(UserItems)
+        if self.plan.policy in DESCENT_POLICIES:
+            return self._descended(items, limited, number)
+        if self.plan.policy == "mad":
+            return self._rerouted(limited)
+        weigh = beam.ParDo(_SumBundle(weights.weigh_items, self.plan, self.ranges))
+        return limited | f"{number}/Weigh" >> weigh.with_output_types(_KeyedSums)
+
+    def _descended(self, items: Any, limited: Any, number: int) -> Any:
+        """Users in sequence, shard by shard; before a cut also every held item, at weight 0."""
+        split = beam.FlatMap(weights.split_to_shards, plan=self.plan, run_key=self.run_key)
+        run = beam.FlatMap(
+            _run_shard, plan=self.plan, run_key=self.run_key, number=number, ranges=self.ranges
+        )
+        sums = (
+            limited
+            | f"{number}/ToShards" >> split.with_output_types(tuple[int, UserItems])
+            | f"{number}/ByShard" >> beam.GroupByKey()
+            | f"{number}/Descend" >> run.with_output_types(_KeyedSums)
+        )
+        if self.plan.union_rounds[number - 1].cut is None:
+            return sums
+        hold = beam.ParDo(_SumBundle(_held, self.plan, self.ranges))
+        held = items | f"{number}/Held" >> hold.with_output_types(_KeyedSums)
+        return (sums, held) | f"{number}/Sums" >> beam.Flatten()
+
+    def _rerouted(self, limited: Any) -> Any:
+        """Two passes: weights to find what is in excess, then weights with it given back."""
+        first = beam.ParDo(_SumBundle(mad.first_weights, self.plan, self.ranges))
+        excess = (
+            limited
+            | "First/Weigh" >> first.with_output_types(_KeyedSums)
+            | "First/ByRange" >> beam.GroupByKey()
+            | "First/Excess" >> beam.Map(_excess, plan=self.plan).with_output_types(ItemSums)
+        )
+        reroute = beam.ParDo(
+            _SumBundle(_reroute, self.plan, self.ranges), AsIter(cast("PCollection", excess))
+        )
+        return limited | "1/Reroute" >> reroute.with_output_types(_KeyedSums)
+
+
+class _MergesBeside:
+    """Of a DoFn that takes sums from beside, in parts: merged once a bundle, not for each batch."""
+
+    def start_bundle(self):
+        self._merged: ItemSums | None = None
+
+    def _whole(self, parts: Iterable[ItemSums]) -> ItemSums:
+        if self._merged is None:
+            self._merged = item_sums.merge_sums(parts)
+        return self._merged
+
+
+class _KeepOpen(_MergesBeside, beam.DoFn):
+    """Keeps what the last round left open; users without any drop out."""
+
+    def process(self, element: UserItems, still_open: Iterable[ItemSums]) -> Iterator[UserItems]:
+        kept = weights.keep_open(element, self._whole(still_open))
+        if len(kept.users):
+            yield kept
+
+
+class _SumBundle(_MergesBeside, beam.DoFn):
+    """Sums the batches of a bundle, and sends the sums when there are many, and at the end."""
+
+    def __init__(self, weigh, plan: SetUnionPlan, ranges: int):
+        self._weigh = weigh
+        self._plan = plan
+        self._ranges = ranges
+
+    def start_bundle(self):
+        super().start_bundle()
+        self._waiting: list[ItemSums] = []
+        self._size = 0
+
+    def process(self, element: UserItems, *beside: Any) -> Iterator[_KeyedSums]:
+        sums = self._weigh(element, *map(self._whole, beside), plan=self._plan)
+        self._waiting.append(sums)
+        self._size += len(sums.words)
+        if self._size > _MAX_WAITING:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Any:
+        for piece in self._flush():
+            yield GlobalWindows.windowed_value(piece)
+
+    def _flush(self) -> Iterator[_KeyedSums]:
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        if waiting:
+            yield from item_sums.cut_by_hash_range(item_sums.merge_sums(waiting), self._ranges)
+
+
+class _Decide(beam.DoFn):
+    """Decides a hash range; what is still open leaves by an output of its own."""
+
+    def __init__(self, settings: ReleaseItems, number: int):
+        self._plan = settings.plan
+        self._run_key = settings.run_key
+        self._number = number
+
+    def process(self, element: tuple[int, Iterable[ItemSums]]) -> Iterator[Any]:
+        progress.enter("decide", None)
+        sums = item_sums.merge_sums(element[1])
+        decision = threshold.decide(sums, self._plan, self._run_key, self._number)
+        yield from threshold.bounded_parts(decision.found)
+        if decision.still_open is not None:
+            for _, part in item_sums.cut_by_hash_range(decision.still_open, 1):
+                yield TaggedOutput(_OPEN, part)
+
+
+def _run_shard(
+    keyed: tuple[int, Iterable[UserItems]],
+    *,
+    plan: SetUnionPlan,
+    run_key: RunKey,
+    number: int,
+    ranges: int,
+) -> Iterator[_KeyedSums]:
+    progress.enter("users", None)
+    sums = weights.run_shard(keyed[1], plan, run_key, number)
+    return item_sums.cut_by_hash_range(sums, ranges)
+
+
+def _held(items: UserItems, *, plan: SetUnionPlan) -> ItemSums:
+    return weights.held_items(items)
+
+
+def _reroute(items: UserItems, shares: ItemSums, *, plan: SetUnionPlan) -> ItemSums:
+    return mad.rerouted_weights(items, shares, plan)
+
+
+def _excess(keyed: tuple[int, Iterable[ItemSums]], *, plan: SetUnionPlan) -> ItemSums:
+    return mad.excess_shares(item_sums.merge_sums(keyed[1]), plan)
+
+
+def _merge_and_report(_: None, parts: Iterable[ItemSet], *, plan: SetUnionPlan) -> ItemSet:
+    progress.enter(progress.RELEASED, None)
+    return threshold.merge_released(parts, plan)

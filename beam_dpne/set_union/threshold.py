@@ -1,0 +1,187 @@
+"""Which items are released: exact weights, keyed noise, one decision and one cell each."""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne.elements.batches import MAX_ELEMENT_BYTES, array_bytes
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import UNITS, cell_units
+from beam_dpne.set_union import mad
+from beam_dpne.set_union import weights as policies
+from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
+from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
+from beam_dpne.set_union.sums import zero_sums
+from beam_dpne.set_union.union_settings import SPARE_UNITS
+
+
+class ItemRule(NamedTuple):
+    """What decides about every item: public numbers.
+
+    Attributes:
+      kind: of the noise, "laplace" or "gaussian".
+      scale: λ or σ, in units of weight.
+      threshold_units: ρ in units of 2^-32, rounded up; two units more than that, so that a weight
+        rounded up by 2^-50 (the spare units of `descent`) is covered too.
+      cell_units: width of a cell in units of 2^-32: a 64th of the noise's standard deviation.
+      cut_cell: the lowest cell that stays open for the next round; None in the last.
+    """
+
+    kind: str
+    scale: float
+    threshold_units: int
+    cell_units: int
+    cut_cell: int | None
+
+
+class Decision(NamedTuple):
+    """What comes of one hash range in one round.
+
+    Attributes:
+      found: items that are released, unsorted, with their scores.
+      still_open: items that the next round looks at, with zeros for sums; it may name items of one
+        user alone, and never leaves. None in the last round.
+    """
+
+    found: ItemSet
+    still_open: ItemSums | None
+
+
+def item_rule(decider: UnionRound) -> ItemRule:
+    """Returns what decides about every item in a round."""
+    kind, scale, stddev = decider.noise
+    threshold_units = math.ceil(decider.threshold * UNITS) + SPARE_UNITS
+    width = cell_units(stddev)
+    cut_cell = None
+    if decider.cut is not None:
+        cut_cell = math.ceil((decider.cut * UNITS - threshold_units) / width)
+    return ItemRule(
+        kind=kind,
+        scale=scale,
+        threshold_units=threshold_units,
+        cell_units=width,
+        cut_cell=cut_cell,
+    )
+
+
+def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1) -> Decision:
+    """Finds the items of positive weight whose weight plus noise exceeds the threshold.
+
+    The noise is keyed by the item's 128-bit hash and the round. Of a noisy weight only its cell leaves.
+
+    Args:
+      sums: of one hash range, whole.
+      plan: of any policy but "rounds".
+      run_key: bound to the run's parameters.
+      number: of the round, from 1.
+
+    References: DPSU Algorithm 1.
+    """
+    rule = item_rule(plan.union_rounds[number - 1])
+    weights, fractions = whole_weights(sums, plan)
+    bits = randomness.encrypt_blocks(run_key.sub_key("item noise", 0, number), sums.word_hashes)
+    cells = noisy_cells(weights, fractions, bits, rule)
+    is_found = (cells >= 0) & ((weights > 0) | (fractions > 0))
+    chosen = np.flatnonzero(is_found)
+    found = ItemSet(items=sums.words.take(pa.array(chosen)), scores=scores(cells[chosen], rule))
+    if rule.cut_cell is None:
+        return Decision(found, None)
+    standing = np.flatnonzero((cells >= rule.cut_cell) & ~is_found)
+    return Decision(found, zero_sums(sums, standing))
+
+
+def whole_weights(sums: ItemSums, plan: SetUnionPlan) -> tuple[np.ndarray, np.ndarray]:
+    """Returns each item's weight, (n,) int64: in units of 2^-32, and what is left in units of 2^-50."""
+    table = sums.table
+    weights = table[:, 0]
+    fractions = table[:, 1] if sums.width > 1 else np.zeros_like(weights)
+    if sums.width > 2:
+        weights = weights + np.minimum(table[:, 2], mad.cutoff_units(plan))
+    fine = (1 << mad.FINE_BITS) - 1
+    return weights + (fractions >> mad.FINE_BITS), fractions & fine
+
+
+def noisy_cells(
+    weights: np.ndarray, fractions: np.ndarray, bits: np.ndarray, rule: ItemRule
+) -> np.ndarray:
+    """Returns the cell of each weight plus its noise: ≥ 0 exactly when weight + noise > ρ.
+
+    Whole cells are split off in integers before the floating noise is added.
+
+    Args:
+      weights: (n,) int64, in units of 2^-32.
+      fractions: (n,) int64 in range(2^18), in units of 2^-50.
+      bits: (n, 2) uint64: the keyed bits of each item's noise.
+      rule: of the run.
+
+    Returns:
+      (n,) int64.
+    """
+    draw = randomness.laplaces if rule.kind == "laplace" else randomness.normals
+    whole, rest = np.divmod(weights - rule.threshold_units, rule.cell_units)
+    noise = draw(bits) * (rule.scale * UNITS)
+    fine = fractions / 2.0**mad.FINE_BITS
+    return whole + np.ceil((rest + fine + noise) / rule.cell_units).astype(np.int64) - 1
+
+
+def scores(cells: np.ndarray, rule: ItemRule) -> np.ndarray:
+    """Returns the middle of each cell, in units of weight: above ρ exactly for cells ≥ 0."""
+    doubled = 2 * rule.threshold_units + (2 * cells + 1) * rule.cell_units
+    return doubled / (2 * UNITS)
+
+
+def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:
+    """Cuts released items into parts that are small enough for an element; none has no part."""
+    count = len(found)
+    if count > 1 and array_bytes(found) > MAX_ELEMENT_BYTES:
+        for half in (slice(0, count // 2), slice(count // 2, None)):
+            places = np.arange(count)[half]
+            items = found.items.take(pa.array(places))
+            yield from bounded_parts(ItemSet(items=items, scores=found.scores[half]))
+    elif count:
+        yield found
+
+
+def merge_released(parts: Iterable[ItemSet], plan: SetUnionPlan) -> ItemSet:
+    """Sorts what the hash ranges release into one set."""
+    parts = list(parts)
+    items = pa.concat_arrays([pa.array([], pa.string()), *(part.items for part in parts)])
+    values = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
+    rows = pa.table({"item": items.cast(pa.binary()), "score": values}).sort_by("item")
+    return ItemSet(
+        items=rows["item"].cast(pa.string()).combine_chunks(),
+        scores=rows["score"].to_numpy(),
+        facts=plan.facts(),
+    )
+
+
+def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> ItemSet:
+    """Releases the union of users in memory: the mechanism of `PrivateSetUnion` without Beam.
+
+    Args:
+      items: all users, not yet limited.
+      plan: of any policy but "rounds".
+      run_key: bound to the run's parameters; see `set_union.run_context`.
+
+    Example:
+      >>> import hashlib
+      >>> words = pa.array(["a", "b"])
+      >>> crowd = UserItems(users=np.arange(200, dtype=np.uint64).reshape(-1, 2), words=words,
+      ...                   offsets=np.arange(0, 202, 2), items=np.tile([0, 1], 100),
+      ...                   counts=np.ones(200, int), word_hashes=np.eye(2, dtype=np.uint64))
+      >>> plan = SetUnionPlan(epsilon=10, delta=1e-4, policy="mad")
+      >>> release_items(crowd, plan, RunKey(bytes(32))).items.to_pylist()
+      ['a', 'b']
+    """
+    parts = []
+    for decider in plan.union_rounds:
+        sums = policies.histogram(items, plan, run_key, decider.number)
+        decision = decide(sums, plan, run_key, decider.number)
+        parts.append(decision.found)
+        if decision.still_open is not None:
+            items = policies.keep_open(items, decision.still_open)
+    return merge_released(parts, plan)

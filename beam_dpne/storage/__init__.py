@@ -1,0 +1,1 @@
+"""Files and directories, local and remote: access, locks, markers, run-key files."""

@@ -1,0 +1,125 @@
+"""What a launcher checks before a run: that it may read its inputs and write its outputs on gs://."""
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Sequence
+
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from beam_dpne.release.ledger import reason
+from beam_dpne.storage.directories import directory_at
+from beam_dpne.storage.schemes import AccessError, emulator, require_file_system
+
+_LONGEST_SECONDS = 5.0
+_CREDENTIALS = "Google's credentials"
+_NO_CREDENTIALS = (
+    "gs:// paths need Google's credentials, and none were found. Run gcloud auth application-default "
+    "login, or set GOOGLE_APPLICATION_CREDENTIALS to the path of a service account's key file."
+)
+
+_Step = tuple[str, Callable[[], None]]
+
+
+def check_access(
+    reading: Sequence[str],
+    writing: Sequence[str],
+    options: PipelineOptions | None = None,
+    *,
+    seconds: float = _LONGEST_SECONDS,
+) -> None:
+    """Checks remote paths, so that a run that would fail for want of access does not start.
+
+    For gs:// it looks for credentials (Beam itself would search for about 24 s and then go on without
+    any), asks for one object of each bucket to be read, and writes and deletes an empty object in
+    each directory to be written. Local paths are not looked at; of other remote ones only whether
+    Beam has a file system for them. Needs the permissions storage.objects.get and .list to read, and
+    .create and .delete to write, none on the bucket itself.
+
+    Args:
+      reading: Paths or globs.
+      writing: Directories.
+      options: Beam's options, for its file systems (project, impersonation).
+      seconds: How long all of it may take; a search for credentials can hang.
+
+    Raises:
+      AccessError: Something is missing or denied, or there was no answer in time.
+    """
+    for path in (*reading, *writing):
+        require_file_system(path)
+    reading, writing = _on_gcs(reading), _on_gcs(writing)
+    if not reading and not writing:
+        return
+    if options is not None:
+        FileSystems.set_options(options)
+    _within(seconds, _steps(reading, writing))
+
+
+def _on_gcs(paths: Sequence[str]) -> list[str]:
+    return [path for path in paths if FileSystems.get_scheme(path) == "gs"]
+
+
+def _steps(reading: Sequence[str], writing: Sequence[str]) -> list[_Step]:
+    """What is to be done, and a name for each step."""
+    from beam_dpne.storage.gcs import check_readable, split_path
+
+    first_of_buckets = {split_path(path)[0]: path for path in reversed(reading)}
+    steps: list[_Step] = [] if emulator() else [(_CREDENTIALS, _find_credentials)]
+    steps += [(path, functools.partial(check_readable, path)) for path in first_of_buckets.values()]
+    steps += [(path, functools.partial(_check_writable, path)) for path in writing]
+    return steps
+
+
+def _find_credentials() -> None:
+    import google.auth
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        google.auth.default()
+    except GoogleAuthError:
+        given = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+        if given:
+            raise AccessError(
+                "GOOGLE_APPLICATION_CREDENTIALS must name a file with Google's credentials, got "
+                f"{given}, which cannot be used."
+            ) from None
+        raise AccessError(_NO_CREDENTIALS) from None
+
+
+def _check_writable(path: str) -> None:
+    directory_at(path).probe()
+
+
+def _within(seconds: float, steps: Sequence[_Step]) -> None:
+    """Takes the steps in a thread, because libraries wait and retry for minutes."""
+    doing, failure = [""], list[Exception]()
+
+    def work() -> None:
+        try:
+            for doing[0], step in steps:
+                step()
+        except Exception as error:
+            failure.append(error)
+
+    # A daemon: the program may end while it still waits.
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    what = doing[0]
+    if failure:
+        raise _refusal(what, failure[0]) from None
+    if thread.is_alive():
+        raise AccessError(_NO_CREDENTIALS if what == _CREDENTIALS else _no_answer(what, seconds))
+
+
+def _refusal(path: str, error: Exception) -> AccessError:
+    if isinstance(error, AccessError):
+        return error
+    return AccessError(f"{path} cannot be used: {reason(error)}.")
+
+
+def _no_answer(path: str, seconds: float) -> str:
+    where = emulator()
+    remedy = f"STORAGE_EMULATOR_HOST={where}" if where else "the network"
+    return f"{path} cannot be used: no answer from its storage in {seconds:g} s. Check {remedy}."

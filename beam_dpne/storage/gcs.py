@@ -1,0 +1,189 @@
+"""Google Cloud Storage, where Beam's file system does not say enough: generations, and errors.
+
+Needs the `gcp` extra; only imported for paths that begin with gs://.
+"""
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.gcp.gcsfilesystem import GCSFileSystem
+from apache_beam.io.gcp.gcsio import GcsIO
+from google.api_core import exceptions
+from google.auth.exceptions import GoogleAuthError
+from google.cloud.storage.retry import DEFAULT_RETRY
+
+from beam_dpne.storage.directories import Directory, overtaken
+from beam_dpne.storage.schemes import AccessError, connect_anonymously_to_emulators
+
+_NOT_OURS = -1
+_MOST_READS = 5
+
+
+class GcsDirectory(Directory):
+    """A prefix of a bucket, as one attempt to publish sees it.
+
+    Every write and every delete is about one generation of an object, so that of attempts at the
+    same time one wins and its release stays whole: the ledger takes the place only of the one that
+    was read, and an attempt deletes only what it made itself or found when it looked first. Who
+    writes a part that is there writes it again, though its bytes are the same, so that it is not
+    the generation that somebody else may delete.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        bucket, prefix = split_path(path)
+        self._bucket = _beam_gcs().client.bucket(bucket)
+        self._prefix = f"{prefix.rstrip('/')}/" if prefix else ""
+        self._generations: dict[str, int] = {}
+
+    def path_of(self, name: str) -> str:
+        """Returns the path of a file in this directory."""
+        return f"gs://{self._bucket.name}/{self._prefix}{name}"
+
+    def names(self) -> list[str]:
+        """Returns the names of the files that are there."""
+        with told(self.path):
+            found = self._bucket.list_blobs(prefix=self._prefix, delimiter="/", retry=DEFAULT_RETRY)
+            generations = {blob.name[len(self._prefix) :]: blob.generation for blob in found}
+        generations.pop("", None)
+        self._generations = generations | self._generations
+        return list(generations)
+
+    def read(self, name: str) -> bytes | None:
+        """Returns a file's bytes; None if there is no such file."""
+        with told(self.path_of(name)):
+            for _ in range(_MOST_READS):
+                blob = self._bucket.get_blob(self._prefix + name, retry=DEFAULT_RETRY)
+                self._generations[name] = int(blob.generation or 0) if blob else 0
+                if blob is None:
+                    return None
+                with contextlib.suppress(exceptions.NotFound, exceptions.PreconditionFailed):
+                    return blob.download_as_bytes(
+                        if_generation_match=blob.generation, retry=DEFAULT_RETRY
+                    )
+        raise OSError(errno.EIO, "it was replaced again and again while it was read")
+
+    def place(self, name: str, data: bytes) -> None:
+        """Puts a file there, whole or not at all, whatever is there."""
+        is_new = name not in self._generations
+        self._generations[name] = _NOT_OURS
+        with told(self.path_of(name)):
+            if is_new:
+                with contextlib.suppress(exceptions.PreconditionFailed):
+                    self._generations[name] = self._upload(name, data, generation=0)
+                    return
+            self._upload(name, data)
+
+    def replace(self, name: str, data: bytes, *, seen: bytes | None) -> None:
+        """Puts a file in the place of the generation that was read last."""
+        if data == seen:
+            return
+        with told(self.path_of(name)):
+            try:
+                self._upload(name, data, self._generations.get(name, 0))
+            except exceptions.PreconditionFailed:
+                if self.read(name) != data:
+                    raise overtaken(self.path) from None
+
+    def _write(self, name: str, data: bytes) -> None:
+        self.place(name, data)
+
+    def _delete(self, name: str) -> None:
+        generation = self._generations.get(name, _NOT_OURS)
+        if generation == _NOT_OURS:
+            return
+        gone_or_replaced = (exceptions.NotFound, exceptions.PreconditionFailed)
+        with told(self.path_of(name)), contextlib.suppress(*gone_or_replaced):
+            self._bucket.delete_blob(
+                self._prefix + name, if_generation_match=generation, retry=DEFAULT_RETRY
+            )
+
+    def _upload(self, name: str, data: bytes, generation: int | None = None) -> int:
+        blob = self._bucket.blob(self._prefix + name)
+        blob.upload_from_string(
+            data,
+            content_type="application/octet-stream",
+            if_generation_match=generation,
+            retry=DEFAULT_RETRY,
+        )
+        return int(blob.generation or 0)
+
+
+def split_path(path: str) -> tuple[str, str]:
+    """Returns the bucket of a path, and the object's name or the prefix.
+
+    Raises:
+      AccessError: There is no bucket.
+
+    >>> split_path("gs://bucket/a/b"), split_path("gs://bucket")
+    (('bucket', 'a/b'), ('bucket', ''))
+    """
+    bucket, _, name = path.removeprefix("gs://").partition("/")
+    if not bucket:
+        raise AccessError(f"gs:// paths must be gs://BUCKET/NAME, got {path}.")
+    return bucket, name
+
+
+def open_object(path: str, buffer_bytes: int) -> BinaryIO:
+    """Opens an object as it is stored; a request fetches at least `buffer_bytes`.
+
+    Raises:
+      OSError: It is not there or cannot be read.
+    """
+    with told(path):
+        return cast(BinaryIO, _beam_gcs().open(path, "r", read_buffer_size=buffer_bytes))
+
+
+def check_readable(path: str) -> None:
+    """Checks that a path's object, or what its glob matches, can be looked for.
+
+    Raises:
+      OSError: The bucket is not there, or the account may not read it.
+    """
+    bucket_name, name = split_path(path)
+    bucket = _beam_gcs().client.bucket(bucket_name)
+    prefix = name.translate(str.maketrans("*?[", "***")).partition("*")[0]
+    with told(path):
+        if prefix == name and bucket.get_blob(name):
+            return
+        list(bucket.list_blobs(prefix=prefix, max_results=1))
+
+
+def _beam_gcs() -> GcsIO:
+    """What Beam's own file system uses, with its options and credentials."""
+    connect_anonymously_to_emulators()
+    return cast(GCSFileSystem, FileSystems.get_filesystem("gs://"))._gcsIO()
+
+
+@contextlib.contextmanager
+def told(path: str) -> Iterator[None]:
+    """Raises an OSError of one sentence instead of the client's errors, which are pages long."""
+    try:
+        yield
+    except OSError as error:
+        if error.strerror:
+            raise
+        raise OSError(errno.EIO, f"{type(error).__name__} at {path}") from None
+    except (exceptions.GoogleAPIError, GoogleAuthError) as error:
+        raise OSError(*_sentence(error, split_path(path)[0])) from None
+
+
+def _sentence(error: Exception, bucket: str) -> tuple[int, str]:
+    if isinstance(error, exceptions.Forbidden):
+        return errno.EACCES, (
+            f"permission denied; give the account that runs this a role on bucket {bucket}: "
+            "roles/storage.objectViewer to read, roles/storage.objectUser to write"
+        )
+    if isinstance(error, exceptions.NotFound):
+        return errno.ENOENT, f"bucket {bucket} or the object does not exist"
+    if isinstance(error, exceptions.Unauthorized | GoogleAuthError):
+        return errno.EACCES, (
+            f"Google's credentials were refused ({type(error).__name__}); renew them, e.g. with "
+            "gcloud auth application-default login"
+        )
+    if isinstance(error, exceptions.RetryError):
+        return errno.EIO, "Google Cloud Storage could not be reached"
+    return errno.EIO, f"Google Cloud Storage answered {type(error).__name__}"
