@@ -741,7 +741,7 @@ def raises(texts):
     raise ValueError(f"cannot split {texts[-1]}")
 
 def raises_ours(texts):
-    raise RuntimeError(f"beam_dpne.reading.options.InputError: {texts[-1]}")
+    raise RuntimeError(f"beam_dpne.errors.InputError: {texts[-1]}")
 
 def leaves(texts):
     sys.exit(f"cannot split {texts[-1]}")

@@ -11,8 +11,9 @@ from beam_dpne.bayesian.counting import NgramProbabilities, NgramProbabilitiesCo
 from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
 from beam_dpne.bayesian.transform import guarantee_of
 from beam_dpne.elements.rows import rounded_probabilities
+from beam_dpne.errors import ReleaseError
 from beam_dpne.release.bayesian_ledger import bayesian_ledger
-from beam_dpne.release.ledger import Part, ReleaseError, ledger_bytes, parse_ledger
+from beam_dpne.release.ledger import Part, ledger_bytes, parse_ledger
 
 
 def plan_of(mode: str = "counts", **others) -> BayesianPlan:

@@ -20,8 +20,9 @@ from beam_dpne.cli.bayesian_options import (
     PROBABILITIES_RUNNING,
     PROBABILITIES_WRITING,
 )
+from beam_dpne.errors import ReleaseError
 from beam_dpne.release.kinds import kind_of
-from beam_dpne.release.ledger import ReleaseError, read_ledger
+from beam_dpne.release.ledger import read_ledger
 from beam_dpne.release.publishing import OUTPUT_FORMATS, read_release
 
 KEY = "0f1e2d3c" * 8

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import beam_dpne
 import beam_dpne.evaluation
 from beam_dpne import join_tokens
+from beam_dpne.errors import InputError, PlotsUnavailableError
 from beam_dpne.evaluation import papers
 from beam_dpne.evaluation.corpus import (
     corpus_of,
@@ -38,12 +39,12 @@ from beam_dpne.evaluation.headings import (
     draw_heading,
 )
 from beam_dpne.evaluation.index import index_corpus
-from beam_dpne.evaluation.plots import PlotsUnavailable, plots, require_matplotlib
+from beam_dpne.evaluation.plots import plots, require_matplotlib
 from beam_dpne.evaluation.ranked import rank_grams
 from beam_dpne.evaluation.ranking import group_keys, places_of, sorted_distinct
 from beam_dpne.evaluation.reports import report_files
 from beam_dpne.evaluation.secrecy import BANNER, NOTICE, SECRET
-from beam_dpne.reading import InputError, ReadOptions, match_inputs
+from beam_dpne.reading import ReadOptions, match_inputs
 
 LENGTHS = 4
 KS = (1, 2, 3, 5)
@@ -436,7 +437,7 @@ def test_equal_evaluations_give_equal_files():
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(PlotsUnavailable, match=r"pip install 'beam-dpne\[plots\]'"):
+    with pytest.raises(PlotsUnavailableError, match=r"pip install 'beam-dpne\[plots\]'"):
         require_matplotlib()
 
 

@@ -19,14 +19,8 @@ from apache_beam.io.localfilesystem import LocalFileSystem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.reading import (
-    InputError,
-    ReadDocuments,
-    ReadOptions,
-    check_fields,
-    match_inputs,
-    rejects,
-)
+from beam_dpne.errors import InputError
+from beam_dpne.reading import ReadDocuments, ReadOptions, check_fields, match_inputs, rejects
 from beam_dpne.reading.blocks import plan_reads
 from beam_dpne.reading.description import InputDescription
 from beam_dpne.reading.encodings import Encoding, canonical_encoding, encoding_of

@@ -83,6 +83,6 @@ match_inputs(["gs://bucket/notes.jsonl"])
 """
     ended = python(code)
     assert ended.stderr.splitlines()[-1] == (
-        "beam_dpne.storage.schemes.AccessError: gs:// needs a package that is not here, got "
+        "beam_dpne.errors.AccessError: gs:// needs a package that is not here, got "
         "gs://bucket/notes.jsonl: pip install 'beam-dpne[gcp]'."
     )

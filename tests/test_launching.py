@@ -10,13 +10,14 @@ from apache_beam.options.pipeline_options import PortableOptions, SetupOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 import beam_dpne
-from beam_dpne import PrivacyPlan, PrivateNgrams
+from beam_dpne import PrivacyPlan, PrivateNgrams, errors
 from beam_dpne.cli.jobs import default_partitions
-from beam_dpne.cli.launching import OURS, reason
+from beam_dpne.cli.launching import reason
 from beam_dpne.cli.running import beam_options
+from beam_dpne.errors import BeamDpneError, SharedStorageError, may_be_printed
 from beam_dpne.reading import InputFile, ReadDocuments
 from beam_dpne.release.publishing import PublishRelease
-from beam_dpne.storage.markers import Marks, SharedStorageError, make_mark, mark_started
+from beam_dpne.storage.markers import Marks, make_mark, mark_started
 
 FLEX = "gs://stage/staging/template_launches/2026-07-16_07_08_11-11717246933709634581/job_object"
 MIB = 2**20
@@ -89,7 +90,7 @@ During handling of the above exception, another exception occurred:
 
 Traceback (most recent call last):
   File "publishing.py", line 12, in _replace
-beam_dpne.release.ledger.ReleaseError: out is a release already. [while running 'Publish/Publish']
+beam_dpne.errors.ReleaseError: out is a release already. [while running 'Publish/Publish']
 
 \tat java.base/java.lang.Thread.run(Thread.java:840)"""
 
@@ -113,8 +114,7 @@ def test_of_an_engines_error_our_own_words_are_told():
 )
 def test_of_an_engines_error_nothing_that_may_be_data_is_told(raised):
     line = (
-        "beam_dpne.release.ledger.ReleaseError: out is a release already. "
-        "[while running 'Publish/Publish']"
+        "beam_dpne.errors.ReleaseError: out is a release already. [while running 'Publish/Publish']"
     )
     text = reason(RuntimeError(FLINK_SAYS.replace(line, raised)))
     assert "Smith" not in text
@@ -124,8 +124,7 @@ def test_of_an_engines_error_nothing_that_may_be_data_is_told(raised):
 
 def test_known_errors_of_the_system_are_told_in_its_words():
     line = (
-        "beam_dpne.release.ledger.ReleaseError: out is a release already. "
-        "[while running 'Publish/Publish']"
+        "beam_dpne.errors.ReleaseError: out is a release already. [while running 'Publish/Publish']"
     )
     full = FLINK_SAYS.replace(line, "OSError: [Errno 28] No space left on device: '/smith'")
     assert reason(RuntimeError(full)) == "No space left on device."
@@ -138,12 +137,23 @@ def test_all_our_errors_and_only_ours_are_told():
             continue
         found = vars(importlib.import_module(module.name)).values()
         kinds |= {k for k in found if isinstance(k, type) and issubclass(k, Exception)}
-    ours = {
-        f"{k.__module__}.{k.__qualname__}" for k in kinds if k.__module__.startswith("beam_dpne.")
-    }
-    # Those that the reader catches, and tells in its own.
+    kinds = {kind for kind in kinds if kind.__module__.startswith("beam_dpne.")}
+    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
+    # The reader catches these and reports them by its own phrases.
     caught = {f"beam_dpne.reading.records.{name}" for name in ("BrokenText", "TruncatedRecord")}
-    assert ours - caught == OURS
+    printed = {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds - {BeamDpneError}}
+    assert len(printed - caught) == len(BeamDpneError.__subclasses__())
+    assert {name for name in names if may_be_printed(name)} == names - caught
+    assert all(issubclass(k, BeamDpneError) for k in kinds if k.__module__ == errors.__name__)
+
+
+def test_messages_of_subclasses_that_others_write_are_withheld():
+    class Theirs(errors.ReleaseError):
+        pass
+
+    assert "withheld" in reason(Theirs("Smith"))
+    assert not may_be_printed("beam_dpne.errors.Callable")
+    assert not may_be_printed("beam_dpne.errors.may_be_printed")
 
 
 @pytest.mark.parametrize(

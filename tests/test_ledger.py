@@ -12,11 +12,11 @@ import pytest
 
 from beam_dpne import LengthFacts, PrivacyPlan
 from beam_dpne.documents import tokenizers
+from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.report import RoundFacts
 from beam_dpne.release.ledger import (
     Part,
-    ReleaseError,
     ledger_bytes,
     ledger_path,
     listed_parts,

@@ -9,10 +9,10 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.launching import reason
+from beam_dpne.errors import TooManyRejectedError
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.reading.tally import (
     Tally,
-    TooManyRejectedError,
     add_up,
     describe,
     rejected_of,

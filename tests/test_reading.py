@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.elements import progress
+from beam_dpne.errors import InputError
 from beam_dpne.reading import (
-    InputError,
     ReadDocuments,
     ReadOptions,
     Reject,

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from beam_dpne.documents.tokenizers import (
     TOKENIZERS,
-    TokenizerError,
     resolve_tokenizer,
     tokenize,
     tokens,
     whitespace,
     words,
 )
+from beam_dpne.errors import TokenizerError
 
 CANARY = "canary7f3a"
 HOSTILE = "aZ09_'’‘\" \n\t\x1c\x85\u00a0\u2028éÉe\u0301İıΣςßﬁK中あ\u0300\u200d😀𝒳٣Ⅷ-"

@@ -17,6 +17,7 @@ from beam_dpne.bayesian.plan import MAX_LENGTH
 from beam_dpne.elements import side_inputs as stored
 from beam_dpne.elements.batches import NO_GRAM, StoredCoder, array_bytes
 from beam_dpne.elements.side_inputs import SetStore, StoredFile, cached_for_sets
+from beam_dpne.errors import PublicCountsError
 from beam_dpne.ngrams.decoding import SEPARATOR, escape_token
 
 MAX_COUNT = 2**53
@@ -26,10 +27,6 @@ _TABLE_SPARSITY = 16
 _MOST_TABLE_BITS = 22
 _SHARED = -2
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-
-
-class PublicCountsError(ValueError):
-    """Public counts are not what they should be; the message may quote a line number, never a text."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

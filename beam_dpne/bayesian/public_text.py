@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.bayesian.public_counts import PublicCounts, PublicCountsError, from_codes
+from beam_dpne.bayesian.public_counts import PublicCounts, from_codes
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
+from beam_dpne.errors import PublicCountsError
 
 
 def count_text(

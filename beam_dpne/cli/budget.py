@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from beam_dpne.cli import display
-from beam_dpne.cli.errors import UsageError
+from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.user_count import about_large_delta
 
 

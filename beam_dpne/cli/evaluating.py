@@ -13,11 +13,11 @@ from rich.table import Table
 
 from beam_dpne import reading as io
 from beam_dpne.cli import display
-from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
 from beam_dpne.cli.options import with_defaults
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
+from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.coverage import Coverage, Evaluation, evaluate, released_codes
 from beam_dpne.evaluation.headings import budget_text, caption_text, names_text

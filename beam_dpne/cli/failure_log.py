@@ -15,8 +15,8 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.cli import jobs
-from beam_dpne.cli.errors import RunError, UsageError
 from beam_dpne.cli.tracebacks import ErrorRecords, whole_chain
+from beam_dpne.errors import RunError, UsageError
 from beam_dpne.release.ledger import LEDGER_NAME, reason
 from beam_dpne.storage.access import check_access
 from beam_dpne.version import __version__

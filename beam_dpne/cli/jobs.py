@@ -18,12 +18,12 @@ from apache_beam.runners.runner import PipelineResult
 
 from beam_dpne import reading as io
 from beam_dpne.cli import display, launching, run_folders, running
-from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import READING, WRITING, with_defaults
 from beam_dpne.cli.set_union_options import ITEMS_RUNNING
 from beam_dpne.cli.told_tokenizer import with_cause
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
+from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.description import InputDescription
 from beam_dpne.reading.options import codec_of

@@ -14,7 +14,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dpne.bayesian import arpa
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.cli import jobs, running
-from beam_dpne.cli.errors import RunError, UsageError
+from beam_dpne.errors import RunError, UsageError
 from beam_dpne.reading.files import TextStream
 from beam_dpne.reading.options import codec_of
 from beam_dpne.release.ledger import ledger_path, reason

@@ -19,29 +19,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 from apache_beam.runners.worker import sdk_worker
 
-from beam_dpne.cli.errors import RunError
 from beam_dpne.engines.flink_jobs import failures_at_flink
 from beam_dpne.engines.run import cancel, cancelled_on_failure, likely_wrong, state_of
+from beam_dpne.errors import RunError, may_be_printed
 from beam_dpne.storage.markers import Marks
 
-# Errors whose messages hold no data.
-OURS = frozenset(
-    {
-        "beam_dpne.cli.errors.RunError",
-        "beam_dpne.cli.errors.UsageError",
-        "beam_dpne.engines.run.EngineError",
-        "beam_dpne.evaluation.plots.PlotsUnavailable",
-        "beam_dpne.evaluation.reports.ReportError",
-        "beam_dpne.reading.options.InputError",
-        "beam_dpne.storage.schemes.AccessError",
-        "beam_dpne.reading.tally.TooManyRejectedError",
-        "beam_dpne.release.ledger.ReleaseError",
-        "beam_dpne.bayesian.public_counts.PublicCountsError",
-        "beam_dpne.storage.run_key_file.RunKeyError",
-        "beam_dpne.storage.markers.SharedStorageError",
-        "beam_dpne.documents.character_runs.TokenizerError",
-    }
-)
 _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
 _WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
 _POLL_SECONDS = 0.5
@@ -111,10 +93,10 @@ def reason(error: BaseException) -> str:
     traceback is looked at, and told only if it begins with a class of ours; a record would have to
     imitate a whole traceback, in a message of a library, to be told.
     """
-    if _name_of(type(error)) in OURS:
+    if may_be_printed(_name_of(type(error))):
         return _WHILE_RUNNING.sub("", str(error))
     name, _, message = _raised(str(error)).partition(": ")
-    if name in OURS:
+    if may_be_printed(name):
         return _WHILE_RUNNING.sub("", message)
     if not isinstance(getattr(builtins, name, None), type):
         name, message = type(error).__name__, str(error)

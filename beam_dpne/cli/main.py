@@ -21,7 +21,6 @@ from beam_dpne.cli.bayesian_options import (
     PROBABILITIES_RUNNING,
     PROBABILITIES_WRITING,
 )
-from beam_dpne.cli.errors import RunError
 from beam_dpne.cli.evaluate import add_evaluate
 from beam_dpne.cli.options import (
     PLAN_OUTPUT,
@@ -34,6 +33,7 @@ from beam_dpne.cli.options import (
 )
 from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
 from beam_dpne.elements import progress
+from beam_dpne.errors import RunError
 from beam_dpne.version import __version__
 
 if TYPE_CHECKING:

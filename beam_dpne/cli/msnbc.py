@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.cli import display
-from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.main import OneLineParser, add_ngram_options, run_program
 from beam_dpne.documents import tokenizers
+from beam_dpne.errors import UsageError
 
 TABLE_5 = (17, 254, 1273, 1954, 2221, 2020)
 BEST_LENGTHS = (2, 3, 6)

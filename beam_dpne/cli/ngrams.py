@@ -10,12 +10,12 @@ import apache_beam as beam
 
 from beam_dpne.cli import display, jobs, launching, running
 from beam_dpne.cli.budget import warn_of_large_delta
-from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import RUNNING, with_defaults
 from beam_dpne.cli.plans import check_tokens, plan_from_options, read_vocabulary
 from beam_dpne.cli.public_data import check_public
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.errors import UsageError
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.release.publishing import PublishRelease

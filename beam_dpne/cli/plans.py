@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from beam_dpne.cli import display
 from beam_dpne.cli.budget import require_budget, warn_of_large_delta
-from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import PRIVACY, with_defaults
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
+from beam_dpne.errors import UsageError
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 _SINGLE = tuple(option for option in PRIVACY if option.name != "plan")

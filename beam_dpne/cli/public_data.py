@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from beam_dpne import reading
-from beam_dpne.cli.errors import UsageError
+from beam_dpne.errors import UsageError
 from beam_dpne.release.public import same_file
 
 

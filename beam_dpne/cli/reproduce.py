@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import FAILURE_LOG, Option, add_options, names, with_defaults
+from beam_dpne.errors import UsageError
 
 MSNBC_FILE = "msnbc990928.seq.gz"
 TITLES_FILE = "reddit_titles_sample.jsonl.gz"

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne.cli.errors import UsageError
 from beam_dpne.elements import side_inputs
+from beam_dpne.errors import UsageError
 
 PREFIX = ".beam_dpne-"
 # Named after the machine: a lock of another one, in a folder that both mount, may not be seen here.

@@ -17,10 +17,10 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 
 from beam_dpne.cli.bayesian_options import ARPA, BAYESIAN, PUBLIC
 from beam_dpne.cli.embedded import EmbeddedRunner
-from beam_dpne.cli.errors import UsageError
 from beam_dpne.cli.options import NGRAMS
 from beam_dpne.cli.set_union_options import SET_UNION
 from beam_dpne.engines.run import HARNESS_KEPT_MILLIS
+from beam_dpne.errors import UsageError
 
 EMBEDDED = ("fnapirunner", "embedded")
 # The place where Dataflow's Flex launcher wants the job of one launch; observed, not documented.

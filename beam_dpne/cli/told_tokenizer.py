@@ -7,13 +7,8 @@ so the cause must be in the traceback when the operator asked for it; stderr nev
 import pyarrow as pa
 
 from beam_dpne.documents.key_context import tokenizer_identity
-from beam_dpne.documents.tokenizers import (
-    TOKENIZERS,
-    Tokenizer,
-    TokenizerError,
-    resolve_tokenizer,
-    tokenizer_name,
-)
+from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.errors import TokenizerError
 
 
 def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:

@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from beam_dpne.errors import TokenizerError
+
 UNKNOWN = 255
 ASCII = 128
 MAX_OFFSET = 2**31 - 1
@@ -19,10 +21,6 @@ _CODE_POINTS = 0x110000
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-
-class TokenizerError(ValueError):
-    """A tokenizer breaks its contract; the message holds no text and no count."""
 
 
 class FlatText(NamedTuple):

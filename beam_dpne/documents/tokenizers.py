@@ -20,7 +20,6 @@ from beam_dpne.documents.character_runs import (
     MAX_OFFSET,
     Bytes,
     FlatText,
-    TokenizerError,
     bounds_of,
     classify,
     flatten,
@@ -30,6 +29,7 @@ from beam_dpne.documents.character_runs import (
     runs_with,
     split,
 )
+from beam_dpne.errors import TokenizerError
 
 Tokenizer = Callable[[pa.Array], pa.ListArray]
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne.storage.markers import SharedStorageError
+from beam_dpne.errors import SharedStorageError
 
 _T = TypeVar("_T")
 

@@ -23,6 +23,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from beam_dpne.engines.flink_jobs import cancel_at_flink, flink_address
+from beam_dpne.errors import EngineError
 from beam_dpne.version import __version__
 
 HARNESS_KEPT_MILLIS = 120_000
@@ -35,10 +36,6 @@ FLINK_OPTIONS = (
 )
 _PORTABLE = "PortableRunner"
 _STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
-
-
-class EngineError(RuntimeError):
-    """The workers of an engine do not start; the message holds no data of the pipeline."""
 
 
 def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResult:

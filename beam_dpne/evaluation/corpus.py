@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
+from beam_dpne.errors import InputError
 from beam_dpne.mechanism import randomness
-from beam_dpne.reading import InputError, InputFile, ReadOptions
+from beam_dpne.reading import InputFile, ReadOptions
 from beam_dpne.reading.blocks import plan_reads, read_ahead, read_item, unit_of
 
 BORDER = -1

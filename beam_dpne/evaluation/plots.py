@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from beam_dpne.errors import PlotsUnavailableError
 from beam_dpne.evaluation.coverage import Coverage, Evaluation
 from beam_dpne.evaluation.headings import Heading, draw_heading, png_bytes
 from beam_dpne.evaluation.secrecy import SECRET
@@ -22,14 +23,10 @@ _SHARES: Sequence[tuple[str, str, Callable[[Coverage], float | None]]] = (
 )
 
 
-class PlotsUnavailable(ValueError):
-    """matplotlib is not installed."""
-
-
 def require_matplotlib() -> None:
-    """Raises PlotsUnavailable if plots cannot be made; imports nothing else."""
+    """Raises PlotsUnavailableError if plots cannot be made; imports nothing else."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise PlotsUnavailable(
+        raise PlotsUnavailableError(
             "plots need matplotlib, which is not installed: pip install 'beam-dpne[plots]'."
         )
 
@@ -50,7 +47,7 @@ def plots(
       noun: what is released.
 
     Raises:
-      PlotsUnavailable: matplotlib is not installed.
+      PlotsUnavailableError: matplotlib is not installed.
     """
     require_matplotlib()
     if len(evaluation.lengths) == 1:

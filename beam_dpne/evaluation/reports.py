@@ -8,6 +8,7 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
+from beam_dpne.errors import ReportError
 from beam_dpne.evaluation.coverage import Coverage, Evaluation
 from beam_dpne.evaluation.plots import plots
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET, table_text
@@ -18,10 +19,6 @@ _COVERAGE = (
     *("released", "real", "spurious", "spurious_ratio", "occurrences", "occurrences_covered"),
     *("occurrence_share", "users", "mean_user_share", "median_user_share"),
 )
-
-
-class ReportError(ValueError):
-    """An evaluation cannot be written as asked; the message holds no data."""
 
 
 def report_files(
@@ -46,7 +43,7 @@ def report_files(
       says so in every row, and the pictures.
 
     Raises:
-      PlotsUnavailable: matplotlib is not installed.
+      PlotsUnavailableError: matplotlib is not installed.
     """
     pictures = plots(evaluation, caption=caption, spurious_fraction=spurious_fraction, noun=noun)
     files = {

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple, Protocol
 
+from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import Batch
 from beam_dpne.reading.delimited import HEAD_BYTES, DelimitedParser, dialect_of, header
 from beam_dpne.reading.encodings import Encoding
@@ -9,7 +10,7 @@ from beam_dpne.reading.fields import require_fields, require_no_quotes
 from beam_dpne.reading.files import InputFile, TextStream
 from beam_dpne.reading.json_arrays import ArrayBorders, JsonArrayParser, array_start
 from beam_dpne.reading.jsonl import JsonlParser
-from beam_dpne.reading.options import InputError, ReadOptions
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import Block, Borders, LineBorders
 from beam_dpne.reading.sequences import SequencesParser, header_bytes
 

@@ -7,11 +7,12 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 
 from beam_dpne.elements import progress
+from beam_dpne.errors import InputError
 from beam_dpne.reading.beginnings import begin
 from beam_dpne.reading.columns import Batch
 from beam_dpne.reading.encodings import Encoding, recoded_block
 from beam_dpne.reading.files import InputFile, TextStream, guarded, open_raw
-from beam_dpne.reading.options import InputError, ReadOptions, codec_of, format_of
+from beam_dpne.reading.options import ReadOptions, codec_of, format_of
 from beam_dpne.reading.parquet import read_row_groups, row_group_ranges
 from beam_dpne.reading.records import pass_line, read_blocks
 from beam_dpne.reading.rejects import NOT_DECODED, NOT_UTF8, NOT_UTF8_TEXT, TOO_LONG

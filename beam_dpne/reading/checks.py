@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow.parquet as pq
 
+from beam_dpne.errors import InputError
 from beam_dpne.reading.beginnings import HEAD_BYTES, Beginning, begin
 from beam_dpne.reading.encodings import recoded
 from beam_dpne.reading.fields import is_quoted, require_keys
 from beam_dpne.reading.files import InputFile, TextStream, guarded, open_raw
 from beam_dpne.reading.json_arrays import ArrayBorders
 from beam_dpne.reading.jsonl import BLANKS
-from beam_dpne.reading.options import InputError, ReadOptions, format_of
+from beam_dpne.reading.options import ReadOptions, format_of
 from beam_dpne.reading.parquet import check_schema
 
 _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import Batch, checked, gather
 from beam_dpne.reading.encodings import Encoding, recoded
-from beam_dpne.reading.options import InputError, ReadOptions
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import (
     QUOTE,
     Block,

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from beam_dpne.reading.options import InputError, ReadOptions
+from beam_dpne.errors import InputError
+from beam_dpne.reading.options import ReadOptions
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
 _SHOWN = 30

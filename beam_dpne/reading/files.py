@@ -13,9 +13,10 @@ import pyarrow as pa
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from beam_dpne.errors import InputError
 from beam_dpne.reading.encodings import LONGEST_MARK, Encoding, Recoder, encoding_of
 from beam_dpne.reading.folders import require_one_format
-from beam_dpne.reading.options import InputError, codec_of, has_glob
+from beam_dpne.reading.options import codec_of, has_glob
 from beam_dpne.reading.records import BrokenText
 from beam_dpne.storage.schemes import connect_anonymously_to_emulators, require_file_system
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from beam_dpne.reading.options import InputError, extension_of, format_of
+from beam_dpne.errors import InputError
+from beam_dpne.reading.options import extension_of, format_of
 
 _NOT_DATA = (".", "_")
 _SHOWN = 5

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from beam_dpne.errors import InputError
 from beam_dpne.reading.description import InputDescription, names_of
 from beam_dpne.reading.encodings import canonical_encoding
 
@@ -33,10 +34,6 @@ _DELIMITED = ("csv", "tsv")
 _MEBIBYTE = 2**20
 _DEFAULT_RECORD_BYTES = 16 * _MEBIBYTE
 _MAX_RECORD_BYTES = 2**30
-
-
-class InputError(ValueError):
-    """An input cannot be read as asked; the message holds no data of it."""
 
 
 def codec_of(path: str) -> str | None:

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import Batch, gather, record_batch, valid_utf8
-from beam_dpne.reading.options import InputError
 from beam_dpne.reading.records import Block
 from beam_dpne.reading.rejects import NOT_UTF8
 

@@ -6,13 +6,11 @@ from typing import NamedTuple
 
 from apache_beam.metrics.metric import Metrics
 
+from beam_dpne.errors import TooManyRejectedError
+
 DEFAULT_MAX_REJECTED = 0.05
 # Beam's counters of rejected records by reason; a dot stands for each blank of the reason.
 COUNTER_PREFIX = "rejected_records."
-
-
-class TooManyRejectedError(ValueError):
-    """A larger share of the records was rejected than is allowed; the message holds no record."""
 
 
 class Tally(NamedTuple):

@@ -11,10 +11,11 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.typehints.decorators import IOTypeHints
 
+from beam_dpne.errors import InputError
 from beam_dpne.reading.blocks import WorkItem, plan_reads, read_ahead, read_item, unit_of
 from beam_dpne.reading.description import InputDescription
 from beam_dpne.reading.files import match_inputs
-from beam_dpne.reading.options import InputError, ReadOptions, format_of, has_glob, may_be_folder
+from beam_dpne.reading.options import ReadOptions, format_of, has_glob, may_be_folder
 from beam_dpne.reading.rejects import Reject
 from beam_dpne.reading.tally import Tally, tally_of
 from beam_dpne.storage.markers import Marks, mark_started

@@ -5,6 +5,7 @@ count, so that the same release has the same ledger wherever it was made. What i
 programs is here; `ngrams_ledger` and `set_union_ledger` have what is particular to one.
 """
 
+from beam_dpne.errors import ReleaseError
 import importlib.metadata
 import json
 import platform
@@ -66,8 +67,6 @@ _NOT_PROTECTED = (
 )
 
 
-class ReleaseError(ValueError):
-    """A release cannot be published or read; the message holds no n-gram and no item."""
 
 
 class Part(NamedTuple):

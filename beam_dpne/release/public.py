@@ -11,10 +11,11 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dpne.bayesian import arpa
 from beam_dpne.ngrams.decoding import split_ngram
 from beam_dpne.reading.files import TextStream, guarded
-from beam_dpne.reading.options import InputError
+from beam_dpne.errors import InputError
 from beam_dpne.release.publishing import read_release
 from beam_dpne.release.ledger import LEDGER_NAME, PART_NAME, ledger_path
-from beam_dpne.bayesian.public_counts import PublicCounts, PublicCountsError
+from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.errors import PublicCountsError
 from beam_dpne.bayesian.public_text import count_text
 from beam_dpne.documents.tokenizers import Tokenizer
 

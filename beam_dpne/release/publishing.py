@@ -36,18 +36,8 @@ from beam_dpne.reading.tally import (
     require_few_rejected,
 )
 from beam_dpne.set_union.elements import ItemSet
-from beam_dpne.release.ledger import (
-    LEDGER_NAME,
-    PART_NAME,
-    Part,
-    ReleaseError,
-    is_ledger,
-    ledger_bytes,
-    ledger_path,
-    listed_parts,
-    read_ledger,
-    reason,
-)
+from beam_dpne.release.ledger import LEDGER_NAME, PART_NAME, Part, is_ledger, ledger_bytes, ledger_path, listed_parts, read_ledger, reason
+from beam_dpne.errors import ReleaseError
 from beam_dpne.ngrams.transform import PrivateNgramsResult
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_dpne import reading
-from beam_dpne.cli.errors import RunError
+from beam_dpne.errors import RunError
 from beam_dpne.evaluation.corpus import Corpus, load_corpus, read_corpus, save_corpus
 from beam_dpne.evaluation.divergence import best_floor, kl_divergence, with_floor
 from beam_dpne.evaluation.exact_counts import ExactCounts, count_exactly

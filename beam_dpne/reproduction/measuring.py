@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.cli.embedded import EmbeddedRunner
-from beam_dpne.cli.errors import RunError
 from beam_dpne.cli.running import CachedOptions
 from beam_dpne.elements import progress
+from beam_dpne.errors import RunError
 from beam_dpne.evaluation.baselines import dpsu_all, dpsu_even, dpsu_single
 from beam_dpne.evaluation.corpus import documents_of, load_corpus
 from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from beam_dpne.errors import AccessError
 from beam_dpne.release.ledger import reason
 from beam_dpne.storage.directories import directory_at
-from beam_dpne.storage.schemes import AccessError, emulator, require_file_system
+from beam_dpne.storage.schemes import emulator, require_file_system
 
 _LONGEST_SECONDS = 5.0
 _CREDENTIALS = "Google's credentials"

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne.release.ledger import ReleaseError, reason
+from beam_dpne.errors import ReleaseError
+from beam_dpne.release.ledger import reason
 from beam_dpne.storage.schemes import require_file_system
 
 _log = logging.getLogger(__name__)

@@ -15,8 +15,9 @@ from google.api_core import exceptions
 from google.auth.exceptions import GoogleAuthError
 from google.cloud.storage.retry import DEFAULT_RETRY
 
+from beam_dpne.errors import AccessError
 from beam_dpne.storage.directories import Directory, overtaken
-from beam_dpne.storage.schemes import AccessError, connect_anonymously_to_emulators
+from beam_dpne.storage.schemes import connect_anonymously_to_emulators
 
 _NOT_OURS = -1
 _MOST_READS = 5

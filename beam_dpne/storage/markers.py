@@ -12,9 +12,7 @@ from typing import Any
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-
-class SharedStorageError(ValueError):
-    """Launcher and workers do not share storage, or the launcher gave the run up."""
+from beam_dpne.errors import SharedStorageError
 
 
 @dataclasses.dataclass(frozen=True)

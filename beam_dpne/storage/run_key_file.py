@@ -6,13 +6,10 @@ import hashlib
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from beam_dpne.errors import RunKeyError
 from beam_dpne.mechanism.randomness import RunKey
 
 _LONGEST = 1024
-
-
-class RunKeyError(ValueError):
-    """A run key cannot be read, or is another one than was meant."""
 
 
 class RunKeyFile(RunKey):

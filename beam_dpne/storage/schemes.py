@@ -4,6 +4,7 @@ import os
 
 from apache_beam.io.filesystems import FileSystems
 
+from beam_dpne.errors import AccessError
 from beam_dpne.storage.import_messages import is_installed
 
 # Of each scheme: the module that Beam's file system needs, and how to get it.
@@ -15,10 +16,6 @@ _NEEDED = {
 }
 
 
-class AccessError(ValueError):
-    """Storage cannot be used as asked; the message holds no data of it."""
-
-
 def require_file_system(path: str) -> None:
     """Checks that Beam has a file system for a path; every Python has one for local paths.
 
@@ -28,7 +25,7 @@ def require_file_system(path: str) -> None:
     >>> require_file_system("/data/notes.jsonl")
     >>> require_file_system("ftp://host/notes.jsonl")
     Traceback (most recent call last):
-    beam_dpne.storage.schemes.AccessError: paths must be local or begin with gs://, s3://, azfs:// or \
+    beam_dpne.errors.AccessError: paths must be local or begin with gs://, s3://, azfs:// or \
     hdfs://, got ftp://host/notes.jsonl.
     """
     scheme = FileSystems.get_scheme(path)

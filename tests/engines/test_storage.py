@@ -20,13 +20,13 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
 
-from beam_dpne.reading import InputError, ReadDocuments, ReadOptions, check_fields, match_inputs
+from beam_dpne.errors import AccessError, InputError, ReleaseError
+from beam_dpne.reading import ReadDocuments, ReadOptions, check_fields, match_inputs
 from beam_dpne.reading.rejects import WriteRejects, tidied
-from beam_dpne.release.ledger import LEDGER_NAME, ReleaseError, listed_parts, read_ledger
+from beam_dpne.release.ledger import LEDGER_NAME, listed_parts, read_ledger
 from beam_dpne.release.publishing import OUTPUT_FORMATS, check_output, read_release
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.directories import directory_at
-from beam_dpne.storage.schemes import AccessError
 from tests.conftest import ROOT, Ended, Program
 from tests.engines.conftest import JOBS, PRIVACY, SAMPLE, release_bytes
 from tests.test_publishing import MANY, OTHER, ROWS, SETS, publish, publish_by_beam, tuples

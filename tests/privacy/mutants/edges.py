@@ -319,7 +319,7 @@ MUTANTS = [
     Mutant(
         name="any_class_s_message_is_told",
         file="beam_dpne/cli/launching.py",
-        before="    if name in OURS:\n",
+        before="    if may_be_printed(name):\n",
         after='    if "." in name:\n',
         matters="The message of a class that is not ours may quote the data.",
         tests=(
