@@ -1,0 +1,1 @@
+"""A release: its ledger, its files, and how they are published and read back."""
