@@ -6,11 +6,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_dpne.elements.batches import GramSet
-from beam_dpne.release.bayesian_ledger import bayesian_ledger
-from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.ngrams.report import length_facts
 from beam_dpne.bayesian.counting import NgramProbabilities
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.elements.batches import GramSet
+from beam_dpne.elements.rows import (
+    item_table,
+    ngram_table,
+    probability_table,
+    unprotected_table,
+)
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.report import length_facts
+from beam_dpne.release.bayesian_ledger import bayesian_ledger
+from beam_dpne.release.ngrams_ledger import ngrams_ledger
 from beam_dpne.release.parts import (
     ITEM_FILES,
     NGRAM_FILES,
@@ -18,16 +26,8 @@ from beam_dpne.release.parts import (
     UNPROTECTED_FILES,
     Layout,
 )
-from beam_dpne.set_union.elements import ItemSet
-from beam_dpne.release.ngrams_ledger import ngrams_ledger
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.elements.rows import (
-    item_table,
-    ngram_table,
-    probability_table,
-    unprotected_table,
-)
 from beam_dpne.release.set_union_ledger import set_union_ledger
+from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 
 

@@ -5,7 +5,6 @@ count, so that the same release has the same ledger wherever it was made. What i
 programs is here; `ngrams_ledger` and `set_union_ledger` have what is particular to one.
 """
 
-from beam_dpne.errors import ReleaseError
 import importlib.metadata
 import json
 import platform
@@ -16,12 +15,13 @@ from typing import Any, NamedTuple, Protocol
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne.reading.description import InputDescription
 from beam_dpne.documents.key_context import MECHANISM_VERSION
+from beam_dpne.documents.tokenizers import tokenizer_name
+from beam_dpne.errors import ReleaseError
+from beam_dpne.mechanism.user_count import about_large_delta
+from beam_dpne.reading.description import InputDescription
 from beam_dpne.release.privacy_unit import input_section, user_sentence
 from beam_dpne.release.release_notes import ReleaseNotes
-from beam_dpne.documents.tokenizers import tokenizer_name
-from beam_dpne.mechanism.user_count import about_large_delta
 from beam_dpne.version import __version__
 
 SCHEMA = "beam_dpne/ledger/2"
@@ -65,8 +65,6 @@ _NOT_PROTECTED = (
     "against an adversary who can tell AES from random: the guarantee is computational",
     "what is true of many users whether or not one of them takes part",
 )
-
-
 
 
 class Part(NamedTuple):

@@ -4,16 +4,21 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from beam_dpne.ngrams.report import LengthFacts
-from beam_dpne.release.grounds import FAR_TAILS_MEANING, individual_budgets, promises, union_composition
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
-from beam_dpne.reading.description import InputDescription
-from beam_dpne.release.ledger import Part, whole_ledger
 from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
-from beam_dpne.set_union.policy_names import LAPLACE_POLICIES
+from beam_dpne.ngrams.report import LengthFacts
+from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.reading.description import InputDescription
+from beam_dpne.release.grounds import (
+    FAR_TAILS_MEANING,
+    individual_budgets,
+    promises,
+    union_composition,
+)
+from beam_dpne.release.ledger import Part, whole_ledger
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.release.set_union_ledger import mechanism
-from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.set_union.policy_names import LAPLACE_POLICIES
 
 _SLACK = (
     "What floating-point arithmetic may cost of epsilon: every decision's probability is right to "

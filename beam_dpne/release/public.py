@@ -9,15 +9,14 @@ import pyarrow as pa
 from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.bayesian import arpa
-from beam_dpne.ngrams.decoding import split_ngram
-from beam_dpne.reading.files import TextStream, guarded
-from beam_dpne.errors import InputError
-from beam_dpne.release.publishing import read_release
-from beam_dpne.release.ledger import LEDGER_NAME, PART_NAME, ledger_path
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.errors import PublicCountsError
 from beam_dpne.bayesian.public_text import count_text
 from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.errors import InputError, PublicCountsError
+from beam_dpne.ngrams.decoding import split_ngram
+from beam_dpne.reading.files import TextStream, guarded
+from beam_dpne.release.ledger import LEDGER_NAME, PART_NAME, ledger_path
+from beam_dpne.release.publishing import read_release
 
 _BLOCK_BYTES = 16 * 2**20
 _LONGEST_LINE = 2**20

@@ -17,16 +17,17 @@ import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection, PValue
 from apache_beam.typehints.decorators import IOTypeHints
 
+from beam_dpne.bayesian.counting import NgramProbabilities
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.transform import BayesianCountsResult
+from beam_dpne.documents.tokenizers import Tokenizer, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import GramSet
-from beam_dpne.bayesian.transform import BayesianCountsResult
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.errors import ReleaseError
 from beam_dpne.ngrams.decoding import longest_beside_shorter
-from beam_dpne.bayesian.counting import NgramProbabilities
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.transform import PrivateNgramsResult
 from beam_dpne.reading.description import InputDescription
-from beam_dpne.storage.directories import Directory, directory_at
-from beam_dpne.release.kinds import kind_of
-from beam_dpne.release.parts import OUTPUT_FORMATS, parse_part, render_parts
 from beam_dpne.reading.tally import (
     DEFAULT_MAX_REJECTED,
     Tally,
@@ -35,16 +36,25 @@ from beam_dpne.reading.tally import (
     count_rejected,
     require_few_rejected,
 )
-from beam_dpne.set_union.elements import ItemSet
-from beam_dpne.release.ledger import LEDGER_NAME, PART_NAME, Part, is_ledger, ledger_bytes, ledger_path, listed_parts, read_ledger, reason
-from beam_dpne.errors import ReleaseError
-from beam_dpne.ngrams.transform import PrivateNgramsResult
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.release.kinds import kind_of
+from beam_dpne.release.ledger import (
+    LEDGER_NAME,
+    PART_NAME,
+    Part,
+    is_ledger,
+    ledger_bytes,
+    ledger_path,
+    listed_parts,
+    read_ledger,
+    reason,
+)
+from beam_dpne.release.parts import OUTPUT_FORMATS, parse_part, render_parts
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
-from beam_dpne.set_union.transform import PrivateSetUnionResult
+from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.transform import PrivateSetUnionResult
+from beam_dpne.storage.directories import Directory, directory_at
 from beam_dpne.storage.markers import Marks
-from beam_dpne.documents.tokenizers import Tokenizer, tokenizer_name
 
 _PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(

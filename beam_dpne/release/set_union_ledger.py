@@ -4,14 +4,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from beam_dpne.release.grounds import FAR_TAILS_MEANING, individual_budgets, promises
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.reading.description import InputDescription
-from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.release.grounds import FAR_TAILS_MEANING, individual_budgets, promises
 from beam_dpne.release.ledger import Part, whole_ledger
-from beam_dpne.set_union.policy_names import CUTOFF_POLICIES
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
+from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policy_names import CUTOFF_POLICIES
 
 _SHARDS = (
     "Users are divided among shards by a keyed hash; each shard has a histogram of its own, up to "

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
-
 from beam_dpne.errors import AccessError, InputError, ReleaseError
+
 from beam_dpne.reading import ReadDocuments, ReadOptions, check_fields, match_inputs
 from beam_dpne.reading.rejects import WriteRejects, tidied
 from beam_dpne.release.ledger import LEDGER_NAME, listed_parts, read_ledger
@@ -29,9 +29,9 @@ from beam_dpne.storage.access import check_access
 from beam_dpne.storage.directories import directory_at
 from tests.conftest import ROOT, Ended, Program
 from tests.engines.conftest import JOBS, PRIVACY, SAMPLE, release_bytes
-from tests.test_publishing import MANY, OTHER, ROWS, SETS, publish, publish_by_beam, tuples
-from tests.test_reading import COMPRESS, FILES, read
-from tests.test_reading import ROWS as DOCUMENTS
+from tests.reading.test_transform import COMPRESS, FILES, read
+from tests.reading.test_transform import ROWS as DOCUMENTS
+from tests.release.test_publishing import MANY, OTHER, ROWS, SETS, publish, publish_by_beam, tuples
 
 pytestmark = [pytest.mark.engines, pytest.mark.storage]
 pytest_plugins = ["tests.engines.storage"]
@@ -225,7 +225,7 @@ def killed_while_it_publishes(bucket, prefix: str, *arguments: str) -> None:
     """Kills a process with SIGKILL after some of its parts and before its ledger."""
     code = """
         import sys
-        from tests.test_publishing import MANY, publish
+        from tests.release.test_publishing import MANY, publish
         publish(sys.argv[1], MANY, rows_per_part=2, overwrite="overwrite" in sys.argv)
     """
     command = [sys.executable, "-c", textwrap.dedent(code), bucket.path(prefix), *arguments]

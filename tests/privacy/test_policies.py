@@ -25,7 +25,7 @@ from beam_dpne.set_union import weights as policies
 from beam_dpne.set_union.elements import ItemSums, UserItems
 from beam_dpne.set_union.plan import SCREENING_DELTA_SHARES, SetUnionPlan, UnionRound
 from beam_dpne.set_union.policy_names import DESCENT_POLICIES, POLICIES
-from tests.set_union_reference import exact_mad
+from tests.oracle.set_union import exact_mad
 
 KEY = RunKey(b"privacy of set union".ljust(32, b"."))
 ONE = 2**50

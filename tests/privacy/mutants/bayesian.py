@@ -2,12 +2,12 @@
 
 from tests.privacy.mutants.mutant import Mutant
 
-_BAYESIAN = "tests/test_bayesian.py"
+_BAYESIAN = "tests/bayesian/test_transform.py"
 _ORACLE = f"{_BAYESIAN}::test_beam_and_pseudocode_have_the_same_noisy_values"
 _MOVES = f"{_BAYESIAN}::test_one_user_moves_the_sums_by_no_more_than_the_sensitivity"
-_PLAN = "tests/test_bayesian_plan.py"
-_LOG_GLOBAL = "tests/test_log_global.py"
-_LEDGER = "tests/test_bayesian_ledger.py"
+_PLAN = "tests/bayesian/test_plan.py"
+_LOG_GLOBAL = "tests/bayesian/test_log_global.py"
+_LEDGER = "tests/release/test_bayesian_ledger.py"
 
 MUTANTS = [
     Mutant(
@@ -118,7 +118,7 @@ MUTANTS = [
         after="return self.delta * math.exp(-self.numerical_slack)",
         matters="The far tails of whole noise cost delta.",
         tests=(
-            "tests/test_finite_noise.py::test_probabilities_pay_their_far_tails_in_both_worlds",
+            "tests/mechanism/test_finite_noise.py::test_probabilities_pay_their_far_tails_in_both_worlds",
         ),
     ),
     Mutant(
@@ -152,7 +152,7 @@ MUTANTS = [
         after="return BAYESIAN",
         matters="Files without a guarantee would have the names and columns of private ones.",
         tests=(
-            "tests/test_bayesian_program.py::test_what_the_papers_modes_publish_says_that_nothing_is"
+            "tests/cli/test_bayesian.py::test_what_the_papers_modes_publish_says_that_nothing_is"
             "_guaranteed",
         ),
     ),
@@ -162,6 +162,6 @@ MUTANTS = [
         before="return not (one + other).strip(_BLANKS)",
         after="return False",
         matters="Counts of the private texts would be published as the prior.",
-        tests=("tests/test_bayesian_program.py::test_private_data_are_no_public_counts",),
+        tests=("tests/cli/test_bayesian.py::test_private_data_are_no_public_counts",),
     ),
 ]

@@ -2,12 +2,12 @@
 
 from tests.privacy.mutants.mutant import Mutant
 
-_PLAN = "tests/test_plan.py"
+_PLAN = "tests/ngrams/test_plan.py"
 _TOGETHER = f"{_PLAN}::test_the_lengths_together_spend_epsilon_and_delta_and_no_more"
 _SLACK = (
     f"{_PLAN}::test_slack_is_subtracted_from_epsilon_and_its_factor_from_delta_before_calibration"
 )
-_WORDS = "tests/test_union_vocabulary.py"
+_WORDS = "tests/ngrams/test_union_vocabulary.py"
 _WORDS_GAUSSIAN = f"{_WORDS}::test_under_gaussian_noise_the_parts_compose_to_one_gaussian_mechanism"
 _WORDS_LAPLACE = (
     f"{_WORDS}::test_under_laplace_noise_both_parts_of_epsilon_and_delta_add_up_to_the_run"
@@ -60,7 +60,9 @@ MUTANTS = [
         before="rest = self.delta * (1 - self.laplace_share) - self.far_tails",
         after="rest = self.delta * (1 - self.laplace_share)",
         matters="What lies beyond the tails of the noise costs delta.",
-        tests=("tests/test_finite_noise.py::test_n_grams_pay_their_far_tails_in_both_worlds",),
+        tests=(
+            "tests/mechanism/test_finite_noise.py::test_n_grams_pay_their_far_tails_in_both_worlds",
+        ),
     ),
     Mutant(
         name="users_spend_the_part_of_the_words_again",

@@ -2,10 +2,10 @@
 
 from tests.privacy.mutants.mutant import Mutant
 
-_KEYS = "tests/test_run_keys.py"
-_KEY_FILE = "tests/test_run_key_file.py"
-_STORED = "tests/test_stored.py"
-_LEDGER = "tests/test_ledger.py"
+_KEYS = "tests/ngrams/test_run_keys.py"
+_KEY_FILE = "tests/storage/test_run_key_file.py"
+_STORED = "tests/elements/test_side_inputs.py"
+_LEDGER = "tests/release/test_ledger.py"
 
 MUTANTS = [
     Mutant(
@@ -22,7 +22,7 @@ MUTANTS = [
         before='        "mechanism_version": MECHANISM_VERSION,\n',
         after="",
         matters="Two versions of the mechanism would share their noise.",
-        tests=("tests/test_key_context.py::test_every_part_changes_the_context",),
+        tests=("tests/documents/test_key_context.py::test_every_part_changes_the_context",),
     ),
     Mutant(
         name="keys_without_the_program",
@@ -31,7 +31,7 @@ MUTANTS = [
         after="",
         matters="Two programs would share their noise.",
         tests=(
-            "tests/test_key_context.py::"
+            "tests/documents/test_key_context.py::"
             "test_the_context_names_version_constants_records_and_tokenizer",
         ),
     ),
@@ -42,7 +42,7 @@ MUTANTS = [
         after="",
         matters="One key under two budgets would give exact weights by subtraction.",
         tests=(
-            "tests/test_key_context.py::"
+            "tests/documents/test_key_context.py::"
             "test_the_context_names_version_constants_records_and_tokenizer",
         ),
     ),
@@ -52,7 +52,7 @@ MUTANTS = [
         before='        "tokenizer": tokenizer_identity(tokenizer),\n',
         after="",
         matters="One key under two tokenizers would give exact weights by subtraction.",
-        tests=("tests/test_key_context.py::test_every_part_changes_the_context",),
+        tests=("tests/documents/test_key_context.py::test_every_part_changes_the_context",),
     ),
     Mutant(
         name="keys_without_the_records",
@@ -60,7 +60,7 @@ MUTANTS = [
         before='        "records": (described or fields).to_dict(),\n',
         after="",
         matters="One key under two ways of reading would give exact weights by subtraction.",
-        tests=("tests/test_key_context.py::test_every_part_changes_the_context",),
+        tests=("tests/documents/test_key_context.py::test_every_part_changes_the_context",),
     ),
     Mutant(
         name="keys_without_the_fields_of_rows",
@@ -68,7 +68,9 @@ MUTANTS = [
         before='        "rows": fields.to_dict(),\n',
         after="",
         matters="One key for two fields of a pipeline would give exact weights by subtraction.",
-        tests=("tests/test_key_context.py::test_the_fields_of_rows_count_beside_a_description",),
+        tests=(
+            "tests/documents/test_key_context.py::test_the_fields_of_rows_count_beside_a_description",
+        ),
     ),
     Mutant(
         name="tuples_by_position_where_the_type_has_fields",
@@ -77,7 +79,7 @@ MUTANTS = [
         after="    elif False:\n",
         matters="A tuple in the order of a row type would make the text the user.",
         tests=(
-            "tests/test_documents.py::"
+            "tests/documents/test_documents.py::"
             "test_a_plain_tuple_is_not_read_by_position_where_the_type_has_fields",
         ),
     ),
@@ -88,7 +90,7 @@ MUTANTS = [
         after="marks=True)",
         matters="One user's line would decide how the lines of all others are read.",
         tests=(
-            "tests/test_formats.py::"
+            "tests/reading/test_formats.py::"
             "test_one_users_first_line_does_not_decide_how_the_others_are_read",
         ),
     ),
@@ -99,7 +101,7 @@ MUTANTS = [
         after="array_start(head)",
         matters="One user's line would decide how the lines of all others are read.",
         tests=(
-            "tests/test_formats.py::"
+            "tests/reading/test_formats.py::"
             "test_one_users_first_line_does_not_decide_how_the_others_are_read",
         ),
     ),
@@ -110,7 +112,7 @@ MUTANTS = [
         after="    if False:\n",
         matters="Two tokenizers of one name under one key would give exact weights by subtraction.",
         tests=(
-            "tests/test_key_context.py::"
+            "tests/documents/test_key_context.py::"
             "test_a_given_key_needs_a_tokenizer_whose_identity_says_what_it_does",
         ),
     ),
@@ -120,7 +122,7 @@ MUTANTS = [
         before='        "public": public,\n',
         after="",
         matters="One key under two vocabularies would draw one noise for other n-grams.",
-        tests=("tests/test_key_context.py::test_every_part_changes_the_context",),
+        tests=("tests/documents/test_key_context.py::test_every_part_changes_the_context",),
     ),
     Mutant(
         name="keys_know_a_tokenizer_by_its_name_alone",
@@ -129,7 +131,7 @@ MUTANTS = [
         after='return "unknown"',
         matters="One key under two versions of a tokenizer would give exact weights by subtraction.",
         tests=(
-            "tests/test_key_context.py::"
+            "tests/documents/test_key_context.py::"
             "test_a_tokenizer_of_the_users_own_is_known_by_its_source_or_its_version",
         ),
     ),
@@ -140,7 +142,7 @@ MUTANTS = [
         after='digest = ""',
         matters="Noise is keyed by the row, which then stands for another n-gram.",
         tests=(
-            "tests/test_bayesian.py::test_a_run_key_is_bound_to_plan_tokenizer_and_public_counts",
+            "tests/bayesian/test_transform.py::test_a_run_key_is_bound_to_plan_tokenizer_and_public_counts",
         ),
     ),
     Mutant(
@@ -183,7 +185,9 @@ MUTANTS = [
         before="got {len(digits)} characters.",
         after="got {digits}.",
         matters="A key with one wrong digit would be shown in the error.",
-        tests=("tests/test_randomness.py::test_a_malformed_key_is_refused_without_echoing_it",),
+        tests=(
+            "tests/mechanism/test_randomness.py::test_a_malformed_key_is_refused_without_echoing_it",
+        ),
     ),
     Mutant(
         name="names_of_private_files_are_not_keyed",
@@ -208,7 +212,7 @@ MUTANTS = [
         after="if True:",
         matters="The ledger would call itself a differentially private release.",
         tests=(
-            "tests/test_bayesian_ledger.py::"
+            "tests/release/test_bayesian_ledger.py::"
             "test_a_ledger_without_a_guarantee_has_no_word_that_looks_like_one",
         ),
     ),
@@ -219,7 +223,7 @@ MUTANTS = [
         after="if False:",
         matters="The ledger would state epsilon and delta of a mechanism that has neither.",
         tests=(
-            "tests/test_bayesian_ledger.py::"
+            "tests/release/test_bayesian_ledger.py::"
             "test_a_ledger_without_a_guarantee_has_no_word_that_looks_like_one",
         ),
     ),
@@ -237,7 +241,7 @@ MUTANTS = [
         before="    return type(error).__name__\n",
         after="    return str(error)\n",
         matters="The message of a library may quote the data.",
-        tests=("tests/test_publishing.py::test_a_part_that_does_not_parse_is_not_quoted",),
+        tests=("tests/release/test_publishing.py::test_a_part_that_does_not_parse_is_not_quoted",),
     ),
     Mutant(
         name="facts_of_another_run_are_published",
@@ -261,7 +265,9 @@ MUTANTS = [
         before="pairs[:, 0] = place",
         after="pairs[:, 0] = 0",
         matters="Two users would be merged, and each would move the other's contribution.",
-        tests=("tests/test_reading.py::test_a_sequence_is_named_by_file_place_and_offset",),
+        tests=(
+            "tests/reading/test_transform.py::test_a_sequence_is_named_by_file_place_and_offset",
+        ),
     ),
     Mutant(
         name="one_line_announces_a_header",
@@ -277,7 +283,7 @@ MUTANTS = [
         before="            return NOT_JSON\n",
         after='            return f"{NOT_JSON}: {line[:40]!r}"\n',
         matters="The list of rejected records would hold users' texts.",
-        tests=("tests/test_reading.py::test_malformed_records_are_rejects_without_text",),
+        tests=("tests/reading/test_transform.py::test_malformed_records_are_rejects_without_text",),
     ),
     Mutant(
         name="rejects_go_into_the_release",
@@ -285,7 +291,7 @@ MUTANTS = [
         before="if is_inside(rejects, output):",
         after="if False:",
         matters="Positions of rejected records, as private as the data, would be published.",
-        tests=("tests/test_cli.py::test_rejects_never_go_into_the_release",),
+        tests=("tests/cli/test_ngrams.py::test_rejects_never_go_into_the_release",),
     ),
     Mutant(
         name="any_first_line_is_shown_as_fields",
@@ -294,7 +300,7 @@ MUTANTS = [
         after="return True",
         matters="Without a header line the first record would be quoted in an error.",
         tests=(
-            "tests/test_bad_input.py::"
+            "tests/cli/test_bad_input.py::"
             "test_data_that_looks_like_names_is_not_shown_where_no_field_is_known",
         ),
     ),
@@ -304,7 +310,7 @@ MUTANTS = [
         before="elif isinstance(error, ValueError | FileNotFoundError):",
         after="elif isinstance(error, Exception):",
         matters="The message of a library may quote the data.",
-        tests=("tests/test_cli.py::test_the_message_of_an_unexpected_error_is_withheld",),
+        tests=("tests/cli/test_ngrams.py::test_the_message_of_an_unexpected_error_is_withheld",),
     ),
     Mutant(
         name="messages_of_a_run_are_told",
@@ -313,7 +319,7 @@ MUTANTS = [
         after='return f"{name}: {message}"',
         matters="The message of an engine may quote the data.",
         tests=(
-            "tests/test_launching.py::test_of_an_engines_error_nothing_that_may_be_data_is_told",
+            "tests/cli/test_launching.py::test_of_an_engines_error_nothing_that_may_be_data_is_told",
         ),
     ),
     Mutant(
@@ -323,7 +329,7 @@ MUTANTS = [
         after='    if "." in name:\n',
         matters="The message of a class that is not ours may quote the data.",
         tests=(
-            "tests/test_launching.py::test_of_an_engines_error_nothing_that_may_be_data_is_told",
+            "tests/cli/test_launching.py::test_of_an_engines_error_nothing_that_may_be_data_is_told",
         ),
     ),
     Mutant(
@@ -332,6 +338,6 @@ MUTANTS = [
         before="logging.getLogger().setLevel(logging.CRITICAL + 1)",
         after="logging.getLogger().setLevel(logging.WARNING)",
         matters="Beam logs the error of a bundle with what it was given.",
-        tests=("tests/test_bad_input.py::test_a_process_that_fails_says_nothing_of_the_data",),
+        tests=("tests/cli/test_bad_input.py::test_a_process_that_fails_says_nothing_of_the_data",),
     ),
 ]

@@ -2,13 +2,15 @@
 
 from tests.privacy.mutants.mutant import Mutant
 
-_ORACLE = "tests/test_oracle.py::test_kernels_release_what_the_pseudocode_releases"
-_ADAPTIVE_ORACLE = "tests/test_oracle.py::test_kernels_release_what_the_adaptive_strategy_releases"
+_ORACLE = "tests/ngrams/test_oracle.py::test_kernels_release_what_the_pseudocode_releases"
+_ADAPTIVE_ORACLE = (
+    "tests/ngrams/test_oracle.py::test_kernels_release_what_the_adaptive_strategy_releases"
+)
 _SENSITIVITY = "tests/privacy/test_sensitivity.py"
 _STATISTICS = "tests/privacy/test_statistics.py"
-_ROUNDS = "tests/test_rounds.py"
-_SPENDING = "tests/test_spending.py"
-_RULES = "tests/test_adaptive.py"
+_ROUNDS = "tests/ngrams/test_rounds.py"
+_SPENDING = "tests/ngrams/test_budgets.py"
+_RULES = "tests/ngrams/test_adaptive.py"
 
 MUTANTS = [
     Mutant(
@@ -26,7 +28,7 @@ MUTANTS = [
         after="pass",
         matters="In a large vocabulary a user's repeated n-gram would add its weight several times.",
         tests=(
-            "tests/test_elements.py::"
+            "tests/elements/test_batches.py::"
             "test_candidates_of_large_sets_are_as_distinct_as_those_of_small_ones",
         ),
     ),
@@ -89,7 +91,9 @@ MUTANTS = [
         before="if element.length * element.round > 1 and not self._meets_others:",
         after="if False:",
         matters="Without spurious n-grams a released one tells that somebody holds it.",
-        tests=("tests/test_transforms.py::test_a_histogram_of_longer_grams_wants_spurious_ones",),
+        tests=(
+            "tests/ngrams/test_transforms.py::test_a_histogram_of_longer_grams_wants_spurious_ones",
+        ),
     ),
     Mutant(
         name="a_word_is_found_by_the_weight_of_any_round",
@@ -204,7 +208,9 @@ MUTANTS = [
         before="if part.rule is None or not part.rule.is_close_to(rule):",
         after="if False:",
         matters="Held and spurious n-grams would be decided by different thresholds.",
-        tests=("tests/test_transforms.py::test_held_and_spurious_grams_are_decided_by_one_rule",),
+        tests=(
+            "tests/ngrams/test_transforms.py::test_held_and_spurious_grams_are_decided_by_one_rule",
+        ),
     ),
     Mutant(
         name="files_of_standing_sets_are_named_by_their_content",
@@ -213,7 +219,7 @@ MUTANTS = [
         after='key = b""',
         matters="A file's name would confirm a guess of a private set.",
         tests=(
-            "tests/test_stored.py::test_two_runs_name_the_file_of_one_standing_set_differently",
+            "tests/elements/test_side_inputs.py::test_two_runs_name_the_file_of_one_standing_set_differently",
         ),
     ),
     Mutant(
@@ -222,7 +228,7 @@ MUTANTS = [
         before="return _exact_dot(left, right)",
         after="return int(left @ right)",
         matters="With a wrong number of candidates spurious n-grams are too rare.",
-        tests=("tests/test_valid.py",),
+        tests=("tests/ngrams/test_valid.py",),
         harmless="Ids are below 2^31, so that the sum is at most |S_{k-1}|^2 < 2^62, which 64 bits "
         "hold: `_exact_dot` is more careful than its callers need.",
     ),
@@ -232,7 +238,7 @@ MUTANTS = [
         before="beginning = _starts(right)[middles] + beginning_place",
         after="beginning = _starts(right)[middles]",
         matters="Candidates that are never drawn are held for certain when they are released.",
-        tests=("tests/test_valid.py::test_draws_are_members_in_the_documented_order",),
+        tests=("tests/ngrams/test_valid.py::test_draws_are_members_in_the_documented_order",),
     ),
     Mutant(
         name="a_users_budget_is_rounded_up",
@@ -288,7 +294,7 @@ MUTANTS = [
         before="delta=own.error_share * delta,",
         after="delta=delta,",
         matters="Words of one user alone would pass with twice their part of delta.",
-        tests=("tests/test_plan.py::test_word_thresholds_are_those_of_the_formula",),
+        tests=("tests/ngrams/test_plan.py::test_word_thresholds_are_those_of_the_formula",),
     ),
     Mutant(
         name="error_shares_of_words_pass_one",
@@ -304,7 +310,7 @@ MUTANTS = [
         before="round_cap(allotment, own) / BUDGET_UNITS",
         after="round_cap(allotment, WORD_ROUNDS[0]) / BUDGET_UNITS",
         matters="In round 2 a user sends more than in round 1, and the threshold would not cover it.",
-        tests=("tests/test_plan.py::test_word_thresholds_are_those_of_the_formula",),
+        tests=("tests/ngrams/test_plan.py::test_word_thresholds_are_those_of_the_formula",),
     ),
     Mutant(
         name="evidence_of_words_is_added_up",
@@ -390,6 +396,6 @@ MUTANTS = [
         before="SECOND_BITS = 32",
         after="SECOND_BITS = 16",
         matters="Two n-grams of a large vocabulary would share a key, and with it weights and noise.",
-        tests=("tests/test_elements.py::test_ids_below_2_to_31_are_told_apart_in_a_pair",),
+        tests=("tests/elements/test_batches.py::test_ids_below_2_to_31_are_told_apart_in_a_pair",),
     ),
 ]

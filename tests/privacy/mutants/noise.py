@@ -2,8 +2,8 @@
 
 from tests.privacy.mutants.mutant import Mutant
 
-_RANDOMNESS = "tests/test_randomness.py"
-_CALIBRATION = "tests/test_calibration.py"
+_RANDOMNESS = "tests/mechanism/test_randomness.py"
+_CALIBRATION = "tests/mechanism/test_gaussian.py"
 
 MUTANTS = [
     Mutant(
@@ -42,7 +42,9 @@ MUTANTS = [
         before="context.encode(), key=self._key(), digest_size=32",
         after='b"", key=self._key(), digest_size=32',
         matters="One key under two budgets would draw one noise at two scales.",
-        tests=("tests/test_run_keys.py::test_one_key_under_another_epsilon_draws_other_noise",),
+        tests=(
+            "tests/ngrams/test_run_keys.py::test_one_key_under_another_epsilon_draws_other_noise",
+        ),
     ),
     Mutant(
         name="bound_key_without_the_secret",
@@ -50,7 +52,7 @@ MUTANTS = [
         before="context.encode(), key=self._key(), digest_size=32",
         after='context.encode(), key=b"", digest_size=32',
         matters="The noise would follow from public parameters, and everybody could subtract it.",
-        tests=("tests/test_run_keys.py", "tests/test_run_key_file.py"),
+        tests=("tests/ngrams/test_run_keys.py", "tests/storage/test_run_key_file.py"),
     ),
     Mutant(
         name="sign_from_the_magnitude",
@@ -102,7 +104,7 @@ MUTANTS = [
         before="-special.xlogy(1.0, uniforms(bits))",
         after="-special.xlogy(0.5, uniforms(bits))",
         matters="Laplace noise would have half of its scale, and cost twice the epsilon.",
-        tests=("tests/test_policies.py::test_laplaces_follow_the_laplace_law",),
+        tests=("tests/set_union/test_weights.py::test_laplaces_follow_the_laplace_law",),
     ),
     Mutant(
         name="short_strings_without_their_size",
@@ -162,7 +164,9 @@ MUTANTS = [
         before="far * (1 + math.exp(epsilon))",
         after="far",
         matters="The far tails of the other world cost exp(epsilon) times as much of delta.",
-        tests=("tests/test_finite_noise.py::test_far_outcomes_are_charged_in_both_worlds",),
+        tests=(
+            "tests/mechanism/test_finite_noise.py::test_far_outcomes_are_charged_in_both_worlds",
+        ),
     ),
     Mutant(
         name="plans_beyond_the_noise_are_accepted",
@@ -171,7 +175,7 @@ MUTANTS = [
         after="return self.far_tails <= allowed",
         matters="A score could be one that without a user is impossible.",
         tests=(
-            "tests/test_finite_noise.py::"
+            "tests/mechanism/test_finite_noise.py::"
             "test_what_only_one_world_can_show_is_refused_where_the_far_tails_are_not",
         ),
     ),
@@ -182,7 +186,7 @@ MUTANTS = [
         after="moved = self.moved * beyond_end(self.kind, 0.0)",
         matters="The end of the noise would be looked for where no user moves it.",
         tests=(
-            "tests/test_finite_noise.py::"
+            "tests/mechanism/test_finite_noise.py::"
             "test_what_only_one_world_can_show_is_refused_where_the_far_tails_are_not",
         ),
     ),
@@ -192,7 +196,7 @@ MUTANTS = [
         before="return 2 * draws * relative_error(stddev)",
         after="return draws * relative_error(stddev)",
         matters="Both worlds' probabilities are off, so that half of the slack is not enough.",
-        tests=("tests/test_integer_noise.py",),
+        tests=("tests/mechanism/test_integer_noise.py",),
     ),
     Mutant(
         name="composition_adds_signals_instead_of_squares",
@@ -305,7 +309,7 @@ MUTANTS = [
         after="randomness.normals(bits[-1])",
         matters="The evidence would have other noise than the rounds that it adds up.",
         tests=(
-            "tests/test_rounds.py::test_the_noise_of_a_round_adds_the_loaded_noise_of_the_rounds_before",
+            "tests/ngrams/test_rounds.py::test_the_noise_of_a_round_adds_the_loaded_noise_of_the_rounds_before",
         ),
     ),
     Mutant(
@@ -315,7 +319,7 @@ MUTANTS = [
         after="noise += 1.0 * (",
         matters="Weights would be loaded and their noise not.",
         tests=(
-            "tests/test_rounds.py::test_the_noise_of_a_round_adds_the_loaded_noise_of_the_rounds_before",
+            "tests/ngrams/test_rounds.py::test_the_noise_of_a_round_adds_the_loaded_noise_of_the_rounds_before",
         ),
     ),
     Mutant(
@@ -348,6 +352,8 @@ MUTANTS = [
         before="units = math.ceil(threshold * UNITS)",
         after="units = math.floor(threshold * UNITS)",
         matters="Words of one user alone would pass with more than their part of delta.",
-        tests=("tests/test_rounds.py::test_a_threshold_in_units_is_not_below_that_of_the_formula",),
+        tests=(
+            "tests/ngrams/test_rounds.py::test_a_threshold_in_units_is_not_below_that_of_the_formula",
+        ),
     ),
 ]

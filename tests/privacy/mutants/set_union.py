@@ -5,11 +5,11 @@ from tests.privacy.mutants.mutant import Mutant
 _POLICIES = "tests/privacy/test_policies.py"
 _MOVES = f"{_POLICIES}::test_one_user_moves_a_histogram_by_the_sensitivity_at_most"
 _ALONE = f"{_POLICIES}::test_items_of_one_user_alone_are_released_with_probability_delta_at_most"
-_PLAN = "tests/test_set_union_plan.py"
+_PLAN = "tests/set_union/test_plan.py"
 _NOISE = f"{_PLAN}::test_noise_is_private_for_what_is_left_of_the_budget"
 _THRESHOLDS = f"{_PLAN}::test_each_threshold_is_the_largest_over_t_by_an_independent_search"
-_MEMORY = "tests/test_set_union.py::test_memory_releases_what_the_pseudocode_releases"
-_WORDS = "tests/test_union_vocabulary.py"
+_MEMORY = "tests/set_union/test_transform.py::test_memory_releases_what_the_pseudocode_releases"
+_WORDS = "tests/ngrams/test_union_vocabulary.py"
 _WORDS_GAUSSIAN = f"{_WORDS}::test_under_gaussian_noise_the_parts_compose_to_one_gaussian_mechanism"
 _WORDS_LAPLACE = (
     f"{_WORDS}::test_under_laplace_noise_both_parts_of_epsilon_and_delta_add_up_to_the_run"
@@ -22,7 +22,9 @@ MUTANTS = [
         before="starts = np.flatnonzero(np.diff(packed, prepend=-1))",
         after="starts = np.arange(packed.size)",
         matters="A user who repeats an item would give it weight several times.",
-        tests=("tests/test_policies.py::test_items_of_users_are_distinct_with_their_counts",),
+        tests=(
+            "tests/set_union/test_weights.py::test_items_of_users_are_distinct_with_their_counts",
+        ),
     ),
     Mutant(
         name="one_item_more_than_the_limit",
@@ -30,7 +32,7 @@ MUTANTS = [
         before="limit = plan.contribution_limit",
         after="limit = plan.contribution_limit + 1",
         matters="The threshold covers no more items of one user than the limit.",
-        tests=("tests/test_policies.py::test_each_user_keeps_at_most_max_contributions",),
+        tests=("tests/set_union/test_weights.py::test_each_user_keeps_at_most_max_contributions",),
     ),
     Mutant(
         name="laplace_weights_are_rounded_up",
@@ -47,7 +49,7 @@ MUTANTS = [
         after="users = np.arange(len(items.users))",
         matters="A new user would change the order of the others, and with it all of their weights.",
         tests=(
-            "tests/test_policies.py::"
+            "tests/set_union/test_weights.py::"
             "test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined",
         ),
     ),
@@ -58,7 +60,7 @@ MUTANTS = [
         after="by_hash = np.arange(len(items.words))",
         matters="A new user's items would change where the others' spare units go.",
         tests=(
-            "tests/test_policies.py::"
+            "tests/set_union/test_weights.py::"
             "test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined",
         ),
     ),
@@ -79,7 +81,7 @@ MUTANTS = [
         after="if True:",
         matters="Which items are open would tell whose subsets were drawn how.",
         tests=(
-            "tests/test_set_union.py::"
+            "tests/set_union/test_transform.py::"
             "test_items_that_all_subsets_missed_are_decided_on_beam_as_in_memory",
         ),
     ),
@@ -137,7 +139,9 @@ MUTANTS = [
         before="adaptive = (sizes > 1) & (sizes <= plan.max_adaptive_degree)",
         after="adaptive = sizes > 1",
         matters="The bound holds for users with few items only.",
-        tests=("tests/test_policies.py::test_only_users_with_few_items_give_to_the_first_pass",),
+        tests=(
+            "tests/set_union/test_weights.py::test_only_users_with_few_items_give_to_the_first_pass",
+        ),
     ),
     Mutant(
         name="weight_of_rerouters_twice",
@@ -181,7 +185,7 @@ MUTANTS = [
         after="np.flatnonzero(cells >= rule.cut_cell)",
         matters="An item could be released twice, with two noisy weights.",
         tests=(
-            "tests/test_set_union.py::"
+            "tests/set_union/test_transform.py::"
             "test_beam_memory_and_pseudocode_release_the_same[screened_gaussian]",
         ),
     ),
@@ -208,7 +212,7 @@ MUTANTS = [
         after="randomness.normals",
         matters="Normal noise of a Laplace scale is not private at that epsilon.",
         tests=(
-            "tests/test_policies.py::test_cells_are_the_places_of_noisy_weights_above_the_threshold",
+            "tests/set_union/test_weights.py::test_cells_are_the_places_of_noisy_weights_above_the_threshold",
         ),
     ),
     Mutant(
@@ -218,7 +222,7 @@ MUTANTS = [
         after="noise = draw(bits) * UNITS",
         matters="The noise would not follow epsilon.",
         tests=(
-            "tests/test_policies.py::test_cells_are_the_places_of_noisy_weights_above_the_threshold",
+            "tests/set_union/test_weights.py::test_cells_are_the_places_of_noisy_weights_above_the_threshold",
         ),
     ),
     Mutant(
@@ -228,7 +232,7 @@ MUTANTS = [
         after="SPARE_UNITS = 0",
         matters="A weight rounded up by descent would pass a little more often than delta allows.",
         tests=(
-            "tests/test_policies.py::test_a_threshold_covers_a_weight_that_descent_has_rounded_up",
+            "tests/set_union/test_weights.py::test_a_threshold_covers_a_weight_that_descent_has_rounded_up",
         ),
     ),
     Mutant(
@@ -253,7 +257,9 @@ MUTANTS = [
         before=" - self.far_tails",
         after="",
         matters="What lies beyond the tails of the noise costs delta.",
-        tests=("tests/test_finite_noise.py::test_a_set_union_pays_its_far_tails_in_both_worlds",),
+        tests=(
+            "tests/mechanism/test_finite_noise.py::test_a_set_union_pays_its_far_tails_in_both_worlds",
+        ),
     ),
     Mutant(
         name="union_delta_is_spent_twice",

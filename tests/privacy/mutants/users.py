@@ -2,11 +2,12 @@
 
 from tests.privacy.mutants.mutant import Mutant
 
-_USERS = "tests/test_users.py"
-_TOKENIZERS = "tests/test_tokenizers.py"
-_ORACLE = "tests/test_oracle.py::test_kernels_release_what_the_pseudocode_releases"
+_USERS = "tests/documents/test_group_by_user.py"
+_TOKENIZERS = "tests/documents/test_tokenizers.py"
+_ORACLE = "tests/ngrams/test_oracle.py::test_kernels_release_what_the_pseudocode_releases"
 _GIANTS = (
-    "tests/test_oracle.py::test_a_giant_users_documents_do_not_depend_on_order_split_or_partition"
+    "tests/ngrams/test_oracle.py"
+    "::test_a_giant_users_documents_do_not_depend_on_order_split_or_partition"
 )
 
 MUTANTS = [
@@ -40,7 +41,7 @@ MUTANTS = [
         before="((0, count // 2), (count // 2, count))",
         after="((0, count // 2 + 1), (count // 2, count))",
         matters="The user in the middle would contribute twice.",
-        tests=("tests/test_elements.py::test_positions_are_cut_between_users",),
+        tests=("tests/elements/test_batches.py::test_positions_are_cut_between_users",),
         may_hang=True,
     ),
     Mutant(

@@ -1,0 +1,258 @@
+"""Public counts: their order, where their n-grams are in a text, and what is no such file."""
+
+import collections
+import gzip
+import itertools
+import random
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne.bayesian import public_counts
+from beam_dpne.bayesian.public_counts import PublicCounts, PublicCountsCoder
+from beam_dpne.bayesian.public_text import _Sums, count_text
+from beam_dpne.documents.tokenizers import words
+from beam_dpne.release.public import read_public_counts
+from beam_dpne.release.publishing import PublishRelease, read_release
+
+ODD = ["", " ", "a b", "\t", "\\", "é", "🙂", "a", "b"]
+
+
+def as_rows(public: PublicCounts) -> list[tuple[str, int]]:
+    return list(zip(public.texts().to_pylist(), public.counts.tolist(), strict=True))
+
+
+def test_the_most_frequent_come_first_and_ties_by_bytes():
+    public = PublicCounts.of([("é",), ("b",), ("a",), ("z",)], [2, 2, 2, 9])
+    assert as_rows(public) == [("z", 9), ("a", 2), ("b", 2), ("é", 2)]
+    assert public.words.to_pylist() == ["a", "b", "z", "é"]
+    assert public.grams.tolist() == [[2], [0], [1], [3]]
+    assert public.grams.dtype == np.int32
+    assert public.counts.dtype == np.int64
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 30))
+@settings(max_examples=60)
+def test_any_order_of_the_same_counts_gives_the_same_object(seed, length, size):
+    rng = random.Random(seed)
+    grams = {tuple(rng.choices(ODD, k=length)) for _ in range(20)}
+    counts = {gram: rng.randrange(1, 4) for gram in grams}
+    one = PublicCounts.of(counts.keys(), counts.values(), vocabulary_size=size)
+    shuffled = rng.sample(sorted(counts), len(counts))
+    other = PublicCounts.of(shuffled, [counts[gram] for gram in shuffled]).most_frequent(size)
+    assert as_rows(one) == as_rows(other)
+    assert one.fingerprint() == other.fingerprint()
+    assert one.words.equals(other.words)
+
+
+def test_fingerprints_tell_grams_and_counts_apart():
+    given_counts = [
+        ([("a", "b")], [1]),
+        ([("a", "b")], [2]),
+        ([("a b", "c")], [1]),
+        ([("a", "b c")], [1]),
+        ([("b", "a")], [1]),
+    ]
+    prints = {PublicCounts.of(grams, counts).fingerprint() for grams, counts in given_counts}
+    assert len(prints) == len(given_counts)
+
+
+def test_the_coder_keeps_everything():
+    public = PublicCounts.of([("a", "b"), ("é", "")], [3, 2**53])
+    decoded = PublicCountsCoder().decode(PublicCountsCoder().encode(public))
+    assert as_rows(decoded) == as_rows(public)
+    assert decoded.fingerprint() == public.fingerprint()
+
+
+@given(st.integers(0, 2**32), st.integers(1, 5))
+@settings(max_examples=60)
+def test_rows_are_those_of_a_dictionary(seed, length):
+    rng = random.Random(seed)
+    every = list(itertools.product("abc", repeat=length))
+    chosen = rng.sample(every, min(len(every), 9))
+    public = PublicCounts.of(chosen, [rng.randrange(5) + 1 for _ in chosen])
+    row = {text: place for place, text in enumerate(public.texts().to_pylist())}
+    known = public.words.to_pylist()
+    text = [rng.choice([*"abc", None, None]) for _ in range(rng.randrange(60))]
+    ids = np.array([known.index(w) if w in known else -1 for w in text], np.int32)
+    expected = [-1] * len(text)
+    for start in range(len(text) - length + 1):
+        gram = text[start : start + length]
+        if None not in gram:
+            expected[start] = row.get(" ".join(gram), -1)
+    assert public.rows_of(ids).tolist() == expected
+
+
+@pytest.mark.parametrize("bits", [1, 3, 22])
+def test_rows_of_many_grams_are_found_in_small_and_large_tables(bits, monkeypatch):
+    monkeypatch.setattr(public_counts, "_MOST_TABLE_BITS", bits)
+    rng = np.random.default_rng(bits)
+    names = [f"w{i}" for i in range(70)]
+    codes = np.unique(rng.integers(0, 70, size=(4000, 3)), axis=0)
+    public = PublicCounts.of(([names[c] for c in row] for row in codes.tolist()), [1] * len(codes))
+    row = {tuple(gram): place for place, gram in enumerate(public.grams.tolist())}
+    ids = rng.integers(-1, 70, size=20_000).astype(np.int32)
+    windows = zip(ids.tolist(), ids[1:].tolist(), ids[2:].tolist(), strict=False)
+    expected = [row.get(window, -1) for window in windows] + [-1, -1]
+    assert public.rows_of(ids).tolist() == expected
+    assert len(row) > max(expected) > 0
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 40))
+@settings(max_examples=30)
+def test_counting_a_text_is_counting_with_a_dictionary(seed, length, size):
+    rng = random.Random(seed)
+    texts = [" ".join(rng.choices("aB😀é'", k=rng.randrange(9))) for _ in range(30)]
+    counted = collections.Counter()
+    for tokens in words(pa.array(texts)).to_pylist():
+        counted.update(zip(*(tokens[i:] for i in range(length)), strict=False))
+    blocks = [pa.array(texts[i : i + 7], pa.string()) for i in range(0, 30, 7)]
+    if not counted:
+        with pytest.raises(PublicCountsError):
+            count_text(blocks, length=length)
+        return
+    expected = sorted(counted, key=lambda g: (-counted[g], " ".join(g).encode()))[:size]
+    public = count_text(blocks, length=length, vocabulary_size=size)
+    assert as_rows(public) == [(" ".join(g), counted[g]) for g in expected]
+
+
+def test_waiting_blocks_are_added_up(monkeypatch):
+    sums = _Sums(2)
+    for _ in range(3):
+        sums.add(np.array([[1, 2], [1, 2], [2, 1]], np.int32))
+        sums._merge()
+    grams, counts = sums.whole()
+    assert dict(zip(map(tuple, grams.tolist()), counts.tolist(), strict=True)) == {
+        (1, 2): 6,
+        (2, 1): 3,
+    }
+
+
+BAD = [
+    ([], [], "at least one n-gram, got none"),
+    ([("a",), ("a", "b")], [1, 1], "one length, got some of 1 and some of 2"),
+    ([tuple("abcdef")], [1], "1 to 5 words, got 6"),
+    ([()], [1], "1 to 5 words"),
+    ([("a",)], [-1], "from 0 to 2\\^53, got -1"),
+    ([("a",)], [2**53 + 1], "from 0 to 2\\^53"),
+    ([("a",)], [1.5], "whole numbers"),
+    ([("a",)], [True], "whole numbers"),
+    ([("a",), ("b",)], [0, 0], "must not all be 0"),
+    ([(str(i),) for i in range(600)], [2**53] * 600, "sum to at most 2\\^62"),
+    ([("a",), ("b",), ("a",)], [1, 2, 3], "distinct, got 1 repeated"),
+    ([("a",), ("b",)], [1], "as many as n-grams, got 1 for 2"),
+    ([(3,)], [1], "words that are text"),
+]
+
+
+@pytest.mark.parametrize(("grams", "counts", "message"), BAD)
+def test_bad_counts_are_refused(grams, counts, message):
+    with pytest.raises(PublicCountsError, match=message):
+        PublicCounts.of(grams, counts)
+
+
+# Files
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content: bytes, name="public.txt") -> str:
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("name", ["public.txt", "public.txt.gz"])
+def test_a_text_is_counted_line_by_line(file, name):
+    content = "\ufeffTo be or\r\nnot to be\n\nto be".encode()
+    public = read_public_counts(file(content, name), length=2)
+    assert as_rows(public) == [("to be", 3), ("be or", 1), ("not to", 1)]
+
+
+def test_a_text_is_split_by_the_tokenizer_that_is_named(file):
+    public = read_public_counts(file(b"To-be x\n"), length=1, tokenizer="whitespace")
+    assert as_rows(public) == [("To-be", 1), ("x", 1)]
+
+
+def test_lines_across_blocks_are_whole(file, monkeypatch):
+    monkeypatch.setattr("beam_dpne.release.public._BLOCK_BYTES", 5)
+    public = read_public_counts(file("naïve naïve\nb b\nno newline".encode()), length=2)
+    assert as_rows(public) == [("b b", 1), ("naïve naïve", 1), ("no newline", 1)]
+
+
+@pytest.mark.parametrize("name", ["counts.tsv", "counts.txt.gz"])
+def test_a_file_of_counts_is_read(file, name):
+    content = b"New\\sYork city\t3\nb \\e\t0\n\na b\t12"
+    public = read_public_counts(file(content, name), length=2, vocabulary_size=2)
+    assert as_rows(public) == [("a b", 12), ("New\\sYork city", 3)]
+    assert "New York" in public.words.to_pylist()
+
+
+BAD_FILES = [
+    (b"", "at least 2 words, got none"),
+    (b"one\nword\n", "at least 2 words, got none"),
+    (b"a b\tmany\n", "line 1 is none"),
+    (b"a b\t1\na b c\n", "line 2 is none"),
+    (b"a b\t1\nc d\t-2\n", "at least 0; line 2 has less"),
+    (b"a b\t1\nc d e\t2\n", "length=2; line 2 has 3 words"),
+    (b"a b\t1\na b\t2\n", "distinct, got 1 repeated"),
+    (b"a b\t1.0\n", "line 1 is none"),
+    (b"a b\t1\t2\n", "line 1 is none"),
+    (b"a  b\t1\n", "malformed n-gram in line 1"),
+    (b"a \\q\t1\n", "malformed n-gram in line 1"),
+    (b"a b\t" + b"9" * 30 + b"\n", "from 0 to 2"),
+    (b"a b\t0\n", "must not all be 0"),
+    ("a b\t\u0663\n".encode(), "line 1 is none"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), BAD_FILES)
+def test_a_malformed_file_is_refused_by_its_line(file, content, message):
+    with pytest.raises(PublicCountsError, match=message):
+        read_public_counts(file(content), length=2)
+
+
+def test_files_that_cannot_be_read_are_refused(file, tmp_path):
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_public_counts(file(b"a \xff\n"), length=1)
+    damaged = tmp_path / "damaged.gz"
+    damaged.write_bytes(b"no gzip")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_public_counts(str(damaged), length=1)
+    with pytest.raises(FileNotFoundError, match="existing file or directory"):
+        read_public_counts(str(tmp_path / "none"), length=1)
+    with pytest.raises(ReleaseError, match="no release"):
+        read_public_counts(str(tmp_path), length=1)
+    with pytest.raises(PublicCountsError, match="file of counts or a release"):
+        read_public_counts(file(b"a b\n"), length=1, tokenizer="tokens")
+
+
+def test_a_release_of_ngrams_is_public_with_its_scores(tmp_path):
+    plan = PrivacyPlan(epsilon=8, delta=1e-4, max_length=2, max_contributions=2)
+    rows = [(f"u{i}", "rye bread" if i % 3 else "rye tea") for i in range(600)]
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        result = pipeline | beam.Create(rows) | PrivateNgrams(plan=plan, run_key=RunKey(bytes(32)))
+        _ = result | PublishRelease(
+            output=str(tmp_path / "out"),
+            output_format="jsonl",
+            plan=plan,
+            tokenizer="words",
+            run_key_given=True,
+        )
+    released = read_release(str(tmp_path / "out")).to_pylist()
+    scores = {row["ngram"]: row["score"] for row in released if row["length"] == 2}
+    assert {"rye bread", "rye tea"} <= set(scores)
+    for path in (tmp_path / "out", tmp_path / "out" / "ledger.json"):
+        public = read_public_counts(str(path), length=2)
+        assert dict(as_rows(public)) == {text: round(score) for text, score in scores.items()}
+    with pytest.raises(PublicCountsError, match="of length=3"):
+        read_public_counts(str(tmp_path / "out"), length=3)

@@ -1,0 +1,428 @@
+"""N-gram probabilities through Beam and the plain-Python reference agree, noisy counts bit for bit.
+
+The same run key, documents, public counts and plan go through both.
+"""
+
+import itertools
+import random
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_dpne.bayesian import counting, posterior, public_counts, transform
+from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts, UserGrams
+from beam_dpne.bayesian.plan import NO_GUARANTEE, PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.bayesian.transform import BayesianCounts, guarantee_of, probabilities_of, run_context
+from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.mechanism.randomness import RunKey
+from tests.oracle.bayesian import (
+    Documents,
+    Gram,
+    in_order,
+    noisy_values,
+    paper_probabilities,
+)
+
+KEY = RunKey(b"bayesian".ljust(32, b"."))
+WORDS = ["a", "b", "é", "a b", "", "\\", "🙂", "x" * 40]
+
+
+def documents_of(seed: int, users: int = 40) -> Documents:
+    """Users with few and many words of falling popularity, some of them unknown to the public."""
+    rng = random.Random(seed)
+    words = [*WORDS, "private"]
+    return {
+        f"user {u}": [
+            [
+                words[min(int(rng.paretovariate(0.8)) - 1, rng.randrange(len(words)))]
+                for _ in range(n)
+            ]
+            for n in rng.choices([0, 1, 2, 5, 30], k=rng.randrange(4))
+        ]
+        for u in range(users)
+    }
+
+
+def public_of(seed: int, length: int, grams: int = 30) -> dict[Gram, int]:
+    rng = random.Random(seed)
+    every = list(itertools.product(WORDS, repeat=length))
+    chosen = rng.sample(every, min(grams, len(every)))
+    return {gram: rng.choice([0, 1, 1, 2, 50]) for gram in chosen} | {chosen[0]: 7}
+
+
+def plan_of(mode: str = "counts", **others) -> BayesianPlan:
+    given = {"epsilon": 2.0, "delta": 1e-6, "length": 2, "max_count": 2, "max_contributions": 4}
+    if mode in PAPER_MODES:
+        given["accept_no_guarantee"] = True
+    return BayesianPlan(mode=mode, **{**given, **others})
+
+
+def as_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBatch]:
+    """The documents in random order, in batches of random sizes."""
+    rows = [(user, text) for user, texts in documents.items() for text in texts]
+    rng.shuffle(rows)
+    cut = []
+    while rows:
+        size = rng.choice([1, 7, 1000])
+        columns = [
+            pa.array([user for user, _ in rows[:size]], pa.string()),
+            pa.array([text for _, text in rows[:size]], pa.list_(pa.string())),
+        ]
+        cut.append(pa.RecordBatch.from_arrays(columns, names=["user", "text"]))
+        rows = rows[size:]
+    return cut
+
+
+_noisy: list[NoisyCounts] = []
+_released: list[NgramProbabilities] = []
+
+
+def _collect_noisy(part: NoisyCounts) -> None:
+    _noisy.append(part)
+
+
+def _collect_released(found: NgramProbabilities) -> None:
+    _released.append(found)
+
+
+def run_beam(
+    elements, public, plan, *, partitions=3, repeats=0, tokenizer="tokens", store=None
+) -> tuple[list[int], NgramProbabilities]:
+    """Runs the pipeline; repeated bundles must repeat their results."""
+    _noisy.clear()
+    _released.clear()
+    counts = PublicCounts.of(public.keys(), public.values())
+    with beam.Pipeline(runner=FnApiRunner(bundle_repeat=repeats)) as pipeline:
+        result = (
+            pipeline
+            | beam.Create(elements, reshuffle=False)
+            | BayesianCounts(
+                plan=plan,
+                public=counts,
+                partitions=partitions,
+                run_key=KEY,
+                tokenizer=tokenizer,
+                store=store,
+            )
+        )
+        _ = result.noisy | "Noisy" >> beam.Map(_collect_noisy)
+        _ = result.released | "Released" >> beam.Map(_collect_released)
+    first = _released[0]
+    assert all((other.probabilities == first.probabilities).all() for other in _released)
+    assert first.ngrams.to_pylist() == counts.texts().to_pylist()[: plan.vocabulary_size]
+    if not plan.is_private:
+        assert not _noisy
+        return [], first
+    return counting.whole_values(_noisy, len(first)).tolist(), first
+
+
+@pytest.mark.parametrize(
+    ("mode", "length"), [("counts", 1), ("counts", 3), ("log_global", 2), ("log_global", 5)]
+)
+def test_beam_and_pseudocode_have_the_same_noisy_values(mode, length):
+    documents, public = documents_of(length), public_of(length, length)
+    plan = plan_of(mode, length=length)
+    expected = noisy_values(documents, public, plan, KEY)
+    noisy, found = run_beam(as_batches(documents, random.Random(1)), public, plan)
+    assert noisy == expected
+    assert found.probabilities.sum() == pytest.approx(1, abs=1e-12)
+    assert found.probabilities.min() >= 0
+
+
+@pytest.mark.parametrize(("repeats", "divisions"), [(0, (40,)), (2, (9,))])
+def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_result(repeats, divisions):
+    documents, public, plan = documents_of(4), public_of(4, 2), plan_of(max_count=3)
+    expected = noisy_values(documents, public, plan, KEY)
+    for seed, partitions in enumerate(divisions):
+        cut = as_batches(documents, random.Random(seed))
+        noisy, _ = run_beam(cut, public, plan, partitions=partitions, repeats=repeats)
+        assert noisy == expected
+
+
+@pytest.mark.slow
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 3), st.integers(1, 40))
+@settings(max_examples=40)
+def test_any_limits_and_sizes_have_the_pseudocodes_values(seed, limit, clamp, size):
+    documents, public = documents_of(seed, users=12), public_of(seed, 2)
+    plan = plan_of(max_contributions=limit, max_count=clamp, vocabulary_size=size)
+    expected = noisy_values(documents, public, plan, KEY)
+    noisy, _ = run_beam(as_batches(documents, random.Random(seed)), public, plan)
+    assert noisy == expected
+
+
+def test_probabilities_of_counts_are_the_posterior_of_the_noisy_counts():
+    documents, public, plan = documents_of(5), public_of(5, 2), plan_of()
+    noisy, found = run_beam(as_batches(documents, random.Random(0)), public, plan)
+    counts = PublicCounts.of(public.keys(), public.values())
+    wanted = posterior.probabilities(
+        np.array(noisy), counts.counts, counts.grams, plan.noise_stddev
+    )
+    assert (found.probabilities == wanted).all()
+
+
+def test_probabilities_of_logarithms_are_weighted_with_the_public_ones():
+    documents, public = documents_of(5), public_of(5, 2)
+    plan = plan_of("log_global", public_weight=0.25, epsilon=20.0, delta=1e-3)
+    noisy, found = run_beam(as_batches(documents, random.Random(0)), public, plan)
+    alpha = [public[gram] for gram in in_order(public, 100)]
+    logs = 0.75 * np.array(noisy) * plan.grid + 0.25 * np.log1p(alpha)
+    wanted = np.exp(logs) / np.exp(logs).sum()
+    assert found.probabilities == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["counts", "log_global"])
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_any_noisy_values_give_a_distribution(mode, length):
+    rng = np.random.default_rng(length)
+    for size, epsilon in itertools.product((1, 2, 9), (0.03, 1.0, 20.0)):
+        every = list(itertools.product("abc", repeat=length))[:size]
+        alpha = rng.choice([1, 2, 1000, 2**40], size=len(every)).tolist()
+        public = PublicCounts.of(every, [*alpha[:-1], 0] if len(every) > 1 else alpha)
+        plan = plan_of(mode, epsilon=epsilon, delta=1e-5, length=length)
+        counts = rng.choice([0, 1, 100, 10**7], size=len(every))
+        values = counts + np.rint(plan.noise_steps * rng.normal(size=len(every))).astype(np.int64)
+        found = probabilities_of(values, public, plan)
+        assert np.isfinite(found).all()
+        assert found.min() >= 0
+        assert found.sum() == pytest.approx(1, abs=1e-9)
+
+
+def test_without_budget_logarithms_give_the_public_distribution():
+    public = PublicCounts.of([("a",), ("b",), ("c",)], [900, 90, 9])
+    plan = plan_of("log_global", epsilon=0.02, length=1, max_contributions=1, decay=1.0)
+    found = probabilities_of(np.rint(plan.noise_steps * np.array([2, -2, 1])), public, plan)
+    assert plan.private_weight < 1e-3
+    # ρ·σ ≤ 1/σ, here below 0.03.
+    assert found == pytest.approx(np.array([901, 91, 10]) / 1002, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_papers_mode_is_its_pseudocode(seed):
+    documents, public = documents_of(seed, users=15), public_of(seed, 2, grams=12)
+    plan = plan_of("paper_brute_force", decay=0.3, public_weight=0.4)
+    _, found = run_beam(as_batches(documents, random.Random(seed)), public, plan, partitions=4)
+    wanted = paper_probabilities(documents, public, plan, KEY)
+    assert found.probabilities == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [3.0, pytest.param(3e4, marks=pytest.mark.slow)])
+def test_the_papers_tuning_is_its_pseudocode(epsilon):
+    documents, public = documents_of(3, users=30), public_of(3, 2, grams=12)
+    plan = plan_of(
+        "paper_brute_force",
+        epsilon=epsilon,
+        tune=True,
+        tuning_fraction=0.3,
+        decays=(0.05, 1.0),
+        public_weights=(0.1, 0.8),
+    )
+    _, found = run_beam(as_batches(documents, random.Random(0)), public, plan, partitions=4)
+    wanted = paper_probabilities(documents, public, plan, KEY)
+    assert found.probabilities == pytest.approx(wanted, rel=1e-9)
+    chosen = found.facts["decay"], 1 - found.facts["public_weight"]
+    assert chosen in plan.candidates
+
+
+@pytest.mark.parametrize("mode", ["counts", "paper_brute_force"])
+def test_nobody_leaves_a_distribution(mode):
+    public = public_of(1, 2)
+    _, found = run_beam([], public, plan_of(mode))
+    assert found.probabilities.sum() == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("mode", ["counts", "log_global"])
+def test_every_gram_has_noise_of_its_own_though_nobody_has_it(mode):
+    public = {gram: 1 for gram in itertools.product(map(str, range(60)), repeat=2)}
+    plan = plan_of(mode, epsilon=0.1, vocabulary_size=3600)
+    noisy, _ = run_beam([("ann", ["nothing", "known"])], public, plan)
+    scaled = np.array(noisy) * plan.grid / plan.noise_stddev
+    # 3,600 draws of N(0, 1): a mean beyond 6/60 or a deviation beyond 12 % off has odds below 1e-8.
+    assert abs(scaled.mean()) < 0.1
+    assert abs(scaled.std() - 1) < 0.12
+    assert len(set(noisy)) > 400
+
+
+@pytest.mark.parametrize("mode", ["counts", "log_global"])
+def test_a_range_of_rows_has_the_noise_of_its_rows(mode):
+    """With the noise of other rows two ranges would share theirs."""
+    plan = plan_of(mode, epsilon=0.1)
+    table = np.zeros((50, 2), np.int64)
+    whole = transform.noisy_values(table, 0, plan=plan, run_key=KEY)
+    for start in (1, 7, 49):
+        part = transform.noisy_values(table[start:], start, plan=plan, run_key=KEY)
+        assert part.tolist() == whole[start:].tolist()
+    assert len(set(whole.tolist())) > 40
+
+
+def test_texts_are_tokenized_and_documents_are_not_joined():
+    public = {("rye", "bread"): 1, ("bread", "tea"): 1, ("tea", "rye"): 1}
+    plan = plan_of(epsilon=30.0, delta=1e-3, max_contributions=3, max_count=1)
+    rows = [(f"u{i}", text) for i in range(500) for text in ("Rye bread!", "tea")]
+    noisy, _ = run_beam(rows, public, plan, tokenizer="words")
+    # σ < 0.5: noise beyond 10 has odds below 1e-80.
+    counted = dict(zip(in_order(public, 9), noisy, strict=True))
+    assert abs(counted["rye", "bread"] - 500) < 10
+    assert abs(counted["bread", "tea"]) < 10
+    assert abs(counted["tea", "rye"]) < 10
+
+
+def test_a_run_key_is_bound_to_plan_and_public_counts():
+    documents, public = documents_of(7), public_of(7, 2)
+    cut = as_batches(documents, random.Random(0))
+    one, _ = run_beam(cut, public, plan_of())
+    other, _ = run_beam(cut, public, plan_of(epsilon=2.0000001))
+    assert sum(a == b for a, b in zip(one, other, strict=True)) < len(one) / 2
+    raised = {gram: count + 1 for gram, count in public.items()}
+    third, _ = run_beam(cut, raised, plan_of())
+    assert sum(a == b for a, b in zip(one, third, strict=True)) < len(one) / 2
+
+
+def test_large_public_counts_travel_as_a_file(tmp_path):
+    documents, public = documents_of(8), public_of(8, 2)
+    cut = as_batches(documents, random.Random(0))
+    expected, _ = run_beam(cut, public, plan_of())
+    stored = SetStore(folder=str(tmp_path / "sets"), limit=10)
+    assert run_beam(cut, public, plan_of(), store=stored)[0] == expected
+    assert len(list((tmp_path / "sets").iterdir())) == 1
+
+
+def test_elements_cut_small_do_not_change_the_result(monkeypatch):
+    documents, public = documents_of(9), public_of(9, 2)
+    cut = as_batches(documents, random.Random(0))
+    expected, _ = run_beam(cut, public, plan_of("log_global"))
+    monkeypatch.setattr(counting, "MAX_ELEMENT_BYTES", 40)
+    assert run_beam(cut, public, plan_of("log_global"))[0] == expected
+    assert len(_noisy) > 4
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 4))
+@settings(max_examples=60)
+def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, clamp):
+    rng = np.random.default_rng(seed)
+    held = rng.integers(0, 9, size=8)
+    grams = UserGrams(
+        users=rng.integers(0, 2**63, size=(8, 2)).astype(np.uint64),
+        offsets=np.concatenate(([0], np.cumsum(held))),
+        rows=np.concatenate([np.sort(rng.permutation(12)[:n]) for n in held]).astype(np.int32),
+        counts=rng.integers(1, 9, size=held.sum()),
+    )
+    limited = counting.limit_grams(
+        grams, max_contributions=limit, max_count=clamp, sub_key=KEY.sub_key("subset")
+    )
+    whole = np.zeros((12, 2), np.int64)
+    counting.add_up(limited, np.zeros(8, bool), whole)
+    for user in range(8):
+        own = slice(limited.offsets[user], limited.offsets[user + 1])
+        left = np.zeros((12, 2), np.int64)
+        others = np.delete(np.arange(8), user)
+        rest = [np.arange(*limited.offsets[o : o + 2]) for o in others]
+        places = np.concatenate(rest)
+        without = UserGrams(
+            users=limited.users[others],
+            offsets=np.concatenate(([0], np.cumsum([part.size for part in rest]))),
+            rows=limited.rows[places],
+            counts=limited.counts[places],
+        )
+        counting.add_up(without, np.zeros(7, bool), left)
+        moved = whole - left
+        assert (moved[:, 0] ** 2).sum() <= limit * clamp**2
+        assert moved[:, 1].sum() == limited.rows[own].size <= limit
+
+
+@pytest.mark.parametrize(
+    ("mode", "max_tokens"),
+    [
+        ("counts", 7),
+        ("log_global", 1_000_000),
+        pytest.param("counts", 1_000_000, marks=pytest.mark.slow),
+        pytest.param("log_global", 7, marks=pytest.mark.slow),
+    ],
+)
+def test_neighbours_under_one_key_differ_by_no_more_than_the_sensitivity(mode, max_tokens):
+    """The noise is the same, and cancels: what is left is what one user moved."""
+    documents, public = documents_of(11, users=25), public_of(11, 2)
+    rng = random.Random(11)
+    giant = [[rng.choice(WORDS) for _ in range(rng.randrange(1, 60))] for _ in range(9)]
+    plan = plan_of(mode, max_tokens_per_user=max_tokens, max_count=3, max_contributions=5)
+    values = [
+        np.array(run_beam(as_batches(docs, random.Random(0)), public, plan)[0])
+        for docs in (documents, documents | {"giant": giant})
+    ]
+    moved = values[1] - values[0]
+    assert 0 < (moved != 0).sum() <= 5
+    squares = int((moved.astype(object) ** 2).sum())
+    assert squares <= (plan.sensitivity / plan.grid) ** 2
+    if mode == "counts":
+        assert moved.min() >= 0
+        assert squares <= 5 * 3**2
+
+
+def test_a_user_above_the_limit_keeps_a_uniform_subset():
+    users = 20_000
+    grams = UserGrams(
+        users=np.arange(2 * users, dtype=np.uint64).reshape(-1, 2),
+        offsets=np.arange(0, 4 * users + 1, 4),
+        rows=np.tile(np.arange(4, dtype=np.int32), users),
+        counts=np.ones(4 * users, np.int64),
+    )
+    limited = counting.limit_grams(
+        grams, max_contributions=1, max_count=1, sub_key=KEY.sub_key("subset")
+    )
+    assert (np.diff(limited.offsets) == 1).all()
+    share = np.bincount(limited.rows) / users
+    # Seven deviations of a share of 20,000 draws: odds below 1e-10.
+    assert np.abs(share - 0.25).max() < 7 * (0.25 * 0.75 / users) ** 0.5
+
+
+def test_the_guarantee_is_told_in_words():
+    public = public_of(2, 2)
+    _, found = run_beam([], public, plan_of())
+    assert found.guarantee == "user-level (2, 1e-06)-differential privacy"
+    _, found = run_beam([], public, plan_of("paper_claim1"))
+    assert found.guarantee == NO_GUARANTEE == guarantee_of(plan_of("paper_claim1"))
+    assert "no differential privacy guarantee" in found.guarantee
+
+
+def test_what_cannot_be_is_refused_when_the_pipeline_is_built():
+    public = PublicCounts.of([("a", "b")], [1])
+    with pytest.raises(ValueError, match=r"length=3 words, as the plan says, got grams of 2"):
+        BayesianCounts(plan=plan_of(length=3), public=public)
+    with pytest.raises(ValueError, match="partitions must be at least 1"):
+        BayesianCounts(plan=plan_of(), public=public, partitions=0)
+    with pytest.raises(ValueError, match="tokenizer"):
+        BayesianCounts(plan=plan_of(), public=public, tokenizer="wrods")
+
+
+def test_missing_values_are_an_error():
+    with pytest.raises(ValueError, match="every row"):
+        counting.whole_values([NoisyCounts(start=0, values=np.zeros(2, np.int64))], 3)
+
+
+def test_rows_are_found_once_for_all_batches():
+    public = PublicCounts.of([("a", "b"), ("b", "a")], [2, 1])
+    public_counts._levels.cache_clear()
+    for _ in range(3):
+        public.rows_of(np.array([0, 1, 0, -1], np.int32))
+    assert public_counts._levels.cache_info().misses == 1
+
+
+def test_a_run_key_is_bound_to_plan_tokenizer_and_public_counts():
+    """One key under two of them would give exact counts away by the difference."""
+    public = public_of(1, 2)
+    grams = in_order(public, 30)
+    counts = [public[gram] for gram in grams]
+    plan, kept = plan_of(), PublicCounts.of(grams, counts)
+    others = [
+        (plan_of(epsilon=2.5), "words", kept),
+        (plan, "whitespace", kept),
+        (plan, "words", PublicCounts.of(grams, [count + 1 for count in counts])),
+        (plan, "words", PublicCounts.of(grams[:-1], counts[:-1])),
+    ]
+    contexts = {run_context(*given) for given in [(plan, "words", kept), *others]}
+    assert len(contexts) == 1 + len(others)

@@ -1,0 +1,465 @@
+"""`beam-dpne bayesian`: real files, real runs, what is printed and what is on disk.
+
+Runs have a fixed key, so each outcome here is the same every time.
+"""
+
+import dataclasses
+import gzip
+import json
+import math
+import pathlib
+import random
+import re
+
+import pytest
+from beam_dpne.errors import ReleaseError
+
+from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
+from beam_dpne.cli.bayesian_options import (
+    BAYESIAN,
+    PROBABILITIES_READING,
+    PROBABILITIES_RUNNING,
+    PROBABILITIES_WRITING,
+)
+from beam_dpne.release.kinds import kind_of
+from beam_dpne.release.ledger import read_ledger
+from beam_dpne.release.publishing import OUTPUT_FORMATS, read_release
+
+KEY = "0f1e2d3c" * 8
+BUDGET = ("--epsilon", 8, "--delta", 1e-4, "--max_contributions", 3, "--length", 2)
+PUBLIC = {"rye bread": 5, "bread and": 4, "and tea": 4, "New\\sYork city": 1, "\\e \\\\": 1}
+CANARY = "CANARY zebra 4711"
+ACCEPTED = "--accept_no_guarantee"
+
+
+def json_lines(records):
+    return "".join(json.dumps({"user": u, "text": t}) + "\n" for u, t in records)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder with texts of 400 users, public counts and a text with the same counts, and a key."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "key").write_text(KEY)
+    chance = random.Random(7)
+    choices = ["Rye bread and tea", "rye bread", "nothing known", f"{CANARY} and tea"]
+    rows = [(f"user-{i:03}", chance.choice(choices)) for i in range(400)]
+    (folder / "texts.jsonl").write_text(json_lines(rows))
+    (folder / "lists.jsonl").write_text(json_lines((u, t.lower().split()) for u, t in rows))
+    counts = "".join(f"{gram}\t{count}\n" for gram, count in PUBLIC.items())
+    (folder / "counts.tsv").write_text(counts)
+    lines = ["rye bread and tea"] * 4 + ["rye bread", "a b"]
+    (folder / "public.txt.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    return folder
+
+
+@pytest.fixture
+def bayesian(cli, data, tmp_path):
+    """Runs the program on a file, with the key; returns how it ended and the release's folder."""
+
+    def run(name, *arguments, public="counts.tsv", output="release", key=True):
+        folder = tmp_path / output
+        keyed = ("--run_key_file", data / "key") if key else ()
+        given = ("--input", data / name, "--output", folder, "--public", data / public, *keyed)
+        return cli("bayesian", *given, *BUDGET, *arguments), folder
+
+    return run
+
+
+def released(folder):
+    return {row["ngram"]: row["probability"] for row in read_release(str(folder)).to_pylist()}
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in sorted(pathlib.Path(folder).iterdir())}
+
+
+def accepted(mode):
+    return ("--mode", mode, *((ACCEPTED,) if mode in PAPER_MODES else ()))
+
+
+# Options
+
+
+def all_options():
+    return (*PROBABILITIES_READING, *BAYESIAN, *PROBABILITIES_WRITING, *PROBABILITIES_RUNNING)
+
+
+def test_the_program_has_exactly_these_options(cli, monkeypatch):
+    assert sorted(option.name for option in all_options()) == sorted(
+        [
+            *("input", "input_format", "user_field", "text_field", "columns", "tokenizer"),
+            *("encoding", "delimiter", "quoting"),
+            *("max_record_bytes", "rejects", "strict", "output", "output_format", "overwrite"),
+            "arpa",
+            *("public", "epsilon", "delta", "mode", "length", "vocabulary_size", "max_count"),
+            *("max_contributions", "public_weight", "decay", "tune", "tuning_fraction"),
+            *("public_weights", "decays", "max_tokens_per_user", "accept_no_guarantee"),
+            "public_user_count",
+            *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected"),
+            *("failure_log", "failure_log_remote", "title", "contact", "unit"),
+        ]
+    )
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = re.split(r"\n  (?=-)", cli("bayesian", "--help").out)
+    by_name = {match[1]: text for text in shown if (match := re.match(r"--(\w+)", text))}
+    for option in all_options():
+        flat = " ".join(by_name.pop(option.name).split())
+        assert f"(default: {option.default_text})" in flat
+    assert not by_name
+
+
+def test_options_are_those_of_the_plan_and_have_its_defaults():
+    fields = {field.name: field for field in dataclasses.fields(BayesianPlan)}
+    assert {option.name for option in BAYESIAN} == set(fields) - {"adjacency"}
+    for option in BAYESIAN:
+        default = fields[option.name].default
+        wanted = None if default is dataclasses.MISSING or default is False else default
+        assert option.default == wanted
+        assert option.flag == (default is False)
+    (mode,) = [option for option in BAYESIAN if option.name == "mode"]
+    assert mode.choices == MODES
+
+
+def test_defaults_in_words_are_those_of_the_plan():
+    shown = {option.name: option.shown_default for option in BAYESIAN if option.shown_default}
+    given = {"epsilon": 1, "delta": 1e-7, "mode": "paper_claim1", "accept_no_guarantee": True}
+    plan, tuned = BayesianPlan(**given), BayesianPlan(**given, tune=True)
+    assert shown["decay"] == f"{plan.decay_rate:g}, counts none"
+    assert f"paper_* {1 - plan.private_weight:g}" in shown["public_weight"]
+    assert shown["tuning_fraction"] == f"{tuned.tuning_share_of_users:g}, without tune none"
+    decays = sorted({decay for decay, _ in tuned.candidates})
+    assert shown["decays"] == f"{','.join(f'{d:g}' for d in decays)}, without tune none"
+    weights = sorted({1 - weight for _, weight in tuned.candidates})
+    assert shown["public_weights"] == f"{','.join(f'{w:g}' for w in weights)}, without tune none"
+
+
+# Releases
+
+
+@pytest.mark.parametrize("mode", ["counts", "log_global"])
+def test_a_private_mode_publishes_a_distribution_under_a_guarantee(bayesian, mode):
+    ended, folder = bayesian("texts.jsonl", "--mode", mode)
+    assert ended.status == 0, ended.err
+    found = released(folder)
+    assert set(found) == set(PUBLIC)
+    assert math.fsum(found.values()) == pytest.approx(1, abs=1e-8)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    ledger = read_ledger(str(folder))
+    assert (ledger["program"], ledger["mechanism"]["mode"]) == ("bayesian", mode)
+    assert ledger["what"].startswith("A differentially private release of n-gram probabilities.")
+    assert (ledger["guarantee"]["epsilon"], ledger["guarantee"]["delta"]) == (8, 1e-4)
+    assert ledger["guarantee"]["user"] == 'each value of the field "user" is one user'
+    assert ledger["mechanism"]["public"]["ngrams"] == len(PUBLIC)
+    assert set(ledger["mechanism"]) - {"mode"} <= {"noise", *ledger["mechanism_columns"]}
+    assert ledger["spent"]["numerical_slack"] > 0
+    assert any("the public counts" in text for text in ledger["not_protected"])
+    text = ended.out + ended.err + "".join(map(str, files_of(folder).values()))
+    assert "zebra" not in text.lower()
+    assert KEY not in text
+
+
+def test_frequent_ngrams_are_more_probable(bayesian):
+    _, folder = bayesian("texts.jsonl")
+    found = released(folder)
+    # About 200 users against none; σ is below 1: noise beyond 50 has odds below 1e-300.
+    assert found["rye bread"] > 5 * found["New\\sYork city"]
+    assert found["and tea"] > 5 * found["\\e \\\\"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "output_format"),
+    [
+        ("paper_claim1", "jsonl"),
+        *(("paper_brute_force", output_format) for output_format in OUTPUT_FORMATS),
+    ],
+)
+def test_what_the_papers_modes_publish_says_that_nothing_is_guaranteed(
+    bayesian, mode, output_format
+):
+    ended, folder = bayesian("texts.jsonl", *accepted(mode), "--output_format", output_format)
+    assert ended.status == 0, ended.err
+    assert "no differential privacy guarantee" in " ".join(ended.out.split())
+    ledger = read_ledger(str(folder))
+    assert ledger["what"].startswith("NOT a differentially private release")
+    assert "no differential privacy guarantee" in ledger["what"]
+    assert "no differential privacy guarantee" in ledger["guarantee"]["statement"]
+    assert not {"epsilon", "delta", "neighbours"} & set(ledger["guarantee"])
+    assert "noise_stddev" not in json.dumps(ledger)
+    rows = read_release(str(folder)).to_pylist()
+    assert {row["privacy"] for row in rows} == {NO_GUARANTEE}
+    assert math.fsum(row["probability"] for row in rows) == pytest.approx(1, abs=1e-8)
+    (name,) = [name for name in files_of(folder) if name != "ledger.json"]
+    assert re.fullmatch(
+        rf"probabilities_without_privacy-[0-9a-f]{{16}}-00000-of-00001\.{output_format}", name
+    )
+    if output_format != "parquet":
+        lines = files_of(folder)[name].decode().splitlines()[output_format == "tsv" :]
+        assert len(lines) == len(PUBLIC)
+        assert all("no differential privacy guarantee" in line for line in lines)
+
+
+def test_tuning_tells_what_it_chose(bayesian):
+    chosen = ("--tune", "--decays", "0.1,1", "--public_weights", 0.25, "--tuning_fraction", 0.3)
+    ended, folder = bayesian("texts.jsonl", *accepted("paper_brute_force"), *chosen)
+    assert ended.status == 0, ended.err
+    mechanism = read_ledger(str(folder))["mechanism"]
+    assert mechanism["public_weight"] == 0.25
+    assert mechanism["decay"] in (0.1, 1.0)
+
+
+@pytest.mark.parametrize("output_format", ["tsv", "parquet"])
+def test_every_format_holds_the_same_release(bayesian, output_format):
+    _, jsonl = bayesian("texts.jsonl")
+    ended, folder = bayesian("texts.jsonl", "--output_format", output_format, output="other")
+    assert ended.status == 0, ended.err
+    assert read_release(str(folder)).equals(read_release(str(jsonl)))
+    (name,) = [name for name in files_of(folder) if name != "ledger.json"]
+    assert re.fullmatch(rf"probabilities-[0-9a-f]{{16}}-00000-of-00001\.{output_format}", name)
+    (lines,) = [text for name, text in files_of(jsonl).items() if name != "ledger.json"]
+    assert list(json.loads(lines.splitlines()[0])) == ["ngram", "probability"]
+
+
+def test_one_key_gives_one_release_however_the_work_is_divided(bayesian, data):
+    lines = (data / "texts.jsonl").read_text().splitlines(keepends=True)
+    random.Random(1).shuffle(lines)
+    (data / "part-1.jsonl").write_text("".join(lines[:90]))
+    (data / "part-2.jsonl").write_text("".join(lines[90:]))
+    _, first = bayesian("texts.jsonl")
+    _, second = bayesian("part-*.jsonl", "--partitions", 7, output="second")
+    assert files_of(first) == files_of(second)
+    ended, fresh = bayesian("texts.jsonl", output="fresh", key=False)
+    assert ended.status == 0
+    assert read_ledger(str(fresh))["run_key"]["given"] is False
+
+
+def test_public_counts_come_from_a_text_too(bayesian):
+    ended, folder = bayesian("texts.jsonl", public="public.txt.gz")
+    assert ended.status == 0, ended.err
+    assert set(released(folder)) == {"rye bread", "bread and", "and tea", "a b"}
+    ended, folder = bayesian(
+        "texts.jsonl", "--vocabulary_size", 2, public="public.txt.gz", output="two"
+    )
+    # Ties of 4 by bytes.
+    assert set(released(folder)) == {"rye bread", "and tea"}
+
+
+def test_lists_of_tokens_need_public_counts_of_tokens(bayesian):
+    ended, folder = bayesian("lists.jsonl", "--tokenizer", "tokens")
+    assert ended.status == 0, ended.err
+    assert set(released(folder)) == set(PUBLIC)
+    ended, _ = bayesian(
+        "lists.jsonl", "--tokenizer", "tokens", public="public.txt.gz", output="other"
+    )
+    assert ended.status == 2
+    assert "public must be a file of counts or a release with tokenizer='tokens'" in ended.err
+
+
+def test_a_release_of_probabilities_is_read_back_whole_or_not_at_all(bayesian):
+    _, folder = bayesian("texts.jsonl")
+    (part,) = [path for path in folder.iterdir() if path.name != "ledger.json"]
+    part.write_bytes(part.read_bytes()[:-2] + b"]\n")
+    with pytest.raises(ReleaseError, match="another SHA-256"):
+        read_release(str(folder))
+
+
+def test_the_table_tells_the_mechanism_and_where_the_release_is(bayesian):
+    ended, folder = bayesian("texts.jsonl", "--quiet")
+    for text in ("mode", "n-grams", "noise σ", "sensitivity", "counts", "1.732"):
+        assert text in ended.out
+    assert f"Files: {folder} (start with ledger.json)" in ended.out
+    assert ended.err == ""
+
+
+@pytest.mark.parametrize("mode", ["counts", "paper_claim1"])
+def test_a_language_model_is_written_from_the_release(bayesian, tmp_path, mode):
+    path = tmp_path / "model.arpa"
+    ended, folder = bayesian("texts.jsonl", *accepted(mode), "--arpa", path)
+    assert ended.status == 0, ended.err
+    text = path.read_text(encoding="utf-8")
+    assert f"ngram 2={len(PUBLIC)}\n" in text
+    assert text.rstrip().endswith("\\end\\")
+    (line,) = [line for line in text.splitlines() if "\trye bread" in line]
+    found = released(folder)
+    marginal = math.fsum(p for gram, p in found.items() if gram.startswith("rye "))
+    assert 10 ** float(line.split("\t")[0]) <= found["rye bread"] / marginal
+    assert ("guarantee" in text) == (mode in PAPER_MODES)
+    again, _ = bayesian("texts.jsonl", *accepted(mode), "--arpa", path, output="again")
+    assert again.status == 2
+    assert "arpa must be a new file" in again.err
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--mode", "count"], ["mode", "invalid choice"]),
+        (["--mode", "paper_claim1"], ["accept_no_guarantee must be true", "no differential"]),
+        ([ACCEPTED], ["accept_no_guarantee must be left out", "'counts'"]),
+        (["--tune"], ["tune must be left out", "for nothing"]),
+        (["--mode", "log_global", "--tune"], ["tune must be left out", "no useful bound"]),
+        (["--decay", 1], ["decay must be left out with mode='counts'"]),
+        (["--max_count", 0], ["max_count must be an integer from 1 to", "max_count=0"]),
+        (["--max_contributions", 0], ["max_contributions must be", "max_contributions=0"]),
+        (["--length", 9], ["length must be an integer from 1 to 5", "length=9"]),
+        (["--vocabulary_size", 0], ["vocabulary_size must be", "vocabulary_size=0"]),
+        (["--epsilon", -1], ["epsilon must be a finite number > 0"]),
+        (["--delta", 0], ["delta must be in (0, 1)"]),
+        (["--max_lenght", 3], ["there is no option --max_lenght"]),
+        (["--side_input_limit", 2], ["--side_input_limit"]),
+    ],
+)
+def test_a_wrong_parameter_is_one_line_and_nothing_is_read(bayesian, arguments, words):
+    ended, folder = bayesian("none.jsonl", *arguments)
+    assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1)
+    for word in words:
+        assert word in ended.err
+    assert "none.jsonl" not in ended.err
+    assert not folder.exists()
+
+
+def test_public_counts_must_be_named(cli, data, tmp_path):
+    files = ("--input", data / "texts.jsonl", "--output", tmp_path / "out")
+    ended = cli("bayesian", *files, *BUDGET)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "public must be given: --public PATH" in ended.err
+
+
+@pytest.mark.parametrize(
+    "how", ["the same path", "a link", "a copy", "a packed copy", "a longer copy", "one of several"]
+)
+def test_private_data_are_no_public_counts(cli, tmp_path, how):
+    private = tmp_path / "visits.seq"
+    private.write_text("1 2 3\n1 2\n")
+    public = tmp_path / "public.txt"
+    if how == "a link":
+        public.symlink_to(private)
+    elif how == "a copy":
+        public.write_bytes(private.read_bytes())
+    elif how == "a packed copy":
+        public = tmp_path / "public.txt.gz"
+        public.write_bytes(gzip.compress(private.read_bytes()))
+    elif how == "a longer copy":
+        public.write_bytes(private.read_bytes() + b"\n\n")
+    else:
+        public = private
+    other = ("--input", tmp_path / "other.seq") if how == "one of several" else ()
+    (tmp_path / "other.seq").write_text("4 5\n")
+    files = ("--input", private, *other, "--input_format", "sequences", "--public", public)
+    ended = cli("bayesian", *files, "--output", tmp_path / "out", *BUDGET)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "public must not be private data" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a b\t-1\n", "line 1 has less"),
+        ("a b c\t1\n", "line 1 has 3 words"),
+        ("a b\t1\na b\t1\n", "must be distinct"),
+        ("", "at least 2 words, got none"),
+        ("a b\tx\n", "line 1 is none"),
+        ("n-gram count\na b\t3\nb c\t4\n", "from the first one on, without a heading"),
+        ('{"user": "u", "text": "a b"}\n', "must be a text without records"),
+        ("\\data\\\nngram 1=2\n", "must not be a language model"),
+    ],
+)
+def test_malformed_public_counts_are_one_line(bayesian, data, content, words):
+    (data / "bad.tsv").write_text(content)
+    ended, folder = bayesian("texts.jsonl", public="bad.tsv")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert words in ended.err
+    assert not folder.exists()
+
+
+def test_missing_public_counts_are_refused(bayesian):
+    ended, _ = bayesian("texts.jsonl", public="none.tsv")
+    assert ended.status == 2
+    assert "public must name an existing file" in ended.err
+
+
+def test_a_template_has_no_language_model_and_holds_its_public_counts(
+    bayesian, monkeypatch, tmp_path
+):
+    template = ("--template_location", tmp_path / "job.json")
+    ended, _ = bayesian("texts.jsonl", *template, "--arpa", tmp_path / "model.arpa")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "arpa must be left out with a template" in ended.err
+    monkeypatch.setattr("beam_dpne.cli.jobs.LARGEST_IN_GRAPH", 10)
+    ended, _ = bayesian("texts.jsonl", *template)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "public counts of vocabulary_size must be at most 10 bytes with a template" in ended.err
+
+
+def test_a_language_model_that_cannot_be_written_is_refused_before_the_run(bayesian, tmp_path):
+    for path in (tmp_path, tmp_path / "none" / "model.arpa"):
+        ended, folder = bayesian("texts.jsonl", "--arpa", path)
+        assert (ended.status, ended.err.count("\n")) == (2, 1)
+        assert "arpa must be a file that can be written" in ended.err
+        assert not folder.exists()
+
+
+def test_a_language_model_takes_no_other_files_place(bayesian, cli, data, tmp_path):
+    out = tmp_path / "e"
+    out.mkdir()
+    key = tmp_path / "run.key"
+    key.write_text("ab" * 32)
+    (tmp_path / "notes").write_text("mine")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "ledger.json").write_text("{}")
+    files = ("--input", data / "texts.jsonl", "--public", data / "counts.tsv", "--output", out)
+    options = (*files, *BUDGET, "--overwrite", "--run_key_file", key)
+    before = {path: path.read_bytes() for path in (key, data / "texts.jsonl", data / "counts.tsv")}
+    others = (tmp_path / "notes", tmp_path / "other" / "model.arpa")
+    for path in (out / "ledger.json", out / "model.arpa", *before, *others):
+        ended = cli("bayesian", *options, "--arpa", path)
+        assert (ended.status, ended.err.count("\n")) == (2, 1), path
+        assert "arpa must be" in ended.err
+    assert list(out.iterdir()) == []
+    assert {path: path.read_bytes() for path in before} == before
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_a_language_model_is_whole_or_not_there(bayesian, monkeypatch, tmp_path):
+    """As when the disk is full after its first lines."""
+
+    def lines():
+        yield from ("-1.0\ta\n" for _ in range(100))
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("beam_dpne.bayesian.arpa._lines", lambda *_, **__: lines())
+    folder = tmp_path / "models"
+    folder.mkdir()
+    ended, release = bayesian("texts.jsonl", "--arpa", folder / "model.arpa")
+    assert ended.status == 1
+    assert "arpa cannot be written" in ended.err
+    assert list(folder.iterdir()) == []
+    assert (release / "ledger.json").exists()
+    monkeypatch.undo()
+    ended, _ = bayesian("texts.jsonl", "--arpa", folder / "model.arpa", output="again")
+    assert ended.status == 0, ended.err
+    assert (folder / "model.arpa").read_text().endswith("\\end\\\n")
+
+
+def test_evaluate_refuses_a_release_in_which_nothing_was_found(bayesian, cli, data):
+    _, folder = bayesian("texts.jsonl")
+    ended = cli("evaluate", "--release", folder, "--input", data / "texts.jsonl")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "release must be of beam-dpne ngrams or set-union" in ended.err
+
+
+def test_a_release_of_probabilities_is_no_public_counts(bayesian):
+    _, folder = bayesian("texts.jsonl")
+    ended, _ = bayesian("texts.jsonl", output="other", public=folder)
+    assert ended.status == 2
+    assert "public must be a release of `beam-dpne ngrams`" in ended.err
+
+
+def test_kinds_follow_the_plan():
+    private = BayesianPlan(epsilon=1, delta=1e-7)
+    paper = BayesianPlan(epsilon=1, delta=1e-7, mode="paper_claim1", accept_no_guarantee=True)
+    assert kind_of(private).layout.stem == "probabilities"
+    assert kind_of(paper).layout.stem == "probabilities_without_privacy"

@@ -1,0 +1,192 @@
+import random
+import re
+import sys
+import types
+import unicodedata
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from beam_dpne.errors import TokenizerError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_dpne.documents.tokenizers import (
+    TOKENIZERS,
+    resolve_tokenizer,
+    tokenize,
+    tokens,
+    whitespace,
+    words,
+)
+
+CANARY = "canary7f3a"
+HOSTILE = "aZ09_'’‘\" \n\t\x1c\x85\u00a0\u2028éÉe\u0301İıΣςßﬁK中あ\u0300\u200d😀𝒳٣Ⅷ-"
+texts_of_rows = st.lists(st.one_of(st.text(), st.text(alphabet=HOSTILE, max_size=12)), max_size=8)
+
+
+def words_of(text: str) -> list[str]:
+    """The definition, character by character."""
+    text = unicodedata.normalize("NFC", text).lower()
+    kinds = [unicodedata.category(c)[0] for c in text]
+    solid = [kind in "LN" for kind in kinds]
+    for i, kind in enumerate(kinds):
+        solid[i] = solid[i] or (kind == "M" and i > 0 and solid[i - 1])
+    inside = [c == "_" or solid[i] for i, c in enumerate(text)]
+    found, word, has_letter = [], "", False
+    for i, c in enumerate([*text, " "]):
+        inner = c in "'’" and 0 < i < len(text) - 1 and inside[i - 1] and inside[i + 1]
+        if i < len(text) and (inside[i] or inner):
+            word, has_letter = word + c, has_letter or solid[i]
+            continue
+        found += [word] * has_letter
+        word, has_letter = "", False
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("naïve", ["naïve"]),
+        ("nai\u0308ve", ["naïve"]),
+        ("Don't 'quote' rock'n'roll y''all 'tis dogs'", None),
+        ("l’été C’EST", ["l’été", "c’est"]),
+        ("", []),
+        ("'", []),
+        ("’", []),
+        ("_ a_b 3.14 e-mail", ["a_b", "3", "14", "e", "mail"]),
+        ("I ❤\ufe0f you \ufe0f", ["i", "you"]),
+        ("\u0301abc e\u0301 1\ufe0f\u20e3", ["abc", "é", "1\ufe0f\u20e3"]),
+        ("___ _'_ _\u0302 _x_ a_\u0302b", ["_x_", "a_", "b"]),
+        ("中文 テスト हिन्दी ΌΔΟΣ", ["中文", "テスト", "हिन्दी", "όδος"]),
+    ],
+)
+def test_words_of_examples(text: str, expected: list[str] | None) -> None:
+    expected = words_of(text) if expected is None else expected
+    assert words(pa.array([text])).to_pylist() == [expected] == [words_of(text)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts_of_rows, st.sampled_from([pa.string(), pa.large_string()]))
+def test_words_agree_with_the_definition(rows: list[str], kind: pa.DataType) -> None:
+    expected = [words_of(text) for text in rows]
+    assert tokenize(words, pa.array(rows, kind)).to_pylist() == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts_of_rows)
+def test_whitespace_agrees_with_str_split(rows: list[str]) -> None:
+    result = tokenize(whitespace, pa.array(rows, pa.string())).to_pylist()
+    assert result == [text.split() for text in rows]
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts_of_rows, st.data())
+def test_slices_give_the_tokens_of_their_rows(rows: list[str], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(rows)))
+    for tokenizer in (words, whitespace):
+        whole = tokenize(tokenizer, pa.array(rows, pa.string()))
+        part = tokenize(tokenizer, pa.array(rows, pa.string()).slice(start))
+        assert part.to_pylist() == whole.to_pylist()[start:]
+        assert part.type == pa.list_(pa.string())
+        part.validate(full=True)
+
+
+def test_words_of_every_code_point_agree_with_the_definition() -> None:
+    points = [chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000]
+    random.Random(1).shuffle(points)
+    rows = ["a" + "".join(points[i : i + 50]) + "'b" for i in range(0, len(points), 500)]
+    assert words(pa.array(rows)).to_pylist() == [words_of(text) for text in rows]
+    assert whitespace(pa.array(rows)).to_pylist() == [text.split() for text in rows]
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.string()), pa.large_list(pa.large_string())])
+def test_tokens_pass_through_unchanged(kind: pa.DataType) -> None:
+    rows = [["a b", "", "\n"], [], ["É"]]
+    result = tokenize(tokens, pa.array([["x"], *rows], kind).slice(1))
+    assert result.to_pylist() == rows
+    assert result.type == pa.list_(pa.string())
+    assert result.offsets[0].as_py() == 0
+
+
+@pytest.mark.parametrize("name", ["words", "whitespace", "tokens"])
+def test_empty_arrays_give_empty_lists(name: str) -> None:
+    kind = pa.list_(pa.string()) if name == "tokens" else pa.string()
+    assert tokenize(TOKENIZERS[name], pa.array([], kind)).to_pylist() == []
+
+
+def test_tokenizers_are_found_by_name() -> None:
+    assert resolve_tokenizer("words") is words
+    assert resolve_tokenizer("beam_dpne.documents.tokenizers:whitespace") is whitespace
+    assert resolve_tokenizer(words) is words
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wrods",
+        "no_such_module:f",
+        "beam_dpne.documents.tokenizers:none",
+        "beam_dpne.documents.tokenizers:pa.x",
+    ],
+)
+def test_unknown_tokenizers_are_parameter_errors(name: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"tokenizer={name!r}")):
+        resolve_tokenizer(name)
+
+
+def test_a_name_that_is_no_function_is_a_parameter_error() -> None:
+    with pytest.raises(ValueError, match="of type int"):
+        resolve_tokenizer("beam_dpne.documents.character_runs:ASCII")
+
+
+def test_a_module_that_fails_to_import_is_a_parameter_error(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_tokenizer.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError, match="ZeroDivisionError"):
+        resolve_tokenizer("broken_tokenizer:f")
+    sys.modules.pop("broken_tokenizer", None)
+
+
+def test_a_tokenizer_that_raises_tells_its_type_and_no_text() -> None:
+    def explode(texts: pa.Array) -> pa.ListArray:
+        raise KeyError(texts.to_pylist())
+
+    with pytest.raises(TokenizerError, match=r"explode raised KeyError") as caught:
+        tokenize(explode, pa.array([CANARY]))
+    assert CANARY not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        ([["a"]], TokenizerError),
+        (None, TokenizerError),
+        (pa.array([CANARY]), TokenizerError),
+        (pa.array([[1]]), TokenizerError),
+        (pa.array([[CANARY], []]), ValueError),
+        (pa.array([None], pa.list_(pa.string())), ValueError),
+        (pa.array([[CANARY, None]]), ValueError),
+        (types.SimpleNamespace(type="list<string>"), TokenizerError),
+    ],
+)
+def test_a_wrong_result_is_an_error_without_text(result: object, error: type[Exception]) -> None:
+    with pytest.raises(error, match="must return") as caught:
+        tokenize(lambda _: result, pa.array([CANARY]))
+    assert CANARY not in str(caught.value)
+
+
+def test_texts_of_a_wrong_type_are_refused() -> None:
+    with pytest.raises(TokenizerError, match="texts must be"):
+        tokenize(words, pa.array([1]))
+    with pytest.raises(TokenizerError, match="texts must be"):
+        tokenize(tokens, pa.array([CANARY]))
+
+
+def test_long_batches_keep_row_borders() -> None:
+    rng = np.random.default_rng(1)
+    rows = ["".join(rng.choice(list("ab'_ é’"), size)) for size in rng.integers(0, 9, 20_000)]
+    assert words(pa.array(rows)).to_pylist() == [words_of(text) for text in rows]

@@ -1,0 +1,351 @@
+"""Large released sets travel as files: the same release, mapped arrays, nothing left behind."""
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_dpne import DecodeGrams, GramSet, PrivacyPlan, PrivateNgrams, RunKey, length_rule
+from beam_dpne.elements import batches, side_inputs
+from beam_dpne.elements.batches import GramSetCoder, StandingGrams, StandingGramsCoder, kept_small
+from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.ngrams import candidates, threshold
+from tests.conftest import ROOT
+from tests.support.far_files import far
+
+VOCABULARY = GramSet(
+    length=1,
+    keys=np.arange(3),
+    scores=np.array([1.0, 2.0, 3.0]),
+    words=pa.array(["a", "b", "日本"]),
+    parent_size=1,
+    vocabulary_size=3,
+    rule=length_rule(length=1, noise_stddev=2.0, threshold=9.0),
+)
+
+
+def same(left: GramSet, right: GramSet) -> bool:
+    arrays = np.array_equal(left.keys, right.keys) and np.array_equal(left.scores, right.scores)
+    public = [
+        dataclasses.replace(s, keys=None, scores=None, words=None, stored=None)
+        for s in (left, right)
+    ]
+    return arrays and left.words == right.words and str(public[0]) == str(public[1])
+
+
+def test_a_small_set_stays_an_element(tmp_path):
+    assert kept_small(VOCABULARY, SetStore(folder=str(tmp_path), limit=10**6)) is VOCABULARY
+    assert kept_small(VOCABULARY, None) is VOCABULARY
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_large_set_is_encoded_as_an_address_and_comes_back_equal(tmp_path):
+    kept = kept_small(VOCABULARY, SetStore(folder=str(tmp_path / "new"), limit=10))
+    (path,) = (tmp_path / "new").iterdir()
+    encoded = GramSetCoder().encode(kept)
+    assert str(path).encode() in encoded
+    assert "日本".encode() not in encoded
+    back = GramSetCoder().decode(encoded)
+    assert same(back, VOCABULARY)
+    assert GramSetCoder().encode(back) == encoded, "it travels on as an address"
+
+
+def test_storing_twice_is_one_file(tmp_path):
+    store = SetStore(folder=str(tmp_path), limit=10)
+    first, second = (kept_small(VOCABULARY, store) for _ in range(2))
+    assert first.stored == second.stored
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_bundles_of_one_process_share_one_mapping(tmp_path):
+    encoded = GramSetCoder().encode(
+        kept_small(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
+    )
+    assert GramSetCoder().decode(encoded) is GramSetCoder().decode(encoded)
+    keys = GramSetCoder().decode(encoded).keys
+    assert not keys.flags.owndata
+    assert not keys.flags.writeable
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_what_stands_after_a_round_is_stored_and_comes_back_equal(tmp_path, length):
+    standing = StandingGrams(
+        length=length,
+        round=2,
+        keys=np.arange(3),
+        cells=np.array([0, -3, -200], np.int32),
+        found=np.array([1, 0, 0], np.int8),
+        words=pa.array(["a", "b", "日本"]) if length == 1 else None,
+        parent_size=7,
+        vocabulary_size=9,
+        rule=VOCABULARY.rule,
+    )
+    coder = StandingGramsCoder()
+    kept = kept_small(standing, SetStore(folder=str(tmp_path), limit=10))
+    (path,) = tmp_path.iterdir()
+    assert path.name.startswith(f"standing-2-{length}-")
+    assert str(path).encode() in coder.encode(kept)
+    for back in (coder.decode(coder.encode(kept)), coder.decode(coder.encode(standing))):
+        for name in ("keys", "cells", "found"):
+            assert getattr(back, name).dtype == getattr(standing, name).dtype
+            assert getattr(back, name).tolist() == getattr(standing, name).tolist()
+        assert back.words == standing.words
+        for name in ("length", "round", "parent_size", "vocabulary_size", "rule"):
+            assert getattr(back, name) == getattr(standing, name)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:-1] + bytes([b[-1] ^ 1])])
+def test_a_damaged_file_is_refused(tmp_path, damage):
+    kept = kept_small(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match="not what the run stored"):
+        GramSetCoder().decode(GramSetCoder().encode(kept))
+
+
+@pytest.mark.parametrize("pruning", ["both", "single"])
+@pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
+def test_a_limit_of_one_byte_does_not_change_the_release(tmp_path, strategy, pruning):
+    plan = PrivacyPlan(
+        epsilon=20,
+        delta=1e-3,
+        max_length=4,
+        max_contributions=9,
+        pruning=pruning,
+        strategy=strategy,
+    )
+    users = [(f"user {i}", f"good morning to you number {i % 7}") for i in range(200)]
+    rows = []
+    for name, store in (
+        ("elements", None),
+        ("files", SetStore(folder=str(tmp_path / "s"), limit=1)),
+    ):
+        path = tmp_path / name
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            documents = pipeline | beam.Create(users)
+            result = documents | PrivateNgrams(plan=plan, run_key=RunKey(bytes(32)), store=store)
+            lines = (
+                result.released
+                | DecodeGrams()
+                | beam.FlatMap(lambda rows: map(str, rows.to_pylist()))
+            )
+            _ = lines | beam.io.WriteToText(str(path), shard_name_template="")
+        rows.append(sorted(path.read_text().splitlines()))
+    assert rows[0] == rows[1]
+    assert any("'length': 3" in row for row in rows[0])
+    kept = {path.name.rpartition("-")[0] for path in (tmp_path / "s").iterdir()}
+    assert {"released-1", "released-2", "released-3"} <= kept
+    standing = {"standing-1-1", "standing-1-2", "standing-2-2", "standing-1-3", "standing-2-3"}
+    assert standing <= kept if plan.is_adaptive else not standing & kept
+
+
+def test_the_program_leaves_no_temporary_files(cli, tmp_path):
+    data = tmp_path / "notes.jsonl"
+    lines = [f'{{"user": "u{i}", "text": "good morning to you"}}\n' for i in range(200)]
+    data.write_text("".join(lines))
+    (tmp_path / "key").write_text("5eed" * 16)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    options = (
+        "ngrams",
+        "--input",
+        data,
+        "--epsilon",
+        10,
+        "--delta",
+        1e-4,
+        "--run_key_file",
+        tmp_path / "key",
+    )
+    seen = []
+    store = side_inputs.store
+
+    def watched(folder, *others):
+        seen.append(pathlib.Path(folder).parent)
+        return store(folder, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches.stored, "store", watched)
+        limited = ("--side_input_limit", 1, "--temp_location", temporary)
+        ended = cli(*options, "--output", tmp_path / "a", *limited)
+    assert ended.status == 0, ended.err
+    assert set(seen) == {temporary}
+    assert not list(temporary.iterdir())
+    assert cli(*options, "--output", tmp_path / "b").status == 0
+    files = [
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "ab"
+    ]
+    assert files[0] == files[1]
+
+
+def test_a_pickled_set_keeps_its_address(tmp_path):
+    kept = kept_small(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
+    assert pickle.loads(pickle.dumps(kept.stored)) == kept.stored
+
+
+STANDING = StandingGrams(
+    length=2,
+    round=1,
+    keys=np.arange(7000, 7009),
+    cells=np.zeros(9, np.int32),
+    found=np.zeros(9, np.int8),
+)
+
+
+@pytest.fixture
+def kept_far(tmp_path) -> str:
+    """A private set on storage from where workers fetch it, encoded, in hexadecimal digits."""
+    kept = kept_small(STANDING, SetStore(folder=far(tmp_path / "far"), limit=10))
+    return StandingGramsCoder().encode(kept).hex()
+
+
+@contextlib.contextmanager
+def worker(kept: str, temporary: pathlib.Path) -> Iterator[subprocess.Popen]:
+    """A process that has a set open, with a temporary directory for its copies."""
+    temporary.mkdir(exist_ok=True)
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.set_worker", kept],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    ) as process:
+        try:
+            assert process.stdout.readline().startswith("opened")
+            yield process
+        finally:
+            process.kill()
+
+
+def asked(process: subprocess.Popen) -> str:
+    """Returns which keys a worker says that its set has."""
+    process.stdin.write("which\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("end", ["exit", signal.SIGTERM, signal.SIGKILL])
+def test_nothing_of_a_fetched_set_outlives_its_worker(kept_far, tmp_path, end):
+    temporary = tmp_path / "temporary"
+    with worker(kept_far, temporary) as process:
+        assert asked(process) == str(STANDING.keys.tolist())
+        assert list(temporary.iterdir()) == []
+        if end == "exit":
+            process.stdin.close()
+        else:
+            process.send_signal(end)
+        assert process.wait(timeout=30) == (0 if end == "exit" else -end)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_worker_keeps_its_copy_when_another_one_ends_and_a_third_one_fetches(kept_far, tmp_path):
+    temporary = tmp_path / "temporary"
+    with worker(kept_far, temporary) as first:
+        with worker(kept_far, temporary) as second:
+            second.kill()
+        with worker(kept_far, temporary) as third:
+            shutil.rmtree(tmp_path / "far")
+            for process in (first, third):
+                assert asked(process) == str(STANDING.keys.tolist())
+
+
+def test_what_others_put_into_the_temporary_directory_stays_as_it_is(kept_far, tmp_path):
+    temporary, elsewhere = tmp_path / "temporary", tmp_path / "elsewhere"
+    temporary.mkdir()
+    elsewhere.mkdir()
+    (temporary / f"beam_dpne-sets-{os.getuid()}").symlink_to(elsewhere)
+    (temporary / "beam_dpne-theirs").write_text("theirs")
+    before = sorted(temporary.iterdir())
+    with worker(kept_far, temporary) as process:
+        assert asked(process) == str(STANDING.keys.tolist())
+    assert sorted(temporary.iterdir()) == before
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_worker_lets_go_of_a_set_when_the_run_deletes_its_file(tmp_path, monkeypatch):
+    """Also of what was computed from it; before that it is kept, although no bundle uses it."""
+    monkeypatch.setattr(side_inputs, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(side_inputs, "_open_sets", side_inputs._OpenSets())
+    encoded = StandingGramsCoder().encode(
+        kept_small(STANDING, SetStore(folder=str(tmp_path / "run"), limit=10))
+    )
+    standing = StandingGramsCoder().decode(encoded)
+    candidates._rows_in(standing, standing)
+    kept = weakref.ref(standing)
+    del standing
+    time.sleep(0.3)
+    assert kept() is not None
+    shutil.rmtree(tmp_path / "run")
+    until = time.monotonic() + 10
+    while kept() is not None and time.monotonic() < until:
+        time.sleep(0.05)
+    assert kept() is None
+
+
+def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refused(
+    tmp_path, monkeypatch
+):
+    opened = []
+    real = side_inputs.FileSystems.open
+
+    def counted(path, **settings):
+        opened.append(path)
+        return real(path, **settings)
+
+    monkeypatch.setattr(side_inputs.FileSystems, "open", counted)
+    kept = kept_small(VOCABULARY, SetStore(folder=far(tmp_path / "far"), limit=10))
+    encoded = GramSetCoder().encode(kept)
+    with ThreadPoolExecutor(8) as threads:
+        sets = list(threads.map(GramSetCoder().decode, [encoded] * 8))
+    assert len(opened) == 1
+    assert all(one is sets[0] for one in sets)
+    (file,) = (tmp_path / "far").iterdir()
+    side_inputs.forget(far(tmp_path / "far"))
+    for damaged in (b"damaged", b""):
+        file.write_bytes(damaged)
+        with pytest.raises(side_inputs.SharedStorageError, match="not what the run stored"):
+            GramSetCoder().decode(encoded)
+
+
+def test_the_name_of_a_private_set_s_file_is_made_with_a_secret(tmp_path):
+    store = SetStore(folder=str(tmp_path), limit=10)
+    names = [kept_small(STANDING, store, bytes([key]) * 32).stored.path for key in (1, 2, 1)]
+    assert names[0] == names[2] != names[1]
+
+
+def test_two_runs_name_the_file_of_one_standing_set_differently(tmp_path):
+    """Else whoever lists the folder could confirm a guess of what stands after a round."""
+    part = StandingGrams(
+        length=1,
+        round=1,
+        keys=np.arange(3),
+        cells=np.zeros(3, np.int32),
+        found=np.zeros(3, np.int8),
+        words=pa.array(["a", "b", "c"]),
+    )
+    store = SetStore(folder=str(tmp_path), limit=10)
+    keys = [RunKey(bytes([key]) * 32) for key in (1, 2, 1)]
+    kept = [
+        threshold._merge_standing_and_keep(
+            batches.ROOT, [part], round_number=1, store=store, run_key=key
+        )
+        for key in keys
+    ]
+    paths = [standing.stored.path for standing in kept]
+    assert paths[0] == paths[2] != paths[1]

@@ -1,0 +1,246 @@
+"""What is guaranteed to groups of users, against plain numerics and another implementation."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_mechanism
+from scipy import special
+
+from beam_dpne import LengthFacts, PrivacyPlan
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.mechanism.gaussian import gaussian_delta
+from beam_dpne.mechanism.group_privacy import (
+    SIZES,
+    GaussianNoise,
+    gaussian_group_delta,
+    gaussian_group_epsilon,
+    group_delta,
+    groups_section,
+)
+from beam_dpne.ngrams import union_vocabulary
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policy_names import LAPLACE_POLICIES, POLICIES
+from tests.release.test_bayesian_ledger import ledger_of, plan_of
+from tests.release.test_ledger import adaptive_ledger, ledger, union_ledger
+
+BUDGETS = list(itertools.product((0.01, 0.1, 1.0, 4.0, 10.0), (1e-12, 1e-7, 1e-3)))
+
+
+def noise_of(epsilon: float, delta: float) -> GaussianNoise:
+    plan = PrivacyPlan(epsilon=epsilon, delta=delta, max_tokens_per_user=1000, strategy="one_round")
+    return GaussianNoise(plan.gaussian_epsilon, plan.gaussian_delta, 1 / plan.noise_stddev)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
+@pytest.mark.parametrize("users", [1, *SIZES])
+def test_the_delta_of_a_group_is_that_of_one_user_after_another(epsilon, delta, users):
+    """Each user more: P ≤ e^ε P' + δ, put into itself."""
+    expected = 0.0
+    for _ in range(users):
+        expected = math.exp(epsilon) * expected + delta
+    found = group_delta(epsilon=epsilon, delta=delta, users=users)
+    assert found == pytest.approx(min(1.0, expected), rel=1e-12)
+
+
+def test_the_bound_of_a_group_is_reached_by_some_mechanism():
+    """Chain of worlds 0, …, g over g + 2 outcomes: the worst that (ε, δ) allows, built by hand.
+
+    World j gives the outcome "seen" the largest probability that world j − 1 allows.
+    """
+    epsilon, delta = 0.5, 1e-3
+    seen = [0.0]
+    for _ in range(10):
+        seen.append(math.exp(epsilon) * seen[-1] + delta)
+    for before, after in itertools.pairwise(seen):
+        assert after <= math.exp(epsilon) * before + delta + 1e-15
+        # The complement, and both the other way round, are easier.
+        assert 1 - before <= math.exp(epsilon) * (1 - after) + delta
+    for users in SIZES:
+        needed = seen[users] - math.exp(users * epsilon) * seen[0]
+        assert group_delta(epsilon=epsilon, delta=delta, users=users) == pytest.approx(needed)
+        # What the ledger said before, g·ε with δ as it was, is broken by this mechanism.
+        assert needed > delta * users
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "users", "expected"),
+    [
+        (1e-300, 1e-7, 10, 1e-6),
+        (800.0, 1e-300, 2, 1.0),
+        (700.0, 1e-7, 10, 1.0),
+        (1e308, 1e-7, 10, 1.0),
+        (1e308, 1e-7, 1, 1e-7),
+    ],
+)
+def test_extreme_budgets_neither_overflow_nor_lose_digits(epsilon, delta, users, expected):
+    assert group_delta(epsilon=epsilon, delta=delta, users=users) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
+@pytest.mark.parametrize("users", SIZES)
+def test_the_gaussian_curve_of_a_group_is_that_of_dp_accounting(epsilon, delta, users):
+    noise = noise_of(epsilon, delta)
+    other = privacy_loss_mechanism.GaussianPrivacyLoss(
+        standard_deviation=1 / noise.mu, sensitivity=users
+    )
+    found = gaussian_group_delta(noise, users=users)
+    assert found == pytest.approx(other.get_delta_for_epsilon(users * noise.epsilon), rel=1e-6)
+    at_delta = gaussian_group_epsilon(noise, users=users)
+    assert other.get_delta_for_epsilon(at_delta) == pytest.approx(noise.delta, rel=1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), BUDGETS)
+def test_the_gaussian_curve_costs_more_than_one_user_and_less_than_any_mechanism_might(
+    epsilon, delta
+):
+    noise = noise_of(epsilon, delta)
+    for users in SIZES:
+        exact = gaussian_group_delta(noise, users=users)
+        general = group_delta(epsilon=noise.epsilon, delta=noise.delta, users=users)
+        assert noise.delta < exact <= general
+        assert gaussian_group_epsilon(noise, users=users) > users * noise.epsilon
+
+
+def test_users_who_spend_in_different_rounds_and_directions_cost_no_more_than_g_times_mu():
+    """Minkowski, in numbers: random budgets of μ² each, over rounds and coordinates."""
+    generator = np.random.default_rng(5)
+    for users in SIZES:
+        spent = generator.normal(size=(users, 6, 4))
+        spent /= np.sqrt((spent**2).sum(axis=(1, 2), keepdims=True))
+        assert np.sqrt((spent.sum(axis=0) ** 2).sum()) <= users
+        same = np.broadcast_to(spent[:1], spent.shape)
+        assert np.sqrt((same.sum(axis=0) ** 2).sum()) == pytest.approx(users)
+
+
+@pytest.mark.parametrize("users", SIZES)
+def test_a_word_of_one_persons_ids_may_pass_the_threshold_that_hides_one_users(users):
+    """One round, one word, g ids: its exact probability of release is above δ_T, below δ of g."""
+    plan = PrivacyPlan(
+        epsilon=2, delta=1e-6, max_length=1, max_contributions=1, strategy="one_round"
+    )
+    (length,) = plan.lengths
+
+    def released(ids: int) -> float:
+        return float(special.ndtr((ids - length.threshold) / length.noise_stddev))
+
+    assert released(1) <= plan.vocabulary_delta * (1 + 1e-9)
+    assert released(users) > 5 * plan.vocabulary_delta
+    assert released(users) <= group_delta(epsilon=2, delta=1e-6, users=users)
+    assert "only the g ids of one person" in ledger()["groups"]["held_by_a_group_alone"]
+
+
+def sizes_of(said) -> dict[int, dict]:
+    return {row["users"]: row for row in said["groups"]["sizes"]}
+
+
+def test_no_ledger_says_that_delta_stays():
+    for said in (ledger(), adaptive_ledger(), union_ledger(), ledger_of(plan_of("counts"))):
+        text = json.dumps(said)
+        assert "epsilon grows to g * epsilon" not in text
+        assert "(exp(g * epsilon) - 1) / (exp(epsilon) - 1)" in said["groups"]["statement"]
+        assert "both epsilon and delta grow" in said["groups"]["statement"]
+        assert any("groups" in line for line in said["not_protected"])
+        for users, row in sizes_of(said).items():
+            epsilon, delta = said["guarantee"]["epsilon"], said["guarantee"]["delta"]
+            assert row["epsilon"] == users * epsilon
+            assert row["delta"] == group_delta(epsilon=epsilon, delta=delta, users=users) > delta
+            assert set(row) == set(said["groups"]["sizes_columns"])
+
+
+def test_the_gaussian_numbers_of_a_ledger_follow_from_what_it_says_was_spent():
+    """As a reviewer would check them, from the ledger alone."""
+    for said in (ledger(), adaptive_ledger()):
+        spent = said["spent"]
+        for users, row in sizes_of(said).items():
+            stddev = spent["composed_noise_stddev"] / users
+            assert row["gaussian_mu"] == pytest.approx(1 / stddev)
+            for epsilon, delta in (
+                (
+                    users * (said["guarantee"]["epsilon"] - spent["numerical_slack"]),
+                    "gaussian_delta",
+                ),
+                (row["gaussian_epsilon"], None),
+            ):
+                expected = spent["gaussian_delta"] if delta is None else row[delta]
+                found = gaussian_delta(epsilon=epsilon, noise_stddev=stddev)
+                assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_set_union_says_which_noise_a_group_sees(policy):
+    said = union_ledger(policy)
+    groups = said["groups"]
+    is_laplace = policy in LAPLACE_POLICIES
+    assert ("laplace_noise" in groups, "gaussian_noise" in groups) == (is_laplace, not is_laplace)
+    assert "any item" in groups["held_by_a_group_alone"]
+    for users, row in sizes_of(said).items():
+        assert ("gaussian_mu" in row) != is_laplace
+        if not is_laplace:
+            mechanism = said["mechanism"]
+            mu = mechanism["sensitivity"] / mechanism["composed_noise_scale"]
+            assert row["gaussian_mu"] == pytest.approx(users * mu)
+
+
+def ledger_by_vocabulary(policy: str) -> dict:
+    """Of two lengths, the words found by a set union or given."""
+    plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=2, vocabulary_policy=policy)
+    if policy == "public":
+        words = LengthFacts(1, 0.0, None, 0, 17, 0.0)
+    else:
+        union = union_vocabulary.union_plan(plan)
+        words = LengthFacts(1, union.noise.stddev, union.threshold, 17, None, 0.0)
+    bigrams = LengthFacts(2, plan.lengths[1].noise_stddev, 41.5, 20 - words.released, 289, 0.17)
+    return ledger(plan=plan, facts=(words, bigrams))
+
+
+def test_words_that_are_given_have_no_threshold_that_a_group_could_pass():
+    groups = ledger_by_vocabulary("public")["groups"]
+    assert "held_by_a_group_alone" not in groups
+    assert "laplace_noise" not in groups
+
+
+@pytest.mark.parametrize("policy", ["policy_laplace", "policy_gaussian"])
+def test_words_by_a_set_union_are_said_of_groups_too(policy):
+    said = ledger_by_vocabulary(policy)
+    assert "any word" in said["groups"]["held_by_a_group_alone"]
+    assert ("laplace_noise" in said["groups"]) == (policy == "policy_laplace")
+    share = 0.5 if policy == "policy_laplace" else 1.0
+    epsilon = 4 * share - said["spent"]["numerical_slack"]
+    for users, row in sizes_of(said).items():
+        stddev = said["spent"]["composed_noise_stddev"] / users
+        expected = gaussian_delta(epsilon=users * epsilon, noise_stddev=stddev)
+        assert row["gaussian_delta"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["counts", "log_global"])
+def test_probabilities_have_gaussian_noise_alone(mode):
+    plan: BayesianPlan = plan_of(mode)
+    said = ledger_of(plan)
+    assert "held_by_a_group_alone" not in said["groups"]
+    assert sizes_of(said)[2]["gaussian_mu"] == 2 * plan.sensitivity / plan.noise_stddev
+
+
+def test_without_a_guarantee_groups_have_none():
+    groups = ledger_of(plan_of("paper_claim1"))["groups"]
+    assert list(groups) == ["statement"]
+    assert "no differential privacy guarantee" in groups["statement"]
+
+
+def test_what_is_too_large_for_a_number_is_null():
+    row = groups_section(
+        epsilon=1e308, delta=1e-7, gaussian=GaussianNoise(1e308, 1e-7, 1.0), found_alone="word"
+    )["sizes"][-1]
+    assert (row["users"], row["epsilon"], row["delta"]) == (10, None, 1.0)
+    assert row["gaussian_delta"] is None
+    json.dumps(row, allow_nan=False)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_plans_of_every_policy_have_numbers_that_are_finite(policy):
+    for epsilon in (0.05, 8.0):
+        plan = SetUnionPlan(epsilon=epsilon, delta=1e-7, policy=policy)
+        rows = sizes_of(union_ledger(plan=plan)).values()
+        assert all(math.isfinite(value) for row in rows for value in row.values())

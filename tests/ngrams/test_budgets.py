@@ -1,0 +1,231 @@
+"""What users send in whole runs, in exact integers: nobody ever spends more than the budget.
+
+The package's kernels run on random corpora; of every user all weights are kept that were sent, over
+all lengths and rounds.
+"""
+
+import collections
+import dataclasses
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from beam_dpne import PrivacyPlan, RunKey, SpendBudgets
+from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.budgets import spend
+from tests.ngrams.test_oracle import (
+    KEY,
+    RUN_KEYS,
+    adaptive_plans,
+    corpora,
+    run_kernels,
+    shared_phrases,
+    user_batches,
+    vocabulary_for,
+    zipf_texts,
+)
+
+Place = tuple[int, int]
+# For each user and place (length, round): gram → weight.
+Sent = dict[tuple[tuple[int, ...], Place], dict[object, int]]
+
+few_checks = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def sent_weights(release) -> Sent:
+    """Everything that users sent; a word is named by itself, a longer gram by its packed pair."""
+    weights: Sent = {}
+    for place, batches in release.sent.items():
+        for batch in batches:
+            names = batch.keys.tolist()
+            if batch.words is not None:
+                names = batch.words.take(batch.keys).to_pylist()
+            bounds = itertools.pairwise(batch.offsets.tolist())
+            for user, (start, stop) in zip(batch.users.tolist(), bounds, strict=True):
+                assert (tuple(user), place) not in weights, "a user is in one batch only"
+                own = zip(names[start:stop], batch.weights[start:stop].tolist(), strict=True)
+                weights[tuple(user), place] = dict(own)
+    return weights
+
+
+def squares_of(sent: Sent, keep=lambda place: True) -> dict[tuple[int, ...], int]:
+    """Σ w² of each user, exactly, in units of 2^-64."""
+    squares: collections.Counter = collections.Counter()
+    for (user, place), weights in sent.items():
+        squares[user] += sum(weight**2 for weight in weights.values()) if keep(place) else 0
+    return squares
+
+
+def whole_budget(plan: PrivacyPlan) -> int:
+    """⌊μ²·2^56⌋."""
+    return adaptive.user_budget(plan.noise_stddev)
+
+
+def any_run(documents, plan, run_key, rng):
+    given_ = vocabulary_for(plan, documents)
+    partitions = rng.randint(1, 5)
+    return run_kernels(documents, plan, run_key, rng, partitions=partitions, vocabulary=given_)
+
+
+@given(corpora(), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
+@few_checks
+def test_no_user_ever_sends_more_than_the_budget(documents, plan, run_key, rng):
+    release = any_run(documents, plan, run_key, rng)
+    sent = sent_weights(release)
+    budget = whole_budget(plan)
+    lengths = len(plan.private_lengths)
+    assert plan.allotment == (budget // lengths if plan.user_budgets == "even" else budget)
+    squares = squares_of(sent)
+    event(f"somebody sent something: {any(squares.values())}")
+    assert max(squares.values(), default=0) <= budget * 2**8
+    for length in plan.private_lengths:
+        own = squares_of(sent, lambda place, length=length: place[0] == length)
+        if plan.user_budgets == "even":
+            assert max(own.values(), default=0) <= plan.allotment * 2**8
+    for (_, (length, _)), weights in sent.items():
+        assert min(weights.values(), default=0) >= 0
+        positive = sum(weight > 0 for weight in weights.values())
+        assert positive <= plan.contribution_limits[length - 1]
+
+
+@given(corpora(), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
+@few_checks
+def test_what_is_left_is_the_budget_less_the_cost_of_what_was_sent(documents, plan, run_key, rng):
+    release = any_run(documents, plan, run_key, rng)
+    costs: collections.Counter = collections.Counter()
+    sent = sent_weights(release)
+    for place in sorted(release.left):
+        if plan.user_budgets == "even" and place[1] == 1:
+            costs.clear()
+        for (user, where), weights in sent.items():
+            if where == place:
+                costs[user] += -(-sum(weight**2 for weight in weights.values()) // 2**8)
+        for user, left in release.left[place].items():
+            assert left == plan.allotment - costs[user] >= 0
+
+
+@given(corpora(), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
+@few_checks
+def test_each_round_of_words_costs_at_most_its_part_in_equal_weights(documents, plan, run_key, rng):
+    """The threshold of words of one user alone needs both."""
+    sent = sent_weights(any_run(documents, plan, run_key, rng))
+    for (_, (length, number)), weights in sent.items():
+        if length == 1:
+            cap = adaptive.round_cap(plan.allotment, adaptive.WORD_ROUNDS[number - 1])
+            assert sum(weight**2 for weight in weights.values()) <= cap * 2**8
+            assert len({weight for weight in weights.values() if weight > 0}) <= 1
+
+
+@given(corpora(), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
+@few_checks
+def test_how_users_are_dealt_to_batches_and_a_rerun_change_no_weight(documents, plan, run_key, rng):
+    given_ = vocabulary_for(plan, documents)
+
+    def run(partitions):
+        release = run_kernels(
+            documents, plan, run_key, rng, partitions=partitions, vocabulary=given_
+        )
+        return sent_weights(release), release.left
+
+    assert run(1) == run(7) == run(1)
+
+
+@pytest.mark.parametrize("user_budgets", ["individual", "even"])
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_a_user_with_open_grams_at_the_last_length_has_spent_everything(rounds, user_budgets):
+    """Equality, but for rounding: each weight raised by two units would cost too much."""
+    plan = PrivacyPlan(
+        epsilon=4,
+        delta=0.1,
+        max_length=3,
+        rounds=rounds,
+        user_budgets=user_budgets,
+        spurious_fraction=0.1,
+    )
+    release = run_kernels(zipf_texts(users=150), plan, KEY, random.Random(1), partitions=3)
+    sent, last = sent_weights(release), (3, rounds)
+    squares = squares_of(sent)
+    budget = whole_budget(plan)
+    before = release.left.get((3, rounds - 1), {})
+    spenders = [user for user, place in sent if place == last and sent[user, place]]
+    assert len(spenders) > 20
+    for user in spenders:
+        had = before.get(user, plan.allotment if user_budgets == "even" else None)
+        if had is None:
+            had = release.left[2, rounds][user]
+        raised = sum((w + 2) ** 2 for w in sent[user, last].values() if w)
+        assert raised >= had * 2**8 * (1 - 2.0**-48)
+        assert squares[user] <= budget * 2**8
+    if user_budgets == "individual":
+        fullest = max(squares[user] for user in spenders)
+        assert budget * 2**8 - fullest < 2**40, "less than 2^-24 is left"
+
+
+def test_a_user_of_one_word_reaches_the_budget_to_the_last_unit():
+    """At T = 1 its two rounds get a tenth and the rest; whether there is a second the key decides."""
+    plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=1)
+    budget, seconds = whole_budget(plan) * 2**8, 0
+    cap = adaptive.round_cap(plan.allotment, adaptive.WORD_ROUNDS[0]) * 2**8
+    for number in range(40):
+        key = RunKey(bytes([number] * 32))
+        release = run_kernels({"ann": [["a"]]}, plan, key, random.Random(1), partitions=1)
+        sent = sent_weights(release)
+        weights = [weight for own in sent.values() for weight in own.values()]
+        assert sum(weight**2 for weight in weights) <= budget
+        assert weights[0] ** 2 <= cap < (weights[0] + 2) ** 2
+        if len(weights) == 2:
+            seconds += 1
+            assert sum((weight + 2) ** 2 for weight in weights) > budget * (1 - 2.0**-40)
+    assert 0 < seconds < 40
+
+
+def test_only_grams_that_stand_are_sent_and_found_ones_cost_nothing_more():
+    plan = PrivacyPlan(epsilon=4, delta=0.1, max_length=3, spurious_fraction=0.1)
+    documents = zipf_texts(users=100) | shared_phrases(users=20)
+    sent = sent_weights(run_kernels(documents, plan, KEY, random.Random(2), partitions=2))
+    places = sorted({place for _, place in sent})
+    assert places == [(1, 1), (1, 2), *itertools.product((2, 3), (1, 2, 3))]
+    grams = {place: set() for place in places}
+    for (_, place), weights in sent.items():
+        grams[place] |= weights.keys()
+    for before, after in itertools.pairwise(places):
+        if before[0] == after[0]:
+            assert grams[after] < grams[before]
+
+
+def test_users_with_nothing_left_send_nothing_and_stay_at_nothing():
+    plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=2)
+    (batch,) = user_batches(shared_phrases(users=5), plan, KEY, random.Random(1), 1)
+    for left in (0, 1, 255):
+        poor = dataclasses.replace(batch, left=np.full(len(batch.users), left))
+        contributions, after = spend(poor, plan=plan, length=1, round_number=1, run_key=KEY)
+        assert (after.left >= 0).all()
+        assert (after.left <= left).all()
+        assert contributions.weights.max() <= 16 * 2**4
+        assert contributions.keys.size > 0, "grams that somebody holds are observed at weight 0"
+
+
+PLAN = PrivacyPlan(epsilon=1, delta=1e-6, max_length=3)
+REFUSED = [
+    ({"plan": PrivacyPlan(epsilon=1, delta=1e-6, strategy="one_round")}, "strategy='one_round'"),
+    ({"round_number": 0}, "round_number must be one of the 2 rounds"),
+    ({"round_number": 3}, "round_number must be one of the 2 rounds"),
+    ({"length": 2, "round_number": 4, "previous": "S_1"}, "one of the 3 rounds"),
+    ({"length": 4}, "one of the 0 rounds"),
+    ({"round_number": 2}, "standing must be of the 1 rounds before, got 0"),
+    ({"standing": ("a",)}, "standing must be of the 0 rounds before, got 1"),
+    ({"length": 2}, "previous must be given at length 2"),
+    ({"previous": "S_0"}, "previous must be given at length 2 and more, and only there"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "said"), REFUSED)
+def test_what_does_not_fit_together_is_refused(wrong, said):
+    good = {"plan": PLAN, "length": 1, "round_number": 1, "run_key": KEY}
+    SpendBudgets(**good)
+    with pytest.raises(ValueError, match=said):
+        SpendBudgets(**good | wrong)

@@ -1,0 +1,647 @@
+"""The oracle: the package releases exactly what the pseudocode (`reference.py`) releases.
+
+The same run key, documents and plan go through the Beam pipeline, through the run in memory (the
+same loop and kernels, cheap, so hundreds of times), and through the plain-Python reference; grams and
+scores must be equal, scores bit for bit, and so must what each user has left. The adaptive strategy's
+thresholds are solved for twice, by two methods, so now and then one of them is rounded up to another
+unit of 2^-32; from there on scores may differ by 1e-8. Beam runs collect into a list of this module,
+which the embedded runner's worker threads share.
+"""
+
+import dataclasses
+import functools
+import itertools
+import random
+import traceback
+from typing import NamedTuple
+
+import apache_beam as beam
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne.documents.group_by_user import (
+    encode_documents,
+    hash_users,
+    lay_out_positions,
+    limit_documents,
+    split_by_user,
+)
+from beam_dpne.elements.batches import GramSet
+from beam_dpne.ngrams.decoding import decode_sets, split_ngram
+from beam_dpne.ngrams.in_memory import ArraySteps
+from beam_dpne.ngrams.loop import release_lengths
+from beam_dpne.ngrams.transform import run_context
+from tests.oracle.ngrams import AdaptiveRun, adaptive_ngrams, private_ngrams
+
+Documents = dict[str, list[list[str]]]
+
+HOSTILE = [
+    *("", " ", "  ", "\t", "\n", "\r\n", "\\", "\\e", "\\s", "\0", "\x1f", "\u2028", "\ufeff"),
+    *(
+        "a b",
+        "a",
+        "b",
+        "A",
+        "é",
+        "e\u0301",
+        "🙂",
+        "👩‍👩‍👧",
+        "\uffff",
+        "\U0010ffff",
+        "-1",
+        "x" * 5000,
+    ),
+]
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+WORDS = st.one_of(st.sampled_from(HOSTILE), TEXT)
+LOUD = {"epsilon": 30.0, "delta": 0.3, "max_contributions": 6}
+KEY = RunKey(bytes(range(32)))
+STRATEGIES = ("adaptive", "one_round")
+PRUNING = ("both", "single")
+
+
+@st.composite
+def corpora(draw) -> Documents:
+    """Few words and many users, so that grams repeat; documents may be empty."""
+    vocabulary = draw(st.lists(WORDS, min_size=1, max_size=6, unique=True))
+    user_names = draw(st.lists(WORDS.filter(bool), max_size=4, unique=True))
+    count = draw(st.integers(0, 40))
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    phrase = rng.choices(vocabulary, k=6)
+    documents: Documents = {}
+    for name in [*user_names, *(f"user {i}" for i in range(count))]:
+        documents[name] = [
+            rng.choices(vocabulary, k=rng.choice([0, 1, 2, 4, 7]))
+            if rng.random() < 0.4
+            else phrase[rng.randrange(3) :]
+            for _ in range(rng.choice([0, 1, 1, 2, 3]))
+        ]
+    return documents
+
+
+@st.composite
+def plans(draw) -> PrivacyPlan:
+    """Budgets large enough to release something, and every other parameter."""
+    length = draw(st.integers(1, 5))
+    pruning, valid_count = draw(
+        st.sampled_from([("both", "exact"), ("both", "estimate"), ("single", "exact")])
+    )
+    limits = st.sampled_from([1, 2, 3, 5, 1000])
+    parts = st.lists(st.integers(1, 9), min_size=length, max_size=length)
+    noise = draw(
+        st.one_of(
+            st.just({}),
+            st.fixed_dictionaries({"noise_growth": st.sampled_from([0.7, 1.3])}),
+            parts.map(lambda p: {"budget_shares": tuple(part / sum(p) for part in p)}),
+        )
+    )
+    return PrivacyPlan(
+        epsilon=draw(st.sampled_from([5.0, 12.0, 20.0, 26.0])),
+        delta=draw(st.sampled_from([1e-6, 1e-2, 0.3])),
+        max_length=length,
+        max_contributions=draw(
+            st.one_of(limits, st.lists(limits, min_size=length, max_size=length).map(tuple))
+        ),
+        spurious_fraction=draw(st.sampled_from([1e-6, 0.01, 0.3, 0.5, 0.9])),
+        vocabulary_delta_share=draw(st.sampled_from([0.1, 0.5])),
+        max_tokens_per_user=draw(st.sampled_from([1, 5, 9, 1000])),
+        pruning=pruning,
+        valid_count=valid_count,
+        strategy="one_round",
+        **noise,
+    )
+
+
+@st.composite
+def adaptive_plans(draw) -> PrivacyPlan:
+    """As `plans`, for the adaptive strategy."""
+    policy = draw(st.sampled_from(["rounds", "public"]))
+    length = draw(st.integers(2 if policy == "public" else 1, 4))
+    limits = st.sampled_from([1, 2, 3, 5, 1000])
+    return PrivacyPlan(
+        epsilon=draw(st.sampled_from([2.0, 10.0, 20.0, 26.0])),
+        delta=draw(st.sampled_from([1e-6, 1e-2, 0.3])),
+        max_length=length,
+        max_contributions=draw(
+            st.one_of(limits, st.lists(limits, min_size=length, max_size=length).map(tuple))
+        ),
+        spurious_fraction=draw(st.sampled_from([1e-6, 0.01, 0.3, 0.5])),
+        vocabulary_delta_share=None if policy == "public" else draw(st.sampled_from([0.1, 0.5])),
+        vocabulary_policy=policy,
+        max_tokens_per_user=draw(st.sampled_from([1, 5, 9, 1000])),
+        pruning=draw(st.sampled_from(PRUNING)),
+        rounds=draw(st.sampled_from([1, 2, 3])),
+        user_budgets=draw(st.sampled_from(["individual", "even"])),
+    )
+
+
+RUN_KEYS = st.binary(min_size=32, max_size=32).map(RunKey)
+
+
+@given(corpora(), plans(), RUN_KEYS, st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_kernels_release_what_the_pseudocode_releases(documents, plan, run_key, rng):
+    expected = reference(documents, plan, run_key)
+    event(f"longest released: {longest(expected)}")
+    check(run_kernels(documents, plan, run_key, rng, partitions=rng.randint(1, 5)), expected)
+
+
+@given(corpora(), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_kernels_release_what_the_adaptive_strategy_releases(documents, plan, run_key, rng):
+    given = vocabulary_for(plan, documents)
+    expected = reference(documents, plan, run_key, given)
+    event(f"longest released: {longest(expected)}")
+    kernels = run_kernels(
+        documents, plan, run_key, rng, partitions=rng.randint(1, 5), vocabulary=given
+    )
+    event(f"thresholds are equal: {check(kernels, expected)}")
+
+
+@given(corpora(), plans(), RUN_KEYS, st.randoms(use_true_random=False))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+def test_beam_releases_what_the_pseudocode_releases(documents, plan, run_key, rng):
+    batches = record_batches(documents, rng)
+    released = run_beam(batches, plan, run_key, partitions=rng.randint(1, 5))
+    check(released, reference(documents, plan, run_key))
+
+
+@pytest.mark.slow
+@given(corpora(), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+def test_beam_releases_what_the_adaptive_strategy_releases(documents, plan, run_key, rng):
+    given, batches = vocabulary_for(plan, documents), record_batches(documents, rng)
+    partitions = rng.randint(1, 5)
+    released = run_beam(batches, plan, run_key, partitions=partitions, vocabulary=given)
+    check(released, reference(documents, plan, run_key, given))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "pruning"),
+    [
+        ("one_round", "both"),
+        ("one_round", "single"),
+        ("adaptive", "both"),
+        pytest.param("adaptive", "single", marks=pytest.mark.slow),
+    ],
+)
+def test_batches_partitions_order_and_repeated_bundles_do_not_change_the_release(strategy, pruning):
+    documents = shared_phrases(users=60)
+    plan = PrivacyPlan(
+        **LOUD, max_length=3, spurious_fraction=0.5, pruning=pruning, strategy=strategy
+    )
+    expected = reference(documents, plan, KEY)
+    assert all(expected.released.values())
+    rows = [(user, text) for user, texts in documents.items() for text in texts]
+    for seed, (partitions, repeats) in enumerate([(1, None), (3, 3), (16, None)]):
+        random.Random(seed).shuffle(rows)
+        size = [len(rows), 7, 2][seed]
+        batches = [as_batch(rows[start : start + size]) for start in range(0, len(rows), size)]
+        runner = FnApiRunner(bundle_repeat=repeats) if repeats else FnApiRunner()
+        check(run_beam(batches, plan, KEY, partitions=partitions, runner=runner), expected)
+    check(run_beam(rows, plan, KEY, partitions=2), expected)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_one_corpus_has_released_spurious_and_dropped_grams_at_every_length(strategy):
+    """So that the comparisons above compare something: each kind of decision occurs."""
+    documents = shared_phrases(users=60)
+    plan = PrivacyPlan(**LOUD, max_length=4, spurious_fraction=0.5, strategy=strategy)
+    held = {
+        tuple(text[i : i + k])
+        for texts in documents.values()
+        for text in texts
+        for k in range(1, 5)
+        for i in range(len(text) - k + 1)
+    }
+    drawn = dict.fromkeys(range(1, 5), 0)
+    for number in range(6):
+        released = reference(documents, plan, RunKey(bytes([number] * 32))).released
+        for length, grams in released.items():
+            assert grams.keys() & held
+            assert {gram for gram in held if len(gram) == length} - grams.keys()
+            drawn[length] += len(grams.keys() - held)
+    assert drawn.pop(1) == 0
+    assert all(drawn.values())
+
+
+@pytest.mark.parametrize("limit", [1, 10, 37])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_giant_users_documents_do_not_depend_on_order_split_or_partition(strategy, limit):
+    documents = shared_phrases(users=30)
+    rng = random.Random(5)
+    giants = {
+        f"giant {g}": [[f"g{rng.randrange(9)}"] * rng.randrange(1, 9) for _ in range(40)]
+        for g in range(3)
+    }
+    documents |= giants | {"long": [["to", "be", "or"] * 30]}
+    plan = PrivacyPlan(**LOUD, max_length=3, max_tokens_per_user=limit, strategy=strategy)
+    expected = reference(documents, plan, KEY)
+    for seed in range(40 if strategy == "one_round" else 15):
+        rng = random.Random(seed)
+        check(run_kernels(documents, plan, KEY, rng, partitions=rng.randint(1, 9)), expected)
+    if strategy == "one_round" or limit == 37:
+        batches = record_batches(documents, random.Random(1))
+        check(run_beam(batches, plan, KEY, partitions=3), expected)
+
+
+def test_no_user_releases_nothing(all_ways):
+    all_ways({}, PrivacyPlan(**LOUD, max_length=3), {1: {}, 2: {}, 3: {}})
+
+
+def test_users_without_text_release_nothing(all_ways):
+    documents = {f"u{i}": [[]] * (i % 3) for i in range(30)}
+    all_ways(documents, PrivacyPlan(**LOUD, max_length=2), {1: {}, 2: {}})
+
+
+def test_pairs_of_users_and_empty_token_lists_release_nothing():
+    for strategy in STRATEGIES:
+        plan = PrivacyPlan(**LOUD, max_length=2, strategy=strategy)
+        assert words_of(run_beam([("ann", []), ("bob", [])], plan, KEY).sets) == {1: {}, 2: {}}
+
+
+@pytest.mark.parametrize("tokens", [[1, "canary"], ["canary", 1], ["canary\ud800"], [b"canary"]])
+def test_tokens_that_are_no_text_are_refused_without_quoting_them(tokens):
+    with pytest.raises((TypeError, ValueError), match=r"Tokens must|UTF-8|surrogates") as refused:
+        run_beam([("ann", tokens)], PrivacyPlan(**LOUD, max_length=2), KEY)
+    assert "canary" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_an_empty_vocabulary_leaves_all_lengths_empty(all_ways):
+    documents = {f"u{i}": [[f"word {i}", "a", f"again {i}"]] for i in range(3)}
+    plan = PrivacyPlan(epsilon=1, delta=1e-9, max_length=3)
+    all_ways(documents, plan, {1: {}, 2: {}, 3: {}})
+
+
+def test_an_empty_length_in_the_middle_leaves_longer_ones_empty(all_ways):
+    documents = {f"u{i}": [["a"], ["b"], ["c"]] for i in range(60)}
+    plan = PrivacyPlan(**LOUD, max_length=4, spurious_fraction=1e-9)
+    released = all_ways(documents, plan)
+    assert set(released[1]) == {("a",), ("b",), ("c",)}
+    assert released[2] == released[3] == released[4] == {}
+
+
+def test_one_user_is_not_released_alone(all_ways):
+    documents = {"only": [["a", "b", "c"] * 3]}
+    plan = PrivacyPlan(epsilon=1, delta=1e-9, max_length=2)
+    all_ways(documents, plan, {1: {}, 2: {}})
+
+
+def test_length_one_alone_releases_a_vocabulary(all_ways):
+    released = all_ways(shared_phrases(users=40), PrivacyPlan(**LOUD, max_length=1))
+    assert released.keys() == {1}
+    assert released[1]
+
+
+def test_a_text_shorter_than_the_longest_gram_gives_what_it_has(all_ways):
+    documents = {f"u{i}": [["a", "b"]] for i in range(60)}
+    plan = PrivacyPlan(**LOUD, max_length=5, spurious_fraction=1e-9)
+    released = all_ways(documents, plan)
+    assert set(released[2]) == {("a", "b")}
+    assert released[3] == released[4] == released[5] == {}
+
+
+def test_a_limit_above_everything_keeps_everything(all_ways):
+    documents = shared_phrases(users=40)
+    plan = PrivacyPlan(epsilon=20, delta=0.3, max_length=3, max_contributions=10**6)
+    assert all(all_ways(documents, plan).values())
+
+
+def test_a_user_whose_grams_are_all_invalid_changes_nothing_beyond_the_vocabulary(all_ways):
+    documents = {f"u{i}": [["a", "b", "a"]] for i in range(60)}
+    plan = PrivacyPlan(**LOUD, max_length=3, spurious_fraction=1e-9)
+    without = all_ways(documents, plan)
+    stranger = {"stranger": [["x", "a", "y", "b", "z"], ["q"] * 9]}
+    beside = all_ways(documents | stranger, plan)
+    assert beside[1].keys() == without[1].keys()
+    assert (beside[2], beside[3]) == (without[2], without[3])
+    assert without[3]
+
+
+def test_one_word_alone_is_released_as_word_and_as_grams_of_itself(all_ways):
+    documents = {f"u{i}": [["a"] * (1 + i % 7)] for i in range(50)}
+    plan = PrivacyPlan(**LOUD, max_length=4, spurious_fraction=1e-9)
+    released = all_ways(documents, plan)
+    assert [len(released[k]) for k in (1, 2, 3, 4)] == [1, 1, 1, 1]
+
+
+def test_users_above_the_limit_send_a_subset_of_their_own_in_each_round(all_ways):
+    """Thirty words and more for a limit of four: what is sent in round 2 is another subset."""
+    rng = random.Random(8)
+    words = [f"w{i}" for i in range(30)]
+    documents = {f"u{i}": [rng.sample(words, 30) + words] for i in range(150)}
+    plan = PrivacyPlan(epsilon=30, delta=0.3, max_length=3, max_contributions=4)
+    released = all_ways(documents, plan)
+    assert len(released[1]) == 30
+    assert released[2]
+
+
+def test_empty_documents_beside_others_change_nothing(all_ways):
+    documents = shared_phrases(users=40)
+    plan = PrivacyPlan(**LOUD, max_length=3)
+    without = all_ways(documents, plan)
+    beside = {user: [[], *texts, []] for user, texts in documents.items()} | {"none": [[], []]}
+    assert all_ways(beside, plan) == without
+
+
+@pytest.mark.parametrize("user_budgets", ["individual", "even"])
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_each_number_of_rounds_and_kind_of_budget(all_ways, rounds, user_budgets):
+    documents = zipf_texts(users=80)
+    plan = PrivacyPlan(
+        epsilon=6,
+        delta=0.1,
+        max_length=3,
+        spurious_fraction=0.3,
+        rounds=rounds,
+        user_budgets=user_budgets,
+    )
+    assert all(all_ways(documents, plan, strategies=["adaptive"]).values())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_words_of_a_public_vocabulary_are_not_released_and_grams_of_them_are(all_ways, strategy):
+    """Its order and repetitions do not matter; some of its words nobody has."""
+    documents = shared_phrases(users=50)
+    words = ["to", "be", "or", "not", "absent", "", "question"]
+    plan = PrivacyPlan(
+        **LOUD,
+        max_length=3,
+        spurious_fraction=1e-9,
+        strategy=strategy,
+        vocabulary_policy="public",
+    )
+    released = all_ways(documents, plan, strategies=[strategy], vocabulary=words)
+    assert not released.get(1)
+    assert all(released[k] for k in (2, 3))
+    again = run_beam(
+        record_batches(documents, random.Random(2)), plan, KEY, vocabulary=[*words[::-1], "to"]
+    )
+    assert words_of(again.sets) == words_of(
+        run_kernels(documents, plan, KEY, random.Random(3), partitions=2, vocabulary=words).sets
+    )
+
+
+def test_every_round_finds_something_and_changes_what_users_have():
+    """So that the comparisons above compare something: each round has something to decide."""
+    documents = zipf_texts(users=120)
+    plan = PrivacyPlan(epsilon=4, delta=0.1, max_length=3, spurious_fraction=0.1)
+    places = [(1, 1), (1, 2), *itertools.product((2, 3), (1, 2, 3))]
+    found, spent = dict.fromkeys(places, 0), dict.fromkeys(places[1:], 0)
+    for number in range(4):
+        key = RunKey(bytes([number] * 32))
+        run = reference(documents, plan, key)
+        check(run_kernels(documents, plan, key, random.Random(number), partitions=4), run)
+        for place in places:
+            found[place] += len(run.found[place])
+        for before, after in itertools.pairwise(places):
+            spent[after] += run.left[before] != run.left[after]
+    assert all(found.values())
+    assert all(spent.values())
+
+
+@pytest.fixture(params=["kernels", pytest.param("beam", marks=pytest.mark.slow)])
+def all_ways(request):
+    """Compares all ways to a release, under both strategies and pruning rules.
+
+    The adaptive strategy's pipelines have many steps, so on Beam they are slow: there they are run by
+    the slow tests, and by those above.
+    """
+    return functools.partial(assert_all_ways, adaptive_on_beam=request.param == "beam")
+
+
+def assert_all_ways(
+    documents: Documents,
+    plan: PrivacyPlan,
+    expected=None,
+    *,
+    adaptive_on_beam: bool,
+    strategies=STRATEGIES,
+    vocabulary=None,
+) -> dict:
+    """Beam, kernels and reference agree; returns what the last of the combinations releases."""
+    own = {"vocabulary_delta_share", "vocabulary_policy", "noise_growth", "rounds", "user_budgets"}
+    for strategy, pruning in itertools.product(strategies, ("single", "both")):
+        parameters = plan.to_dict() | {"strategy": strategy, "pruning": pruning}
+        if strategy != plan.strategy:
+            parameters |= dict.fromkeys(own)
+        variant = PrivacyPlan(**parameters)
+        run = reference(documents, variant, KEY, vocabulary)
+        rng = random.Random(0)
+        batches = record_batches(documents, rng)
+        if adaptive_on_beam == variant.is_adaptive:
+            check(run_beam(batches, variant, KEY, vocabulary=vocabulary), run)
+        check(run_kernels(documents, variant, KEY, rng, partitions=3, vocabulary=vocabulary), run)
+        if expected is not None:
+            assert run.released == expected
+    return run.released
+
+
+def reference(documents, plan, run_key, vocabulary=None) -> AdaptiveRun:
+    """What the pseudocode of the plan's strategy releases."""
+    if plan.is_adaptive:
+        return adaptive_ngrams(documents, plan, run_key, vocabulary)
+    released = private_ngrams(documents, plan, run_key, vocabulary)
+    return AdaptiveRun(released, {}, {}, {})
+
+
+def vocabulary_for(plan, documents) -> list[str] | None:
+    """A public vocabulary, if the plan wants one: some words of the documents, and another one."""
+    if not plan.has_public_vocabulary:
+        return None
+    words = sorted({word for texts in documents.values() for text in texts for word in text})
+    return [*words[:3], "of nobody"]
+
+
+def longest(run: AdaptiveRun) -> int:
+    return max((k for k in run.released if run.released[k]), default=0)
+
+
+class Release(NamedTuple):
+    """What the package made of documents.
+
+    Attributes:
+      sets: S_1, …, S_T.
+      left: as of `AdaptiveRun`, of the users that still have something to send; none from Beam.
+      sent: for each length and round of the adaptive strategy, what the batches send; none from Beam.
+    """
+
+    sets: list[GramSet]
+    left: dict
+    sent: dict
+
+
+def check(release: Release, run: AdaptiveRun) -> bool:
+    """Fails unless both released the same; returns whether their thresholds are equal, too."""
+    rules = {grams.length: grams.rule.rounds for grams in release.sets if grams.rule}
+    equal = True
+    for length, expected in run.rules.items():
+        assert len(rules[length]) == len(expected)
+        for ours, other in zip(rules[length], expected, strict=True):
+            unit = 2**20 // ours.loading_unit
+            assert [loading * unit for loading in ours.loadings] == other.loadings
+            assert abs(ours.threshold_units - other.rho) <= 1
+            assert ours.threshold == pytest.approx(other.rho / 2**32, rel=1e-9, abs=1e-9)
+            assert ours.cut_cell == other.cut
+            assert ours.null_probability == pytest.approx(other.probability, rel=1e-9)
+            equal &= ours.threshold_units == other.rho
+    released = words_of(release.sets)
+    if equal:
+        assert released == run.released
+        for place, users in release.left.items():
+            assert users.items() <= run.left.get(place, {}).items()
+        return True
+    assert released.keys() == run.released.keys()
+    for length, grams in released.items():
+        assert grams == pytest.approx(run.released[length], rel=1e-8, abs=1e-8)
+    return False
+
+
+def shared_phrases(users: int) -> Documents:
+    """Phrases that many users share, and words of one user only."""
+    rng = random.Random(3)
+    phrases = ["to be or not to be", "not to be", "to be that is the question", "or not or not"]
+    return {
+        f"user {i}": [rng.choice(phrases).split(), [f"rare{i}", *rng.choice(phrases).split()[:3]]]
+        for i in range(users)
+    }
+
+
+def zipf_texts(users: int) -> Documents:
+    """Texts of eight words by Zipf's law, whose grams many users share a little, and rarer words."""
+    rng = random.Random(1)
+    words = [f"w{place}" for place in range(8)]
+    shares = [1 / (1 + place) for place in range(8)]
+    return {
+        f"user {i}": [rng.choices(words, shares, k=12), [f"rare {i % 12}"]] for i in range(users)
+    }
+
+
+def as_batch(rows: list[tuple[str, list[str]]]) -> pa.RecordBatch:
+    """A record batch of tokenized documents."""
+    users, texts = [row[0] for row in rows], [row[1] for row in rows]
+    columns = [pa.array(users, pa.string()), pa.array(texts, pa.list_(pa.string()))]
+    return pa.RecordBatch.from_arrays(columns, names=["user", "text"])
+
+
+def record_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBatch]:
+    """The documents in random order, cut into batches of random sizes."""
+    rows = [(user, text) for user, texts in documents.items() for text in texts]
+    rng.shuffle(rows)
+    batches = []
+    while rows:
+        size = rng.choice([1, 3, 20, 1000])
+        batches.append(as_batch(rows[:size]))
+        rows = rows[size:]
+    return batches
+
+
+def words_of(sets: list[GramSet]) -> dict[int, dict[tuple[str, ...], float]]:
+    """Released sets as {length: {gram: score}}; what is given is not released."""
+    released: dict = {grams.length: {} for grams in sets if not grams.given}
+    for rows in decode_sets(sets):
+        for row in rows.to_pylist():
+            gram = split_ngram(row["ngram"])
+            assert gram not in released[row["length"]]
+            released[row["length"]][gram] = row["score"]
+    return released
+
+
+_collected: list[GramSet] = []
+
+
+def _collect(grams: GramSet) -> None:
+    _collected.append(grams)
+
+
+def run_beam(elements, plan, run_key, *, partitions=3, runner=None, vocabulary=None) -> Release:
+    """Runs the pipeline on the embedded runner; repeated bundles must repeat their results."""
+    _collected.clear()
+    with beam.Pipeline(runner=runner or FnApiRunner()) as pipeline:
+        result = (
+            pipeline
+            | beam.Create(elements, reshuffle=False)
+            | PrivateNgrams(
+                plan=plan,
+                tokenizer="tokens",
+                partitions=partitions,
+                run_key=run_key,
+                vocabulary=vocabulary,
+            )
+        )
+        _ = result.released | beam.Flatten() | beam.Map(_collect)
+    for first, second in itertools.combinations(_collected, 2):
+        if first.length == second.length:
+            assert first.keys.tolist() == second.keys.tolist()
+            assert first.scores.tolist() == second.scores.tolist()
+    return Release(list({grams.length: grams for grams in _collected}.values()), {}, {})
+
+
+@dataclasses.dataclass(kw_only=True)
+class ShuffledSteps(ArraySteps):
+    """The steps in memory with shuffled pieces; notes what users send and have left.
+
+    Attributes:
+      rng: shuffles.
+      sent: as of `Release`.
+      left: as of `Release`.
+    """
+
+    rng: random.Random
+    sent: dict = dataclasses.field(default_factory=dict)
+    left: dict = dataclasses.field(default_factory=dict)
+
+    def spend(self, length, round_number, users, previous, standing):
+        sent, users = super().spend(length, round_number, users, previous, standing)
+        if sent:
+            self.sent[length, round_number] = sent
+        self.left[length, round_number] = {
+            tuple(user): rest
+            for batch in users
+            for user, rest in zip(batch.users.tolist(), batch.left.tolist(), strict=True)
+        }
+        return sent, users
+
+    def merge(self, pieces):
+        self.rng.shuffle(pieces)
+        return super().merge(pieces)
+
+
+def run_kernels(documents, plan, run_key, rng, *, partitions, vocabulary=None) -> Release:
+    """The run in memory, from users in random batches; shuffles are shuffles of lists."""
+    run_key = run_key.bound_to(run_context(plan, "tokens", vocabulary))
+    steps = ShuffledSteps(
+        plan=plan, run_key=run_key, vocabulary=vocabulary, shards=partitions, rng=rng
+    )
+    batches = user_batches(documents, plan, run_key, rng, partitions)
+    return Release(list(release_lengths(steps, plan, batches)), steps.left, steps.sent)
+
+
+def user_batches(documents, plan, run_key, rng, partitions):
+    """Tokenize and group by user, as `GroupByUser` does."""
+    document_key = run_key.sub_key("document")
+    limit = functools.partial(
+        limit_documents, max_tokens=plan.max_tokens_per_user, sub_key=document_key
+    )
+    pieces = []
+    for batch in record_batches(documents, rng):
+        users = hash_users(batch.column("user"), run_key.sub_key("user"))
+        block = limit([encode_documents(users, batch.column("text"))], final=False)
+        pieces += split_by_user(block, partitions)
+    return [
+        lay_out_positions(limit(blocks, final=True), run_key.sub_key("word"))
+        for blocks in shuffled_groups(pieces, rng)
+    ]
+
+
+def shuffled_groups(pieces, rng):
+    """Groups pairs by key, in random order."""
+    rng.shuffle(pieces)
+    groups: dict = {}
+    for key, piece in pieces:
+        groups.setdefault(key, []).append(piece)
+    return list(groups.values())

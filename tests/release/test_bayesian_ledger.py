@@ -1,0 +1,118 @@
+"""The ledger of n-gram probabilities: what it says, and what it refuses to say."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from beam_dpne.errors import ReleaseError
+
+from beam_dpne.bayesian.counting import NgramProbabilities, NgramProbabilitiesCoder
+from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian.transform import guarantee_of
+from beam_dpne.elements.rows import rounded_probabilities
+from beam_dpne.release.bayesian_ledger import bayesian_ledger
+from beam_dpne.release.ledger import Part, ledger_bytes, parse_ledger
+
+
+def plan_of(mode: str = "counts", **others) -> BayesianPlan:
+    given = {"epsilon": 0.5, "delta": 1e-7, "accept_no_guarantee": mode in PAPER_MODES}
+    return BayesianPlan(mode=mode, **{**given, **others})
+
+
+def found_of(plan: BayesianPlan, **others) -> NgramProbabilities:
+    public = {"ngrams": 2, "length": 3, "sha256": "0" * 64}
+    found = NgramProbabilities(
+        ngrams=pa.array(["a b c", "b c d"]),
+        probabilities=np.array([0.75, 0.25]),
+        guarantee=guarantee_of(plan),
+        facts=plan.facts() | {"public": public},
+    )
+    return dataclasses.replace(found, **others)
+
+
+def ledger_of(plan: BayesianPlan, found: NgramProbabilities | None = None, rows: int = 2) -> dict:
+    stem = "probabilities" if plan.is_private else "probabilities_without_privacy"
+    part = Part(f"{stem}-{'0' * 16}-00000-of-00001.jsonl", rows, "a" * 64, 9)
+    return bayesian_ledger(
+        plan=plan,
+        found=found or found_of(plan),
+        parts=[part],
+        run_key_given=False,
+        tokenizer="words",
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_ledger_is_read_back_whole(mode):
+    written = ledger_of(plan_of(mode))
+    assert parse_ledger(ledger_bytes(written), "here") == written
+    assert BayesianPlan.from_json(json.dumps(written["plan"])) == plan_of(mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_number_of_the_mechanism_is_explained(mode):
+    written = ledger_of(plan_of(mode))
+    explained = set(written["mechanism_columns"]) | {"mode", "noise"}
+    assert set(written["mechanism"]) <= explained
+
+
+def test_the_ledgers_numbers_are_the_plans():
+    plan = plan_of("log_global", max_contributions=5, decay=0.1)
+    mechanism = ledger_of(plan)["mechanism"]
+    assert mechanism["noise_stddev"] == plan.noise_stddev
+    assert mechanism["sensitivity"] == plan.sensitivity
+    assert mechanism["gram_bound"] == plan.gram_bound
+    assert mechanism["decay"] == 0.1
+
+
+@pytest.mark.parametrize("mode", PAPER_MODES)
+def test_a_ledger_without_a_guarantee_has_no_word_that_looks_like_one(mode):
+    written = ledger_of(plan_of(mode))
+    assert NO_GUARANTEE in written["what"]
+    assert NO_GUARANTEE in written["guarantee"]["statement"]
+    assert "epsilon" not in written["guarantee"]
+    assert "A differentially private release" not in json.dumps(written)
+    assert "are user-level" not in json.dumps(written)
+
+
+def test_probabilities_of_another_plan_are_refused():
+    plan = plan_of()
+    with pytest.raises(ValueError, match="of a run under this plan"):
+        ledger_of(plan, found_of(plan_of(epsilon=0.6)))
+    with pytest.raises(ValueError, match="of a run under this plan"):
+        ledger_of(plan_of("log_global"), found_of(plan))
+    with pytest.raises(ValueError, match="of a run under this plan"):
+        ledger_of(plan, found_of(plan_of("paper_claim1")))
+
+
+def test_probabilities_without_a_guarantee_must_say_so():
+    paper = plan_of("paper_claim1")
+    with pytest.raises(ValueError, match="must say so"):
+        ledger_of(paper, found_of(paper, guarantee=guarantee_of(plan_of())))
+
+
+def test_parts_must_hold_what_was_released():
+    with pytest.raises(ValueError, match="as many rows"):
+        ledger_of(plan_of(), rows=3)
+
+
+def test_a_damaged_ledger_is_refused():
+    written = ledger_of(plan_of())
+    del written["mechanism"]["released"]
+    with pytest.raises(ReleaseError, match="how many n-grams have a probability"):
+        parse_ledger(ledger_bytes(written), "here")
+
+
+def test_the_coder_keeps_everything():
+    found = found_of(plan_of("log_global"))
+    decoded = NgramProbabilitiesCoder().decode(NgramProbabilitiesCoder().encode(found))
+    assert decoded.ngrams.to_pylist() == found.ngrams.to_pylist()
+    assert decoded.probabilities.tolist() == found.probabilities.tolist()
+    assert (decoded.guarantee, decoded.facts) == (found.guarantee, found.facts)
+
+
+def test_probabilities_have_nine_digits():
+    values = np.array([0.0, 1.0, 1 / 3, 1.23456789123e-12])
+    assert rounded_probabilities(values).tolist() == [0.0, 1.0, 0.333333333, 1.23456789e-12]

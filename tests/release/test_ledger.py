@@ -1,0 +1,404 @@
+"""What a ledger says, and that only whole ledgers are read."""
+
+import functools
+import json
+import pathlib
+import platform
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from beam_dpne.errors import ReleaseError
+
+from beam_dpne import LengthFacts, PrivacyPlan
+from beam_dpne.documents import tokenizers
+from beam_dpne.mechanism.gaussian import gaussian_delta
+from beam_dpne.ngrams.report import RoundFacts
+from beam_dpne.release.ledger import (
+    Part,
+    ledger_bytes,
+    ledger_path,
+    listed_parts,
+    read_ledger,
+    tokenizer_name,
+)
+from beam_dpne.release.ngrams_ledger import ngrams_ledger
+from beam_dpne.release.set_union_ledger import set_union_ledger
+from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, POLICIES
+
+PLAN = PrivacyPlan(
+    epsilon=1, delta=1e-7, max_length=2, max_contributions=(10, 20), strategy="one_round"
+)
+FACTS = (
+    LengthFacts(1, PLAN.lengths[0].noise_stddev, PLAN.lengths[0].threshold, 17, None, 0.0),
+    LengthFacts(2, PLAN.lengths[1].noise_stddev, 41.5, 3, 2**70, 0.17),
+)
+PART = Part("ngrams-0123456789abcdef-00000-of-00001.jsonl", 20, "ab" * 32, 1234)
+
+
+def ledger(**changes):
+    settings = {
+        "plan": PLAN,
+        "facts": FACTS,
+        "parts": [PART],
+        "run_key_given": False,
+        "tokenizer": "words",
+    }
+    return ngrams_ledger(**settings | changes)
+
+
+def write(folder: pathlib.Path, content):
+    data = content if isinstance(content, bytes) else ledger_bytes(content)
+    (folder / "ledger.json").write_bytes(data)
+
+
+def test_each_length_says_what_was_spent_and_what_came_of_it():
+    assert ledger()["lengths"] == [
+        {
+            "length": 1,
+            "budget_share": 0.5,
+            "max_contributions": 10,
+            "noise_stddev": PLAN.lengths[0].noise_stddev,
+            "threshold": PLAN.lengths[0].threshold,
+            "released": 17,
+            "valid": None,
+            "expected_spurious_at_most": 0.0,
+        },
+        {
+            "length": 2,
+            "budget_share": 0.5,
+            "max_contributions": 20,
+            "noise_stddev": PLAN.lengths[1].noise_stddev,
+            "threshold": 41.5,
+            "released": 3,
+            "valid": 2**70,
+            "expected_spurious_at_most": 0.17,
+        },
+    ]
+
+
+def test_the_whole_budget_and_its_split_are_stated():
+    said = ledger()
+    assert (said["guarantee"]["epsilon"], said["guarantee"]["delta"]) == (1.0, 1e-7)
+    assert "one user is added or removed" in said["guarantee"]["neighbours"]
+    spent = said["spent"]
+    assert spent["gaussian_delta"] + spent["vocabulary_delta"] == pytest.approx(1e-7, rel=1e-4)
+    assert spent["composed_noise_stddev"] == PLAN.noise_stddev
+    assert spent["numerical_slack"] == PLAN.numerical_slack > 0
+
+
+def test_the_plan_can_be_read_back_from_the_ledger():
+    said = json.loads(ledger_bytes(ledger()))
+    assert PrivacyPlan.from_json(json.dumps(said["plan"])) == PLAN
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_it_says_whether_a_run_key_was_given_and_what_that_means(given):
+    said = ledger(run_key_given=given)["run_key"]
+    assert said["given"] is given
+    assert "two different inputs" in said["warning"]
+
+
+@pytest.mark.parametrize(
+    "channel",
+    ["run time", "operator's channel", "run key", "plan", "groups", "several user ids", "AES"],
+)
+def test_it_says_what_is_not_protected(channel):
+    assert any(channel in line for line in ledger()["not_protected"])
+
+
+def test_versions_are_those_that_run():
+    versions = ledger()["versions"]
+    assert versions["apache-beam"] == beam.__version__
+    assert versions["pyarrow"] == pa.__version__
+    assert versions["python"] == platform.python_version()
+    assert {"beam_dpne", "numpy", "scipy", "cryptography"} < set(versions)
+
+
+class Callable:
+    def __call__(self, texts):
+        return texts
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "name"),
+    [
+        ("words", "words"),
+        ("package.module:function", "package.module:function"),
+        (tokenizers.whitespace, "beam_dpne.documents.tokenizers:whitespace"),
+        (Callable(), f"{__name__}:Callable"),
+        (functools.partial(tokenizers.words), "functools:partial"),
+    ],
+)
+def test_a_tokenizer_is_named_by_where_it_was_defined(tokenizer, name):
+    assert tokenizer_name(tokenizer) == name
+    assert ledger(tokenizer=tokenizer)["tokenizer"] == name
+
+
+def test_equal_ledgers_have_equal_bytes_whatever_the_order_of_the_facts():
+    assert ledger_bytes(ledger()) == ledger_bytes(ledger(facts=FACTS[::-1]))
+    assert ledger_bytes(ledger()) != ledger_bytes(ledger(run_key_given=True))
+
+
+def test_bytes_are_indented_utf8_json():
+    data = ledger_bytes(ledger(tokenizer="módulo:função"))
+    assert "módulo:função".encode() in data
+    assert data.startswith(b'{\n  "schema": "beam_dpne/ledger/2",\n')
+    assert data.endswith(b"}\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"facts": FACTS[:1]}, "lengths 1 to 2"),
+        ({"facts": [*FACTS, FACTS[1]]}, "lengths 1 to 2"),
+        ({"facts": [FACTS[0], FACTS[1]._replace(noise_stddev=1.0)]}, "under this plan"),
+        ({"parts": []}, "as many rows"),
+        ({"parts": [PART, PART]}, "as many rows"),
+    ],
+)
+def test_facts_of_another_run_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        ledger(**changes)
+
+
+def test_reading_gives_back_what_was_built(tmp_path):
+    write(tmp_path, ledger())
+    expected = json.loads(ledger_bytes(ledger()))
+    assert read_ledger(str(tmp_path)) == expected
+    assert read_ledger(str(tmp_path / "ledger.json")) == expected
+
+
+def test_the_path_of_a_release_is_that_of_its_ledger_or_directory():
+    assert ledger_path("a/b") == ledger_path("a/b/ledger.json") == "a/b/ledger.json"
+    assert ledger_path("ledger.json") == "ledger.json"
+
+
+def without(name):
+    return {key: value for key, value in ledger().items() if key != name}
+
+
+def with_part(**changes):
+    return ledger() | {"parts": [PART._asdict() | changes]}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a ledger of beam_dpne"),
+        (b"[]", "not a ledger of beam_dpne"),
+        (b"[" * 100_000, "not a ledger of beam_dpne"),
+        (b"\xff\xfe", "not a ledger of beam_dpne"),
+        (b'{"schema": "other/1"}', "not a ledger of beam_dpne"),
+        (b'{"schema": ["beam_dpne/ledger/1"]}', "not a ledger of beam_dpne"),
+        (ledger_bytes(ledger())[:-20], "not a ledger of beam_dpne"),
+        (ledger() | {"schema": "beam_dpne/ledger/3"}, "this version reads"),
+        *[(without(name), f"{name!r} is missing") for name in list(ledger())[1:]],
+        (ledger() | {"parts": []}, "'parts' must list"),
+        (with_part(name="../../etc/passwd"), "'parts' must list"),
+        (with_part(name="ngrams-0123456789abcdef-00000-of-00001.jsonl\n"), "'parts' must list"),
+        (with_part(rows=-1), "'parts' must list"),
+        (with_part(rows=True), "'parts' must list"),
+        (with_part(sha256="ab"), "'parts' must list"),
+        (with_part(bytes=None), "'parts' must list"),
+        (with_part(rows=21), "do not hold what it says was released"),
+        (ledger() | {"lengths": [{}]}, "'lengths' must describe"),
+    ],
+)
+def test_what_is_not_a_whole_ledger_is_refused(tmp_path, content, message):
+    write(tmp_path, content)
+    with pytest.raises(ReleaseError, match=message):
+        read_ledger(str(tmp_path))
+
+
+def test_without_a_ledger_there_is_no_release(tmp_path):
+    with pytest.raises(ReleaseError, match="does not exist: there is no release"):
+        read_ledger(str(tmp_path))
+    (tmp_path / "ledger.json").mkdir()
+    with pytest.raises(ReleaseError, match="cannot be read: Is a directory"):
+        read_ledger(str(tmp_path))
+
+
+def test_listed_parts_of_anything_are_names_of_parts_only():
+    assert listed_parts(ledger_bytes(ledger())) == {PART.name}
+    assert listed_parts(b'{"parts": [{"name": "notes.txt"}, 3]}') == frozenset()
+    whole = json.loads(ledger_bytes(ledger()))
+    for name in ("notes.txt", f"../{PART.name}", f"/{PART.name}", f"{PART.name}/..", ""):
+        elsewhere = whole | {"parts": [PART._asdict() | {"name": name}]}
+        assert listed_parts(ledger_bytes(elsewhere)) == frozenset()
+    assert listed_parts(None) == listed_parts(b"{") == frozenset()
+
+
+# The adaptive strategy
+
+
+def adaptive_ledger(**changes):
+    """Of two lengths, with made-up rounds at length 2."""
+    plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, **changes)
+    words, bigrams = plan.lengths
+    rounds = (
+        RoundFacts(1, 1.0, 5.25, 0.5, 1e-7, (1.0,)),
+        RoundFacts(2, 1.5, 6.5, None, 1e-6, (1.0, 1.125)),
+    )
+    facts = (
+        LengthFacts(1, words.noise_stddev, words.threshold, 17, None, 0.0, rounds[:1]),
+        LengthFacts(2, bigrams.noise_stddev, 6.5, 3, 289, 0.17, rounds),
+    )
+    return json.loads(ledger_bytes(ledger(plan=plan, facts=facts)))
+
+
+def test_each_round_of_the_adaptive_strategy_says_what_decided():
+    said = adaptive_ledger()
+    assert said["lengths"][1]["noise_stddev"] == 1.0
+    assert said["lengths"][1]["rounds"] == [
+        {
+            "round": 1,
+            "evidence_stddev": 1.0,
+            "threshold": 5.25,
+            "cut": 0.5,
+            "null_probability": 1e-7,
+            "loadings": [1.0],
+        },
+        {
+            "round": 2,
+            "evidence_stddev": 1.5,
+            "threshold": 6.5,
+            "cut": None,
+            "null_probability": 1e-6,
+            "loadings": [1.0, 1.125],
+        },
+    ]
+    told = said["lengths_columns"]["rounds"]
+    assert all(name in told for name in said["lengths"][1]["rounds"][0] if name != "round")
+
+
+def test_individual_budgets_are_stated_with_their_theorem():
+    said = adaptive_ledger()
+    budgets = said["guarantee"]["individual_budgets"]
+    assert budgets["mu"] == pytest.approx(1 / said["spent"]["composed_noise_stddev"])
+    assert "at most mu^2" in budgets["statement"]
+    assert "private state" in budgets["statement"]
+    cited = " ".join(budgets["references"])
+    assert all(name in cited for name in ("Smith", "Koskela", "Feldman"))
+
+
+def test_ordinary_composition_needs_no_such_statement():
+    assert "individual_budgets" not in adaptive_ledger(user_budgets="even")["guarantee"]
+    assert "individual_budgets" not in ledger()["guarantee"]
+    assert "rounds" not in ledger()["lengths"][0]
+
+
+# Set union
+
+
+def union_plan(policy, **others):
+    return SetUnionPlan(epsilon=1, delta=1e-7, policy=policy, **others)
+
+
+def union_ledger(policy="policy_gaussian", plan=None, **changes):
+    plan = plan or union_plan(policy)
+    facts = {} if plan.policy == "rounds" else plan.facts()
+    items = ItemSet(items=pa.array(["a", "b"]), scores=np.array([9.0, 8.0]), facts=facts)
+    settings = {
+        "plan": plan,
+        "items": items,
+        "parts": [PART._replace(name=PART.name.replace("ngrams", "items"), rows=2)],
+        "run_key_given": False,
+        "tokenizer": "tokens",
+    }
+    return set_union_ledger(**settings | changes)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_set_union_says_its_mechanism_and_explains_each_number(policy):
+    plan, said = union_plan(policy), union_ledger(policy)
+    mechanism = said["mechanism"]
+    assert said["program"] == "set-union"
+    assert (mechanism["policy"], mechanism["released"]) == (policy, 2)
+    assert len(mechanism["meaning"]) > 40
+    assert SetUnionPlan.from_json(json.dumps(said["plan"])) == plan
+    assert said["spent"]["numerical_slack"] > 0
+    named = set(mechanism) - {"policy", "max_contributions", "noise", "sensitivity_norm"}
+    assert named == set(said["mechanism_columns"])
+    told = said["mechanism_columns"]["rounds"]
+    for number, decided in enumerate(mechanism["rounds"], start=1):
+        assert decided["round"] == number
+        assert all(f"{name}:" in told for name in decided if name != "round")
+        assert (decided["cut"] is None) == (number == len(mechanism["rounds"]))
+    if policy != "rounds":
+        assert mechanism["sensitivity"] == plan.sensitivity
+        assert mechanism["rounding_bound"] == plan.rounding_bound
+        assert mechanism["shards"] == plan.shard_count
+        last = mechanism["rounds"][-1]
+        assert (last["threshold"], last["cutoff"]) == (plan.threshold, plan.cutoff)
+        assert (last["noise_scale"], last["noise_stddev"]) == plan.noise[1:]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_noise_of_a_ledger_is_enough_for_its_sensitivity_and_budget(policy):
+    """As a reviewer would check it, from the ledger alone; `rounds` by its theorem."""
+    said = union_ledger(policy)
+    mechanism, epsilon = said["mechanism"], said["guarantee"]["epsilon"]
+    composed = mechanism["composed_noise_scale"]
+    if mechanism["sensitivity_norm"] == "l1":
+        assert mechanism["sensitivity"] / composed <= epsilon
+        return
+    delta = gaussian_delta(epsilon=epsilon, noise_stddev=composed / mechanism["sensitivity"])
+    assert delta <= said["spent"]["gaussian_delta"] < said["guarantee"]["delta"]
+    if policy != "rounds":
+        inverse_squares = sum(own["noise_scale"] ** -2 for own in mechanism["rounds"])
+        assert inverse_squares <= composed**-2 * (1 + 1e-12)
+
+
+def test_rounds_say_both_rounds_and_rest_on_individual_budgets():
+    said = union_ledger("rounds")
+    first, last = said["mechanism"]["rounds"]
+    assert first["cut"] < first["threshold"]
+    words = union_plan("rounds").rounds_plan.lengths[0]
+    assert last["threshold"] == words.threshold
+    assert "at most mu^2" in said["guarantee"]["individual_budgets"]["statement"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_promised_number_of_users_is_stated_where_the_guarantee_needs_it(policy):
+    promise = union_ledger(policy)["guarantee"].get("promise")
+    assert (promise is not None) == (policy in CUTOFF_POLICIES)
+    if promise:
+        assert promise["max_users"] == union_plan(policy).max_users
+        assert "never checked" in promise["meaning"]
+
+
+def test_a_set_union_protects_no_more_than_n_grams_do():
+    assert union_ledger()["not_protected"] == ledger()["not_protected"]
+    assert union_ledger()["guarantee"]["statement"] == ledger()["guarantee"]["statement"]
+
+
+def test_items_of_another_plan_are_refused():
+    for other in (union_plan("policy_gaussian", max_contributions=7), union_plan("mad")):
+        with pytest.raises(ValueError, match="must be of a run under this plan"):
+            union_ledger(plan=other, items=ItemSet(**union_items(union_plan("policy_gaussian"))))
+
+
+def union_items(plan):
+    return {"items": pa.array(["a", "b"]), "scores": np.ones(2), "facts": plan.facts()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"program": "bigrams"}, "'program' is missing or not one of ngrams, set-union"),
+        ({"program": "ngrams"}, "'lengths_columns' is missing"),
+        ({"mechanism": {}}, "'mechanism' must tell how many items"),
+        ({"mechanism": {"released": 3}}, "do not hold what it says was released"),
+        ({"parts": [PART._asdict() | {"rows": 2}]}, "'parts' must list"),
+    ],
+)
+def test_what_is_not_a_whole_ledger_of_a_set_union_is_refused(tmp_path, changes, message):
+    write(tmp_path, union_ledger())
+    assert read_ledger(str(tmp_path)) == json.loads(ledger_bytes(union_ledger()))
+    write(tmp_path, union_ledger() | changes)
+    with pytest.raises(ReleaseError, match=message):
+        read_ledger(str(tmp_path))

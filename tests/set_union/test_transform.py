@@ -1,0 +1,264 @@
+"""The set union through Beam, its functions chained in memory, and the plain-Python reference agree.
+
+The same run key, documents and plan go through all three; items and scores must be equal, scores bit
+for bit. Items are arbitrary strings.
+"""
+
+import dataclasses
+import random
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from beam_dpne.documents.group_by_user import encode_documents, hash_users, lay_out_positions
+from beam_dpne.elements import batches
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.set_union import sums as item_sums
+from beam_dpne.set_union import threshold, weights
+from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policy_names import DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.threshold import release_items
+from beam_dpne.set_union.transform import PrivateSetUnion, ReleaseItems, run_context
+from tests.oracle.set_union import private_set_union
+
+KEY = RunKey(b"set union".ljust(32, b"."))
+OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]
+ODD = ["", " ", "a b", "\t", "\\", "é", "e\u0301", "🙂", "\0", "x" * 3000, "A", "a", "\uffff"]
+Documents = dict[str, list[list[str]]]
+
+
+def documents_of(seed: int, users: int = 60) -> Documents:
+    """Items of falling popularity, odd strings among them; users without any, and with many."""
+    rng = random.Random(seed)
+    items = [*ODD, *(f"item {i}" for i in range(60))]
+    return {
+        f"user {u}": [
+            [
+                items[min(int(rng.paretovariate(0.6)) - 1, rng.randrange(len(items)))]
+                for _ in range(n)
+            ]
+            for n in rng.choices([0, 1, 3, 9, 25], k=rng.randrange(4))
+        ]
+        for u in range(users)
+    }
+
+
+def plan_of(policy: str, **others) -> SetUnionPlan:
+    """Enough budget to release something of a small crowd, and to leave something out."""
+    given = {"epsilon": 5.0, "delta": 0.02, "max_contributions": 6, "max_users": 1000, **others}
+    return SetUnionPlan(policy=policy, **given)
+
+
+def as_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBatch]:
+    """The documents in random order, in batches of random sizes."""
+    rows = [(user, text) for user, texts in documents.items() for text in texts]
+    rng.shuffle(rows)
+    cut = []
+    while rows:
+        size = rng.choice([1, 7, 1000])
+        columns = [
+            pa.array([user for user, _ in rows[:size]], pa.string()),
+            pa.array([text for _, text in rows[:size]], pa.list_(pa.string())),
+        ]
+        cut.append(pa.RecordBatch.from_arrays(columns, names=["user", "text"]))
+        rows = rows[size:]
+    return cut
+
+
+_collected: list[ItemSet] = []
+
+
+def _collect(released: ItemSet) -> None:
+    _collected.append(released)
+
+
+def run_beam(elements, plan, *, partitions=3, repeats=0, tokenizer="tokens") -> dict[str, float]:
+    """Runs the pipeline; repeated bundles must repeat their results."""
+    _collected.clear()
+    with beam.Pipeline(runner=FnApiRunner(bundle_repeat=repeats)) as pipeline:
+        union = (
+            pipeline
+            | beam.Create(elements, reshuffle=False)
+            | PrivateSetUnion(plan=plan, partitions=partitions, run_key=KEY, tokenizer=tokenizer)
+        )
+        _ = union.released | beam.Map(_collect)
+    first = as_dict(_collected[0])
+    assert all(as_dict(other) == first for other in _collected)
+    return first
+
+
+def as_dict(released: ItemSet) -> dict[str, float]:
+    items = released.items.to_pylist()
+    assert items == sorted(items, key=str.encode)
+    assert len(set(items)) == len(items)
+    return dict(zip(items, released.scores.tolist(), strict=True))
+
+
+def users_in_memory(documents: Documents, run_key: RunKey) -> UserItems:
+    rows = [(user, text) for user, texts in documents.items() for text in texts]
+    users = hash_users(pa.array([user for user, _ in rows], pa.string()), run_key.sub_key("user"))
+    texts = pa.array([text for _, text in rows], pa.list_(pa.string()))
+    return weights.items_of_users(
+        lay_out_positions(encode_documents(users, texts), run_key.sub_key("word"))
+    )
+
+
+def run_in_memory(documents: Documents, plan: SetUnionPlan) -> dict[str, float]:
+    run_key = KEY.bound_to(run_context(plan, "tokens"))
+    return as_dict(release_items(users_in_memory(documents, run_key), plan, run_key))
+
+
+@pytest.mark.parametrize("policy", OWN_POLICIES)
+def test_beam_memory_and_pseudocode_release_the_same(policy):
+    for seed in range(3):
+        documents = documents_of(seed)
+        plan = plan_of(policy)
+        expected = private_set_union(documents, plan, KEY)
+        assert run_in_memory(documents, plan) == expected
+        if seed == 0:
+            held = {item for texts in documents.values() for text in texts for item in text}
+            assert 3 < len(expected) < len(held) - 3
+            rng = random.Random(seed)
+            batched = as_batches(documents, rng)
+            assert run_beam(batched, plan, partitions=rng.randint(1, 9)) == expected
+
+
+@given(
+    st.sampled_from(OWN_POLICIES),
+    st.integers(0, 2**32),
+    st.integers(0, 30),
+    st.sampled_from([1, 2, 5, 1000]),
+    st.sampled_from([0.5, 5.0, 16.0]),
+    st.sampled_from([1e-6, 0.02, 0.3]),
+    st.integers(1, 4),
+)
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_memory_releases_what_the_pseudocode_releases(
+    policy, seed, users, limit, epsilon, delta, shards
+):
+    options = {"shards": shards} if policy in DESCENT_POLICIES else {}
+    plan = plan_of(policy, epsilon=epsilon, delta=delta, max_contributions=limit, **options)
+    documents = documents_of(seed, users)
+    expected = private_set_union(documents, plan, KEY)
+    event(f"released: {min(len(expected), 3)}")
+    assert run_in_memory(documents, plan) == expected
+
+
+@pytest.mark.parametrize("policy", ["weighted_gaussian", "screened_gaussian", "greedy", "mad"])
+def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_release(policy):
+    documents = documents_of(4, users=80)
+    plan = plan_of(policy)
+    expected = run_in_memory(documents, plan)
+    assert expected
+    for seed, (partitions, repeats) in enumerate([(1, 2), (16, 0)]):
+        cut = as_batches(documents, random.Random(seed))
+        assert run_beam(cut, plan, partitions=partitions, repeats=repeats) == expected
+    pairs = [(user, text) for user, texts in documents.items() for text in texts]
+    assert run_beam(pairs, plan) == expected
+
+
+@pytest.mark.parametrize("policy", ["policy_gaussian", "screened_gaussian", "greedy", "mad"])
+def test_elements_cut_small_do_not_change_the_release(policy, monkeypatch):
+    documents = documents_of(5, users=80)
+    plan = plan_of(policy)
+    expected = run_in_memory(documents, plan)
+    for module in (weights, item_sums, threshold):
+        monkeypatch.setattr(module, "MAX_ELEMENT_BYTES", 300)
+    assert run_in_memory(documents, plan) == expected
+    assert run_beam(as_batches(documents, random.Random(1)), plan) == expected
+
+
+def test_cut_elements_are_small_and_lose_nothing(monkeypatch):
+    items = users_in_memory(documents_of(6, users=200), KEY)
+    plan = plan_of("policy_gaussian")
+    for module in (weights, item_sums):
+        monkeypatch.setattr(module, "MAX_ELEMENT_BYTES", 5000)
+    parts = [part for _, part in weights.split_to_shards(items, plan, KEY)]
+    assert len(parts) > 3
+    assert all(batches.array_bytes(part) <= 5000 or len(part.users) == 1 for part in parts)
+    assert sum(len(part.users) for part in parts) == len(items.users)
+    sums = item_sums.sum_by_item(items, np.ones((items.items.size, 2), np.int64))
+    cut = [part for _, part in item_sums.cut_by_hash_range(sums, 3)]
+    assert all(batches.array_bytes(part) <= 5000 for part in cut)
+    assert sums_of(item_sums.merge_sums(cut)) == sums_of(sums)
+
+
+def sums_of(sums: ItemSums) -> dict[str, list[int]]:
+    return dict(zip(sums.words.to_pylist(), sums.table.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_one_user_releases_nothing(policy):
+    rows = [("ann", ["alone", "a"]), ("bob", [])]
+    assert run_beam(rows, SetUnionPlan(epsilon=1, delta=1e-9, policy=policy)) == {}
+
+
+@pytest.mark.parametrize("policy", ["weighted_laplace", "screened_gaussian", "mad", "rounds"])
+def test_nobody_releases_nothing(policy):
+    assert run_beam([], SetUnionPlan(epsilon=1, delta=1e-9, policy=policy)) == {}
+
+
+def test_policy_rounds_releases_the_words_of_private_ngrams():
+    rows = [(f"u{i}", ["rye bread", "tea", f"own {i}"]) for i in range(300)]
+    released = run_beam(rows, SetUnionPlan(epsilon=5, delta=1e-9, policy="rounds"))
+    assert set(released) == {"rye bread", "tea"}
+
+
+def test_texts_are_tokenized():
+    rows = [(f"u{i}", "Rye bread, tea!") for i in range(300)]
+    plan = SetUnionPlan(epsilon=5, delta=1e-9)
+    assert set(run_beam(rows, plan, tokenizer="words")) == {"rye", "bread", "tea"}
+
+
+def test_items_that_all_subsets_missed_are_decided_on_beam_as_in_memory():
+    """Most of 300 items have no weight in round 1, and some of those stay open for round 2."""
+    rng = random.Random(9)
+    documents = {f"u{u}": [[f"i{rng.randrange(300)}" for _ in range(30)]] for u in range(100)}
+    plan = plan_of("screened_gaussian", max_contributions=1)
+    expected = run_in_memory(documents, plan)
+    assert len(expected) > 3
+    assert run_beam(as_batches(documents, rng), plan) == expected
+
+
+def test_a_run_key_is_bound_to_the_plan():
+    documents = documents_of(7, users=100)
+    one, other = (run_in_memory(documents, plan_of("mad", delta=delta)) for delta in (0.02, 0.0201))
+    both = one.keys() & other.keys()
+    assert len(both) > 3
+    assert all(one[item] != other[item] for item in both)
+
+
+def test_a_run_key_is_bound_to_every_parameter_and_to_the_tokenizer():
+    """One key under two of them would give exact weights away by the difference."""
+    plan = plan_of("mad")
+    others = [{"epsilon": 5.5}, {"delta": 0.0201}, {"max_contributions": 7}, {"max_users": 999}]
+    contexts = {
+        run_context(dataclasses.replace(plan, **other), "tokens") for other in [{}, *others]
+    }
+    contexts |= {run_context(plan, name) for name in ("tokens", "words", "whitespace")}
+    assert len(contexts) == 1 + len(others) + 2
+
+
+def test_facts_travel_with_the_release():
+    plan = plan_of("screened_gaussian")
+    run_beam([("ann", ["a"])], plan)
+    assert _collected[0].facts == plan.facts()
+
+
+@pytest.mark.parametrize("partitions", [0, -1])
+def test_partitions_are_checked(partitions):
+    with pytest.raises(ValueError, match="partitions must be at least 1"):
+        PrivateSetUnion(plan=plan_of("mad"), partitions=partitions)
+
+
+def test_release_items_refuses_what_it_cannot_do():
+    with pytest.raises(ValueError, match="ranges must be at least 1"):
+        ReleaseItems(plan=plan_of("mad"), run_key=KEY, ranges=0)
+    with pytest.raises(ValueError, match="rounds"):
+        ReleaseItems(plan=SetUnionPlan(epsilon=1, delta=1e-6, policy="rounds"), run_key=KEY)

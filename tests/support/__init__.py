@@ -1,0 +1,1 @@
+"""Helpers of several tests, each once."""
