@@ -15,10 +15,9 @@ from beam_dpne.bayesian import counting, log_global, paper, posterior, public_co
 from beam_dpne.bayesian.counting import GramSums, NgramProbabilities, NoisyCounts, UserGrams
 from beam_dpne.bayesian.plan import NO_GUARANTEE, BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.documents.batch import BatchDocuments
+from beam_dpne.documents.batch import BatchDocuments, checked_names
 from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
-from beam_dpne.documents.rows import checked_names
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import UserBatch
@@ -33,7 +32,7 @@ from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.engines import run
 from beam_dpne.mechanism import integer_noise
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
-from beam_dpne.reading.description import InputDescription, description_of_rows
+from beam_dpne.reading.options import InputDescription, description_of_rows
 
 _KeyedSums = tuple[int, GramSums]
 # A constant is part of the job's graph, which engines bound.

@@ -30,7 +30,7 @@ from beam_dpne.evaluation.reports import (
     write_report,
 )
 from beam_dpne.evaluation.secrecy import NOTICE
-from beam_dpne.reading.tally import describe
+from beam_dpne.reading.rejects import describe
 from beam_dpne.release.ledger import LEDGER_NAME, ledger_path, read_ledger
 from beam_dpne.release.publishing import read_release
 from beam_dpne.storage.access import check_access

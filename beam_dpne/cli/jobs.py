@@ -25,9 +25,8 @@ from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.description import InputDescription
-from beam_dpne.reading.options import codec_of
-from beam_dpne.reading.tally import (
+from beam_dpne.reading.options import InputDescription, codec_of
+from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
     Tally,
     check_max_rejected,
@@ -38,7 +37,7 @@ from beam_dpne.release.ledger import read_ledger
 from beam_dpne.release.publishing import check_output
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.storage.access import check_access
-from beam_dpne.storage.markers import Marks, make_mark
+from beam_dpne.storage.markers import Markers, make_marker
 from beam_dpne.storage.run_key_file import RunKeyFile
 
 # A graph that an engine takes has less than 10 MB, and data in it are a third larger.
@@ -198,8 +197,8 @@ def run_job(
     with held as folder, tidied, shown:
         canary = None
         if options.can_hang:
-            canary = launching.Canary(marks=Marks(folder), timeout=job.harness_timeout)
-            make_mark(canary.marks.wanted)
+            canary = launching.Canary(marks=Markers(folder), timeout=job.harness_timeout)
+            make_marker(canary.marks.wanted)
             progress.enter("engine")
         build(pipeline, job, folder, canary)
         result = launching.run_pipeline(pipeline, canary)
@@ -245,7 +244,7 @@ def read_documents(
     read = pipeline | "Read" >> io.ReadDocuments(
         inputs=[file.path for file in job.files],
         strict=job.strict,
-        marks=canary and canary.marks,
+        on_start=canary and canary.marks.report_start,
         **dataclasses.asdict(job.reading),
     )
     if job.rejects is None:
@@ -269,7 +268,7 @@ def publishing(job: Job, canary: launching.Canary | None, read: io.ReadResult) -
         "described": job.described,
         "notes": job.notes,
         "overwrite": job.overwrite,
-        "marks": canary and canary.marks,
+        "permit": canary and canary.marks.require_wanted,
         "tally": read.tally,
         "max_rejected": job.max_rejected,
     }

@@ -19,10 +19,15 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 from apache_beam.runners.worker import sdk_worker
 
-from beam_dpne.engines.flink_jobs import failures_at_flink
-from beam_dpne.engines.run import cancel, cancelled_on_failure, likely_wrong, state_of
+from beam_dpne.engines.run import (
+    cancel,
+    cancelled_on_failure,
+    failures_at_flink,
+    likely_wrong,
+    state_of,
+)
 from beam_dpne.errors import RunError, may_be_printed
-from beam_dpne.storage.markers import Marks
+from beam_dpne.storage.markers import Markers
 
 _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
 _WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
@@ -38,7 +43,7 @@ class Canary:
       timeout: seconds from the state RUNNING until it must be there; 0: for ever.
     """
 
-    marks: Marks
+    marks: Markers
     timeout: int
 
 

@@ -121,7 +121,7 @@ class _RemoteFile:
         from apache_beam.io.filesystems import FileSystems
 
         from beam_dpne.storage.access import check_access
-        from beam_dpne.storage.schemes import connect_anonymously_to_emulators
+        from beam_dpne.storage.directories import connect_anonymously_to_emulators
 
         connect_anonymously_to_emulators()
         check_access([path], [])

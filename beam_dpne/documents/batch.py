@@ -1,16 +1,22 @@
 """BatchDocuments: the one form in which documents enter a pipeline."""
 
+import collections.abc
 import dataclasses
-from collections.abc import Iterator, Sequence
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_dpne.documents.rows import Text, check_element_type, checked_names, documents_of
-from beam_dpne.reading.document_columns import TEXT, USER, normalized_batches
+from beam_dpne.reading.columns import TEXT, USER, normalized_batches
+from beam_dpne.reading.options import names_of
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -141,3 +147,209 @@ class _Batch(beam.DoFn):
         except (UnicodeError, pa.ArrowException):
             raise ValueError("A user or a text cannot be encoded as UTF-8.") from None
         return pa.RecordBatch.from_arrays(columns, names=[USER, TEXT])
+
+
+Text = str | list[str]
+
+_USERS = (str, int, np.integer)
+_TEXTS = (str, list, tuple)
+_LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
+_SHOWN = 30
+
+
+def checked_names(user_field: str, text_field: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of the text fields.
+
+    Raises:
+      ValueError: if a name is empty or not a str, or two names are equal.
+    """
+    names = names_of(text_field)
+    for option, name in (("user_field", user_field), *(("text_field", name) for name in names)):
+        if not (isinstance(name, str) and name):
+            raise ValueError(f"{option} must be the name of a field, got {option}={name!r}.")
+    if not names:
+        raise ValueError("text_field must name at least one field, got text_field=().")
+    if len({user_field, *names}) <= len(names):
+        raise ValueError(
+            "user_field and every text_field must be different fields, got "
+            f"user_field={user_field!r}, text_field={text_field!r}."
+        )
+    return names
+
+
+def check_element_type(element_type: Any, user_field: str, text_fields: Sequence[str]) -> bool:
+    """Checks the fields of a PCollection's element type, as far as the type says them.
+
+    Returns:
+      Whether plain tuples may be read by position: not where the type says that all elements have
+      fields, since a tuple there has the order of those fields.
+
+    Args:
+      element_type: of the PCollection, as Beam has inferred it or as it was declared.
+      user_field: name of the users' field.
+      text_fields: names of the texts' fields.
+
+    Raises:
+      ValueError: if a field is missing, or has a type that no user, or no text, has.
+    """
+    without_fields = False
+    for kind in _members_of_union(element_type) or [element_type]:
+        fields = _fields_of_type(kind)
+        without_fields |= fields is None
+        if fields is not None:
+            _check_field("user_field", user_field, fields, _USERS, "str or int")
+            for name in text_fields:
+                _check_field("text_field", name, fields, _TEXTS, "str, or a list of str")
+    return without_fields
+
+
+def documents_of(
+    element: Any, user_field: str, text_fields: Sequence[str], by_position: bool = True
+) -> Iterator[tuple[str, Text]]:
+    """Yields the documents of one element: (user, text), of several text fields one for each text.
+
+    Args:
+      element: with fields, or a plain tuple.
+      user_field: name of the users' field.
+      text_fields: names of the texts' fields.
+      by_position: whether a plain tuple of (user, text) is taken.
+
+    Raises:
+      TypeError, ValueError: if it has other fields or types; the message holds none of its values.
+    """
+    fields = _fields_of_element(element)
+    if fields is not None:
+        for name in (user_field, *text_fields):
+            if name not in fields:
+                raise ValueError(
+                    f"Each document must have the field {name!r}, got a {type(element).__name__} "
+                    "without it. Name the fields of your rows with user_field and text_field."
+                )
+        user, texts = fields[user_field], [fields[name] for name in text_fields]
+    elif type(element) is tuple and not by_position:
+        raise TypeError(
+            "Documents must be of the PCollection's element type, which has named fields, got a plain "
+            "tuple, whose order may be that of those fields. Build the row type itself."
+        )
+    elif type(element) is tuple and len(element) == 2 and len(text_fields) == 1:
+        user, texts = element[0], [element[1]]
+    else:
+        raise TypeError(
+            "Documents must be rows with field names (NamedTuple, beam.Row, dict, dataclass), "
+            f"pyarrow.RecordBatch, or plain tuples of (user, text){_beside(text_fields)}, "
+            f"got {type(element).__name__}{_size(element)}."
+        )
+    found = [text for text in texts if text is not None]
+    if not found:
+        raise TypeError(
+            f"Each document must have a text, got None in {' and '.join(map(repr, text_fields))}; "
+            "drop those documents."
+        )
+    name = _checked_user(user)
+    for text in found:
+        yield name, _checked_text(text)
+
+
+def _fields_of_element(element: Any) -> Mapping[str, Any] | None:
+    """Returns the values of an element by name; None if it has no names."""
+    if type(element) is tuple:
+        return None
+    if isinstance(element, Mapping):
+        return element
+    if isinstance(element, beam.Row):
+        return element.as_dict()
+    names = getattr(element, "_fields", None)
+    if isinstance(element, tuple) and names is not None:
+        return dict(zip(names, element, strict=True))
+    if dataclasses.is_dataclass(element) and not isinstance(element, type):
+        return {field.name: getattr(element, field.name) for field in dataclasses.fields(element)}
+    return None
+
+
+def _fields_of_type(kind: Any) -> dict[str, Any] | None:
+    """Returns the types of a row type's fields by name; None if it is no row type."""
+    if isinstance(kind, RowTypeConstraint):
+        kind = kind.user_type
+    if not isinstance(kind, type):
+        return None
+    names = getattr(kind, "_fields", None) if issubclass(kind, tuple) else None
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+    if names is None:
+        return None
+    try:
+        hints = typing.get_type_hints(kind)
+    except (NameError, TypeError):
+        hints = {}
+    return {name: hints.get(name, Any) for name in names}
+
+
+def _check_field(
+    option: str, name: str, fields: Mapping[str, Any], wanted: tuple[type, ...], said: str
+) -> None:
+    if name not in fields:
+        near = difflib.get_close_matches(name, fields, n=1)
+        remedy = f" Did you mean {near[0]!r}?" if near else ""
+        more = ", …" if len(fields) > _SHOWN else ""
+        raise ValueError(
+            f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
+            f"{', '.join(list(fields)[:_SHOWN])}{more}.{remedy}"
+        )
+    if not _may_be(fields[name], wanted):
+        shown = getattr(fields[name], "__name__", None) or str(fields[name])
+        raise ValueError(
+            f"{option} must name a field of type {said}, got {option}={name!r}, which has type "
+            f"{shown}. Convert it before."
+        )
+
+
+def _may_be(hint: Any, wanted: tuple[type, ...]) -> bool:
+    """Whether a value of a declared type can be of a wanted one; unknown types can be anything."""
+    hint = getattr(hint, "__supertype__", hint)
+    members = _members_of_union(hint)
+    if members:
+        return any(_may_be(each, wanted) for each in members)
+    origin = typing.get_origin(hint)
+    if origin in _LISTS:
+        tokens = [each for each in typing.get_args(hint) if each is not Ellipsis]
+        return list in wanted and all(_may_be(each, (str,)) for each in tokens)
+    kind = origin or hint
+    if hint is Any or not isinstance(kind, type):
+        return True
+    related = any(issubclass(kind, each) or issubclass(each, kind) for each in wanted)
+    return related and kind is not bool
+
+
+def _members_of_union(hint: Any) -> Iterable[Any]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.get_args(hint)
+    return getattr(hint, "union_types", ())
+
+
+def _checked_user(user: Any) -> str:
+    """Returns a user as text; integers by their decimal digits, as the readers of files do."""
+    if isinstance(user, str):
+        if not user:
+            raise ValueError("A user must not be empty; drop documents without a user.")
+        return user
+    if isinstance(user, int | np.integer) and not isinstance(user, bool):
+        return str(int(user))
+    raise TypeError(f"A user must be str or int, got {type(user).__name__}.")
+
+
+def _checked_text(text: Any) -> Text:
+    if isinstance(text, str):
+        return text
+    if not (isinstance(text, list) or type(text) is tuple):
+        raise TypeError(f"A text must be str, or a list of tokens, got {type(text).__name__}.")
+    if not all(isinstance(token, str) for token in text):
+        raise TypeError("Tokens must be str.")
+    return list(text)
+
+
+def _beside(text_fields: Sequence[str]) -> str:
+    return "" if len(text_fields) == 1 else " where text_field is one field"
+
+
+def _size(element: Any) -> str:
+    return f" of {len(element)}" if isinstance(element, tuple) else ""

@@ -23,7 +23,7 @@ from beam_dpne.elements.batches import (
 )
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.document_columns import NAMED_USER, document_columns, user_column
+from beam_dpne.reading.columns import NAMED_USER, document_columns, user_column
 
 _GATHERED_TOKENS = 2_000_000
 _MAX_BLOCK_TOKENS = 4_000_000

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.description import InputDescription
+from beam_dpne.reading.options import InputDescription
 
 # Raised whenever any release under a fixed key would change; tests/golden holds such releases.
 MECHANISM_VERSION = 2

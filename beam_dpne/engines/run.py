@@ -8,21 +8,24 @@ being stopped.
 """
 
 import contextlib
+import json
 import signal
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
     DirectOptions,
+    FlinkRunnerOptions,
     PipelineOptions,
     PortableOptions,
 )
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
-from beam_dpne.engines.flink_jobs import cancel_at_flink, flink_address
 from beam_dpne.errors import EngineError
 from beam_dpne.version import __version__
 
@@ -216,3 +219,76 @@ def _terminable() -> Iterator[None]:
         raise
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+_FINAL = frozenset({"CANCELED", "FAILED", "FINISHED"})
+_SECONDS = 10
+
+
+def flink_address(options: PipelineOptions) -> str | None:
+    """Returns where Flink's REST interface is, http://host:port, None unless --flink_master says."""
+    master = options.view_as(FlinkRunnerOptions).flink_master or ""
+    if not master or master.startswith("["):
+        return None
+    return master if "://" in master else f"http://{master}"
+
+
+def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> bool:
+    """Cancels the job at Flink; returns whether that is known to have been done.
+
+    The job may be on its way from the job server to Flink, so it is waited for, some seconds.
+
+    Raises:
+      OSError: if Flink does not answer.
+    """
+    address = flink_address(options)
+    name = _name(result)
+    if address is None or name is None:
+        return False
+    until = time.monotonic() + _SECONDS
+    while not (found := _running(address, name)) and time.monotonic() < until:
+        time.sleep(0.5)
+    if len(found) != 1:  # Several of one --job_name: which is ours cannot be told.
+        return False
+    url = f"{address}/jobs/{found[0]}?mode=cancel"
+    urllib.request.urlopen(urllib.request.Request(url, method="PATCH"), timeout=_SECONDS).close()
+    return True
+
+
+def failures_at_flink(result: PipelineResult | None, options: PipelineOptions) -> str:
+    """Returns the tracebacks that Flink has recorded of a job; empty if Flink cannot be asked.
+
+    Args:
+      result: of the job; None if it was never submitted.
+      options: Beam's, with the address of Flink.
+
+    Raises:
+      OSError: if Flink does not answer.
+    """
+    address, name = flink_address(options), _name(result)
+    if address is None or name is None:
+        return ""
+    jobs = [job for job in _get(f"{address}/jobs/overview")["jobs"] if job["name"] == name]
+    if not jobs:
+        return ""
+    newest = max(jobs, key=lambda job: job["start-time"])["jid"]
+    found = _get(f"{address}/jobs/{newest}/exceptions")
+    entries = found.get("exceptionHistory", {}).get("entries", [])
+    texts = [f"{entry.get('taskName')}:\n{entry.get('stacktrace')}" for entry in entries]
+    return "\n".join(texts or [found.get("root-exception") or ""])
+
+
+def _name(result: PipelineResult | None) -> str | None:
+    """Returns the name that Flink knows a job by; the job server adds a UUID to it."""
+    job = getattr(result, "_job_id", None)
+    return job and job.rpartition("_")[0]
+
+
+def _running(address: str, name: str) -> list[str]:
+    jobs = _get(f"{address}/jobs/overview")["jobs"]
+    return [job["jid"] for job in jobs if job["name"] == name and job["state"] not in _FINAL]
+
+
+def _get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=_SECONDS) as response:
+        return json.load(response)

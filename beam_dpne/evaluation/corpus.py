@@ -17,7 +17,7 @@ from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
 from beam_dpne.mechanism import randomness
 from beam_dpne.reading import InputFile, ReadOptions
-from beam_dpne.reading.blocks import plan_reads, read_ahead, read_item, unit_of
+from beam_dpne.reading.transform import plan_reads, read_ahead, read_item, unit_of
 
 BORDER = -1
 _MOST_POSITIONS = 2**31 - 1

@@ -13,7 +13,7 @@ from beam_dpne.evaluation.coverage import Coverage, Evaluation
 from beam_dpne.evaluation.plots import plots
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET, table_text
 from beam_dpne.release.ledger import LEDGER_NAME, ledger_path, reason
-from beam_dpne.storage.directories import directory_at
+from beam_dpne.storage.access import directory_at
 
 _COVERAGE = (
     *("released", "real", "spurious", "spurious_ratio", "occurrences", "occurrences_covered"),
@@ -101,10 +101,10 @@ def write_report(output: str, release: str, files: Mapping[str, bytes]) -> None:
     check_apart(output, release)
     with _told(output):
         directory = directory_at(output)
-        with directory.held():
+        with directory.locked():
             directory.names()
             for name, data in files.items():
-                directory.place(name, data)
+                directory.put(name, data)
 
 
 def _real(path: str) -> str:

@@ -9,10 +9,9 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.documents.batch import BatchDocuments
+from beam_dpne.documents.batch import BatchDocuments, checked_names
 from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
-from beam_dpne.documents.rows import checked_names
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements.batches import GramSet, UserBatch
 from beam_dpne.elements.rows import ReleasedNgram, as_rows, ngram_table
@@ -24,7 +23,7 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.public_vocabulary import vocabulary_digest
 from beam_dpne.ngrams.transform_steps import TransformSteps
 from beam_dpne.ngrams.union_vocabulary import union_plan
-from beam_dpne.reading.description import InputDescription, description_of_rows
+from beam_dpne.reading.options import InputDescription, description_of_rows
 
 
 class _Released(NamedTuple):

@@ -1,13 +1,12 @@
 """Reading documents and writing what the operator needs to know about them."""
 
 from beam_dpne.errors import AccessError, InputError, TooManyRejectedError
-from beam_dpne.reading.checks import check_fields
+from beam_dpne.reading.beginnings import check_fields
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.options import FORMATS, ReadOptions
-from beam_dpne.reading.rejects import Reject, WriteRejects, tidied
-from beam_dpne.reading.tally import Tally
+from beam_dpne.reading.rejects import Reject, Tally, WriteRejects, tidied
 from beam_dpne.reading.transform import ReadDocuments, ReadResult
-from beam_dpne.storage.schemes import connect_anonymously_to_emulators
+from beam_dpne.storage.directories import connect_anonymously_to_emulators
 
 __all__ = [
     "FORMATS",

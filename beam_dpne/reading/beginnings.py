@@ -1,18 +1,117 @@
-"""The beginning of a text: how its records are cut and parsed, and where the first one begins."""
+"""Fields that do not exist: found before the run where possible, and told without showing data."""
 
+import itertools
+import re
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
+
+import msgspec
+import pyarrow.parquet as pq
 
 from beam_dpne.errors import InputError
 from beam_dpne.reading.columns import Batch
-from beam_dpne.reading.delimited import HEAD_BYTES, DelimitedParser, dialect_of, header
-from beam_dpne.reading.encodings import Encoding
-from beam_dpne.reading.fields import require_fields, require_no_quotes
-from beam_dpne.reading.files import InputFile, TextStream
-from beam_dpne.reading.json_arrays import ArrayBorders, JsonArrayParser, array_start
-from beam_dpne.reading.jsonl import JsonlParser
-from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.delimited import (
+    HEAD_BYTES,
+    DelimitedParser,
+    SequencesParser,
+    dialect_of,
+    header,
+    header_bytes,
+)
+from beam_dpne.reading.encodings import Encoding, recoded
+from beam_dpne.reading.files import InputFile, TextStream, guarded, open_raw
+from beam_dpne.reading.json_records import (
+    BLANKS,
+    ArrayBorders,
+    JsonArrayParser,
+    JsonlParser,
+    array_start,
+)
+from beam_dpne.reading.options import ReadOptions, format_of
+from beam_dpne.reading.parquet import check_schema
 from beam_dpne.reading.records import Block, Borders, LineBorders
-from beam_dpne.reading.sequences import SequencesParser, header_bytes
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
+_SHOWN = 30
+
+
+def require_fields(path: str, names: Sequence[str], options: ReadOptions) -> None:
+    """Raises unless a header line has each wanted field once."""
+    for option, field in options.wanted_fields:
+        if names.count(field) > 1:
+            raise InputError(
+                f"{option} must name one field of {path}, got {option}={field!r}, which its "
+                "header line holds more than once. Rename the fields or name them with --columns."
+            )
+        if field not in names:
+            known = (_known(names) if _is_header(names, options) else None) or (
+                f"Its first line has {len(names)} column{'s' * (len(names) != 1)}, which are not "
+                "shown, since without a header line they would be data. "
+                f"{_other_delimiter(names)}With a header line, name its fields with --user_field and "
+                "--text_field; only without one, name the columns with --columns."
+            )
+            raise InputError(
+                f"{option} must name a field of {path}, got {option}={field!r}. {known}"
+            )
+
+
+def require_no_quotes(path: str, names: Sequence[str]) -> None:
+    """Raises if all names of a header line without quoting are in quotes."""
+    if names and all(is_quoted(name) for name in names):
+        raise InputError(
+            f"quoting must say whether quotes are part of the fields of {path}, whose header line has "
+            "each field in quotes. Give --quoting quoted if they only enclose fields, --quoting none "
+            "if they are part of them."
+        )
+
+
+def is_quoted(value: str) -> bool:
+    """Whether a field begins and ends with a quote."""
+    return len(value) > 1 and value[0] == value[-1] == '"'
+
+
+def require_keys(path: str, records: Sequence[Sequence[str]], options: ReadOptions) -> None:
+    """Raises if none of a file's first JSON records has a wanted field; of several texts, any."""
+    for option, fields in (
+        ("user_field", [options.user_field]),
+        ("text_field", list(options.text_fields)),
+    ):
+        if records and not any(field in keys for keys in records for field in fields):
+            common = [key for key in records[0] if all(key in keys for keys in records)]
+            shown = len(records) > 1 or _is_header(common, options)
+            known = (_known(common) if shown else None) or (
+                "Its fields are not shown, since they may be data."
+            )
+            raise InputError(
+                f"{option} must name a field of {path}, got {option}={','.join(fields)!r}, which its "
+                f"first records lack. {known}"
+            )
+
+
+def _other_delimiter(names: Sequence[str]) -> str:
+    """Says which other delimiter the one column of a first line seems to have, if any."""
+    if len(names) != 1:
+        return ""
+    signs = {"semicolon": ";", "tab": "\t", "pipe": "|", "comma": ","}
+    found = [name for name, sign in signs.items() if sign in names[0]]
+    if not found:
+        return ""
+    return f"If fields are separated by another sign, try --delimiter {found[0]} first. "
+
+
+def _is_header(names: Sequence[str], options: ReadOptions) -> bool:
+    """Whether names are surely names: one is wanted, or the user says that there are fields."""
+    wanted = {options.user_field, *options.text_fields}
+    return bool(wanted & set(names)) or wanted != {"user", "text"}
+
+
+def _known(names: Sequence[str]) -> str | None:
+    """Tells the fields of a file, unless one of them may be data."""
+    if not names or not all(_IDENTIFIER.fullmatch(name) for name in names):
+        return None
+    more = ", …" if len(names) > _SHOWN else ""
+    return f"It has the fields {', '.join(names[:_SHOWN])}{more}."
+
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -88,3 +187,98 @@ def begin(stream: TextStream, file: InputFile, kind: str, options: ReadOptions) 
         require_fields(file.path, names, options)
     parser = DelimitedParser(names, dialect, options)
     return Beginning(encoding, mark + size, parser, dialect.borders(), tuple(names))
+
+
+_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def check_fields(files: Sequence[InputFile], options: ReadOptions, *, limit: int = 8) -> None:
+    """Opens the beginning of the first files and checks that they can be read as asked.
+
+    Args:
+      files: What `match_inputs` found.
+      options: How they are to be read.
+      limit: How many files to open; the reader checks all.
+
+    Raises:
+      InputError: A file cannot be opened or decompressed, its format is unknown or cannot hold
+        what is wanted, or a field does not exist. Fields that do are named unless they may be data.
+    """
+    for file in files:
+        options.check_kind(format_of(file.path, options.input_format))
+    found: set[str] = set()
+    for file in files[:limit]:
+        with guarded(file.path):
+            found |= _check_file(file, options)
+    missing = sorted(set(options.text_fields) - found)
+    if found and missing:
+        raise InputError(
+            "text_field must name fields of the input, got "
+            f"text_field={','.join(missing)!r}, which the first records of its first files lack."
+        )
+
+
+def _check_file(file: InputFile, options: ReadOptions) -> set[str]:
+    """Checks one file; returns its fields as far as they are seen, none if there are no records."""
+    kind = format_of(file.path, options.input_format)
+    if kind == "parquet":
+        with open_raw(file.path) as raw:
+            schema = pq.ParquetFile(raw).schema_arrow
+            check_schema(file.path, schema, options)
+        return set(schema.names)
+    with TextStream(file.path) as stream:
+        beginning = begin(stream, file, kind, options)
+        stream.read(beginning.size)
+        head = recoded(stream.read(HEAD_BYTES), beginning.encoding)
+    if kind in ("json", "jsonl"):
+        elements = _elements(head, beginning)
+        keys = [found for found in map(_keys, elements) if found is not None]
+        if kind == "json" and any(elements) and not keys:
+            raise InputError(
+                f"{file.path} must hold one JSON array of objects, or one JSON object on each line. "
+                "Its first records are neither; objects within another object are not found."
+            )
+        require_keys(file.path, keys, options)
+        return {key for found in keys for key in found}
+    if kind == "tsv" and options.quoting == "auto":
+        _require_no_quotes(file.path, _lines(head), beginning, options)
+    return set(beginning.columns)
+
+
+def _elements(head: bytes, beginning: Beginning) -> list[bytes]:
+    """The whole records in the first bytes after the beginning, without blanks around them."""
+    if not isinstance(beginning.borders, ArrayBorders):
+        return [line.strip(BLANKS) for line in _lines(head)]
+    ends = beginning.borders.ends(head).tolist()
+    return [head[i:j].strip(BLANKS + b",]") for i, j in itertools.pairwise([0, *ends])]
+
+
+def _lines(head: bytes) -> list[bytes]:
+    """The whole lines in the first bytes; a shorter text ends with the last line."""
+    lines = head.split(b"\n")
+    return lines if len(head) < HEAD_BYTES else lines[:-1]
+
+
+def _require_no_quotes(
+    path: str, lines: Sequence[bytes], beginning: Beginning, options: ReadOptions
+) -> None:
+    """Raises if most of the first records of a file without quoting have their texts in quotes."""
+    sign = options.delimiter_character or "\t"
+    places = [beginning.columns.index(name) for name in options.text_fields]
+    rows = [line.decode("utf-8", "replace").rstrip("\r").split(sign) for line in lines]
+    rows = [row for row in rows if len(row) == len(beginning.columns)]
+    quoted = sum(all(is_quoted(row[place]) for place in places) for row in rows)
+    if 2 * quoted > len(rows):
+        raise InputError(
+            f"quoting must say whether quotes are part of the fields of {path}, most of whose first "
+            "records have their texts in quotes. Give --quoting quoted if they only enclose texts, "
+            "--quoting none if they are part of them."
+        )
+
+
+def _keys(line: bytes) -> list[str] | None:
+    """The keys of a JSON object; None if the line is none."""
+    try:
+        return list(_KEYS.decode(line))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None

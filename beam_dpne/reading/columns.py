@@ -1,6 +1,6 @@
 """Building checked Arrow columns from spans of bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -108,3 +108,142 @@ def checked(user: pa.Array, texts: Sequence[pa.Array], positions: Offsets) -> Ba
         user, texts = user.filter(keep), [text.filter(keep) for text in texts]
     documents = interleaved(user.cast(pa.string()), [text.cast(pa.string()) for text in texts])
     return Batch(documents, rejects, len(user))
+
+
+USER, TEXT = "user", "text"
+# What `sequences` names users by: each line of each file is one.
+NAMED_USER = pa.binary(16)
+_TEXTS = pa.list_(pa.string())
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are strings; views of strings apart, which few functions take."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values of a type are lists."""
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Returns the type of a dictionary's values; other types as they are."""
+    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+
+
+def as_text(values: pa.Array) -> pa.Array:
+    """Returns (large) strings as they are, and other values, also of dictionaries, as strings.
+
+    >>> as_text(pa.array([7, -1])).to_pylist()
+    ['7', '-1']
+    """
+    if isinstance(values.type, pa.DictionaryType):
+        values = values.cast(values.type.value_type)
+    return values if is_text(values.type) else values.cast(pa.string())
+
+
+def user_column(users: pa.Array, name: str = USER) -> pa.Array:
+    """Returns users as strings, integers by their decimal digits; 16-byte names stay as they are.
+
+    Raises:
+      TypeError: if the column has another type. ValueError: if a user is null or empty.
+    """
+    kind = plain(users.type)
+    if users.type != NAMED_USER:
+        if not (_may_be_text(kind) or pa.types.is_integer(kind)):
+            raise TypeError(
+                f"The column {name!r} must hold strings, integers or fixed_size_binary(16), "
+                f"got {kind}."
+            )
+        users = _cast(as_text(users), pa.string(), name)
+    if users.null_count:
+        raise ValueError(f"The column {name!r} must not have nulls; drop those documents.")
+    if pa.types.is_string(users.type) and _has_empty(users):
+        raise ValueError(f"The column {name!r} must not have empty users; drop those documents.")
+    return users
+
+
+def text_column(texts: pa.Array, name: str = TEXT) -> pa.Array:
+    """Returns texts as strings, or lists of tokens as lists of strings; nulls stay.
+
+    Raises:
+      TypeError: if the column has another type.
+    """
+    kind = plain(texts.type)
+    if is_list(kind) and _may_be_text(plain(kind.value_type)):
+        return _cast(texts, _TEXTS, name)
+    if _may_be_text(kind):
+        return _cast(as_text(texts), pa.string(), name)
+    raise TypeError(f"The column {name!r} must hold texts, or lists of texts, got {kind}.")
+
+
+def document_columns(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    """Returns the columns `user` and `text` of one batch, checked and in their normal form."""
+    ((users, texts),) = _documents(batch, USER, (TEXT,))
+    return users, texts
+
+
+def normalized_batches(
+    batch: pa.RecordBatch, user_field: str, text_fields: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the documents of each text column, with columns `user` and `text` only.
+
+    Args:
+      batch: any record batch that has the columns.
+      user_field: name of the users' column.
+      text_fields: names of the texts' columns. Of several, a null text is no document.
+
+    Raises:
+      ValueError: if a column is missing or there twice, or a row has no user or no text.
+      TypeError: if a column has a type that it must not have.
+    """
+    for users, texts in _documents(batch, user_field, text_fields):
+        yield pa.RecordBatch.from_arrays([users, texts], names=[USER, TEXT])
+
+
+def _documents(
+    batch: pa.RecordBatch, user_field: str, text_fields: Sequence[str]
+) -> Iterator[tuple[pa.Array, pa.Array]]:
+    for name in (user_field, *text_fields):
+        if batch.schema.names.count(name) != 1:
+            raise ValueError(
+                f"A batch of documents must have one column {name!r}, got "
+                f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
+                "text_field of BatchDocuments."
+            )
+    users = user_column(batch.column(user_field), user_field)
+    columns = [text_column(batch.column(name), name) for name in text_fields]
+    if not any(column.null_count for column in columns):
+        yield from ((users, texts) for texts in columns)
+        return
+    present = [column.is_valid() for column in columns]
+    if not np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in present]).all():
+        raise ValueError(
+            "Each document must have a text, got a null in "
+            f"{' and '.join(map(repr, text_fields))}; drop those documents."
+        )
+    for texts, mask in zip(columns, present, strict=True):
+        yield users.filter(mask), texts.filter(mask)
+
+
+def _may_be_text(kind: pa.DataType) -> bool:
+    """Whether a column can be cast to strings without changing what it says."""
+    return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
+
+
+def _has_empty(users: pa.Array) -> bool:
+    shortest = pc.call_function("min", [pc.call_function("binary_length", [users])])
+    return shortest.as_py() == 0
+
+
+def _cast(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    """Casts; an error of Arrow may quote a value, so that only its type is told."""
+    if values.type == kind:
+        return values
+    try:
+        return values.cast(kind)
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"The column {name!r} cannot be cast from {values.type} to {kind} "
+            f"({type(error).__name__}); give smaller batches, or cast it before."
+        ) from None

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.columns import Batch, checked, gather
+from beam_dpne.reading.columns import Batch, checked, gather, record_batch, valid_utf8
 from beam_dpne.reading.encodings import Encoding, recoded
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import (
@@ -25,7 +25,7 @@ from beam_dpne.reading.records import (
     outside_quotes,
     well_quoted,
 )
-from beam_dpne.reading.rejects import BAD_QUOTES, RAGGED
+from beam_dpne.reading.rejects import BAD_QUOTES, NOT_UTF8, RAGGED
 
 HEAD_BYTES = 65536
 _UTF8 = Encoding()
@@ -189,3 +189,55 @@ def _unquoted(data: bytes, left: Offsets, right: Offsets, doubled: Offsets | Non
 def _merged(columns: list[pa.Array], positions: Offsets, rejects: list[tuple[int, str]]) -> Batch:
     batch = checked(columns[0], columns[1:], positions)
     return batch._replace(rejects=sorted(rejects + batch.rejects))
+
+
+# A file has a header only if its first line is this one, as that of the MSNBC data is.
+HEADER_START = b"% Different categories found in input file:"
+_HEADER_END = re.compile(rb"\n% Sequences:[^\n]*(?:\n(?:\r?\n)*|\Z)")
+_USER_TYPE = pa.binary(16)
+
+
+def header_bytes(head: bytes) -> int:
+    r"""How many bytes the header takes of a file in the form of the MSNBC data; 0 for others.
+
+    Only the first line can announce a header, and an announced header must end: else one user's line
+    could turn the lines of other users into a header.
+
+    Raises:
+      InputError: if the first bytes announce a header and do not end it.
+
+    >>> header_bytes(HEADER_START + b"\n\na b\n% Sequences:\n\n1 2\n"), header_bytes(b"1 2\n")
+    (63, 0)
+    """
+    if not head.startswith(HEADER_START):
+        return 0
+    found = _HEADER_END.search(head)
+    if found is None:
+        raise InputError("A header must end with the line '% Sequences:', early in the file.")
+    return found.end()
+
+
+class SequencesParser:
+    """Turns blocks of lines into documents, each of a user named by file and offset."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def parse(self, block: Block) -> Batch:
+        """One document a line; empty lines are none."""
+        block = block.filled()
+        text = gather(block.data, block.starts, block.ends)
+        good = valid_utf8(text)
+        positions = block.positions
+        rejects = [(int(position), NOT_UTF8) for position in positions[~good]]
+        user = _users(self._place, positions[good])
+        documents = record_batch(user, text.filter(pa.array(good)).cast(pa.string()))
+        return Batch(documents, rejects, len(documents))
+
+
+def _users(place: int, positions: np.ndarray) -> pa.Array:
+    """16 bytes a user: the file's place and the line's offset, both little-endian."""
+    pairs = np.empty((len(positions), 2), "<u8")
+    pairs[:, 0] = place
+    pairs[:, 1] = positions
+    return pa.Array.from_buffers(_USER_TYPE, len(positions), [None, pa.py_buffer(pairs)])

@@ -8,8 +8,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.columns import Batch, Mask, interleaved, valid_utf8
-from beam_dpne.reading.document_columns import as_text, is_list, is_text, plain
+from beam_dpne.reading.columns import (
+    Batch,
+    Mask,
+    as_text,
+    interleaved,
+    is_list,
+    is_text,
+    plain,
+    valid_utf8,
+)
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import Offsets

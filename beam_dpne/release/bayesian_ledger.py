@@ -6,7 +6,7 @@ from typing import Any
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.plan import NO_GUARANTEE, BayesianPlan
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section, no_groups
-from beam_dpne.reading.description import InputDescription
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.grounds import FAR_TAILS_MEANING
 from beam_dpne.release.ledger import Part, whole_ledger
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes

@@ -19,9 +19,10 @@ from beam_dpne.documents.key_context import MECHANISM_VERSION
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.user_count import about_large_delta
-from beam_dpne.reading.description import InputDescription
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.privacy_unit import input_section, user_sentence
 from beam_dpne.release.release_notes import ReleaseNotes
+from beam_dpne.storage.directories import reason
 from beam_dpne.version import __version__
 
 SCHEMA = "beam_dpne/ledger/2"
@@ -289,13 +290,6 @@ def ledger_path(path: str) -> str:
     """Returns the path of a release's ledger from that of its directory, or its own."""
     last = re.split(r"[/\\]", path)[-1]
     return path if last == LEDGER_NAME else FileSystems.join(path, LEDGER_NAME)
-
-
-def reason(error: Exception) -> str:
-    """Returns why an operation failed, without the data that a library may quote."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return type(error).__name__
 
 
 _COMMON: dict[str, type] = {

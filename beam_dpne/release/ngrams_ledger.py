@@ -8,7 +8,7 @@ from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
 from beam_dpne.ngrams.report import LengthFacts
 from beam_dpne.ngrams.union_vocabulary import union_plan
-from beam_dpne.reading.description import InputDescription
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.grounds import (
     FAR_TAILS_MEANING,
     individual_budgets,

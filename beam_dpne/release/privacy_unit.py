@@ -5,7 +5,7 @@ It holds names that the operator gave, never a path and nothing that was read.
 
 from typing import Any
 
-from beam_dpne.reading.description import InputDescription
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.release_notes import ReleaseNotes
 
 _SEQUENCES = "sequences"

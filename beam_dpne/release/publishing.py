@@ -27,8 +27,8 @@ from beam_dpne.errors import ReleaseError
 from beam_dpne.ngrams.decoding import longest_beside_shorter
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgramsResult
-from beam_dpne.reading.description import InputDescription
-from beam_dpne.reading.tally import (
+from beam_dpne.reading.options import InputDescription
+from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
     Tally,
     add_up,
@@ -36,7 +36,7 @@ from beam_dpne.reading.tally import (
     count_rejected,
     require_few_rejected,
 )
-from beam_dpne.release.kinds import kind_of
+from beam_dpne.release.kinds import OUTPUT_FORMATS, kind_of, parse_part, render_parts
 from beam_dpne.release.ledger import (
     LEDGER_NAME,
     PART_NAME,
@@ -46,15 +46,13 @@ from beam_dpne.release.ledger import (
     ledger_path,
     listed_parts,
     read_ledger,
-    reason,
 )
-from beam_dpne.release.parts import OUTPUT_FORMATS, parse_part, render_parts
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnionResult
-from beam_dpne.storage.directories import Directory, directory_at
-from beam_dpne.storage.markers import Marks
+from beam_dpne.storage.access import directory_at
+from beam_dpne.storage.directories import Directory, reason
 
 _PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(
@@ -101,8 +99,8 @@ class PublishRelease(beam.PTransform):
         the place of its own, then its parts are deleted, and what a killed run has left; other files
         never are.
       rows_per_part: the rows of all lengths, one after the other, are cut into parts of this size.
-      marks: of the run; an engine that runs on after the launcher gave the run up publishes
-        nothing. None: the release is always wanted.
+      permit: function that the worker calls just before it publishes; if it raises, nothing is
+        published. A launcher that gave the run up stops a job by it that an engine goes on with.
       tally: of the records that were read (`ReadDocuments`); None if nobody counted them.
       max_rejected: the largest share of those records that may be rejected, in [0, 1]; above it
         nothing is published. Beam's counters `beam_dpne:rejected_records.*` count them by reason.
@@ -143,7 +141,7 @@ class PublishRelease(beam.PTransform):
     notes: ReleaseNotes = NO_NOTES
     overwrite: bool = False
     rows_per_part: int = 1_000_000
-    marks: Marks | None = None
+    permit: Callable[[], None] | None = None
     tally: PCollection[Tally] | None = dataclasses.field(default=None, repr=False)
     max_rejected: float = DEFAULT_MAX_REJECTED
 
@@ -184,7 +182,7 @@ class PublishRelease(beam.PTransform):
             notes=self.notes,
             overwrite=self.overwrite,
             rows_per_part=self.rows_per_part,
-            marks=self.marks,
+            permit=self.permit,
             max_rejected=self.max_rejected,
         ).with_output_types(str)
 
@@ -258,13 +256,13 @@ def _publish_sets(
     shorter: Iterable[_Released],
     tallies: Iterable[Tally],
     *,
-    marks: Marks | None,
+    permit: Callable[[], None] | None,
     max_rejected: float,
     **settings,
 ) -> str:
     """Entry of the stage: all released sets are here, as one element and one side input."""
-    if marks is not None:
-        marks.require_wanted()
+    if permit is not None:
+        permit()
     tally = add_up(tallies)
     require_few_rejected(tally, max_rejected)
     count_rejected(tally.rejected)
@@ -314,7 +312,7 @@ def publish_release(
         )
 
     directory = directory_at(output)
-    with _translated(f"The release cannot be published in {output}"), directory.held():
+    with _translated(f"The release cannot be published in {output}"), directory.locked():
         before = directory.names()
         current = directory.read(LEDGER_NAME)
         _check_replaceable(current, output)
@@ -339,7 +337,7 @@ def _place(
     try:
         for part, data in parts:
             placed.append(part)
-            directory.place(part.name, data)
+            directory.put(part.name, data)
         directory.replace(LEDGER_NAME, ledger_for(placed), seen=current)
     except BaseException:
         with contextlib.suppress(Exception):

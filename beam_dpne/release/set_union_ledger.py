@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
-from beam_dpne.reading.description import InputDescription
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.grounds import FAR_TAILS_MEANING, individual_budgets, promises
 from beam_dpne.release.ledger import Part, whole_ledger
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes

@@ -19,7 +19,7 @@ from beam_dpne.documents.group_by_user import hash_users
 from beam_dpne.evaluation import bayesian_baselines as baselines
 from beam_dpne.evaluation.exact_counts import ExactCounts
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.description import InputDescription
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.reproduction.bayesian_runs import (
     ANONYMITY,
     LAPLACE,

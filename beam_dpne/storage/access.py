@@ -1,4 +1,4 @@
-"""What a launcher checks before a run: that it may read its inputs and write its outputs on gs://."""
+"""The directory at a path, and the check before a run that remote paths can be read and written."""
 
 import functools
 import os
@@ -9,9 +9,13 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dpne.errors import AccessError
-from beam_dpne.release.ledger import reason
-from beam_dpne.storage.directories import directory_at
-from beam_dpne.storage.schemes import emulator, require_file_system
+from beam_dpne.storage.directories import (
+    Directory,
+    LocalDirectory,
+    emulator,
+    reason,
+    require_file_system,
+)
 
 _LONGEST_SECONDS = 5.0
 _CREDENTIALS = "Google's credentials"
@@ -23,6 +27,22 @@ _NO_CREDENTIALS = (
 _Step = tuple[str, Callable[[], None]]
 
 
+def directory_at(path: str) -> Directory:
+    """Returns the directory at a path, local or on any Beam file system.
+
+    Raises:
+      AccessError: Beam has no file system for the path.
+    """
+    if FileSystems.get_scheme(path) is None:
+        return LocalDirectory(os.path.abspath(path))
+    require_file_system(path)
+    if FileSystems.get_scheme(path) == "gs":
+        from beam_dpne.storage.gcs import GcsDirectory
+
+        return GcsDirectory(path)
+    return Directory(path)
+
+
 def check_access(
     reading: Sequence[str],
     writing: Sequence[str],
@@ -30,19 +50,19 @@ def check_access(
     *,
     seconds: float = _LONGEST_SECONDS,
 ) -> None:
-    """Checks remote paths, so that a run that would fail for want of access does not start.
+    """Checks remote paths, so that a run that would fail for lack of access does not start.
 
     For gs:// it looks for credentials (Beam itself would search for about 24 s and then go on without
-    any), asks for one object of each bucket to be read, and writes and deletes an empty object in
-    each directory to be written. Local paths are not looked at; of other remote ones only whether
-    Beam has a file system for them. Needs the permissions storage.objects.get and .list to read, and
-    .create and .delete to write, none on the bucket itself.
+    any), asks for one object of each bucket to be read, and writes and deletes a small object in each
+    directory to be written. For other remote paths it checks only that Beam has a file system for
+    them, and local paths are not checked. Reading needs the permissions storage.objects.get and
+    .list, writing needs .create and .delete; none are needed on the bucket itself.
 
     Args:
-      reading: Paths or globs.
-      writing: Directories.
+      reading: Paths or globs that will be read.
+      writing: Directories that will be written.
       options: Beam's options, for its file systems (project, impersonation).
-      seconds: How long all of it may take; a search for credentials can hang.
+      seconds: Time limit of the whole check; a search for credentials can hang.
 
     Raises:
       AccessError: Something is missing or denied, or there was no answer in time.
@@ -62,7 +82,7 @@ def _on_gcs(paths: Sequence[str]) -> list[str]:
 
 
 def _steps(reading: Sequence[str], writing: Sequence[str]) -> list[_Step]:
-    """What is to be done, and a name for each step."""
+    """Returns the steps of the check, each with the name that an error reports."""
     from beam_dpne.storage.gcs import check_readable, split_path
 
     first_of_buckets = {split_path(path)[0]: path for path in reversed(reading)}
@@ -79,11 +99,11 @@ def _find_credentials() -> None:
     try:
         google.auth.default()
     except GoogleAuthError:
-        given = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
-        if given:
+        configured = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+        if configured:
             raise AccessError(
                 "GOOGLE_APPLICATION_CREDENTIALS must name a file with Google's credentials, got "
-                f"{given}, which cannot be used."
+                f"{configured}, which cannot be used."
             ) from None
         raise AccessError(_NO_CREDENTIALS) from None
 
@@ -94,24 +114,25 @@ def _check_writable(path: str) -> None:
 
 def _within(seconds: float, steps: Sequence[_Step]) -> None:
     """Takes the steps in a thread, because libraries wait and retry for minutes."""
-    doing, failure = [""], list[Exception]()
+    current, failure = [""], list[Exception]()
 
     def work() -> None:
         try:
-            for doing[0], step in steps:
+            for current[0], step in steps:
                 step()
         except Exception as error:
             failure.append(error)
 
-    # A daemon: the program may end while it still waits.
+    # The thread is a daemon, so that the program may end while it still waits.
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(seconds)
-    what = doing[0]
+    step_name = current[0]
     if failure:
-        raise _refusal(what, failure[0]) from None
+        raise _refusal(step_name, failure[0]) from None
     if thread.is_alive():
-        raise AccessError(_NO_CREDENTIALS if what == _CREDENTIALS else _no_answer(what, seconds))
+        is_search = step_name == _CREDENTIALS
+        raise AccessError(_NO_CREDENTIALS if is_search else _no_answer(step_name, seconds))
 
 
 def _refusal(path: str, error: Exception) -> AccessError:
@@ -121,6 +142,6 @@ def _refusal(path: str, error: Exception) -> AccessError:
 
 
 def _no_answer(path: str, seconds: float) -> str:
-    where = emulator()
-    remedy = f"STORAGE_EMULATOR_HOST={where}" if where else "the network"
+    address = emulator()
+    remedy = f"STORAGE_EMULATOR_HOST={address}" if address else "the network"
     return f"{path} cannot be used: no answer from its storage in {seconds:g} s. Check {remedy}."

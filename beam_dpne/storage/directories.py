@@ -1,9 +1,9 @@
-"""Directories that a release can be published in: local, or on an object store.
+"""Directories that a release can be published in, and the file systems that they are on.
 
-Two runs may publish in one directory at the same time. On one machine they come one after the other
-(a lock), on gs:// the ledger has a precondition (`gcs`). Elsewhere (s3://, hdfs://, a local path that
-several machines share) the ledger is looked at once more before it is written, which leaves a moment
-in which the later of two runs replaces the earlier one's release.
+Two runs may publish in one directory at the same time. On one machine a lock makes them take turns,
+and on gs:// the write of the ledger has a precondition (`gcs`). Elsewhere (s3://, hdfs://, a local
+path that several machines share) the ledger is read once more before it is written. That leaves a
+moment in which the later of two runs replaces the earlier one's release.
 """
 
 import contextlib
@@ -17,15 +17,81 @@ from collections.abc import Iterable, Iterator
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne.errors import ReleaseError
-from beam_dpne.release.ledger import reason
-from beam_dpne.storage.schemes import require_file_system
+from beam_dpne.errors import AccessError, ReleaseError
+from beam_dpne.storage.import_messages import is_installed
+
+# By scheme: the module that Beam's file system needs, and the command that installs it.
+_NEEDED = {
+    "gs": ("google.cloud.storage", "pip install 'beam-dpne[gcp]'"),
+    "s3": ("boto3", "pip install 'apache-beam[aws]'"),
+    "azfs": ("azure.storage.blob", "pip install 'apache-beam[azure]'"),
+    "hdfs": ("hdfs", "pip install 'apache-beam[hadoop]'"),
+}
+
+
+def require_file_system(path: str) -> None:
+    """Checks that Beam has a file system for a path, as it always has for local paths.
+
+    Raises:
+      AccessError: Beam has none; the message names the package to install.
+
+    >>> require_file_system("/data/notes.jsonl")
+    >>> require_file_system("ftp://host/notes.jsonl")
+    Traceback (most recent call last):
+    beam_dpne.errors.AccessError: paths must be local or begin with gs://, s3://, azfs:// or \
+    hdfs://, got ftp://host/notes.jsonl.
+    """
+    scheme = FileSystems.get_scheme(path)
+    if scheme is None:
+        return
+    module, remedy = _NEEDED.get(scheme, (None, ""))
+    missing = f"{scheme}:// needs a package that is not here, got {path}: {remedy}."
+    if module and not is_installed(module):
+        raise AccessError(missing)
+    try:
+        FileSystems.get_filesystem(path)
+    except ValueError:
+        if module:
+            raise AccessError(missing) from None
+        *others, last = (f"{known}://" for known in _NEEDED)
+        raise AccessError(
+            f"paths must be local or begin with {', '.join(others)} or {last}, got {path}."
+        ) from None
+
+
+def emulator() -> str | None:
+    """Returns the address of an emulator of Google Cloud Storage, or None if there is none."""
+    return os.environ.get("STORAGE_EMULATOR_HOST")
+
+
+def connect_anonymously_to_emulators() -> None:
+    """Stops Beam from searching for credentials, for about 24 s, in a process that uses an emulator.
+
+    Beam has no option for this. If a future Beam keeps its credentials elsewhere, it searches again.
+    """
+    if emulator():
+        from apache_beam.internal.gcp import auth
+
+        credentials = getattr(auth, "_Credentials", None)
+        if credentials is not None:
+            credentials._credentials_init = True
+
 
 _log = logging.getLogger(__name__)
 
 
+def reason(error: Exception) -> str:
+    """Returns why an operation failed: the system's words, or the error's type.
+
+    Messages of libraries may quote data and are left out.
+    """
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return type(error).__name__
+
+
 def overtaken(path: str) -> ReleaseError:
-    """Returns the error of an attempt that another one came before."""
+    """Returns the error for a run that finds another run's release where it wants to publish."""
     return ReleaseError(
         f"another run published in {path} while this one ran. That release is whole; of this run "
         "nothing was published. Choose another directory, or run again with --overwrite."
@@ -33,15 +99,15 @@ def overtaken(path: str) -> ReleaseError:
 
 
 @contextlib.contextmanager
-def _logged(what: str) -> Iterator[None]:
+def _logged(failure: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        _log.warning("%s: %s.", what, reason(error))
+        _log.warning("%s: %s.", failure, reason(error))
 
 
 class Directory:
-    """A directory of an object store: an object appears at once and whole, when it is closed."""
+    """A directory on an object store, where an object appears whole, when it is closed."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -50,12 +116,12 @@ class Directory:
         """Returns the path of a file in this directory."""
         return FileSystems.join(self.path, name)
 
-    def held(self) -> contextlib.AbstractContextManager[object]:
-        """Makes the directory for one attempt to publish in it."""
+    def locked(self) -> contextlib.AbstractContextManager[object]:
+        """Makes the directory if needed, and locks it for one attempt to publish where that works."""
         return contextlib.nullcontext()
 
     def names(self) -> list[str]:
-        """Returns the names of the files that are there."""
+        """Returns the names of the files in the directory."""
         found = FileSystems.match([self.path_of("*")])[0].metadata_list
         return [re.split(r"[/\\]", file.path)[-1] for file in found]
 
@@ -67,21 +133,21 @@ class Directory:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             return file.read()
 
-    def place(self, name: str, data: bytes) -> None:
-        """Puts a file there, whole or not at all; one that is there already is left alone."""
+    def put(self, name: str, data: bytes) -> None:
+        """Writes a file, whole or not at all; an equal file that exists is left alone."""
         if self.read(name) != data:
             self._write(name, data)
 
     def replace(self, name: str, data: bytes, *, seen: bytes | None) -> None:
-        """Puts a file in the place of what was seen there.
+        """Replaces a file that has not changed since it was read.
 
         Args:
-          name: of the file.
-          data: its bytes.
-          seen: what `read` returned.
+          name: Name of the file.
+          data: The new bytes.
+          seen: The bytes that `read` returned, or None.
 
         Raises:
-          ReleaseError: if something else has come there since, unless it is the same.
+          ReleaseError: The file has changed since, and is not equal to the new bytes.
         """
         now = self.read(name)
         if now == data:
@@ -91,13 +157,13 @@ class Directory:
         self._write(name, data)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Deletes files; one that stays is told to the operator and does not fail the run."""
+        """Deletes files; a file that cannot be deleted is logged and does not fail the run."""
         for name in names:
             with _logged(f"{self.path_of(name)} could not be deleted"):
                 self._delete(name)
 
     def probe(self) -> None:
-        """Raises if no file can be made here."""
+        """Raises an error if no file can be written here."""
         name = f".probe.tmp-{uuid.uuid4().hex}"
         self._write(name, b"?")
         self._delete(name)
@@ -113,19 +179,19 @@ class Directory:
 
 
 class LocalDirectory(Directory):
-    """A local directory: files are written under a name of their own and renamed into place.
+    """A local directory, where files are written under a temporary name and then renamed.
 
-    Names are given to the operating system as they are, because Beam's local file system takes them
+    Names are passed to the operating system as they are, because Beam's local file system takes them
     for globs when it lists and deletes.
     """
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Makes the directory, and locks out other attempts; if this one fails, unmakes it."""
+    def locked(self) -> Iterator[None]:
+        """Makes the directory and locks it; if the attempt fails, removes what was made."""
         missing = self._missing()
         try:
             os.makedirs(self.path, exist_ok=True)
-            with self._locked():
+            with self._lock():
                 yield
         except BaseException:
             for path in missing:
@@ -134,26 +200,26 @@ class LocalDirectory(Directory):
             raise
 
     def names(self) -> list[str]:
-        """Returns the names of the files that are there; none if the directory is missing."""
+        """Returns the names of the files in the directory; none if it is missing."""
         return os.listdir(self.path) if self.path not in self._missing() else []
 
     def probe(self) -> None:
-        """Raises if no file can be made here."""
+        """Raises an error if no file can be written here."""
         nearest = os.path.dirname(self._missing()[-1]) if self._missing() else self.path
         with tempfile.TemporaryFile(dir=nearest, buffering=0) as file:
             file.write(b"?")
 
     def _missing(self) -> list[str]:
-        """The directory and those above it that do not exist, innermost first."""
+        """Returns those of the directory and its parents that do not exist, innermost first."""
         missing, path = [], self.path
-        while not _is_there(path):
+        while not _exists(path):
             missing.append(path)
             path = os.path.dirname(path)
         return missing
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Attempts of one machine come one after the other; elsewhere names and renames suffice."""
+    def _lock(self) -> Iterator[None]:
+        """Makes attempts on one machine take turns, where the system has such locks."""
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(ImportError, OSError):
                 import fcntl
@@ -182,26 +248,10 @@ class LocalDirectory(Directory):
         os.remove(self.path_of(name))
 
 
-def _is_there(path: str) -> bool:
-    """Unlike os.path.lexists, raises where nothing can be told."""
+def _exists(path: str) -> bool:
+    """Returns whether a path exists; unlike os.path.lexists, raises if that cannot be found out."""
     try:
         os.lstat(path)
     except FileNotFoundError:
         return False
     return True
-
-
-def directory_at(path: str) -> Directory:
-    """Returns the directory at a path, local or on any Beam file system.
-
-    Raises:
-      AccessError: if Beam has no file system for the path.
-    """
-    if FileSystems.get_scheme(path) is None:
-        return LocalDirectory(os.path.abspath(path))
-    require_file_system(path)
-    if FileSystems.get_scheme(path) == "gs":
-        from beam_dpne.storage.gcs import GcsDirectory
-
-        return GcsDirectory(path)
-    return Directory(path)

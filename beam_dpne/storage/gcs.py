@@ -1,6 +1,7 @@
-"""Google Cloud Storage, where Beam's file system does not say enough: generations, and errors.
+"""Directories on Google Cloud Storage, with the generations of objects and short errors.
 
-Needs the `gcp` extra; only imported for paths that begin with gs://.
+Beam's file system has neither. This module needs the extra `gcp` and is only imported for paths that
+begin with gs://.
 """
 
 import contextlib
@@ -16,8 +17,7 @@ from google.auth.exceptions import GoogleAuthError
 from google.cloud.storage.retry import DEFAULT_RETRY
 
 from beam_dpne.errors import AccessError
-from beam_dpne.storage.directories import Directory, overtaken
-from beam_dpne.storage.schemes import connect_anonymously_to_emulators
+from beam_dpne.storage.directories import Directory, connect_anonymously_to_emulators, overtaken
 
 _NOT_OURS = -1
 _MOST_READS = 5
@@ -26,11 +26,11 @@ _MOST_READS = 5
 class GcsDirectory(Directory):
     """A prefix of a bucket, as one attempt to publish sees it.
 
-    Every write and every delete is about one generation of an object, so that of attempts at the
-    same time one wins and its release stays whole: the ledger takes the place only of the one that
-    was read, and an attempt deletes only what it made itself or found when it looked first. Who
-    writes a part that is there writes it again, though its bytes are the same, so that it is not
-    the generation that somebody else may delete.
+    Each write and each delete names the generation of the object that it expects. So one of several
+    simultaneous attempts wins, and its release stays whole: the new ledger replaces only the ledger
+    that this attempt has read, and an attempt deletes only objects that it wrote or that it found
+    when it began. A part that exists is written again, though its bytes are the same, because
+    another attempt may delete the old generation.
     """
 
     def __init__(self, path: str) -> None:
@@ -45,8 +45,8 @@ class GcsDirectory(Directory):
         return f"gs://{self._bucket.name}/{self._prefix}{name}"
 
     def names(self) -> list[str]:
-        """Returns the names of the files that are there."""
-        with told(self.path):
+        """Returns the names of the files in the directory."""
+        with _brief_errors(self.path):
             found = self._bucket.list_blobs(prefix=self._prefix, delimiter="/", retry=DEFAULT_RETRY)
             generations = {blob.name[len(self._prefix) :]: blob.generation for blob in found}
         generations.pop("", None)
@@ -55,7 +55,7 @@ class GcsDirectory(Directory):
 
     def read(self, name: str) -> bytes | None:
         """Returns a file's bytes; None if there is no such file."""
-        with told(self.path_of(name)):
+        with _brief_errors(self.path_of(name)):
             for _ in range(_MOST_READS):
                 blob = self._bucket.get_blob(self._prefix + name, retry=DEFAULT_RETRY)
                 self._generations[name] = int(blob.generation or 0) if blob else 0
@@ -67,11 +67,11 @@ class GcsDirectory(Directory):
                     )
         raise OSError(errno.EIO, "it was replaced again and again while it was read")
 
-    def place(self, name: str, data: bytes) -> None:
-        """Puts a file there, whole or not at all, whatever is there."""
+    def put(self, name: str, data: bytes) -> None:
+        """Writes a file, whole or not at all, whether or not there is one."""
         is_new = name not in self._generations
         self._generations[name] = _NOT_OURS
-        with told(self.path_of(name)):
+        with _brief_errors(self.path_of(name)):
             if is_new:
                 with contextlib.suppress(exceptions.PreconditionFailed):
                     self._generations[name] = self._upload(name, data, generation=0)
@@ -79,10 +79,10 @@ class GcsDirectory(Directory):
             self._upload(name, data)
 
     def replace(self, name: str, data: bytes, *, seen: bytes | None) -> None:
-        """Puts a file in the place of the generation that was read last."""
+        """Replaces the generation of a file that was read last."""
         if data == seen:
             return
-        with told(self.path_of(name)):
+        with _brief_errors(self.path_of(name)):
             try:
                 self._upload(name, data, self._generations.get(name, 0))
             except exceptions.PreconditionFailed:
@@ -90,14 +90,14 @@ class GcsDirectory(Directory):
                     raise overtaken(self.path) from None
 
     def _write(self, name: str, data: bytes) -> None:
-        self.place(name, data)
+        self.put(name, data)
 
     def _delete(self, name: str) -> None:
         generation = self._generations.get(name, _NOT_OURS)
         if generation == _NOT_OURS:
             return
         gone_or_replaced = (exceptions.NotFound, exceptions.PreconditionFailed)
-        with told(self.path_of(name)), contextlib.suppress(*gone_or_replaced):
+        with _brief_errors(self.path_of(name)), contextlib.suppress(*gone_or_replaced):
             self._bucket.delete_blob(
                 self._prefix + name, if_generation_match=generation, retry=DEFAULT_RETRY
             )
@@ -117,7 +117,7 @@ def split_path(path: str) -> tuple[str, str]:
     """Returns the bucket of a path, and the object's name or the prefix.
 
     Raises:
-      AccessError: There is no bucket.
+      AccessError: The path has no bucket.
 
     >>> split_path("gs://bucket/a/b"), split_path("gs://bucket")
     (('bucket', 'a/b'), ('bucket', ''))
@@ -132,36 +132,36 @@ def open_object(path: str, buffer_bytes: int) -> BinaryIO:
     """Opens an object as it is stored; a request fetches at least `buffer_bytes`.
 
     Raises:
-      OSError: It is not there or cannot be read.
+      OSError: The object does not exist or cannot be read.
     """
-    with told(path):
+    with _brief_errors(path):
         return cast(BinaryIO, _beam_gcs().open(path, "r", read_buffer_size=buffer_bytes))
 
 
 def check_readable(path: str) -> None:
-    """Checks that a path's object, or what its glob matches, can be looked for.
+    """Checks that the object at a path, or the objects that match a glob, can be listed.
 
     Raises:
-      OSError: The bucket is not there, or the account may not read it.
+      OSError: The bucket does not exist, or the account may not read it.
     """
     bucket_name, name = split_path(path)
     bucket = _beam_gcs().client.bucket(bucket_name)
     prefix = name.translate(str.maketrans("*?[", "***")).partition("*")[0]
-    with told(path):
+    with _brief_errors(path):
         if prefix == name and bucket.get_blob(name):
             return
         list(bucket.list_blobs(prefix=prefix, max_results=1))
 
 
 def _beam_gcs() -> GcsIO:
-    """What Beam's own file system uses, with its options and credentials."""
+    """Returns the client of Beam's file system, with its options and credentials."""
     connect_anonymously_to_emulators()
     return cast(GCSFileSystem, FileSystems.get_filesystem("gs://"))._gcsIO()
 
 
 @contextlib.contextmanager
-def told(path: str) -> Iterator[None]:
-    """Raises an OSError of one sentence instead of the client's errors, which are pages long."""
+def _brief_errors(path: str) -> Iterator[None]:
+    """Replaces the client's errors, which are pages long, by an OSError of one sentence."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A run key that stays in its file: workers read it, and the job graph only names it."""
+"""A run key that stays in its file: workers read the file, and the job graph holds only its path."""
 
 import functools
 import hashlib
@@ -13,11 +13,11 @@ _LONGEST = 1024
 
 
 class RunKeyFile(RunKey):
-    """The run key in a file, read where it is used; pickled, it is the file's path.
+    """A run key that is read from a file where it is used, and is pickled as the file's path.
 
-    A worker that finds another key than the launcher did raises, since noise of two keys in one
-    release would void the guarantee; the job graph holds a fingerprint of the key for that, from
-    which a random key cannot be told.
+    Noise of two keys in one release would void the guarantee. So a worker that finds another key
+    than the launcher raises an error. For this check the job graph holds a fingerprint of the key,
+    which does not reveal a random key.
 
     >>> import pathlib, pickle, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -31,13 +31,13 @@ class RunKeyFile(RunKey):
     __slots__ = ("_contexts", "_fingerprint", "_path")
 
     def __init__(self, path: str, fingerprint: str | None, contexts: tuple[str, ...] = ()):
-        """Names a key without reading it.
+        """Refers to a key without reading it.
 
         Args:
-          path: of a file with 64 hexadecimal digits, local or on any Beam file system.
-          fingerprint: of the key that must be there; None in a template, whose file may be given
-            another key before each launch.
-          contexts: what the key is bound to, see `RunKey.bound_to`.
+          path: Path of a file with 64 hexadecimal digits, local or on any Beam file system.
+          fingerprint: Fingerprint of the key that must be in the file; None in a template, whose file
+            may hold another key at each launch.
+          contexts: Texts that the key is bound to, see `RunKey.bound_to`.
         """
         self._path = path
         self._fingerprint = fingerprint
@@ -48,18 +48,18 @@ class RunKeyFile(RunKey):
         """Reads the file once and returns the key in it.
 
         Args:
-          path: as in the constructor.
-          pinned: whether workers must find this very key.
+          path: As in the constructor.
+          pinned: Whether workers must find the same key.
 
         Raises:
-          ValueError: if it cannot be read or is no key; the error names the file, never what is in
-            it.
+          ValueError: The file cannot be read or holds no key. The error names the file and never
+            quotes it.
         """
         key = _read(path)
         return cls(path, _fingerprint(key) if pinned else None)
 
     def bound_to(self, context: str) -> "RunKeyFile":
-        """Returns the key of one run, still in its file: bound when it is read."""
+        """Returns the key of one run, which stays in its file and is bound when it is read."""
         return RunKeyFile(self._path, self._fingerprint, (*self._contexts, context))
 
     def _key(self) -> bytes:
@@ -71,7 +71,7 @@ class RunKeyFile(RunKey):
 
 @functools.lru_cache(maxsize=64)
 def _key_in(path: str, fingerprint: str | None, contexts: tuple[str, ...]) -> bytes:
-    """Reads a key once in each process, checks that it is the one meant, and binds it."""
+    """Reads a key once in each process, compares its fingerprint, and binds it."""
     key = _read(path)
     if fingerprint is not None and _fingerprint(key) != fingerprint:
         raise RunKeyError(

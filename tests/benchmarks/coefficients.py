@@ -40,8 +40,8 @@ from beam_dpne.ngrams.decisions import decide, merge_released, sample_spurious
 from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
 from beam_dpne.ngrams.strategies import OneRound
 from beam_dpne.reading import ReadOptions, match_inputs
-from beam_dpne.reading.blocks import plan_reads, read_item
-from beam_dpne.reading.document_columns import document_columns
+from beam_dpne.reading.columns import document_columns
+from beam_dpne.reading.transform import plan_reads, read_item
 
 KEY = RunKey(bytes(range(32)))
 MAX_TOKENS = 1_000_000

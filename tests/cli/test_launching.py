@@ -8,16 +8,16 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PortableOptions, SetupOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from beam_dpne.errors import BeamDpneError, SharedStorageError, may_be_printed
 
 import beam_dpne
 from beam_dpne import PrivacyPlan, PrivateNgrams, errors
 from beam_dpne.cli.jobs import default_partitions
 from beam_dpne.cli.launching import reason
 from beam_dpne.cli.running import beam_options
+from beam_dpne.errors import BeamDpneError, SharedStorageError, may_be_printed
 from beam_dpne.reading import InputFile, ReadDocuments
 from beam_dpne.release.publishing import PublishRelease
-from beam_dpne.storage.markers import Marks, make_mark, mark_started
+from beam_dpne.storage.markers import Markers, make_marker
 
 FLEX = "gs://stage/staging/template_launches/2026-07-16_07_08_11-11717246933709634581/job_object"
 MIB = 2**20
@@ -59,25 +59,25 @@ def test_engines_are_watched_and_the_embedded_runner_is_not(runner, hangs):
 
 
 def test_the_first_step_leaves_the_mark_before_anything_is_read(tmp_path):
-    marks = Marks(str(tmp_path / "run"))
-    make_mark(marks.wanted)
+    marks = Markers(str(tmp_path / "run"))
+    make_marker(marks.wanted)
     missing = str(tmp_path / "missing.jsonl")
     with pytest.raises(Exception, match="existing files"), beam.Pipeline(runner=FnApiRunner()) as p:
-        _ = p | ReadDocuments(inputs=[missing], marks=marks)
+        _ = p | ReadDocuments(inputs=[missing], on_start=marks.report_start)
     assert pathlib.Path(marks.started).exists()
 
 
 def test_workers_that_start_after_the_launcher_gave_up_do_not_revive_the_run(tmp_path):
-    marks = Marks(str(tmp_path / "run"))
+    marks = Markers(str(tmp_path / "run"))
     with pytest.raises(SharedStorageError, match="gave this run up"):
-        mark_started(None, marks)
+        marks.report_start()
     assert not pathlib.Path(marks.folder).exists()
 
 
 def test_a_mark_that_cannot_be_made_names_the_setting(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SharedStorageError, match="temp_location must be writable"):
-        make_mark(Marks(str(tmp_path / "file")).wanted)
+        make_marker(Markers(str(tmp_path / "file")).wanted)
 
 
 FLINK_SAYS = """Pipeline BeamApp_1 failed in state FAILED: java.lang.RuntimeException: Error received \
@@ -200,16 +200,16 @@ def test_a_run_that_its_launcher_gave_up_publishes_nothing(tmp_path):
     """An engine may run on: Beam's job server for Flink only forgets a job that is cancelled."""
     plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
     for there in (False, True):
-        marks = Marks(str(tmp_path / f"run-{there}"))
+        marks = Markers(str(tmp_path / f"run-{there}"))
         if there:
-            make_mark(marks.wanted)
+            make_marker(marks.wanted)
         publish = PublishRelease(
             output=str(tmp_path / f"out-{there}"),
             output_format="jsonl",
             plan=plan,
             tokenizer="words",
             run_key_given=False,
-            marks=marks,
+            permit=marks.require_wanted,
         )
         raised = None
         try:

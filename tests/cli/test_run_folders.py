@@ -9,12 +9,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from beam_dpne.errors import UsageError
 
 from beam_dpne.cli.run_folders import PREFIX, run_folder
 from beam_dpne.elements.batches import StandingGrams, StandingGramsCoder, kept_small
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.storage.markers import Marks, make_mark, mark_started
+from beam_dpne.errors import UsageError
+from beam_dpne.storage.markers import Markers, make_marker
 from tests.conftest import ROOT
 
 RUN = """
@@ -54,9 +54,9 @@ def test_the_temporary_folder_goes_with_the_run(tmp_path, failed, parent, embedd
     (parent / "other").write_text("stays")
     try:
         with run_folder(str(parent), "run", embedded=embedded) as folder:
-            make_mark(Marks(folder).wanted)
-            assert mark_started(7, Marks(folder)) == 7
-            assert pathlib.Path(Marks(folder).started).exists()
+            make_marker(Markers(folder).wanted)
+            Markers(folder).report_start()
+            assert pathlib.Path(Markers(folder).started).exists()
             if failed:
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
@@ -85,7 +85,7 @@ def test_folders_of_engines_links_and_other_files_are_left_alone(tmp_path):
     with other_run(tmp_path, "killed") as killed:
         killed.kill()
     (parent / f"{PREFIX}link").symlink_to(tmp_path / f"{PREFIX}killed")
-    make_mark(Marks(str(parent / f"{PREFIX}engine")).wanted)
+    make_marker(Markers(str(parent / f"{PREFIX}engine")).wanted)
     (parent / f"{PREFIX}file").write_text("theirs")
     before = names(parent)
     with run_folder(str(parent), f"{PREFIX}next", embedded=True):
@@ -96,9 +96,9 @@ def test_folders_of_engines_links_and_other_files_are_left_alone(tmp_path):
 
 def test_a_job_on_an_engine_is_not_deleted_by_an_embedded_run(tmp_path):
     with run_folder(str(tmp_path), f"{PREFIX}engine") as folder:
-        make_mark(Marks(folder).wanted)
+        make_marker(Markers(folder).wanted)
         with run_folder(str(tmp_path), f"{PREFIX}next", embedded=True):
-            assert pathlib.Path(Marks(folder).wanted).exists()
+            assert pathlib.Path(Markers(folder).wanted).exists()
 
 
 def test_a_folder_that_cannot_be_made_names_the_setting(tmp_path):

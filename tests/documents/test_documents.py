@@ -29,8 +29,8 @@ from beam_dpne import (
     RunKey,
     SetUnionPlan,
 )
-from beam_dpne.documents.rows import check_element_type, documents_of
-from beam_dpne.reading.document_columns import normalized_batches, user_column
+from beam_dpne.documents.batch import check_element_type, documents_of
+from beam_dpne.reading.columns import normalized_batches, user_column
 
 KEY = RunKey(bytes(range(32)))
 NUMBERS = range(300)

@@ -7,7 +7,6 @@ import unicodedata
 import numpy as np
 import pyarrow as pa
 import pytest
-from beam_dpne.errors import TokenizerError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from beam_dpne.documents.tokenizers import (
     whitespace,
     words,
 )
+from beam_dpne.errors import TokenizerError
 
 CANARY = "canary7f3a"
 HOSTILE = "aZ09_'’‘\" \n\t\x1c\x85\u00a0\u2028éÉe\u0301İıΣςßﬁK中あ\u0300\u200d😀𝒳٣Ⅷ-"
@@ -137,7 +137,7 @@ def test_unknown_tokenizers_are_parameter_errors(name: str) -> None:
 
 def test_a_name_that_is_no_function_is_a_parameter_error() -> None:
     with pytest.raises(ValueError, match="of type int"):
-        resolve_tokenizer("beam_dpne.documents.character_runs:ASCII")
+        resolve_tokenizer("beam_dpne.documents.tokenizers:ASCII")
 
 
 def test_a_module_that_fails_to_import_is_a_parameter_error(

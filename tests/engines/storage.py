@@ -206,7 +206,7 @@ def strict_gate(strict_bucket, strict_emulator, monkeypatch) -> Iterator[Gate]:
 
 
 def _bucket_at(address: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    from beam_dpne.storage.schemes import connect_anonymously_to_emulators
+    from beam_dpne.storage.directories import connect_anonymously_to_emulators
 
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
     connect_anonymously_to_emulators()

@@ -41,7 +41,7 @@ def test_spark_releases_what_the_embedded_runner_does(check_same, tmp_path):
 def test_the_run_key_is_not_in_a_graph_whose_workers_read_it(
     emulator, launch, public_file, monkeypatch
 ):
-    from beam_dpne.storage.schemes import connect_anonymously_to_emulators
+    from beam_dpne.storage.directories import connect_anonymously_to_emulators
     from tests.engines.storage import Bucket
 
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)
@@ -73,7 +73,7 @@ def test_the_run_key_is_not_in_a_graph_whose_workers_read_it(
 
 @pytest.mark.storage
 def test_public_counts_are_read_from_cloud_storage(emulator, launch, options_of, monkeypatch):
-    from beam_dpne.storage.schemes import connect_anonymously_to_emulators
+    from beam_dpne.storage.directories import connect_anonymously_to_emulators
     from tests.engines.storage import Bucket
 
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)

@@ -38,7 +38,7 @@ JOB_GRAPH_LIMIT = 10 * 2**20  # Dataflow's
 
 @pytest.fixture(scope="module")
 def bucket(emulator) -> Iterator["Bucket"]:
-    from beam_dpne.storage.schemes import connect_anonymously_to_emulators
+    from beam_dpne.storage.directories import connect_anonymously_to_emulators
     from tests.engines.storage import Bucket
 
     with pytest.MonkeyPatch.context() as patched:

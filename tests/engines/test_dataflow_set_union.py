@@ -17,7 +17,7 @@ pytest_plugins = ["tests.engines.storage"]
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_run_key_is_not_in_a_graph_whose_workers_read_it(emulator, launch, policy, monkeypatch):
-    from beam_dpne.storage.schemes import connect_anonymously_to_emulators
+    from beam_dpne.storage.directories import connect_anonymously_to_emulators
     from tests.engines.storage import Bucket
 
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator)

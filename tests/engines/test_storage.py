@@ -19,14 +19,13 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
-from beam_dpne.errors import AccessError, InputError, ReleaseError
 
+from beam_dpne.errors import AccessError, InputError, ReleaseError
 from beam_dpne.reading import ReadDocuments, ReadOptions, check_fields, match_inputs
 from beam_dpne.reading.rejects import WriteRejects, tidied
 from beam_dpne.release.ledger import LEDGER_NAME, listed_parts, read_ledger
 from beam_dpne.release.publishing import OUTPUT_FORMATS, check_output, read_release
-from beam_dpne.storage.access import check_access
-from beam_dpne.storage.directories import directory_at
+from beam_dpne.storage.access import check_access, directory_at
 from tests.conftest import ROOT, Ended, Program
 from tests.engines.conftest import JOBS, PRIVACY, SAMPLE, release_bytes
 from tests.reading.test_transform import COMPRESS, FILES, read
@@ -279,7 +278,7 @@ def test_temporary_files_of_rejects_are_removed_when_a_run_fails(bucket):
     rejects = bucket.path("rejects")
 
     def fail(_):
-        directory_at(f"{rejects}/beam-temp-rejects-2").place("half", b"")
+        directory_at(f"{rejects}/beam-temp-rejects-2").put("half", b"")
         raise RuntimeError
 
     def run():
@@ -377,11 +376,11 @@ def test_a_ledger_takes_only_the_place_of_the_one_that_was_read(strict_bucket):
 
 def test_an_attempt_deletes_only_what_no_other_has_written_since(strict_bucket, strict_gate):
     first, second, third = (directory_at(strict_bucket.path("o")) for _ in range(3))
-    first.place("both", b"same")
-    first.place("mine", b"1")
-    second.place("both", b"same")
+    first.put("both", b"same")
+    first.put("mine", b"1")
+    second.put("both", b"same")
     assert sorted(third.names()) == ["both", "mine"]
-    first.place("mine", b"again")
+    first.put("mine", b"again")
     first.remove(["both", "mine", "never there"])
     third.remove(["mine"])
     second.remove(["both"])

@@ -14,7 +14,7 @@ from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.ngrams import histogram
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.release.publishing import PublishRelease
-from beam_dpne.storage.markers import Marks, make_mark
+from beam_dpne.storage.markers import Markers, make_marker
 from tests.faults import conftest
 from tests.faults.conftest import ADAPTIVE, ADAPTIVE_SMALL
 from tests.faults.probabilities import Probabilities
@@ -94,8 +94,8 @@ class Library:
         )
 
     def _marks(self, name):
-        marks = Marks(str(self._folder / f"{name}.temporary"))
-        make_mark(marks.wanted)
+        marks = Markers(str(self._folder / f"{name}.temporary"))
+        make_marker(marks.wanted)
         return marks
 
     def release(self, runner, name):
@@ -109,7 +109,7 @@ class Library:
             read = pipeline | "Read" >> ReadDocuments(
                 inputs=[str(self._folder / "in.jsonl")],
                 # Only programs on engines have this step, which tells that a worker has started.
-                marks=self._marks(name),
+                on_start=self._marks(name).report_start,
             )
             documents = (pipeline | beam.Create(pairs), read.documents) | beam.Flatten()
             result: Any = documents | "Ngrams" >> ngrams

@@ -80,9 +80,9 @@ def test_one_key_under_another_epsilon_draws_other_noise(tmp_path):
 
 @pytest.mark.parametrize("header", ["% Sequences: hello", "% any\n% Sequences:"])
 def test_no_line_of_a_sequences_file_makes_other_users_a_header(header, tmp_path):
-    from beam_dpne.reading.blocks import plan_reads, read_item
     from beam_dpne.reading.files import match_inputs
     from beam_dpne.reading.options import ReadOptions
+    from beam_dpne.reading.transform import plan_reads, read_item
 
     path = tmp_path / "a.seq"
     path.write_text("a b\n" * 5 + header + "\n" + "d d\n" * 5)

@@ -16,16 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
-from beam_dpne.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_dpne.errors import InputError
 from beam_dpne.reading import ReadDocuments, ReadOptions, check_fields, match_inputs, rejects
-from beam_dpne.reading.blocks import plan_reads
-from beam_dpne.reading.description import InputDescription
 from beam_dpne.reading.encodings import Encoding, canonical_encoding, encoding_of
-from beam_dpne.reading.json_arrays import ArrayBorders, array_start
+from beam_dpne.reading.json_records import ArrayBorders, array_start
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.records import BrokenText
+from beam_dpne.reading.transform import plan_reads
 from tests.reading.test_records import blocks_of, records_of
 from tests.reading.test_transform import COMPRESS, Row, read, write
 
@@ -513,7 +513,7 @@ def test_an_array_of_any_size_is_read_in_little_memory(tmp_path) -> None:
         file.write(b"[" + part * 100 + b'{"user": "u", "text": "last"}]')
     (file,) = match_inputs([str(path)])
     options = ReadOptions(block_bytes=2**20)
-    from beam_dpne.reading.blocks import read_item
+    from beam_dpne.reading.transform import read_item
 
     tracemalloc.start()
     count = 0

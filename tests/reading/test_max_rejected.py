@@ -6,12 +6,12 @@ import json
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from beam_dpne.errors import TooManyRejectedError
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.launching import reason
+from beam_dpne.errors import TooManyRejectedError
 from beam_dpne.reading import ReadDocuments
-from beam_dpne.reading.tally import (
+from beam_dpne.reading.rejects import (
     Tally,
     add_up,
     describe,

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.reading.delimited import DIALECTS, DelimitedParser, split_fields
-from beam_dpne.reading.jsonl import JsonlParser
+from beam_dpne.reading.delimited import (
+    DIALECTS,
+    HEADER_START,
+    DelimitedParser,
+    header_bytes,
+    split_fields,
+)
+from beam_dpne.reading.json_records import JsonlParser
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import (
     Block,
@@ -20,7 +26,6 @@ from beam_dpne.reading.records import (
     read_blocks,
 )
 from beam_dpne.reading.rejects import BAD_QUOTES, RAGGED
-from beam_dpne.reading.sequences import HEADER_START, header_bytes
 
 LINES = st.lists(st.text(alphabet='ab,"\r\n', max_size=6), max_size=12).map("".join).map(str.encode)
 

@@ -26,7 +26,6 @@ import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
-from beam_dpne.errors import ReleaseError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +40,7 @@ from beam_dpne import (
     split_ngram,
 )
 from beam_dpne.elements.batches import pack_pairs
+from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.finite_noise import LAPLACE_END
 from beam_dpne.ngrams.decoding import ITEM_SCHEMA, ROW_SCHEMA, escape_item, unescape_item
 from beam_dpne.release.ledger import read_ledger
@@ -53,7 +53,7 @@ from beam_dpne.release.publishing import (
 )
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.storage.directories import directory_at
+from beam_dpne.storage.access import directory_at
 from tests.conftest import ROOT
 
 PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, max_contributions=10, strategy="one_round")
@@ -942,7 +942,7 @@ def test_a_ledger_that_came_since_is_not_replaced(shelf, tmp_path):
     for output in ("counter://b/o", str(tmp_path)):
         directory = directory_at(output)
         assert directory.read("ledger.json") is None
-        directory.place("ledger.json", b"another run's")
+        directory.put("ledger.json", b"another run's")
         with pytest.raises(ReleaseError, match="another run published in"):
             directory.replace("ledger.json", b"ours", seen=None)
         directory.replace("ledger.json", b"another run's", seen=None)

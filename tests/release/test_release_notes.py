@@ -5,12 +5,12 @@ import json
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from beam_dpne.errors import ReleaseError
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.options import WRITING
+from beam_dpne.errors import ReleaseError
 from beam_dpne.reading import ReadOptions
-from beam_dpne.reading.description import InputDescription
+from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import READABLE_SCHEMAS, SCHEMA, parse_ledger, read_ledger
 from beam_dpne.release.privacy_unit import input_section, user_sentence
 from beam_dpne.release.publishing import PublishRelease, read_release

@@ -74,7 +74,7 @@ MUTANTS = [
     ),
     Mutant(
         name="tuples_by_position_where_the_type_has_fields",
-        file="beam_dpne/documents/rows.py",
+        file="beam_dpne/documents/batch.py",
         before="    elif type(element) is tuple and not by_position:\n",
         after="    elif False:\n",
         matters="A tuple in the order of a row type would make the text the user.",
@@ -237,7 +237,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_library_s_message_is_told",
-        file="beam_dpne/release/ledger.py",
+        file="beam_dpne/storage/directories.py",
         before="    return type(error).__name__\n",
         after="    return str(error)\n",
         matters="The message of a library may quote the data.",
@@ -261,7 +261,7 @@ MUTANTS = [
     ),
     Mutant(
         name="lines_of_two_files_are_one_user",
-        file="beam_dpne/reading/sequences.py",
+        file="beam_dpne/reading/delimited.py",
         before="pairs[:, 0] = place",
         after="pairs[:, 0] = 0",
         matters="Two users would be merged, and each would move the other's contribution.",
@@ -271,7 +271,7 @@ MUTANTS = [
     ),
     Mutant(
         name="one_line_announces_a_header",
-        file="beam_dpne/reading/sequences.py",
+        file="beam_dpne/reading/delimited.py",
         before="if not head.startswith(HEADER_START):",
         after="if HEADER_START not in head and b'% Sequences:' not in head:",
         matters="One user's line would turn the lines of other users into a header.",
@@ -279,7 +279,7 @@ MUTANTS = [
     ),
     Mutant(
         name="rejects_quote_a_record",
-        file="beam_dpne/reading/jsonl.py",
+        file="beam_dpne/reading/json_records.py",
         before="            return NOT_JSON\n",
         after='            return f"{NOT_JSON}: {line[:40]!r}"\n',
         matters="The list of rejected records would hold users' texts.",
@@ -295,7 +295,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_first_line_is_shown_as_fields",
-        file="beam_dpne/reading/fields.py",
+        file="beam_dpne/reading/beginnings.py",
         before='return bool(wanted & set(names)) or wanted != {"user", "text"}',
         after="return True",
         matters="Without a header line the first record would be quoted in an error.",

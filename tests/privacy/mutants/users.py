@@ -78,7 +78,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_go_over_the_border_of_documents",
-        file="beam_dpne/documents/character_runs.py",
+        file="beam_dpne/documents/tokenizers.py",
         before="    first[cuts] = True\n    last[cuts - 1] = True\n",
         after="",
         matters="The last word of one user's text would be joined with the first of another's.",
@@ -86,7 +86,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_slice_of_texts_has_the_tokens_of_others",
-        file="beam_dpne/documents/character_runs.py",
+        file="beam_dpne/documents/tokenizers.py",
         before="[texts.offset : texts.offset + size]",
         after="[:size]",
         matters="The tokens of one user would be counted for another.",
