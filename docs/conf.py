@@ -30,7 +30,6 @@ html_show_sourcelink = False
 html_theme_options = {
     "navbar_end": ["theme-switcher", "navbar-icon-links"],
     "icon_links": [{"name": "Repository", "url": repository, "icon": "fa-brands fa-github"}],
-    "header_links_before_dropdown": 6,
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
     "show_prev_next": True,
@@ -90,6 +89,8 @@ def _escaped(line: str) -> str:
 
 def _rewrite(app, what, name, obj, options, lines) -> None:
     lines[:] = readable(lines)
+    if what == "class":  # The attributes of a dataclass are what its constructor takes.
+        lines[:] = ["Args:" if line == "Attributes:" else line for line in lines]
 
 
 def setup(app) -> None:

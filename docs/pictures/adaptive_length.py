@@ -62,10 +62,15 @@ def draw(rounds: list[dict]) -> plt.Figure:
             lines.append((each["cut"], f"b{_sub(number)} = {each['cut']:.2f}", "#57606a"))
         for value, text, color in lines:
             axes.plot([left, left + width], [value, value], color=color, lw=1.6)
-            axes.text(left + width + 0.01, value, text, color=color, va="bottom", fontsize=9.5)
+            is_cut = text.startswith("b")
+            place, side = (left + width + 0.01, "left") if is_cut else (left - 0.01, "right")
+            axes.text(place, value, text, color=color, ha=side, va="center", fontsize=9.5)
         noise = each["evidence_stddev"]
         axes.annotate(
-            "", (left + 0.05, -noise), (left + 0.05, noise), arrowprops={"arrowstyle": "<->", "lw": 0.9}
+            "",
+            (left + 0.05, -noise),
+            (left + 0.05, noise),
+            arrowprops={"arrowstyle": "<->", "lw": 0.9},
         )
         axes.text(left + 0.075, -noise + 0.1, f"noise ±{noise:.2f}", fontsize=8.5, va="bottom")
     for path, color, end in EXAMPLES:
@@ -80,7 +85,7 @@ def draw(rounds: list[dict]) -> plt.Figure:
             fontsize=9,
             color=color,
         )
-    axes.set_xlim(-0.42, 2.62)
+    axes.set_xlim(-0.66, 2.5)
     axes.set_ylim(low, high)
     axes.set_xticks(range(3), [f"after round {number}" for number in (1, 2, 3)], fontsize=10.5)
     axes.set_ylabel("evidence Y: weighted sum of the rounds' noisy weights", fontsize=10)
