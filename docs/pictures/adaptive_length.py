@@ -1,8 +1,8 @@
 """python docs/pictures/adaptive_length.py
 
-Draws one length of the strategy `adaptive` as adaptive_length.svg: its three rounds, with the thresholds
-and cuts of a run on the sample of titles, as the run's ledger publishes them, and the evidence of six
-made-up n-grams. Options: --png FILE draws a PNG besides.
+Draws one length of the strategy `adaptive` as adaptive_length.svg: its three rounds, with the
+thresholds and cuts of a run on the sample of titles, as the run's ledger publishes them, and the
+evidence of six made-up n-grams. With --png FILE it draws a PNG besides.
 """
 
 import argparse
