@@ -1,5 +1,7 @@
 """Settings of the documentation site: `python -m sphinx -W docs site` builds it."""
 
+import html
+import os
 import re
 
 import beam_dpne
@@ -71,7 +73,7 @@ def readable(lines: list[str]) -> list[str]:
             dedented, in_example = False, line.startswith(("Example", ">>>"))
         if part:
             dedented = not part[2]
-            result += [f"**{part[1]}.** {_escaped(part[2] or '')}"]
+            result += [f"**{part[1]}:** {_escaped(part[2] or '')}"]
         elif in_example or line.lstrip().startswith((">>>", "...")):
             result.append(line)
             in_example = in_example or bool(line.strip())
@@ -93,6 +95,33 @@ def _rewrite(app, what, name, obj, options, lines) -> None:
         lines[:] = ["Args:" if line == "Attributes:" else line for line in lines]
 
 
+# In pages, S_k and e^ε become subscripts and superscripts, outside of code.
+_BLOCK = re.compile(r"(^(`{3,})[^\n]*\n.*?^\2\s*$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
+_SUB = re.compile(r"(?<!\w)([A-Za-zα-ωΑ-Ωℓ])_(\{[^}]+\}|\w)(?![A-Za-z0-9_])")
+_SUP = re.compile(r"(?<=[\wΦ\u0304])\^(\([^()]+\)|\{[^}]+\}|[-−]?[\wε]+)")
+
+
+def typeset(text: str) -> str:
+    """Returns a page's Markdown with indices and exponents as HTML."""
+    pieces = _BLOCK.split(text)
+    for place in range(0, len(pieces), 3):
+        lowered = _SUB.sub(lambda found: f"{found[1]}{_tagged('sub', found[2])}", pieces[place])
+        pieces[place] = _SUP.sub(lambda found: _tagged("sup", found[1]), lowered)
+        if place + 2 < len(pieces):
+            pieces[place + 2] = ""  # The fence itself, which the group before it holds already.
+    return "".join(piece or "" for piece in pieces)
+
+
+def _tagged(tag: str, inside: str) -> str:
+    return f"<{tag}>{html.escape(inside.strip('{}()'))}</{tag}>"
+
+
+def _typeset_page(app, docname, content) -> None:
+    if os.fspath(app.env.doc2path(docname)).endswith(".md"):
+        content[0] = typeset(content[0])
+
+
 def setup(app) -> None:
-    """Rewrites docstrings before napoleon reads their sections."""
+    """Rewrites docstrings before napoleon reads their sections, and pages before they are parsed."""
     app.connect("autodoc-process-docstring", _rewrite, priority=100)
+    app.connect("source-read", _typeset_page)
