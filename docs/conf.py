@@ -84,6 +84,7 @@ def readable(lines: list[str]) -> list[str]:
 
 def _escaped(line: str) -> str:
     """Escapes what reStructuredText would take for markup, outside of code."""
+    line = re.sub(r"(: \w)\.$", r"\1", line)  # "k." alone would begin a list.
     pieces = _CODE.split(line)
     pieces[::2] = [_MARK.sub(lambda mark: "\\" + mark[0], piece) for piece in pieces[::2]]
     return "".join(pieces)
@@ -98,7 +99,7 @@ def _rewrite(app, what, name, obj, options, lines) -> None:
 # In pages, S_k and e^ε become subscripts and superscripts, outside of code.
 _BLOCK = re.compile(r"(^(`{3,})[^\n]*\n.*?^\2\s*$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 _SUB = re.compile(r"(?<!\w)([A-Za-zα-ωΑ-Ωℓ])_(\{[^}]+\}|\w)(?![A-Za-z0-9_])")
-_SUP = re.compile(r"(?<=[\wΦ\u0304])\^(\([^()]+\)|\{[^}]+\}|[-−]?[\wε]+)")
+_SUP = re.compile(r"(?<=[\w)Φ\u0304])\^(\([^()]+\)|\{[^}]+\}|[-−]?[\wε]+)")
 
 
 def typeset(text: str) -> str:
