@@ -1,34 +1,45 @@
-"""The README says what the programs do."""
+"""The README is short, and says what the programs do."""
 
-import pathlib
+import re
 
-from beam_dpne.cli.options import NGRAMS
+from tests.conftest import ROOT
 
-README = pathlib.Path(__file__).parent.parent / "README.md"
-
-
-def options_table() -> str:
-    """The README's table of options, from their definitions."""
-    rows = ["| option | default | what it is |", "|---|---|---|"]
-    rows += [f"| `--{option.name}` | {option.default_text} | {option.help} |" for option in NGRAMS]
-    return "\n".join(rows)
+README = ROOT / "README.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 
 
-def test_readme_has_every_option_with_its_default_and_help():
-    assert options_table() in README.read_text(encoding="utf-8")
+def test_the_readme_is_short():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert len(text.encode()) <= 9_000
+    assert max(map(len, text.splitlines())) <= 120
 
 
-def test_readme_has_each_command_that_ci_runs_on_one_line():
-    lines = README.read_text(encoding="utf-8").splitlines()
-    for name in ("main", "tests"):
+def test_each_command_that_ci_runs_is_on_one_line():
+    for page, name in ((README, "main"), (README, "tests"), (CONTRIBUTING, "engines")):
+        lines = page.read_text(encoding="utf-8").splitlines()
         place = lines.index(f"<!-- command: {name} -->")
         assert lines[place + 1] == "```sh"
-        assert lines[place + 2].startswith("python3 -m venv")
+        assert re.match(r"python3 -m venv |\.venv/bin/", lines[place + 2])
         assert lines[place + 3] == "```"
 
 
-def test_the_readmes_picture_is_of_public_data_and_says_what_was_spent():
-    data = (README.parent / "pipelines" / "pictures" / "kl_over_epsilon.png").read_bytes()
+def test_the_tests_that_ci_runs_are_in_the_table():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    rows = CONTRIBUTING.read_text(encoding="utf-8")
+    (listed,) = re.findall(r"for engine in (.*); do", script)
+    for name in re.findall(r'"([^"]+)"', listed):
+        assert re.search(rf"^\| {name}.*\| `\.venv/bin/python -m pytest ", rows, re.MULTILINE)
+
+
+def test_links_lead_somewhere():
+    for page in (README, CONTRIBUTING):
+        for target in re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (ROOT / target).exists(), target
+
+
+def test_the_picture_is_of_public_data_and_says_what_was_spent():
+    data = (ROOT / "pipelines" / "pictures" / "kl_over_epsilon.png").read_bytes()
     assert b"NOT PRIVATE" not in data
     assert b"ounted on public data" in data
     assert "ε = 0.05 to 10, δ = 1e-7 · data: titles (reddit_titles.jsonl.gz)".encode() in data

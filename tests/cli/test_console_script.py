@@ -14,6 +14,10 @@ from beam_dpne.version import __version__
 from tests.conftest import ROOT
 
 BUDGET = ["--epsilon", "10", "--delta", "1e-4", "--max_length", "2", "--max_contributions", "5"]
+ROOMS = {
+    *("bayesian", "cli", "documents", "elements", "engines", "evaluation", "mechanism", "ngrams"),
+    *("reading", "release", "reproduction", "set_union", "storage"),
+}
 _NOT_SOURCE = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", "data")
 
 
@@ -60,6 +64,10 @@ def test_the_wheel_holds_the_package_alone(wheel):
     assert f"{info}/licenses/LICENSE" in names
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "beam_dpne").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules
+    assert {name.split("/")[1] for name in modules if name.count("/") > 1} == ROOMS
+    assert [name for name in names if name.startswith("beam_dpne/") and name[-3:] != ".py"] == [
+        "beam_dpne/py.typed"
+    ]
 
 
 @pytest.mark.slow

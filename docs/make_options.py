@@ -1,0 +1,96 @@
+"""python docs/make_options.py
+
+Writes docs/options.md from the tables of options that the programs' parsers and launch forms use.
+"""
+
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+
+from beam_dpne.cli.bayesian_options import (
+    BAYESIAN,
+    PROBABILITIES_READING,
+    PROBABILITIES_RUNNING,
+    PROBABILITIES_WRITING,
+)
+from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
+from beam_dpne.cli.options import (
+    PLAN_OUTPUT,
+    PRIVACY,
+    READING,
+    RUNNING,
+    VOCABULARY,
+    WRITING,
+    Option,
+)
+from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
+
+PAGE = pathlib.Path(__file__).with_name("options.md")
+COMMANDS: Mapping[str, Mapping[str, Sequence[Option]]] = {
+    "ngrams": {
+        "reading": READING,
+        "privacy": (*PRIVACY, *VOCABULARY),
+        "writing": WRITING,
+        "running": RUNNING,
+    },
+    "set-union": {
+        "reading": ITEMS_READING,
+        "privacy": SET_UNION,
+        "writing": ITEMS_WRITING,
+        "running": ITEMS_RUNNING,
+    },
+    "bayesian": {
+        "reading": PROBABILITIES_READING,
+        "privacy": BAYESIAN,
+        "writing": PROBABILITIES_WRITING,
+        "running": PROBABILITIES_RUNNING,
+    },
+    "plan": {"privacy": PRIVACY, "writing": PLAN_OUTPUT},
+    "evaluate": {"reading": EVALUATE_READING, "evaluating": EVALUATE},
+}
+_ABOUT = {
+    "ngrams": "It releases the n-grams that many users share.",
+    "set-union": "It releases the items that many users share.",
+    "bayesian": "It estimates a probability for every n-gram of a public vocabulary.",
+    "plan": "It shows the noise that privacy parameters need, and writes them to a file. It reads no "
+    "data.",
+    "evaluate": "It compares a release with the private data that it came from. Its output is not "
+    "private, and is for the operator only.",
+}
+_BEGINNING = """# All options
+
+This page is generated from the same tables as the parsers, the help texts and the launch forms:
+`python docs/make_options.py` writes it, and a test compares it with them. `beam-dpne COMMAND --help`
+prints the same text. Options of Apache Beam, such as `--runner`, may follow the options of `ngrams`,
+`set-union` and `bayesian`; the embedded runner (`FnApiRunner`) is the default.
+
+The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if the
+command was interrupted and 143 if it was terminated; an engine's job is cancelled in the last two
+cases. A failed run publishes nothing: a directory without `ledger.json` is no release. If a worker
+dies just after it wrote the ledger, the release is complete all the same, and the message asks you to
+look for the ledger.
+"""
+
+
+def escaped(text: str) -> str:
+    """Returns a help text as Markdown that shows the same characters."""
+    return re.sub(r"([*<>|\[\]])", r"\\\1", text)
+
+
+def options_page() -> str:
+    """Returns the page of all options."""
+    parts = [_BEGINNING]
+    for command, groups in COMMANDS.items():
+        parts.append(f"\n## beam-dpne {command}\n\n{_ABOUT[command]}\n")
+        for title, options in groups.items():
+            rows = [
+                f"| `--{option.name}` | {escaped(option.default_text)} | {escaped(option.help)} |\n"
+                for option in options
+            ]
+            head = f"\n### {command}: {title}\n\n| option | default | meaning |\n|---|---|---|\n"
+            parts.append(head + "".join(rows))
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(options_page(), encoding="utf-8")

@@ -1,0 +1,135 @@
+"""The pages name what exists: options, functions, files, public names. Their examples are doctests."""
+
+import ast
+import importlib.util
+import json
+import re
+import shlex
+import xml.etree.ElementTree as ET
+
+import pytest
+import yaml
+
+import beam_dpne
+from tests.conftest import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")])
+BEAMS = {
+    *("runner", "prism_location", "job_endpoint", "environment_type", "environment_config"),
+    *("parallelism", "execution_mode_for_batch", "flink_master", "files_to_stage"),
+}
+
+
+@pytest.fixture(scope="module")
+def options():
+    """The module that writes the page of options."""
+    spec = importlib.util.spec_from_file_location("make_options", DOCS / "make_options.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def text_of(page):
+    return page.read_text(encoding="utf-8")
+
+
+def test_the_page_of_options_is_that_of_the_option_tables(options):
+    assert text_of(options.PAGE) == options.options_page(), "run python docs/make_options.py"
+
+
+def test_help_texts_show_as_they_are_written(options):
+    assert options.escaped("policy_*: a|b <TAB> [x]") == r"policy_\*: a\|b \<TAB\> \[x\]"
+
+
+def commands():
+    """Each command line `beam-dpne …` of a page's code."""
+    for page in PAGES:
+        code = "\n".join(re.findall(r"```sh\n(.*?)```", text_of(page), re.DOTALL))
+        spans = re.findall(r"`(beam-dpne [a-z-]+ --[^`]+)`", text_of(page))
+        lines = [*re.sub(r"\\\n", " ", code).splitlines(), *spans]
+        for line in lines:
+            if re.match(r"(\.venv/bin/)?beam-dpne ", line):
+                yield pytest.param(line, id=f"{page.stem}: {line[:60]}")
+
+
+@pytest.mark.parametrize("line", list(commands()))
+def test_commands_use_options_that_exist(line, options):
+    _, command, *words = shlex.split(line)
+    groups = options.COMMANDS[command].values()
+    known = {option.name for group in groups for option in group} | BEAMS
+    assert {word[2:] for word in words if word.startswith("--")} <= known
+
+
+def test_there_are_commands():
+    assert len(list(commands())) > 8
+
+
+def test_options_in_running_text_exist(options):
+    groups = [group for command in options.COMMANDS.values() for group in command.values()]
+    known = {option.name for group in groups for option in group} | BEAMS
+    ours = "docs pytest titles public_data small help tag state direct_running_mode"
+    known |= {*ours.split(), "environment_cache_millis", "temp_location"}
+    for page in PAGES:
+        for name in re.findall(r"`--([a-z_]+)[^`]*`", text_of(page)):
+            assert name in known, f"{page.name}: --{name}"
+
+
+def defined_in(path):
+    """Names of the functions and classes of a module."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+
+
+def test_each_guarantee_names_functions_that_exist():
+    found = re.findall(
+        r"`(beam_dpne/[\w/]+\.py)`:((?:\s*`\w+`,?)+)", text_of(DOCS / "protected.md")
+    )
+    assert len(found) > 30
+    for path, names in found:
+        assert set(re.findall(r"`(\w+)`", names)) <= defined_in(path), path
+
+
+def test_files_that_pages_name_exist():
+    paths = (
+        r"((?!beam_dpne/ledger)(?:beam_dpne|tests|docs|deploy|templates|pipelines)/[\w./-]*[\w/])`"
+    )
+    for page in PAGES:
+        text = text_of(page)
+        named = re.findall(rf"`(?:python )?{paths}", text) + re.findall(r"{repo}`([^`]+)`", text)
+        for path in named:
+            assert (ROOT / path).exists(), f"{page.name}: {path}"
+
+
+def test_the_reference_has_every_public_name_once():
+    pages = "\n".join(map(text_of, sorted((DOCS / "api").glob("*.md"))))
+    listed = re.findall(r"auto(?:class|function):: beam_dpne\.(\w+)$", pages, re.MULTILINE)
+    assert sorted(listed) == sorted(set(beam_dpne.__all__) - {"__version__"})
+    for path, name in re.findall(r"auto\w+:: (beam_dpne\.[\w.]+)\.(\w+)$", pages, re.MULTILINE):
+        assert hasattr(importlib.import_module(path), name)
+
+
+def test_the_notebook_is_whole_and_has_no_output():
+    notebook = json.loads(text_of(DOCS / "from_csv_to_plot.ipynb"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert len(cells) >= 5
+    for cell in cells:
+        assert cell["outputs"] == []
+        assert cell["execution_count"] is None
+        compile("".join(cell["source"]), "cell", "exec")
+
+
+def test_the_picture_of_one_length_is_a_picture():
+    assert ET.parse(DOCS / "pictures" / "adaptive_length.svg").getroot().tag.endswith("svg")
+
+
+def test_the_citation_names_the_project_and_the_three_papers():
+    citation = yaml.safe_load(text_of(ROOT / "CITATION.cff"))
+    assert citation["version"] == beam_dpne.__version__
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert [len(paper["authors"]) for paper in citation["references"]] == [4, 6, 3]
+
+
+def test_the_changelog_has_this_version():
+    assert f"\n## {beam_dpne.__version__}" in text_of(ROOT / "CHANGELOG.md")
