@@ -49,8 +49,6 @@ def of_ngrams(plan: "PrivacyPlan") -> dict[str, Any]:
 def of_set_union(plan: "SetUnionPlan") -> dict[str, Any]:
     """Returns what decides a release of items, as JSON types."""
     fields = _fields(plan.to_dict())
-    if plan.policy == "rounds":
-        return _as_json_types({"plan": fields, "rounds_plan": of_ngrams(plan.rounds_plan)})
     resolved = {
         "contribution_limit": plan.contribution_limit,
         "cutoff_margin": plan.margin,

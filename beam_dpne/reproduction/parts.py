@@ -28,7 +28,7 @@ PUBLISHED = (
     "policy_gaussian",
     "greedy",
 )
-OTHER_POLICIES = (DEFAULT_POLICY, "mad", "rounds")
+OTHER_POLICIES = (DEFAULT_POLICY, "mad")
 MSNBC: Mapping[str, Any] = {"epsilon": 1.0, "delta": 1e-7, "max_length": 6}
 TITLES: Mapping[str, Any] = {"epsilon": 4.0, "delta": 1e-7}
 UNION: Mapping[str, Any] = {"epsilon": 3.0, "delta": math.exp(-10)}

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism import thresholds as union
 from beam_dpne.ngrams import mechanism_parameters
-from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.plan_checks import ADJACENCY
 from beam_dpne.set_union import plan_checks, union_settings
 from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, DEFAULT_POLICY, DESCENT_POLICIES
@@ -181,7 +180,6 @@ class SetUnionPlan:
             return float(self.contribution_limit)
         if self.policy == "count_gaussian":
             return math.nextafter(math.sqrt(self.contribution_limit), math.inf)
-        self._refuse_rounds("sensitivity")
         return 1.0 + self.rounding_bound
 
     @property
@@ -223,7 +221,6 @@ class SetUnionPlan:
 
         Gaussian noise of σ/√q_r in rounds of sensitivity 1 is as private as σ once, for Σ q_r = 1.
         """
-        self._refuse_rounds("noise")
         if self.policy != "screened_gaussian":
             return (self._round(1, 1.0, 1.0),)
         shares = zip(SCREENING_SHARES, SCREENING_DELTA_SHARES, strict=True)
@@ -283,28 +280,10 @@ class SetUnionPlan:
             return union.laplace_threshold(scale=scale, **parameters)
         return gaussian.vocabulary_threshold(noise_stddev=scale, **parameters)
 
-    @functools.cached_property
-    def rounds_plan(self) -> PrivacyPlan:
-        """The plan of policy "rounds": the adaptive strategy at one length."""
-        if self.policy != "rounds":
-            raise ValueError(f"rounds_plan is of policy 'rounds' only, got policy={self.policy!r}.")
-        parameters: dict[str, Any] = {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "max_length": 1,
-            "max_contributions": self.max_contributions,
-            "max_tokens_per_user": self.max_items_per_user,
-            "strategy": "adaptive",
-        }
-        if self.vocabulary_delta_share is not None:
-            parameters["vocabulary_delta_share"] = self.vocabulary_delta_share
-        return PrivacyPlan(**parameters)
-
     def facts(self) -> dict[str, Any]:
         """Returns what was spent and how, as JSON types, for the ledger: public numbers only.
 
-        Noise, threshold and cutoff are those of the last of `rounds`. Policy "rounds" has its facts in
-        the released set of its `rounds_plan`.
+        Noise, threshold and cutoff are those of the last of `rounds`.
         """
         return {
             "policy": self.policy,
@@ -365,7 +344,3 @@ class SetUnionPlan:
     def mechanism_parameters(self) -> dict[str, Any]:
         """Returns what decides a release, as JSON types: parameters, resolved, and constants."""
         return mechanism_parameters.of_set_union(self)
-
-    def _refuse_rounds(self, name: str) -> None:
-        if self.policy == "rounds":
-            raise ValueError(f"{name} is not of policy 'rounds'; see rounds_plan.")

@@ -45,9 +45,6 @@ def check(plan: "SetUnionPlan") -> None:
     check_integer("max_users", plan.max_users, 1, MAX_USERS)
     check_integer("max_shard_users", plan.max_shard_users, 1, MAX_USERS)
     _check_options(plan)
-    if plan.policy == "rounds":
-        _ = plan.rounds_plan
-        return
     _check_finite_noise(plan)
     _check_slack(plan)
     _check_cutoff(plan)
@@ -57,7 +54,7 @@ def _check_options(plan: "SetUnionPlan") -> None:
     """Checks options that only some policies have, and numbers among themselves."""
     _check_owner(plan, "shards", DESCENT_POLICIES)
     _check_owner(plan, "cutoff_margin", CUTOFF_POLICIES)
-    _check_owner(plan, "vocabulary_delta_share", (*GAUSSIAN_POLICIES, "rounds"))
+    _check_owner(plan, "vocabulary_delta_share", GAUSSIAN_POLICIES)
     if plan.shards is not None:
         check_integer("shards", plan.shards, 1, _MAX_SHARDS)
     margin, share = plan.cutoff_margin, plan.vocabulary_delta_share
@@ -109,7 +106,7 @@ def _check_finite_noise(plan: "SetUnionPlan") -> None:
 
 
 def noise_draws(plan: "SetUnionPlan", epsilon: float, delta: float) -> finite_noise.NoiseDraws:
-    """Returns the noise of a plan with another ε and δ, of any policy but "rounds"."""
+    """Returns the noise of a plan with another ε and δ."""
     return finite_noise.NoiseDraws(
         kind=plan.noise_kind,
         count=plan.decision_count,

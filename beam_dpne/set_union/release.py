@@ -24,7 +24,7 @@ _OPEN = "open"
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ReleaseItems(beam.PTransform):
-    """Releases the union of users' items, after their grouping: all policies but "rounds".
+    """Releases the union of users' items, after their grouping.
 
     Input: `UserBatch` of length 0.
 
@@ -40,7 +40,7 @@ class ReleaseItems(beam.PTransform):
       ranges: hash ranges of the histogram.
 
     Raises:
-      ValueError: if ranges < 1, or under policy "rounds".
+      ValueError: if ranges < 1.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -66,8 +66,6 @@ class ReleaseItems(beam.PTransform):
         super().__init__()
         if self.ranges < 1:
             raise ValueError(f"ranges must be at least 1, got ranges={self.ranges}.")
-        if self.plan.policy == "rounds":
-            raise ValueError("ReleaseItems has no policy 'rounds'; apply PrivateSetUnion.")
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[ItemSet]:
         """Unrolls the rounds; what is found in each meets in one set."""

@@ -75,7 +75,7 @@ def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1)
 
     Args:
       sums: of one hash range, whole.
-      plan: of any policy but "rounds".
+      plan: of the run.
       run_key: bound to the run's parameters.
       number: of the round, from 1.
 
@@ -164,7 +164,7 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
 
     Args:
       items: all users, not yet limited.
-      plan: of any policy but "rounds".
+      plan: of the run.
       run_key: bound to the run's parameters; see `set_union.run_context`.
 
     Example:

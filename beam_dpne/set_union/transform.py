@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
@@ -15,11 +14,9 @@ from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
 from beam_dpne.documents.rows import checked_names
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
-from beam_dpne.elements.batches import GramSet
 from beam_dpne.elements.rows import ReleasedItem, as_rows, item_table
 from beam_dpne.engines import run
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.transform import PrivateNgrams, PrivateNgramsResult
 from beam_dpne.reading.description import InputDescription, description_of_rows
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -117,10 +114,8 @@ class PrivateSetUnion(beam.PTransform):
         return IOTypeHints.empty()
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
-        """Groups by user and releases; policy "rounds" is `PrivateNgrams` at one length."""
+        """Groups by user and releases."""
         run.check_options(items_of_users.pipeline)
-        if self.plan.policy == "rounds":
-            return PrivateSetUnionResult(self._by_rounds(items_of_users))
         given = self.run_key or RunKey.generate()
         run_key = given.bound_to(self._context())
         users = (
@@ -156,22 +151,6 @@ class PrivateSetUnion(beam.PTransform):
         """The fields by which elements are read."""
         return description_of_rows(self.user_field, self.text_field)
 
-    def _by_rounds(self, items_of_users: PCollection) -> PCollection[ItemSet]:
-        ngrams = PrivateNgrams(
-            plan=self.plan.rounds_plan,
-            tokenizer=self.tokenizer,
-            partitions=self.partitions,
-            run_key=self.run_key,
-            described=self.described,
-            user_field=self.user_field,
-            text_field=self.text_field,
-        )
-        (words,) = cast("PrivateNgramsResult", items_of_users | "Rounds" >> ngrams).released
-        return cast(
-            "PCollection[ItemSet]",
-            words | "Items" >> beam.Map(_as_items).with_output_types(ItemSet),
-        )
-
 
 def run_context(
     plan: SetUnionPlan,
@@ -181,9 +160,3 @@ def run_context(
 ) -> str:
     """Returns what the key of a run of `PrivateSetUnion` is bound to; see `key_context`."""
     return key_context("set-union", plan, tokenizer=tokenizer, described=described, rows=rows)
-
-
-def _as_items(words: GramSet) -> ItemSet:
-    """The released words of length 1 as items; their facts are those of the rounds' plan."""
-    none = pa.array([], pa.string())
-    return ItemSet(items=none if words.words is None else words.words, scores=words.scores)

@@ -222,7 +222,7 @@ def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int
 
     Args:
       items: all users' items that are open, not yet limited.
-      plan: of any policy but "rounds".
+      plan: of the run.
       run_key: bound to the run's parameters.
       number: of the round, from 1.
     """

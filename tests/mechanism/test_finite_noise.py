@@ -33,7 +33,6 @@ from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, LAPLACE_POLICIES, POLICIES
 
 ALL_ONES = 2**64 - 1
-OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]
 DRAWS = {"gaussian": normals, "laplace": laplaces}
 ENDS = {"gaussian": NORMAL_END, "laplace": LAPLACE_END}
 EXTREMES = np.array(
@@ -236,7 +235,7 @@ def test_a_score_that_ten_users_never_reach_and_eleven_always_do_is_refused():
         SetUnionPlan(epsilon=100, delta=1e-10, policy="weighted_laplace", max_contributions=1)
 
 
-@pytest.mark.parametrize("policy", OWN_POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_set_union_pays_its_far_tails_in_both_worlds(policy):
     plan = SetUnionPlan(epsilon=5, delta=1e-8, policy=policy, max_contributions=20, max_users=10**5)
     rounds = 2 if policy == "screened_gaussian" else 1

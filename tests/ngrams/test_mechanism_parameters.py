@@ -30,7 +30,6 @@ PLANS = [
     PrivacyPlan(**GIVEN, strategy="one_round", valid_count="estimate"),
     SetUnionPlan(**GIVEN),
     SetUnionPlan(**GIVEN, policy="mad"),
-    SetUnionPlan(**GIVEN, policy="rounds"),
     BayesianPlan(**GIVEN),
     BayesianPlan(**GIVEN, mode="log_global"),
     BayesianPlan(**GIVEN, mode="paper_claim1", accept_no_guarantee=True, tune=True),

@@ -300,8 +300,7 @@ def union_plan(policy, **others):
 
 def union_ledger(policy="policy_gaussian", plan=None, **changes):
     plan = plan or union_plan(policy)
-    facts = {} if plan.policy == "rounds" else plan.facts()
-    items = ItemSet(items=pa.array(["a", "b"]), scores=np.array([9.0, 8.0]), facts=facts)
+    items = ItemSet(items=pa.array(["a", "b"]), scores=np.array([9.0, 8.0]), facts=plan.facts())
     settings = {
         "plan": plan,
         "items": items,
@@ -328,18 +327,17 @@ def test_a_set_union_says_its_mechanism_and_explains_each_number(policy):
         assert decided["round"] == number
         assert all(f"{name}:" in told for name in decided if name != "round")
         assert (decided["cut"] is None) == (number == len(mechanism["rounds"]))
-    if policy != "rounds":
-        assert mechanism["sensitivity"] == plan.sensitivity
-        assert mechanism["rounding_bound"] == plan.rounding_bound
-        assert mechanism["shards"] == plan.shard_count
-        last = mechanism["rounds"][-1]
-        assert (last["threshold"], last["cutoff"]) == (plan.threshold, plan.cutoff)
-        assert (last["noise_scale"], last["noise_stddev"]) == plan.noise[1:]
+    assert mechanism["sensitivity"] == plan.sensitivity
+    assert mechanism["rounding_bound"] == plan.rounding_bound
+    assert mechanism["shards"] == plan.shard_count
+    last = mechanism["rounds"][-1]
+    assert (last["threshold"], last["cutoff"]) == (plan.threshold, plan.cutoff)
+    assert (last["noise_scale"], last["noise_stddev"]) == plan.noise[1:]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_noise_of_a_ledger_is_enough_for_its_sensitivity_and_budget(policy):
-    """As a reviewer would check it, from the ledger alone; `rounds` by its theorem."""
+    """As a reviewer would check it, from the ledger alone."""
     said = union_ledger(policy)
     mechanism, epsilon = said["mechanism"], said["guarantee"]["epsilon"]
     composed = mechanism["composed_noise_scale"]
@@ -348,18 +346,8 @@ def test_the_noise_of_a_ledger_is_enough_for_its_sensitivity_and_budget(policy):
         return
     delta = gaussian_delta(epsilon=epsilon, noise_stddev=composed / mechanism["sensitivity"])
     assert delta <= said["spent"]["gaussian_delta"] < said["guarantee"]["delta"]
-    if policy != "rounds":
-        inverse_squares = sum(own["noise_scale"] ** -2 for own in mechanism["rounds"])
-        assert inverse_squares <= composed**-2 * (1 + 1e-12)
-
-
-def test_rounds_say_both_rounds_and_rest_on_individual_budgets():
-    said = union_ledger("rounds")
-    first, last = said["mechanism"]["rounds"]
-    assert first["cut"] < first["threshold"]
-    words = union_plan("rounds").rounds_plan.lengths[0]
-    assert last["threshold"] == words.threshold
-    assert "at most mu^2" in said["guarantee"]["individual_budgets"]["statement"]
+    inverse_squares = sum(own["noise_scale"] ** -2 for own in mechanism["rounds"])
+    assert inverse_squares <= composed**-2 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

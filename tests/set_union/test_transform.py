@@ -28,7 +28,6 @@ from beam_dpne.set_union.transform import PrivateSetUnion, ReleaseItems, run_con
 from tests.oracle.set_union import private_set_union
 
 KEY = RunKey(b"set union".ljust(32, b"."))
-OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]
 ODD = ["", " ", "a b", "\t", "\\", "é", "e\u0301", "🙂", "\0", "x" * 3000, "A", "a", "\uffff"]
 Documents = dict[str, list[list[str]]]
 
@@ -114,7 +113,7 @@ def run_in_memory(documents: Documents, plan: SetUnionPlan) -> dict[str, float]:
     return as_dict(release_items(users_in_memory(documents, run_key), plan, run_key))
 
 
-@pytest.mark.parametrize("policy", OWN_POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_beam_memory_and_pseudocode_release_the_same(policy):
     for seed in range(3):
         documents = documents_of(seed)
@@ -130,7 +129,7 @@ def test_beam_memory_and_pseudocode_release_the_same(policy):
 
 
 @given(
-    st.sampled_from(OWN_POLICIES),
+    st.sampled_from(POLICIES),
     st.integers(0, 2**32),
     st.integers(0, 30),
     st.sampled_from([1, 2, 5, 1000]),
@@ -199,15 +198,9 @@ def test_one_user_releases_nothing(policy):
     assert run_beam(rows, SetUnionPlan(epsilon=1, delta=1e-9, policy=policy)) == {}
 
 
-@pytest.mark.parametrize("policy", ["weighted_laplace", "screened_gaussian", "mad", "rounds"])
+@pytest.mark.parametrize("policy", ["weighted_laplace", "screened_gaussian", "mad"])
 def test_nobody_releases_nothing(policy):
     assert run_beam([], SetUnionPlan(epsilon=1, delta=1e-9, policy=policy)) == {}
-
-
-def test_policy_rounds_releases_the_words_of_private_ngrams():
-    rows = [(f"u{i}", ["rye bread", "tea", f"own {i}"]) for i in range(300)]
-    released = run_beam(rows, SetUnionPlan(epsilon=5, delta=1e-9, policy="rounds"))
-    assert set(released) == {"rye bread", "tea"}
 
 
 def test_texts_are_tokenized():
@@ -260,5 +253,3 @@ def test_partitions_are_checked(partitions):
 def test_release_items_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match="ranges must be at least 1"):
         ReleaseItems(plan=plan_of("mad"), run_key=KEY, ranges=0)
-    with pytest.raises(ValueError, match="rounds"):
-        ReleaseItems(plan=SetUnionPlan(epsilon=1, delta=1e-6, policy="rounds"), run_key=KEY)
