@@ -14,7 +14,7 @@ from beam_dpne.cli.options import (
     integer,
     number,
 )
-from beam_dpne.set_union.policy_names import DEFAULT_POLICY, POLICIES
+from beam_dpne.set_union.policies import DEFAULT_POLICY, POLICIES
 
 _DOTTED = f"{NAME_PATTERN}(\\.{NAME_PATTERN})*"
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, LAPLACE_POLICIES
+from beam_dpne.set_union.policies import CUTOFF_POLICIES, LAPLACE_POLICIES
 
 _INDIVIDUAL_BUDGETS = (
     "Every user has one budget for the whole run, mu^2 with mu = 1 / composed_noise_stddev. A "

@@ -11,7 +11,7 @@ from beam_dpne.release.ledger import Part, whole_ledger
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import CUTOFF_POLICIES
+from beam_dpne.set_union.policies import CUTOFF_POLICIES
 
 _SHARDS = (
     "Users are divided among shards by a keyed hash; each shard has a histogram of its own, up to "
@@ -180,7 +180,7 @@ def _calibrated(plan: SetUnionPlan) -> dict[str, Any]:
 
 def _check_items(plan: SetUnionPlan, items: ItemSet) -> None:
     """A ledger with another run's plan would claim a guarantee that nobody gave."""
-    wanted = plan.facts()
+    wanted = plan.report()
     for name in ("noise_scale", "threshold", "sensitivity"):
-        if not math.isclose(wanted[name], items.facts.get(name, 0), rel_tol=1e-12):
+        if not math.isclose(wanted[name], items.report.get(name, 0), rel_tol=1e-12):
             raise ValueError(f"items must be of a run under this plan: its {name} is another one.")

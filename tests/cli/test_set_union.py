@@ -23,7 +23,7 @@ from beam_dpne.elements import progress
 from beam_dpne.release.ledger import read_ledger
 from beam_dpne.release.publishing import OUTPUT_FORMATS, read_release
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.policies import CUTOFF_POLICIES, DESCENT_POLICIES, POLICIES
 
 KEY = "0f1e2d3c" * 8
 BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--max_contributions", 20)

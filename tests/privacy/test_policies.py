@@ -23,8 +23,8 @@ from beam_dpne.set_union import descent, mad
 from beam_dpne.set_union import threshold as item_selection
 from beam_dpne.set_union import weights as policies
 from beam_dpne.set_union.elements import ItemSums, UserItems
-from beam_dpne.set_union.plan import SCREENING_DELTA_SHARES, SetUnionPlan, UnionRound
-from beam_dpne.set_union.policy_names import DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
+from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES, SCREENING_DELTA_SHARES
 from tests.oracle.set_union import exact_mad
 
 KEY = RunKey(b"privacy of set union".ljust(32, b"."))

@@ -9,10 +9,10 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from beam_dpne.errors import ReleaseError
 
 from beam_dpne import LengthFacts, PrivacyPlan
 from beam_dpne.documents import tokenizers
+from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.report import RoundFacts
 from beam_dpne.release.ledger import (
@@ -27,7 +27,7 @@ from beam_dpne.release.ngrams_ledger import ngrams_ledger
 from beam_dpne.release.set_union_ledger import set_union_ledger
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, POLICIES
+from beam_dpne.set_union.policies import CUTOFF_POLICIES, POLICIES
 
 PLAN = PrivacyPlan(
     epsilon=1, delta=1e-7, max_length=2, max_contributions=(10, 20), strategy="one_round"
@@ -300,7 +300,7 @@ def union_plan(policy, **others):
 
 def union_ledger(policy="policy_gaussian", plan=None, **changes):
     plan = plan or union_plan(policy)
-    items = ItemSet(items=pa.array(["a", "b"]), scores=np.array([9.0, 8.0]), facts=plan.facts())
+    items = ItemSet(items=pa.array(["a", "b"]), scores=np.array([9.0, 8.0]), report=plan.report())
     settings = {
         "plan": plan,
         "items": items,
@@ -371,7 +371,7 @@ def test_items_of_another_plan_are_refused():
 
 
 def union_items(plan):
-    return {"items": pa.array(["a", "b"]), "scores": np.ones(2), "facts": plan.facts()}
+    return {"items": pa.array(["a", "b"]), "scores": np.ones(2), "report": plan.report()}
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,16 @@ from scipy import optimize, stats
 
 from beam_dpne.mechanism import gaussian as calibration
 from beam_dpne.mechanism import thresholds
-from beam_dpne.set_union.plan import SCREENING_DELTA_SHARES, SCREENING_SHARES, SetUnionPlan
-from beam_dpne.set_union.policy_names import (
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policies import (
     CUTOFF_POLICIES,
     DEFAULT_POLICY,
     DESCENT_POLICIES,
     GAUSSIAN_POLICIES,
     LAPLACE_POLICIES,
     POLICIES,
+    SCREENING_DELTA_SHARES,
+    SCREENING_SHARES,
 )
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6}
@@ -109,13 +111,13 @@ def test_what_is_no_plan_is_refused(text, message):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_facts_are_json_and_public_numbers_of_the_plan(policy):
+def test_the_report_is_json_of_public_numbers_of_the_plan(policy):
     plan = SetUnionPlan(**GOOD, policy=policy)
-    facts = plan.facts()
-    assert json.loads(json.dumps(facts)) == facts
-    assert facts["noise_scale"] == plan.noise.scale
-    assert facts["rounds"][-1]["threshold"] == plan.threshold
-    assert len(facts["rounds"]) == len(plan.union_rounds)
+    report = plan.report()
+    assert json.loads(json.dumps(report)) == report
+    assert report["noise_scale"] == plan.noise.scale
+    assert report["rounds"][-1]["threshold"] == plan.threshold
+    assert len(report["rounds"]) == len(plan.union_rounds)
 
 
 def test_the_constants_of_the_papers():
