@@ -352,7 +352,10 @@ def test_laplaces_follow_the_laplace_law():
         (UserItemsCoder(), users_of({"a": 1, "é": 2}, {}, {"a": 3})),
         (ItemSumsCoder(), policies.present_items(users_of({"a": 1, "": 2}))),
         (ItemSumsCoder(), merge_sums([])),
-        (ItemSetCoder(), ItemSet(items=pa.array(["a"]), scores=np.ones(1), report={"cutoff": None})),
+        (
+            ItemSetCoder(),
+            ItemSet(items=pa.array(["a"]), scores=np.ones(1), report={"cutoff": None}),
+        ),
         (ItemSetCoder(), ItemSet(items=pa.array([], pa.string()), scores=np.zeros(0))),
     ],
 )
