@@ -11,7 +11,6 @@ from beam_dpne.release.ledger import Part, whole_ledger
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import CUTOFF_POLICIES
 
 _SHARDS = (
     "Users are divided among shards by a keyed hash; each shard has a histogram of its own, up to "
@@ -162,7 +161,7 @@ def _calibrated(plan: SetUnionPlan) -> dict[str, Any]:
         "sensitivity_norm": "l1" if plan.noise_kind == "laplace" else "l2",
         "rounding_bound": plan.rounding_bound,
         "composed_noise_scale": plan.composed_noise_scale,
-        "cutoff_margin": plan.margin if plan.policy in CUTOFF_POLICIES else None,
+        "cutoff_margin": plan.update_policy.cutoff_margin,
         "shards": plan.shard_count,
         "rounds": [
             {

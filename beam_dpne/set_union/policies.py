@@ -15,13 +15,8 @@ DEFAULT_USERS = 10_000_000
 DEFAULT_SHARD_USERS = 5_000_000
 DEFAULT_SHARDS = 2
 DEFAULT_DELTA_SHARE = 0.5
-DEFAULT_MARGINS = {
-    "policy_laplace": 5.0,
-    "policy_gaussian": 5.0,
-    "screened_gaussian": 5.0,
-    "greedy": 5.0,
-    "mad": 2.0,
-}
+DESCENT_MARGIN = 5.0
+MAD_MARGIN = 2.0
 # Users with more items do not reroute weight under "mad".
 MAX_ADAPTIVE_DEGREE = 50
 # Parts of the budget and of δ_T in the two rounds of "screened_gaussian", and the standard deviations
@@ -139,7 +134,11 @@ _GAUSSIAN: dict[str, Any] = {
     "noise_kind": "gaussian",
     "vocabulary_delta_share": DEFAULT_DELTA_SHARE,
 }
-_DESCENT: dict[str, Any] = {"rule": "descent", "shards": DEFAULT_SHARDS}
+_DESCENT: dict[str, Any] = {
+    "rule": "descent",
+    "cutoff_margin": DESCENT_MARGIN,
+    "shards": DEFAULT_SHARDS,
+}
 _SCREENING = (
     RoundShares(SCREENING_SHARES[0], SCREENING_DELTA_SHARES[0], SCREENING_CUT),
     RoundShares(SCREENING_SHARES[1], SCREENING_DELTA_SHARES[1]),
@@ -151,33 +150,11 @@ _BY_NAME = {
         UpdatePolicy(name="count_gaussian", rule="count", **_GAUSSIAN),
         UpdatePolicy(name="weighted_laplace", rule="even", **_LAPLACE),
         UpdatePolicy(name="weighted_gaussian", rule="even", **_GAUSSIAN),
-        UpdatePolicy(
-            name="policy_laplace",
-            cutoff_margin=DEFAULT_MARGINS["policy_laplace"],
-            **_DESCENT,
-            **_LAPLACE,
-        ),
-        UpdatePolicy(
-            name="policy_gaussian",
-            cutoff_margin=DEFAULT_MARGINS["policy_gaussian"],
-            **_DESCENT,
-            **_GAUSSIAN,
-        ),
-        UpdatePolicy(
-            name="screened_gaussian",
-            cutoff_margin=DEFAULT_MARGINS["screened_gaussian"],
-            rounds=_SCREENING,
-            **_DESCENT,
-            **_GAUSSIAN,
-        ),
-        UpdatePolicy(
-            name="greedy",
-            prefers_frequent=True,
-            cutoff_margin=DEFAULT_MARGINS["greedy"],
-            **_DESCENT,
-            **_LAPLACE,
-        ),
-        UpdatePolicy(name="mad", rule="reroute", cutoff_margin=DEFAULT_MARGINS["mad"], **_GAUSSIAN),
+        UpdatePolicy(name="policy_laplace", **_DESCENT, **_LAPLACE),
+        UpdatePolicy(name="policy_gaussian", **_DESCENT, **_GAUSSIAN),
+        UpdatePolicy(name="screened_gaussian", rounds=_SCREENING, **_DESCENT, **_GAUSSIAN),
+        UpdatePolicy(name="greedy", prefers_frequent=True, **_DESCENT, **_LAPLACE),
+        UpdatePolicy(name="mad", rule="reroute", cutoff_margin=MAD_MARGIN, **_GAUSSIAN),
     )
 }
 POLICIES = tuple(_BY_NAME)
@@ -230,7 +207,7 @@ def shards_for(max_users: int) -> int:
 def constants() -> dict[str, Any]:
     """Returns the constants of this module that decide a release."""
     return {
-        "default_margins": DEFAULT_MARGINS,
+        "default_margins": {**dict.fromkeys(DESCENT_POLICIES, DESCENT_MARGIN), "mad": MAD_MARGIN},
         "default_shards": DEFAULT_SHARDS,
         "default_shard_users": DEFAULT_SHARD_USERS,
         "default_delta_share": DEFAULT_DELTA_SHARE,

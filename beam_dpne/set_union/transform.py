@@ -111,7 +111,7 @@ class PrivateSetUnion(beam.PTransform):
         resolve_tokenizer(self.tokenizer)
 
     def default_type_hints(self) -> IOTypeHints:
-        """None: Beam would log a warning about a result that is a named tuple."""
+        """Returns no hints: with any, Beam logs a warning about a result that is a named tuple."""
         return IOTypeHints.empty()
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+import subprocess
+import sys
 
 import mpmath
 import numpy as np
@@ -23,6 +25,7 @@ from beam_dpne.set_union.policies import (
     POLICIES,
     SCREENING_DELTA_SHARES,
     SCREENING_SHARES,
+    update_policy,
 )
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6}
@@ -314,3 +317,27 @@ def test_laplace_quantiles_invert_the_tail(delta):
             lambda x, held=held: float(stats.laplace.cdf(x)) ** held - (1 - delta), -10, 60
         )
         assert x == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("policies", {"apache_beam", "pyarrow", "numpy", "scipy"}),
+        ("plan", {"apache_beam", "pyarrow", "beam_dpne.ngrams"}),
+    ],
+)
+def test_names_and_plans_need_no_heavy_modules(module, absent):
+    """Forms that launch a job list the policies, and plans are made where no pipeline runs."""
+    code = f"import sys, beam_dpne.set_union.{module}; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not absent & set(ran.stdout.split())
+
+
+def test_a_policy_owns_its_parameters():
+    mad = update_policy("mad", cutoff_margin=1.5)
+    assert (mad.cutoff_margin, mad.shards, mad.delta_share) == (1.5, None, 0.5)
+    assert update_policy("mad", cutoff_margin=None) == update_policy("mad")
+    for name in POLICIES:
+        assert SetUnionPlan(**GOOD, policy=name).update_policy == update_policy(name)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mad.shards = 2
