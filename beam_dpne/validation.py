@@ -4,6 +4,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+ADJACENCY = "add_or_remove_one_user"
+MAX_USERS = 2**30
+_MIN_DELTA = 1e-20
+
 
 def as_float(name: str, value: Any) -> float:
     """Returns a number as float."""
@@ -37,6 +41,14 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     if value not in choices:
         listed = ", ".join(map(str, choices))
         raise ValueError(f"{name} must be one of {listed}, got {name}={value!r}.")
+
+
+def check_delta(delta: float) -> None:
+    """Checks δ against what no noise of 128 bits can have, whatever else a plan says."""
+    if delta < _MIN_DELTA:
+        raise ValueError(
+            f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got delta={delta}."
+        )
 
 
 def json_parameters(text: str, known: Sequence[str], required: Sequence[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_dpne.set_union.policy_names import VOCABULARY_POLICIES
+from beam_dpne.set_union.policies import VOCABULARY_POLICIES
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from beam_dpne.cli.options import (
     integer,
     number,
 )
-from beam_dpne.set_union.policy_names import DEFAULT_POLICY, POLICIES
+from beam_dpne.set_union.policies import DEFAULT_POLICY, POLICIES
 
 _DOTTED = f"{NAME_PATTERN}(\\.{NAME_PATTERN})*"
 
@@ -57,8 +57,7 @@ SET_UNION = (
         help="How users divide their weight among their items. count_*: one for each; weighted_*: "
         "evenly; policy_*: to the items that need it, users one after the other; screened_gaussian: "
         "that in two rounds, the second about what the first leaves open; greedy: to a user's most "
-        "frequent items first; mad: what is too much is given back and spent again; rounds: evenly, in "
-        "two rounds.",
+        "frequent items first; mad: what is too much is given back and spent again.",
     ),
     Option(
         name="max_contributions",
@@ -92,7 +91,7 @@ SET_UNION = (
     Option(
         name="vocabulary_delta_share",
         parse=number,
-        shown_default="0.5, rounds 0.1, Laplace none",
+        shown_default="0.5, Laplace none",
         help="Part of delta for items that only one user holds, in (0, 1); the rest goes into the "
         "noise. Refused with Laplace noise and greedy, which need no other delta.",
     ),

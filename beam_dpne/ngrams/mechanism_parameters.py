@@ -20,12 +20,11 @@ from beam_dpne.mechanism import (
     thresholds,
 )
 from beam_dpne.ngrams import adaptive, plan_checks
-from beam_dpne.set_union import union_settings
+from beam_dpne.set_union import policies
 
 if TYPE_CHECKING:
     from beam_dpne.bayesian.plan import BayesianPlan
     from beam_dpne.ngrams.plan import PrivacyPlan
-    from beam_dpne.set_union.plan import SetUnionPlan
 
 _DECIDES_NOTHING = "public_user_count"
 
@@ -42,25 +41,8 @@ def of_ngrams(plan: "PrivacyPlan") -> dict[str, Any]:
     if plan.is_adaptive:
         found["adaptive"] = adaptive.constants(plan.rounds or 1)
     if plan.has_union_vocabulary:
-        found["words"] = _union() | {"shards": union_settings.shards_for(plan.max_users)}
+        found["words"] = _union() | {"shards": policies.shards_for(plan.max_users)}
     return _as_json_types(found)
-
-
-def of_set_union(plan: "SetUnionPlan") -> dict[str, Any]:
-    """Returns what decides a release of items, as JSON types."""
-    fields = _fields(plan.to_dict())
-    if plan.policy == "rounds":
-        return _as_json_types({"plan": fields, "rounds_plan": of_ngrams(plan.rounds_plan)})
-    resolved = {
-        "contribution_limit": plan.contribution_limit,
-        "cutoff_margin": plan.margin,
-        "shards": plan.shard_count,
-        "vocabulary_delta_share": plan.delta_share,
-        "max_adaptive_degree": plan.max_adaptive_degree,
-    }
-    return _as_json_types(
-        {"plan": fields | resolved, "rules": rules.constants(), "noise": _noise(), **_union()}
-    )
 
 
 def of_bayesian(plan: "BayesianPlan") -> dict[str, Any]:
@@ -91,7 +73,7 @@ def _noise() -> dict[str, Any]:
 
 
 def _union() -> dict[str, Any]:
-    return {"set_union": union_settings.constants(), "thresholds": thresholds.constants()}
+    return {"set_union": policies.constants(), "thresholds": thresholds.constants()}
 
 
 def _as_json_types(parameters: dict[str, Any]) -> dict[str, Any]:

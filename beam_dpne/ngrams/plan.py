@@ -10,8 +10,7 @@ from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.rules import RoundRule
 from beam_dpne.ngrams import adaptive, mechanism_parameters, plan_checks
 from beam_dpne.ngrams.plan_checks import ADJACENCY
-from beam_dpne.set_union.policy_names import LAPLACE_POLICIES
-from beam_dpne.set_union.union_settings import DEFAULT_USERS
+from beam_dpne.set_union.policies import DEFAULT_USERS, LAPLACE_POLICIES
 from beam_dpne.validation import json_parameters
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from beam_dpne.mechanism import finite_noise, gaussian
 from beam_dpne.mechanism.user_count import check_user_count
 from beam_dpne.ngrams import adaptive
-from beam_dpne.set_union import union_settings
-from beam_dpne.set_union.policy_names import VOCABULARY_POLICIES
+from beam_dpne.set_union.policies import VOCABULARY_POLICIES, update_policy
 from beam_dpne.validation import as_float, check_choice, check_count, check_integer
 
 if TYPE_CHECKING:
@@ -143,14 +142,15 @@ def noise_draws(
     policy = plan.vocabulary_policy
     if policy is None or not plan.has_union_vocabulary:
         return (strategy,)
-    decisions = union_settings.decision_count(
-        policy, max_contributions=plan.contribution_limits[0], max_users=plan.max_users
+    union = update_policy(policy)
+    decisions = union.decision_count(
+        max_contributions=plan.contribution_limits[0], max_users=plan.max_users
     )
     words = strategy._replace(
-        kind=union_settings.noise_kind(policy),
+        kind=union.noise_kind,
         count=decisions,
         moved=decisions,
-        far_tail=union_settings.far_tail(policy),
+        far_tail=finite_noise.FAR_TAILS[union.noise_kind],
     )
     if apart:
         return strategy, words._replace(epsilon=epsilon * apart, delta=delta * apart)

@@ -11,10 +11,9 @@ from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.rules import length_rule
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.plan_checks import UNION_SLACK
-from beam_dpne.set_union import union_settings
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import DESCENT_POLICIES, LAPLACE_POLICIES
+from beam_dpne.set_union.policies import DESCENT_POLICIES, LAPLACE_POLICIES, shards_for
 
 
 def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
@@ -41,7 +40,7 @@ def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
         "max_users": plan.max_users,
     }
     if plan.vocabulary_policy in DESCENT_POLICIES:
-        common["shards"] = union_settings.shards_for(plan.max_users)
+        common["shards"] = shards_for(plan.max_users)
     if plan.vocabulary_policy in LAPLACE_POLICIES:
         union = SetUnionPlan(epsilon=plan.epsilon * share, delta=plan.delta * share, **common)
     else:

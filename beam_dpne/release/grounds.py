@@ -4,7 +4,7 @@ from typing import Any
 
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, LAPLACE_POLICIES
+from beam_dpne.set_union.policies import LAPLACE_POLICIES
 
 _INDIVIDUAL_BUDGETS = (
     "Every user has one budget for the whole run, mu^2 with mu = 1 / composed_noise_stddev. A "
@@ -56,7 +56,7 @@ def individual_budgets(plan: PrivacyPlan) -> dict[str, Any]:
 
 def promises(plan: SetUnionPlan) -> dict[str, Any]:
     """Returns what the operator promises, where the guarantee of a set union needs it."""
-    if plan.policy not in CUTOFF_POLICIES:
+    if not plan.update_policy.has_cutoff:
         return {}
     return {"promise": {"max_users": plan.max_users, "meaning": _PROMISE}}
 

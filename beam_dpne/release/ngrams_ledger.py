@@ -18,7 +18,7 @@ from beam_dpne.release.grounds import (
 from beam_dpne.release.ledger import Part, whole_ledger
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.release.set_union_ledger import mechanism
-from beam_dpne.set_union.policy_names import LAPLACE_POLICIES
+from beam_dpne.set_union.policies import LAPLACE_POLICIES
 
 _SLACK = (
     "What floating-point arithmetic may cost of epsilon: every decision's probability is right to "

@@ -6,12 +6,11 @@ from typing import Any
 
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.grounds import FAR_TAILS_MEANING, individual_budgets, promises
+from beam_dpne.release.grounds import FAR_TAILS_MEANING, promises
 from beam_dpne.release.ledger import Part, whole_ledger
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import CUTOFF_POLICIES
 
 _SHARDS = (
     "Users are divided among shards by a keyed hash; each shard has a histogram of its own, up to "
@@ -31,14 +30,11 @@ _POLICIES = {
     f"up to the cutoff. {_SHARDS}",
     "mad": "each user divides its weight evenly; what an item gets beyond the cutoff is given back to "
     "the users it came from, and each spreads a discounted part of it over all its items",
-    "rounds": "in two rounds each user divides a part of one budget evenly among at most "
-    "max_contributions items of its own; the second is about the items that the first has neither "
-    "found nor closed",
 }
 _COLUMNS = {
     "meaning": "how users' weights come about",
-    "sensitivity": "how far one user moves the weights of a round (under rounds: of both together), at "
-    "most, in the norm named beside it, in units of weight; rounding_bound is in it",
+    "sensitivity": "how far one user moves the weights of a round, at most, in the "
+    "norm named beside it, in units of weight; rounding_bound is in it",
     "rounding_bound": "how much rounding may add, over all users that follow in sequence, if there are "
     "at most max_users of the plan; 0 where all arithmetic is exact",
     "composed_noise_scale": "lambda of Laplace noise or sigma of Gaussian noise, of one mechanism of "
@@ -63,7 +59,7 @@ _ITEM = (
 )
 _SCORE = (
     "the noisy weight in the round in which the item was found, to the middle of a cell one 64th of "
-    "its noise_stddev wide, rounded to six decimals; under rounds, in units of what round 1 sends"
+    "its noise_stddev wide, rounded to six decimals"
 )
 
 
@@ -96,7 +92,7 @@ def set_union_ledger(
     return whole_ledger(
         "set-union",
         plan=plan,
-        grounds=_grounds(plan),
+        grounds=promises(plan),
         groups=_groups(plan),
         spent=_spent(plan),
         sections={
@@ -122,16 +118,9 @@ def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
         "policy": plan.policy,
         "meaning": _POLICIES[plan.policy.partition("_")[0]],
         "max_contributions": plan.contribution_limit,
-        **(_budgeted(plan) if plan.policy == "rounds" else _calibrated(plan)),
+        **_calibrated(plan),
     }
     return dict(_COLUMNS), numbers
-
-
-def _grounds(plan: SetUnionPlan) -> dict[str, Any]:
-    """What a reviewer must know or believe beyond the arithmetic of the mechanism."""
-    if plan.policy == "rounds":
-        return individual_budgets(plan.rounds_plan)
-    return promises(plan)
 
 
 def _groups(plan: SetUnionPlan) -> dict[str, Any]:
@@ -146,9 +135,6 @@ def _groups(plan: SetUnionPlan) -> dict[str, Any]:
 
 def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise:
     """All rounds together; rounding is in the sensitivity."""
-    if plan.policy == "rounds":
-        of = plan.rounds_plan
-        return GaussianNoise(of.gaussian_epsilon, of.gaussian_delta, 1 / of.noise_stddev)
     return GaussianNoise(
         epsilon=plan.epsilon - plan.numerical_slack,
         delta=plan.gaussian_delta,
@@ -157,13 +143,12 @@ def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise:
 
 
 def _spent(plan: SetUnionPlan) -> dict[str, Any]:
-    of = plan.rounds_plan if plan.policy == "rounds" else plan
     return {
-        "gaussian_delta": of.gaussian_delta,
-        "vocabulary_delta": of.vocabulary_delta,
-        "far_tails": of.far_tails,
+        "gaussian_delta": plan.gaussian_delta,
+        "vocabulary_delta": plan.vocabulary_delta,
+        "far_tails": plan.far_tails,
         "far_tails_meaning": FAR_TAILS_MEANING,
-        "numerical_slack": of.numerical_slack,
+        "numerical_slack": plan.numerical_slack,
         "numerical_slack_meaning": _SLACK,
     }
 
@@ -176,7 +161,7 @@ def _calibrated(plan: SetUnionPlan) -> dict[str, Any]:
         "sensitivity_norm": "l1" if plan.noise_kind == "laplace" else "l2",
         "rounding_bound": plan.rounding_bound,
         "composed_noise_scale": plan.composed_noise_scale,
-        "cutoff_margin": plan.margin if plan.policy in CUTOFF_POLICIES else None,
+        "cutoff_margin": plan.update_policy.cutoff_margin,
         "shards": plan.shard_count,
         "rounds": [
             {
@@ -192,38 +177,9 @@ def _calibrated(plan: SetUnionPlan) -> dict[str, Any]:
     }
 
 
-def _budgeted(plan: SetUnionPlan) -> dict[str, Any]:
-    """Policy "rounds": the noise is 1, and users send as much weight as the budget allows."""
-    of = plan.rounds_plan
-    (words,) = of.lengths
-    *_, last = words.word_rules
-    return {
-        "noise": "gaussian",
-        "sensitivity": 1 / of.noise_stddev,
-        "sensitivity_norm": "l2",
-        "rounding_bound": 0.0,
-        "composed_noise_scale": words.noise_stddev,
-        "cutoff_margin": None,
-        "shards": 1,
-        "rounds": [
-            {
-                "round": number,
-                "noise_scale": words.noise_stddev,
-                "noise_stddev": words.noise_stddev,
-                "threshold": rule.threshold,
-                "cutoff": None,
-                "cut": None if rule is last else rule.cut,
-            }
-            for number, rule in enumerate(words.word_rules, start=1)
-        ],
-    }
-
-
 def _check_items(plan: SetUnionPlan, items: ItemSet) -> None:
     """A ledger with another run's plan would claim a guarantee that nobody gave."""
-    if plan.policy == "rounds":
-        return
-    wanted = plan.facts()
+    wanted = plan.report()
     for name in ("noise_scale", "threshold", "sensitivity"):
-        if not math.isclose(wanted[name], items.facts.get(name, 0), rel_tol=1e-12):
+        if not math.isclose(wanted[name], items.report.get(name, 0), rel_tol=1e-12):
             raise ValueError(f"items must be of a run under this plan: its {name} is another one.")

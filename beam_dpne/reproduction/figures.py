@@ -62,7 +62,6 @@ _POLICY_COLORS: Mapping[str, str] = {
     "greedy": "#805ad5",
     OTHER_POLICIES[0]: _ORANGE,
     "mad": "#d69e2e",
-    "rounds": "#97266d",
 }
 
 

@@ -104,35 +104,15 @@ def _run_ngrams(
 def _run_union(
     run: UnionRun, corpora: Corpora, run_key: RunKey
 ) -> tuple[dict[int, np.ndarray], float]:
-    """Returns what is released, and seconds; "rounds" is a pipeline, the others run in memory."""
+    """Returns what is released, and seconds; it runs in memory."""
     corpus = corpora.corpus(run.corpus)
-    if run.plan.policy == "rounds":
-        table, seconds = _run_rounds(run, corpora, run_key)
-    else:
-        bound = run_key.bound_to(transform.run_context(run.plan, _TOKENS))
-        items = corpora.user_items(run.corpus, bound)
-        started = time.monotonic()
-        released = release_items(items, run.plan, bound)
-        seconds = time.monotonic() - started
-        table = pa.table({"item": released.items})
+    bound = run_key.bound_to(transform.run_context(run.plan, _TOKENS))
+    items = corpora.user_items(run.corpus, bound)
+    started = time.monotonic()
+    released = release_items(items, run.plan, bound)
+    seconds = time.monotonic() - started
+    table = pa.table({"item": released.items})
     return released_codes(corpus, table), seconds
-
-
-def _run_rounds(run: UnionRun, corpora: Corpora, run_key: RunKey) -> tuple[pa.Table, float]:
-    corpus_folder = str(corpora.folder(run.corpus))
-    with tempfile.TemporaryDirectory() as folder:
-        started = time.monotonic()
-        with _pipeline() as pipeline:
-            union = _documents(pipeline, corpus_folder) | transform.PrivateSetUnion(
-                plan=run.plan,
-                tokenizer=_TOKENS,
-                partitions=corpora.partitions(run.corpus),
-                run_key=run_key,
-            )
-            items = union.released | "Items" >> beam.Map(_as_batch)
-            _ = items | "WriteRows" >> beam.Map(_write_rows, folder)
-        seconds = time.monotonic() - started
-        return _read_rows(folder, pa.schema([("item", pa.string())])), seconds
 
 
 def _run_baseline(
@@ -183,10 +163,6 @@ def _documents(pipeline: beam.Pipeline, folder: str) -> Any:
 
 def _read_documents(folder: str) -> Iterator[pa.RecordBatch]:
     yield from documents_of(load_corpus(folder))
-
-
-def _as_batch(items: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([items.items], ["item"])
 
 
 def _write_rows(rows: pa.RecordBatch, folder: str) -> None:

@@ -14,7 +14,7 @@ from beam_dpne.evaluation.papers import PrintedTable
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reproduction.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import DEFAULT_POLICY, DESCENT_POLICIES
+from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES
 
 BASELINES = ("DPSU-all", "DPSU-even", "DPSU-single")
 PAPER, OURS, OURS_EVEN = "DPNE (one_round)", "ours (adaptive)", "ours, even budgets"
@@ -28,7 +28,7 @@ PUBLISHED = (
     "policy_gaussian",
     "greedy",
 )
-OTHER_POLICIES = (DEFAULT_POLICY, "mad", "rounds")
+OTHER_POLICIES = (DEFAULT_POLICY, "mad")
 MSNBC: Mapping[str, Any] = {"epsilon": 1.0, "delta": 1e-7, "max_length": 6}
 TITLES: Mapping[str, Any] = {"epsilon": 4.0, "delta": 1e-7}
 UNION: Mapping[str, Any] = {"epsilon": 3.0, "delta": math.exp(-10)}

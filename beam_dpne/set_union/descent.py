@@ -2,7 +2,7 @@
 
 Weights and gaps are integers in units of 2^-50. With numba (extra `fast`) the loops are compiled;
 without it the same functions run as plain Python, with the same results bit for bit: integers are
-exact, and of floats only + × ÷ √ on IEEE doubles are used, in one order, without fast-math or fusing.
+exact, and floats undergo only + × ÷ √ on IEEE doubles, in one order, without fast-math or fusing.
 
 Pouring (ℓ1, greedy) is *exactly* contractive in integers. A budget of B units is poured in a fixed
 order of units (level l of item i), l ascending for each item, of which item i has as many as its gap
@@ -10,10 +10,10 @@ g_i to the cutoff; the first B that exist are poured. Let G ≥ G' be histograms
 the same order fewer units exist at G, so it is cut at the same place or later: n_i ≥ n'_i units of
 item i come before the cut. The gaps left are max(0, g_i − n_i) ≤ max(0, g'_i − n'_i): G ≥ G' still.
 The weight poured is min(B, Σ g_i) ≤ min(B, Σ g'_i), so ‖G − G'‖₁ has not grown. (This is Lemma 3.1 of
-the paper without its continuous time.) The order may depend on the user's own items, and on nothing
+the paper without its continuous time.) The order may depend on this user's items, and on nothing
 else.
 
-ℓ2-descent is contractive up to rounding; the bound is in `union_calibration.descent_rounding`.
+ℓ2-descent is contractive up to rounding; the bound is in `thresholds.descent_rounding`.
 
 DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020).
 """
@@ -50,14 +50,14 @@ def descend(
     Args:
       policy: "policy_laplace", "policy_gaussian", "screened_gaussian" or "greedy".
       offsets: (n + 1,) int64, where each user's items begin.
-      items: (m,) int64 in range(size), each user's distinct; poured into in this order (greedy), and
-        spare units go to the first (policy_laplace).
-      size: number of items.
+      items: (m,) int64 in range(size), distinct within each user; "greedy" pours into them in this
+        order, and "policy_laplace" gives spare units to the first.
+      size: the number of items.
       cutoff: Γ/M in units of 2^-50, below 2^63.
-      compiled: whether numba compiles the loop; None: if it is installed.
+      compiled: whether numba compiles the loop; by default it does if it is installed.
 
     Returns:
-      (size,) int64, in units of 2^-50.
+      (size,) int64, weights in units of 2^-50.
     """
     if can_compile() if compiled is None else compiled:
         histogram = np.zeros(size, np.int64)
@@ -66,8 +66,9 @@ def descend(
     weights = [0] * size
     for first in range(0, len(offsets) - 1, _USERS_AT_ONCE):
         some = offsets[first : first + _USERS_AT_ONCE + 1]
-        own = items[some[0] : some[-1]].tolist()
-        _LOOPS[policy]((some - some[0]).tolist(), own, weights, cutoff, BUDGET)
+        # Plain Python is faster on lists than on arrays; slices keep the lists small.
+        theirs = items[some[0] : some[-1]].tolist()
+        _LOOPS[policy]((some - some[0]).tolist(), theirs, weights, cutoff, BUDGET)
     return np.array(weights, dtype=np.int64)
 
 
@@ -80,7 +81,7 @@ def can_compile() -> bool:
 def _compiled(policy: str) -> _Loop:
     """Compiles a loop; numba keeps the order of float operations unless fastmath is asked for.
 
-    One thread of a worker at a time: it may be the first to import numba.
+    One thread of a worker enters at a time, since it may be the first to import numba.
     """
     with _COMPILING:
         return _compiled_once(policy)
@@ -92,7 +93,7 @@ def _compiled_once(policy: str) -> _Loop:
 
 
 def _pour_evenly(offsets, items, histogram, cutoff, budget):
-    """Raises all of a user's items alike until they are full: units ordered by (level, item).
+    """Raises all of a user's items alike until they are full; the order of units is (level, item).
 
     References: DPSU Algorithm 3 (ℓ1-descent); comparisons are of quotients, so nothing overflows.
     """

@@ -1,26 +1,30 @@
-"""The elements of a set union: arrays for many users or many items at a time, and their coders."""
+"""The elements of a set union, their coders, and the sums over users as parts of a histogram.
+
+Each element has arrays for many users or many items.
+"""
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.batches import BatchCoder
+from beam_dpne.elements.batches import MAX_ELEMENT_BYTES, BatchCoder, array_bytes, group_places
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class UserItems:
-    """Per user the distinct items that the user adds (CSR).
+    """The distinct items of each user (CSR).
 
     Attributes:
       users: (n, 2) uint64, 128-bit keyed hashes; a user is in one batch only.
-      offsets: (n + 1,) int64, where each user's items begin.
+      offsets: (n + 1,) int64, where each user's entries begin in `items`.
       items: (m,) int32, indices into `words`, distinct within a user.
       counts: (m,) int32, how often the user has each item.
       words: the batch's distinct items, Arrow strings.
-      word_hashes: (words, 2) uint64, their keyed hashes.
+      word_hashes: (words, 2) uint64, the keyed hash of each item.
     """
 
     users: np.ndarray
@@ -33,14 +37,15 @@ class UserItems:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ItemSums:
-    """A part of the histogram: sums over users, for every item to which some user gives weight.
+    """A part of the histogram: sums over users for each item to which some user gives weight.
 
     Attributes:
       words: distinct items, Arrow strings.
-      word_hashes: (words, 2) uint64.
-      width: columns of `sums`.
-      sums: (words · width,) int64, row by row. Column 0: weight in units of 2^-32; 1: weight in units
-        of 2^-50, to be added; 2: weight in units of 2^-32 that is cut off at τ ("mad").
+      word_hashes: (words, 2) uint64, the keyed hash of each item.
+      width: the number of columns of `sums`.
+      sums: (words · width,) int64, row by row. Column 0 is weight in units of 2^-32; column 1 is
+        weight in units of 2^-50, to be added; column 2 is weight in units of 2^-32 that is cut off at
+        τ ("mad").
     """
 
     words: pa.Array
@@ -56,17 +61,17 @@ class ItemSums:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ItemSet:
-    """A released set of items, sorted by bytes, and the public numbers that led to it.
+    """A released set of items, sorted by bytes, and the public numbers of the run.
 
     Attributes:
       items: (n,) Arrow strings.
-      scores: (n,) float64, noisy weights by cells.
-      facts: for the ledger, see `SetUnionPlan.facts`: JSON types.
+      scores: (n,) float64, noisy weights in units of weight, rounded to the middle of a cell.
+      report: the public numbers for the ledger as JSON types; see `SetUnionPlan.report`.
     """
 
     items: pa.Array
     scores: np.ndarray
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    report: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.items)
@@ -92,3 +97,86 @@ class ItemSetCoder(BatchCoder):
 
 for _coder in (UserItemsCoder, ItemSumsCoder, ItemSetCoder):
     beam.coders.registry.register_coder(_coder.batch_type, _coder)
+
+
+def sum_by_item(items: UserItems, weights: np.ndarray) -> ItemSums:
+    """Sums weights over users.
+
+    Args:
+      items: a batch.
+      weights: (m, width) int64, the amounts that each (user, item) entry adds to each column.
+
+    Returns:
+      The sums of the items that some user has.
+    """
+    is_present = np.zeros(len(items.words), dtype=bool)
+    is_present[items.items] = True
+    present = np.flatnonzero(is_present)
+    # (words, width): a row for each word of the batch, also for those that no entry names.
+    table = np.zeros((is_present.size, weights.shape[1]), dtype=np.int64)
+    np.add.at(table, items.items, weights)
+    return _rows_of(items, present, table[present])
+
+
+def merge_sums(parts: Iterable[ItemSums]) -> ItemSums:
+    """Adds up parts of one width; without parts the result has no items."""
+    parts = list(parts)
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        zeros = np.zeros(0, np.int64)
+        hashes = np.zeros((0, 2), np.uint64)
+        return ItemSums(words=pa.array([], pa.string()), word_hashes=hashes, width=1, sums=zeros)
+    encoded = pa.concat_arrays([part.words for part in parts]).dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    table = np.zeros((len(encoded.dictionary), parts[0].width), dtype=np.int64)
+    np.add.at(table, codes, np.concatenate([part.table for part in parts]))
+    hashes = np.empty((len(table), 2), dtype=np.uint64)
+    hashes[codes] = np.concatenate([part.word_hashes for part in parts])
+    return ItemSums(
+        words=encoded.dictionary,
+        word_hashes=hashes,
+        width=parts[0].width,
+        sums=table.reshape(-1),
+    )
+
+
+def cut_by_hash_range(whole: ItemSums, ranges: int) -> Iterator[tuple[int, ItemSums]]:
+    """Yields the non-empty hash ranges in parts that are small enough for an element.
+
+    The range of an item follows from its keyed hash alone.
+    """
+    number = (whole.word_hashes[:, 1] % np.uint64(ranges)).astype(np.int64)
+    for label, inside in group_places(number, ranges):
+        for part in _bounded_parts(whole, inside):
+            yield label, part
+
+
+def zero_sums(whole: ItemSums, rows: np.ndarray) -> ItemSums:
+    """Returns some items with a zero for each, where only their names matter."""
+    return _rows_of(whole, rows, np.zeros((rows.size, 1), np.int64))
+
+
+def hash_order(word_hashes: np.ndarray) -> np.ndarray:
+    """Returns the order that sorts items by keyed hash, the same among any other items."""
+    return np.lexsort((word_hashes[:, 1], word_hashes[:, 0]))
+
+
+def _bounded_parts(whole: ItemSums, rows: np.ndarray) -> Iterator[ItemSums]:
+    """Yields some rows, halved until each part is small enough for an element."""
+    part = _rows_of(whole, rows, whole.table[rows])
+    if array_bytes(part) <= MAX_ELEMENT_BYTES or rows.size == 1:
+        yield part
+        return
+    for half in np.array_split(rows, 2):
+        yield from _bounded_parts(whole, half)
+
+
+def _rows_of(whole: UserItems | ItemSums, rows: np.ndarray, table: np.ndarray) -> ItemSums:
+    """Returns sums for some words of an element; `table` is (rows, width)."""
+    return ItemSums(
+        words=whole.words.take(pa.array(rows)),
+        word_hashes=whole.word_hashes[rows],
+        width=table.shape[1],
+        sums=table.reshape(-1),
+    )

@@ -21,7 +21,7 @@ The rerouted weight moves by Σ_u Δe_u (κ_u/d_u) 1_{S_u}, in ℓ2 at most Σ_u
 (three roundings, u = 2^-53 each), and rounded down to units of 2^-50: wrong by less than 1.4 units.
 Sums of r are exact; v_u = ⌊Σ r · f_d⌋ with a factor f_d that is at most κ a / d (the proof holds for
 any smaller κ). So v_u is wrong by less than 1.4 κ/d_u + 2u 2^50/4 + 1 < 2 units for each item, in
-either world: `union_calibration.rerouting_rounding`.
+either world: `thresholds.rerouting_rounding`.
 
 *Items of one user alone.* If t of v's d items are nobody else's, they all get the same weight: for
 v ∈ A at most 1/√d + κ (d − t)/d², as their r is 0. By convexity 1/√t ≥ 1/√d + (d − t)/(2 d^{3/2}), and
@@ -39,9 +39,8 @@ import pyarrow.compute as pc
 
 from beam_dpne.mechanism.cells import UNITS, equal_weights
 from beam_dpne.mechanism.thresholds import GRID_BITS, REROUTING_MARGIN
-from beam_dpne.set_union.elements import ItemSums, UserItems
+from beam_dpne.set_union.elements import ItemSums, UserItems, sum_by_item
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.sums import sum_by_item
 
 FINE_BITS = GRID_BITS - 32
 
@@ -53,7 +52,7 @@ def first_weights(items: UserItems, plan: SetUnionPlan) -> ItemSums:
 
 
 def excess_shares(first: ItemSums, plan: SetUnionPlan) -> ItemSums:
-    """Returns r(i) = max(0, 1 − τ/w_init(i)) in units of 2^-50, of the items where it is positive."""
+    """Returns r(i) = max(0, 1 − τ/w_init(i)) in units of 2^-50, for the items where it is positive."""
     weights = first.table[:, 0]
     excess = weights - cutoff_units(plan)
     over = np.flatnonzero(excess > 0)
@@ -67,12 +66,15 @@ def excess_shares(first: ItemSums, plan: SetUnionPlan) -> ItemSums:
 
 
 def rerouted_weights(items: UserItems, shares: ItemSums, plan: SetUnionPlan) -> ItemSums:
-    """Returns the sums of a batch: what is not cut off, what is finer than 2^-32, and w_init.
+    """Returns the sums of a batch in three columns.
+
+    They are the weight that is not cut off, in units of 2^-32; its finer part, in units of 2^-50; and
+    w_init, in units of 2^-32.
 
     Args:
       items: a batch of users.
       shares: r(i) of all items where it is positive (`excess_shares`).
-      plan: of policy "mad".
+      plan: a plan with policy "mad".
     """
     sizes = np.diff(items.offsets)
     initial = _adaptive_shares(sizes, plan)
@@ -95,12 +97,12 @@ def _adaptive_shares(sizes: np.ndarray, plan: SetUnionPlan) -> np.ndarray:
 
 def _rerouted(items: UserItems, shares: ItemSums, plan: SetUnionPlan) -> np.ndarray:
     """Returns v_u of each user in units of 2^-50, rounded down; (n,) int64."""
-    places = pc.call_function(
-        "index_in", [items.words], pc.SetLookupOptions(value_set=shares.words)
-    )
+    rows = pc.call_function("index_in", [items.words], pc.SetLookupOptions(value_set=shares.words))
+    # The last row is that of words without excess.
     known = np.append(shares.sums, 0)
-    own = known[places.fill_null(len(shares.words)).to_numpy(zero_copy_only=False)][items.items]
-    before = np.concatenate(([0], np.cumsum(own.astype(np.uint64))))
+    excess = known[rows.fill_null(len(shares.words)).to_numpy(zero_copy_only=False)][items.items]
+    # Running sums of r over the entries, exact modulo 2^64: a user's sum is a difference of two.
+    before = np.concatenate(([0], np.cumsum(excess.astype(np.uint64))))
     totals = before[items.offsets[1:]] - before[items.offsets[:-1]]
     sizes = np.diff(items.offsets)
     factors = np.zeros(plan.max_adaptive_degree + 1)

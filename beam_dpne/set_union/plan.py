@@ -1,4 +1,4 @@
-"""SetUnionPlan: every public parameter of a private set union, and the noise that follows from them."""
+"""SetUnionPlan: the public parameters of a private set union, and the noise that follows from them."""
 
 import dataclasses
 import functools
@@ -6,27 +6,23 @@ import json
 import math
 from typing import Any, NamedTuple
 
-from beam_dpne.mechanism import gaussian
-from beam_dpne.mechanism import thresholds as union
-from beam_dpne.ngrams import mechanism_parameters
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.plan_checks import ADJACENCY
-from beam_dpne.set_union import plan_checks, union_settings
-from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, DEFAULT_POLICY, DESCENT_POLICIES
-from beam_dpne.set_union.union_settings import (
-    DECISION_ERRORS,
-    DEFAULT_DELTA_SHARE,
-    DEFAULT_MARGINS,
-    DEFAULT_SHARD_USERS,
-    DEFAULT_SHARDS,
-    DEFAULT_USERS,
-    MAX_ADAPTIVE_DEGREE,
-    SCREENING_CUT,
-    SCREENING_DELTA_SHARES,
-    SCREENING_SHARES,
-    SPARE,
+from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
+from beam_dpne.mechanism.user_count import check_user_count
+from beam_dpne.set_union import policies
+from beam_dpne.set_union.policies import DECISION_ERRORS, SPARE, RoundShares, UpdatePolicy
+from beam_dpne.validation import (
+    ADJACENCY,
+    MAX_USERS,
+    as_float,
+    check_choice,
+    check_delta,
+    check_integer,
+    json_parameters,
 )
-from beam_dpne.validation import json_parameters
+
+_MAX_CUTOFF = 8000.0
+_MAX_CONTRIBUTIONS = 10_000_000
+_MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
 
 
 class Noise(NamedTuple):
@@ -35,7 +31,7 @@ class Noise(NamedTuple):
     Attributes:
       kind: "laplace" or "gaussian".
       scale: λ of Laplace noise, σ of Gaussian noise, in units of weight.
-      stddev: its standard deviation, √2 λ or σ, in units of weight.
+      stddev: the standard deviation, √2 λ or σ, in units of weight.
     """
 
     kind: str
@@ -44,14 +40,15 @@ class Noise(NamedTuple):
 
 
 class UnionRound(NamedTuple):
-    """What decides in one round; most policies have one.
+    """The numbers that decide one round; most policies have one.
 
     Attributes:
-      number: from 1.
-      noise: on each item.
-      threshold: ρ, in units of weight, of which a user has 1 in each round.
-      cutoff: Γ (τ for "mad"), in units of weight; None for policies without one.
-      cut: items whose noisy weight is below it are closed for later rounds; None in the last.
+      number: the round's number, from 1.
+      noise: the noise on each item.
+      threshold: ρ, in units of weight; each user has a budget of 1 in each round.
+      cutoff: Γ (τ for "mad"), in units of weight; None for policies without a cutoff.
+      cut: items whose noisy weight is below it are closed for later rounds, in units of weight; None
+        in the last round.
     """
 
     number: int
@@ -63,34 +60,38 @@ class UnionRound(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SetUnionPlan:
-    """The parameters of a private set union: frozen, checked, public; never chosen from private data.
+    """The public parameters of a private set union; they must never be chosen from private data.
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
-    user with all of that user's items.
+    user with all of that user's items. JSON and the command line give the parameters of the policy
+    beside the others; `update_policy` is the policy with its parameters.
 
     Attributes:
       epsilon: ε > 0 of the whole run.
-      delta: δ in (0, 1) of the whole run; well below one over the number of users.
-      policy: how users divide their budget among their items, one of POLICIES.
-      max_contributions: Δ_0, distinct items that one user adds, at most.
-      cutoff_margin: α (β for "mad") ≥ 0: the cutoff Γ lies this many scales of the noise over the
-        threshold ρ. None: the policy's default; only for CUTOFF_POLICIES.
-      shards: M, parts into which a descent policy divides the users by hash, each with a histogram of
-        its own up to Γ/M; 1 is the paper. None: 2; only for DESCENT_POLICIES.
-      max_shard_users: users that one worker takes in sequence, at most; max_users/shards may not be
-        above it. Both are promises: the data are not counted.
-      vocabulary_delta_share: δ_T/δ in (0, 1), for items of one user alone; the rest is δ_G, for the
-        Gaussian noise. None: the policy's default. Laplace policies have none: all of δ is δ_T.
-      max_users: users of the input, at most: the operator's promise, never checked against the data.
-        What rounding adds to the sensitivity (`rounding_bound`) and what floating point may cost
-        depend on it, under CUTOFF_POLICIES only.
-      max_items_per_user: items (with repetitions) of one user that are looked at.
-      public_user_count: number of users of the input, where it is public: a δ above one over it is
-        refused. Nothing else depends on it; it must never be counted in private data.
-      adjacency: "add_or_remove_one_user", the only one.
+      delta: δ in (0, 1) of the whole run; it should be well below one over the number of users.
+      policy: the name of the update policy, one of `policies.POLICIES`: how users divide their budget
+        among their items.
+      max_contributions: Δ_0, the largest number of distinct items that one user adds.
+      cutoff_margin: α (β for "mad") ≥ 0: the cutoff Γ is this many scales of the noise above the
+        threshold ρ. None is the policy's default; only policies with a cutoff have it.
+      shards: M, the number of parts into which a descent policy divides the users by hash; each part
+        has a histogram up to Γ/M, and M = 1 is the paper's algorithm. None is the default of 2; only
+        descent policies have it.
+      max_shard_users: the largest number of users that one worker takes in sequence; max_users/shards
+        must not be above it. Both are promises: the users are not counted.
+      vocabulary_delta_share: δ_T/δ in (0, 1), for items of one user alone; the rest is δ_G, for
+        Gaussian noise. None is the policy's default. Policies with Laplace noise do not have it: there
+        δ_T is all of δ.
+      max_users: the largest number of users of the input: the operator's promise, which is never
+        checked against the data. Under policies with a cutoff, the effect of rounding on the
+        sensitivity (`rounding_bound`) and the numerical slack depend on it; others ignore it.
+      max_items_per_user: the largest number of items (with repetitions) that are read of one user.
+      public_user_count: the number of users of the input, if it is public: a δ above one over it is
+        rejected. Nothing else depends on it; it must never be counted in private data.
+      adjacency: "add_or_remove_one_user", the only choice.
 
     Raises:
-      ValueError: naming the parameter, its requirement and the value.
+      ValueError: with the name of the parameter, its requirement and the value.
 
     Example:
       >>> import math
@@ -105,25 +106,40 @@ class SetUnionPlan:
 
     epsilon: float
     delta: float
-    policy: str = DEFAULT_POLICY
+    policy: str = policies.DEFAULT_POLICY
     max_contributions: int = 100
     cutoff_margin: float | None = None
     shards: int | None = None
-    max_shard_users: int = DEFAULT_SHARD_USERS
+    max_shard_users: int = policies.DEFAULT_SHARD_USERS
     vocabulary_delta_share: float | None = None
-    max_users: int = DEFAULT_USERS
+    max_users: int = policies.DEFAULT_USERS
     max_items_per_user: int = 1_000_000
     public_user_count: int | None = None
     adjacency: str = ADJACENCY
 
     def __post_init__(self):
-        plan_checks.normalise(self)
-        plan_checks.check(self)
+        for name in ("epsilon", "delta", "cutoff_margin", "vocabulary_delta_share"):
+            value = getattr(self, name)
+            # Whole numbers become floats, so that equal plans compare equal.
+            if value is not None or name in ("epsilon", "delta"):
+                object.__setattr__(self, name, as_float(name, value))
+        self._check_parameters()
+        self._check_noise()
+
+    @functools.cached_property
+    def update_policy(self) -> UpdatePolicy:
+        """The update policy with its parameters, defaults resolved."""
+        return policies.update_policy(
+            self.policy,
+            cutoff_margin=self.cutoff_margin,
+            shards=self.shards,
+            vocabulary_delta_share=self.vocabulary_delta_share,
+        )
 
     @property
     def noise_kind(self) -> str:
-        """What the noise is: "laplace" or "gaussian"."""
-        return union_settings.noise_kind(self.policy)
+        """The kind of the noise: "laplace" or "gaussian"."""
+        return self.update_policy.noise_kind
 
     @property
     def contribution_limit(self) -> int:
@@ -132,78 +148,86 @@ class SetUnionPlan:
 
     @property
     def shard_count(self) -> int:
-        """M: the number of histograms; 1 for policies without a sequence."""
-        return (self.shards or DEFAULT_SHARDS) if self.policy in DESCENT_POLICIES else 1
+        """M: the number of histograms; 1 for policies in which users have no order."""
+        return self.update_policy.shards or 1
 
     @property
     def margin(self) -> float:
         """α or β in Γ = ρ + α · scale; 0 for policies without a cutoff."""
-        if self.policy not in CUTOFF_POLICIES:
-            return 0.0
-        return DEFAULT_MARGINS[self.policy] if self.cutoff_margin is None else self.cutoff_margin
+        return self.update_policy.cutoff_margin or 0.0
 
     @property
     def delta_share(self) -> float:
         """δ_T/δ; 1 under Laplace noise, which needs no other δ."""
-        if self.noise_kind == "laplace":
-            return 1.0
-        given = self.vocabulary_delta_share
-        return DEFAULT_DELTA_SHARE if given is None else given
+        return self.update_policy.delta_share
 
     @property
     def max_adaptive_degree(self) -> int:
         """d_max of "mad": users with more items do not reroute weight."""
-        return min(self.contribution_limit, MAX_ADAPTIVE_DEGREE)
+        return min(self.contribution_limit, policies.MAX_ADAPTIVE_DEGREE)
+
+    @property
+    def decision_count(self) -> int:
+        """The largest number of decisions that may depend on one user."""
+        return self.update_policy.decision_count(
+            max_contributions=self.contribution_limit, max_users=self.max_users
+        )
 
     @property
     def rounding_bound(self) -> float:
-        """How much rounding may add to the sensitivity, if there are at most max_users users.
+        """The largest effect of rounding on the sensitivity, for at most max_users users.
 
-        0 where all arithmetic is exact in integers: weights rounded down, and ℓ1 pouring.
+        It is 0 where all arithmetic is exact in integers: for weights that are rounded down, and for
+        ℓ1 pouring.
         """
-        if self.policy in ("policy_gaussian", "screened_gaussian"):
-            return union.descent_rounding(
+        if self.noise_kind == "gaussian" and self.update_policy.rule == "descent":
+            return thresholds.descent_rounding(
                 max_contributions=self.contribution_limit, max_users=self.max_users
             )
-        if self.policy == "mad":
-            return union.rerouting_rounding(
+        if self.update_policy.rule == "reroute":
+            return thresholds.rerouting_rounding(
                 max_degree=self.max_adaptive_degree, max_users=self.max_users
             )
         return 0.0
 
     @property
     def sensitivity(self) -> float:
-        """How far one user moves a round's histogram, rounding included, in the norm of the noise.
+        """The largest distance by which one user moves a round's histogram, rounding included.
 
-        ℓ1 for Laplace noise, ℓ2 for Gaussian noise, in units of weight.
+        It is the ℓ1 distance for Laplace noise and the ℓ2 distance for Gaussian noise, in units of
+        weight.
         """
-        if self.policy == "count_laplace":
+        if self.update_policy.rule != "count":
+            return 1.0 + self.rounding_bound
+        if self.noise_kind == "laplace":
             return float(self.contribution_limit)
-        if self.policy == "count_gaussian":
-            return math.nextafter(math.sqrt(self.contribution_limit), math.inf)
-        self._refuse_rounds("sensitivity")
-        return 1.0 + self.rounding_bound
+        return math.nextafter(math.sqrt(self.contribution_limit), math.inf)
 
     @property
     def numerical_slack(self) -> float:
-        """What floating point may cost of ε, subtracted before the noise is calibrated.
+        """The most that floating point may cost of ε, subtracted before the noise is calibrated.
 
         Every decision is right to a relative c = 1e-12 (2e-12 for Laplace noise). Where a user changes
-        only the decisions on own items, that is 2c for each of Δ_0 items. In the policies in which
-        users' weights follow others' all decisions may change, n ≤ max_users · Δ_0 in a round: there
-        the errors' logarithms, which are independent, within ±c and of mean at most c², add up to at
-        most s = c √(2 n ln(1/ν)) + n c² but for a probability ν (Hoeffding), in each of two worlds.
+        only the decisions on their own items, that is 2c for each of Δ_0 items. In the policies in
+        which users' weights follow others' all decisions may change, n ≤ max_users · Δ_0 in a round:
+        there the errors' logarithms, which are independent, within ±c and of mean at most c², add up
+        to at most s = c √(2 n ln(1/ν)) + n c² but for a probability ν (Hoeffding), in each of two
+        worlds.
         """
-        error = DECISION_ERRORS[self.noise_kind]
-        if self.policy not in CUTOFF_POLICIES:
-            return 2 * error * self.decision_count
-        count = self.decision_count
+        error, count = DECISION_ERRORS[self.noise_kind], self.decision_count
+        if not self.update_policy.has_cutoff:
+            return 2 * error * count
         log_failure = -math.log(SPARE) + self.epsilon - math.log(self.delta)
         return 2 * (error * math.sqrt(2 * count * log_failure) + count * error**2)
 
     @property
+    def far_tails(self) -> float:
+        """The most that noise whose probability is not right to a relative c may cost of δ."""
+        return self.noise_draws(self.epsilon, self.delta).far_tails
+
+    @property
     def usable_delta(self) -> float:
-        """δ less what floating point may cost: the slack's factor, ν twice, and the far tails."""
+        """δ less the cost of floating point: the slack's factor, ν twice, and the far tails."""
         rest = self.delta * (1 - 3 * SPARE) - self.far_tails
         return rest * math.exp(-self.numerical_slack)
 
@@ -218,21 +242,29 @@ class SetUnionPlan:
         return self.usable_delta * self.delta_share
 
     @functools.cached_property
+    def composed_noise_scale(self) -> float:
+        """λ or σ of one mechanism as private as all rounds, for the sensitivity.
+
+        It is raised by a relative 1e-10, more than the error of the root.
+        """
+        epsilon = self.epsilon - self.numerical_slack
+        if self.noise_kind == "laplace":
+            return self.sensitivity / epsilon * (1 + gaussian.ROOT_MARGIN)
+        exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=self.gaussian_delta)
+        return exact * self.sensitivity * (1 + gaussian.ROOT_MARGIN)
+
+    @functools.cached_property
     def union_rounds(self) -> tuple[UnionRound, ...]:
-        """What decides in each round: one, or the two of "screened_gaussian".
+        """The numbers that decide in each round: one round, or the two of "screened_gaussian".
 
         Gaussian noise of σ/√q_r in rounds of sensitivity 1 is as private as σ once, for Σ q_r = 1.
         """
-        self._refuse_rounds("noise")
-        if self.policy != "screened_gaussian":
-            return (self._round(1, 1.0, 1.0),)
-        shares = zip(SCREENING_SHARES, SCREENING_DELTA_SHARES, strict=True)
-        first, last = (self._round(i, *parts) for i, parts in enumerate(shares, start=1))
-        return first._replace(cut=SCREENING_CUT * first.noise.stddev), last
+        shares = enumerate(self.update_policy.rounds, start=1)
+        return tuple(self._round(number, share) for number, share in shares)
 
     @property
     def noise(self) -> Noise:
-        """The noise on each item, in the last round."""
+        """The noise on each item in the last round."""
         return self.union_rounds[-1].noise
 
     @property
@@ -242,69 +274,25 @@ class SetUnionPlan:
 
     @property
     def cutoff(self) -> float | None:
-        """Γ (τ for "mad") of the last round, in units of weight; None for policies without one."""
+        """Γ (τ for "mad") of the last round, in units of weight; None without a cutoff."""
         return self.union_rounds[-1].cutoff
 
-    @functools.cached_property
-    def composed_noise_scale(self) -> float:
-        """λ or σ of one mechanism as private as all rounds, for the sensitivity.
-
-        Raised by a relative 1e-10, more than the error of the root.
-        """
-        epsilon = self.epsilon - self.numerical_slack
-        if self.noise_kind == "laplace":
-            return self.sensitivity / epsilon * (1 + gaussian.ROOT_MARGIN)
-        exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=self.gaussian_delta)
-        return exact * self.sensitivity * (1 + gaussian.ROOT_MARGIN)
-
-    def _round(self, number: int, share: float, delta_share: float) -> UnionRound:
-        scale = self.composed_noise_scale / math.sqrt(share)
-        kind = self.noise_kind
-        threshold = self._threshold(scale, self.vocabulary_delta * delta_share)
-        return UnionRound(
-            number=number,
-            noise=Noise(kind, scale, math.sqrt(2) * scale if kind == "laplace" else scale),
-            threshold=threshold,
-            cutoff=threshold + self.margin * scale if self.policy in CUTOFF_POLICIES else None,
-            cut=None,
+    def noise_draws(self, epsilon: float, delta: float) -> finite_noise.NoiseDraws:
+        """Returns the draws of noise of this plan with another ε and δ."""
+        return finite_noise.NoiseDraws(
+            kind=self.noise_kind,
+            count=self.decision_count,
+            moved=self.decision_count,
+            far_tail=finite_noise.FAR_TAILS[self.noise_kind],
+            epsilon=epsilon,
+            delta=delta,
+            gaussian_delta=delta * (1 - self.delta_share),
         )
 
-    def _threshold(self, scale: float, delta: float) -> float:
-        """Returns ρ: items of one user alone are released with probability ≤ δ."""
-        parameters: dict[str, Any] = {
-            "delta": delta,
-            "max_contributions": self.contribution_limit,
-        }
-        if self.policy in ("count_laplace", "count_gaussian"):
-            return union.count_threshold(kind=self.noise_kind, scale=scale, **parameters)
-        if self.policy == "greedy":
-            return union.greedy_threshold(scale=scale, **parameters)
-        if self.noise_kind == "laplace":
-            return union.laplace_threshold(scale=scale, **parameters)
-        return gaussian.vocabulary_threshold(noise_stddev=scale, **parameters)
+    def report(self) -> dict[str, Any]:
+        """Returns how the budget is spent, as JSON types, for the ledger: public numbers only.
 
-    @functools.cached_property
-    def rounds_plan(self) -> PrivacyPlan:
-        """The plan of policy "rounds": the adaptive strategy at one length."""
-        if self.policy != "rounds":
-            raise ValueError(f"rounds_plan is of policy 'rounds' only, got policy={self.policy!r}.")
-        parameters: dict[str, Any] = {
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "max_length": 1,
-            "max_contributions": self.max_contributions,
-            "max_tokens_per_user": self.max_items_per_user,
-            "strategy": "adaptive",
-        }
-        if self.vocabulary_delta_share is not None:
-            parameters["vocabulary_delta_share"] = self.vocabulary_delta_share
-        return PrivacyPlan(**parameters)
-
-    def facts(self) -> dict[str, Any]:
-        """Returns what was spent and how, as JSON types, for the ledger: public numbers only.
-
-        Noise, threshold and cutoff are those of the last of `rounds`. Policy "rounds" has its facts in
-        the released set of its `rounds_plan`.
+        Noise, threshold and cutoff are those of the last of `rounds`.
         """
         return {
             "policy": self.policy,
@@ -332,6 +320,31 @@ class SetUnionPlan:
             ],
         }
 
+    def mechanism_parameters(self) -> dict[str, Any]:
+        """Returns all that decides a release, as JSON types: parameters, resolved, and constants.
+
+        A run key is bound to it: under one key, other weights must meet other noise. The number of
+        users that is public decides nothing.
+        """
+        fields = self.to_dict()
+        del fields["public_user_count"]
+        resolved = {
+            "contribution_limit": self.contribution_limit,
+            "cutoff_margin": self.margin,
+            "shards": self.shard_count,
+            "vocabulary_delta_share": self.delta_share,
+            "max_adaptive_degree": self.max_adaptive_degree,
+        }
+        parameters = {
+            "plan": fields | resolved,
+            "rules": rules.constants(),
+            "noise": {**gaussian.constants(), **finite_noise.constants()},
+            "set_union": policies.constants(),
+            "thresholds": thresholds.constants(),
+        }
+        # JSON has lists for tuples.
+        return json.loads(json.dumps(parameters))
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the parameters as JSON types."""
         return dataclasses.asdict(self)
@@ -350,22 +363,73 @@ class SetUnionPlan:
         known = [field.name for field in dataclasses.fields(cls)]
         return cls(**json_parameters(text, known, ("epsilon", "delta")))
 
-    @property
-    def far_tails(self) -> float:
-        """What noise so far out that its probability is not right to a relative c may cost of δ."""
-        return plan_checks.noise_draws(self, self.epsilon, self.delta).far_tails
-
-    @property
-    def decision_count(self) -> int:
-        """Decisions that may depend on one user, at most."""
-        return union_settings.decision_count(
-            self.policy, max_contributions=self.contribution_limit, max_users=self.max_users
+    def _round(self, number: int, share: RoundShares) -> UnionRound:
+        scale = self.composed_noise_scale / math.sqrt(share.budget)
+        stddev = math.sqrt(2) * scale if self.noise_kind == "laplace" else scale
+        threshold = self._threshold(scale, self.vocabulary_delta * share.delta)
+        return UnionRound(
+            number=number,
+            noise=Noise(self.noise_kind, scale, stddev),
+            threshold=threshold,
+            cutoff=threshold + self.margin * scale if self.update_policy.has_cutoff else None,
+            cut=None if share.cut is None else share.cut * stddev,
         )
 
-    def mechanism_parameters(self) -> dict[str, Any]:
-        """Returns what decides a release, as JSON types: parameters, resolved, and constants."""
-        return mechanism_parameters.of_set_union(self)
+    def _threshold(self, scale: float, delta: float) -> float:
+        """Returns ρ: items of one user alone are released with probability ≤ δ."""
+        parameters: dict[str, Any] = {
+            "delta": delta,
+            "max_contributions": self.contribution_limit,
+        }
+        if self.update_policy.rule == "count":
+            return thresholds.count_threshold(kind=self.noise_kind, scale=scale, **parameters)
+        if self.update_policy.prefers_frequent:
+            return thresholds.greedy_threshold(scale=scale, **parameters)
+        if self.noise_kind == "laplace":
+            return thresholds.laplace_threshold(scale=scale, **parameters)
+        return gaussian.vocabulary_threshold(noise_stddev=scale, **parameters)
 
-    def _refuse_rounds(self, name: str) -> None:
-        if self.policy == "rounds":
-            raise ValueError(f"{name} is not of policy 'rounds'; see rounds_plan.")
+    def _check_parameters(self) -> None:
+        """Checks each parameter, and the sequence that two promises make."""
+        gaussian.check_budget(self.epsilon, self.delta)
+        check_delta(self.delta)
+        check_user_count(self.delta, self.public_user_count)
+        check_choice("adjacency", self.adjacency, (ADJACENCY,))
+        check_integer("max_contributions", self.max_contributions, 1, _MAX_CONTRIBUTIONS)
+        check_integer("max_items_per_user", self.max_items_per_user, 1, MAX_USERS)
+        check_integer("max_users", self.max_users, 1, MAX_USERS)
+        check_integer("max_shard_users", self.max_shard_users, 1, MAX_USERS)
+        sequence = -(-self.max_users // self.shard_count)
+        if self.update_policy.rule == "descent" and sequence > self.max_shard_users:
+            raise ValueError(
+                f"max_shard_users must be at least max_users/shards={sequence}, since a shard's users "
+                f"meet on one worker, got max_shard_users={self.max_shard_users}; raise shards, or "
+                "lower max_users to a public bound of the users."
+            )
+
+    def _check_noise(self) -> None:
+        """Checks that noise of 128 bits and floating point are good enough for the budget."""
+        remedy = ""
+        if self.update_policy.has_cutoff:
+            remedy = (
+                f"A lower max_users={self.max_users} helps, if a public bound allows it, or "
+                f"max_contributions={self.max_contributions}."
+            )
+        finite_noise.check(
+            lambda epsilon, delta: [self.noise_draws(epsilon, delta)],
+            epsilon=self.epsilon,
+            delta=self.delta,
+            remedy=remedy,
+        )
+        if self.numerical_slack > _MAX_SLACK_SHARE * self.epsilon:
+            raise ValueError(
+                f"max_contributions must be small enough that the numerical slack "
+                f"{self.numerical_slack:.2g} is at most epsilon/1000, got "
+                f"max_contributions={self.max_contributions}; lower it or raise epsilon."
+            )
+        highest = max(each.cutoff or 0 for each in self.union_rounds)
+        if highest > _MAX_CUTOFF:
+            raise ValueError(
+                f"cutoff_margin must leave a cutoff of at most {_MAX_CUTOFF:.0f}, got "
+                f"{highest:.4g}; lower cutoff_margin or raise epsilon."
+            )

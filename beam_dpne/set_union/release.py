@@ -1,4 +1,4 @@
-"""ReleaseItems: from users' items to a released set, under every policy of one pipeline."""
+"""ReleaseItems: the steps from users' items to a released set, under every update policy."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -12,10 +12,14 @@ from beam_dpne.elements import progress
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union import mad, threshold, weights
-from beam_dpne.set_union import sums as item_sums
-from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
+from beam_dpne.set_union.elements import (
+    ItemSet,
+    ItemSums,
+    UserItems,
+    cut_by_hash_range,
+    merge_sums,
+)
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import DESCENT_POLICIES
 
 _KeyedSums = tuple[int, ItemSums]
 _MAX_WAITING = 2_000_000
@@ -24,23 +28,23 @@ _OPEN = "open"
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ReleaseItems(beam.PTransform):
-    """Releases the union of users' items, after their grouping: all policies but "rounds".
+    """Releases the union of users' items, after their grouping.
 
     Input: `UserBatch` of length 0.
 
     Output: PCollection of one `ItemSet`.
 
-    Privacy: as `PrivateSetUnion`, if each user is in one batch only.
+    Privacy: that of `PrivateSetUnion`, if each user is in one batch only.
 
     Cost: see `PrivateSetUnion`.
 
     Attributes:
       plan: the parameters of the run.
-      run_key: secret of the run, bound to its parameters (`run_context`).
-      ranges: hash ranges of the histogram.
+      run_key: the secret of the run, bound to its parameters (`run_context`).
+      ranges: the number of hash ranges of the histogram.
 
     Raises:
-      ValueError: if ranges < 1, or under policy "rounds".
+      ValueError: if ranges < 1.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -66,11 +70,9 @@ class ReleaseItems(beam.PTransform):
         super().__init__()
         if self.ranges < 1:
             raise ValueError(f"ranges must be at least 1, got ranges={self.ranges}.")
-        if self.plan.policy == "rounds":
-            raise ValueError("ReleaseItems has no policy 'rounds'; apply PrivateSetUnion.")
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[ItemSet]:
-        """Unrolls the rounds; what is found in each meets in one set."""
+        """Unrolls the rounds; the items found in each are joined into one set."""
         items: Any = users | "Items" >> beam.Map(weights.items_of_users).with_output_types(
             UserItems
         )
@@ -94,19 +96,19 @@ class ReleaseItems(beam.PTransform):
         return cast("PCollection[ItemSet]", once | "Sort" >> sort.with_output_types(ItemSet))
 
     def _sums(self, items: Any, number: int) -> Any:
-        """From items to parts of a round's histogram, keyed by hash range."""
+        """Turns items into parts of a round's histogram, keyed by hash range."""
         limited = items | f"{number}/Limit" >> beam.Map(
             weights.limit_items, plan=self.plan, run_key=self.run_key, number=number
         ).with_output_types(UserItems)
-        if self.plan.policy in DESCENT_POLICIES:
+        if self.plan.update_policy.rule == "descent":
             return self._descended(items, limited, number)
-        if self.plan.policy == "mad":
+        if self.plan.update_policy.rule == "reroute":
             return self._rerouted(limited)
         weigh = beam.ParDo(_SumBundle(weights.weigh_items, self.plan, self.ranges))
         return limited | f"{number}/Weigh" >> weigh.with_output_types(_KeyedSums)
 
     def _descended(self, items: Any, limited: Any, number: int) -> Any:
-        """Users in sequence, shard by shard; before a cut also every held item, at weight 0."""
+        """Takes users in sequence, shard by shard; before a cut every present item has weight 0 too."""
         split = beam.FlatMap(weights.split_to_shards, plan=self.plan, run_key=self.run_key)
         run = beam.FlatMap(
             _run_shard, plan=self.plan, run_key=self.run_key, number=number, ranges=self.ranges
@@ -119,12 +121,12 @@ class ReleaseItems(beam.PTransform):
         )
         if self.plan.union_rounds[number - 1].cut is None:
             return sums
-        hold = beam.ParDo(_SumBundle(_held, self.plan, self.ranges))
-        held = items | f"{number}/Held" >> hold.with_output_types(_KeyedSums)
-        return (sums, held) | f"{number}/Sums" >> beam.Flatten()
+        list_present = beam.ParDo(_SumBundle(_present, self.plan, self.ranges))
+        present = items | f"{number}/Present" >> list_present.with_output_types(_KeyedSums)
+        return (sums, present) | f"{number}/Sums" >> beam.Flatten()
 
     def _rerouted(self, limited: Any) -> Any:
-        """Two passes: weights to find what is in excess, then weights with it given back."""
+        """Makes two passes: the first finds the weight in excess, the second gives it back."""
         first = beam.ParDo(_SumBundle(mad.first_weights, self.plan, self.ranges))
         excess = (
             limited
@@ -139,19 +141,19 @@ class ReleaseItems(beam.PTransform):
 
 
 class _MergesBeside:
-    """Of a DoFn that takes sums from beside, in parts: merged once a bundle, not for each batch."""
+    """A DoFn with sums as a side input in parts: they are merged once a bundle, not once a batch."""
 
     def start_bundle(self):
         self._merged: ItemSums | None = None
 
     def _whole(self, parts: Iterable[ItemSums]) -> ItemSums:
         if self._merged is None:
-            self._merged = item_sums.merge_sums(parts)
+            self._merged = merge_sums(parts)
         return self._merged
 
 
 class _KeepOpen(_MergesBeside, beam.DoFn):
-    """Keeps what the last round left open; users without any drop out."""
+    """Keeps the items that the last round left open; users without any drop out."""
 
     def process(self, element: UserItems, still_open: Iterable[ItemSums]) -> Iterator[UserItems]:
         kept = weights.keep_open(element, self._whole(still_open))
@@ -160,7 +162,7 @@ class _KeepOpen(_MergesBeside, beam.DoFn):
 
 
 class _SumBundle(_MergesBeside, beam.DoFn):
-    """Sums the batches of a bundle, and sends the sums when there are many, and at the end."""
+    """Sums the batches of a bundle; emits the sums when there are many, and at the end."""
 
     def __init__(self, weigh, plan: SetUnionPlan, ranges: int):
         self._weigh = weigh
@@ -186,11 +188,11 @@ class _SumBundle(_MergesBeside, beam.DoFn):
     def _flush(self) -> Iterator[_KeyedSums]:
         waiting, self._waiting, self._size = self._waiting, [], 0
         if waiting:
-            yield from item_sums.cut_by_hash_range(item_sums.merge_sums(waiting), self._ranges)
+            yield from cut_by_hash_range(merge_sums(waiting), self._ranges)
 
 
 class _Decide(beam.DoFn):
-    """Decides a hash range; what is still open leaves by an output of its own."""
+    """Decides a hash range; the items that are still open have a separate output."""
 
     def __init__(self, settings: ReleaseItems, number: int):
         self._plan = settings.plan
@@ -199,11 +201,11 @@ class _Decide(beam.DoFn):
 
     def process(self, element: tuple[int, Iterable[ItemSums]]) -> Iterator[Any]:
         progress.enter("decide", None)
-        sums = item_sums.merge_sums(element[1])
+        sums = merge_sums(element[1])
         decision = threshold.decide(sums, self._plan, self._run_key, self._number)
         yield from threshold.bounded_parts(decision.found)
         if decision.still_open is not None:
-            for _, part in item_sums.cut_by_hash_range(decision.still_open, 1):
+            for _, part in cut_by_hash_range(decision.still_open, 1):
                 yield TaggedOutput(_OPEN, part)
 
 
@@ -217,11 +219,11 @@ def _run_shard(
 ) -> Iterator[_KeyedSums]:
     progress.enter("users", None)
     sums = weights.run_shard(keyed[1], plan, run_key, number)
-    return item_sums.cut_by_hash_range(sums, ranges)
+    return cut_by_hash_range(sums, ranges)
 
 
-def _held(items: UserItems, *, plan: SetUnionPlan) -> ItemSums:
-    return weights.held_items(items)
+def _present(items: UserItems, *, plan: SetUnionPlan) -> ItemSums:
+    return weights.present_items(items)
 
 
 def _reroute(items: UserItems, shares: ItemSums, *, plan: SetUnionPlan) -> ItemSums:
@@ -229,7 +231,7 @@ def _reroute(items: UserItems, shares: ItemSums, *, plan: SetUnionPlan) -> ItemS
 
 
 def _excess(keyed: tuple[int, Iterable[ItemSums]], *, plan: SetUnionPlan) -> ItemSums:
-    return mad.excess_shares(item_sums.merge_sums(keyed[1]), plan)
+    return mad.excess_shares(merge_sums(keyed[1]), plan)
 
 
 def _merge_and_report(_: None, parts: Iterable[ItemSet], *, plan: SetUnionPlan) -> ItemSet:

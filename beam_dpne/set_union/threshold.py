@@ -1,4 +1,4 @@
-"""Which items are released: exact weights, keyed noise, one decision and one cell each."""
+"""The decision which items are released: exact weights, keyed noise, one cell for each item."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -13,22 +13,21 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS, cell_units
 from beam_dpne.set_union import mad
 from beam_dpne.set_union import weights as policies
-from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems
+from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems, zero_sums
 from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
-from beam_dpne.set_union.sums import zero_sums
-from beam_dpne.set_union.union_settings import SPARE_UNITS
+from beam_dpne.set_union.policies import SPARE_UNITS
 
 
 class ItemRule(NamedTuple):
-    """What decides about every item: public numbers.
+    """The public numbers that decide about every item.
 
     Attributes:
-      kind: of the noise, "laplace" or "gaussian".
+      kind: the kind of the noise, "laplace" or "gaussian".
       scale: λ or σ, in units of weight.
-      threshold_units: ρ in units of 2^-32, rounded up; two units more than that, so that a weight
-        rounded up by 2^-50 (the spare units of `descent`) is covered too.
-      cell_units: width of a cell in units of 2^-32: a 64th of the noise's standard deviation.
-      cut_cell: the lowest cell that stays open for the next round; None in the last.
+      threshold_units: ρ in units of 2^-32, rounded up and two units higher, so that it covers a weight
+        that was rounded up by 2^-50 (the spare units of `descent`).
+      cell_units: the width of a cell in units of 2^-32, a 64th of the noise's standard deviation.
+      cut_cell: the lowest cell that stays open for the next round; None in the last round.
     """
 
     kind: str
@@ -39,12 +38,12 @@ class ItemRule(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What comes of one hash range in one round.
+    """The result of one hash range in one round.
 
     Attributes:
-      found: items that are released, unsorted, with their scores.
-      still_open: items that the next round looks at, with zeros for sums; it may name items of one
-        user alone, and never leaves. None in the last round.
+      found: the items that are released, unsorted, with their scores.
+      still_open: the items that the next round decides, with zeros for sums; it may name items of one
+        user alone, and is never released. None in the last round.
     """
 
     found: ItemSet
@@ -52,7 +51,7 @@ class Decision(NamedTuple):
 
 
 def item_rule(decider: UnionRound) -> ItemRule:
-    """Returns what decides about every item in a round."""
+    """Returns the rule of a round."""
     kind, scale, stddev = decider.noise
     threshold_units = math.ceil(decider.threshold * UNITS) + SPARE_UNITS
     width = cell_units(stddev)
@@ -71,13 +70,14 @@ def item_rule(decider: UnionRound) -> ItemRule:
 def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1) -> Decision:
     """Finds the items of positive weight whose weight plus noise exceeds the threshold.
 
-    The noise is keyed by the item's 128-bit hash and the round. Of a noisy weight only its cell leaves.
+    The noise is keyed by the item's 128-bit hash and the round. Only the cell of a noisy weight is
+    released.
 
     Args:
-      sums: of one hash range, whole.
-      plan: of any policy but "rounds".
+      sums: all sums of one hash range.
+      plan: the plan of the run.
       run_key: bound to the run's parameters.
-      number: of the round, from 1.
+      number: the round's number, from 1.
 
     References: DPSU Algorithm 1.
     """
@@ -90,12 +90,12 @@ def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1)
     found = ItemSet(items=sums.words.take(pa.array(chosen)), scores=scores(cells[chosen], rule))
     if rule.cut_cell is None:
         return Decision(found, None)
-    standing = np.flatnonzero((cells >= rule.cut_cell) & ~is_found)
-    return Decision(found, zero_sums(sums, standing))
+    still_open = np.flatnonzero((cells >= rule.cut_cell) & ~is_found)
+    return Decision(found, zero_sums(sums, still_open))
 
 
 def whole_weights(sums: ItemSums, plan: SetUnionPlan) -> tuple[np.ndarray, np.ndarray]:
-    """Returns each item's weight, (n,) int64: in units of 2^-32, and what is left in units of 2^-50."""
+    """Returns each item's weight in units of 2^-32, and the rest in units of 2^-50: (n,) int64."""
     table = sums.table
     weights = table[:, 0]
     fractions = table[:, 1] if sums.width > 1 else np.zeros_like(weights)
@@ -115,11 +115,11 @@ def noisy_cells(
     Args:
       weights: (n,) int64, in units of 2^-32.
       fractions: (n,) int64 in range(2^18), in units of 2^-50.
-      bits: (n, 2) uint64: the keyed bits of each item's noise.
-      rule: of the run.
+      bits: (n, 2) uint64, the keyed bits of each item's noise.
+      rule: the rule of the round.
 
     Returns:
-      (n,) int64.
+      (n,) int64, the number of the cell, counted from the threshold.
     """
     draw = randomness.laplaces if rule.kind == "laplace" else randomness.normals
     whole, rest = np.divmod(weights - rule.threshold_units, rule.cell_units)
@@ -135,19 +135,18 @@ def scores(cells: np.ndarray, rule: ItemRule) -> np.ndarray:
 
 
 def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:
-    """Cuts released items into parts that are small enough for an element; none has no part."""
+    """Cuts released items into parts that are small enough for an element; an empty set has none."""
     count = len(found)
     if count > 1 and array_bytes(found) > MAX_ELEMENT_BYTES:
         for half in (slice(0, count // 2), slice(count // 2, None)):
-            places = np.arange(count)[half]
-            items = found.items.take(pa.array(places))
+            items = found.items.take(pa.array(np.arange(count)[half]))
             yield from bounded_parts(ItemSet(items=items, scores=found.scores[half]))
     elif count:
         yield found
 
 
 def merge_released(parts: Iterable[ItemSet], plan: SetUnionPlan) -> ItemSet:
-    """Sorts what the hash ranges release into one set."""
+    """Sorts the released items of all hash ranges into one set."""
     parts = list(parts)
     items = pa.concat_arrays([pa.array([], pa.string()), *(part.items for part in parts)])
     values = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
@@ -155,7 +154,7 @@ def merge_released(parts: Iterable[ItemSet], plan: SetUnionPlan) -> ItemSet:
     return ItemSet(
         items=rows["item"].cast(pa.string()).combine_chunks(),
         scores=rows["score"].to_numpy(),
-        facts=plan.facts(),
+        report=plan.report(),
     )
 
 
@@ -164,8 +163,8 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
 
     Args:
       items: all users, not yet limited.
-      plan: of any policy but "rounds".
-      run_key: bound to the run's parameters; see `set_union.run_context`.
+      plan: the plan of the run.
+      run_key: bound to the run's parameters; see `transform.run_context`.
 
     Example:
       >>> import hashlib

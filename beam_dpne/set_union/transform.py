@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
@@ -14,11 +13,9 @@ from beam_dpne.documents.batch import BatchDocuments, checked_names
 from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
-from beam_dpne.elements.batches import GramSet
 from beam_dpne.elements.rows import ReleasedItem, as_rows, item_table
 from beam_dpne.engines import run
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.transform import PrivateNgrams, PrivateNgramsResult
 from beam_dpne.reading.options import InputDescription, description_of_rows
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -30,17 +27,17 @@ class _Released(NamedTuple):
 
 
 class PrivateSetUnionResult(_Released):
-    """What `PrivateSetUnion` returns.
+    """The result of `PrivateSetUnion`.
 
     Attributes:
-      released: PCollection of one `ItemSet`, for transforms of this package: `PublishRelease`.
+      released: PCollection of one `ItemSet`, which `PublishRelease` takes.
     """
 
     @functools.cached_property
     def rows(self) -> PCollection[ReleasedItem]:
         """All released items, one `ReleasedItem` each, equal to the rows of published files.
 
-        They have a schema, so that Beam's sinks, data frames and SQL take them. Asking for them adds
+        They have a schema, so that Beam's sinks, data frames and SQL take them. The first access adds
         one step to the pipeline.
         """
         return as_rows([self.released], ReleasedItem, item_table)
@@ -62,19 +59,20 @@ class PrivateSetUnion(beam.PTransform):
     plan.max_users users, which is the operator's promise.
 
     Cost: one shuffle of the corpus, and one of partial sums for each round; the descent policies
-    shuffle users' items once more, and one worker holds those of a shard.
+    shuffle users' items once more, and one worker has all items of a shard in memory.
 
     Attributes:
       plan: the parameters of the run.
       tokenizer: "tokens", "words", "whitespace", "package.module:function", or a function.
-      partitions: hash partitions of users; the histogram, which is smaller, gets a quarter of that.
-      run_key: secret of the run; by default a fresh one each time the transform is applied. It is
+      partitions: the number of hash partitions of users; the histogram, which is smaller, has a
+        quarter as many.
+      run_key: the secret of the run; by default a fresh one each time the transform is applied. It is
         bound to all that decides the mechanism (`key_context`), so the same key under other
         parameters, another tokenizer or another version draws other noise.
-      described: how records became documents, if they were read from files; part of what the key is
-        bound to. By default the elements are rows with these fields.
-      user_field: name of the field that holds the user: it defines whom the guarantee protects.
-      text_field: name of the field that holds the items, or several names: each is a document.
+      described: how records became documents, if they were read from files; the key is bound to it.
+        By default the elements are rows with these fields.
+      user_field: the name of the field with the user, which defines whom the guarantee protects.
+      text_field: the name of the field with the items, or several names, of which each is a document.
 
     Raises:
       ValueError: if partitions < 1, on an unknown tokenizer, or if `BatchDocuments` refuses the fields
@@ -112,16 +110,13 @@ class PrivateSetUnion(beam.PTransform):
         resolve_tokenizer(self.tokenizer)
 
     def default_type_hints(self) -> IOTypeHints:
-        """None: Beam would log a warning about a result that is a named tuple."""
+        """Returns no hints: with any, Beam logs a warning about a result that is a named tuple."""
         return IOTypeHints.empty()
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
-        """Groups by user and releases; policy "rounds" is `PrivateNgrams` at one length."""
+        """Groups by user and releases."""
         run.check_options(items_of_users.pipeline)
-        if self.plan.policy == "rounds":
-            return PrivateSetUnionResult(self._by_rounds(items_of_users))
-        given = self.run_key or RunKey.generate()
-        run_key = given.bound_to(self._context())
+        run_key = (self.run_key or RunKey.generate()).bound_to(self._context())
         users = (
             items_of_users
             | "BatchDocuments"
@@ -140,36 +135,20 @@ class PrivateSetUnion(beam.PTransform):
         )
 
     def _context(self) -> str:
-        """What the run key is bound to."""
+        """Returns the text that the run key is bound to."""
         if self.run_key is not None:
             require_identified(self.tokenizer)
         return run_context(self.plan, self.tokenizer, self.described, self._rows)
 
     @property
     def input_description(self) -> InputDescription:
-        """How records became documents, as far as it is known; `PublishRelease` asks for it."""
+        """How records became documents, as far as it is known; `PublishRelease` reads it."""
         return self.described or self._rows
 
     @property
     def _rows(self) -> InputDescription:
         """The fields by which elements are read."""
         return description_of_rows(self.user_field, self.text_field)
-
-    def _by_rounds(self, items_of_users: PCollection) -> PCollection[ItemSet]:
-        ngrams = PrivateNgrams(
-            plan=self.plan.rounds_plan,
-            tokenizer=self.tokenizer,
-            partitions=self.partitions,
-            run_key=self.run_key,
-            described=self.described,
-            user_field=self.user_field,
-            text_field=self.text_field,
-        )
-        (words,) = cast("PrivateNgramsResult", items_of_users | "Rounds" >> ngrams).released
-        return cast(
-            "PCollection[ItemSet]",
-            words | "Items" >> beam.Map(_as_items).with_output_types(ItemSet),
-        )
 
 
 def run_context(
@@ -178,11 +157,5 @@ def run_context(
     described: InputDescription | None = None,
     rows: InputDescription | None = None,
 ) -> str:
-    """Returns what the key of a run of `PrivateSetUnion` is bound to; see `key_context`."""
+    """Returns the text that the key of a run of `PrivateSetUnion` is bound to; see `key_context`."""
     return key_context("set-union", plan, tokenizer=tokenizer, described=described, rows=rows)
-
-
-def _as_items(words: GramSet) -> ItemSet:
-    """The released words of length 1 as items; their facts are those of the rounds' plan."""
-    none = pa.array([], pa.string())
-    return ItemSet(items=none if words.words is None else words.words, scores=words.scores)

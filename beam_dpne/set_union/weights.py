@@ -1,13 +1,13 @@
-"""The update policies of set union: how users divide a budget of 1 among their items. No Beam here.
+"""The update policies of set union on arrays: how users divide a budget of 1 among their items.
 
-`limit_items` bounds what one user adds. The weighted and counting policies then give weights that
-depend on nothing but the user (`weigh_items`). In the descent policies a user's weights follow the
+`limit_items` bounds the contribution of one user. The weighted and counting policies then give weights
+that depend on this user alone (`weigh_items`). In the descent policies a user's weights follow the
 histogram of the users before (`run_shard`, `descent`); in "mad" they follow a first histogram of all
 users (`mad`).
 
 *Items of one user alone.* In every policy the items that have any weight are the union over users of
 their limited items: adding a user adds that user's items to it, and no others. Their t ≤ Δ weights are
-bounded by what `union_calibration` assumes: 1, 1/t or 1/√t each, or (greedy) a sum of 1. Let H and H'
+bounded as `mechanism.thresholds` assumes: 1, 1/t or 1/√t each, or (greedy) a sum of 1. Let H and H'
 be the histograms without and with user u. The run that releases only items of positive weight in *H*
 is a function of the same kind in both worlds, private by the noise; and the real run differs from it
 only if one of the t items of u alone passes the threshold, which has probability δ_T at most.
@@ -15,15 +15,16 @@ only if one of the t items of u alone passes the threshold, which has probabilit
 *Shards.* One user touches the histogram of one shard only, so the sum moves as far as that one.
 
 *"screened_gaussian"* is ℓ2-descent in two rounds, σ_1 = σ/√q_1 and σ_2 = σ/√q_2, q_1 + q_2 = 1. Round
-1 finds what is over ρ_1, and closes what is below b_1; in round 2 users pour a weight of 1 once more,
-into what is still open only, and the rest is left as if it did not exist. Think of the noise as added
-to all strings there are, Z_r = H_r + N(0, σ_r²). The open set is a function of Z_1 and of what was
-found, at every string; items that are held but were given no weight are decided too (`held_items`), so
-that nothing else enters it. Given the past, the same in both worlds, round 2 is ℓ2-descent on a fixed
-set of items, and moves by at most S in ℓ2, as round 1 does. With ‖H'_r − H_r‖ ≤ S on every path the
-two rounds are at most one Gaussian mechanism with sensitivity/σ = S √(Σ 1/σ_r²): conditioning round by
-round, the log-likelihood ratio, padded to the full budget, is exactly normal (adaptive composition of
-Gaussian mechanisms). Items of u alone: round r has E_r δ_T for them, as above, given its past.
+1 finds the items above ρ_1 and closes those below b_1; in round 2 users pour a weight of 1 once more,
+into open items only, and all other items are left out as if they did not exist. Think of the noise as
+added to all strings there are, Z_r = H_r + N(0, σ_r²). The open set is a function of Z_1 and of the
+found items, at every string; items that users have but gave no weight are decided too
+(`present_items`), so that nothing else enters it. Given the past, the same in both worlds, round 2 is
+ℓ2-descent on a fixed set of items, and moves by at most S in ℓ2, as round 1 does. With
+‖H'_r − H_r‖ ≤ S on every path the two rounds are at most one Gaussian mechanism with
+sensitivity/σ = S √(Σ 1/σ_r²): conditioning round by round, the log-likelihood ratio, padded to the full
+budget, is exactly normal (adaptive composition of Gaussian mechanisms). Items of u alone: round r has
+E_r δ_T for them, as above, given its past.
 
 DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020).
 """
@@ -40,22 +41,25 @@ from beam_dpne.mechanism.cells import UNITS, equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.thresholds import GRID_BITS
 from beam_dpne.set_union import descent, mad
-from beam_dpne.set_union.elements import ItemSums, UserItems
+from beam_dpne.set_union.elements import ItemSums, UserItems, hash_order, merge_sums, sum_by_item
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import DESCENT_POLICIES
-from beam_dpne.set_union.sums import hash_order, merge_sums, sum_by_item
-from beam_dpne.set_union.union_settings import COUNT_BITS
+from beam_dpne.set_union.policies import COUNT_BITS
 
 
 def items_of_users(batch: UserBatch) -> UserItems:
-    """Returns each user's distinct items, and how often the user has each."""
-    places = np.flatnonzero(batch.ids >= 0)
-    users = np.repeat(np.arange(len(batch.users), dtype=np.int64), np.diff(batch.offsets))
-    packed = np.sort((users[places] << 32) | batch.ids[places])
-    starts = np.flatnonzero(np.diff(packed, prepend=-1))
-    per_user = np.bincount(packed[starts] >> 32, minlength=len(batch.users))
+    """Returns each user's distinct items, and how often the user has each.
+
+    Raises:
+      ValueError: if the batch's positions are not of length 0.
+    """
     if batch.words is None or batch.word_hashes is None:
         raise ValueError(f"Items must be of length 0, got length {batch.length}.")
+    inside = np.flatnonzero(batch.ids >= 0)
+    users = np.repeat(np.arange(len(batch.users), dtype=np.int64), np.diff(batch.offsets))
+    # One integer for each position, (user, word): equal pairs are neighbours once it is sorted.
+    packed = np.sort((users[inside] << 32) | batch.ids[inside])
+    starts = np.flatnonzero(np.diff(packed, prepend=-1))
+    per_user = np.bincount(packed[starts] >> 32, minlength=len(batch.users))
     return UserItems(
         users=batch.users,
         offsets=np.concatenate(([0], np.cumsum(per_user))),
@@ -71,8 +75,13 @@ def limit_items(
 ) -> UserItems:
     """Keeps at most Δ_0 items of each user: a keyed uniform subset, or the most frequent ("greedy").
 
-    Any choice will do that is a function of the user's own items, and of the key. `number` is the
-    round's.
+    The bound on a user holds for any choice that is a function of this user's items and of the key.
+
+    Args:
+      items: a batch of users.
+      plan: the plan of the run.
+      run_key: bound to the run's parameters.
+      number: the round's number, from 1.
 
     References: DPSU Algorithm 2, "Randomly choose Δ_0 items from W_i".
     """
@@ -82,11 +91,12 @@ def limit_items(
         return items
     user = np.repeat(np.arange(sizes.size), sizes)
     over = sizes[user] > limit
-    chosen = items.word_hashes[items.items[over], 0]
+    hashes = items.word_hashes[items.items[over], 0]
     sub_key = run_key.sub_key("item subset", 0, number)
-    bits = randomness.keyed_bits(sub_key, items.users[user[over], 0], chosen)
+    bits = randomness.keyed_bits(sub_key, items.users[user[over], 0], hashes)
     draws = bits[:, 0]
-    if plan.policy == "greedy":
+    if plan.update_policy.prefers_frequent:
+        # Entries are kept by ascending draw: rarer items come later, equal counts in keyed order.
         rarity = 2**COUNT_BITS - np.minimum(items.counts[over], 2**COUNT_BITS)
         rarest_last = rarity.astype(np.uint64) << np.uint64(64 - COUNT_BITS)
         draws = rarest_last | (draws >> np.uint64(COUNT_BITS))
@@ -96,29 +106,33 @@ def limit_items(
 
 
 def weigh_items(items: UserItems, plan: SetUnionPlan) -> ItemSums:
-    """Returns the sums of a batch under a policy that looks at nothing but each user's own items.
+    """Returns the sums of a batch under a policy in which weights depend on the user alone.
 
     Weights are 1, 1/n or 1/√n for a user's n items, rounded down to units of 2^-32, so that their
     ℓ1-norm (Laplace noise) or ℓ2-norm (Gaussian noise) is within the sensitivity in exact arithmetic.
 
+    Raises:
+      ValueError: under a policy in which weights depend on other users.
+
     References: DPSU section 1.1.
     """
     sizes = np.diff(items.offsets)
-    if plan.policy.startswith("count"):
-        shares = np.full(sizes.size, UNITS)
-    elif plan.policy == "weighted_laplace":
-        shares = UNITS // np.maximum(sizes, 1)
-    elif plan.policy == "weighted_gaussian":
-        shares = equal_weights(np.maximum(sizes, 1))
-    else:
+    policy = plan.update_policy
+    if policy.has_cutoff:
         raise ValueError(f"weigh_items has no policy {plan.policy!r}.")
+    if policy.rule == "count":
+        shares = np.full(sizes.size, UNITS)
+    elif policy.noise_kind == "laplace":
+        shares = UNITS // np.maximum(sizes, 1)
+    else:
+        shares = equal_weights(np.maximum(sizes, 1))
     return sum_by_item(items, np.repeat(shares, sizes)[:, np.newaxis])
 
 
 def split_to_shards(
     items: UserItems, plan: SetUnionPlan, run_key: RunKey
 ) -> Iterator[tuple[int, UserItems]]:
-    """Cuts a batch by the users' shard of M, into parts that are small enough for an element."""
+    """Yields the users of each shard of M, in parts that are small enough for an element."""
     draws = _order_draws(items, run_key)[:, 1]
     shard = (draws % np.uint64(plan.shard_count)).astype(np.int64)
     for number, users in group_places(shard, plan.shard_count):
@@ -129,26 +143,33 @@ def split_to_shards(
 def run_shard(
     parts: Iterable[UserItems], plan: SetUnionPlan, run_key: RunKey, number: int = 1
 ) -> ItemSums:
-    """Takes a shard's users in keyed order, with a histogram of their own up to Γ/M.
+    """Takes a shard's users in keyed order, with a histogram for this shard up to Γ/M.
 
-    The order is that of a keyed hash of the user, whoever else is there; the items are ranked by
-    keyed hash, whichever others are there. So the result is a function of the shard's users alone.
+    The order is that of a keyed hash of the user, and items are ranked by keyed hash; neither depends
+    on other users or items. So the result is a function of the shard's users alone.
+
+    Args:
+      parts: all users of the shard, in any order.
+      plan: the plan of the run.
+      run_key: bound to the run's parameters.
+      number: the round's number, from 1.
 
     References: DPSU Algorithm 2.
     """
     items = join_items(parts)
     order = _order_draws(items, run_key)
     users = np.lexsort((order[:, 1], order[:, 0]))
-    place = np.empty(users.size, np.int64)
-    place[users] = np.arange(users.size)
+    turn = np.empty(users.size, np.int64)
+    turn[users] = np.arange(users.size)
     by_hash = hash_order(items.word_hashes)
     rank = np.empty(by_hash.size, np.int64)
     rank[by_hash] = np.arange(by_hash.size)
     sizes = np.diff(items.offsets)
-    user = np.repeat(place, sizes)
-    if plan.policy == "greedy":
-        own = np.lexsort((rank[items.items], -items.counts, user))
-        ordered = rank[items.items[own]]
+    # The turn of each entry's user; entries are brought into the order of turns.
+    user = np.repeat(turn, sizes)
+    if plan.update_policy.prefers_frequent:
+        by_count = np.lexsort((rank[items.items], -items.counts, user))
+        ordered = rank[items.items[by_count]]
     else:
         ordered = np.sort((user << 32) | rank[items.items]) & 0xFFFFFFFF
     weights = descent.descend(
@@ -173,32 +194,37 @@ def cutoff_units(plan: SetUnionPlan, number: int) -> int:
     return int((plan.union_rounds[number - 1].cutoff or 0.0) * 2.0**GRID_BITS)
 
 
-def held_items(items: UserItems) -> ItemSums:
+def present_items(items: UserItems) -> ItemSums:
     """Returns all items that some user of a batch has, at weight 0.
 
-    What a round closes must not depend on who was drawn into a subset: an item that only its holders'
-    subsets missed has its noise decided like any other.
+    Which items a round closes must not depend on the subsets that were drawn: an item that all its
+    users' subsets missed has its noise decided like any other.
     """
     return sum_by_item(items, np.zeros((items.items.size, 2), np.int64))
 
 
 def keep_open(items: UserItems, still_open: ItemSums) -> UserItems:
-    """Drops items that were found or closed, and users who have no others."""
-    places = pc.call_function(
+    """Drops found and closed items, and users who have no others."""
+    rows = pc.call_function(
         "index_in", [items.words], pc.SetLookupOptions(value_set=still_open.words)
     )
-    kept = places.is_valid().to_numpy(zero_copy_only=False)[items.items]
+    kept = rows.is_valid().to_numpy(zero_copy_only=False)[items.items]
     user = np.repeat(np.arange(len(items.users)), np.diff(items.offsets))
     sizes = np.bincount(user[kept], minlength=len(items.users))
     return _take_users(_take_entries(items, kept, sizes), np.flatnonzero(sizes))
 
 
 def join_items(parts: Iterable[UserItems]) -> UserItems:
-    """Joins batches over one dictionary of words; raises ValueError if there is none."""
+    """Joins batches over one dictionary of words.
+
+    Raises:
+      ValueError: if there is no batch.
+    """
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
     encoded = pa.concat_arrays([part.words for part in parts]).dictionary_encode()
+    # The code in the joined dictionary of each part's words, one part after the other.
     codes = encoded.indices.to_numpy()
     hashes = np.empty((len(encoded.dictionary), 2), dtype=np.uint64)
     hashes[codes] = np.concatenate([part.word_hashes for part in parts])
@@ -221,23 +247,23 @@ def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int
     """Returns the whole histogram of a round in memory, as the transforms would.
 
     Args:
-      items: all users' items that are open, not yet limited.
-      plan: of any policy but "rounds".
+      items: all users' open items, not yet limited.
+      plan: the plan of the run.
       run_key: bound to the run's parameters.
-      number: of the round, from 1.
+      number: the round's number, from 1.
     """
     limited = limit_items(items, plan, run_key, number)
-    if plan.policy == "mad":
+    if plan.update_policy.rule == "reroute":
         shares = mad.excess_shares(mad.first_weights(limited, plan), plan)
         return mad.rerouted_weights(limited, shares, plan)
-    if plan.policy not in DESCENT_POLICIES:
+    if plan.update_policy.rule != "descent":
         return weigh_items(limited, plan)
     shards: dict[int, list[UserItems]] = {}
     for shard, part in split_to_shards(limited, plan, run_key):
         shards.setdefault(shard, []).append(part)
     sums = [run_shard(parts, plan, run_key, number) for parts in shards.values()]
     if plan.union_rounds[number - 1].cut is not None:
-        sums.append(held_items(items))
+        sums.append(present_items(items))
     return merge_sums(sums)
 
 
@@ -247,7 +273,7 @@ def _order_draws(items: UserItems, run_key: RunKey) -> np.ndarray:
 
 
 def _bounded_parts(items: UserItems, users: np.ndarray) -> Iterator[UserItems]:
-    """Takes users, halved until each part is small enough for an element."""
+    """Yields some users, halved until each part is small enough for an element."""
     part = _take_users(items, users)
     if array_bytes(part) <= MAX_ELEMENT_BYTES or users.size == 1:
         yield part
@@ -276,7 +302,7 @@ def _take_users(items: UserItems, users: np.ndarray) -> UserItems:
 
 
 def _take_entries(items: UserItems, kept: np.ndarray, sizes: np.ndarray) -> UserItems:
-    """Selects (user, item) entries; sizes are what each user keeps."""
+    """Selects (user, item) entries; `sizes` are the numbers of entries that users keep."""
     return UserItems(
         users=items.users,
         offsets=np.concatenate(([0], np.cumsum(sizes))),

@@ -101,7 +101,6 @@ PROGRAMS = (
                     "screened_gaussian",
                     "greedy",
                     "mad",
-                    "rounds",
                 ],
                 description="How users divide their weight among their items; empty: the program's "
                 "default.",

@@ -23,7 +23,7 @@ from beam_dpne.elements import progress
 from beam_dpne.release.ledger import read_ledger
 from beam_dpne.release.publishing import OUTPUT_FORMATS, read_release
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.policies import CUTOFF_POLICIES, DESCENT_POLICIES, POLICIES
 
 KEY = "0f1e2d3c" * 8
 BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--max_contributions", 20)
@@ -135,9 +135,8 @@ def test_defaults_in_words_are_those_of_the_plan():
     assert shown["cutoff_margin"] == f"{margins.pop():g}, mad {plans['mad'].margin:g}, others none"
     assert not margins
     assert shown["shards"] == f"{plans['greedy'].shard_count}, others none"
-    own = plans["rounds"].rounds_plan.vocabulary_delta_share
     share = plans["mad"].delta_share
-    assert shown["vocabulary_delta_share"] == f"{share:g}, rounds {own:g}, Laplace none"
+    assert shown["vocabulary_delta_share"] == f"{share:g}, Laplace none"
 
 
 # Releases
@@ -215,7 +214,7 @@ def test_every_format_holds_the_same_release(union, output_format):
     )
 
 
-@pytest.mark.parametrize("policy", ["screened_gaussian", "mad", "rounds"])
+@pytest.mark.parametrize("policy", ["screened_gaussian", "mad"])
 def test_one_key_gives_one_release_however_the_work_is_divided(union, data, policy):
     lines = (data / "lists.jsonl").read_text().splitlines(keepends=True)
     random.Random(1).shuffle(lines)
@@ -284,7 +283,6 @@ def test_the_table_tells_the_mechanism_and_where_the_release_is(union):
 
 
 def test_the_progress_shows_stages_without_lengths(capsys):
-    """Policy `rounds` names one; a set union has none to show."""
     with display.progress_line(max_length=None, input_bytes=100, quiet=False):
         progress.enter("decide", 1)
         time.sleep(3 * display._REFRESH_SECONDS)
@@ -299,7 +297,6 @@ def test_the_progress_shows_stages_without_lengths(capsys):
     [
         (["--policy", "thresholded"], ["policy", "invalid choice"]),
         (["--policy", "mad", "--shards", 2], ["shards must not be given", "'mad'", "greedy"]),
-        (["--policy", "rounds", "--shards", 2], ["shards must not be given", "'rounds'"]),
         (
             ["--policy", "weighted_gaussian", "--cutoff_margin", 3],
             ["cutoff_margin must not be given", "'weighted_gaussian'", "mad"],
@@ -391,7 +388,7 @@ def test_a_job_on_an_engine_is_watched_and_asks_whether_it_is_wanted(data, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("policy", ["weighted_gaussian", "rounds", DESCENT_POLICIES[1]])
+@pytest.mark.parametrize("policy", ["weighted_gaussian", DESCENT_POLICIES[1]])
 def test_workers_are_given_no_key_and_no_path_of_their_own(union, policy, monkeypatch, tmp_path):
     """A relative output means the launcher's directory, whatever a worker's is."""
     monkeypatch.chdir(tmp_path)

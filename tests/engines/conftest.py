@@ -18,9 +18,9 @@ SAMPLE = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
 BUDGET = ("--epsilon", "4", "--delta", "1e-6")
 MAX_LENGTH = 3
 PRIVACY = (*BUDGET, "--max_length", str(MAX_LENGTH))
-# Set unions of each kind: in sequence and in two rounds, in sequence, with two passes, by the rounds of
-# n-grams, in one pass. Of n-grams the strategies, and words by a set union.
-POLICIES = ("screened_gaussian", "policy_gaussian", "mad", "rounds", "weighted_gaussian")
+# Set unions of each kind: in sequence and in two rounds, in sequence, with two passes, in one
+# pass. Of n-grams the strategies, and words by a set union.
+POLICIES = ("screened_gaussian", "policy_gaussian", "mad", "weighted_gaussian")
 JOBS = {
     "adaptive": ("ngrams", *PRIVACY),
     "one_round": ("ngrams", *BUDGET, "--max_length", "2", "--strategy", "one_round"),

@@ -5,7 +5,6 @@ import secrets
 import pytest
 
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.transform import run_context as ngrams_context
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import run_context
 from tests.engines.conftest import BUDGET, POLICIES, SAMPLE
@@ -47,6 +46,4 @@ def context_of(policy: str) -> str:
     """What the run key is bound to."""
     epsilon, delta = map(float, BUDGET[1::2])
     plan = SetUnionPlan(epsilon=epsilon, delta=delta, policy=policy)
-    if policy == "rounds":
-        return ngrams_context(plan.rounds_plan, "words")
     return run_context(plan, "words")

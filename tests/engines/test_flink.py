@@ -90,7 +90,7 @@ def test_release_is_that_of_the_embedded_runner(ended_run, embedded_release, cap
 
 @pytest.mark.parametrize(
     "job",
-    ["one_round", "screened_gaussian", "mad", pytest.param("rounds", marks=pytest.mark.slow)],
+    ["one_round", "screened_gaussian", "mad"],
 )
 def test_other_jobs_release_what_the_embedded_runner_does(cluster, check_same, job):
     check_same(job, *cluster.job_options(parallelism=2))

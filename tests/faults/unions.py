@@ -9,7 +9,7 @@ from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, PrivateSetUnion, 
 from beam_dpne.set_union.elements import ItemSet
 from tests.faults import conftest
 
-POLICIES = ("weighted_gaussian", "screened_gaussian", "mad", "rounds")
+POLICIES = ("weighted_gaussian", "screened_gaussian", "mad")
 _KEY = RunKey.from_hex("a5" * 32)
 
 

@@ -28,12 +28,10 @@ from beam_dpne.ngrams import plan_checks
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.plan_checks import noise_draws
 from beam_dpne.ngrams.union_vocabulary import union_plan
-from beam_dpne.set_union import plan_checks as set_union_checks
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, LAPLACE_POLICIES, POLICIES
+from beam_dpne.set_union.policies import CUTOFF_POLICIES, LAPLACE_POLICIES, POLICIES
 
 ALL_ONES = 2**64 - 1
-OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]
 DRAWS = {"gaussian": normals, "laplace": laplaces}
 ENDS = {"gaussian": NORMAL_END, "laplace": LAPLACE_END}
 EXTREMES = np.array(
@@ -236,7 +234,7 @@ def test_a_score_that_ten_users_never_reach_and_eleven_always_do_is_refused():
         SetUnionPlan(epsilon=100, delta=1e-10, policy="weighted_laplace", max_contributions=1)
 
 
-@pytest.mark.parametrize("policy", OWN_POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_set_union_pays_its_far_tails_in_both_worlds(policy):
     plan = SetUnionPlan(epsilon=5, delta=1e-8, policy=policy, max_contributions=20, max_users=10**5)
     rounds = 2 if policy == "screened_gaussian" else 1
@@ -312,16 +310,16 @@ def test_sensible_plans_have_the_noise_they_had(epsilon):
 def test_every_draw_that_a_user_decides_about_or_moves_is_counted():
     """Numbers by hand: none may be left out, and δ_G is what is left of δ for Gaussian noise."""
     weighted = SetUnionPlan(epsilon=2, delta=1e-6, policy="weighted_gaussian", max_contributions=40)
-    found = set_union_checks.noise_draws(weighted, 2.0, 1e-6)
+    found = weighted.noise_draws(2.0, 1e-6)
     assert (found.count, found.moved) == (40, 40)
     assert found.gaussian_delta == pytest.approx(0.5e-6, abs=0)
     uneven = dataclasses.replace(weighted, vocabulary_delta_share=0.2)
-    found = set_union_checks.noise_draws(uneven, 2.0, 1e-6)
+    found = uneven.noise_draws(2.0, 1e-6)
     assert found.gaussian_delta == pytest.approx(0.8e-6, abs=0)
     screened = SetUnionPlan(
         epsilon=2, delta=1e-6, policy="screened_gaussian", max_contributions=40, max_users=1000
     )
-    found = set_union_checks.noise_draws(screened, 2.0, 1e-6)
+    found = screened.noise_draws(2.0, 1e-6)
     assert (found.count, found.moved) == (2 * 1000 * 40, 2 * 1000 * 40)
     bayesian = BayesianPlan(epsilon=2, delta=1e-6, max_contributions=7)
     found = bayesian._noise_draws(2.0, 1e-6)

@@ -22,7 +22,7 @@ from beam_dpne.mechanism.group_privacy import (
 )
 from beam_dpne.ngrams import union_vocabulary
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import LAPLACE_POLICIES, POLICIES
+from beam_dpne.set_union.policies import LAPLACE_POLICIES, POLICIES
 from tests.release.test_bayesian_ledger import ledger_of, plan_of
 from tests.release.test_ledger import adaptive_ledger, ledger, union_ledger
 

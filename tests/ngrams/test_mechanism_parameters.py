@@ -20,7 +20,7 @@ from beam_dpne.mechanism import (
 )
 from beam_dpne.ngrams import adaptive, plan_checks
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.set_union import union_settings
+from beam_dpne.set_union import policies
 from beam_dpne.set_union.plan import SetUnionPlan
 
 GIVEN = {"epsilon": 2.0, "delta": 1e-6}
@@ -30,7 +30,6 @@ PLANS = [
     PrivacyPlan(**GIVEN, strategy="one_round", valid_count="estimate"),
     SetUnionPlan(**GIVEN),
     SetUnionPlan(**GIVEN, policy="mad"),
-    SetUnionPlan(**GIVEN, policy="rounds"),
     BayesianPlan(**GIVEN),
     BayesianPlan(**GIVEN, mode="log_global"),
     BayesianPlan(**GIVEN, mode="paper_claim1", accept_no_guarantee=True, tune=True),
@@ -45,7 +44,7 @@ MODULES = (
     plan_checks,
     rules,
     thresholds,
-    union_settings,
+    policies,
 )
 # Limits of what is accepted, names, and what follows from another constant decide no release.
 DECIDE_NOTHING = {
@@ -57,7 +56,10 @@ DECIDE_NOTHING = {
         *("ADJACENCY", "DEFAULTS", "MAX_USERS", "PRUNING_RULES", "STRATEGIES", "VALID_COUNTS"),
         "VOCABULARY_POLICIES",
     },
-    "union_settings": {"CUTOFF_POLICIES", "DEFAULT_USERS", "LAPLACE_POLICIES"},
+    "policies": {
+        *("POLICIES", "CUTOFF_POLICIES", "DESCENT_POLICIES", "GAUSSIAN_POLICIES"),
+        *("LAPLACE_POLICIES", "VOCABULARY_POLICIES", "DEFAULT_POLICY", "DEFAULT_USERS"),
+    },
 }
 # Names that a module has from another one.
 IMPORTED = {"NOTHING_YET", "TYPE_CHECKING", "UNITS"}
@@ -151,7 +153,7 @@ def test_each_constant_that_decides_is_part_of_some_plans_parameters(module, nam
 def test_constants_of_one_kind_of_plan_are_in_each_plan_that_they_decide(monkeypatch):
     words, paper, union = PLANS[1], PLANS[2], PLANS[3]
     before = [plan.mechanism_parameters() for plan in (words, paper, union)]
-    monkeypatch.setattr(union_settings, "SCREENING_SHARES", (0.5, 0.5))
+    monkeypatch.setattr(policies, "SCREENING_SHARES", (0.5, 0.5))
     after = [plan.mechanism_parameters() for plan in (words, paper, union)]
     assert [one != other for one, other in zip(before, after, strict=True)] == [True, False, True]
     monkeypatch.undo()

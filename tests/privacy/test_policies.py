@@ -23,8 +23,8 @@ from beam_dpne.set_union import descent, mad
 from beam_dpne.set_union import threshold as item_selection
 from beam_dpne.set_union import weights as policies
 from beam_dpne.set_union.elements import ItemSums, UserItems
-from beam_dpne.set_union.plan import SCREENING_DELTA_SHARES, SetUnionPlan, UnionRound
-from beam_dpne.set_union.policy_names import DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
+from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES, SCREENING_DELTA_SHARES
 from tests.oracle.set_union import exact_mad
 
 KEY = RunKey(b"privacy of set union".ljust(32, b"."))
@@ -32,7 +32,6 @@ ONE = 2**50
 FALSE_FAILURE = 1e-6
 ALONE_RUNS = 40_000
 ATTACK_RUNS = 30_000
-OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]
 LOUD = {"epsilon": 30.0, "delta": 0.3, "max_users": 100, "max_shard_users": 100}
 Corpus = dict[str, dict[str, int]]
 
@@ -114,7 +113,7 @@ def test_straight_descent_reaches_its_whole_step_and_its_rounding_is_real():
     assert apart > 10
 
 
-@pytest.mark.parametrize("policy", OWN_POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 @given(corpora, st.integers(1, 9), st.integers(1, 3), st.integers(0, 2**32))
 @settings(max_examples=25, deadline=None)
 def test_one_user_moves_a_histogram_by_the_sensitivity_at_most(policy, corpus, limit, shards, seed):
@@ -156,7 +155,7 @@ def test_the_first_round_decides_every_held_item_also_those_outside_all_subsets(
     assert sum(weight > 0 for weight in weights_of(corpus, plan, KEY).values()) <= 3
 
 
-@pytest.mark.parametrize("policy", OWN_POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("count", [1, 4, 9])
 def test_a_user_alone_reaches_the_sensitivity(policy, count):
     """So that no budget lies idle: with `count` items the whole of it is used, up to rounding."""
@@ -220,7 +219,7 @@ def distance(first: dict, second: dict) -> float:
     return math.sqrt(sum((first.get(item, 0) - second.get(item, 0)) ** 2 for item in items))
 
 
-@pytest.mark.parametrize("policy", OWN_POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_items_of_one_user_alone_are_released_with_probability_delta_at_most(policy):
     """One user with t items, alone, under many keys' noise: at most δ_T, and δ_T at the worst t.
 
@@ -324,7 +323,7 @@ def chance_of_any(weights: list[float], threshold: float, epsilon: float) -> flo
     return -math.expm1(math.fsum(missed))
 
 
-@pytest.mark.parametrize("policy", OWN_POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_items_without_weight_are_never_released_whatever_their_noise(policy):
     plan = SetUnionPlan(policy=policy, epsilon=1, delta=0.4, max_contributions=1)
     width = {"mad": 3, "screened_gaussian": 2}.get(policy, 1)

@@ -9,10 +9,10 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from beam_dpne.errors import ReleaseError
 
 from beam_dpne import LengthFacts, PrivacyPlan
 from beam_dpne.documents import tokenizers
+from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.report import RoundFacts
 from beam_dpne.release.ledger import (
@@ -27,7 +27,7 @@ from beam_dpne.release.ngrams_ledger import ngrams_ledger
 from beam_dpne.release.set_union_ledger import set_union_ledger
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, POLICIES
+from beam_dpne.set_union.policies import CUTOFF_POLICIES, POLICIES
 
 PLAN = PrivacyPlan(
     epsilon=1, delta=1e-7, max_length=2, max_contributions=(10, 20), strategy="one_round"
@@ -300,8 +300,7 @@ def union_plan(policy, **others):
 
 def union_ledger(policy="policy_gaussian", plan=None, **changes):
     plan = plan or union_plan(policy)
-    facts = {} if plan.policy == "rounds" else plan.facts()
-    items = ItemSet(items=pa.array(["a", "b"]), scores=np.array([9.0, 8.0]), facts=facts)
+    items = ItemSet(items=pa.array(["a", "b"]), scores=np.array([9.0, 8.0]), report=plan.report())
     settings = {
         "plan": plan,
         "items": items,
@@ -328,18 +327,17 @@ def test_a_set_union_says_its_mechanism_and_explains_each_number(policy):
         assert decided["round"] == number
         assert all(f"{name}:" in told for name in decided if name != "round")
         assert (decided["cut"] is None) == (number == len(mechanism["rounds"]))
-    if policy != "rounds":
-        assert mechanism["sensitivity"] == plan.sensitivity
-        assert mechanism["rounding_bound"] == plan.rounding_bound
-        assert mechanism["shards"] == plan.shard_count
-        last = mechanism["rounds"][-1]
-        assert (last["threshold"], last["cutoff"]) == (plan.threshold, plan.cutoff)
-        assert (last["noise_scale"], last["noise_stddev"]) == plan.noise[1:]
+    assert mechanism["sensitivity"] == plan.sensitivity
+    assert mechanism["rounding_bound"] == plan.rounding_bound
+    assert mechanism["shards"] == plan.shard_count
+    last = mechanism["rounds"][-1]
+    assert (last["threshold"], last["cutoff"]) == (plan.threshold, plan.cutoff)
+    assert (last["noise_scale"], last["noise_stddev"]) == plan.noise[1:]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_noise_of_a_ledger_is_enough_for_its_sensitivity_and_budget(policy):
-    """As a reviewer would check it, from the ledger alone; `rounds` by its theorem."""
+    """As a reviewer would check it, from the ledger alone."""
     said = union_ledger(policy)
     mechanism, epsilon = said["mechanism"], said["guarantee"]["epsilon"]
     composed = mechanism["composed_noise_scale"]
@@ -348,18 +346,8 @@ def test_the_noise_of_a_ledger_is_enough_for_its_sensitivity_and_budget(policy):
         return
     delta = gaussian_delta(epsilon=epsilon, noise_stddev=composed / mechanism["sensitivity"])
     assert delta <= said["spent"]["gaussian_delta"] < said["guarantee"]["delta"]
-    if policy != "rounds":
-        inverse_squares = sum(own["noise_scale"] ** -2 for own in mechanism["rounds"])
-        assert inverse_squares <= composed**-2 * (1 + 1e-12)
-
-
-def test_rounds_say_both_rounds_and_rest_on_individual_budgets():
-    said = union_ledger("rounds")
-    first, last = said["mechanism"]["rounds"]
-    assert first["cut"] < first["threshold"]
-    words = union_plan("rounds").rounds_plan.lengths[0]
-    assert last["threshold"] == words.threshold
-    assert "at most mu^2" in said["guarantee"]["individual_budgets"]["statement"]
+    inverse_squares = sum(own["noise_scale"] ** -2 for own in mechanism["rounds"])
+    assert inverse_squares <= composed**-2 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -383,7 +371,7 @@ def test_items_of_another_plan_are_refused():
 
 
 def union_items(plan):
-    return {"items": pa.array(["a", "b"]), "scores": np.ones(2), "facts": plan.facts()}
+    return {"items": pa.array(["a", "b"]), "scores": np.ones(2), "report": plan.report()}
 
 
 @pytest.mark.parametrize(

@@ -345,7 +345,7 @@ def items_of(scores, plan=UNION):
     return ItemSet(
         items=pa.array(known, pa.string()),
         scores=np.array([scores[item] for item in known], dtype=float),
-        facts=plan.facts(),
+        report=plan.report(),
     )
 
 

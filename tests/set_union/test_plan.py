@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import math
+import subprocess
+import sys
 
 import mpmath
 import numpy as np
@@ -13,18 +15,20 @@ from scipy import optimize, stats
 
 from beam_dpne.mechanism import gaussian as calibration
 from beam_dpne.mechanism import thresholds
-from beam_dpne.set_union.plan import SCREENING_DELTA_SHARES, SCREENING_SHARES, SetUnionPlan
-from beam_dpne.set_union.policy_names import (
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policies import (
     CUTOFF_POLICIES,
     DEFAULT_POLICY,
     DESCENT_POLICIES,
     GAUSSIAN_POLICIES,
     LAPLACE_POLICIES,
     POLICIES,
+    SCREENING_DELTA_SHARES,
+    SCREENING_SHARES,
+    update_policy,
 )
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6}
-OWN_POLICIES = [policy for policy in POLICIES if policy != "rounds"]
 E10 = math.exp(-10)
 NOT_NUMBERS = ("1", None, True, [1.0], math.nan, math.inf)
 NOT_COUNTS = ("3", 2.5, 2.0, True, None, 0, -1)
@@ -32,7 +36,7 @@ NOT_COUNTS = ("3", 2.5, 2.0, True, None, 0, -1)
 BAD = [
     *(("epsilon", value) for value in (*NOT_NUMBERS, 0, -1)),
     *(("delta", value) for value in (*NOT_NUMBERS, 0, 1, 2, 1e-21)),
-    *(("policy", value) for value in ("weighted", "", None, 1, ["mad"])),
+    *(("policy", value) for value in ("weighted", "rounds", "", None, 1, ["mad"])),
     *(("adjacency", value) for value in ("replace_one_user", None)),
     *(("max_contributions", value) for value in (*NOT_COUNTS, 10**8)),
     *(("max_items_per_user", value) for value in NOT_COUNTS),
@@ -55,7 +59,7 @@ def test_options_of_other_policies_are_refused(policy):
     owners = {
         "shards": (DESCENT_POLICIES, 4),
         "cutoff_margin": (CUTOFF_POLICIES, 3.0),
-        "vocabulary_delta_share": ((*GAUSSIAN_POLICIES, "rounds"), 0.3),
+        "vocabulary_delta_share": (GAUSSIAN_POLICIES, 0.3),
     }
     for name, (policies, value) in owners.items():
         if policy in policies:
@@ -66,7 +70,7 @@ def test_options_of_other_policies_are_refused(policy):
 
 
 def test_every_policy_has_one_kind_of_noise():
-    assert sorted((*LAPLACE_POLICIES, *GAUSSIAN_POLICIES, "rounds")) == sorted(POLICIES)
+    assert sorted((*LAPLACE_POLICIES, *GAUSSIAN_POLICIES)) == sorted(POLICIES)
     assert DEFAULT_POLICY in POLICIES
     assert SetUnionPlan(**GOOD).policy == DEFAULT_POLICY
 
@@ -109,29 +113,14 @@ def test_what_is_no_plan_is_refused(text, message):
         SetUnionPlan.from_json(text)
 
 
-@pytest.mark.parametrize("policy", OWN_POLICIES)
-def test_facts_are_json_and_public_numbers_of_the_plan(policy):
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_report_is_json_of_public_numbers_of_the_plan(policy):
     plan = SetUnionPlan(**GOOD, policy=policy)
-    facts = plan.facts()
-    assert json.loads(json.dumps(facts)) == facts
-    assert facts["noise_scale"] == plan.noise.scale
-    assert facts["rounds"][-1]["threshold"] == plan.threshold
-    assert len(facts["rounds"]) == len(plan.union_rounds)
-
-
-def test_policy_rounds_is_the_adaptive_strategy_at_one_length():
-    plan = SetUnionPlan(**GOOD, policy="rounds", max_contributions=50, vocabulary_delta_share=0.2)
-    rounds = plan.rounds_plan
-    assert (rounds.strategy, rounds.max_length, rounds.epsilon, rounds.delta) == (
-        *("adaptive", 1),
-        *(1.0, 1e-6),
-    )
-    assert (rounds.max_contributions, rounds.vocabulary_delta_share) == (50, 0.2)
-    for name in ("noise", "threshold", "sensitivity"):
-        with pytest.raises(ValueError, match="rounds_plan"):
-            getattr(plan, name)
-    with pytest.raises(ValueError, match="rounds"):
-        _ = SetUnionPlan(**GOOD, policy="mad").rounds_plan
+    report = plan.report()
+    assert json.loads(json.dumps(report)) == report
+    assert report["noise_scale"] == plan.noise.scale
+    assert report["rounds"][-1]["threshold"] == plan.threshold
+    assert len(report["rounds"]) == len(plan.union_rounds)
 
 
 def test_the_constants_of_the_papers():
@@ -152,7 +141,7 @@ PUBLIC = [(3.0, E10, 100), (0.3, 1e-7, 1), (1.0, 1e-2, 20), (8.0, 1e-9, 7), (2.0
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "limit"), PUBLIC)
-@pytest.mark.parametrize("policy", OWN_POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_each_threshold_is_the_largest_over_t_by_an_independent_search(
     policy, epsilon, delta, limit
 ):
@@ -228,7 +217,7 @@ def test_beyond_a_million_items_thresholds_are_not_below_those_of_a_million():
         assert values[-1] >= needed
 
 
-@pytest.mark.parametrize("policy", OWN_POLICIES)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_noise_is_private_for_what_is_left_of_the_budget(policy):
     plan = SetUnionPlan(epsilon=1.5, delta=1e-6, policy=policy, max_contributions=9)
     epsilon = plan.epsilon - plan.numerical_slack
@@ -328,3 +317,27 @@ def test_laplace_quantiles_invert_the_tail(delta):
             lambda x, held=held: float(stats.laplace.cdf(x)) ** held - (1 - delta), -10, 60
         )
         assert x == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("policies", {"apache_beam", "pyarrow", "numpy", "scipy"}),
+        ("plan", {"apache_beam", "pyarrow", "beam_dpne.ngrams"}),
+    ],
+)
+def test_names_and_plans_need_no_heavy_modules(module, absent):
+    """Forms that launch a job list the policies, and plans are made where no pipeline runs."""
+    code = f"import sys, beam_dpne.set_union.{module}; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not absent & set(ran.stdout.split())
+
+
+def test_a_policy_owns_its_parameters():
+    mad = update_policy("mad", cutoff_margin=1.5)
+    assert (mad.cutoff_margin, mad.shards, mad.delta_share) == (1.5, None, 0.5)
+    assert update_policy("mad", cutoff_margin=None) == update_policy("mad")
+    for name in POLICIES:
+        assert SetUnionPlan(**GOOD, policy=name).update_policy == update_policy(name)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        mad.shards = 2

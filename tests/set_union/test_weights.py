@@ -14,7 +14,6 @@ from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_hashes
 from beam_dpne.set_union import descent, mad
-from beam_dpne.set_union import sums as item_sums
 from beam_dpne.set_union import threshold as item_selection
 from beam_dpne.set_union import weights as policies
 from beam_dpne.set_union.elements import (
@@ -24,9 +23,10 @@ from beam_dpne.set_union.elements import (
     ItemSumsCoder,
     UserItems,
     UserItemsCoder,
+    merge_sums,
 )
 from beam_dpne.set_union.plan import Noise, SetUnionPlan, UnionRound
-from beam_dpne.set_union.policy_names import DESCENT_POLICIES
+from beam_dpne.set_union.policies import DESCENT_POLICIES
 from beam_dpne.set_union.threshold import item_rule
 
 KEY = RunKey(b"policies".ljust(32, b"."))
@@ -231,12 +231,12 @@ def test_keep_open_drops_the_rest_and_users_without_any():
     kept = policies.keep_open(users, still_open)
     assert held_by(kept) == [{"b": 2}, {"b": 3}]
     assert kept.words.to_pylist() == ["b"]
-    none = policies.keep_open(users, item_sums.merge_sums([]))
+    none = policies.keep_open(users, merge_sums([]))
     assert held_by(none) == []
 
 
-def test_held_items_are_all_items_at_weight_zero():
-    sums = policies.held_items(users_of({"a": 1, "b": 2}, {"c": 1}))
+def test_present_items_are_all_items_at_weight_zero():
+    sums = policies.present_items(users_of({"a": 1, "b": 2}, {"c": 1}))
     assert sums.words.to_pylist() == ["a", "b", "c"]
     assert sums.table.tolist() == [[0, 0]] * 3
 
@@ -350,9 +350,12 @@ def test_laplaces_follow_the_laplace_law():
     ("coder", "value"),
     [
         (UserItemsCoder(), users_of({"a": 1, "é": 2}, {}, {"a": 3})),
-        (ItemSumsCoder(), policies.held_items(users_of({"a": 1, "": 2}))),
-        (ItemSumsCoder(), item_sums.merge_sums([])),
-        (ItemSetCoder(), ItemSet(items=pa.array(["a"]), scores=np.ones(1), facts={"cutoff": None})),
+        (ItemSumsCoder(), policies.present_items(users_of({"a": 1, "": 2}))),
+        (ItemSumsCoder(), merge_sums([])),
+        (
+            ItemSetCoder(),
+            ItemSet(items=pa.array(["a"]), scores=np.ones(1), report={"cutoff": None}),
+        ),
         (ItemSetCoder(), ItemSet(items=pa.array([], pa.string()), scores=np.zeros(0))),
     ],
 )

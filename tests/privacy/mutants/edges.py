@@ -254,7 +254,7 @@ MUTANTS = [
     Mutant(
         name="items_of_another_run_are_published",
         file="beam_dpne/release/set_union_ledger.py",
-        before="if not math.isclose(wanted[name], items.facts.get(name, 0), rel_tol=1e-12):",
+        before="if not math.isclose(wanted[name], items.report.get(name, 0), rel_tol=1e-12):",
         after="if False:",
         matters="The ledger would claim another run's guarantee.",
         tests=(f"{_LEDGER}::test_items_of_another_plan_are_refused",),

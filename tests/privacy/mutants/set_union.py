@@ -65,7 +65,7 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        name="held_items_without_weight_are_not_decided",
+        name="present_items_without_weight_are_not_decided",
         file="beam_dpne/set_union/weights.py",
         before="if plan.union_rounds[number - 1].cut is not None:",
         after="if False:",
@@ -75,7 +75,7 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        name="held_items_without_weight_do_not_reach_the_decision",
+        name="present_items_without_weight_do_not_reach_the_decision",
         file="beam_dpne/set_union/release.py",
         before="if self.plan.union_rounds[number - 1].cut is None:",
         after="if True:",
@@ -227,7 +227,7 @@ MUTANTS = [
     ),
     Mutant(
         name="thresholds_without_spare_units",
-        file="beam_dpne/set_union/union_settings.py",
+        file="beam_dpne/set_union/policies.py",
         before="SPARE_UNITS = 2",
         after="SPARE_UNITS = 0",
         matters="A weight rounded up by descent would pass a little more often than delta allows.",
@@ -288,7 +288,7 @@ MUTANTS = [
     Mutant(
         name="both_rounds_have_the_noise_of_one",
         file="beam_dpne/set_union/plan.py",
-        before="scale = self.composed_noise_scale / math.sqrt(share)",
+        before="scale = self.composed_noise_scale / math.sqrt(share.budget)",
         after="scale = self.composed_noise_scale",
         matters="Two rounds would spend twice the budget.",
         tests=(f"{_PLAN}::test_the_rounds_of_screening_divide_everything",),
@@ -296,16 +296,16 @@ MUTANTS = [
     Mutant(
         name="both_rounds_have_the_whole_delta",
         file="beam_dpne/set_union/plan.py",
-        before="self._threshold(scale, self.vocabulary_delta * delta_share)",
+        before="self._threshold(scale, self.vocabulary_delta * share.delta)",
         after="self._threshold(scale, self.vocabulary_delta)",
         matters="Items of one user would have their part of delta in each of two rounds.",
         tests=(f"{_PLAN}::test_the_rounds_of_screening_divide_everything",),
     ),
     Mutant(
         name="slack_of_own_items_only",
-        file="beam_dpne/set_union/union_settings.py",
-        before="return rounds * max_users * max_contributions",
-        after="return rounds * max_contributions",
+        file="beam_dpne/set_union/policies.py",
+        before="return len(self.rounds) * max_users * max_contributions",
+        after="return len(self.rounds) * max_contributions",
         matters="In sequential policies one user changes the decisions on all items.",
         tests=(f"{_PLAN}::test_numerical_slack_is_that_of_the_decisions_which_may_change",),
     ),
