@@ -2,7 +2,8 @@
 
 import pathlib
 
-from beam_dpne.cli.options import NGRAMS
+from beam_dpne.cli.options import options_of
+from beam_dpne.cli.tables import NGRAMS
 
 README = pathlib.Path(__file__).parent.parent / "README.md"
 
@@ -10,7 +11,10 @@ README = pathlib.Path(__file__).parent.parent / "README.md"
 def options_table() -> str:
     """The README's table of options, from their definitions."""
     rows = ["| option | default | what it is |", "|---|---|---|"]
-    rows += [f"| `--{option.name}` | {option.default_text} | {option.help} |" for option in NGRAMS]
+    rows += [
+        f"| `--{option.name}` | {option.default_text} | {option.help} |"
+        for option in options_of(NGRAMS)
+    ]
     return "\n".join(rows)
 
 

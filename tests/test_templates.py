@@ -13,13 +13,9 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.cli import options as definitions
-from beam_dpne.cli.main import (
-    OneLineParser,
-    add_bayesian_options,
-    add_ngram_options,
-    add_set_union_options,
-)
+from beam_dpne.cli.main import OneLineParser
 from beam_dpne.cli.msnbc import main as msnbc
+from beam_dpne.cli.tables import BAYESIAN, NGRAMS, SET_UNION
 from deploy import java
 from deploy.downloads import versions
 from templates.generate import (
@@ -154,7 +150,7 @@ def fields(form):
 
 
 def options_of(form):
-    return {option.name: option for group in FORMS[form].groups.values() for option in group}
+    return {option.name: option for option in definitions.options_of(FORMS[form].table)}
 
 
 def all_fields(program):
@@ -179,12 +175,8 @@ def matches(field, text):
 def parser(program="ngrams"):
     """The program's, which hands what it has parsed to nobody."""
     made = OneLineParser(allow_abbrev=False)
-    add_options = {
-        "ngrams": add_ngram_options,
-        "set-union": add_set_union_options,
-        "bayesian": add_bayesian_options,
-    }
-    add_options[program](made)
+    tables = {"ngrams": NGRAMS, "set-union": SET_UNION, "bayesian": BAYESIAN}
+    definitions.add_program(made, tables[program])
     return made
 
 

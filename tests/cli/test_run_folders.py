@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from beam_dpne.errors import UsageError
 
 from beam_dpne.cli.run_folders import PREFIX, run_folder
 from beam_dpne.elements.batches import StandingGrams, StandingGramsCoder, kept_small
 from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.errors import UsageError
 from beam_dpne.storage.markers import Marks, make_mark, mark_started
 from tests.conftest import ROOT
 
