@@ -9,10 +9,10 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pytest
-from beam_dpne.errors import ReleaseError
 
 from beam_dpne import LengthFacts, PrivacyPlan
 from beam_dpne.documents import tokenizers
+from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.report import RoundFacts
 from beam_dpne.release.ledger import (
