@@ -23,107 +23,113 @@ READING = (
         repeatable=True,
         path="files",
         help="Files to read, by path or glob, or a folder, local or on any Beam file system, e.g. "
-        "gs://bucket/notes/*.jsonl.gz. Several: give the option again, or full addresses with commas "
-        "between. A folder stands for the files in it, which must have one format; folders within it "
-        "and names that begin with . or _ do not count. Gzip, bzip2 and zstd are decompressed by "
-        "extension; archives such as .zip are refused. A run whose files are missing is refused before "
-        "it starts.",
+        "gs://bucket/notes/*.jsonl.gz. To read several, give the option again, or give full "
+        "addresses with commas between. A folder stands for the files in it, which must have one "
+        "format; folders within it and names that begin with . or _ are left out. Gzip, bzip2 and "
+        "zstd are decompressed by extension; archives such as .zip are refused. A run whose files "
+        "are missing is refused before it starts.",
     ),
     Option(
         name="input_format",
         default="auto",
         choices=("auto", "jsonl", "json", "csv", "tsv", "parquet", "sequences"),
-        help="Format of the input. auto goes by the extension, which fits most files. jsonl: one "
-        "object a line; json: one array of objects, or lines of them. sequences: each "
-        "line is one user of their own, tokens separated by blanks. Under a wrong format the fields "
-        "are not found and the run is refused, or its records are rejected.",
+        help="Format of the input. auto chooses by the extension, which fits most files. jsonl has one "
+        "object in each line. json is one array of objects, or one object in each line. sequences "
+        "has one user in each line, whose tokens are separated by blanks. With a wrong format the "
+        "fields are not found and the run is refused, or its records are rejected.",
     ),
     Option(
         name="user_field",
         default="user",
         form_pattern=FIELD_PATTERN,
-        help="Field that names the user of a record, e.g. user_id; all records with one value are "
-        "protected together, so a field that does not tell people apart protects something else. "
-        "A field that does not exist is refused.",
+        help="Field that names the user of a record, e.g. user_id. All records with the same value are "
+        "protected together, so the value must identify one person; otherwise the guarantee "
+        "protects something else. A field that does not exist is refused.",
     ),
     Option(
         name="text_field",
         default="text",
         parse=field,
         repeatable=True,
-        help="Field that holds the text of a record, e.g. body. Several: give the option again; each "
-        "text is then a document of its user, and one that is null or missing is left out. A field "
-        "that does not exist is refused.",
+        help="Field that holds the text of a record, e.g. body. To read several, give the option "
+        "again: each text is then a document of its user, and a text that is null or missing is "
+        "left out. A field that does not exist is refused.",
     ),
     Option(
         name="encoding",
         form_pattern="[A-Za-z0-9][A-Za-z0-9_.-]*",
         shown_default="UTF-8; UTF-16 by byte order mark in CSV and TSV with a header, and in JSON",
         help="Encoding of files other than Parquet, by Python's name, e.g. latin-1, cp1252, utf-16-le "
-        "or shift_jis. Records that cannot be decoded are rejected; an unknown name is refused, and so "
-        "is an encoding in which one text may change how later lines are read, e.g. iso2022_jp. "
-        "Without it, a mark of UTF-16 counts only where the file does not begin with a user's record.",
+        "or shift_jis. Records that cannot be decoded are rejected. An unknown name is refused, "
+        "and so is an encoding in which one text may change how later lines are read, e.g. "
+        "iso2022_jp. Without this option, a byte order mark of UTF-16 counts only where the file "
+        "does not begin with a user's record.",
     ),
     Option(
         name="delimiter",
         form_pattern=_DELIMITER,
         shown_default="comma, TSV tab",
-        help="Character between the fields of CSV or TSV files: one ASCII character, or comma, "
-        "semicolon, tab, pipe, colon or space. A quote, a line end and other formats are refused.",
+        help="Character between the fields of CSV or TSV files: one ASCII character, or one of the "
+        "names comma, semicolon, tab, pipe, colon and space. A quote and a line end are refused, "
+        "and so is this option for other formats.",
     ),
     Option(
         name="quoting",
         default="auto",
         choices=("auto", "quoted", "none"),
-        help="Whether fields of CSV or TSV files may be enclosed in quotes. auto: those of CSV may, "
-        "and in TSV a quote is text like any other; quoted; none. A TSV file whose fields are in "
-        "quotes is refused under auto; so are quoted and none for other formats.",
+        help="Whether the fields of CSV or TSV files may be enclosed in quotes. auto allows quotes in "
+        "CSV; in TSV it reads a quote as an ordinary character, and refuses a file whose fields "
+        "are enclosed in quotes. quoted allows them in both formats, and none in neither. quoted "
+        "and none are refused for other formats.",
     ),
     Option(
         name="columns",
         parse=names,
-        help="Names of all columns, in order and separated by commas, of CSV or TSV files that have "
-        "no header line, e.g. user,text. Leave it out for files with one: the header would be read "
-        "as a record.",
+        help="Names of all columns of CSV or TSV files that have no header line, in order and "
+        "separated by commas, e.g. user,text. Leave it out for files with a header line, which "
+        "would otherwise be read as a record.",
     ),
     Option(
         name="tokenizer",
         default="words",
         form_pattern=f"words|unicode_words|whitespace|tokens|{FUNCTION_PATTERN}",
-        help="How texts become tokens. words (runs of letters, digits, their marks, _ and inner "
-        "apostrophes, lower-cased) fits most languages with blanks; unicode_words (Unicode's word "
-        "boundaries; extra unicode) fits text without blanks, such as Chinese, Japanese or Thai, where "
-        "most characters become tokens by themselves; whitespace; tokens (the text field is a list of "
-        "tokens already); or package.module:function over an Arrow string array, which must treat "
-        "each text alone, or the guarantee is void. For sequences the default is whitespace. An "
+        help="How texts become tokens. words fits most languages with blanks: runs of letters, digits, "
+        "their marks, _ and inner apostrophes, lower-cased. unicode_words fits text without "
+        "blanks, such as Chinese, Japanese or Thai, where most characters become tokens by "
+        "themselves; it uses Unicode's word boundaries and needs the extra unicode. whitespace "
+        "splits at blanks. tokens means that the text field is a list of tokens already. "
+        "package.module:function names a function over an Arrow string array, which must treat "
+        "each text alone, or the guarantee is void. The default for sequences is whitespace. An "
         "unknown name is refused.",
     ),
     Option(
         name="max_record_bytes",
         default=16 * 2**20,
         parse=integer,
-        help="A record above this size is rejected, in bytes, 1 to 1073741824; it bounds what a "
-        "worker holds at once. The default fits nearly every text.",
+        help="Size in bytes above which a record is rejected, 1 to 1073741824. It bounds the memory "
+        "that a worker needs at once. The default fits nearly every text.",
     ),
     Option(
         name="rejects",
         path="directory",
-        help="Directory of the operator for rejected records, e.g. gs://bucket/rejects: file, position "
-        "and reason, without their text. As private as the data, and refused inside a release. "
-        "Without it they are only counted.",
+        help="Directory of the operator for a list of rejected records, e.g. gs://bucket/rejects. The "
+        "list has file, position and reason of each, without its text. It is as private as the "
+        "data, and refused inside a release. Without this option rejected records are only "
+        "counted.",
     ),
     Option(
         name="max_rejected",
         default=0.05,
         parse=number,
-        help="Share of the records that may be rejected, 0 to 1. Above it the run fails before "
-        "publishing, and says how many records were rejected for which reason; 1 publishes whatever "
-        "is left. Files read in a wrong format or encoding are found this way.",
+        help="Largest share of the records that may be rejected, 0 to 1. Above it the run fails before "
+        "publishing, and reports how many records were rejected for which reason. 1 publishes the "
+        "release whatever was rejected. This check finds files that are read in a wrong format or "
+        "encoding.",
     ),
     Option(
         name="strict",
         flag=True,
-        help="Fail at the first rejected record instead of going on without it; a failed run "
+        help="Fail at the first rejected record instead of continuing without it. A failed run "
         "publishes nothing.",
     ),
 )
@@ -132,98 +138,104 @@ WRITING = (
     Option(
         name="output",
         path="directory",
-        help="Directory of the release, e.g. gs://bucket/releases/2025-01: ngrams-* files and "
-        "ledger.json, written last. A new one for each run; one with files in it is refused.",
+        help="Directory of the release, e.g. gs://bucket/releases/2025-01. It gets ngrams-* files and, "
+        "last, ledger.json. Use a new directory for each run; one with files in it is refused.",
     ),
     Option(
         name="output_format",
         default="jsonl",
         choices=("jsonl", "tsv", "parquet"),
-        help="Format of the n-gram files, whichever their reader wants; the release is the same.",
+        help="Format of the n-gram files. Choose the one that their reader needs; the release is the "
+        "same.",
     ),
     Option(
         name="overwrite",
         flag=True,
-        help="Replace a release that is already in the output directory. The first one stays spent: "
-        "whoever has seen both knows what two runs tell.",
+        help="Replace a release that is already in the output directory. The budget of the first one "
+        "stays spent: whoever has seen both releases knows what two runs reveal.",
     ),
     Option(
         name="title",
         form_pattern=_NOTE,
-        help="What the release is, e.g. 'Support phrases, spring 2025', for the ledger, with which it "
-        "is published. It changes nothing else. More than 200 characters, or more than one line, are "
-        "refused.",
+        help="Name of the release, e.g. 'Support phrases, spring 2025'. It is published in the ledger "
+        "and changes nothing else. More than 200 characters, or more than one line, are refused.",
     ),
     Option(
         name="contact",
         form_pattern=_NOTE,
-        help="Whom readers of the release may ask, e.g. privacy@example.com, for the ledger, with "
-        "which it is published. It changes nothing else. More than 200 characters, or more than one "
-        "line, are refused.",
+        help="Address for questions of readers of the release, e.g. privacy@example.com. It is "
+        "published in the ledger and changes nothing else. More than 200 characters, or more than "
+        "one line, are refused.",
     ),
     Option(
         name="unit",
         form_pattern=_NOTE,
-        help="What one user stands for, with its article, e.g. 'a customer': the ledger says that the "
-        "guarantee is for each of them, so it must be what one value of user_field stands for. It "
-        "changes nothing else. More than 200 characters, or more than one line, are refused.",
+        help="Name of what one user stands for, with its article, e.g. 'a customer'. The ledger states "
+        "that the guarantee is for each of them, so each value of user_field must stand for one. "
+        "It changes nothing else. More than 200 characters, or more than one line, are refused.",
     ),
 )
 
 FAILURE_LOG = (
     Option(
         name="failure_log",
-        help="File for the whole failure of a run, e.g. private/failure.log: the tracebacks of the "
-        "launcher and, where the engine hands them on, of its workers, which stderr withholds because "
-        "they may quote texts. The engine's own logs then hold what a tokenizer of yours raised, too. "
-        "The file is as private as the data, readable by its owner alone, and refused inside a "
-        "release. A run that ends well or is interrupted leaves none.",
+        help="File for the whole failure of a run, e.g. private/failure.log. It gets the tracebacks of "
+        "the launcher and, where the engine hands them on, of its workers; stderr withholds them "
+        "because they may quote texts. With this option the engine's logs hold errors of your "
+        "tokenizer, too. The file is as private as the data, readable by its owner alone, and "
+        "refused inside a release. A run that ends well or is interrupted leaves none.",
     ),
     Option(
         name="failure_log_remote",
         flag=True,
         help="Allow failure_log in a bucket, e.g. gs://bucket/private/failure.log, where only the "
-        "bucket's own access rules keep it from others. Without it such a path is refused.",
+        "bucket's access rules protect it from others. Without this option such a path is "
+        "refused.",
     ),
 )
 
 QUIET = Option(
-    name="quiet", flag=True, help="No progress and no log lines on stderr; errors still are."
+    name="quiet",
+    flag=True,
+    help="Print no progress and no log lines on stderr; errors are still printed.",
 )
 
 RUNNING = (
     Option(
         name="partitions",
+        shown_default="by the size of the input",
         parse=integer,
-        help="Parts into which users are divided, at least 1; a worker holds one at a time, so too "
-        "few fill its memory. Default: by the size of the input. Does not change the release.",
+        help="Number of parts into which users are divided, at least 1. A worker holds one part at a "
+        "time, so too few parts fill its memory. The number does not change the release.",
     ),
     Option(
         name="run_key_file",
+        shown_default="a fresh key for each run",
         path="file",
-        help="File with the run key, 64 hexadecimal digits, e.g. gs://bucket/secret/run.key, which "
-        "the launcher and every worker can read. The same key and input give the same "
-        "release under the same parameters, tokenizer and way of reading; where any of them, or the "
-        "mechanism version, differs, the noise is another one. Keep it as secret as the data. One key "
-        "on two different inputs voids the guarantee; so does one key on two tokenizers of your own "
-        "with the same name and version. Default: a fresh key.",
+        help="File with the run key, 64 hexadecimal digits, e.g. gs://bucket/secret/run.key, which the "
+        "launcher and every worker can read. The same key and input give the same release under "
+        "the same parameters, tokenizer and way of reading. If one of these or the mechanism "
+        "version differs, the noise is independent. Keep the key as secret as the data. Using one "
+        "key on two different inputs voids the guarantee, and so does using it with two of your "
+        "tokenizers that have the same name and version.",
     ),
     Option(
         name="side_input_limit",
         default=64 * 2**20,
         parse=integer,
-        help="A set above this size, in bytes, released or still open between two rounds, reaches the "
-        "workers as a file in the run's temporary location, which each fetches once and maps into "
-        "memory; a larger one needs more memory on every worker. That location is as private as the "
-        "data. Does not change the release.",
+        help="Size in bytes above which a set of n-grams reaches the workers as a file. Such a set is "
+        "released, or still undecided between two rounds. The file is in the run's temporary "
+        "location; each worker fetches it once and maps it into memory. Smaller sets are sent to "
+        "the workers directly, so a larger limit needs more memory on every worker. The temporary "
+        "location is as private as the data. The limit does not change the release.",
     ),
     Option(
         name="harness_timeout",
         default=120,
         parse=integer,
-        help="Seconds after the start of a job on an engine until its workers must have done a "
-        "first step; a job whose workers cannot start is cancelled instead of hanging. Raise it where "
-        "workers take long to start; 0: no limit.",
+        help="Seconds from the start of a job on an engine until its workers must have done a first "
+        "step. A job whose workers cannot start is cancelled instead of hanging. Raise it where "
+        "workers take long to start; 0 means no limit.",
     ),
     *FAILURE_LOG,
     QUIET,
