@@ -7,46 +7,16 @@ import pathlib
 import re
 from collections.abc import Mapping, Sequence
 
-from beam_dpne.cli.bayesian_options import (
-    BAYESIAN,
-    PROBABILITIES_READING,
-    PROBABILITIES_RUNNING,
-    PROBABILITIES_WRITING,
-)
-from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
-from beam_dpne.cli.options import (
-    PLAN_OUTPUT,
-    PRIVACY,
-    READING,
-    RUNNING,
-    VOCABULARY,
-    WRITING,
-    Option,
-)
-from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
+from beam_dpne.cli.options import Option
+from beam_dpne.cli.tables import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
 
 PAGE = pathlib.Path(__file__).with_name("options.md")
 COMMANDS: Mapping[str, Mapping[str, Sequence[Option]]] = {
-    "ngrams": {
-        "reading": READING,
-        "privacy": (*PRIVACY, *VOCABULARY),
-        "writing": WRITING,
-        "running": RUNNING,
-    },
-    "set-union": {
-        "reading": ITEMS_READING,
-        "privacy": SET_UNION,
-        "writing": ITEMS_WRITING,
-        "running": ITEMS_RUNNING,
-    },
-    "bayesian": {
-        "reading": PROBABILITIES_READING,
-        "privacy": BAYESIAN,
-        "writing": PROBABILITIES_WRITING,
-        "running": PROBABILITIES_RUNNING,
-    },
-    "plan": {"privacy": PRIVACY, "writing": PLAN_OUTPUT},
-    "evaluate": {"reading": EVALUATE_READING, "evaluating": EVALUATE},
+    "ngrams": NGRAMS,
+    "set-union": SET_UNION,
+    "bayesian": BAYESIAN,
+    "plan": PLAN,
+    "evaluate": EVALUATE,
 }
 _ABOUT = {
     "ngrams": "It releases the n-grams that many users share.",

@@ -16,27 +16,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne.cli import msnbc
-from beam_dpne.cli.bayesian_options import (
-    BAYESIAN,
-    PROBABILITIES_READING,
-    PROBABILITIES_RUNNING,
-    PROBABILITIES_WRITING,
-)
-from beam_dpne.cli.options import (
-    PRIVACY,
-    READING,
-    RUNNING,
-    VOCABULARY,
-    WRITING,
-    Option,
-    integer,
-)
-from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
+from beam_dpne.cli.options import Option, Table, integer
+from beam_dpne.cli.tables import BAYESIAN, NGRAMS, PLAN, SET_UNION
 from deploy.downloads import versions
 
 HERE = pathlib.Path(__file__).parent
 # A worker elsewhere has none of the launcher's files, so forms want objects. As in options.py, the
-# syntax is what Python, Java and RE2 share.
+# patterns are in the syntax that Python, Java and RE2 share.
 _BUCKET = "gs://[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9]/"
 _PATTERNS = {
     "file": _BUCKET + r"[^*?\[\r\n]+",
@@ -71,24 +57,6 @@ _SHOWN_FOR = {
     **dict.fromkeys(("public_weight", "decay"), ("mode", ("log_global", *_PAPER_MODES))),
     **dict.fromkeys(("tuning_fraction", "public_weights", "decays"), ("mode", _PAPER_MODES)),
 }
-_NGRAM_GROUPS = {
-    "Reading": READING,
-    "Privacy": (*PRIVACY, *VOCABULARY),
-    "Writing": WRITING,
-    "Running": RUNNING,
-}
-_SET_UNION_GROUPS = {
-    "Reading": ITEMS_READING,
-    "Privacy": SET_UNION,
-    "Writing": ITEMS_WRITING,
-    "Running": ITEMS_RUNNING,
-}
-_BAYESIAN_GROUPS = {
-    "Reading": PROBABILITIES_READING,
-    "Privacy": BAYESIAN,
-    "Writing": PROBABILITIES_WRITING,
-    "Running": PROBABILITIES_RUNNING,
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +68,7 @@ class Form:
       title: the template's name.
       description: what a launch does.
       required: options that must be filled in.
-      groups: the program's options, by the heading that they are shown under.
+      table: the program's options, by the heading under which the form shows them.
       without: options of the program that the form does not have, and why.
       defaults: other ones than the options have.
     """
@@ -109,9 +77,7 @@ class Form:
     title: str
     description: str
     required: Sequence[str]
-    groups: Mapping[str, Sequence[Option]] = dataclasses.field(
-        default_factory=lambda: _NGRAM_GROUPS
-    )
+    table: Table = dataclasses.field(default_factory=lambda: NGRAMS)
     without: Mapping[str, str]
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -121,7 +87,7 @@ _DESCRIPTION = (
     "Releases the n-grams that many users share, with user-level (ε, δ)-differential privacy. "
     f"{_COMPLETE}"
 )
-_SINGLE = [option.name for option in PRIVACY if option.name != "plan"]
+_SINGLE = [option.name for option in PLAN["privacy"] if option.name != "plan"]
 FORMS = {
     "ngrams": Form(
         program="ngrams.py",
@@ -166,7 +132,7 @@ FORMS = {
         description="Releases the items that many users share, such as words, names or queries, with "
         f"user-level (ε, δ)-differential privacy. {_COMPLETE}",
         required=("input", "epsilon", "delta", "output"),
-        groups=_SET_UNION_GROUPS,
+        table=SET_UNION,
         without=_LAUNCHER_ONLY,
     ),
     "bayesian": Form(
@@ -175,7 +141,7 @@ FORMS = {
         description="Estimates a probability for every n-gram of a public vocabulary, with user-level "
         f"(ε, δ)-differential privacy; modes named paper_* have no such guarantee. {_COMPLETE}",
         required=("input", "public", "epsilon", "delta", "output"),
-        groups=_BAYESIAN_GROUPS,
+        table=BAYESIAN,
         without={"arpa": "the launcher would have to wait for the release", **_LAUNCHER_ONLY},
     ),
 }
@@ -195,8 +161,8 @@ _MADE = "# Made from job.yaml by `python3 -m templates.generate`.\n"
 def metadata(form: Form) -> dict[str, Any]:
     """Returns a form as Dataflow's `TemplateMetadata`, in JSON types."""
     parameters = [
-        _parameter(option, group, form)
-        for group, options in form.groups.items()
+        _parameter(option, group.capitalize(), form)
+        for group, options in form.table.items()
         for option in options
         if option.name not in form.without
     ]

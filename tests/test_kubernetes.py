@@ -16,12 +16,9 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
-from beam_dpne.cli.main import (
-    OneLineParser,
-    add_bayesian_options,
-    add_ngram_options,
-    add_set_union_options,
-)
+from beam_dpne.cli.main import OneLineParser
+from beam_dpne.cli.options import add_program
+from beam_dpne.cli.tables import BAYESIAN, NGRAMS, SET_UNION
 from beam_dpne.version import __version__
 from deploy import java
 from deploy.downloads import versions
@@ -384,20 +381,20 @@ def test_nobody_but_their_own_pod_reaches_the_pool_of_workers():
 
 
 @pytest.mark.parametrize(
-    ("name", "program", "add_options"),
+    ("name", "program", "table"),
     [
-        ("job.yaml", "ngrams", add_ngram_options),
-        ("set_union_job.yaml", "set-union", add_set_union_options),
-        ("bayesian_job.yaml", "bayesian", add_bayesian_options),
+        ("job.yaml", "ngrams", NGRAMS),
+        ("set_union_job.yaml", "set-union", SET_UNION),
+        ("bayesian_job.yaml", "bayesian", BAYESIAN),
     ],
 )
-def test_the_program_takes_the_launch_and_its_files_are_mounted(name, program, add_options):
+def test_the_program_takes_the_launch_and_its_files_are_mounted(name, program, table):
     launch = job(JOBS / name)
     (launcher,) = launch["spec"]["template"]["spec"]["containers"]
     assert launcher["command"] == ["beam-dpne", program]
     assert launch["metadata"]["generateName"] == f"beam-dpne-{program}-"
     parser = OneLineParser(allow_abbrev=False)
-    add_options(parser)
+    add_program(parser, table)
     given, beam = parser.parse_known_args(launcher["args"])
     assert (given.epsilon, given.delta) == (4.0, 1e-7)
     mounted = {mount["mountPath"] for mount in launcher["volumeMounts"]}

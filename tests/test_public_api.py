@@ -22,7 +22,8 @@ from beam_dpne import (
     SetUnionPlan,
     reading,
 )
-from beam_dpne.cli.ngrams import NgramsJob
+from beam_dpne.cli.jobs import Job
+from beam_dpne.cli.programs import NGRAMS
 from beam_dpne.release.publishing import PublishRelease
 from beam_dpne.set_union.release import ReleaseItems
 
@@ -145,9 +146,9 @@ def test_a_run_key_never_prints():
 
 
 def test_a_job_never_prints_its_run_key():
-    job = NgramsJob(
+    job = Job(
+        program=NGRAMS,
         plan=PLAN,
-        vocabulary=None,
         files=[],
         reading=reading.ReadOptions(),
         tokenizer="words",

@@ -1,5 +1,6 @@
 """Templates: the forms are the programs' options, and what a form may send, the programs take."""
 
+import functools
 import json
 import pathlib
 import re
@@ -13,15 +14,12 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.cli import options as definitions
-from beam_dpne.cli.main import (
-    OneLineParser,
-    add_bayesian_options,
-    add_ngram_options,
-    add_set_union_options,
-)
+from beam_dpne.cli.main import OneLineParser
 from beam_dpne.cli.msnbc import main as msnbc
+from beam_dpne.cli.tables import BAYESIAN, NGRAMS, SET_UNION
 from deploy import java
 from deploy.downloads import versions
+from templates import generate
 from templates.generate import (
     FORMS,
     HERE,
@@ -149,42 +147,39 @@ OWN = {
 }
 
 
+@functools.cache
 def fields(form):
     return {field["name"]: field for field in metadata(FORMS[form])["parameters"]}
 
 
 def options_of(form):
-    return {option.name: option for group in FORMS[form].groups.values() for option in group}
+    return {option.name: option for option in definitions.options_of(FORMS[form].table)}
 
 
+@functools.cache
 def all_fields(program):
     return {name: field for form in PROGRAMS[program] for name, field in fields(form).items()}
 
 
-def examples(of):
-    """(program, name, text) of each example; the programs' own where they differ."""
+def examples(of, program):
+    """(name, text) of each example; the program's own where it differs."""
     place = [ACCEPTED, REFUSED].index(of)
-    found = []
-    for program, own in OWN.items():
-        names = [name for name in sorted(all_fields(program)) if name in of]
-        texts = {name: own[name][place] if name in own else of[name] for name in names}
-        found += [(program, name, text) for name in names for text in texts[name]]
-    return found
+    own = OWN[program]
+    names = [name for name in sorted(all_fields(program)) if name in of]
+    texts = {name: own[name][place] if name in own else of[name] for name in names}
+    return [(name, text) for name in names for text in texts[name]]
 
 
 def matches(field, text):
     return all(re.fullmatch(pattern, text) for pattern in field["regexes"])
 
 
+@functools.cache
 def parser(program="ngrams"):
     """The program's, which hands what it has parsed to nobody."""
     made = OneLineParser(allow_abbrev=False)
-    add_options = {
-        "ngrams": add_ngram_options,
-        "set-union": add_set_union_options,
-        "bayesian": add_bayesian_options,
-    }
-    add_options[program](made)
+    tables = {"ngrams": NGRAMS, "set-union": SET_UNION, "bayesian": BAYESIAN}
+    definitions.add_program(made, tables[program])
     return made
 
 
@@ -323,27 +318,29 @@ def test_every_field_with_a_pattern_has_examples():
     assert patterned == set(ACCEPTED) == set(REFUSED)
 
 
-@pytest.mark.parametrize(("program", "name", "text"), examples(ACCEPTED))
-def test_what_the_form_takes_the_program_takes(program, name, text):
-    assert matches(all_fields(program)[name], text)
-    assert parse(text, name, program) is not None
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_the_form_takes_the_program_takes(program):
+    for name, text in examples(ACCEPTED, program):
+        assert matches(all_fields(program)[name], text), (name, text)
+        assert parse(text, name, program) is not None, (name, text)
 
 
-@pytest.mark.parametrize(("program", "name", "text"), examples(REFUSED))
-def test_what_the_program_refuses_the_form_refuses(program, name, text, cli):
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_the_program_refuses_the_form_refuses(program, cli):
     """Paths apart, which a form wants on Cloud Storage: the program takes local ones as well."""
-    field = all_fields(program)[name]
-    assert not matches(field, text)
-    if field["paramType"].startswith("GCS_") or name == "columns":
-        return
     needed = {"input": "none.jsonl", "output": "none", "epsilon": "4", "delta": "1e-7"}
     if program == "bayesian":
         needed["public"] = "none.tsv"
-    values = {**needed, name: text}
-    ended = cli(program, *(f"--{option}={value}" for option, value in values.items()))
-    assert ended.status == 2
-    assert name in ended.err
-    assert "none.jsonl" not in ended.err
+    for name, text in examples(REFUSED, program):
+        field = all_fields(program)[name]
+        assert not matches(field, text), (name, text)
+        if field["paramType"].startswith("GCS_") or name == "columns":
+            continue
+        values = {**needed, name: text}
+        ended = cli(program, *(f"--{option}={value}" for option, value in values.items()))
+        assert ended.status == 2, (name, text)
+        assert name in ended.err, (name, text)
+        assert "none.jsonl" not in ended.err, (name, text)
 
 
 ALL_OPTIONS = [option for form in FORMS for option in options_of(form).values()]
@@ -389,11 +386,11 @@ def test_several_inputs_fit_in_one_field(given_texts, value):
     assert parser().parse_known_args(arguments)[0].input == value
 
 
-@pytest.mark.parametrize("name", [o.name for o in options_of("ngrams").values() if o.flag])
-def test_a_flag_may_have_a_value(name):
-    for arguments, value in ([f"--{name}"], True), ([f"--{name}=true"], True), ([], None):
-        assert getattr(parser().parse_known_args(arguments)[0], name) is value
-    assert parse("false", name) is False
+def test_a_flag_may_have_a_value():
+    for name in (option.name for option in options_of("ngrams").values() if option.flag):
+        for arguments, value in ([f"--{name}"], True), ([f"--{name}=true"], True), ([], None):
+            assert getattr(parser().parse_known_args(arguments)[0], name) is value
+        assert parse("false", name) is False
 
 
 # A whole form
@@ -411,57 +408,31 @@ def filled(form, **others):
     return [f"--{name}={text}" for name, text in sent.items()]
 
 
-def test_a_form_as_it_is_filled_in_runs(cli, tmp_path):
-    """Local paths, since Cloud Storage is for the tests of engines."""
-    (tmp_path / "a.csv").write_text(
-        "user,text\n" + "".join(f"u{i},see you soon\n" for i in range(99))
-    )
-    files = {"input": str(tmp_path / "a.csv"), "output": str(tmp_path / "release")}
-    sent = filled("ngrams", **files, epsilon="4", delta="1e-5", strict="true")
-    ended = cli("ngrams", *sent)
-    assert ended.status == 0, ended.err
-    assert (tmp_path / "release" / "ledger.json").exists()
-
-
-def test_the_form_of_a_set_union_as_it_is_filled_in_runs(cli, tmp_path):
-    (tmp_path / "a.csv").write_text(
-        "user,text\n" + "".join(f"u{i},see you soon\n" for i in range(99))
-    )
-    files = {"input": str(tmp_path / "a.csv"), "output": str(tmp_path / "release")}
-    sent = filled("set_union", **files, epsilon="4", delta="1e-5", tokenizer="item")
-    ended = cli("set-union", *sent)
-    assert ended.status == 0, ended.err
-    ledger = json.loads((tmp_path / "release" / "ledger.json").read_text())
-    assert ledger["program"] == "set-union"
-
-
-def test_the_form_of_probabilities_as_it_is_filled_in_runs(cli, tmp_path):
-    (tmp_path / "a.csv").write_text(
-        "user,text\n" + "".join(f"u{i},see you soon\n" for i in range(99))
-    )
-    (tmp_path / "public.tsv").write_text("see you soon\t3\nyou and me\t2\n")
-    files = {"input": str(tmp_path / "a.csv"), "output": str(tmp_path / "release")}
-    public = str(tmp_path / "public.tsv")
-    sent = filled("bayesian", **files, public=public, epsilon="0.5", delta="1e-5")
-    ended = cli("bayesian", *sent)
-    assert ended.status == 0, ended.err
-    ledger = json.loads((tmp_path / "release" / "ledger.json").read_text())
-    assert ledger["program"] == "bayesian"
-
-
-def test_the_form_with_a_plan_runs(cli, tmp_path):
-    (tmp_path / "a.csv").write_text(
-        "user,text\n" + "".join(f"u{i},see you soon\n" for i in range(99))
-    )
+@pytest.fixture
+def filled_files(tmp_path):
+    """Local paths of data, a plan and public counts, since Cloud Storage is for the engines' tests."""
+    lines = "".join(f"u{i},see you soon\n" for i in range(99))
+    (tmp_path / "a.csv").write_text("user,text\n" + lines)
     (tmp_path / "plan.json").write_text(PrivacyPlan(epsilon=4, delta=1e-5, max_length=2).to_json())
-    sent = filled(
-        "ngrams_plan",
-        input=str(tmp_path / "a.csv"),
-        output=str(tmp_path / "release"),
-        plan=str(tmp_path / "plan.json"),
-    )
-    ended = cli("ngrams", *sent)
+    (tmp_path / "public.tsv").write_text("see you soon\t3\nyou and me\t2\n")
+    return {"input": str(tmp_path / "a.csv"), "output": str(tmp_path / "release")}
+
+
+@pytest.mark.parametrize(
+    ("form", "others"),
+    [
+        ("ngrams", {"epsilon": "4", "delta": "1e-5", "strict": "true"}),
+        ("ngrams_plan", {"plan": "plan.json"}),
+        ("set_union", {"epsilon": "4", "delta": "1e-5", "tokenizer": "item"}),
+        ("bayesian", {"epsilon": "0.5", "delta": "1e-5", "public": "public.tsv"}),
+    ],
+)
+def test_a_form_as_it_is_filled_in_runs(cli, tmp_path, filled_files, form, others):
+    paths = {name: str(tmp_path / others[name]) for name in ("plan", "public") if name in others}
+    ended = cli(program_of(form), *filled(form, **filled_files, **others | paths))
     assert ended.status == 0, ended.err
+    ledger = json.loads((tmp_path / "release" / "ledger.json").read_text())
+    assert ledger["program"] == program_of(form)
 
 
 def test_the_msnbc_form_runs_the_paper(capsys, tmp_path):
@@ -486,10 +457,11 @@ def test_a_wrong_form_is_answered_in_words_of_the_form(cli, tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_launch_specification_is_whole(form):
+def test_the_launch_specification_is_whole(form, monkeypatch, capsys):
     image = "region-docker.pkg.dev/project/repository/beam-dpne:1"
-    command = [sys.executable, "-m", "templates.generate", "--form", form, "--image", image]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    monkeypatch.setattr(sys, "argv", ["generate", "--form", form, "--image", image])
+    generate.main()
+    said = capsys.readouterr().out
     assert json.loads(said) == specification(FORMS[form], image)
     read = dataflow.ContainerSpec.from_json(said, ignore_unknown_fields=False)
     assert read.image == read.default_environment.sdk_container_image == image

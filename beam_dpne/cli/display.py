@@ -1,4 +1,4 @@
-"""What a person sees of a run: a progress line on stderr, tables on stdout."""
+"""What a person sees of a run: a progress line on stderr, and tables on stdout."""
 
 import contextlib
 import sys
@@ -31,8 +31,8 @@ _PHRASES = {
 def progress_line(*, max_length: int | None, input_bytes: int, quiet: bool) -> Iterator[None]:
     """Shows on stderr what an embedded run is doing: a live line on a terminal, else log lines.
 
-    It shows the stage, the length, the time and the share of the input's bytes; never users or
-    grams.
+    It shows the stage, the length, the time and the share of the input's bytes. Users and n-grams
+    are never shown.
 
     Args:
       max_length: T; None for programs that have no lengths.
@@ -81,7 +81,7 @@ def print_plan(plan: PrivacyPlan) -> None:
 
 
 def _length_cells(plan: PrivacyPlan, length: LengthPlan) -> tuple[str, ...]:
-    """What the table of a plan shows of one length."""
+    """Returns the cells of one length in the table of a plan."""
     if length.length not in plan.private_lengths:
         return ("-", "-", "public, costs nothing", "-", "-")
     if length.length not in plan.strategy_lengths:
@@ -98,7 +98,7 @@ def _length_cells(plan: PrivacyPlan, length: LengthPlan) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def published(output: str) -> Iterator[None]:
-    """While tables of a release are printed: a reader who left changes nothing about the release."""
+    """Wraps the printing of a release's tables: if it fails, the release is still complete."""
     try:
         yield
     except (OSError, SystemExit):
@@ -107,73 +107,76 @@ def published(output: str) -> Iterator[None]:
 
 def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints what a run released, from its ledger, and where it is."""
-    console = _stdout()
-    _print_notes(console, ledger)
-    table = Table(title="Released", title_justify="left")
-    headings = ("length", "n-grams", "noise σ", "threshold ρ", "valid", "seconds")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    table = _released_table("length", "n-grams", "noise σ", "threshold ρ", "valid", "seconds")
     times = _seconds_by_length()
-    for facts in ledger["lengths"]:
+    for length in ledger["lengths"]:
         table.add_row(
-            str(facts["length"]),
-            f"{facts['released']:,}",
-            f"{facts['noise_stddev']:.3f}",
-            _number(facts["threshold"]),
-            "-" if facts["valid"] is None else f"{facts['valid']:,}",
-            _number(times.get(facts["length"])),
+            str(length["length"]),
+            f"{length['released']:,}",
+            f"{length['noise_stddev']:.3f}",
+            _number(length["threshold"]),
+            "-" if length["valid"] is None else f"{length['valid']:,}",
+            _number(times.get(length["length"])),
         )
-    total = sum(facts["released"] for facts in ledger["lengths"])
+    total = sum(length["released"] for length in ledger["lengths"])
     table.add_section()
     table.add_row("all", f"{total:,}", "", "", "", f"{seconds:.2f}")
-    console.print(table)
-    console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
+    _print_released(ledger, table, output)
 
 
 def print_items(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints what a set union released, from its ledger, and where it is."""
-    console = _stdout()
-    _print_notes(console, ledger)
-    facts = ledger["mechanism"]
-    table = Table(title="Released", title_justify="left")
-    for heading in ("policy", "items", "noise", "threshold ρ", "cutoff Γ", "shards", "seconds"):
-        table.add_column(heading, justify="left" if heading in ("policy", "noise") else "right")
-    *_, last = facts["rounds"]
-    sign = "λ" if facts["noise"] == "laplace" else "σ"
+    headings = ("policy", "items", "noise", "threshold ρ", "cutoff Γ", "shards", "seconds")
+    table = _released_table(*headings, text=("policy", "noise"))
+    mechanism = ledger["mechanism"]
+    *_, last = mechanism["rounds"]
+    sign = "λ" if mechanism["noise"] == "laplace" else "σ"
     table.add_row(
-        facts["policy"],
-        f"{facts['released']:,}",
-        f"{facts['noise'].capitalize()}, {sign} = {last['noise_scale']:.3f}",
+        mechanism["policy"],
+        f"{mechanism['released']:,}",
+        f"{mechanism['noise'].capitalize()}, {sign} = {last['noise_scale']:.3f}",
         _number(last["threshold"]),
         _number(last["cutoff"]),
-        str(facts["shards"]),
+        str(mechanism["shards"]),
         f"{seconds:.2f}",
     )
-    console.print(table)
-    console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
+    _print_released(ledger, table, output)
 
 
 def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints what a run of `beam-dpne bayesian` released, from its ledger, and where it is."""
-    console = _stdout()
-    _print_notes(console, ledger)
-    facts = ledger["mechanism"]
-    table = Table(title="Released", title_justify="left")
-    for heading in ("mode", "n-grams", "length", "noise σ", "sensitivity", "seconds"):
-        table.add_column(heading, justify="left" if heading == "mode" else "right")
+    headings = ("mode", "n-grams", "length", "noise σ", "sensitivity", "seconds")
+    table = _released_table(*headings, text=("mode",))
+    mechanism = ledger["mechanism"]
+    numbers = (mechanism.get(name) for name in ("noise_stddev", "sensitivity"))
     table.add_row(
-        facts["mode"],
-        f"{facts['released']:,}",
-        str(facts["public"]["length"]),
-        *(
-            f"{facts[name]:.4g}" if name in facts else "-"
-            for name in ("noise_stddev", "sensitivity")
-        ),
+        mechanism["mode"],
+        f"{mechanism['released']:,}",
+        str(mechanism["public"]["length"]),
+        *("-" if number is None else f"{number:.4g}" for number in numbers),
         f"{seconds:.2f}",
     )
+    statement = None if "epsilon" in ledger["guarantee"] else ledger["guarantee"]["statement"]
+    _print_released(ledger, table, output, statement)
+
+
+def _released_table(*headings: str, text: Sequence[str] = ()) -> Table:
+    """Returns an empty table of a release; the columns named in `text` are not numbers."""
+    table = Table(title="Released", title_justify="left")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in text else "right")
+    return table
+
+
+def _print_released(
+    ledger: Mapping[str, Any], table: Table, output: str, statement: str | None = None
+) -> None:
+    """Prints the operator's notes, the table, a statement if there is one, and the directory."""
+    console = _stdout()
+    _print_notes(console, ledger)
     console.print(table)
-    if "epsilon" not in ledger["guarantee"]:
-        console.print(ledger["guarantee"]["statement"])
+    if statement is not None:
+        console.print(statement)
     console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
 
 
@@ -257,9 +260,9 @@ def _watch_log(
         now = progress.snapshot()
         if max_length is None:
             now = now._replace(length=None)
-        what = (now.stage if now.length is None else "", now.length)
-        if what != shown and now.stage:
-            shown = what
+        step = (now.stage if now.length is None else "", now.length)
+        if step != shown and now.stage:
+            shown = step
             text = (
                 f"length {now.length} of {max_length}"
                 if now.length is not None

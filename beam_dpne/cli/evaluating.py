@@ -13,8 +13,8 @@ from rich.table import Table
 
 from beam_dpne import reading as io
 from beam_dpne.cli import display
-from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
-from beam_dpne.cli.options import with_defaults
+from beam_dpne.cli.options import options_of, with_defaults
+from beam_dpne.cli.tables import EVALUATE
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
@@ -118,7 +118,7 @@ def job_from_options(given: argparse.Namespace) -> EvaluationJob:
     Raises:
       UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
     """
-    values = with_defaults(given, (*EVALUATE_READING, *EVALUATE))
+    values = with_defaults(given, options_of(EVALUATE))
     for name in ("input", "release"):
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} PATH.")

@@ -1,28 +1,35 @@
 """`--failure_log FILE`: the whole of a failure, tracebacks and all, for the operator alone.
 
 What a failed run says on stderr holds no data. The file may hold any: messages of libraries and of a
-tokenizer of the user's own quote texts. So it is a file of its owner alone and in no release.
+tokenizer that users wrote quote texts. So only its owner can read it, and it is in no release.
 """
 
+import collections
 import contextlib
 import datetime
+import logging
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+import threading
+import traceback
+from collections.abc import Iterator
 
+import pyarrow as pa
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dpne.cli import jobs
-from beam_dpne.cli.tracebacks import ErrorRecords, whole_chain
-from beam_dpne.errors import RunError, UsageError
-from beam_dpne.release.ledger import LEDGER_NAME, reason
+from beam_dpne.documents.key_context import tokenizer_identity
+from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.errors import RunError, TokenizerError, UsageError
+from beam_dpne.release.ledger import reason
+from beam_dpne.release.paths import is_inside, is_local, release_around
 from beam_dpne.storage.access import check_access
 from beam_dpne.version import __version__
 
 _FIRST_LINE = "beam-dpne failure log: as private as the data, for the operator only\n"
 _OBJECT = re.compile(r"\w+://[^/]+/(.*[^/])?")
+_MOST_CHARACTERS = 8 * 2**20
 _READ_WRITE = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -44,11 +51,10 @@ class FailureLog:
         self._records = ErrorRecords()
         if not path:
             raise UsageError("failure_log must be the path of a file, got failure_log=''.")
-        is_local = FileSystems.get_scheme(path) is None
-        if not is_local:
+        if not is_local(path):
             _check_remote(path, allowed=remote)
         _check_apart(path, output)
-        self._file = _LocalFile(path) if is_local else None
+        self._file = _LocalFile(path) if is_local(path) else None
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -166,23 +172,138 @@ def _write_remote(path: str, data: bytes) -> None:
 
 def _check_apart(path: str, output: str | None) -> None:
     """Raises if the file would be in the release, or in or below a directory with a ledger."""
-    if output and jobs.is_inside(path, output):
+    if output and is_inside(path, output):
         raise UsageError(
             "failure_log must be outside the directory of the release, got "
             f"failure_log={path}: it is as private as the data."
         )
-    for folder in _above(jobs.normalized(path)):
-        ledger = f"{folder}/{LEDGER_NAME}"
-        local = FileSystems.get_scheme(folder) is None
-        if os.path.lexists(ledger) if local else FileSystems.exists(ledger):
-            raise UsageError(
-                f"failure_log must be outside every release, got failure_log={path}, which is in "
-                f"{folder or '/'}, where a ledger.json is: it is as private as the data."
-            )
+    folder = release_around(path)
+    if folder is not None:
+        raise UsageError(
+            f"failure_log must be outside every release, got failure_log={path}, which is in "
+            f"{folder or '/'}, where a ledger.json is: it is as private as the data."
+        )
 
 
-def _above(path: str) -> Sequence[str]:
-    """Returns the directories above a path, "" for the root; of a bucket the last is its address."""
-    scheme, separator, rest = path.rpartition("://")
-    parts = rest.split("/")[:-1]
-    return [scheme + separator + "/".join(parts[:end]) for end in range(len(parts), 0, -1)]
+def whole_chain(error: BaseException) -> str:
+    """Returns an exception with all that led to it, also what `raise … from None` hides."""
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and all(link is not seen for seen in chain):
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    texts = (
+        "".join(traceback.format_exception(type(one), one, one.__traceback__, chain=False))
+        for one in reversed(chain)
+    )
+    return "\nWhich led to:\n\n".join(texts)
+
+
+class ErrorRecords:
+    """Error records of libraries during a run, in memory; of very many, the latest."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._texts: collections.deque[str] = collections.deque()
+        self._characters = 0
+        self._dropped = 0
+
+    def text(self) -> str:
+        """Returns the records, one after the other."""
+        with self._lock:
+            first = [f"({self._dropped} earlier records are left out.)"] if self._dropped else []
+            return "".join(f"{text}\n" for text in (*first, *self._texts))
+
+    def add(self, text: str) -> None:
+        """Adds a record; a repeated one is kept once."""
+        with self._lock:
+            if self._texts and self._texts[-1] == text:
+                return
+            self._texts.append(text)
+            self._characters += len(text)
+            while self._characters > _MOST_CHARACTERS and len(self._texts) > 1:
+                self._characters -= len(self._texts.popleft())
+                self._dropped += 1
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """Adds every error record; who got records until now gets the same ones as before."""
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
+        root.handlers[:] = [_Divert(self, handlers, level)]
+        root.setLevel(min(level, logging.ERROR))
+        try:
+            yield
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+
+
+class _Divert(logging.Handler):
+    """Stands in for the handlers of the root logger, whose level is lower than it was."""
+
+    def __init__(self, records: ErrorRecords, handlers: list[logging.Handler], level: int) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+        self._records, self._handlers, self._level = records, handlers, level
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps an error, and hands on what the root's own level would have let pass."""
+        if record.levelno >= logging.ERROR:
+            self._records.add(self.format(record))
+        if record.levelno < self._level and not _has_level(record.name):
+            return
+        others = self._handlers or ([logging.lastResort] if logging.lastResort else [])
+        for handler in others:
+            if record.levelno >= handler.level:
+                handler.handle(record)
+
+
+def _has_level(name: str) -> bool:
+    """Whether a logger, or one above it but for the root, has a level."""
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None and logger.parent is not None:
+        if logger.level:
+            return True
+        logger = logger.parent
+    return False
+
+
+def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
+    """Returns a tokenizer with the same tokens and the same name whose errors keep their cause.
+
+    `tokenize` withholds the errors of a tokenizer that users wrote. An engine reports a worker's
+    traceback as text, so the cause must be in the traceback when the operator asked for a failure
+    log; stderr never has it.
+
+    Args:
+      tokenizer: a name, or a function; the package's own stay as they are.
+
+    >>> with_cause("words")
+    'words'
+    """
+    own = TOKENIZERS if isinstance(tokenizer, str) else TOKENIZERS.values()
+    return tokenizer if tokenizer in own else _WithCause(tokenizer)
+
+
+class _WithCause:
+    """Calls a tokenizer; a name is looked up where it is called, on a worker."""
+
+    def __init__(self, tokenizer: str | Tokenizer) -> None:
+        # The run key is bound to name and version: they must be those of the tokenizer itself.
+        identity = tokenizer_identity(tokenizer)
+        self.tokenizer_name = identity["name"]
+        self.version = identity["version"]
+        self._tokenizer = tokenizer
+
+    def __call__(self, texts: pa.Array) -> pa.ListArray:
+        """Returns the tokens."""
+        try:
+            return resolve_tokenizer(self._tokenizer)(texts)
+        except TokenizerError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise TokenizerError(
+                f"tokenizer {tokenizer_name(self)} raised {type(error).__name__} "
+                "(its message is left out because it may quote a text)."
+            ) from error

@@ -1,4 +1,7 @@
-"""What all programs that publish a release do: check options, read, run, publish, report."""
+"""The programs that publish a release: check options, read, run, publish, report.
+
+They have one shape. What sets one apart is a value of `Program`; the three are in `programs`.
+"""
 
 import argparse
 import contextlib
@@ -7,20 +10,21 @@ import math
 import os
 import re
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.pvalue import AsIter
 from apache_beam.runners.runner import PipelineResult
 
 from beam_dpne import reading as io
-from beam_dpne.cli import display, launching, run_folders, running
-from beam_dpne.cli.options import READING, WRITING, with_defaults
-from beam_dpne.cli.set_union_options import ITEMS_RUNNING
-from beam_dpne.cli.told_tokenizer import with_cause
+from beam_dpne.cli import display, run_folders, watching
+from beam_dpne.cli.beam_options import BeamOptions, beam_options
+from beam_dpne.cli.failure_log import with_cause
+from beam_dpne.cli.options import Table, with_defaults
+from beam_dpne.cli.plans import SpendsDelta, warn_of_large_delta
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
@@ -34,7 +38,8 @@ from beam_dpne.reading.rejects import (
     rejected_of,
 )
 from beam_dpne.release.ledger import read_ledger
-from beam_dpne.release.publishing import check_output
+from beam_dpne.release.paths import absolute, has_ledger, is_inside, is_local, real_path
+from beam_dpne.release.publishing import PublishRelease, check_output
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.markers import Markers, make_marker
@@ -46,16 +51,49 @@ _PARTITION_BYTES = 8 * 2**20
 _LARGEST_PARTITION_BYTES = 40 * 2**20
 _COMPRESSION_RATIO = 4
 _FEW_PARTITIONS = 4096
-_AS_GIVEN = ("strict", "rejects", "max_rejected", "output", "output_format", "overwrite")
-_AS_GIVEN += ("harness_timeout", "quiet")
+_UNCHANGED = ("strict", "rejects", "max_rejected", "output", "output_format", "overwrite")
+_UNCHANGED += ("harness_timeout", "quiet", "side_input_limit", "arpa")
+_READ_OPTIONS = ("input_format", "user_field", "text_field", "encoding", "delimiter", "quoting")
+_READ_OPTIONS += ("columns", "max_record_bytes")
 _NOTES = tuple(field.name for field in dataclasses.fields(ReleaseNotes))
 
 
+_Plan = TypeVar("_Plan", bound=SpendsDelta)
+_Public = TypeVar("_Public")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
-    """Everything that a program was asked to do but its privacy parameters, checked.
+class Program(Generic[_Plan, _Public]):
+    """What sets one program that publishes a release apart from the others.
 
     Attributes:
+      table: its options.
+      plan: returns the privacy parameters from the parsed options, or raises UsageError.
+      public: returns the public data that the run needs, or None; called with the parsed options,
+        the job without those data, and Beam's options.
+      transform: returns the private transform of a job; called with the run's temporary folder, too.
+      show: prints the release from its ledger, the directory and the seconds that the run took.
+      max_length: returns T of a plan, for the progress; None for programs that have no lengths.
+      finish: does what follows a complete release.
+    """
+
+    table: Table
+    plan: Callable[[argparse.Namespace], _Plan]
+    public: "Callable[[argparse.Namespace, Job[_Plan, _Public], BeamOptions], _Public | None]"
+    transform: "Callable[[Job[_Plan, _Public], str], beam.PTransform]"
+    show: Callable[[Mapping[str, Any], str, float], None]
+    max_length: Callable[[_Plan], int | None] = lambda _: None
+    finish: "Callable[[Job[_Plan, _Public]], None]" = lambda _: None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job(Generic[_Plan, _Public]):
+    """Everything that a program was asked to do, checked.
+
+    Attributes:
+      program: which one.
+      plan: the privacy parameters.
+      public: the public data of the run, if any: words, or counts of n-grams.
       files: input files, sorted.
       reading: how they are read.
       tokenizer: a tokenizer's name, or a function.
@@ -70,9 +108,14 @@ class Job:
       run_key: secret of the run; if it was given, the file that holds it.
       harness_timeout: seconds in which an engine's workers must start; 0: no limit.
       quiet: no progress.
+      side_input_limit: size in bytes of a set above which it reaches the workers as a file.
       hands_over: whether the launcher ends before the job runs, and leaves no file of its own.
+      arpa: file for a language model, if the program makes one and it is wanted.
     """
 
+    program: Program[_Plan, _Public]
+    plan: _Plan
+    public: _Public | None = dataclasses.field(default=None, repr=False)
     files: Sequence[io.InputFile]
     reading: io.ReadOptions
     tokenizer: str | tokenizers.Tokenizer
@@ -87,7 +130,9 @@ class Job:
     run_key: RunKey = dataclasses.field(repr=False)
     harness_timeout: int
     quiet: bool
+    side_input_limit: int = LARGEST_IN_GRAPH
     hands_over: bool = False
+    arpa: str | None = None
 
     @property
     def run_key_given(self) -> bool:
@@ -105,52 +150,76 @@ class Job:
         return sum(file.size for file in self.files)
 
 
-_Job = TypeVar("_Job", bound=Job)
-# Of an empty pipeline, the job, the run's temporary folder, and what the first step leaves there.
-Build = Callable[[beam.Pipeline, _Job, str, launching.Canary | None], None]
+def run_command(
+    program: Program[_Plan, _Public], given: argparse.Namespace, beam_arguments: Sequence[str]
+) -> None:
+    """Runs a program and prints the release."""
+    options = beam_options(beam_arguments)
+    release(job_from_options(program, given, options), options)
 
 
-def settings_from_options(
+def release(job: Job[_Plan, _Public], options: BeamOptions) -> Mapping[str, Any] | None:
+    """Runs a job and prints the release; returns its ledger, None if only a template was made.
+
+    Raises:
+      RunError: if it failed; nothing has been published then.
+    """
+    if getattr(job.plan, "is_private", True):
+        warn_of_large_delta(job.plan)
+    started = time.monotonic()
+    ledger = run_job(job, options)
+    if ledger is not None:
+        with display.published(job.output):
+            job.program.show(ledger, job.output, time.monotonic() - started)
+        job.program.finish(job)
+    return ledger
+
+
+def job_from_options(
+    program: Program[_Plan, _Public],
     given: argparse.Namespace,
-    options: running.BeamOptions,
+    options: BeamOptions,
     tokenizer: tokenizers.Tokenizer | None = None,
-) -> dict[str, Any]:
-    """Checks the options that all programs share; reads no data beyond the heads of the input files.
+) -> Job[_Plan, _Public]:
+    """Checks all options; reads public data, and no more than the heads of the input files.
 
     Args:
+      program: whose options they are.
       given: parsed options.
       options: where the job will run.
       tokenizer: instead of the option.
 
-    Returns:
-      The fields of `Job`.
-
     Raises:
       UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
     """
-    values = with_defaults(given, (*READING, *WRITING, *ITEMS_RUNNING))
+    plan = program.plan(given)
+    settings = _settings(program.table, given, options, tokenizer)
+    job = Job(program=program, plan=plan, **settings)
+    return dataclasses.replace(job, public=program.public(given, job, options))
+
+
+def _settings(
+    table: Table,
+    given: argparse.Namespace,
+    options: BeamOptions,
+    tokenizer: tokenizers.Tokenizer | None,
+) -> dict[str, Any]:
+    """Checks the options that all programs share, and returns the fields of `Job`."""
+    values = with_defaults(given, [*table["reading"], *table["writing"], *table["running"]])
     for name in ("input", "output"):
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} PATH.")
     notes = ReleaseNotes(**{name: values[name] for name in _NOTES})
     check_max_rejected(values["max_rejected"])
-    chosen = tokenizer or tokenizer_name(given, values)
+    chosen = tokenizer or _tokenizer_name(given, values)
     tokenizers.resolve_tokenizer(chosen)
     reading = io.ReadOptions(
-        input_format=values["input_format"],
-        user_field=values["user_field"],
-        text_field=values["text_field"],
-        encoding=values["encoding"],
-        delimiter=values["delimiter"],
-        quoting=values["quoting"],
-        columns=values["columns"],
-        max_record_bytes=values["max_record_bytes"],
-        text_is_tokens=chosen == "tokens",
+        **{name: values[name] for name in _READ_OPTIONS}, text_is_tokens=chosen == "tokens"
     )
     _check_access(values, options)
     run_key = _run_key(values["run_key_file"], options)
-    for name, least in (("partitions", 1), ("harness_timeout", 0)):
-        require_at_least(least, name, values[name])
+    for name, least in (("side_input_limit", 1), ("partitions", 1), ("harness_timeout", 0)):
+        _require_at_least(least, name, values.get(name))
     check_output(values["output"], overwrite=values["overwrite"])
     if values["rejects"] is not None:
         _check_rejects(values["rejects"], values["output"])
@@ -164,51 +233,47 @@ def settings_from_options(
         "partitions": values["partitions"] or default_partitions(files),
         "run_key": run_key,
         "hands_over": options.hands_over,
-        **{name: values[name] for name in _AS_GIVEN},
+        **{name: values[name] for name in _UNCHANGED if name in values},
     }
 
 
-def require_at_least(least: int, name: str, value: int | None) -> None:
+def _require_at_least(least: int, name: str, value: int | None) -> None:
     """Raises UsageError if an option was given and is too small."""
     if value is not None and value < least:
         raise UsageError(f"{name} must be at least {least}, got {name}={value}.")
 
 
-def run_job(
-    job: _Job, options: running.BeamOptions, build: Build[_Job], max_length: int | None = None
-) -> Mapping[str, Any] | None:
+def run_job(job: Job[Any, Any], options: BeamOptions) -> Mapping[str, Any] | None:
     """Runs the job; returns the ledger of the release, None if only a template was made.
 
     Args:
       job: what to do.
       options: where.
-      build: wires the pipeline of the program.
-      max_length: T, for the progress; None for programs that have no lengths.
 
     Raises:
       RunError: if it failed; nothing has been published then.
     """
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
     shown = display.progress_line(
-        max_length=max_length, input_bytes=job.input_bytes, quiet=job.quiet
+        max_length=job.program.max_length(job.plan), input_bytes=job.input_bytes, quiet=job.quiet
     )
     tidied = io.tidied(job.rejects) if job.rejects else contextlib.nullcontext()
     held = run_folders.run_folder(*_run_folder(job, options), embedded=options.embedded)
     with held as folder, tidied, shown:
         canary = None
         if options.can_hang:
-            canary = launching.Canary(marks=Markers(folder), timeout=job.harness_timeout)
+            canary = watching.Canary(marks=Markers(folder), timeout=job.harness_timeout)
             make_marker(canary.marks.wanted)
             progress.enter("engine")
         build(pipeline, job, folder, canary)
-        result = launching.run_pipeline(pipeline, canary)
-    if not launching.has_finished(result):
+        result = watching.run_pipeline(pipeline, canary)
+    if not watching.has_finished(result):
         return None
     _report_rejects(job, result)
     return read_ledger(job.output)
 
 
-def check_in_template(job: Job, name: str, size: int) -> None:
+def check_in_template(job: Job[Any, Any], name: str, size: int) -> None:
     """Raises UsageError if public data are too large for the graph of a template.
 
     Its launcher ends before the job, and leaves no file of its own for the workers.
@@ -220,26 +285,49 @@ def check_in_template(job: Job, name: str, size: int) -> None:
         )
 
 
-def _run_folder(job: Job, options: running.BeamOptions) -> tuple[str, str]:
+def _run_folder(job: Job[Any, Any], options: BeamOptions) -> tuple[str, str]:
     """Returns where the run's temporary files are, and the name of their folder."""
-    output = _absolute(job.output).rstrip("/")
+    output = absolute(job.output).rstrip("/")
     # A bucket has nothing beside it.
     beside = output if re.fullmatch(r"\w+://[^/]+", output) else os.path.dirname(output)
     parent = tempfile.gettempdir() if options.embedded else beside
     return options.temp_location or parent, f"{run_folders.PREFIX}{uuid.uuid4().hex}"
 
 
-def read_documents(
-    pipeline: beam.Pipeline, job: Job, canary: launching.Canary | None
-) -> io.ReadResult:
-    """Wires the reading of the input, and what the operator gets of rejected records.
-
-    The tally comes after the list of rejects, so that a run that fails by the tally has written it.
+def build(
+    pipeline: beam.Pipeline, job: Job[Any, Any], folder: str, canary: watching.Canary | None = None
+) -> None:
+    """Wires reading, the private transform and publishing.
 
     Args:
       pipeline: an empty one.
       job: what to do.
-      canary: what the first step leaves for the launcher; None: nothing.
+      folder: the run's temporary location.
+      canary: what the first step leaves for the launcher; None if it leaves nothing.
+    """
+    read = _read_documents(pipeline, job, canary)
+    released = read.documents | job.program.transform(job, folder)
+    _ = released | "Publish" >> PublishRelease(
+        plan=job.plan,
+        output=absolute(job.output),
+        output_format=job.output_format,
+        tokenizer=job.tokenizer,
+        run_key_given=job.run_key_given,
+        described=job.described,
+        notes=job.notes,
+        overwrite=job.overwrite,
+        permit=canary and canary.marks.require_wanted,
+        tally=read.tally,
+        max_rejected=job.max_rejected,
+    )
+
+
+def _read_documents(
+    pipeline: beam.Pipeline, job: Job[Any, Any], canary: watching.Canary | None
+) -> io.ReadResult:
+    """Wires the reading of the input, and the operator's list of rejected records.
+
+    The tally comes after the list of rejects, so that a run that fails by the tally has written it.
     """
     read = pipeline | "Read" >> io.ReadDocuments(
         inputs=[file.path for file in job.files],
@@ -249,29 +337,13 @@ def read_documents(
     )
     if job.rejects is None:
         return read
-    paths = read.rejects | "WriteRejects" >> io.WriteRejects(path=_absolute(job.rejects))
+    paths = read.rejects | "WriteRejects" >> io.WriteRejects(path=absolute(job.rejects))
     after = beam.Map(_tally_after, AsIter(paths)).with_output_types(Tally)
     return read._replace(tally=read.tally | "AfterRejects" >> after)
 
 
 def _tally_after(tally: Tally, _written: Iterable[str]) -> Tally:
     return tally
-
-
-def publishing(job: Job, canary: launching.Canary | None, read: io.ReadResult) -> dict[str, Any]:
-    """Returns the fields of `PublishRelease` that do not depend on the program."""
-    return {
-        "output": _absolute(job.output),
-        "output_format": job.output_format,
-        "tokenizer": job.tokenizer,
-        "run_key_given": job.run_key_given,
-        "described": job.described,
-        "notes": job.notes,
-        "overwrite": job.overwrite,
-        "permit": canary and canary.marks.require_wanted,
-        "tally": read.tally,
-        "max_rejected": job.max_rejected,
-    }
 
 
 def default_partitions(files: Sequence[io.InputFile]) -> int:
@@ -284,14 +356,14 @@ def default_partitions(files: Sequence[io.InputFile]) -> int:
     return max(1, wanted, math.ceil(text / _LARGEST_PARTITION_BYTES))
 
 
-def tokenizer_name(given: argparse.Namespace, values: Mapping[str, Any]) -> str:
+def _tokenizer_name(given: argparse.Namespace, values: Mapping[str, Any]) -> str:
     """Returns the tokenizer of the options; its default depends on the format of the input."""
     if given.tokenizer is None and values["input_format"] == "sequences":
         return "whitespace"
     return values["tokenizer"]
 
 
-def _run_key(path: str | None, options: running.BeamOptions) -> RunKey:
+def _run_key(path: str | None, options: BeamOptions) -> RunKey:
     """Returns the run key: in its file, or a fresh one."""
     if path is None:
         if options.is_template:
@@ -300,10 +372,10 @@ def _run_key(path: str | None, options: running.BeamOptions) -> RunKey:
                 "key would be frozen in it."
             )
         return RunKey.generate()
-    return RunKeyFile.checked(_absolute(path), pinned=not options.writes_template)
+    return RunKeyFile.checked(absolute(path), pinned=not options.writes_template)
 
 
-def _check_access(values: Mapping[str, Any], options: running.BeamOptions) -> None:
+def _check_access(values: Mapping[str, Any], options: BeamOptions) -> None:
     """Raises at once if remote paths cannot be used; Beam would search for credentials for long."""
     written = (values["output"], values["rejects"], options.temp_location)
     reading = [*values["input"], *filter(None, [values["run_key_file"]])]
@@ -314,18 +386,18 @@ def _check_rejects(rejects: str, output: str) -> None:
     """Raises unless the operator's directory is apart from the release and can be written."""
     if not rejects:
         raise UsageError("rejects must be the path of a directory, got rejects=''.")
-    inner = normalized(rejects)
+    inner = real_path(rejects)
     if is_inside(rejects, output):
         raise UsageError(
             f"rejects must be outside the directory of the release, got rejects={rejects}: they "
             "are as private as the data."
         )
-    if FileSystems.exists(FileSystems.join(inner, "ledger.json")):
+    if has_ledger(inner):
         raise UsageError(
             f"rejects must be outside every release, got rejects={rejects}, which has a ledger.json: "
             "they are as private as the data."
         )
-    if FileSystems.get_scheme(rejects) is not None:
+    if not is_local(rejects):
         return
     while not os.path.lexists(inner):
         inner = os.path.dirname(inner)
@@ -333,25 +405,9 @@ def _check_rejects(rejects: str, output: str) -> None:
         raise UsageError(f"rejects must be a directory that can be written, got rejects={rejects}.")
 
 
-def _absolute(path: str) -> str:
-    """Returns a path that means the same in a worker's own directory."""
-    return os.path.abspath(path) if FileSystems.get_scheme(path) is None else path
-
-
-def normalized(path: str) -> str:
-    """Returns a path without links and its last slashes."""
-    local = FileSystems.get_scheme(path) is None
-    return (os.path.realpath(path) if local else path).rstrip("/")
-
-
-def is_inside(path: str, folder: str) -> bool:
-    """Whether a path is a directory, or somewhere in it."""
-    return f"{normalized(path)}/".startswith(f"{normalized(folder)}/")
-
-
-def _report_rejects(job: Job, result: PipelineResult) -> None:
+def _report_rejects(job: Job[Any, Any], result: PipelineResult) -> None:
     """Tells the operator, on stderr, that records were left out."""
-    reasons = rejected_of(launching.counters(result))
+    reasons = rejected_of(watching.counters(result))
     if not reasons or job.quiet:
         return
     rejected = sum(reasons.values())

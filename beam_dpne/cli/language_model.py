@@ -6,6 +6,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
@@ -13,16 +14,18 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.bayesian import arpa
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.cli import jobs, running
+from beam_dpne.cli.beam_options import BeamOptions
+from beam_dpne.cli.jobs import Job
 from beam_dpne.errors import RunError, UsageError
 from beam_dpne.reading.files import TextStream
 from beam_dpne.reading.options import codec_of
-from beam_dpne.release.ledger import ledger_path, reason
+from beam_dpne.release.ledger import reason
+from beam_dpne.release.paths import has_ledger, is_inside, is_local, real_path
 from beam_dpne.release.publishing import read_release
 from beam_dpne.storage.access import check_access
 
 
-def check(path: str, job: jobs.Job, options: running.BeamOptions, others: Sequence[str]) -> None:
+def check(path: str, job: Job[Any, Any], options: BeamOptions, others: Sequence[str]) -> None:
     """Raises UsageError unless the model can be written after the run, and harms no other file.
 
     Args:
@@ -38,15 +41,15 @@ def check(path: str, job: jobs.Job, options: running.BeamOptions, others: Sequen
     if codec_of(path):
         raise UsageError(f"arpa must be a file without compression, got arpa={path}.")
     for folder in filter(None, (job.output, job.rejects)):
-        if jobs.is_inside(path, folder):
+        if is_inside(path, folder):
             raise UsageError(
                 f"arpa must be outside the directories of the release and of rejects, got arpa={path}."
             )
-    if FileSystems.exists(ledger_path(jobs.normalized(path).rpartition("/")[0])):
+    if has_ledger(real_path(path).rpartition("/")[0]):
         raise UsageError(f"arpa must be outside every release, got arpa={path}.")
-    if jobs.normalized(path) in map(jobs.normalized, others):
+    if real_path(path) in map(real_path, others):
         raise UsageError(f"arpa must be a file of its own, got arpa={path}, which the run reads.")
-    if FileSystems.get_scheme(path) is not None:
+    if not is_local(path):
         check_access([], [path.rpartition("/")[0]], options.pipeline_options)
     else:
         parent = os.path.dirname(os.path.abspath(path))

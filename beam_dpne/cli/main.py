@@ -5,33 +5,20 @@ Exit status: 0 done, 1 the run failed, 2 a parameter is wrong, 130 interrupted, 
 
 import argparse
 import contextlib
+import functools
+import importlib
 import logging
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from beam_dpne.cli.bayesian_options import (
-    BAYESIAN,
-    PROBABILITIES_READING,
-    PROBABILITIES_RUNNING,
-    PROBABILITIES_WRITING,
-)
-from beam_dpne.cli.evaluate import add_evaluate
-from beam_dpne.cli.options import (
-    PLAN_OUTPUT,
-    PRIVACY,
-    READING,
-    RUNNING,
-    VOCABULARY,
-    WRITING,
-    add_options,
-)
-from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
+from beam_dpne.cli.options import Table, add_program, add_table
+from beam_dpne.cli.tables import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError
 from beam_dpne.version import __version__
@@ -39,14 +26,85 @@ from beam_dpne.version import __version__
 if TYPE_CHECKING:
     from beam_dpne.cli.failure_log import FailureLog
 
-Command = Callable[[argparse.Namespace, list[str]], None]
 _FAILED = 1
 _SIGNALLED = 128
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there"
-# Of an engine's job the launcher knows no more than that it runs.
+# While an engine runs a job, the launcher does not know which stage it has reached.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")
-# Part of every text that stands instead of a message that is withheld.
+# Every text that replaces a withheld message has these words.
 _WITHHELD = "may quote"
+
+
+class _Command(NamedTuple):
+    """One sub-command.
+
+    Attributes:
+      name: as it is typed.
+      summary: a line for the list of commands.
+      description: for its own help.
+      table: its options.
+      module: of `beam_dpne.cli`, whose `run_command` runs it; it is imported when it is needed,
+        since Beam takes two seconds to load.
+      publishes: whether `output` is the directory of a release.
+    """
+
+    name: str
+    summary: str
+    description: str
+    table: Table
+    module: str
+    publishes: bool
+
+
+_COMMANDS = (
+    _Command(
+        name="ngrams",
+        summary="release the n-grams that many users share",
+        description="Releases the n-grams that many users share, with user-level (ε, δ)-"
+        "differential privacy. Options of Apache Beam (--runner, …) may follow.",
+        table=NGRAMS,
+        module="programs",
+        publishes=True,
+    ),
+    _Command(
+        name="set-union",
+        summary="release the items that many users share",
+        description="Releases the items that many users share (words, names, queries, whole records), "
+        "with user-level (ε, δ)-differential privacy. Options of Apache Beam (--runner, …) may follow.",
+        table=SET_UNION,
+        module="programs",
+        publishes=True,
+    ),
+    _Command(
+        name="bayesian",
+        summary="estimate the probability of every n-gram of a public vocabulary",
+        description="Estimates a probability for every n-gram of a public vocabulary from users' "
+        "texts, with user-level (ε, δ)-differential privacy; modes named paper_* have no such "
+        "guarantee. Options of Apache Beam (--runner, …) may follow.",
+        table=BAYESIAN,
+        module="programs",
+        publishes=True,
+    ),
+    _Command(
+        name="plan",
+        summary="show the noise that privacy parameters need, and write them to a file",
+        description="Prints what each length of a run would spend, and writes the plan as JSON.",
+        table=PLAN,
+        module="plans",
+        publishes=False,
+    ),
+    _Command(
+        name="evaluate",
+        summary="compare a release with the private data it came from; for the operator",
+        description="Compares a release with the private data it came from: how much of it is real, "
+        "how much of the data it covers. What it prints and writes is NOT private: it is as secret as "
+        "the data, and for the operator only. The data must fit in memory: 10 million words and 9 "
+        "lengths take 2 GB.",
+        table=EVALUATE,
+        module="evaluating",
+        publishes=False,
+    ),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +120,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
       arguments: its options; those that the parser does not have are Beam's.
 
     Returns:
-      The exit status; what went wrong is told by one line on stderr.
+      The exit status; one line on stderr says what went wrong.
     """
     _let_streams_replace()
     try:
@@ -88,7 +146,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
                 log.discard()
             elif is_withheld and hasattr(given, "failure_log"):
                 text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
-            return _leave(number) if number else _tell(status, text)
+            return _leave(number) if number else _report(status, text)
         if log is not None:
             log.discard()
     return 0
@@ -105,8 +163,8 @@ class OneLineParser(argparse.ArgumentParser):
 class _Signals:
     """While it is entered, Ctrl-C and SIGTERM raise `KeyboardInterrupt` and are remembered.
 
-    Beam wraps what a bundle raises, so that the type of an exception does not tell. A second signal
-    ends the process at once.
+    Beam wraps the errors of a bundle, so that the type of an exception does not show what raised it.
+    A second signal ends the process at once.
     """
 
     def __init__(self) -> None:
@@ -117,7 +175,7 @@ class _Signals:
         ours = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
         if threading.current_thread() is threading.main_thread():
             for number, usual in ours.items():
-                # One that somebody set or that is ignored (nohup) stays as it is.
+                # A handler that somebody set stays as it is, and so does an ignored signal (nohup).
                 if signal.getsignal(number) == usual:
                     self._before[number] = signal.signal(number, self._receive)
         return self
@@ -138,7 +196,7 @@ def _failure_log(given: argparse.Namespace) -> "FailureLog | None":
         return None
     from beam_dpne.cli.failure_log import FailureLog
 
-    # Of other programs, "output" is a directory of the operator.
+    # The `output` of other programs is a directory of the operator.
     output = given.output if getattr(given, "publishes", False) else None
     return FailureLog(given.failure_log, output, remote=bool(given.failure_log_remote))
 
@@ -163,15 +221,15 @@ def _outcome(error: BaseException) -> tuple[int, str]:
     return status, text
 
 
-def _tell(status: int, text: str) -> int:
-    """Prints a line about an error, if there is anything to say; returns the exit status."""
+def _report(status: int, text: str) -> int:
+    """Prints a line about an error unless the text is empty; returns the exit status."""
     if text:
         print(f"beam-dpne: {text.strip()}", file=sys.stderr)
     return status
 
 
 def _leave(number: int) -> int:
-    """Tells of the signal that ends the program; returns the exit status.
+    """Prints which signal ends the program; returns the exit status.
 
     Exits at once if a runner's threads are still at work: the interpreter would wait for them.
     """
@@ -196,96 +254,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"beam-dpne {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    ngrams = commands.add_parser(
-        "ngrams",
-        help="release the n-grams that many users share",
-        description="Releases the n-grams that many users share, with user-level (ε, δ)-"
-        "differential privacy. Options of Apache Beam (--runner, …) may follow.",
-        allow_abbrev=False,
-    )
-    add_ngram_options(ngrams)
-    ngrams.set_defaults(command=_ngrams)
-    union = commands.add_parser(
-        "set-union",
-        help="release the items that many users share",
-        description="Releases the items that many users share (words, names, queries, whole records), "
-        "with user-level (ε, δ)-differential privacy. Options of Apache Beam (--runner, …) may follow.",
-        allow_abbrev=False,
-    )
-    add_set_union_options(union)
-    union.set_defaults(command=_set_union)
-    bayesian = commands.add_parser(
-        "bayesian",
-        help="estimate the probability of every n-gram of a public vocabulary",
-        description="Estimates a probability for every n-gram of a public vocabulary from users' "
-        "texts, with user-level (ε, δ)-differential privacy; modes named paper_* have no such "
-        "guarantee. Options of Apache Beam (--runner, …) may follow.",
-        allow_abbrev=False,
-    )
-    add_bayesian_options(bayesian)
-    bayesian.set_defaults(command=_bayesian)
-    plan = commands.add_parser(
-        "plan",
-        help="show the noise that privacy parameters need, and write them to a file",
-        description="Prints what each length of a run would spend, and writes the plan as JSON.",
-        allow_abbrev=False,
-    )
-    add_options(plan, "privacy", PRIVACY)
-    add_options(plan, "writing", PLAN_OUTPUT)
-    plan.set_defaults(command=_plan)
-    add_evaluate(commands)
+    for command in _COMMANDS:
+        made = commands.add_parser(
+            command.name,
+            help=command.summary,
+            description=command.description,
+            allow_abbrev=False,
+        )
+        add_options = add_program if command.publishes else add_table
+        add_options(made, command.table)
+        run = functools.partial(_run_command, command.module)
+        made.set_defaults(program=command.name, command=run)
     return parser
 
 
-def add_ngram_options(parser: argparse.ArgumentParser) -> None:
-    """Adds all options of `beam-dpne ngrams`."""
-    add_options(parser, "reading", READING)
-    add_options(parser, "privacy", (*PRIVACY, *VOCABULARY))
-    add_options(parser, "writing", WRITING)
-    add_options(parser, "running", RUNNING)
-    parser.set_defaults(publishes=True)
-
-
-def add_set_union_options(parser: argparse.ArgumentParser) -> None:
-    """Adds all options of `beam-dpne set-union`."""
-    add_options(parser, "reading", ITEMS_READING)
-    add_options(parser, "privacy", SET_UNION)
-    add_options(parser, "writing", ITEMS_WRITING)
-    add_options(parser, "running", ITEMS_RUNNING)
-    parser.set_defaults(publishes=True)
-
-
-def add_bayesian_options(parser: argparse.ArgumentParser) -> None:
-    """Adds all options of `beam-dpne bayesian`."""
-    add_options(parser, "reading", PROBABILITIES_READING)
-    add_options(parser, "privacy", BAYESIAN)
-    add_options(parser, "writing", PROBABILITIES_WRITING)
-    add_options(parser, "running", PROBABILITIES_RUNNING)
-    parser.set_defaults(publishes=True)
-
-
-def _ngrams(given: argparse.Namespace, beam_arguments: list[str]) -> None:
-    from beam_dpne.cli import ngrams
-
-    ngrams.run_command(given, beam_arguments)
-
-
-def _set_union(given: argparse.Namespace, beam_arguments: list[str]) -> None:
-    from beam_dpne.cli import set_union
-
-    set_union.run_command(given, beam_arguments)
-
-
-def _bayesian(given: argparse.Namespace, beam_arguments: list[str]) -> None:
-    from beam_dpne.cli import bayesian
-
-    bayesian.run_command(given, beam_arguments)
-
-
-def _plan(given: argparse.Namespace, beam_arguments: list[str]) -> None:
-    from beam_dpne.cli import plans
-
-    plans.run_command(given, beam_arguments)
+def _run_command(module: str, given: argparse.Namespace, beam_arguments: list[str]) -> None:
+    importlib.import_module(f"beam_dpne.cli.{module}").run_command(given, beam_arguments)
 
 
 def _let_streams_replace() -> None:
@@ -297,10 +281,10 @@ def _let_streams_replace() -> None:
 
 
 def _quiet_libraries() -> None:
-    """Silences libraries, whose log lines may quote data; our own warnings still reach stderr."""
+    """Silences libraries, whose log lines may quote data; warnings of this package are printed."""
     logging.getLogger().setLevel(logging.CRITICAL + 1)
     logging.getLogger("beam_dpne").setLevel(logging.WARNING)
-    # It sets its own level when it starts; a filter stays.
+    # Its job server sets the level again when it starts; a filter stays.
     logging.getLogger("PrismJobServer").addFilter(lambda _: False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 

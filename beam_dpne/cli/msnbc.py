@@ -10,7 +10,6 @@ import functools
 import hashlib
 import json
 import pathlib
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.cli import display
-from beam_dpne.cli.main import OneLineParser, add_ngram_options, run_program
+from beam_dpne.cli.main import OneLineParser, run_program
+from beam_dpne.cli.options import add_program
+from beam_dpne.cli.tables import NGRAMS
 from beam_dpne.documents import tokenizers
 from beam_dpne.errors import UsageError
 
@@ -76,7 +77,7 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_ngram_options(parser)
+    add_program(parser, NGRAMS)
     parser.set_defaults(**PAPER, command=functools.partial(_run, data=data))
     return run_program(parser, argv)
 
@@ -102,25 +103,22 @@ def category_names(path: str) -> list[str]:
 
 
 def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Path) -> None:
-    from beam_dpne.cli import ngrams, running
-    from beam_dpne.cli.budget import warn_of_large_delta
+    from beam_dpne.cli import jobs, programs
+    from beam_dpne.cli.beam_options import beam_options
     from beam_dpne.release.publishing import read_release
     from beam_dpne.storage.access import check_access
 
-    options = running.beam_options(beam_arguments)
+    options = beam_options(beam_arguments)
     given.input = given.input or [str(data)]
     if given.strategy == PAPER["strategy"] and given.max_contributions is None:
         given.max_contributions = PAPER_MAX_CONTRIBUTIONS
     check_access(given.input, [], options.pipeline_options)
     names = category_names(given.input[-1])
-    job = ngrams.job_from_options(given, options, tokenizer=CategoryNames(names))
-    warn_of_large_delta(job.plan)
-    started = time.monotonic()
-    ledger = ngrams.run_job(job, options)
+    job = jobs.job_from_options(programs.NGRAMS, given, options, tokenizer=CategoryNames(names))
+    ledger = jobs.release(job, options)
     if ledger is None:
         return
     with display.published(job.output):
-        display.print_release(ledger, job.output, time.monotonic() - started)
         _print_comparison(ledger)
         _print_best(read_release(job.output))
 

@@ -1,21 +1,37 @@
-"""`beam-dpne plan`, and how the options make a plan."""
+"""`beam-dpne plan`; how the options make a plan, and what a run is told about its budget."""
 
 import argparse
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.cli import display
-from beam_dpne.cli.budget import require_budget, warn_of_large_delta
-from beam_dpne.cli.options import PRIVACY, with_defaults
+from beam_dpne.cli.options import with_defaults
+from beam_dpne.cli.tables import PLAN
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
 from beam_dpne.errors import UsageError
+from beam_dpne.mechanism.user_count import about_large_delta
 from beam_dpne.ngrams.plan import PrivacyPlan
 
-_SINGLE = tuple(option for option in PRIVACY if option.name != "plan")
+_SINGLE = tuple(option for option in PLAN["privacy"] if option.name != "plan")
+
+
+class SpendsDelta(Protocol):
+    """The privacy parameters of a run, whichever program's they are."""
+
+    @property
+    def delta(self) -> float:
+        """δ of the whole run."""
+        ...
+
+    @property
+    def public_user_count(self) -> int | None:
+        """How many users the input has, where that is public."""
+        ...
 
 
 def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
@@ -53,6 +69,30 @@ def _plan_from_single(given: argparse.Namespace) -> PrivacyPlan:
     if getattr(given, "vocabulary", None) is not None and values["vocabulary_policy"] is None:
         values["vocabulary_policy"] = "public"
     return PrivacyPlan(**values)
+
+
+def require_budget(values: Mapping[str, Any], common: str = "1 to 4 is common for text") -> None:
+    """Raises UsageError, with advice, unless epsilon and delta are given."""
+    missing = [name for name in ("epsilon", "delta") if values[name] is None]
+    if missing:
+        raise UsageError(
+            f"{' and '.join(missing)} must be given, there is no default: --epsilon is the privacy "
+            f"budget of the whole run, {common}; --delta is well below one over "
+            "the number of users, e.g. 1e-7 for a million users."
+        )
+
+
+def warn_of_large_delta(plan: SpendsDelta) -> None:
+    """Warns on stderr of a δ of 0.001 or more, also under --quiet: it is about the guarantee.
+
+    A public number of users silences it, since a δ above one over that number is refused.
+    """
+    warning = about_large_delta(plan.delta)
+    if warning is not None and plan.public_user_count is None:
+        display.print_notice(
+            f"beam-dpne: warning: {warning}. Take a delta well below one over the number of users; if "
+            "their number is public and small, give --public_user_count."
+        )
 
 
 def read_vocabulary(path: str) -> list[str]:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.cli.main import OneLineParser, run_program
-from beam_dpne.cli.options import FAILURE_LOG, Option, add_options, names, with_defaults
+from beam_dpne.cli.options import Option, add_options, names, with_defaults
+from beam_dpne.cli.shared_options import FAILURE_LOG
 from beam_dpne.errors import UsageError
 
 MSNBC_FILE = "msnbc990928.seq.gz"

@@ -13,8 +13,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dpne.cli.options import FAILURE_LOG, Option, names
+from beam_dpne.cli.options import Option, names
 from beam_dpne.cli.reproduce import TITLES_FILE, check_output, files_line, run_experiments
+from beam_dpne.cli.shared_options import FAILURE_LOG
 from beam_dpne.errors import UsageError
 
 PUBLIC_FILE = "reddit_titles_public_trigrams.tsv.gz"

@@ -1,85 +1,77 @@
-"""The ledger of n-gram probabilities: the mechanism, or that nothing is guaranteed."""
+"""The ledger of n-gram probabilities: their mechanism, or the statement that nothing is guaranteed."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.plan import NO_GUARANTEE, BayesianPlan
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section, no_groups
-from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.grounds import FAR_TAILS_MEANING
-from beam_dpne.release.ledger import Part, whole_ledger
-from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
+from beam_dpne.release.ledger import FAR_TAILS_MEANING, Contents, whole_ledger
 
 _MODES = {
     "counts": "each user adds to at most max_contributions distinct n-grams of the public vocabulary, "
-    "to each at most max_count; every n-gram of the vocabulary gets Gaussian noise, rounded to whole "
-    "counts, whether or not anybody has it; probabilities are computed from noisy and public counts "
-    "alone",
-    "log_global": "f = min(1, decay * users / max_count) * ln(counts + 1) of each n-gram, rounded to a "
-    "grid, with Gaussian noise on that grid; gram_bound holds over all databases, and the mean of the "
-    "logarithms, which the paper subtracts, is left out, since softmax does not see it; then weighted "
-    "with the public logarithms, and softmax",
+    "and at most max_count to each; every n-gram of the vocabulary gets Gaussian noise, rounded to "
+    "whole counts, whether or not anybody has it; probabilities are computed from noisy and public "
+    "counts alone",
+    "log_global": "for each n-gram, f = min(1, decay * users / max_count) * ln(counts + 1) is rounded "
+    "to a grid and gets Gaussian noise on that grid; gram_bound holds over all databases, and the mean "
+    "of the logarithms, which the paper subtracts, is left out, since softmax does not depend on it; "
+    "the noisy values are weighted with the public logarithms, and softmax makes probabilities of them",
     "paper_brute_force": "the paper's Algorithm 1 with the sensitivity of this database over its users",
     "paper_claim1": "the paper's Algorithm 1 with the sensitivity that Claim 1 computes from this "
     "database",
 }
 _COLUMNS = {
-    "meaning": "how a probability comes about",
-    "max_count": "C, how often one user's n-gram counts, at most",
-    "max_contributions": "W, distinct n-grams that one user adds, at most",
-    "public": "the public vocabulary with its counts, which nothing protects: how many n-grams, of how "
-    "many words, and the SHA-256 of n-grams and counts (beam_dpne.PublicCounts.fingerprint)",
-    "released": "n-grams with a probability: all of the public vocabulary",
+    "meaning": "how a probability is computed",
+    "max_count": "C, the largest number of times that one n-gram of one user counts",
+    "max_contributions": "W, the largest number of distinct n-grams that one user adds",
+    "public": "the public vocabulary with its counts, which nothing protects: the number of n-grams, "
+    "the number of words in each, and the SHA-256 of n-grams and counts "
+    "(beam_dpne.PublicCounts.fingerprint)",
+    "released": "number of n-grams with a probability: that of the whole public vocabulary",
 }
 _NOISE_COLUMNS = {
-    "gram_bound": "how far one user may move one n-gram's value, before it is rounded to the grid: C, "
-    "or under log_global a bound over all databases",
+    "gram_bound": "upper bound on the distance by which one user moves the value of one n-gram, before "
+    "it is rounded to the grid: C, or under log_global a bound over all databases",
     "grid": "the step of the released values, in counts or logarithms; the noise is on this grid",
-    "sensitivity": "how far one user may move all values in l2, rounding to the grid included, "
-    "whatever the database: under counts C * sqrt(W)",
-    "noise_stddev": "sigma, before it is rounded to the grid, in counts or logarithms",
+    "sensitivity": "upper bound on the l2 distance by which one user moves all values, including "
+    "rounding to the grid, for every database: under counts C * sqrt(W)",
+    "noise_stddev": "sigma, before the noise is rounded to the grid, in counts or logarithms",
 }
 _WEIGHT_COLUMNS = {
     "decay": "S, in w = min(1, S * users / max_count)",
-    "public_weight": "the weight of the public logarithms; the private ones have the rest",
+    "public_weight": "the weight of the public logarithms; the private ones have the rest of 1",
 }
 _SLACK = (
-    "What floating-point arithmetic and 128 bits may cost of epsilon: the probability of each noisy "
-    "integer is right to a relative 2e-12, or 1e-13 * sigma in steps of the grid if that is more, "
-    "outside far tails whose probability is subtracted from delta. It is subtracted from epsilon "
-    "before the noise is calibrated, and its factor from delta."
+    "The part of epsilon that pays for floating-point arithmetic and for noise made of 128 bits: the "
+    "probability of each noisy integer is right to a relative 2e-12, or to 1e-13 * sigma in steps of "
+    "the grid if that is more, outside far tails whose probability is subtracted from delta. It is "
+    "subtracted from epsilon before the noise is calibrated, and delta is multiplied by "
+    "exp(-numerical_slack)."
 )
 _CLAIMED = (
-    "Nothing is guaranteed: epsilon and delta of the plan are what the paper's formula was given."
+    "Nothing is guaranteed: epsilon and delta of the plan are the numbers that went into the paper's "
+    "formula."
 )
 _PUBLIC = (
-    "the public counts: every n-gram of theirs gets a probability, and if they were made from the "
-    "private data, what they tell of it; if that was a private release, its epsilon and delta are added"
+    "the public counts: every n-gram in them gets a probability. If they were made from the private "
+    "data, the release reveals whatever they reveal of those data; if they are a private release of "
+    "the same data, its epsilon and delta are added"
 )
-_VALUE = "nine significant digits; all of them sum to 1 up to that rounding"
+_VALUE = "a number with nine significant digits; all probabilities sum to 1 up to that rounding"
 
 
 def bayesian_ledger(
     *,
     plan: BayesianPlan,
     found: NgramProbabilities,
-    parts: Sequence[Part],
-    run_key_given: bool,
-    tokenizer: str | Callable[..., Any],
-    described: InputDescription | None = None,
-    notes: ReleaseNotes = NO_NOTES,
+    **common: Any,
 ) -> dict[str, Any]:
     """Returns the ledger of n-gram probabilities.
 
     Args:
       plan: of the run.
-      found: what it released.
-      parts: files of the release, in order.
-      run_key_given: whether the run key was given instead of fresh.
-      tokenizer: its name, or the function itself.
-      described: how records became documents, which says what one user is; None if nobody said.
-      notes: what the operator says of the release.
+      found: the released probabilities.
+      common: the arguments of `whole_ledger` that do not depend on the program.
 
     Raises:
       ValueError: if the probabilities or parts are not those of a run under this plan.
@@ -88,12 +80,12 @@ def bayesian_ledger(
     columns = {
         "ngram": "its words, joined by one blank; see beam_dpne.join_tokens",
         "probability": _VALUE,
-        "order": "by falling probability, then the n-gram's bytes",
+        "order": "by falling probability, then by the bytes of the n-gram",
     }
     if not plan.is_private:
-        columns["privacy"] = "in every row: that there is no differential privacy guarantee"
-    return whole_ledger(
-        "bayesian",
+        columns["privacy"] = "a sentence in every row: there is no differential privacy guarantee"
+    contents = Contents(
+        program="bayesian",
         plan=plan,
         grounds={},
         groups=_groups(plan),
@@ -103,14 +95,10 @@ def bayesian_ledger(
             "mechanism": {**_mechanism(plan, found), "released": len(found)},
         },
         columns=columns,
-        parts=parts,
-        run_key_given=run_key_given,
-        tokenizer=tokenizer,
-        described=described,
-        notes=notes,
         not_protected=[_PUBLIC],
         no_guarantee=None if plan.is_private else NO_GUARANTEE,
     )
+    return whole_ledger(contents, **common)
 
 
 def _groups(plan: BayesianPlan) -> dict[str, Any]:
@@ -149,7 +137,7 @@ def _spent(plan: BayesianPlan) -> dict[str, Any]:
 
 
 def _check(plan: BayesianPlan, found: NgramProbabilities) -> None:
-    """A ledger with another run's plan would claim a guarantee that nobody gave."""
+    """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
     wanted = plan.facts()
     if any(found.facts.get(name) != value for name, value in wanted.items()):
         raise ValueError("probabilities must be of a run under this plan.")

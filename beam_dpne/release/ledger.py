@@ -1,8 +1,9 @@
-"""The ledger of a release: what was spent on what, under which guarantee, and which files it lists.
+"""The ledger of a release: its guarantee, what was spent on what, and the files that belong to it.
 
-It holds public parameters, released numbers and checksums; no time, path, host, runner or partition
-count, so that the same release has the same ledger wherever it was made. What is common to all
-programs is here; `ngrams_ledger` and `set_union_ledger` have what is particular to one.
+It holds public parameters, released numbers and checksums. It holds no time, path, host, runner or
+number of partitions, so that the same release has the same ledger wherever it was made. This module
+has the sections that all programs share; `ngrams_ledger`, `set_union_ledger` and `bayesian_ledger`
+have those of one program.
 """
 
 import importlib.metadata
@@ -20,13 +21,17 @@ from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.user_count import about_large_delta
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.privacy_unit import input_section, user_sentence
-from beam_dpne.release.release_notes import ReleaseNotes
+from beam_dpne.release.release_notes import (
+    NO_NOTES,
+    ReleaseNotes,
+    input_section,
+    user_sentence,
+)
 from beam_dpne.storage.directories import reason
 from beam_dpne.version import __version__
 
 SCHEMA = "beam_dpne/ledger/2"
-# Schema 1 has no sections on groups, on the input, and on what the operator says.
+# Schema 1 lacks the sections groups, input and notes.
 READABLE_SCHEMAS = ("beam_dpne/ledger/1", SCHEMA)
 SCHEMA_FAMILY = "beam_dpne/ledger/"
 LEDGER_NAME = "ledger.json"
@@ -37,8 +42,8 @@ PART_NAME = re.compile(
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
 
 _COMPLETE = (
-    "It is complete when every part listed here is there with its SHA-256; files that are not listed "
-    "do not belong to it."
+    "The release is complete if every part listed here is there and has the SHA-256 listed for it. "
+    "Files that are not listed do not belong to it."
 )
 _NEIGHBOURS = "one user is added or removed with all of that user's documents"
 _STATEMENT = (
@@ -47,24 +52,45 @@ _STATEMENT = (
     "P[release of one in O] <= exp(epsilon) * P[release of the other in O] + delta."
 )
 _ONE_KEY_ONE_INPUT = (
-    "One run key on two different inputs with the same parameters voids the guarantee: the difference "
-    "of the two releases is free of noise. So do two tokenizers of the operator's with the same name "
-    "and version. The noise also depends on mechanism_version, the plan with its constants, the "
-    "tokenizer with its version, and on how records became documents as the section input says: where "
-    "one of these differs, the noise is independent. The key is as secret as the data."
+    "One run key on two different inputs with the same parameters voids the guarantee, because the "
+    "difference of the two releases is free of noise. It is also void if one run key is used with two "
+    "tokenizers of the operator that have the same name and version. The noise depends on the key, "
+    "mechanism_version, the plan with its constants, the tokenizer with its version, and the way in "
+    "which records became documents, which the section input describes; runs that differ in one of "
+    "these have independent noise. The key is as secret as the data."
 )
 _NOT_PROTECTED = (
-    "run time, memory, autoscaling, retries and crashes, which depend on the data, as does whether a "
-    "run fails because too many of its records were rejected",
-    "the operator's channel: rejected records, counters and logs; it is as private as the data",
-    "the run key, and staging and temporary storage; who has the key can subtract the noise",
-    "what a tokenizer of the user's own lets one document do to another's tokens: it must treat each "
-    "document alone",
+    "run time, memory, autoscaling, retries and crashes, which depend on the data, and whether a run "
+    "fails because too many of its records were rejected",
+    "the operator's channel: rejected records, counters and logs are as private as the data",
+    "the run key, and staging and temporary storage: whoever has the key can subtract the noise",
+    "the tokens of other documents, if a tokenizer that the operator wrote lets one document change "
+    "them: it must treat each document alone",
     "the plan, if any of it was chosen by looking at the data",
-    "groups of several users as much as one user: the section groups says what they are guaranteed",
+    "groups of several users as much as one user: the section groups states their guarantee",
     "one person with several user ids as much as one user: such a person counts as a group",
-    "against an adversary who can tell AES from random: the guarantee is computational",
-    "what is true of many users whether or not one of them takes part",
+    "against an adversary who can distinguish AES from random bits: the guarantee is computational",
+    "facts that are true of many users whether or not one of them takes part",
+)
+FAR_TAILS_MEANING = (
+    "The share of delta that pays for noise so far out that its 128 bits no longer give it the right "
+    "probability. It is the probability of such noise, times 1 + exp(epsilon) for the two inputs with "
+    "and without a user, and is subtracted from delta before the noise is calibrated."
+)
+_INDIVIDUAL_BUDGETS = (
+    "Every user has one budget for the whole run, mu^2 with mu = 1 / composed_noise_stddev. A "
+    "contribution costs the sum of its squared weights, computed from the integers that were sent. "
+    "Over all lengths and rounds the costs of one user add up to at most mu^2, whatever was released "
+    "on the way. The budget that a user has left is a private state: it decides what this user sends "
+    "next, and affects everything else only through sums with noise of standard deviation 1. By the "
+    "theorem on fully adaptive composition with individual budgets for Gaussian noise, the whole run "
+    "is as private as one Gaussian mechanism of sensitivity mu and noise of standard deviation 1."
+)
+_REFERENCES = (
+    "A. Smith and A. Thakurta (2022): Fully Adaptive Composition for Gaussian Differential Privacy",
+    "A. Koskela, M. Tobaben and A. Honkela (2022): Individual Privacy Accounting with Gaussian "
+    "Differential Privacy",
+    "V. Feldman and T. Zrnic (2021): Individual Privacy Accounting via a Rényi Filter",
 )
 
 
@@ -85,14 +111,14 @@ class Part(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What a ledger of one program holds beyond the common sections.
+    """The sections and parts that only the ledgers of one program have.
 
     Attributes:
-      stem: with which the names of its parts begin.
-      noun: what is released.
-      sections: names and types.
-      released: from a ledger, the number of rows that its sections tell; None if they are damaged.
-      damage: what is wrong then.
+      stem: beginning of the names of its parts.
+      noun: name of one kind of released row, in the plural.
+      sections: names and types of its sections.
+      released: returns the number of rows that its sections state, or None if they are damaged.
+      damage: description of the damage if that is None.
     """
 
     stem: str
@@ -103,7 +129,7 @@ class Program(NamedTuple):
 
 
 class Plan(Protocol):
-    """What a ledger wants of the public parameters of a run, whichever program's they are."""
+    """The public parameters of a run that every ledger states, whichever program's they are."""
 
     @property
     def epsilon(self) -> float:
@@ -120,62 +146,76 @@ class Plan(Protocol):
         ...
 
 
+class Contents(NamedTuple):
+    """What one program writes into its ledger.
+
+    Attributes:
+      program: one of `PROGRAMS`.
+      plan: of the run.
+      sections: the sections that only this program has.
+      spent: how the budget was divided.
+      columns: the meaning of the columns of the parts.
+      grounds: the theorems and promises on which the guarantee rests, by name.
+      groups: the guarantee for groups of users (see `group_privacy`).
+      not_protected: what this program does not protect, beyond `_NOT_PROTECTED`.
+      no_guarantee: reason why there is no guarantee, or None if there is one.
+    """
+
+    program: str
+    plan: Plan
+    sections: Mapping[str, Any]
+    spent: Mapping[str, Any]
+    columns: Mapping[str, str]
+    grounds: Mapping[str, Any]
+    groups: Mapping[str, Any]
+    not_protected: Sequence[str] = ()
+    no_guarantee: str | None = None
+
+
 def whole_ledger(
-    program: str,
+    contents: Contents,
     *,
-    plan: Plan,
-    sections: Mapping[str, Any],
-    spent: Mapping[str, Any],
-    columns: Mapping[str, str],
     parts: Sequence[Part],
     run_key_given: bool,
     tokenizer: str | Callable[..., Any],
-    described: InputDescription | None,
-    notes: ReleaseNotes,
-    grounds: Mapping[str, Any],
-    groups: Mapping[str, Any],
-    not_protected: Sequence[str] = (),
-    no_guarantee: str | None = None,
+    described: InputDescription | None = None,
+    notes: ReleaseNotes = NO_NOTES,
 ) -> dict[str, Any]:
     """Returns the ledger of a release, as JSON types in reading order.
 
     Args:
-      program: one of `PROGRAMS`.
-      plan: of the run.
-      sections: those of this program.
-      spent: what the budget went into.
-      columns: what the columns of the parts mean.
+      contents: what its program writes.
       parts: files of the release, in order.
       run_key_given: whether the run key was given instead of fresh.
       tokenizer: its name, or the function itself (see `tokenizer_name`).
-      described: how records became documents; None if nobody said.
+      described: how records became documents, which says what one user is; None if that is unknown.
       notes: what the operator says of the release.
-      grounds: on what the guarantee rests, beyond its statement.
-      groups: what is guaranteed to groups of users (see `group_privacy`).
-      not_protected: what this program does not protect, beyond what none does.
-      no_guarantee: in words, that and why there is no guarantee; None: there is one.
 
     Raises:
       ValueError: if the parts do not hold what was released.
     """
+    program, plan, no_guarantee = contents.program, contents.plan, contents.no_guarantee
     kind = PROGRAMS[program]
-    if sum(part.rows for part in parts) != kind.released(sections):
+    if sum(part.rows for part in parts) != kind.released(contents.sections):
         raise ValueError(f"parts must hold as many rows as {kind.noun} were released.")
     return {
         "schema": SCHEMA,
         "what": _what(kind.noun, no_guarantee),
         "notes": notes.to_dict(),
         "program": program,
-        "guarantee": {**_statement(plan, user_sentence(described, notes), no_guarantee), **grounds},
-        "groups": dict(groups),
+        "guarantee": {
+            **_statement(plan, user_sentence(described, notes), no_guarantee),
+            **contents.grounds,
+        },
+        "groups": dict(contents.groups),
         "not_protected": [
             *_NOT_PROTECTED,
             *filter(None, [None if no_guarantee else about_large_delta(plan.delta)]),
-            *not_protected,
+            *contents.not_protected,
         ],
         "plan": json.loads(plan.to_json()),
-        "spent": dict(spent),
-        **sections,
+        "spent": dict(contents.spent),
+        **contents.sections,
         "run_key": {
             "given": run_key_given,
             "mechanism_version": MECHANISM_VERSION,
@@ -183,7 +223,7 @@ def whole_ledger(
         },
         "input": input_section(described),
         "tokenizer": tokenizer_name(tokenizer),
-        "columns": dict(columns),
+        "columns": dict(contents.columns),
         "versions": _versions(),
         "parts": [part._asdict() for part in parts],
     }
@@ -196,7 +236,7 @@ def _what(noun: str, no_guarantee: str | None) -> str:
 
 
 def _statement(plan: Plan, users: str, no_guarantee: str | None) -> dict[str, Any]:
-    """Returns the guarantee; without one, numbers only under names that cannot be mistaken for it."""
+    """Returns the guarantee; without one, the names of the numbers cannot be mistaken for it."""
     if no_guarantee is not None:
         claimed = {"claimed_epsilon": plan.epsilon, "claimed_delta": plan.delta}
         return {"statement": f"There is {no_guarantee}.", **claimed}
@@ -206,6 +246,21 @@ def _statement(plan: Plan, users: str, no_guarantee: str | None) -> dict[str, An
         "neighbours": _NEIGHBOURS,
         "user": users,
         "statement": _STATEMENT,
+    }
+
+
+def individual_budgets(noise_stddev: float) -> dict[str, Any]:
+    """Returns the theorem that replaces ordinary composition where users have budgets.
+
+    Args:
+      noise_stddev: of one Gaussian mechanism as private as the whole run, in units of weight.
+    """
+    return {
+        "individual_budgets": {
+            "statement": _INDIVIDUAL_BUDGETS,
+            "mu": 1 / noise_stddev,
+            "references": list(_REFERENCES),
+        }
     }
 
 
@@ -221,10 +276,10 @@ def read_ledger(path: str) -> dict[str, Any]:
       path: of the release's directory, or of its `ledger.json`; local or on any Beam file system.
 
     Returns:
-      What `whole_ledger` returned.
+      The ledger, as `whole_ledger` returned it.
 
     Raises:
-      ReleaseError: if there is none, or it is not a whole ledger of this schema.
+      ReleaseError: if there is none, or it is not a whole ledger of a readable schema.
     """
     place = ledger_path(path)
     try:
@@ -245,7 +300,7 @@ def parse_ledger(data: bytes, place: str) -> dict[str, Any]:
     """Checks and returns a ledger's JSON; `place` is for messages.
 
     Raises:
-      ReleaseError: if it is not a whole ledger of this schema.
+      ReleaseError: if it is not a whole ledger of a readable schema.
     """
     ledger = _json_object(data)
     if ledger is None or not is_ledger(data):
@@ -275,13 +330,13 @@ def parse_ledger(data: bytes, place: str) -> dict[str, Any]:
 
 
 def is_ledger(data: bytes) -> bool:
-    """Whether this is a ledger of ours, of any schema version."""
+    """Whether this is a ledger of this package, of any schema version."""
     schema = (_json_object(data) or {}).get("schema")
     return isinstance(schema, str) and schema.startswith(SCHEMA_FAMILY)
 
 
 def listed_parts(data: bytes | None) -> frozenset[str]:
-    """The names of the parts that a ledger lists; none if there is no ledger."""
+    """Returns the names of the parts that a ledger lists; none if there is no ledger."""
     parts = (_json_object(data or b"") or {}).get("parts")
     return frozenset(part["name"] for part in parts or () if _is_part(part, ""))
 
@@ -322,7 +377,10 @@ def _json_object(data: bytes) -> dict[str, Any] | None:
 
 
 def _is_part(part: object, stem: str) -> bool:
-    """Also a guard: a name outside the pattern could lead out of the release's directory."""
+    """Whether a part is described whole.
+
+    The pattern is also a guard: another name could lead out of the release's directory.
+    """
     return (
         isinstance(part, dict)
         and all(_is_count(part.get(name)) for name in ("rows", "bytes"))
@@ -351,6 +409,7 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+_MECHANISM = {"mechanism_columns": dict, "mechanism": dict}
 PROGRAMS = {
     "ngrams": Program(
         stem="ngrams",
@@ -362,14 +421,14 @@ PROGRAMS = {
     "set-union": Program(
         stem="items",
         noun="items",
-        sections={"mechanism_columns": dict, "mechanism": dict},
+        sections=_MECHANISM,
         released=_released_items,
         damage="'mechanism' must tell how many items were released",
     ),
     "bayesian": Program(
         stem="probabilities",
         noun="n-gram probabilities",
-        sections={"mechanism_columns": dict, "mechanism": dict},
+        sections=_MECHANISM,
         released=_released_items,
         damage="'mechanism' must tell how many n-grams have a probability",
     ),

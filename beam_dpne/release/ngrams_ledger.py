@@ -1,74 +1,83 @@
-"""The ledger of a release of n-grams: what each length was allowed, spent, and released."""
+"""The ledger of a release of n-grams: each length's limits, budget, noise and released number."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
 from beam_dpne.ngrams.report import LengthFacts
 from beam_dpne.ngrams.union_vocabulary import union_plan
-from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.grounds import (
+from beam_dpne.release.ledger import (
     FAR_TAILS_MEANING,
+    Contents,
     individual_budgets,
-    promises,
-    union_composition,
+    whole_ledger,
 )
-from beam_dpne.release.ledger import Part, whole_ledger
-from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
-from beam_dpne.release.set_union_ledger import mechanism
+from beam_dpne.release.set_union_ledger import mechanism, promises
 from beam_dpne.set_union.policies import LAPLACE_POLICIES
 
 _SLACK = (
-    "What floating-point arithmetic may cost of epsilon: every decision's probability is right to "
-    "a relative 1e-12, and a user changes at most max_tokens_per_user decisions in a round of a "
-    "length. It is subtracted from epsilon before the noise is calibrated, and its factor from both "
-    "deltas."
+    "The part of epsilon that pays for floating-point arithmetic: the probability of every decision is "
+    "right to a relative 1e-12, and a user changes at most max_tokens_per_user decisions in one round "
+    "of one length. It is subtracted from epsilon before the noise is calibrated, and both deltas are "
+    "multiplied by exp(-numerical_slack)."
 )
 _PUBLIC = (
-    "given as public: they cost nothing and are not released; valid of length 1 is their number"
+    "The words are public: they cost nothing and are not released. The column valid of length 1 is "
+    "their number."
 )
-_RELEASED = "n-grams of this length in the release"
+_ADDED = (
+    "The words were found by a set union that has a part of epsilon and of delta to itself. The cost "
+    "of the longer n-grams is added to it."
+)
+_TOGETHER = (
+    "The words were found by a set union whose Gaussian noise is one part of the run's noise: the "
+    "squares of sensitivity over noise add up to 1 / composed_noise_stddev^2 over all lengths."
+)
+_RELEASED = "number of n-grams of this length in the release"
 _VALID = (
-    "candidates of this length, held by somebody or not; null for single words, and how many they are "
-    "where they were given as public"
+    "number of candidates of this length, whether or not anybody has them; null for single words, "
+    "unless the words are public: then it is the number of the words"
 )
-_SPURIOUS = "expected number of released n-grams that nobody holds, at most"
+_SPURIOUS = "upper bound on the expected number of released n-grams that nobody has"
 _LENGTHS_COLUMNS = {
     "one_round": {
         "noise_stddev": "standard deviation of the noise in units of weight: composed_noise_stddev / "
         "sqrt(budget_share), where composed_noise_stddev is that of one Gaussian mechanism as "
-        "private as all lengths together; 0 for words that were given as public",
-        "threshold": "noisy weights above it are released; null where nothing could be",
+        "private as all lengths together; 0 for words that are public",
+        "threshold": "n-grams with a noisy weight above it are released; null if no n-gram of this "
+        "length could be released",
         "released": _RELEASED,
         "valid": _VALID,
         "expected_spurious_at_most": _SPURIOUS,
     },
     "adaptive": {
-        "noise_stddev": "standard deviation of the noise of every round, in units of weight; what a "
-        "user may send is (1 / composed_noise_stddev)^2 in squared weights, over all lengths and "
-        "rounds together; 0 for words that were given as public",
-        "threshold": "of the last round; null where nothing could be released",
+        "noise_stddev": "standard deviation of the noise of every round, in units of weight; over all "
+        "lengths and rounds together, the squared weights that one user sends add up to at most "
+        "(1 / composed_noise_stddev)^2; 0 for words that are public",
+        "threshold": "threshold of the last round; null if no n-gram of this length could be released",
         "released": _RELEASED,
         "valid": _VALID,
-        "expected_spurious_at_most": f"{_SPURIOUS}, in all rounds",
-        "rounds": "one after the other. loadings: what the noisy weights of the rounds so far count in "
-        "the evidence; evidence_stddev: standard deviation of the noise in that sum; threshold: "
-        "n-grams whose evidence is above it are found; cut: those below it are closed for good, null "
-        "in the last round; null_probability: that an n-gram which nobody holds is found in this round",
+        "expected_spurious_at_most": f"{_SPURIOUS}, in all rounds together",
+        "rounds": "one entry for each round, in order. loadings: factors of the noisy weights of the "
+        "rounds so far in the evidence; evidence_stddev: standard deviation of the noise in that sum; "
+        "threshold: n-grams with evidence above it are found; cut: n-grams with evidence below it are "
+        "closed and get no further weight, null in the last round; null_probability: probability that "
+        "an n-gram which nobody has is found in this round",
     },
 }
 _TEXT = (
-    r"its words joined by one blank; in a word, backslash is \\, blank \s, tab \t, line feed "
-    r"\n, carriage return \r, and the empty word is \e (beam_dpne.split_ngram reads it)"
+    r"the words, joined by one blank; within a word, backslash is written \\, a blank \s, a tab \t, a "
+    r"line feed \n and a carriage return \r, and the empty word \e (beam_dpne.split_ngram reads it)"
 )
 _SCORES = {
-    "one_round": "the noisy weight, to the middle of a cell one 64th of noise_stddev wide, rounded to "
-    "six decimals; above the length's threshold",
-    "adaptive": "the noisy weight by the evidence of all rounds until the n-gram was found (of that "
-    "round alone for single words), in units of what round 1 sends, to the middle of a cell one 64th "
-    "of the evidence's standard deviation wide, rounded to six decimals",
+    "one_round": "the noisy weight, as the middle of a cell one 64th of noise_stddev wide, rounded to "
+    "six decimals; it is above the threshold of the length",
+    "adaptive": "the noisy weight, estimated from the evidence of all rounds until the n-gram was "
+    "found (of single words from that round alone), in units of the weights of round 1, "
+    "as the middle of a cell one 64th of the evidence's standard deviation wide, rounded to six "
+    "decimals",
 }
 
 
@@ -76,30 +85,22 @@ def ngrams_ledger(
     *,
     plan: PrivacyPlan,
     facts: Sequence[LengthFacts],
-    parts: Sequence[Part],
-    run_key_given: bool,
-    tokenizer: str | Callable[..., Any],
-    described: InputDescription | None = None,
-    notes: ReleaseNotes = NO_NOTES,
+    **common: Any,
 ) -> dict[str, Any]:
     """Returns the ledger of a release of n-grams.
 
     Args:
       plan: of the run.
       facts: of each length, in any order.
-      parts: files of the release, in order.
-      run_key_given: whether the run key was given instead of fresh.
-      tokenizer: its name, or the function itself.
-      described: how records became documents, which says what one user is; None if nobody said.
-      notes: what the operator says of the release.
+      common: the arguments of `whole_ledger` that do not depend on the program.
 
     Raises:
       ValueError: if facts or parts are not those of one run under this plan.
     """
     ordered = sorted(facts, key=lambda fact: fact.length)
     _check_facts(plan, ordered)
-    return whole_ledger(
-        "ngrams",
+    contents = Contents(
+        program="ngrams",
         plan=plan,
         grounds=_grounds(plan),
         groups=_groups(plan),
@@ -121,26 +122,29 @@ def ngrams_ledger(
             ],
         },
         columns={
-            "length": "words in the n-gram",
+            "length": "number of words in the n-gram",
             "ngram": _TEXT,
             "score": _SCORES[plan.strategy],
-            "order": "by length, then falling score, then the bytes of the n-gram",
+            "order": "by length, then by falling score, then by the bytes of the n-gram",
         },
-        parts=parts,
-        run_key_given=run_key_given,
-        tokenizer=tokenizer,
-        described=described,
-        notes=notes,
     )
+    return whole_ledger(contents, **common)
 
 
 def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
-    promised = promises(union_plan(plan)) if plan.has_union_vocabulary else {}
-    return {**individual_budgets(plan), **union_composition(plan), **promised}
+    """Returns the theorems and promises on which the guarantee rests."""
+    grounds: dict[str, Any] = {}
+    if plan.is_adaptive and plan.user_budgets == "individual":
+        grounds |= individual_budgets(plan.noise_stddev)
+    if plan.has_union_vocabulary:
+        is_apart = plan.vocabulary_policy in LAPLACE_POLICIES
+        grounds |= {"composition": _ADDED if is_apart else _TOGETHER}
+        grounds |= promises(union_plan(plan))
+    return grounds
 
 
 def _groups(plan: PrivacyPlan) -> dict[str, Any]:
-    """All noise is one Gaussian mechanism's, but for words under a Laplace policy."""
+    """All noise is that of one Gaussian mechanism, except for words under a Laplace policy."""
     return groups_section(
         epsilon=plan.epsilon,
         delta=plan.delta,
@@ -153,7 +157,7 @@ def _groups(plan: PrivacyPlan) -> dict[str, Any]:
 
 
 def _vocabulary(plan: PrivacyPlan) -> dict[str, Any]:
-    """How words were found, if not by the strategy."""
+    """Returns the section on the words, unless the strategy found them."""
     if plan.has_public_vocabulary:
         return {"vocabulary": {"policy": "public", "meaning": _PUBLIC}}
     if not plan.has_union_vocabulary:
@@ -163,7 +167,7 @@ def _vocabulary(plan: PrivacyPlan) -> dict[str, Any]:
 
 
 def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthFacts]) -> None:
-    """A ledger with another run's plan would claim a guarantee that nobody gave."""
+    """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
     if [fact.length for fact in facts] != [length.length for length in plan.lengths]:
         raise ValueError(
             f"facts must be of the plan's lengths 1 to {plan.max_length}, "
@@ -195,5 +199,5 @@ def _length(length: LengthPlan, fact: LengthFacts, *, with_rounds: bool) -> dict
         "released": fact.released,
         "valid": fact.valid,
         "expected_spurious_at_most": fact.spurious_bound,
-        **({"rounds": [own._asdict() for own in fact.rounds]} if with_rounds else {}),
+        **({"rounds": [each._asdict() for each in fact.rounds]} if with_rounds else {}),
     }

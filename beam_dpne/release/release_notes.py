@@ -1,7 +1,13 @@
-"""ReleaseNotes: what an operator says of a release in words of their own."""
+"""Notes of the operator on a release, and the ledger's sentence on its privacy unit.
+
+The sentence holds names that the operator gave: never a path, and nothing that was read.
+"""
 
 import dataclasses
 import unicodedata
+from typing import Any
+
+from beam_dpne.reading.options import InputDescription
 
 MAX_CHARACTERS = 200
 # Control characters, surrogates, and separators of lines and paragraphs.
@@ -9,18 +15,21 @@ _REFUSED_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
 # Letters after one of these may be shown in another order than they are stored.
 _BIDIRECTIONAL = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
+_SEQUENCES = "sequences"
+_NO_FIELDS = {"user_field": None, "text_fields": None}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReleaseNotes:
-    """What an operator says of a release: it is published in the ledger, and changes nothing else.
+    """The operator's notes on a release, which are published in its ledger and change nothing else.
 
-    Two runs whose notes differ have the same noise under one run key, and release the same.
+    Two runs under one run key whose notes differ have the same noise and release the same.
 
     Attributes:
-      title: What the release is, e.g. "Support phrases, spring 2025"; None if nobody said.
-      contact: Whom readers may ask, e.g. "privacy@example.com".
-      unit: What one user stands for, with its article, e.g. "a customer". The guarantee is for each of
-        them, so it must be what one value of the user field stands for.
+      title: Name of the release, e.g. "Support phrases, spring 2025"; None to leave it out.
+      contact: Address for questions of readers, e.g. "privacy@example.com"; None to leave it out.
+      unit: Privacy unit, with its article, e.g. "a customer"; None to leave it out. The guarantee is
+        for each of them, so each value of the user field must stand for one.
 
     Raises:
       ValueError: if one of them is blank, longer than 200 characters, or has a control character.
@@ -63,3 +72,39 @@ def _is_refused(sign: str) -> bool:
 
 
 NO_NOTES = ReleaseNotes()
+
+
+def user_sentence(described: InputDescription | None, notes: ReleaseNotes) -> str:
+    """Returns a phrase that says what one user of the guarantee is.
+
+    Args:
+      described: How records became documents; None if that is unknown.
+      notes: The operator's notes; their unit begins the phrase.
+
+    >>> described = InputDescription(user_field="customer_email", format="csv")
+    >>> user_sentence(described, ReleaseNotes(unit="a customer"))
+    'a customer: each value of the field "customer_email"'
+    >>> user_sentence(described, ReleaseNotes())
+    'each value of the field "customer_email" is one user'
+    """
+    records = _records_of_a_user(described)
+    if notes.unit is not None:
+        return f"{notes.unit}: {records}"
+    return records if described is None else f"{records} is one user"
+
+
+def input_section(described: InputDescription | None) -> dict[str, Any]:
+    """Returns a description for the ledger; names of fields are None where there are no fields."""
+    if described is None:
+        return {**InputDescription().to_dict(), **_NO_FIELDS}
+    if described.format == _SEQUENCES:
+        return {**described.to_dict(), **_NO_FIELDS}
+    return described.to_dict()
+
+
+def _records_of_a_user(described: InputDescription | None) -> str:
+    if described is None:
+        return "as the input of the pipeline names them"
+    if described.format == _SEQUENCES:
+        return "each line of a file"
+    return f'each value of the field "{described.user_field}"'

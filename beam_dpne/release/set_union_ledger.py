@@ -1,65 +1,72 @@
-"""The ledger of a release of a set union: the mechanism, on what it rests, and what came of it."""
+"""The ledger of a release of a set union: its mechanism, its grounds, and its released number."""
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
-from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.grounds import FAR_TAILS_MEANING, promises
-from beam_dpne.release.ledger import Part, whole_ledger
-from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
+from beam_dpne.release.ledger import (
+    FAR_TAILS_MEANING,
+    Contents,
+    whole_ledger,
+)
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 
 _SHARDS = (
-    "Users are divided among shards by a keyed hash; each shard has a histogram of its own, up to "
+    "Users are divided among shards by a keyed hash; each shard fills a separate histogram, up to "
     "cutoff / shards"
 )
 _POLICIES = {
-    "count": "each user adds 1 to each of at most max_contributions items of its own",
+    "count": "each user adds 1 to each of at most max_contributions items that the user has",
     "weighted": "each user divides one unit of weight, in the norm of the sensitivity, evenly among at "
-    "most max_contributions items of its own",
+    "most max_contributions items that the user has",
     "policy": "users come one after the other, in the order of a keyed hash; each moves at most "
-    "max_contributions items of its own towards the cutoff, by one unit in all, in the norm of the "
-    f"sensitivity; items at the cutoff get nothing. {_SHARDS}",
-    "screened": "two rounds of policy_gaussian, with a quarter and three quarters of the budget; the "
-    f"second is about the items that the first has neither found nor closed. {_SHARDS}",
-    "greedy": "users come one after the other, in the order of a keyed hash; each gives every item of "
-    "its own 2^-50 and pours one unit of weight in all into them, the most frequent first, each item "
-    f"up to the cutoff. {_SHARDS}",
-    "mad": "each user divides its weight evenly; what an item gets beyond the cutoff is given back to "
-    "the users it came from, and each spreads a discounted part of it over all its items",
+    "max_contributions items that the user has towards the cutoff, by one unit in all, in the norm of "
+    f"the sensitivity; items at the cutoff get nothing. {_SHARDS}",
+    "screened": "there are two rounds of policy_gaussian, with a quarter and three quarters of the "
+    "budget; the second is about the items that the first has neither found nor closed. "
+    f"{_SHARDS}",
+    "greedy": "users come one after the other, in the order of a keyed hash; each gives 2^-50 to every "
+    "item that the user has and pours one unit of weight in all into them, the most frequent first, "
+    f"each item up to the cutoff. {_SHARDS}",
+    "mad": "each user divides one unit of weight evenly; the weight that an item gets beyond the "
+    "cutoff is given back to the users it came from, and each of them spreads a discounted part of it "
+    "over all of the user's items",
 }
 _COLUMNS = {
-    "meaning": "how users' weights come about",
-    "sensitivity": "how far one user moves the weights of a round, at most, in the "
-    "norm named beside it, in units of weight; rounding_bound is in it",
-    "rounding_bound": "how much rounding may add, over all users that follow in sequence, if there are "
-    "at most max_users of the plan; 0 where all arithmetic is exact",
-    "composed_noise_scale": "lambda of Laplace noise or sigma of Gaussian noise, of one mechanism of "
-    "that sensitivity as private as all rounds together",
-    "cutoff_margin": "how far a cutoff lies over its threshold, in scales of the noise; null for "
-    "policies without one",
-    "shards": "histograms that the users are divided among",
-    "rounds": "one after the other; most policies have one. noise_scale: lambda or sigma; "
-    "noise_stddev: its "
-    "standard deviation; threshold: items whose noisy weight is above it are released, if their "
-    "weight is positive; cutoff: users add nothing beyond it; cut: items whose noisy weight is below "
-    "it are closed for good, null in the last round",
+    "meaning": "how the weights of users are computed",
+    "sensitivity": "upper bound on the distance by which one user moves the weights of a round, "
+    "in the norm named beside it, in units of weight; it includes rounding_bound",
+    "rounding_bound": "upper bound on the distance that rounding adds, over all users that follow in "
+    "sequence, if there are at most max_users of them; 0 where all arithmetic is exact",
+    "composed_noise_scale": "lambda of Laplace noise or sigma of Gaussian noise: that of one mechanism "
+    "of this sensitivity that is as private as all rounds together",
+    "cutoff_margin": "distance of a cutoff above its threshold, in scales of the noise; null for "
+    "policies without a cutoff",
+    "shards": "number of histograms among which the users are divided",
+    "rounds": "one entry for each round, in order; most policies have one. noise_scale: lambda or "
+    "sigma; noise_stddev: its standard deviation; threshold: items with a noisy weight above it and a "
+    "positive weight are released; cutoff: users add nothing beyond it; cut: items with a noisy weight "
+    "below it are closed and get no further weight, null in the last round",
 }
 _SLACK = (
-    "What floating-point arithmetic may cost of epsilon: every decision's probability is right to a "
-    "relative 1e-12 (Laplace noise: 2e-12). It is subtracted from epsilon before the noise is "
-    "calibrated, and its factor from both deltas."
+    "The part of epsilon that pays for floating-point arithmetic: the probability of every decision is "
+    "right to a relative 1e-12 (2e-12 with Laplace noise). It is subtracted from epsilon before the "
+    "noise is calibrated, and both deltas are multiplied by exp(-numerical_slack)."
+)
+_PROMISE = (
+    "The operator promises that the input has at most max_users users. This is never checked against "
+    "the data, since a run that refused or dropped users would reveal their number. With more users, "
+    "the part of the sensitivity that is due to rounding, and the numerical slack, could exceed the "
+    "bounds stated here."
 )
 _ITEM = (
-    r"as it is; in tsv, backslash is \\, tab \t, line feed \n, carriage return \r, and the empty item "
-    r"is \e (beam_dpne.ngrams.decoding.unescape_item reads it)"
+    r"the item as it is; in tsv, backslash is written \\, a tab \t, a line feed \n, a carriage return "
+    r"\r, and the empty item \e (beam_dpne.ngrams.decoding.unescape_item reads it)"
 )
 _SCORE = (
-    "the noisy weight in the round in which the item was found, to the middle of a cell one 64th of "
-    "its noise_stddev wide, rounded to six decimals"
+    "the noisy weight in the round in which the item was found, as the middle of a cell one 64th of "
+    "the round's noise_stddev wide, rounded to six decimals"
 )
 
 
@@ -67,53 +74,48 @@ def set_union_ledger(
     *,
     plan: SetUnionPlan,
     items: ItemSet,
-    parts: Sequence[Part],
-    run_key_given: bool,
-    tokenizer: str | Callable[..., Any],
-    described: InputDescription | None = None,
-    notes: ReleaseNotes = NO_NOTES,
+    **common: Any,
 ) -> dict[str, Any]:
     """Returns the ledger of a release of items.
 
     Args:
       plan: of the run.
-      items: what it released.
-      parts: files of the release, in order.
-      run_key_given: whether the run key was given instead of fresh.
-      tokenizer: its name, or the function itself.
-      described: how records became documents, which says what one user is; None if nobody said.
-      notes: what the operator says of the release.
+      items: the released items.
+      common: the arguments of `whole_ledger` that do not depend on the program.
 
     Raises:
       ValueError: if the items or parts are not those of a run under this plan.
     """
     _check_items(plan, items)
-    columns, found = mechanism(plan)
-    return whole_ledger(
-        "set-union",
+    columns, numbers = mechanism(plan)
+    contents = Contents(
+        program="set-union",
         plan=plan,
         grounds=promises(plan),
         groups=_groups(plan),
         spent=_spent(plan),
         sections={
-            "mechanism_columns": {**columns, "released": "items in the release"},
-            "mechanism": {**found, "released": len(items)},
+            "mechanism_columns": {**columns, "released": "number of items in the release"},
+            "mechanism": {**numbers, "released": len(items)},
         },
         columns={
             "item": _ITEM,
             "score": _SCORE,
-            "order": "by falling score, then the item's bytes",
+            "order": "by falling score, then by the bytes of the item",
         },
-        parts=parts,
-        run_key_given=run_key_given,
-        tokenizer=tokenizer,
-        described=described,
-        notes=notes,
     )
+    return whole_ledger(contents, **common)
+
+
+def promises(plan: SetUnionPlan) -> dict[str, Any]:
+    """Returns the operator's promise, where the guarantee of a set union needs it."""
+    if not plan.update_policy.has_cutoff:
+        return {}
+    return {"promise": {"max_users": plan.max_users, "meaning": _PROMISE}}
 
 
 def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
-    """Returns what the numbers of a set union's mechanism mean, and the numbers."""
+    """Returns the meanings of the numbers of a set union's mechanism, and the numbers."""
     numbers = {
         "policy": plan.policy,
         "meaning": _POLICIES[plan.policy.partition("_")[0]],
@@ -134,7 +136,7 @@ def _groups(plan: SetUnionPlan) -> dict[str, Any]:
 
 
 def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise:
-    """All rounds together; rounding is in the sensitivity."""
+    """Returns the noise of all rounds together; the sensitivity includes rounding."""
     return GaussianNoise(
         epsilon=plan.epsilon - plan.numerical_slack,
         delta=plan.gaussian_delta,
@@ -154,7 +156,7 @@ def _spent(plan: SetUnionPlan) -> dict[str, Any]:
 
 
 def _calibrated(plan: SetUnionPlan) -> dict[str, Any]:
-    """Users move the weights by one unit; the noise is as large as the budget wants."""
+    """Returns the numbers of policies whose noise is calibrated to weights of one unit."""
     return {
         "noise": plan.noise_kind,
         "sensitivity": plan.sensitivity,
@@ -178,7 +180,7 @@ def _calibrated(plan: SetUnionPlan) -> dict[str, Any]:
 
 
 def _check_items(plan: SetUnionPlan, items: ItemSet) -> None:
-    """A ledger with another run's plan would claim a guarantee that nobody gave."""
+    """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
     wanted = plan.report()
     for name in ("noise_scale", "threshold", "sensitivity"):
         if not math.isclose(wanted[name], items.report.get(name, 0), rel_tol=1e-12):

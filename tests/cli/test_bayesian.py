@@ -12,15 +12,11 @@ import random
 import re
 
 import pytest
-from beam_dpne.errors import ReleaseError
 
 from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
-from beam_dpne.cli.bayesian_options import (
-    BAYESIAN,
-    PROBABILITIES_READING,
-    PROBABILITIES_RUNNING,
-    PROBABILITIES_WRITING,
-)
+from beam_dpne.cli.options import options_of
+from beam_dpne.cli.tables import BAYESIAN
+from beam_dpne.errors import ReleaseError
 from beam_dpne.release.kinds import kind_of
 from beam_dpne.release.ledger import read_ledger
 from beam_dpne.release.publishing import OUTPUT_FORMATS, read_release
@@ -82,7 +78,7 @@ def accepted(mode):
 
 
 def all_options():
-    return (*PROBABILITIES_READING, *BAYESIAN, *PROBABILITIES_WRITING, *PROBABILITIES_RUNNING)
+    return options_of(BAYESIAN)
 
 
 def test_the_program_has_exactly_these_options(cli, monkeypatch):
@@ -111,18 +107,19 @@ def test_the_program_has_exactly_these_options(cli, monkeypatch):
 
 def test_options_are_those_of_the_plan_and_have_its_defaults():
     fields = {field.name: field for field in dataclasses.fields(BayesianPlan)}
-    assert {option.name for option in BAYESIAN} == set(fields) - {"adjacency"}
-    for option in BAYESIAN:
+    assert {option.name for option in BAYESIAN["privacy"]} == set(fields) - {"adjacency"}
+    for option in BAYESIAN["privacy"]:
         default = fields[option.name].default
         wanted = None if default is dataclasses.MISSING or default is False else default
         assert option.default == wanted
         assert option.flag == (default is False)
-    (mode,) = [option for option in BAYESIAN if option.name == "mode"]
+    (mode,) = [option for option in BAYESIAN["privacy"] if option.name == "mode"]
     assert mode.choices == MODES
 
 
 def test_defaults_in_words_are_those_of_the_plan():
-    shown = {option.name: option.shown_default for option in BAYESIAN if option.shown_default}
+    options = [option for option in BAYESIAN["privacy"] if option.shown_default]
+    shown = {option.name: option.shown_default for option in options}
     given = {"epsilon": 1, "delta": 1e-7, "mode": "paper_claim1", "accept_no_guarantee": True}
     plan, tuned = BayesianPlan(**given), BayesianPlan(**given, tune=True)
     assert shown["decay"] == f"{plan.decay_rate:g}, counts none"

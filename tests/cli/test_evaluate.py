@@ -10,7 +10,8 @@ import pandas
 import pytest
 
 from beam_dpne import join_tokens
-from beam_dpne.cli.evaluate import EVALUATE, EVALUATE_READING
+from beam_dpne.cli.options import options_of
+from beam_dpne.cli.tables import EVALUATE
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET
 from beam_dpne.release.publishing import read_release
 
@@ -273,7 +274,7 @@ def test_an_output_that_cannot_be_a_directory_is_refused_before_data_are_read(
 def test_the_options_are_those_of_ngrams_for_reading_and_six_more(cli):
     shown = cli("evaluate", "--help").out
     names = set(re.findall(r"^  --(\w+)", shown, re.MULTILINE))
-    assert names == {option.name for option in (*EVALUATE_READING, *EVALUATE)}
+    assert names == {option.name for option in options_of(EVALUATE)}
     assert {option.name for option in EVALUATE} == {
         *("release", "k_anonymity", "output", "quiet"),
         *("failure_log", "failure_log_remote"),
@@ -350,7 +351,7 @@ def test_a_program_that_starts_does_not_load_what_evaluation_needs(program):
     import subprocess
     import sys
 
-    code = "import sys, beam_dpne.cli.evaluate; print(*sys.modules)"
+    code = "import sys, beam_dpne.cli.main; print(*sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

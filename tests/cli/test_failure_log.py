@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_dpne.cli.tracebacks import ErrorRecords, whole_chain
+from beam_dpne.cli.failure_log import ErrorRecords, whole_chain
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.engines.run import failures_at_flink
 from beam_dpne.errors import RunError
@@ -351,7 +351,7 @@ def test_flink_is_asked_why_the_job_failed():
 
 
 def test_the_wrapper_has_the_tokenizers_name(files):
-    from beam_dpne.cli.told_tokenizer import with_cause
+    from beam_dpne.cli.failure_log import with_cause
 
     assert tokenizer_name(with_cause("quoting_splitter:splits")) == "quoting_splitter:splits"
     assert with_cause("item") == "item"

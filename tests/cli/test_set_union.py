@@ -17,7 +17,8 @@ import pytest
 
 from beam_dpne.cli import display
 from beam_dpne.cli.main import main
-from beam_dpne.cli.set_union_options import ITEMS_READING, ITEMS_RUNNING, ITEMS_WRITING, SET_UNION
+from beam_dpne.cli.options import options_of
+from beam_dpne.cli.tables import SET_UNION
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
 from beam_dpne.release.ledger import read_ledger
@@ -93,7 +94,7 @@ def files_of(folder):
 
 
 def all_options():
-    return (*ITEMS_READING, *SET_UNION, *ITEMS_WRITING, *ITEMS_RUNNING)
+    return options_of(SET_UNION)
 
 
 def test_the_program_has_exactly_the_options_of_the_issue(cli, monkeypatch):
@@ -120,16 +121,17 @@ def test_the_program_has_exactly_the_options_of_the_issue(cli, monkeypatch):
 
 def test_options_are_those_of_the_plan_and_have_its_defaults():
     fields = {field.name: field for field in dataclasses.fields(SetUnionPlan)}
-    assert {option.name for option in SET_UNION} == set(fields) - {"adjacency"}
-    for option in SET_UNION:
+    assert {option.name for option in SET_UNION["privacy"]} == set(fields) - {"adjacency"}
+    for option in SET_UNION["privacy"]:
         default = fields[option.name].default
         assert option.default == (None if default is dataclasses.MISSING else default)
-    (policy,) = [option for option in SET_UNION if option.name == "policy"]
+    (policy,) = [option for option in SET_UNION["privacy"] if option.name == "policy"]
     assert policy.choices == POLICIES
 
 
 def test_defaults_in_words_are_those_of_the_plan():
-    shown = {option.name: option.shown_default for option in SET_UNION if option.shown_default}
+    options = [option for option in SET_UNION["privacy"] if option.shown_default]
+    shown = {option.name: option.shown_default for option in options}
     plans = {policy: SetUnionPlan(epsilon=1, delta=1e-7, policy=policy) for policy in POLICIES}
     margins = {plans[policy].margin for policy in CUTOFF_POLICIES if policy != "mad"}
     assert shown["cutoff_margin"] == f"{margins.pop():g}, mad {plans['mad'].margin:g}, others none"
@@ -367,16 +369,16 @@ def test_missing_files_and_fields_are_refused(union):
 
 
 def test_a_job_on_an_engine_is_watched_and_asks_whether_it_is_wanted(data, tmp_path, monkeypatch):
-    from beam_dpne.cli import launching
+    from beam_dpne.cli import watching
 
     seen = []
 
     def run(pipeline, canary):
         labels = {t.unique_name for t in pipeline.to_runner_api().components.transforms.values()}
         seen.append((labels, pathlib.Path(canary.marks.wanted).exists(), canary.timeout))
-        raise launching.RunError("stop here")
+        raise watching.RunError("stop here")
 
-    monkeypatch.setattr(launching, "run_pipeline", run)
+    monkeypatch.setattr(watching, "run_pipeline", run)
     files = ["--input", str(data / "lists.jsonl"), "--output", str(tmp_path / "out")]
     given = ["set-union", *map(str, BUDGET), *files, "--tokenizer", "tokens"]
     assert main([*given, "--harness_timeout", "9", "--runner", "PrismRunner"]) == 1

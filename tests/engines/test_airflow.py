@@ -19,10 +19,9 @@ import venv
 import pytest
 from google.cloud import dataflow_v1beta3 as dataflow
 
-from beam_dpne.cli.bayesian_options import BAYESIAN
 from beam_dpne.cli.main import run_program
-from beam_dpne.cli.options import PRIVACY as NGRAM_OPTIONS
-from beam_dpne.cli.set_union_options import SET_UNION
+from beam_dpne.cli.options import add_program
+from beam_dpne.cli.tables import BAYESIAN, NGRAMS, SET_UNION
 from beam_dpne.release.ledger import read_ledger
 from beam_dpne.release.publishing import read_release
 from deploy.downloads import cache, versions
@@ -252,12 +251,8 @@ def parsed(arguments, program):
 
     seen = []
     parser = main.OneLineParser(allow_abbrev=False)
-    add_options = {
-        "ngrams": main.add_ngram_options,
-        "set_union": main.add_set_union_options,
-        "bayesian": main.add_bayesian_options,
-    }
-    add_options[program](parser)
+    tables = {"ngrams": NGRAMS, "set_union": SET_UNION, "bayesian": BAYESIAN}
+    add_program(parser, tables[program])
     parser.set_defaults(command=lambda given, beam: seen.append((given, beam)))
     assert run_program(parser, arguments) == 0
     return seen[0]
@@ -265,9 +260,9 @@ def parsed(arguments, program):
 
 def test_a_dag_offers_the_choices_of_the_program(found):
     for dag, options in (
-        ("beam_dpne_embedded", NGRAM_OPTIONS),
-        ("beam_dpne_embedded_set_union", SET_UNION),
-        ("beam_dpne_embedded_bayesian", BAYESIAN),
+        ("beam_dpne_embedded", NGRAMS["privacy"]),
+        ("beam_dpne_embedded_set_union", SET_UNION["privacy"]),
+        ("beam_dpne_embedded_bayesian", BAYESIAN["privacy"]),
     ):
         params = found["params"][dag]
         choices = {option.name: list(option.choices) for option in options if option.choices}

@@ -163,10 +163,10 @@ def _mounting(folder: pathlib.Path, size: int) -> list[str]:
 
 
 def _serve() -> None:
-    import beam_dpne.cli.ngrams
+    import beam_dpne.cli.programs
     import tests.faults.runner  # noqa: F401
 
-    assert beam_dpne.cli.ngrams
+    assert beam_dpne.cli.programs
     print(_READY, end="", flush=True)
     for line in sys.stdin:
         job = Job(**json.loads(line))

@@ -9,8 +9,7 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli.main import main
 from beam_dpne.mechanism.user_count import LARGE_DELTA, about_large_delta
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.release.ledger import Part, whole_ledger
-from beam_dpne.release.release_notes import NO_NOTES
+from beam_dpne.release.ledger import Contents, Part, whole_ledger
 from beam_dpne.set_union.plan import SetUnionPlan
 
 PLANS = (PrivacyPlan, SetUnionPlan, BayesianPlan)
@@ -100,18 +99,15 @@ def test_programs_refuse_a_delta_above_one_over_the_public_number(program, tmp_p
 
 def test_a_small_delta_is_not_in_the_ledger():
     plan = SetUnionPlan(epsilon=1, delta=1e-7)
-    ledger = whole_ledger(
-        "set-union",
+    contents = Contents(
+        program="set-union",
         plan=plan,
         sections={"mechanism_columns": {}, "mechanism": {"released": 0}},
         spent={},
         columns={},
-        parts=[Part("items", 0, "0" * 64, 0)],
-        run_key_given=False,
-        tokenizer="words",
-        described=None,
-        notes=NO_NOTES,
-        groups={},
         grounds={},
+        groups={},
     )
+    parts = [Part("items", 0, "0" * 64, 0)]
+    ledger = whole_ledger(contents, parts=parts, run_key_given=False, tokenizer="words")
     assert not any("is large" in line for line in ledger["not_protected"])

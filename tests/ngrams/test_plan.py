@@ -65,10 +65,19 @@ EITHER = [
 EITHER_JSON = [case for case in EITHER if not isinstance(case[2], bytes | complex)]
 
 
-@pytest.mark.parametrize(("good", "name", "value"), EITHER, ids=repr)
-def test_a_bad_value_is_refused_by_its_parameters_name(good, name, value):
-    with pytest.raises(ValueError, match=name):
-        PrivacyPlan(**{**good, name: value})
+def refusal(make, *arguments, **parameters):
+    """The message of the ValueError that a call raises; empty if it raises none."""
+    try:
+        make(*arguments, **parameters)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_a_bad_value_is_refused_by_its_parameters_name():
+    for good, name, value in EITHER:
+        refused = refusal(PrivacyPlan, **{**good, name: value})
+        assert name in refused, (good["strategy"], name, value)
 
 
 DEFAULTS = {
@@ -497,7 +506,7 @@ def test_an_unknown_parameter_is_refused_by_name():
         PrivacyPlan.from_json(json.dumps(parameters))
 
 
-@pytest.mark.parametrize(("good", "name", "value"), EITHER_JSON, ids=repr)
-def test_a_bad_value_in_json_is_refused_by_its_parameters_name(good, name, value):
-    with pytest.raises(ValueError, match=name):
-        PrivacyPlan.from_json(json.dumps(good | {name: value}))
+def test_a_bad_value_in_json_is_refused_by_its_parameters_name():
+    for good, name, value in EITHER_JSON:
+        text = json.dumps(good | {name: value})
+        assert name in refusal(PrivacyPlan.from_json, text), (good["strategy"], name, value)

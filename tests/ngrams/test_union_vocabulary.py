@@ -16,7 +16,7 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.plan_checks import UNION_SLACK
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.ngrams.union_vocabulary import union_plan
-from beam_dpne.release.grounds import promises
+from beam_dpne.release.set_union_ledger import promises
 from beam_dpne.set_union.policies import LAPLACE_POLICIES, POLICIES, VOCABULARY_POLICIES
 
 BUDGET = {"epsilon": 4.0, "delta": 1e-6, "max_length": 3}

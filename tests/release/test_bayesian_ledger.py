@@ -6,12 +6,12 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from beam_dpne.errors import ReleaseError
 
 from beam_dpne.bayesian.counting import NgramProbabilities, NgramProbabilitiesCoder
 from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
 from beam_dpne.bayesian.transform import guarantee_of
 from beam_dpne.elements.rows import rounded_probabilities
+from beam_dpne.errors import ReleaseError
 from beam_dpne.release.bayesian_ledger import bayesian_ledger
 from beam_dpne.release.ledger import Part, ledger_bytes, parse_ledger
 

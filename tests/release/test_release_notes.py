@@ -7,14 +7,18 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
-from beam_dpne.cli.options import WRITING
+from beam_dpne.cli.shared_options import WRITING
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading import ReadOptions
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import READABLE_SCHEMAS, SCHEMA, parse_ledger, read_ledger
-from beam_dpne.release.privacy_unit import input_section, user_sentence
 from beam_dpne.release.publishing import PublishRelease, read_release
-from beam_dpne.release.release_notes import MAX_CHARACTERS, ReleaseNotes
+from beam_dpne.release.release_notes import (
+    MAX_CHARACTERS,
+    ReleaseNotes,
+    input_section,
+    user_sentence,
+)
 from tests.conftest import ROOT
 from tests.release.test_bayesian_ledger import ledger_of, plan_of
 from tests.release.test_ledger import ledger, union_ledger

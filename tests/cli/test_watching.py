@@ -11,9 +11,9 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 import beam_dpne
 from beam_dpne import PrivacyPlan, PrivateNgrams, errors
+from beam_dpne.cli.beam_options import beam_options
 from beam_dpne.cli.jobs import default_partitions
-from beam_dpne.cli.launching import reason
-from beam_dpne.cli.running import beam_options
+from beam_dpne.cli.watching import reason
 from beam_dpne.errors import BeamDpneError, SharedStorageError, may_be_printed
 from beam_dpne.reading import InputFile, ReadDocuments
 from beam_dpne.release.publishing import PublishRelease
@@ -179,16 +179,16 @@ def test_compressed_files_count_as_the_text_they_hold():
 
 def test_paths_of_workers_are_absolute(cli, tmp_path, monkeypatch):
     """A worker has a working directory of its own."""
-    from beam_dpne.cli import ngrams
+    from beam_dpne.cli import jobs
 
     seen = []
-    build = ngrams.PublishRelease
+    build = jobs.PublishRelease
 
     def publish(**settings):
         seen.append(settings["output"])
         return build(**settings)
 
-    monkeypatch.setattr(ngrams, "PublishRelease", publish)
+    monkeypatch.setattr(jobs, "PublishRelease", publish)
     monkeypatch.chdir(tmp_path)
     pathlib.Path("a.jsonl").write_text('{"user": "u", "text": "t"}\n')
     ended = cli("ngrams", "--epsilon", 1, "--delta", 1e-5, "--input", "a.jsonl", "--output", "out")
@@ -224,7 +224,7 @@ def test_a_run_that_its_launcher_gave_up_publishes_nothing(tmp_path):
 
 def test_a_job_on_an_engine_is_watched_and_asks_whether_it_is_wanted(tmp_path, monkeypatch):
     """Without the canary every run of more than --harness_timeout would be cancelled."""
-    from beam_dpne.cli import launching
+    from beam_dpne.cli import watching
     from beam_dpne.cli.main import main
 
     seen = []
@@ -233,9 +233,9 @@ def test_a_job_on_an_engine_is_watched_and_asks_whether_it_is_wanted(tmp_path, m
         labels = {t.unique_name for t in pipeline.to_runner_api().components.transforms.values()}
         wanted = pathlib.Path(canary.marks.wanted).exists()
         seen.append((labels, wanted, canary.timeout))
-        raise launching.RunError("stop here")
+        raise watching.RunError("stop here")
 
-    monkeypatch.setattr(launching, "run_pipeline", run)
+    monkeypatch.setattr(watching, "run_pipeline", run)
     path = tmp_path / "a.jsonl"
     path.write_text('{"user": "u", "text": "t"}\n')
     files = ["--input", str(path), "--output", str(tmp_path / "out")]

@@ -15,10 +15,9 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.runner import PipelineRunner, create_runner
 
-from beam_dpne.cli.bayesian_options import ARPA, BAYESIAN, PUBLIC
 from beam_dpne.cli.embedded import EmbeddedRunner
-from beam_dpne.cli.options import NGRAMS
-from beam_dpne.cli.set_union_options import SET_UNION
+from beam_dpne.cli.options import options_of
+from beam_dpne.cli.tables import BAYESIAN, NGRAMS, SET_UNION
 from beam_dpne.engines.run import HARNESS_KEPT_MILLIS
 from beam_dpne.errors import UsageError
 
@@ -145,7 +144,8 @@ def _refuse_unknown(argument: str) -> NoReturn:
     if not argument.startswith("-"):
         raise UsageError(f"there is no argument {argument!r}; name input files with --input.")
     flag = argument.partition("=")[0]
-    ours = [option.name for option in (*NGRAMS, *SET_UNION, *PUBLIC, *BAYESIAN, ARPA)]
+    tables = (NGRAMS, SET_UNION, BAYESIAN)
+    ours = [option.name for table in tables for option in options_of(table)]
     near = difflib.get_close_matches(
         flag.lstrip("-"), [*ours, *PipelineOptions([]).get_all_options()], n=1
     )

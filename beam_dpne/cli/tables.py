@@ -1,0 +1,480 @@
+"""The options of each command of `beam-dpne`: tables of what the others do not share."""
+
+from beam_dpne.cli.options import (
+    Option,
+    Table,
+    changed,
+    integer,
+    integers,
+    number,
+    numbers,
+)
+from beam_dpne.cli.shared_options import (
+    FAILURE_LOG,
+    FUNCTION_PATTERN,
+    QUIET,
+    READING,
+    RUNNING,
+    WRITING,
+)
+from beam_dpne.set_union.policies import DEFAULT_POLICY, POLICIES, VOCABULARY_POLICIES
+
+K_ANONYMITY = (1, 2, 5, 10, 20, 50, 100)
+# No set of released n-grams reaches the workers of the other programs.
+_WITHOUT_SETS = tuple(option for option in RUNNING if option.name != "side_input_limit")
+
+
+def _epsilon(advice: str) -> Option:
+    budget = "Privacy budget ε > 0 of the whole run, per user."
+    return Option(name="epsilon", parse=number, help=f"{budget} It is required. {advice}")
+
+
+_DELTA = Option(
+    name="delta",
+    parse=number,
+    help="Privacy budget δ in (0, 1) of the whole run, per user. It is required. Choose it well below "
+    "one over the number of users, e.g. 1e-7 for a million users. A larger δ may expose single "
+    "users.",
+)
+
+_PUBLIC_USER_COUNT = Option(
+    name="public_user_count",
+    parse=integer,
+    help="Number of users of the input, if it is public, e.g. 50000; it must never be counted in the "
+    "private data. A delta above one over this number is refused. Without this option, a delta of "
+    "0.001 or more causes a warning. It does not change the release.",
+)
+
+_NGRAMS_PRIVACY = (
+    _epsilon(
+        "1 to 4 is common for text; above 10 little is protected. A smaller ε releases fewer n-grams."
+    ),
+    _DELTA,
+    Option(
+        name="max_length",
+        default=5,
+        parse=integer,
+        help="Number of words in the longest n-gram, T, 1 to 100. More lengths share the same budget, "
+        "so that each has more noise.",
+    ),
+    Option(
+        name="strategy",
+        default="adaptive",
+        choices=("adaptive", "one_round"),
+        help="How users spend their budget. With adaptive, each user divides one budget among lengths "
+        "and rounds according to the n-grams that the user has, which releases about twice as "
+        "much. one_round is the mechanism of the paper, with one round for each length.",
+    ),
+    Option(
+        name="max_contributions",
+        parse=integers,
+        shown_default="300, one_round 100",
+        help="Largest number of distinct n-grams that one user adds at one length (with adaptive, in "
+        "each round of it), Δ ≥ 1: one number, or one for each length, e.g. 10,20,20. The number "
+        "that a typical user has is sensible; a larger one raises the threshold without any gain. "
+        "It must not be computed from the private data.",
+    ),
+    Option(
+        name="spurious_fraction",
+        default=0.01,
+        parse=number,
+        help="Upper bound η, in (0, 1), on the expected number of released n-grams of each length that "
+        "nobody has, as a fraction of the released n-grams one word shorter. A larger η releases "
+        "more n-grams of both kinds, real and spurious.",
+    ),
+    Option(
+        name="pruning",
+        default="both",
+        choices=("both", "single"),
+        help="Which n-grams are candidates. With both, these are the n-grams whose prefix and suffix "
+        "were released; with single, those whose prefix and last word were released. both gives "
+        "fewer candidates and so a lower threshold; the privacy is the same.",
+    ),
+    Option(
+        name="valid_count",
+        default="exact",
+        choices=("exact", "estimate"),
+        help="How the number of candidates is computed. exact counts them; estimate uses the estimate "
+        "of the paper, and is refused with pruning=single.",
+    ),
+    Option(
+        name="rounds",
+        parse=integer,
+        shown_default="3, one_round none",
+        help="Number of rounds of each length of two words and more, 1 to 3. Later rounds spend only "
+        "on n-grams that are undecided, so that more are released; each round is a pass over the "
+        "data. It is refused with one_round.",
+    ),
+    Option(
+        name="user_budgets",
+        choices=("individual", "even"),
+        shown_default="individual, one_round none",
+        help="How a user's budget is divided among lengths. individual divides it by the n-grams that "
+        "the user has. even gives each length the same part, which needs ordinary composition "
+        "only and releases less. It is refused with one_round.",
+    ),
+    Option(
+        name="vocabulary_policy",
+        choices=VOCABULARY_POLICIES,
+        shown_default="rounds, one_round weighted_gaussian",
+        help="How single words are found. rounds and weighted_gaussian are the defaults of the two "
+        "strategies. public means that the words are given with --vocabulary. The others are "
+        "policies of beam-dpne set-union, which take the share of one length.",
+    ),
+    Option(
+        name="vocabulary_delta_share",
+        parse=number,
+        shown_default="0.1, one_round 0.5",
+        help="Share of delta that bounds the probability of releasing a single word that only one user "
+        "has, in (0, 1). The noise gets the rest of delta. A small share raises the threshold of "
+        "single words; a large share raises the noise of all lengths.",
+    ),
+    Option(
+        name="noise_growth",
+        parse=number,
+        shown_default="1, adaptive none",
+        help="Ratio of the noise of each length to the noise of the length before, c > 0, e.g. 0.8. A "
+        "ratio below 1 favours long n-grams; 1 treats all lengths alike. It is rejected if it "
+        "would leave some length without budget, and with the adaptive strategy.",
+    ),
+    Option(
+        name="budget_shares",
+        parse=numbers,
+        help="Share of the budget for each length, e.g. 0.2,0.4,0.4 for max_length=3, instead of "
+        "noise_growth. There must be one share for each length, and they must sum to 1. They are "
+        "refused with adaptive.",
+    ),
+    Option(
+        name="max_tokens_per_user",
+        default=1_000_000,
+        parse=integer,
+        help="Largest number of tokens of one user that are read, at least 1. Users above it keep a "
+        "random subset of their documents. A number is refused if it makes the numerical slack "
+        "exceed epsilon/1000.",
+    ),
+    Option(
+        name="max_users",
+        default=10_000_000,
+        parse=integer,
+        help="Upper bound on the number of users of the input, at least 1. You promise it; it is never "
+        "checked against the data. If vocabulary_policy is policy_*, screened_gaussian, greedy or "
+        "mad, the bound on rounding and the number of shards depend on it; otherwise it is "
+        "ignored. Choose a round number well above what is publicly known.",
+    ),
+    _PUBLIC_USER_COUNT,
+    Option(
+        name="plan",
+        path="file",
+        help="JSON file with all of these privacy parameters, as written by `beam-dpne plan`, e.g. "
+        "gs://bucket/plan.json. It replaces the single parameters, which are refused beside it.",
+    ),
+)
+
+_VOCABULARY = (
+    Option(
+        name="vocabulary",
+        path="file",
+        help="File with a public vocabulary, one token in each line as the tokenizer writes it, e.g. "
+        "gs://bucket/words.txt. Single words are then given instead of found; they cost nothing "
+        "and are not released. The vocabulary must not be made from the private data. An empty "
+        "file is refused.",
+    ),
+)
+
+_ITEMS_READING = changed(
+    READING,
+    tokenizer={
+        "form_pattern": f"words|unicode_words|whitespace|tokens|item|{FUNCTION_PATTERN}",
+        "help": "How texts become items. words makes runs of letters, digits, their marks, _ and inner "
+        "apostrophes, lower-cased. unicode_words uses Unicode's word boundaries and needs the extra "
+        "unicode. whitespace splits at blanks. tokens means that the text field is a list of items, "
+        "of any characters. item means that each text is one item, as it is. package.module:function "
+        "names a function over an Arrow string array, which must treat each text alone, or the "
+        "guarantee is void. The default for sequences is whitespace. An unknown name is refused.",
+    },
+)
+
+_UNION_PRIVACY = (
+    _epsilon("1 to 4 is common; above 10 little is protected. A smaller ε releases fewer items."),
+    _DELTA,
+    Option(
+        name="policy",
+        default=DEFAULT_POLICY,
+        choices=POLICIES,
+        help="How users divide their weight among their items. count_* gives 1 to each item. "
+        "weighted_* divides the weight evenly. policy_* lets users, one after the other, fill the "
+        "items that need weight. screened_gaussian does that in two rounds, of which the second "
+        "is about the items that the first leaves undecided. greedy lets users fill their most "
+        "frequent items first. mad gives surplus weight back to the users, who spend it again.",
+    ),
+    Option(
+        name="max_contributions",
+        default=100,
+        parse=integer,
+        help="Largest number of distinct items that one user adds, Δ ≥ 1. The number that a typical "
+        "user has is sensible; a larger one raises threshold or noise without any gain. It must "
+        "not be computed from the private data.",
+    ),
+    Option(
+        name="cutoff_margin",
+        parse=number,
+        shown_default="5, mad 2, others none",
+        help="Distance above the threshold up to which items are filled, in scales of the noise, at "
+        "least 0. It belongs to policy_*, screened_gaussian, greedy and mad, and is refused with "
+        "other policies.",
+    ),
+    Option(
+        name="shards",
+        parse=integer,
+        shown_default="2, others none",
+        help="Number of parts into which users are divided, at least 1. Each part fills a separate "
+        "histogram, one user after the other, on one worker. More shards use more workers and "
+        "release a little less. The option belongs to policy_*, screened_gaussian and greedy, and "
+        "is refused with other policies.",
+    ),
+    Option(
+        name="max_shard_users",
+        default=5_000_000,
+        parse=integer,
+        help="Largest number of users that one worker takes in sequence, at least 1. A run is refused "
+        "if max_users/shards is above it. Raise it where workers have the memory and the time.",
+    ),
+    Option(
+        name="vocabulary_delta_share",
+        parse=number,
+        shown_default="0.5, Laplace none",
+        help="Share of delta that bounds the probability of releasing an item that only one user has, "
+        "in (0, 1). The noise gets the rest of delta. It is refused with Laplace noise and "
+        "greedy, which need delta for nothing else.",
+    ),
+    Option(
+        name="max_users",
+        default=10_000_000,
+        parse=integer,
+        help="Upper bound on the number of users of the input, at least 1. You promise it; it is never "
+        "checked against the data. If policy is policy_*, screened_gaussian, greedy or mad, the "
+        "bound on rounding depends on it; otherwise it is ignored. Choose a round number well "
+        "above what is publicly known.",
+    ),
+    Option(
+        name="max_items_per_user",
+        default=1_000_000,
+        parse=integer,
+        help="Largest number of items of one user that are read, with repetitions, at least 1. Users "
+        "above it keep a random subset of their texts.",
+    ),
+    _PUBLIC_USER_COUNT,
+)
+
+_PUBLIC = (
+    Option(
+        name="public",
+        path="file",
+        help="Public n-grams with the numbers of their occurrences elsewhere, e.g. "
+        "gs://bucket/public.txt.gz. It is a text with one document in each line, which the same "
+        "tokenizer splits; or a file of counts with lines ngram<TAB>count; or the directory of a "
+        "release of beam-dpne ngrams, whose scores are the counts. Only these n-grams get a "
+        "probability. They must not be made from the private data; one of the input files is "
+        "refused.",
+    ),
+)
+
+_BAYESIAN_PRIVACY = (
+    _epsilon(
+        "0.1 to 1 is common here; above 10 little is protected. With a smaller ε the result depends "
+        "more on the public counts."
+    ),
+    _DELTA,
+    Option(
+        name="mode",
+        default="counts",
+        choices=("counts", "log_global", "paper_brute_force", "paper_claim1"),
+        help="The mechanism. counts adds noise to the counts, and computes the posterior under the "
+        "public counts. log_global adds noise to decayed logarithms, with a bound over all "
+        "databases. paper_brute_force and paper_claim1 are the paper's mechanisms, which have no "
+        "differential privacy guarantee.",
+    ),
+    Option(
+        name="length",
+        default=3,
+        parse=integer,
+        help="Number of words in an n-gram, 1 to 5. Public n-grams of another length are refused.",
+    ),
+    Option(
+        name="vocabulary_size",
+        default=50_000,
+        parse=integer,
+        help="Number of public n-grams that are kept, the most frequent ones, at least 1. More n-grams "
+        "cover more of the private texts, and each has independent noise.",
+    ),
+    Option(
+        name="max_count",
+        default=1,
+        parse=integer,
+        help="Largest number of times that one n-gram of one user counts, C, at least 1. Noise grows "
+        "with it; 1 counts users. It must not be computed from the private data.",
+    ),
+    Option(
+        name="max_contributions",
+        default=10,
+        parse=integer,
+        help="Largest number of distinct public n-grams that one user adds, W, at least 1. Noise grows "
+        "with its square root; the number that a typical user has is sensible. It must not be "
+        "computed from the private data.",
+    ),
+    Option(
+        name="public_weight",
+        parse=number,
+        shown_default="log_global by the noise, paper_* 0.5, counts none",
+        help="Weight of the public logarithms, 1 − ρ, in [0, 1); the private ones have the rest. It "
+        "belongs to log_global and paper_*. It is refused with counts, which fits it to the noisy "
+        "counts.",
+    ),
+    Option(
+        name="decay",
+        parse=number,
+        shown_default="0.01, counts none",
+        help="Parameter S of decay, 1e-6 to 1e6: an n-gram of N users counts min(1, S·N/C), so that "
+        "rare n-grams need less noise. It belongs to log_global and paper_*, and is refused with "
+        "counts.",
+    ),
+    Option(
+        name="tune",
+        flag=True,
+        help="Choose public_weight and decay on a part of the users. It belongs to paper_*. It is "
+        "refused with counts, which tunes itself without cost, and with log_global, where no "
+        "useful bound exists.",
+    ),
+    Option(
+        name="tuning_fraction",
+        parse=number,
+        shown_default="0.1, without tune none",
+        help="Share of the users that scores the candidates, in (0, 1). It is refused without tune.",
+    ),
+    Option(
+        name="public_weights",
+        parse=numbers,
+        shown_default="0.1,0.3,0.5,0.7,0.9, without tune none",
+        help="Candidates for public_weight, e.g. 0.2,0.5,0.8. They are refused without tune.",
+    ),
+    Option(
+        name="decays",
+        parse=numbers,
+        shown_default="0.001,0.01,0.1,1, without tune none",
+        help="Candidates for decay, e.g. 0.01,0.1. They are refused without tune.",
+    ),
+    Option(
+        name="max_tokens_per_user",
+        default=1_000_000,
+        parse=integer,
+        help="Largest number of tokens of one user that are read, at least 1. Users above it keep a "
+        "random subset of their documents.",
+    ),
+    _PUBLIC_USER_COUNT,
+    Option(
+        name="accept_no_guarantee",
+        flag=True,
+        help="Accept that paper_* has no differential privacy guarantee. Without this option paper_* "
+        "is refused; with other modes this option is refused.",
+    ),
+)
+
+_ARPA = Option(
+    name="arpa",
+    help="File for a back-off language model in ARPA format, e.g. model.arpa, made from the "
+    "probabilities after the run. A file that exists is refused without overwrite. Every file is "
+    "refused with a template, whose launcher does not wait for the run.",
+)
+
+
+def _writing(parts: str, of: str) -> tuple[Option, ...]:
+    """Returns the options for writing, with the names of what another program publishes."""
+    return changed(
+        WRITING,
+        output={
+            "help": f"Directory of the release, e.g. gs://bucket/releases/2025-01. It gets {parts}-* "
+            "files and, last, ledger.json. Use a new directory for each run; one with files in it is "
+            "refused.",
+        },
+        output_format={
+            "help": f"Format of the files of {of}. Choose the one that their reader needs; the release "
+            "is the same.",
+        },
+    )
+
+
+NGRAMS: Table = {
+    "reading": READING,
+    "privacy": (*_NGRAMS_PRIVACY, *_VOCABULARY),
+    "writing": WRITING,
+    "running": RUNNING,
+}
+SET_UNION: Table = {
+    "reading": _ITEMS_READING,
+    "privacy": _UNION_PRIVACY,
+    "writing": _writing("items", "items"),
+    "running": _WITHOUT_SETS,
+}
+BAYESIAN: Table = {
+    "reading": (*READING, *_PUBLIC),
+    "privacy": _BAYESIAN_PRIVACY,
+    "writing": (*_writing("probabilities", "probabilities"), _ARPA),
+    "running": _WITHOUT_SETS,
+}
+PLAN: Table = {
+    "privacy": _NGRAMS_PRIVACY,
+    "writing": (
+        Option(
+            name="output",
+            help="File for the plan as JSON, e.g. plan.json or gs://bucket/plan.json. Without this "
+            "option the JSON is not written.",
+        ),
+    ),
+}
+
+_EVALUATING = (
+    Option(
+        name="release",
+        path="directory",
+        help="Directory of the release to judge, e.g. release/titles or gs://bucket/releases/2025-01, "
+        "of n-grams or of items. It is required. A release that is incomplete or damaged is "
+        "refused.",
+    ),
+    Option(
+        name="k_anonymity",
+        default=K_ANONYMITY,
+        parse=integers,
+        shown_default=",".join(map(str, K_ANONYMITY)),
+        help="Numbers of users k, e.g. 1,10,100. For each k, the evaluation reports the released share "
+        "of the n-grams that at least k users have. Numbers below 1 are refused.",
+    ),
+    Option(
+        name="output",
+        path="directory",
+        help="Directory of the operator for tables (JSON, CSV) and plots (PNG), e.g. "
+        "gs://bucket/evaluations. Files of an earlier evaluation there are replaced. It is as "
+        "private as the data, and refused inside a release. Without this option the tables are "
+        "only printed.",
+    ),
+    *FAILURE_LOG,
+    QUIET,
+)
+
+EVALUATE: Table = {
+    "reading": tuple(
+        option
+        for option in changed(
+            _ITEMS_READING,
+            tokenizer={
+                "default": None,
+                "shown_default": "that of the release",
+                "help": "How texts become tokens. The default is the tokenizer of the release, which "
+                "its ledger names. Give package.module:function if that was a function of yours that "
+                "has moved since. Under another tokenizer, n-grams that users have look spurious.",
+            },
+        )
+        # The run that made the release has reported its rejects.
+        if option.name not in ("rejects", "max_rejected")
+    ),
+    "evaluating": _EVALUATING,
+}
