@@ -1,6 +1,7 @@
 """Settings of the documentation site: `python -m sphinx -W docs site` builds it."""
 
 import html
+import inspect
 import os
 import re
 
@@ -45,6 +46,7 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 180
 nb_merge_streams = True
+nb_output_stderr = "remove"  # Beam's advice about packages of notebooks; errors fail the build.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
@@ -96,6 +98,12 @@ def _rewrite(app, what, name, obj, options, lines) -> None:
         lines[:] = ["Args:" if line == "Attributes:" else line for line in lines]
 
 
+def _restore_property(app, what, name, obj, options, lines) -> None:
+    """Undoes what napoleon does to a property: text before a colon is not a type there."""
+    if what == "property" and obj.__doc__:
+        lines[:] = readable(inspect.cleandoc(obj.__doc__).splitlines())
+
+
 # In pages, S_k and e^ε become subscripts and superscripts, outside of code.
 _BLOCK = re.compile(r"(^(`{3,})[^\n]*\n.*?^\2\s*$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
 _SUB = re.compile(r"(?<!\w)([A-Za-zα-ωΑ-Ωℓ])_(\{[^}]+\}|\w)(?![A-Za-z0-9_])")
@@ -123,6 +131,7 @@ def _typeset_page(app, docname, content) -> None:
 
 
 def setup(app) -> None:
-    """Rewrites docstrings before napoleon reads their sections, and pages before they are parsed."""
+    """Rewrites docstrings around napoleon, and pages before they are parsed."""
     app.connect("autodoc-process-docstring", _rewrite, priority=100)
+    app.connect("autodoc-process-docstring", _restore_property, priority=900)
     app.connect("source-read", _typeset_page)

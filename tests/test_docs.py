@@ -21,13 +21,24 @@ BEAMS = {
 }
 
 
-@pytest.fixture(scope="module")
-def options():
-    """The module that writes the page of options."""
-    spec = importlib.util.spec_from_file_location("make_options", DOCS / "make_options.py")
+def module_of(name):
+    """A module of the folder of pages, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def options():
+    """The module that writes the page of options."""
+    return module_of("make_options")
+
+
+@pytest.fixture(scope="module")
+def settings():
+    """The settings of the site."""
+    return module_of("conf")
 
 
 def text_of(page):
@@ -40,6 +51,28 @@ def test_the_page_of_options_is_that_of_the_option_tables(options):
 
 def test_help_texts_show_as_they_are_written(options):
     assert options.escaped("policy_*: a|b <TAB> [x]") == r"policy_\*: a\|b \<TAB\> \[x\]"
+
+
+def test_indices_and_exponents_are_typeset_outside_of_code(settings):
+    assert settings.typeset("S_{k−1}, e^(g·ε) and `S_k`") == (
+        "S<sub>k−1</sub>, e<sup>g·ε</sup> and `S_k`"
+    )
+    fenced = "```text\n2^-32 · S_k\n```\n"
+    assert settings.typeset(f"{fenced}2^-32 of max_length") == (
+        f"{fenced}2<sup>-32</sup> of max_length"
+    )
+
+
+def test_docstrings_keep_their_signs_and_examples(settings):
+    lines = ["Adds |V_k| and policy_*.", "", "Input: `a_b`.", "", "Example:", "  >>> x_ = 1 | 2"]
+    assert settings.readable(lines) == [
+        "Adds \\|V_k\\| and policy\\_\\*.",
+        "",
+        "**Input:** `a_b`.",
+        "",
+        "Example:",
+        "  >>> x_ = 1 | 2",
+    ]
 
 
 def commands():
