@@ -28,6 +28,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription, codec_of
 from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
+    NO_RECORDS,
     Tally,
     check_max_rejected,
     describe,
@@ -351,7 +352,13 @@ def is_inside(path: str, folder: str) -> bool:
 
 def _report_rejects(job: Job, result: PipelineResult) -> None:
     """Tells the operator, on stderr, that records were left out."""
-    reasons = rejected_of(launching.counters(result))
+    counters = launching.counters(result)
+    reasons = rejected_of(counters)
+    if counters.get(NO_RECORDS) and not job.quiet:
+        display.print_notice(
+            "beam-dpne: the input has no records, so nothing can be released. For the operator; as "
+            "secret as the data."
+        )
     if not reasons or job.quiet:
         return
     rejected = sum(reasons.values())
