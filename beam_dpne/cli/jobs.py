@@ -32,6 +32,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription, codec_of
 from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
+    NO_RECORDS,
     Tally,
     check_max_rejected,
     describe,
@@ -407,7 +408,13 @@ def _check_rejects(rejects: str, output: str) -> None:
 
 def _report_rejects(job: Job[Any, Any], result: PipelineResult) -> None:
     """Tells the operator, on stderr, that records were left out."""
-    reasons = rejected_of(watching.counters(result))
+    counters = watching.counters(result)
+    reasons = rejected_of(counters)
+    if counters.get(NO_RECORDS) and not job.quiet:
+        display.print_notice(
+            "beam-dpne: the input has no records, so nothing can be released. For the operator; as "
+            "secret as the data."
+        )
     if not reasons or job.quiet:
         return
     rejected = sum(reasons.values())

@@ -1,1 +1,1 @@
-"""Documents of users: rows by name, tokenizers, and one batch per user group."""
+"""Documents of users: batches of them, tokenizers, and groups by user."""

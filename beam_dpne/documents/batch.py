@@ -1,4 +1,8 @@
-"""BatchDocuments: the one form in which documents enter a pipeline."""
+"""BatchDocuments: documents of all forms become record batches of users and texts.
+
+A user and a text are both strings, so that only a name distinguishes them. Rows with field names are
+read by name, whatever the order of their fields, and only plain tuples of (user, text) by position.
+"""
 
 import collections.abc
 import dataclasses
@@ -25,9 +29,9 @@ class BatchDocuments(beam.PTransform):
 
     Input: documents, bounded and in the global window. Rows with field names (NamedTuple, `beam.Row`
     and all other elements with a schema, dict, dataclass), `pyarrow.RecordBatch` and `pyarrow.Table`
-    are read by name, in any order of their fields, and their other fields are ignored; plain tuples
+    are read by name, in any order of their fields, and their other fields are ignored. Plain tuples
     are (user, text), and nothing else is read by position. A user is str or an integer, which is the
-    same user as its decimal digits; a text is str, or a list of str for the tokenizer `tokens`.
+    same user as its decimal digits. A text is str, or a list of str for the tokenizer `tokens`.
 
     Output: `pyarrow.RecordBatch` with columns `user` (string, or the 16-byte names that `ReadDocuments`
     gives to sequences) and `text` (string, or list of string), without nulls.
@@ -37,15 +41,16 @@ class BatchDocuments(beam.PTransform):
     Cost: no shuffle.
 
     Attributes:
-      user_field: name of the field that holds the user: it defines whom the guarantee protects.
-      text_field: name of the field that holds the text, or several names: then each text is a document
-        of its user, and a text that is None is left out as long as the row has another.
-      batch_size: documents in a batch that is made of rows, at most.
+      user_field: Name of the field that holds the user; it defines whom the guarantee protects.
+      text_field: Name of the field that holds the text, or several names. Then each text is a document
+        of its user, and a text that is None is left out if the row has another.
+      batch_size: Largest number of documents in a batch that is made of rows.
 
     Raises:
-      ValueError: if batch_size < 1, two fields are the same, the input is unbounded or in other windows
-        than the global one, or its element type lacks the fields or has them with other types.
-        ValueError or TypeError, when run, if an element does; the message holds nothing of it.
+      ValueError: batch_size is below 1, two fields are the same, the input is unbounded or not in the
+        global window, or its element type lacks the fields or has them with other types.
+      ValueError, TypeError: While running: an element lacks the fields or has other types. The message
+        holds no value of the element.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -55,7 +60,7 @@ class BatchDocuments(beam.PTransform):
       ...     _ = batches | beam.Map(lambda batch: print(batch.num_rows, batch.schema.names))
       2 ['user', 'text']
 
-    References: none; the element type of the pipelines.
+    References: none.
     """
 
     user_field: str = USER
@@ -69,7 +74,7 @@ class BatchDocuments(beam.PTransform):
             raise ValueError(f"batch_size must be at least 1, got batch_size={self.batch_size}.")
 
     def expand(self, documents: PCollection) -> PCollection[pa.RecordBatch]:
-        """Checks what is known of the input, and buffers rows within a bundle."""
+        """Checks the input as far as it is known, and adds the step that makes batches."""
         text_fields = checked_names(self.user_field, self.text_field)
         require_one_release(documents)
         by_position = check_element_type(documents.element_type, self.user_field, text_fields)
@@ -81,10 +86,10 @@ class BatchDocuments(beam.PTransform):
 
 
 def require_one_release(documents: PCollection) -> None:
-    """Raises unless all documents are in one window that closes: a user has one contribution.
+    """Checks that there is one release, since a user contributes to each release anew.
 
     Raises:
-      ValueError: if the input is unbounded, or in other windows than the global one.
+      ValueError: The input is unbounded, or not in the global window with its default trigger.
     """
     if not documents.is_bounded:
         raise ValueError(
@@ -103,7 +108,7 @@ def require_one_release(documents: PCollection) -> None:
 
 
 class _Batch(beam.DoFn):
-    """Buffers rows; the columns of a record batch pass through."""
+    """Buffers rows within a bundle, and normalizes record batches."""
 
     def __init__(
         self, user_field: str, text_fields: Sequence[str], batch_size: int, by_position: bool
@@ -155,13 +160,16 @@ _USERS = (str, int, np.integer)
 _TEXTS = (str, list, tuple)
 _LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
 _SHOWN = 30
+# Least similarity of a field that an error names. Keys of a dict may be data rather than names, so that
+# only one that differs from the wanted name by a letter or two is quoted.
+_NEAR, _SURELY_NEAR = 0.6, 0.8
 
 
 def checked_names(user_field: str, text_field: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the text fields.
+    """Checks names of fields and returns those of the text fields.
 
     Raises:
-      ValueError: if a name is empty or not a str, or two names are equal.
+      ValueError: A name is empty or not a str, or two names are equal.
     """
     names = names_of(text_field)
     for option, name in (("user_field", user_field), *(("text_field", name) for name in names)):
@@ -178,19 +186,19 @@ def checked_names(user_field: str, text_field: str | Sequence[str]) -> tuple[str
 
 
 def check_element_type(element_type: Any, user_field: str, text_fields: Sequence[str]) -> bool:
-    """Checks the fields of a PCollection's element type, as far as the type says them.
-
-    Returns:
-      Whether plain tuples may be read by position: not where the type says that all elements have
-      fields, since a tuple there has the order of those fields.
+    """Checks the fields of a PCollection's element type, as far as they are known.
 
     Args:
-      element_type: of the PCollection, as Beam has inferred it or as it was declared.
-      user_field: name of the users' field.
-      text_fields: names of the texts' fields.
+      element_type: Type of the elements, as Beam has inferred it or as it was declared.
+      user_field: Name of the users' field.
+      text_fields: Names of the texts' fields.
+
+    Returns:
+      Whether plain tuples may be read by position. They may not if the type says that all elements have
+      named fields, since a tuple would be in the order of those.
 
     Raises:
-      ValueError: if a field is missing, or has a type that no user, or no text, has.
+      ValueError: A field is missing, or has a type that no user, or no text, can have.
     """
     without_fields = False
     for kind in _members_of_union(element_type) or [element_type]:
@@ -206,16 +214,16 @@ def check_element_type(element_type: Any, user_field: str, text_fields: Sequence
 def documents_of(
     element: Any, user_field: str, text_fields: Sequence[str], by_position: bool = True
 ) -> Iterator[tuple[str, Text]]:
-    """Yields the documents of one element: (user, text), of several text fields one for each text.
+    """Yields the documents of one element as (user, text), one for each text that is not None.
 
     Args:
-      element: with fields, or a plain tuple.
-      user_field: name of the users' field.
-      text_fields: names of the texts' fields.
-      by_position: whether a plain tuple of (user, text) is taken.
+      element: An element with named fields, or a plain tuple.
+      user_field: Name of the users' field.
+      text_fields: Names of the texts' fields.
+      by_position: Whether plain tuples of (user, text) are accepted.
 
     Raises:
-      TypeError, ValueError: if it has other fields or types; the message holds none of its values.
+      TypeError, ValueError: The element has other fields or types; the message holds no value of it.
     """
     fields = _fields_of_element(element)
     if fields is not None:
@@ -223,7 +231,8 @@ def documents_of(
             if name not in fields:
                 raise ValueError(
                     f"Each document must have the field {name!r}, got a {type(element).__name__} "
-                    "without it. Name the fields of your rows with user_field and text_field."
+                    f"without it.{_near(name, fields, cutoff=_SURELY_NEAR)} Name the fields of your "
+                    "rows with user_field and text_field."
                 )
         user, texts = fields[user_field], [fields[name] for name in text_fields]
     elif type(element) is tuple and not by_position:
@@ -251,7 +260,7 @@ def documents_of(
 
 
 def _fields_of_element(element: Any) -> Mapping[str, Any] | None:
-    """Returns the values of an element by name; None if it has no names."""
+    """Returns the values of an element by field name, or None if it has no field names."""
     if type(element) is tuple:
         return None
     if isinstance(element, Mapping):
@@ -267,7 +276,7 @@ def _fields_of_element(element: Any) -> Mapping[str, Any] | None:
 
 
 def _fields_of_type(kind: Any) -> dict[str, Any] | None:
-    """Returns the types of a row type's fields by name; None if it is no row type."""
+    """Returns the types of a row type's fields by name, or None if it is not a row type."""
     if isinstance(kind, RowTypeConstraint):
         kind = kind.user_type
     if not isinstance(kind, type):
@@ -288,12 +297,10 @@ def _check_field(
     option: str, name: str, fields: Mapping[str, Any], wanted: tuple[type, ...], said: str
 ) -> None:
     if name not in fields:
-        near = difflib.get_close_matches(name, fields, n=1)
-        remedy = f" Did you mean {near[0]!r}?" if near else ""
         more = ", …" if len(fields) > _SHOWN else ""
         raise ValueError(
             f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
-            f"{', '.join(list(fields)[:_SHOWN])}{more}.{remedy}"
+            f"{', '.join(list(fields)[:_SHOWN])}{more}.{_near(name, fields, cutoff=_NEAR)}"
         )
     if not _may_be(fields[name], wanted):
         shown = getattr(fields[name], "__name__", None) or str(fields[name])
@@ -303,8 +310,16 @@ def _check_field(
         )
 
 
+def _near(name: str, fields: Iterable[Any], cutoff: float) -> str:
+    """Returns a question that names the most similar field, or "" if none is similar enough."""
+    found = difflib.get_close_matches(
+        name, [field for field in fields if isinstance(field, str)], n=1, cutoff=cutoff
+    )
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
 def _may_be(hint: Any, wanted: tuple[type, ...]) -> bool:
-    """Whether a value of a declared type can be of a wanted one; unknown types can be anything."""
+    """Returns whether a value of a declared type can have a wanted type; unknown types always can."""
     hint = getattr(hint, "__supertype__", hint)
     members = _members_of_union(hint)
     if members:

@@ -1,4 +1,4 @@
-"""From documents to users: tokenize, shuffle once by user, lay out positions."""
+"""GroupByUser: documents are tokenized, shuffled once by user, and laid out as positions."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -32,29 +32,29 @@ _SPARE_BITS = 64 - 16
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class GroupByUser(beam.PTransform):
-    """Tokenizes documents and brings each user's together: the only shuffle of the corpus.
+    """Tokenizes documents and groups them by user, in the only shuffle of the corpus.
 
-    A user with more than `max_tokens_per_user` tokens keeps a keyed subset of documents, chosen by
-    their content, so that it does not depend on their order.
+    A user with more than `max_tokens_per_user` tokens keeps a random subset of the documents. It is
+    drawn by a keyed hash of their tokens, so that it does not depend on the order of documents.
 
     Input: `pyarrow.RecordBatch` with columns `user` and `text`. `user` is a string, or 16 bytes that
-    name the user already.
+    identify the user.
 
-    Output: `UserBatch` of length 0, one for each partition that is not empty.
+    Output: `UserBatch` of length 0, one or more for each partition that is not empty.
 
-    Privacy: not private. Users are told apart by 128 bits of a keyed hash.
+    Privacy: not private. Users are distinguished by 128 bits of a keyed hash.
 
     Cost: one shuffle of the tokens, as 32-bit integers beside each block's distinct words. A worker
     holds one partition.
 
     Attributes:
-      tokenizer: name, or function over Arrow arrays (see `tokenizers`).
-      partitions: number of hash partitions of users.
-      max_tokens_per_user: ≥ 1.
-      run_key: secret of the run.
+      tokenizer: Name, or function over Arrow arrays (see `tokenizers`).
+      partitions: Number of hash partitions of users, at least 1.
+      max_tokens_per_user: Largest number of a user's tokens, at least 1.
+      run_key: Secret key of the run.
 
     Raises:
-      ValueError: if a parameter is out of range.
+      ValueError: A parameter is out of range.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -81,7 +81,7 @@ class GroupByUser(beam.PTransform):
         tokenizers.resolve_tokenizer(self.tokenizer)
 
     def expand(self, documents: PCollection[pa.RecordBatch]) -> PCollection[UserBatch]:
-        """Tokenizes, cuts blocks by user, groups, lays out positions."""
+        """Tokenizes documents, cuts blocks by user, groups them, and lays out positions."""
         require_one_release(documents)
         return cast(
             "PCollection[UserBatch]",
@@ -101,7 +101,7 @@ class GroupByUser(beam.PTransform):
 class _TokenizeAndPartition(beam.DoFn):
     """Turns a bundle's record batches into blocks of documents for each partition.
 
-    Batches are gathered before they are cut: many small blocks would each bring their own words.
+    Batches are gathered before they are cut, because each block carries a dictionary of its words.
     """
 
     def __init__(self, settings: GroupByUser):
@@ -145,11 +145,11 @@ class _TokenizeAndPartition(beam.DoFn):
 def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
     """Returns the 128-bit keyed hash of each user: (n, 2) uint64.
 
-    Strings by their UTF-8 bytes, integers by their decimal digits; 16-byte names by one AES block,
-    which is injective.
+    Strings are hashed as UTF-8 and integers as decimal digits. A 16-byte name is encrypted as one AES
+    block, which is injective.
 
     Raises:
-      TypeError: on any other type.
+      TypeError: The users have another type.
     """
     users = user_column(users)
     if users.type == NAMED_USER:
@@ -160,7 +160,7 @@ def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
 
 
 def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:
-    """Turns tokens into codes of the block's distinct words."""
+    """Turns tokens into codes, which are indices into the block's distinct words."""
     offsets = tokens.offsets.to_numpy().astype(np.int64)
     encoded = tokens.values.slice(offsets[0], offsets[-1] - offsets[0]).dictionary_encode()
     codes = encoded.indices.to_numpy()
@@ -178,7 +178,7 @@ def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, 
 
 
 def bounded_blocks(block: DocumentBlock) -> Iterator[DocumentBlock]:
-    """Cuts a block into parts that are small enough for an element."""
+    """Halves a block until its parts are small enough for an element."""
     count = len(block.users)
     if array_bytes(block) <= MAX_ELEMENT_BYTES or count == 1:
         yield block
@@ -188,7 +188,7 @@ def bounded_blocks(block: DocumentBlock) -> Iterator[DocumentBlock]:
 
 
 def bounded_batches(batch: UserBatch) -> Iterator[UserBatch]:
-    """Cuts users' positions of length 0 into batches that are small enough for an element."""
+    """Halves a batch of users' positions until its parts are small enough for an element."""
     count = len(batch.users)
     if array_bytes(batch) <= MAX_ELEMENT_BYTES or count == 1:
         yield batch
@@ -200,18 +200,28 @@ def bounded_batches(batch: UserBatch) -> Iterator[UserBatch]:
 def limit_documents(
     blocks: list[DocumentBlock], max_tokens: int, sub_key: bytes, *, final: bool
 ) -> DocumentBlock:
-    """Joins blocks; of users above the limit it keeps documents in keyed order until it is full.
+    """Joins blocks, and of users above the limit keeps the first documents in a keyed random order.
 
-    The order is a keyed hash of a document's tokens. The document that passes the limit is cut to
-    what is left in the final round; before, it stays whole, since the hash is of the whole. The
-    first documents of a union are among the first of each part, so parts may be limited one by one.
+    The order is that of a keyed hash of a document's tokens. The document that reaches the limit is
+    cut in the final call only, since the hash is of the whole document. The first documents of a
+    union are among the first of each part, so that parts may be limited one by one.
+
+    Args:
+      blocks: At least one block.
+      max_tokens: Largest number of tokens of a user.
+      sub_key: Key of the order.
+      final: Whether no further documents of these users will come.
     """
     block = _join_blocks(blocks)
     lengths = np.diff(block.offsets)
+    # Users are put into 2^16 buckets by their hash. If no bucket is above the limit, no user is, and
+    # the users need not be sorted.
     bucket = (block.users[:, 0] >> np.uint64(_SPARE_BITS)).astype(np.int64)
     if np.bincount(bucket, weights=lengths).max(initial=0) <= max_tokens:
         return block
     order = _user_order(block.users)
+    # In this order user i has the documents starts[i] … stops[i] − 1, with totals[i] tokens; allowed[d]
+    # is how many tokens of document d are kept.
     starts = np.flatnonzero(_changes(block.users[order]))
     totals = np.add.reduceat(lengths[order], starts)
     allowed = lengths.copy()
@@ -224,11 +234,12 @@ def limit_documents(
 
 
 def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
-    """Sorts documents by user and puts a border after each."""
+    """Sorts documents by user, one position for each token, and NO_GRAM after each document."""
     lengths = np.diff(block.offsets)
     order = _user_order(block.users)
     sorted_users, lengths = block.users[order], lengths[order]
     starts = np.flatnonzero(_changes(sorted_users))
+    # `ends` has the position after each document and its border.
     ends = np.cumsum(lengths + 1)
     ids = np.full(int(ends[-1]) if ends.size else 0, NO_GRAM, dtype=np.int32)
     inside = np.ones(ids.size, dtype=bool)
@@ -252,7 +263,7 @@ def _lay_out(
     max_tokens: int,
     run_key: RunKey,
 ) -> Iterator[UserBatch]:
-    """Joins a partition's blocks, limiting giants as it goes, and lays out its positions."""
+    """Joins a partition's blocks, limiting large users in between, and lays out its positions."""
     _, blocks = partition
     document_key = run_key.sub_key("document")
     progress.enter("users", 1)
@@ -275,7 +286,7 @@ def _limit_giant(
     max_tokens: int,
     sub_key: bytes,
 ) -> None:
-    """Writes into `allowed` how many tokens of each of one user's documents stay."""
+    """Writes into `allowed` how many tokens of each document of one user are kept."""
     draws = randomness.keyed_hashes(sub_key, (_content(block, d) for d in documents.tolist()))
     by_draw = documents[np.lexsort((draws[:, 1], draws[:, 0]))]
     before = np.cumsum(allowed[by_draw]) - allowed[by_draw]
@@ -290,9 +301,10 @@ def _content(block: DocumentBlock, document: int) -> bytes:
 
 
 def _join_blocks(blocks: list[DocumentBlock]) -> DocumentBlock:
-    """Concatenates blocks over one dictionary of words."""
+    """Concatenates blocks and merges their dictionaries of words."""
     if len(blocks) == 1:
         return blocks[0]
+    # new_codes[first[b] + c] is the code in the merged dictionary of code c in block b.
     encoded = pa.concat_arrays([block.words for block in blocks]).dictionary_encode()
     new_codes = encoded.indices.to_numpy()
     first = np.cumsum([0, *(len(block.words) for block in blocks)])
@@ -310,33 +322,23 @@ def _join_blocks(blocks: list[DocumentBlock]) -> DocumentBlock:
 def _take_documents(
     block: DocumentBlock, documents: np.ndarray, lengths: np.ndarray | None = None
 ) -> DocumentBlock:
-    """Selects documents (their first tokens, if lengths are given) and only the words they use."""
+    """Selects documents (their first tokens, if lengths are given) and only the words in them."""
     starts = block.offsets[:-1][documents]
     if lengths is None:
         lengths = block.offsets[1:][documents] - starts
-    codes = block.codes[_ranges(starts, lengths)]
-    used = np.zeros(len(block.words), dtype=bool)
-    used[codes] = True
-    kept = np.flatnonzero(used)
-    new_codes = np.zeros(used.size, dtype=np.int32)
-    new_codes[kept] = np.arange(kept.size, dtype=np.int32)
+    kept, codes = _renumbered(block.codes[_ranges(starts, lengths)], len(block.words))
     return DocumentBlock(
         users=block.users[documents],
         offsets=np.concatenate(([0], np.cumsum(lengths))),
-        codes=new_codes[codes],
+        codes=codes,
         words=block.words.take(pa.array(kept)),
     )
 
 
 def _take_users(batch: UserBatch, start: int, stop: int) -> UserBatch:
-    """Selects neighbouring users, and only the words they use."""
+    """Selects neighbouring users, and only their words."""
     first, last = batch.offsets[start], batch.offsets[stop]
-    ids = batch.ids[first:last]
-    used = np.zeros(batch.size, dtype=bool)
-    used[ids[ids >= 0]] = True
-    kept = np.flatnonzero(used)
-    new_ids = np.full(batch.size + 1, NO_GRAM, dtype=np.int32)
-    new_ids[kept] = np.arange(kept.size, dtype=np.int32)
+    kept, ids = _renumbered(batch.ids[first:last], batch.size)
     if batch.words is None or batch.word_hashes is None:
         raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
     return UserBatch(
@@ -344,10 +346,23 @@ def _take_users(batch: UserBatch, start: int, stop: int) -> UserBatch:
         size=kept.size,
         users=batch.users[start:stop],
         offsets=batch.offsets[start : stop + 1] - first,
-        ids=new_ids[ids],
+        ids=ids,
         words=batch.words.take(pa.array(kept)),
         word_hashes=batch.word_hashes[kept],
     )
+
+
+def _renumbered(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the codes below `size` that occur, sorted, and all codes as indices into these.
+
+    NO_GRAM, which is −1, stays NO_GRAM: it reads the last entry of the table.
+    """
+    used = np.zeros(size + 1, dtype=bool)
+    used[codes] = True
+    kept = np.flatnonzero(used[:size])
+    table = np.full(size + 1, NO_GRAM, dtype=np.int32)
+    table[kept] = np.arange(kept.size, dtype=np.int32)
+    return kept, table[codes]
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

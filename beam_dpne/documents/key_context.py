@@ -1,10 +1,10 @@
-"""What a run key is bound to: everything public that decides weights, noise and thresholds.
+"""The context of a run key: a text with everything public that determines weights and noise.
 
 Suppose that two runs of one key on one input compute weights differently but draw the same noise. Then
 the difference of the two releases is the difference of the weights, exactly. So the key of a run is
-derived from the run key and from the text below, and any two runs whose weights may differ draw
-independent noise. The text names the mechanism's version, every resolved parameter and constant of the
-plan, how records became documents, and the tokenizer with its version. It does not name what may differ
+derived from the run key and the context, and any two runs whose weights may differ draw independent
+noise. The context names the mechanism's version, every resolved parameter and constant of the plan, how
+records became documents, and the tokenizer with its version. It does not name anything that may differ
 between equal runs (paths, engines, partitions), nor the module of a class or function of this package.
 """
 
@@ -20,18 +20,18 @@ from beam_dpne.reading.options import InputDescription
 
 # Raised whenever any release under a fixed key would change; tests/golden holds such releases.
 MECHANISM_VERSION = 2
-# Raised when the tokenizer gives other tokens for some text. Those that look characters up in Unicode's
-# tables carry the version of the tables besides.
+# Raised when the tokenizer gives other tokens for some text. The version of tokenizers that look up
+# characters in Unicode's tables includes the version of the tables.
 _TOKENIZER_VERSIONS = {"words": 2, "whitespace": 1, "tokens": 1, "item": 1}
 _WITH_CHARACTER_TABLES = ("words", "whitespace")
 _UNKNOWN = "unknown"
 
 
 class Plan(Protocol):
-    """What a context wants of the public parameters of a run, whichever program's they are."""
+    """The part of a plan that a context needs."""
 
     def mechanism_parameters(self) -> dict[str, Any]:
-        """Returns the parameters and constants that decide the mechanism, as JSON types."""
+        """Returns the parameters and constants that determine the mechanism, as JSON types."""
         ...
 
 
@@ -44,15 +44,15 @@ def key_context(
     rows: InputDescription | None = None,
     public: str = "",
 ) -> str:
-    """Returns the text that the run key is bound to, as JSON: equal runs have equal text.
+    """Returns the text that the run key is bound to, as JSON; equal runs have equal texts.
 
     Args:
       program: "ngrams", "set-union" or "bayesian".
-      plan: of the run.
-      tokenizer: its name, or the function.
-      described: how records became documents; by default they are the rows.
-      rows: the fields by which the elements of the pipeline are read; by default the default ones.
-      public: digest of the public data that take part: a vocabulary, or public counts.
+      plan: Plan of the run.
+      tokenizer: Name of the tokenizer, or the function.
+      described: How records became documents; by default `rows`.
+      rows: Fields by which the elements of the pipeline are read; by default `user` and `text`.
+      public: Digest of the public data that take part (a vocabulary or public counts).
     """
     fields = rows or InputDescription()
     context = {
@@ -68,11 +68,12 @@ def key_context(
 
 
 def tokenizer_identity(tokenizer: str | Tokenizer) -> dict[str, str]:
-    """Returns a tokenizer's name and version, as the run key is bound to them.
+    """Returns a tokenizer's name and version, which the run key is bound to.
 
-    The version of a function of the user's own is its attribute `version`, if it has one; else the
-    SHA-256 of the source of the module that defines it, so that a changed tokenizer draws other noise;
-    else (no source, as in an interactive session) it is unknown, and the name stands for the function.
+    The version of an operator's function is its attribute `version`, if it has one. Otherwise it is
+    the SHA-256 of the source of the module that defines the function, so that a changed tokenizer
+    draws other noise. Without source, as in an interactive session, the version is unknown, and only
+    the name counts.
 
     >>> tokenizer_identity("tokens")
     {'name': 'tokens', 'version': '1'}
@@ -85,7 +86,7 @@ def tokenizer_identity(tokenizer: str | Tokenizer) -> dict[str, str]:
 
 
 def check_run_key(run_key: object) -> None:
-    """Checks that a key that was given is one; raises TypeError."""
+    """Raises TypeError unless a run key is a RunKey or None."""
     if not isinstance(run_key, RunKey | None):
         raise TypeError(
             f"run_key must be a RunKey, got {type(run_key).__name__}. RunKey.from_hex makes one."
@@ -93,14 +94,14 @@ def check_run_key(run_key: object) -> None:
 
 
 def require_identified(tokenizer: str | Tokenizer) -> None:
-    """Checks, where a run key is given, that the tokenizer's identity says what it does.
+    """Checks that a tokenizer's identity determines its tokens, as a given run key requires.
 
-    A function at the top of a module is known by the module's source. A partial, a lambda, a closure, a
-    method, an object, and a function without source hold something that no name says: two of them under
-    one key could draw the same noise for different tokens.
+    A function at the top of a module is identified by the module's source. A partial, a lambda, a
+    closure, a method, an object, and a function without source have state that no name identifies: two
+    of them under one key could draw the same noise for different tokens.
 
     Raises:
-      ValueError: if it is one of those and has no attribute `version`.
+      ValueError: The tokenizer is one of those and has no attribute `version`.
     """
     function = resolve_tokenizer(tokenizer)
     if function in TOKENIZERS.values() or getattr(function, "version", None) is not None:
@@ -115,7 +116,7 @@ def require_identified(tokenizer: str | Tokenizer) -> None:
 
 
 def _own_version(name: str) -> str:
-    """The version of a tokenizer of this package, and of the character tables that it looks into."""
+    """Returns the version of a tokenizer of this package, and of the character tables that it uses."""
     version = str(_TOKENIZER_VERSIONS[name])
     if name not in _WITH_CHARACTER_TABLES:
         return version
@@ -123,7 +124,7 @@ def _own_version(name: str) -> str:
 
 
 def _given_version(tokenizer: str | Tokenizer) -> str:
-    """The version of a function of the user's own."""
+    """Returns the version of an operator's function."""
     function = resolve_tokenizer(tokenizer)
     version = getattr(function, "version", None)
     if version is not None:
@@ -136,5 +137,5 @@ def _given_version(tokenizer: str | Tokenizer) -> str:
 
 
 def _definition(function: Any) -> Any:
-    """What was written in a module: the function itself, or the class of a callable object."""
+    """Returns the definition in a module: the function itself, or the class of a callable object."""
     return function if hasattr(function, "__qualname__") else type(function)

@@ -1,6 +1,9 @@
-"""Texts as one array of bytes: each has the class of its character, and runs of bytes are cut out.
+"""Tokenizers: Arrow arrays of texts to Arrow lists of tokens, a whole batch at a time.
 
-ASCII costs a byte translation; only other characters are decoded, and looked up once each.
+A tokenizer is a function from a string array without nulls to a list<string> array of the same length
+without null lists or null tokens. `words` and `whitespace` see the texts of a batch as one array of
+bytes. Each byte gets the class of its character, and tokens are maximal runs of bytes of certain
+classes. ASCII costs one byte translation; other characters are decoded, and each is looked up once.
 """
 
 import functools
@@ -15,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.errors import TokenizerError
+from beam_dpne.reading.columns import is_text
 
 UNKNOWN = 255
 ASCII = 128
@@ -33,14 +37,9 @@ class FlatText(NamedTuple):
     offsets: Offsets
 
 
-def is_string(kind: pa.DataType) -> bool:
-    """Whether this is one of the two Arrow types of text that the tokenizers take."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
 def bounds_of(texts: pa.Array) -> Offsets:
-    """Where in a string array's own bytes each row begins, and the last one ends."""
-    if not is_string(texts.type):
+    """Returns where in a string array's buffer each row begins, and the last one ends: (rows + 1,)."""
+    if not is_text(texts.type):
         raise TokenizerError(f"texts must be strings, got {texts.type}.")
     width = np.int64 if pa.types.is_large_string(texts.type) else np.int32
     size = len(texts) + 1
@@ -51,23 +50,23 @@ def bounds_of(texts: pa.Array) -> Offsets:
 
 
 def flatten(texts: pa.Array) -> FlatText:
-    """Returns the bytes of the rows of a string array, without what lies around a slice."""
+    """Returns the bytes of the rows of a string array, without bytes outside of a slice."""
     bounds = bounds_of(texts)
     data = texts.buffers()[2]
-    own = b"" if data is None else data.slice(bounds[0], bounds[-1] - bounds[0]).to_pybytes()
-    return FlatText(own, bounds - bounds[0])
+    sliced = b"" if data is None else data.slice(bounds[0], bounds[-1] - bounds[0]).to_pybytes()
+    return FlatText(sliced, bounds - bounds[0])
 
 
 @functools.cache
 def _class_table(class_of: Callable[[int], int]) -> Bytes:
-    """The classes of all code points; those beyond ASCII are unknown until they are seen."""
+    """Returns the classes of all code points; those beyond ASCII are unknown until they are seen."""
     table = np.full(_CODE_POINTS, UNKNOWN, np.uint8)
     table[:ASCII] = [class_of(point) for point in range(ASCII)]
     return table
 
 
 def _classes_of(points: npt.NDArray[np.int32], class_of: Callable[[int], int]) -> Bytes:
-    """Looks classes up, and fills in those not seen before; filling twice does no harm."""
+    """Looks up classes and fills in new ones; threads may fill the same class twice without harm."""
     table = _class_table(class_of)
     classes = table[points]
     for point in set(points[classes == UNKNOWN].tolist()):
@@ -76,15 +75,17 @@ def _classes_of(points: npt.NDArray[np.int32], class_of: Callable[[int], int]) -
 
 
 def classify(data: bytes, class_of: Callable[[int], int]) -> Bytes:
-    """Gives every byte of UTF-8 text the class of the character it belongs to."""
+    """Returns for each byte of UTF-8 text the class of its character: (bytes,) uint8."""
     ascii_classes = _class_table(class_of)[:ASCII].tobytes().ljust(256, b"\0")
     classes = np.frombuffer(bytearray(data.translate(ascii_classes)), np.uint8)
     if data.isascii():
         return classes
     raw = np.frombuffer(data, np.uint8)
+    # First bytes of characters of 2, 3 and 4 bytes, whose value tells the number of bytes.
     leads = np.flatnonzero(raw >= 0xC0)
     sizes = 2 + (raw[leads] >= 0xE0).astype(np.int8) + (raw[leads] >= 0xF0)
     for size in (2, 3, 4):
+        # The code point is in the low bits of the first byte and 6 bits of each further byte.
         at = leads[sizes == size]
         points = raw[at].astype(np.int32) & (0x7F >> size)
         for step in range(1, size):
@@ -96,7 +97,7 @@ def classify(data: bytes, class_of: Callable[[int], int]) -> Bytes:
 
 
 def row_starts(flat: FlatText) -> Mask:
-    """Marks the bytes with which rows begin, and the end."""
+    """Marks the bytes at which rows begin, and the end: (bytes + 1,) bool."""
     starts = np.zeros(len(flat.data) + 1, bool)
     starts[flat.offsets] = True
     return starts
@@ -109,6 +110,7 @@ def runs(inside: Mask, offsets: Offsets) -> tuple[Offsets, Offsets]:
       inside: (n,) bool, a mark for each byte.
       offsets: (rows + 1,) where each row begins; a run does not cross a row's border.
     """
+    # Borders of rows that are inside a run of marks, which is to be cut there.
     borders = offsets[(offsets > 0) & (offsets < len(inside))]
     cuts = borders[inside[borders - 1] & inside[borders]]
     first, last = inside.copy(), inside.copy()
@@ -125,7 +127,7 @@ def runs_with(wanted: Mask, inside: Mask, offsets: Offsets) -> Mask:
     _, sizes = runs(inside, offsets)
     result = np.zeros_like(inside)
     if sizes.size:
-        # The marked bytes in a row, run after run.
+        # `wanted[inside]` has the marked bytes, run after run; `first` is where each run begins in it.
         first = np.cumsum(sizes) - sizes
         result[inside] = np.repeat(np.logical_or.reduceat(wanted[inside], first), sizes)
     return result
@@ -203,7 +205,7 @@ def whitespace(texts: pa.Array) -> pa.ListArray:
 
 
 def tokens(texts: pa.Array) -> pa.ListArray:
-    """Passes texts through that are lists of tokens already.
+    """Returns texts that are lists of tokens already.
 
     >>> tokens(pa.array([["a b", ""], []])).to_pylist()
     [['a b', ''], []]
@@ -278,7 +280,7 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
 
 
 def _unicode_words() -> Tokenizer:
-    """Returns the tokenizer of an extra."""
+    """Returns the tokenizer of the extra `unicode`."""
     try:
         from beam_dpne.documents.unicode_words import unicode_words
     except ImportError:
@@ -290,19 +292,19 @@ def _unicode_words() -> Tokenizer:
 
 
 def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
-    """Calls a tokenizer and checks what it returns.
+    """Calls a tokenizer and checks its result.
 
     Args:
-      tokenizer: The function, perhaps a user's own.
+      tokenizer: The function, which may be the operator's.
       texts: An array without nulls.
 
     Returns:
       A `list<string>` array as long as `texts`, with offsets from 0 and no nulls.
 
     Raises:
-      TokenizerError: It raised (only the exception's type is told, for its message may quote a
-        text), or its result is not a list<string> array of the same length, has nulls, or more
-        than 2 GB of tokens.
+      TokenizerError: The tokenizer raised an error (only the error's type is reported, because its
+        message may quote a text), or its result is not a list<string> array of the same length, has
+        nulls, or has more than 2 GB of tokens.
     """
     name = tokenizer_name(tokenizer)
     try:
@@ -328,10 +330,10 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
 
 
 def _check_type(result: object, name: str) -> None:
-    """Raises unless `result` is a list array of strings."""
+    """Raises TokenizerError unless the result is a list array of strings."""
     kind: Any = getattr(result, "type", type(result).__name__)
     lists = pa.ListArray, pa.LargeListArray
-    if not isinstance(result, lists) or not is_string(kind.value_type):
+    if not isinstance(result, lists) or not is_text(kind.value_type):
         raise TokenizerError(
             f"tokenizer {name} must return a list<string> Arrow array, got {kind}."
         )
@@ -356,18 +358,18 @@ def _byte_length(values: pa.Array) -> int:
 
 
 def tokenizer_name(tokenizer: str | Tokenizer) -> str:
-    """Returns the name of a tokenizer; of a function, the module and name it was defined by.
+    """Returns the name of a tokenizer; for a function, its module and its name there.
 
-    A function or class may bring another name in its attribute `tokenizer_name`.
+    A function or class may have another name in its attribute `tokenizer_name`.
 
     >>> tokenizer_name("words"), tokenizer_name(tokenizer_name)
     ('words', 'beam_dpne.documents.tokenizers:tokenizer_name')
     """
     if isinstance(tokenizer, str):
         return tokenizer
-    given = getattr(tokenizer, "tokenizer_name", None)
-    if isinstance(given, str):
-        return given
+    name = getattr(tokenizer, "tokenizer_name", None)
+    if isinstance(name, str):
+        return name
     named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
     return f"{named.__module__}:{named.__qualname__}"
 
@@ -376,7 +378,7 @@ _CLASS_OF_CATEGORY = {"L": _TOKEN, "N": _TOKEN, "M": _MARK}
 
 
 def _normalize_non_ascii(texts: pa.Array) -> pa.Array:
-    """Brings the rows that hold other than ASCII into NFC and lower case; others stay as is."""
+    """Brings rows with characters beyond ASCII into NFC and lower case; other rows stay as they are."""
     flat = flatten(texts)
     if flat.data.isascii():
         return texts
@@ -403,24 +405,24 @@ def _visible_class(point: int) -> int:
 
 
 def _join_marks(flat: FlatText, classes: Bytes) -> None:
-    """Makes marks that follow a letter or digit of their row tokens, and others separators."""
+    """Makes marks tokens after a letter or digit of the same row, and separators elsewhere."""
     marks = classes == _MARK
     if not marks.any():
         return
     starts, sizes = runs(marks, flat.offsets)
-    # The byte before a row's first one belongs to another row.
+    # A run at the beginning of a row does not follow anything: the byte before is in another row.
     after = (starts > 0) & (classes[starts - 1] == _TOKEN) & ~row_starts(flat)[starts]
     classes[marks] = np.repeat(np.where(after, _TOKEN, 0), sizes)
 
 
 def _join_inner_apostrophes(flat: FlatText, classes: Bytes) -> None:
-    """Makes each apostrophe between two characters of one word a part of that word."""
+    """Changes the class of apostrophes between two characters of one word to token."""
     raw = np.frombuffer(flat.data, np.uint8)
+    # First bytes of the apostrophes: U+0027 has 1 byte, U+2019 has 3.
     marked = np.flatnonzero(classes == _APOSTROPHE)
     at = marked[(raw[marked] < ASCII) | (raw[marked] >= 0xC0)]
     size = np.where(raw[at] < ASCII, 1, 3)
-    border = np.zeros(len(raw) + 1, bool)
-    border[flat.offsets] = True
+    border = row_starts(flat)
     within = ~border[at] & ~border[at + size]
     at, size = at[within], size[within]
     inner = (classes[at - 1] == _TOKEN) & (classes[at + size] == _TOKEN)

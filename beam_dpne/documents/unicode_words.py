@@ -1,6 +1,6 @@
 """unicode_words: a tokenizer by Unicode's word boundaries, for text without blanks between words.
 
-It needs the package `regex`, which the extra `beam-dpne[unicode]` installs.
+It needs the package `regex` of the extra `beam-dpne[unicode]`, and is therefore a module by itself.
 """
 
 import unicodedata
@@ -13,11 +13,11 @@ _LETTER_OR_DIGIT = regex.compile(r"[\p{L}\p{N}]")
 
 
 class UnicodeWords:
-    """The tokenizer, with the name and the version that ledgers and run keys know it by.
+    """The tokenizer, with the name and version that ledgers and run keys use.
 
     Attributes:
-      tokenizer_name: its public name.
-      version: its own, and that of the package, whose tables have the boundaries.
+      tokenizer_name: Public name.
+      version: Version of the tokenizer, and of the package whose tables define the boundaries.
     """
 
     tokenizer_name = "unicode_words"
@@ -29,8 +29,8 @@ class UnicodeWords:
         A text is brought into Unicode normalization form C and then lower-cased, as `words` does. A
         word is then a segment between two boundaries that has a letter or digit. Numbers and
         abbreviations keep their inner full stops and commas. In scripts without blanks (Chinese,
-        Japanese, Thai) the boundaries need a dictionary, which this tokenizer has not: there most
-        characters are words by themselves, so that n-grams are sequences of characters.
+        Japanese, Thai) correct boundaries would need a dictionary, which this tokenizer does not have.
+        There most characters are words, so that n-grams are sequences of characters.
 
         Args:
           texts: A string or large_string array without nulls.

@@ -1,1 +1,1 @@
-"""Running a pipeline on an engine: watched, and cancelled with its launcher."""
+"""Running pipelines on engines."""

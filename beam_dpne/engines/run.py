@@ -1,10 +1,12 @@
-"""Running a pipeline on an engine as the programs do: watched, and cancelled with its launcher.
+"""Running a pipeline on an engine: workers are checked first, and jobs end with their launcher.
 
-An engine starts Python processes, harnesses, for the steps of a pipeline, and keeps a job whose
-harnesses cannot start in the state RUNNING for ever. Beam's job server for Flink stops the harness of
-a step when the step is done and starts another one for the next, unless it is told to keep them; a
-pipeline of ours has dozens of short steps, and hangs when one of them meets a harness that is just
-being stopped.
+An engine runs the steps of a pipeline in Python processes, called harnesses. It keeps a job whose
+harnesses cannot start in the state RUNNING for ever. By default Beam's job server for Flink stops the
+harness of a step when the step is done, and starts another one for the next step. The pipelines of this
+package have dozens of short steps, and hang when a step meets a harness that is being stopped.
+
+The job server also forgets a job that is cancelled, while Flink runs on. So Flink itself is asked to
+cancel a job, and why a job failed.
 """
 
 import contextlib
@@ -30,9 +32,9 @@ from beam_dpne.errors import EngineError
 from beam_dpne.version import __version__
 
 HARNESS_KEPT_MILLIS = 120_000
-# What a job on Flink needs besides addresses: harnesses that stay from one step to the next, and steps
-# that run one after the other, so that there may be more tasks than slots. Other engines ignore the
-# second one.
+# Options that a job on Flink needs besides addresses. The first keeps harnesses from one step to the
+# next. The second runs steps one after the other, so that there may be more tasks than slots; other
+# engines ignore it.
 FLINK_OPTIONS = (
     f"--environment_cache_millis={HARNESS_KEPT_MILLIS}",
     "--execution_mode_for_batch=BATCH_FORCED",
@@ -42,25 +44,25 @@ _STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
 
 
 def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResult:
-    """Runs a pipeline to its end, and gives it up together with its launcher.
+    """Runs a pipeline to its end, and cancels it if this process is stopped.
 
-    On an engine that is reached through a job server (Flink, Spark, Prism) a job of one step comes
-    first: if the workers cannot do it in time, that job is cancelled and the pipeline is not sent.
-    When this process is interrupted (Ctrl-C) or terminated (SIGTERM, in the main thread), or an error
-    is raised here, the job is cancelled; at Flink itself with `--flink_master`, without which Beam's
-    job server forgets the job and Flink runs on. A launcher that is killed (SIGKILL) cancels nothing.
+    If the engine is reached through a job server (Flink, Spark, Prism), a job of one step is run first.
+    If the workers cannot do it in time, that job is cancelled and the pipeline is not sent. When this
+    process is interrupted (Ctrl-C) or terminated (SIGTERM, in the main thread), or an error is raised
+    here, the job is cancelled, with `--flink_master` at Flink itself too. Without that option Flink
+    runs on. A launcher that is killed (SIGKILL) cancels nothing.
 
     Args:
-      pipeline: complete; not run yet, so not used as a context manager.
-      harness_timeout: seconds in which workers must have done a first step; 0: no such step.
+      pipeline: A complete pipeline that is not used as a context manager, which would run it.
+      harness_timeout: Seconds in which workers must have done a first step; 0 omits this step.
 
     Returns:
       The result of the finished pipeline.
 
     Raises:
-      ValueError: if an option of the pipeline would make it hang or fail.
-      EngineError: if the workers did not do a first step in time, or failed in it.
-      RuntimeError: if the pipeline failed, as Beam raises it.
+      ValueError: An option of the pipeline would make it hang or fail.
+      EngineError: The workers did not do a first step in time, or failed in it.
+      RuntimeError: The pipeline failed, as Beam raises it.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -99,7 +101,7 @@ def check_options(pipeline: beam.Pipeline) -> None:
 
 
 def _check_threads(pipeline: beam.Pipeline) -> None:
-    """Raises ValueError for Beam's own runner in a mode in which it cuts elements in two."""
+    """Raises ValueError for Beam's FnApiRunner in a mode in which it may cut elements in two."""
     mode = pipeline.options.view_as(DirectOptions).direct_running_mode
     if mode == "multi_threading" and type(pipeline.runner).__name__ == "FnApiRunner":
         raise ValueError(
@@ -111,7 +113,7 @@ def _check_threads(pipeline: beam.Pipeline) -> None:
 
 @contextlib.contextmanager
 def cancelled_on_failure(result: PipelineResult, options: PipelineOptions) -> Iterator[None]:
-    """Cancels a job that has not ended when its launcher gives up: left alone it would publish."""
+    """Cancels a job that has not ended when an error is raised; it would publish otherwise."""
     try:
         yield
     except BaseException:
@@ -121,7 +123,7 @@ def cancelled_on_failure(result: PipelineResult, options: PipelineOptions) -> It
 
 
 def cancel(result: PipelineResult, options: PipelineOptions) -> None:
-    """Cancels a job as far as can be; at Flink too, whose job the job server leaves running."""
+    """Cancels a job as far as possible, at the job server and at Flink."""
     with contextlib.suppress(Exception):
         result.cancel()
     with contextlib.suppress(Exception):
@@ -129,14 +131,14 @@ def cancel(result: PipelineResult, options: PipelineOptions) -> None:
 
 
 def state_of(result: PipelineResult) -> str | None:
-    """Returns the state of a job, None if nobody answers."""
+    """Returns the state of a job, or None if the engine does not answer."""
     with contextlib.suppress(Exception):
         return result.state
     return None
 
 
 def likely_wrong(options: PipelineOptions) -> str:
-    """Says what to look at when the workers of an engine do not start."""
+    """Returns advice for the case that the workers of an engine do not start."""
     portable = options.view_as(PortableOptions)
     kind = portable.environment_type or "DOCKER"
     where = portable.environment_config if kind == "EXTERNAL" else "…"
@@ -148,10 +150,10 @@ def likely_wrong(options: PipelineOptions) -> str:
 
 
 def _check_workers(pipeline: beam.Pipeline, timeout: int) -> None:
-    """Has the workers do one step without data, in a job of its own.
+    """Runs a job of one step without data, to see that workers start.
 
     Raises:
-      EngineError: if they do not do it in time, or fail.
+      EngineError: The workers do not do the step in time, or fail in it.
     """
     first = beam.Pipeline(runner=pipeline.runner, options=pipeline.options)
     versions = (beam.__version__, __version__)
@@ -194,10 +196,10 @@ def _names(pipeline: beam.Pipeline) -> set[str]:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Lets SIGTERM raise, so that a job is cancelled, and then end the process as usual.
+    """Makes SIGTERM raise an error, so that a job is cancelled, and end the process after that.
 
-    Only in the main thread, and only if nobody handles or ignores the signal. A second one ends the
-    process at once.
+    This works only in the main thread, and only if the signal is not handled or ignored already. A
+    second signal ends the process at once.
     """
     usual = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if not usual or threading.current_thread() is not threading.main_thread():
@@ -226,7 +228,7 @@ _SECONDS = 10
 
 
 def flink_address(options: PipelineOptions) -> str | None:
-    """Returns where Flink's REST interface is, http://host:port, None unless --flink_master says."""
+    """Returns the address of Flink's REST interface, http://host:port; None without --flink_master."""
     master = options.view_as(FlinkRunnerOptions).flink_master or ""
     if not master or master.startswith("["):
         return None
@@ -234,12 +236,12 @@ def flink_address(options: PipelineOptions) -> str | None:
 
 
 def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> bool:
-    """Cancels the job at Flink; returns whether that is known to have been done.
+    """Cancels the job at Flink; returns whether that certainly succeeded.
 
-    The job may be on its way from the job server to Flink, so it is waited for, some seconds.
+    The job may be on its way from the job server to Flink, so it is waited for, for some seconds.
 
     Raises:
-      OSError: if Flink does not answer.
+      OSError: Flink does not answer.
     """
     address = flink_address(options)
     name = _name(result)
@@ -248,7 +250,7 @@ def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> bool:
     until = time.monotonic() + _SECONDS
     while not (found := _running(address, name)) and time.monotonic() < until:
         time.sleep(0.5)
-    if len(found) != 1:  # Several of one --job_name: which is ours cannot be told.
+    if len(found) != 1:  # With several jobs of one --job_name the right one is not known.
         return False
     url = f"{address}/jobs/{found[0]}?mode=cancel"
     urllib.request.urlopen(urllib.request.Request(url, method="PATCH"), timeout=_SECONDS).close()
@@ -256,14 +258,14 @@ def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> bool:
 
 
 def failures_at_flink(result: PipelineResult | None, options: PipelineOptions) -> str:
-    """Returns the tracebacks that Flink has recorded of a job; empty if Flink cannot be asked.
+    """Returns the tracebacks that Flink has recorded of a job; "" if Flink cannot be asked.
 
     Args:
-      result: of the job; None if it was never submitted.
-      options: Beam's, with the address of Flink.
+      result: Result of the job; None if it was never submitted.
+      options: Beam's options, with the address of Flink.
 
     Raises:
-      OSError: if Flink does not answer.
+      OSError: Flink does not answer.
     """
     address, name = flink_address(options), _name(result)
     if address is None or name is None:
@@ -279,7 +281,7 @@ def failures_at_flink(result: PipelineResult | None, options: PipelineOptions) -
 
 
 def _name(result: PipelineResult | None) -> str | None:
-    """Returns the name that Flink knows a job by; the job server adds a UUID to it."""
+    """Returns the name of a job at Flink; the job server adds a UUID to it."""
     job = getattr(result, "_job_id", None)
     return job and job.rpartition("_")[0]
 

@@ -1,4 +1,4 @@
-"""Reading documents and writing what the operator needs to know about them."""
+"""Reading users' documents from files, and writing the records that were rejected."""
 
 from beam_dpne.errors import AccessError, InputError, TooManyRejectedError
 from beam_dpne.reading.beginnings import check_fields
@@ -25,5 +25,5 @@ __all__ = [
     "tidied",
 ]
 
-# Here, because workers use storage from whatever of this package they import first.
+# It is called here because a worker may import any module of this room first, and then use storage.
 connect_anonymously_to_emulators()

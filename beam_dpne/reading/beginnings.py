@@ -1,4 +1,8 @@
-"""Fields that do not exist: found before the run where possible, and told without showing data."""
+"""Beginnings of files: how a text is cut and parsed, and checks that the wanted fields exist.
+
+Errors name the fields of a file only if they cannot be data: the first line of a CSV file without a
+header line is a user's record.
+"""
 
 import itertools
 import re
@@ -36,7 +40,7 @@ _SHOWN = 30
 
 
 def require_fields(path: str, names: Sequence[str], options: ReadOptions) -> None:
-    """Raises unless a header line has each wanted field once."""
+    """Raises InputError unless a header line has each wanted field once."""
     for option, field in options.wanted_fields:
         if names.count(field) > 1:
             raise InputError(
@@ -56,7 +60,7 @@ def require_fields(path: str, names: Sequence[str], options: ReadOptions) -> Non
 
 
 def require_no_quotes(path: str, names: Sequence[str]) -> None:
-    """Raises if all names of a header line without quoting are in quotes."""
+    """Raises InputError if all names of a header line are in quotes though quoting is off."""
     if names and all(is_quoted(name) for name in names):
         raise InputError(
             f"quoting must say whether quotes are part of the fields of {path}, whose header line has "
@@ -66,12 +70,12 @@ def require_no_quotes(path: str, names: Sequence[str]) -> None:
 
 
 def is_quoted(value: str) -> bool:
-    """Whether a field begins and ends with a quote."""
+    """Returns whether a field begins and ends with a quote."""
     return len(value) > 1 and value[0] == value[-1] == '"'
 
 
 def require_keys(path: str, records: Sequence[Sequence[str]], options: ReadOptions) -> None:
-    """Raises if none of a file's first JSON records has a wanted field; of several texts, any."""
+    """Raises InputError if none of a file's first JSON records has the user's field, or any text's."""
     for option, fields in (
         ("user_field", [options.user_field]),
         ("text_field", list(options.text_fields)),
@@ -89,7 +93,7 @@ def require_keys(path: str, records: Sequence[Sequence[str]], options: ReadOptio
 
 
 def _other_delimiter(names: Sequence[str]) -> str:
-    """Says which other delimiter the one column of a first line seems to have, if any."""
+    """Returns advice if the one column of a first line contains another delimiter, else ""."""
     if len(names) != 1:
         return ""
     signs = {"semicolon": ";", "tab": "\t", "pipe": "|", "comma": ","}
@@ -100,13 +104,13 @@ def _other_delimiter(names: Sequence[str]) -> str:
 
 
 def _is_header(names: Sequence[str], options: ReadOptions) -> bool:
-    """Whether names are surely names: one is wanted, or the user says that there are fields."""
+    """Returns whether names are surely not data: one is wanted, or the operator named the fields."""
     wanted = {options.user_field, *options.text_fields}
     return bool(wanted & set(names)) or wanted != {"user", "text"}
 
 
 def _known(names: Sequence[str]) -> str | None:
-    """Tells the fields of a file, unless one of them may be data."""
+    """Returns a sentence with the fields of a file, or None if one of them may be data."""
     if not names or not all(_IDENTIFIER.fullmatch(name) for name in names):
         return None
     more = ", …" if len(names) > _SHOWN else ""
@@ -120,18 +124,18 @@ class Parser(Protocol):
     """Turns blocks of records into documents."""
 
     def parse(self, block: Block) -> Batch:
-        """The documents and rejects of a block."""
+        """Returns the documents and rejects of a block."""
         ...
 
 
 class Beginning(NamedTuple):
-    """What the beginning of a text says about all of it.
+    """How a text is read, as its beginning and the options determine it.
 
     Attributes:
-      encoding: Of the text; if it does not keep ASCII, the stream decodes it.
-      size: Bytes before the first record.
-      parser: Of its records.
-      borders: Where records end.
+      encoding: Encoding of the text; if it does not keep ASCII, the stream decodes it.
+      size: Number of bytes before the first record.
+      parser: Parser of the records.
+      borders: Rule by which records end.
       columns: Names of the columns of CSV or TSV, in order.
     """
 
@@ -143,23 +147,23 @@ class Beginning(NamedTuple):
 
     @property
     def can_be_cut(self) -> bool:
-        """Whether the text can be read from any byte on: each line feed there ends a record."""
+        """Whether the text can be read from any byte on, because each line feed ends a record."""
         return self.encoding.keeps_ascii and isinstance(self.borders, LineBorders)
 
 
 def begin(stream: TextStream, file: InputFile, kind: str, options: ReadOptions) -> Beginning:
-    """Reads the beginning of a text and goes back to it.
+    """Looks at the beginning of a text, and leaves the stream there.
 
     Args:
       stream: The text, at its beginning.
-      file: Where it is from.
-      kind: Its format, not Parquet.
-      options: How it is read.
+      file: The text's file.
+      kind: Format of the text, not Parquet.
+      options: How the input is read.
 
     Raises:
-      InputError: The header of CSV, TSV or sequences is not right, or lacks a field.
+      InputError: The header of CSV, TSV or sequences is malformed, or lacks a field.
     """
-    # Where the first bytes are a user's record, they must not decide about the others.
+    # If the first bytes are a user's record, they must not decide how other records are read.
     has_head = kind == "json" or (kind in ("csv", "tsv") and not options.columns)
     encoding = stream.start_decoding(options.encoding, marks=has_head)
     head = stream.peek(HEAD_BYTES)
@@ -177,7 +181,7 @@ def begin(stream: TextStream, file: InputFile, kind: str, options: ReadOptions) 
         return Beginning(encoding, mark, JsonlParser(options), LineBorders())
     if kind == "sequences":
         size = mark + header_bytes(head)
-        return Beginning(encoding, size, SequencesParser(file.place), LineBorders())
+        return Beginning(encoding, size, SequencesParser(file.number), LineBorders())
     dialect = dialect_of(kind, options)
     names, size = list(options.columns or ()), 0
     if not names:
@@ -193,16 +197,16 @@ _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def check_fields(files: Sequence[InputFile], options: ReadOptions, *, limit: int = 8) -> None:
-    """Opens the beginning of the first files and checks that they can be read as asked.
+    """Opens the first files and checks, before a run, that they can be read with the options.
 
     Args:
-      files: What `match_inputs` found.
-      options: How they are to be read.
-      limit: How many files to open; the reader checks all.
+      files: The files that `match_inputs` found.
+      options: How the files will be read.
+      limit: Number of files to open; the reader itself checks all.
 
     Raises:
-      InputError: A file cannot be opened or decompressed, its format is unknown or cannot hold
-        what is wanted, or a field does not exist. Fields that do are named unless they may be data.
+      InputError: A file cannot be opened or decompressed, its format is unknown or excludes an option,
+        or a wanted field does not exist. The error names existing fields unless they may be data.
     """
     for file in files:
         options.check_kind(format_of(file.path, options.input_format))
@@ -219,7 +223,7 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions, *, limit: int
 
 
 def _check_file(file: InputFile, options: ReadOptions) -> set[str]:
-    """Checks one file; returns its fields as far as they are seen, none if there are no records."""
+    """Checks one file; returns the fields that were seen, none if it has no records."""
     kind = format_of(file.path, options.input_format)
     if kind == "parquet":
         with open_raw(file.path) as raw:
@@ -246,7 +250,7 @@ def _check_file(file: InputFile, options: ReadOptions) -> set[str]:
 
 
 def _elements(head: bytes, beginning: Beginning) -> list[bytes]:
-    """The whole records in the first bytes after the beginning, without blanks around them."""
+    """Returns the whole records in the first bytes after the beginning, without blanks around them."""
     if not isinstance(beginning.borders, ArrayBorders):
         return [line.strip(BLANKS) for line in _lines(head)]
     ends = beginning.borders.ends(head).tolist()
@@ -254,7 +258,7 @@ def _elements(head: bytes, beginning: Beginning) -> list[bytes]:
 
 
 def _lines(head: bytes) -> list[bytes]:
-    """The whole lines in the first bytes; a shorter text ends with the last line."""
+    """Returns the whole lines in the first bytes; the last line of a shorter text counts as whole."""
     lines = head.split(b"\n")
     return lines if len(head) < HEAD_BYTES else lines[:-1]
 
@@ -262,12 +266,12 @@ def _lines(head: bytes) -> list[bytes]:
 def _require_no_quotes(
     path: str, lines: Sequence[bytes], beginning: Beginning, options: ReadOptions
 ) -> None:
-    """Raises if most of the first records of a file without quoting have their texts in quotes."""
+    """Raises InputError if most first records have their texts in quotes though quoting is off."""
     sign = options.delimiter_character or "\t"
-    places = [beginning.columns.index(name) for name in options.text_fields]
+    indices = [beginning.columns.index(name) for name in options.text_fields]
     rows = [line.decode("utf-8", "replace").rstrip("\r").split(sign) for line in lines]
     rows = [row for row in rows if len(row) == len(beginning.columns)]
-    quoted = sum(all(is_quoted(row[place]) for place in places) for row in rows)
+    quoted = sum(all(is_quoted(row[index]) for index in indices) for row in rows)
     if 2 * quoted > len(rows):
         raise InputError(
             f"quoting must say whether quotes are part of the fields of {path}, most of whose first "
@@ -277,7 +281,7 @@ def _require_no_quotes(
 
 
 def _keys(line: bytes) -> list[str] | None:
-    """The keys of a JSON object; None if the line is none."""
+    """Returns the keys of a JSON object, or None if the line is not one."""
     try:
         return list(_KEYS.decode(line))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

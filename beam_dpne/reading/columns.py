@@ -1,4 +1,8 @@
-"""Building checked Arrow columns from spans of bytes."""
+"""Columns of users and texts: from spans of bytes, or from Arrow columns of several types.
+
+Readers of text cut fields out of a block of bytes (`gather`, `checked`). Documents that are in Arrow
+columns already are checked and brought into one normal form (`normalized_batches`).
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,12 +19,12 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Batch(NamedTuple):
-    """What one block holds.
+    """The documents and rejects of one block.
 
     Attributes:
-      documents: Of the usable records; one record with several texts has several.
+      documents: Documents of the usable records; a record with several texts has several documents.
       rejects: Position and reason of each record that cannot be used.
-      usable: How many records the documents come from.
+      usable: Number of records that the documents come from.
     """
 
     documents: pa.RecordBatch
@@ -29,12 +33,12 @@ class Batch(NamedTuple):
 
 
 def record_batch(user: pa.Array, text: pa.Array) -> pa.RecordBatch:
-    """Puts the two columns of documents together."""
+    """Returns the two columns of documents as one batch."""
     return pa.RecordBatch.from_arrays([user, text], names=["user", "text"])
 
 
 def interleaved(user: pa.Array, texts: Sequence[pa.Array]) -> pa.RecordBatch:
-    """Makes each text of a record a document of its user; nulls are none.
+    """Makes each text of a record that is not null a document of its user.
 
     >>> interleaved(pa.array(["ann"]), [pa.array(["a"]), pa.array(["b"])])["text"].to_pylist()
     ['a', 'b']
@@ -42,7 +46,8 @@ def interleaved(user: pa.Array, texts: Sequence[pa.Array]) -> pa.RecordBatch:
     if len(texts) == 1:
         return record_batch(user, texts[0])
     rows, fields = len(user), len(texts)
-    # By record, then by field: place f · rows + r of the fields one after the other.
+    # Texts are concatenated field by field, so that text f of record r is at f · rows + r. `order`
+    # sorts them by record, then by field.
     order = np.arange(rows * fields).reshape(fields, rows).T.ravel()
     text = pa.concat_arrays(list(texts)).take(pa.array(order))
     present = np.flatnonzero(~text.is_null().to_numpy(zero_copy_only=False).astype(bool))
@@ -55,11 +60,13 @@ def gather(data: bytes, starts: Offsets, ends: Offsets, drop: Offsets | None = N
 
     Args:
       data: The bytes.
-      starts: Where each span begins.
-      ends: Where each span ends.
+      starts: (n,) where each span begins.
+      ends: (n,) where each span ends.
       drop: Sorted positions within spans that are left out.
     """
     lengths = ends - starts
+    # (bytes,) +1 where a span begins and -1 where one ends. The cumulative sum is 1 within spans, which
+    # copies all of them by one mask; empty spans would cancel out a neighbour's edge.
     edges = np.zeros(len(data) + 1, np.int8)
     filled = lengths > 0
     edges[starts[filled]] += 1
@@ -76,7 +83,7 @@ def gather(data: bytes, starts: Offsets, ends: Offsets, drop: Offsets | None = N
 
 
 def valid_utf8(values: pa.Array) -> Mask:
-    """Which values of a binary or string array are UTF-8."""
+    """Returns which values of a binary or string array are UTF-8: (n,) bool."""
     binary = pa.large_binary() if pa.types.is_large_string(values.type) else pa.binary()
     raw = values.cast(binary)
     try:
@@ -95,7 +102,7 @@ def _is_utf8(value: bytes | None) -> bool:
 
 
 def checked(user: pa.Array, texts: Sequence[pa.Array], positions: Offsets) -> Batch:
-    """Turns binary columns into documents; rejects what is not UTF-8, and empty users."""
+    """Turns binary columns into documents; rejects records that are not UTF-8 or have no user."""
     is_text = np.logical_and.reduce([valid_utf8(values) for values in (user, *texts)])
     named = pc.call_function("binary_length", [user]).to_numpy(zero_copy_only=False) > 0
     good = is_text & named
@@ -111,28 +118,28 @@ def checked(user: pa.Array, texts: Sequence[pa.Array], positions: Offsets) -> Ba
 
 
 USER, TEXT = "user", "text"
-# What `sequences` names users by: each line of each file is one.
+# Type of the users of `sequences`, where each line of each file is a user.
 NAMED_USER = pa.binary(16)
 _TEXTS = pa.list_(pa.string())
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether values of a type are strings; views of strings apart, which few functions take."""
+    """Returns whether a type is string or large_string; few functions of Arrow take string views."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether values of a type are lists."""
+    """Returns whether a type is list or large_list."""
     return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """Returns the type of a dictionary's values; other types as they are."""
+    """Returns the type of a dictionary's values, and other types as they are."""
     return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
 
 
 def as_text(values: pa.Array) -> pa.Array:
-    """Returns (large) strings as they are, and other values, also of dictionaries, as strings.
+    """Casts values to string, unless they are string or large_string; dictionaries are decoded.
 
     >>> as_text(pa.array([7, -1])).to_pylist()
     ['7', '-1']
@@ -143,10 +150,11 @@ def as_text(values: pa.Array) -> pa.Array:
 
 
 def user_column(users: pa.Array, name: str = USER) -> pa.Array:
-    """Returns users as strings, integers by their decimal digits; 16-byte names stay as they are.
+    """Returns users as strings, integers as decimal digits; 16-byte names stay as they are.
 
     Raises:
-      TypeError: if the column has another type. ValueError: if a user is null or empty.
+      TypeError: The column has another type.
+      ValueError: A user is null or empty.
     """
     kind = plain(users.type)
     if users.type != NAMED_USER:
@@ -167,7 +175,7 @@ def text_column(texts: pa.Array, name: str = TEXT) -> pa.Array:
     """Returns texts as strings, or lists of tokens as lists of strings; nulls stay.
 
     Raises:
-      TypeError: if the column has another type.
+      TypeError: The column has another type.
     """
     kind = plain(texts.type)
     if is_list(kind) and _may_be_text(plain(kind.value_type)):
@@ -186,16 +194,16 @@ def document_columns(batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
 def normalized_batches(
     batch: pa.RecordBatch, user_field: str, text_fields: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the documents of each text column, with columns `user` and `text` only.
+    """Yields the documents of each text column, as batches with columns `user` and `text`.
 
     Args:
-      batch: any record batch that has the columns.
-      user_field: name of the users' column.
-      text_fields: names of the texts' columns. Of several, a null text is no document.
+      batch: Any record batch that has the columns.
+      user_field: Name of the users' column.
+      text_fields: Names of the texts' columns. If there are several, null texts are left out.
 
     Raises:
-      ValueError: if a column is missing or there twice, or a row has no user or no text.
-      TypeError: if a column has a type that it must not have.
+      ValueError: A column is missing or there are two of its name, or a row has no user or no text.
+      TypeError: A column has a wrong type.
     """
     for users, texts in _documents(batch, user_field, text_fields):
         yield pa.RecordBatch.from_arrays([users, texts], names=[USER, TEXT])
@@ -227,7 +235,7 @@ def _documents(
 
 
 def _may_be_text(kind: pa.DataType) -> bool:
-    """Whether a column can be cast to strings without changing what it says."""
+    """Returns whether a column's values can be cast to strings without changing their meaning."""
     return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
 
 
@@ -237,7 +245,7 @@ def _has_empty(users: pa.Array) -> bool:
 
 
 def _cast(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    """Casts; an error of Arrow may quote a value, so that only its type is told."""
+    """Casts a column; errors report the type of Arrow's error, whose message may quote a value."""
     if values.type == kind:
         return values
     try:

@@ -1,6 +1,6 @@
-"""Encodings of text files: which one a file has, and how its bytes become UTF-8.
+"""Encodings of text files: how the encoding of a file is chosen, and how its bytes become UTF-8.
 
-Bytes that the encoding does not know become a sequence that is not UTF-8 either, so that the parsers
+Bytes that are invalid in the encoding become a sequence that is invalid in UTF-8, so that the parsers
 reject the records that hold them and keep the others.
 """
 
@@ -25,10 +25,10 @@ LONGEST_MARK = 4
 _STATEFUL = ("iso2022", "hz", "utf-7")
 _ASCII = 128
 _UNKNOWN_BYTES = "beam_dpne.unknown_bytes"
-# A lone surrogate: its bytes are not valid UTF-8.
+# A lone surrogate, whose bytes are not valid UTF-8.
 _UNKNOWN = "\udc80"
 _PIECE_BYTES = 2**20
-# Characters on which records and fields depend; a codec must be able to read them piece by piece.
+# Text with the characters that separate records and fields; a codec must read it byte by byte.
 _PROBE = 'user,text\t;|"a"\r\n{"b": [1]}\n'
 
 
@@ -46,8 +46,8 @@ class Encoding(NamedTuple):
 
     Attributes:
       name: Python's name of the codec.
-      is_given: Whether somebody said so: the operator, or a byte order mark.
-      is_recoded: Whether the stream decodes the file, and is read as UTF-8.
+      is_given: Whether the operator or a byte order mark named it, rather than a default.
+      is_recoded: Whether the stream decodes the file, so that it is read as UTF-8.
     """
 
     name: str = UTF8
@@ -71,13 +71,13 @@ class Encoding(NamedTuple):
 
 
 def canonical_encoding(name: str) -> str:
-    """Returns Python's own name of a codec that can read text files.
+    """Returns Python's canonical name of a codec that can read text files.
 
-    Codecs whose state outlasts a line are refused: there one user's text could change how the lines of
-    all users after it are read, and no bound on a user's contribution would hold.
+    Codecs whose state outlasts a line are refused. With them one user's text could change how the lines
+    of all later users are read, and no bound on a user's contribution would hold.
 
     Raises:
-      ValueError: There is no such codec, it is not one of text, or it has such a state.
+      ValueError: The codec does not exist, is not one of text, or has such a state.
 
     >>> canonical_encoding("Latin-1"), canonical_encoding("UTF8")
     ('iso8859-1', 'utf-8')
@@ -103,20 +103,20 @@ def canonical_encoding(name: str) -> str:
     return found
 
 
-def encoding_of(head: bytes, given: str | None, *, marks: bool = True) -> Encoding:
-    """Decides which encoding a text has.
+def encoding_of(head: bytes, chosen: str | None, *, marks: bool = True) -> Encoding:
+    """Chooses the encoding of a text.
 
     Args:
-      head: Its first bytes, `LONGEST_MARK` if it has so many.
-      given: What the operator said, or None: UTF-8, or what a byte order mark tells.
-      marks: Whether a byte order mark of UTF-16 counts. It must not where the first bytes belong to a
-        record: one user's record would decide how the records of all users are read.
+      head: The first bytes of the text, `LONGEST_MARK` of them if there are so many.
+      chosen: The operator's choice. None means UTF-8, or the encoding of a byte order mark.
+      marks: Whether a byte order mark of UTF-16 or UTF-32 counts. It must not count where the first
+        bytes belong to a record, because one user's record would decide how all records are read.
 
     Raises:
-      BrokenText: It looks like UTF-16, and nobody said so.
+      BrokenText: The text looks like UTF-16, and neither the operator nor a mark says so.
     """
-    if given is not None:
-        return Encoding(canonical_encoding(given), is_given=True)
+    if chosen is not None:
+        return Encoding(canonical_encoding(chosen), is_given=True)
     for mark, name in _MARKS:
         if marks and head.startswith(mark):
             return Encoding(name, is_given=True)
@@ -130,18 +130,20 @@ def encoding_of(head: bytes, given: str | None, *, marks: bool = True) -> Encodi
 
 
 def recoded(data: bytes, encoding: Encoding) -> bytes:
-    """Returns text of a file that is cut before it is decoded as UTF-8, but for unknown bytes."""
+    """Converts text, cut from a file, to UTF-8; invalid bytes become invalid UTF-8."""
     if encoding.is_utf8 or data.isascii():
         return data
     return data.decode(encoding.name, _UNKNOWN_BYTES).encode(UTF8, "surrogatepass")
 
 
 def recoded_block(block: Block, encoding: Encoding) -> Block:
-    """Returns a block of a file whose encoding keeps ASCII as UTF-8; its positions stay the file's."""
+    """Converts a block to UTF-8 if its encoding keeps ASCII; its positions stay those in the file."""
     lengths = None if encoding.is_utf8 else _byte_lengths(encoding.name)
     if lengths is None or block.data.isascii():
         return block
     raw = np.frombuffer(block.data, np.uint8)
+    # `wide` has the positions of bytes beyond ASCII, and added[i] is how many bytes longer the text has
+    # become before wide[i].
     wide = np.flatnonzero(raw >= _ASCII)
     added = np.append(0, np.cumsum(lengths[raw[wide]] - 1))
 
@@ -157,10 +159,7 @@ def recoded_block(block: Block, encoding: Encoding) -> Block:
 
 
 class Recoder:
-    """Reads a text as UTF-8, decoding it piece by piece.
-
-    The pieces do not depend on what lies behind a position, so it reads from the start only.
-    """
+    """Reads a text from its start as UTF-8, decoding it piece by piece."""
 
     def __init__(self, read: Callable[[int], bytes], encoding: Encoding) -> None:
         self._read = read
@@ -181,10 +180,10 @@ class Recoder:
 
 @functools.cache
 def _byte_lengths(name: str) -> npt.NDArray[np.int64] | None:
-    """How many bytes of UTF-8 each byte becomes: (256,); None unless bytes stand for themselves.
+    """Returns how many bytes of UTF-8 each byte becomes, (256,); None if the encoding changes ASCII.
 
     An encoding keeps ASCII if each byte is one character, ASCII bytes are themselves, and no other
-    byte is an ASCII character. A codec that waits for a second byte answers a first one with nothing.
+    byte is an ASCII character. A codec that waits for a second byte returns no character for a first.
     """
     lengths = np.ones(256, np.int64)
     for byte in range(256):

@@ -1,4 +1,4 @@
-"""Folders as input: which of their files are data, and that these have one format."""
+"""Input files: found by path, glob or folder, and streamed as decompressed, decoded bytes."""
 
 import concurrent.futures
 import contextlib
@@ -23,16 +23,16 @@ _NOT_DATA = (".", "_")
 _SHOWN = 5
 
 
-def require_one_format(files: Mapping[str, int], given: str, input_format: str) -> dict[str, int]:
-    """Returns the files of a folder that are data.
+def require_one_format(files: Mapping[str, int], named: str, input_format: str) -> dict[str, int]:
+    """Returns the files of a folder that are data, and checks that they have one format.
 
     Args:
       files: Paths of the files in the folder, and their sizes.
-      given: The folder, as it was named.
-      input_format: Of the files; `auto`: by extension.
+      named: The folder, as the operator named it.
+      input_format: Format of the files, or `auto` for the one of their extension.
 
     Raises:
-      InputError: No file is left, or the extensions are not those of one known format.
+      InputError: The folder has no data, or its files have extensions of several or unknown formats.
 
     >>> require_one_format({"d/a.csv": 3, "d/b.csv.gz": 2, "d/_SUCCESS": 0}, "d", "auto")
     {'d/a.csv': 3, 'd/b.csv.gz': 2}
@@ -40,12 +40,12 @@ def require_one_format(files: Mapping[str, int], given: str, input_format: str) 
     data = {path: size for path, size in files.items() if not _name(path).startswith(_NOT_DATA)}
     if not data:
         raise InputError(
-            f"input must name files or a folder with files in it, got {given}, which has none. Names "
+            f"input must name files or a folder with files in it, got {named}, which has none. Names "
             "that begin with . or _ and folders within it do not count; for files in folders within, "
-            f"use a glob such as {given.rstrip('/')}/*/*.jsonl."
+            f"use a glob such as {named.rstrip('/')}/*/*.jsonl."
         )
     if input_format == "auto":
-        _require_one_extension(data, given)
+        _require_one_extension(data, named)
     return data
 
 
@@ -53,7 +53,7 @@ def _name(path: str) -> str:
     return path.replace("\\", "/").rpartition("/")[2]
 
 
-def _require_one_extension(paths: Mapping[str, int], given: str) -> None:
+def _require_one_extension(paths: Mapping[str, int], named: str) -> None:
     formats: dict[str, str] = {}
     for path in sorted(paths):
         extension = extension_of(path)
@@ -61,30 +61,30 @@ def _require_one_extension(paths: Mapping[str, int], given: str) -> None:
             formats.setdefault(extension, format_of(path))
         except InputError as error:
             raise InputError(
-                f"input must be a folder of files of one format, got {given}, which has a file with "
+                f"input must be a folder of files of one format, got {named}, which has a file with "
                 f"{f'the extension {extension}' if extension else 'no extension'}. Name the files "
-                f"by a glob such as {given.rstrip('/')}/*.jsonl, or their format with --input_format. "
+                f"by a glob such as {named.rstrip('/')}/*.jsonl, or their format with --input_format. "
                 f"({error})"
             ) from None
     if len(set(formats.values())) > 1:
         found = ", ".join(list(formats)[:_SHOWN])
         raise InputError(
-            f"input must be a folder of files of one format, got {given}, which has files with the "
+            f"input must be a folder of files of one format, got {named}, which has files with the "
             f"extensions {found}. Name those of one format by a glob such as "
-            f"{given.rstrip('/')}/*{next(iter(formats))}."
+            f"{named.rstrip('/')}/*{next(iter(formats))}."
         )
 
 
-# Of an object store: what one request fetches at least, when all is read, and when parts are.
+# Least bytes that one request to an object store fetches, for files that are read whole and in parts.
 _STREAM_BUFFER = 4 * 2**20
 _RANGE_BUFFER = 2**20
 _MATCHED_AT_ONCE = 16
 
 
 class InputFile(NamedTuple):
-    """A matched file: its place among all sorted inputs, its path and its size in bytes."""
+    """A matched file: its index among all sorted inputs (`number`), its path and its size in bytes."""
 
-    place: int
+    number: int
     path: str
     size: int
 
@@ -92,34 +92,34 @@ class InputFile(NamedTuple):
 def match_inputs(patterns: Sequence[str], input_format: str = "auto") -> list[InputFile]:
     """Finds the files that paths, globs and folders stand for.
 
-    A folder stands for the files in it, not for those in folders within. Files whose names begin
-    with "." or "_", such as _SUCCESS, are no data and are left out.
+    A folder stands for the files in it, but not for those in its subfolders. Files whose names begin
+    with "." or "_", such as _SUCCESS, are not data and are left out.
 
     Args:
       patterns: Paths or globs of files, or paths of folders, local or on any Beam file system.
-      input_format: Of the files. If it is `auto`, those of one folder must have the extensions of
-        one format.
+      input_format: Format of the files. If it is `auto`, the files of one folder must have the
+        extensions of one format.
 
     Returns:
       The files sorted by path, each once. Local paths are made absolute.
 
     Raises:
       FileNotFoundError: A path does not exist or a glob matches nothing.
-      InputError: There is no pattern, a path cannot be read, or a folder holds no files, files of
-        several formats, or files of an unknown one.
+      InputError: There is no pattern, a path cannot be read, or a folder holds no files, or files of
+        several or unknown formats.
       AccessError: Beam has no file system for a path.
     """
     if isinstance(patterns, str) or not patterns:
         raise InputError(f"inputs must be a list of at least one path, got inputs={patterns!r}.")
     connect_anonymously_to_emulators()
     sizes: dict[str, int] = {}
-    # An object store takes several requests for each path.
+    # An object store takes several requests for each path, so paths are matched in parallel.
     with concurrent.futures.ThreadPoolExecutor(_MATCHED_AT_ONCE) as pool:
         match = functools.partial(_match, input_format=input_format)
         for found in pool.map(match, map(_absolute, patterns), patterns):
             sizes.update(found)
     paths = sorted(sizes, key=os.fsencode)
-    return [InputFile(place, path, sizes[path]) for place, path in enumerate(paths)]
+    return [InputFile(number, path, sizes[path]) for number, path in enumerate(paths)]
 
 
 def _absolute(pattern: str) -> str:
@@ -129,22 +129,22 @@ def _absolute(pattern: str) -> str:
     return os.path.abspath(os.path.expanduser(pattern))
 
 
-def _match(pattern: str, given: str, input_format: str) -> dict[str, int]:
-    """The paths and sizes of the files that one pattern stands for."""
+def _match(pattern: str, named: str, input_format: str) -> dict[str, int]:
+    """Returns the paths and sizes of the files that one pattern stands for."""
     is_local = FileSystems.get_scheme(pattern) is None
     if os.path.isdir(pattern):
         paths = glob.glob(os.path.join(glob.escape(pattern), "*"))
-        found = require_one_format(_sizes(paths), given, input_format)
+        found = require_one_format(_sizes(paths), named, input_format)
     elif os.path.isfile(pattern):
         found = _sizes([pattern])
     elif is_local:
         # Beam's own matching walks every folder below the first wildcard.
         found = _sizes(glob.glob(pattern, recursive=True))
     else:
-        found = _match_remote(pattern, given, input_format)
+        found = _match_remote(pattern, named, input_format)
     if not found:
-        what = "glob matches no file" if has_glob(given) else "file does not exist"
-        raise FileNotFoundError(f"input must name existing files, got {given}: {what}.")
+        cause = "glob matches no file" if has_glob(named) else "file does not exist"
+        raise FileNotFoundError(f"input must name existing files, got {named}: {cause}.")
     for path in found:
         if os.path.exists(path) and not os.access(path, os.R_OK):
             raise InputError(f"input must be readable, got {path}. Check its permissions.")
@@ -155,32 +155,32 @@ def _sizes(paths: Iterable[str]) -> dict[str, int]:
     return {path: os.path.getsize(path) for path in paths if os.path.isfile(path)}
 
 
-def _match_remote(pattern: str, given: str, input_format: str) -> dict[str, int]:
+def _match_remote(pattern: str, named: str, input_format: str) -> dict[str, int]:
     require_file_system(pattern)
-    found = {} if pattern.endswith("/") else _listed(pattern, given)
+    found = {} if pattern.endswith("/") else _listed(pattern, named)
     if has_glob(pattern) or any(found.values()):
         return found
-    # Some stores list a folder as if it were an empty file, others do not know it by its own name.
-    inside = _listed(f"{pattern.rstrip('/')}/*", given)
-    return require_one_format(inside, given, input_format) if inside else found
+    # Some stores list a folder as an empty file, and others do not list it by its name.
+    inside = _listed(f"{pattern.rstrip('/')}/*", named)
+    return require_one_format(inside, named, input_format) if inside else found
 
 
-def _listed(pattern: str, given: str) -> dict[str, int]:
-    """The remote paths that match, and their sizes."""
+def _listed(pattern: str, named: str) -> dict[str, int]:
+    """Returns the remote paths that match, and their sizes."""
     try:
         matched = FileSystems.match([pattern])[0].metadata_list
     except BeamIOError as error:
         raise InputError(
-            f"input must name files that can be listed, got {given} ({_cause(error)}). Check the "
+            f"input must name files that can be listed, got {named} ({_cause(error)}). Check the "
             "address and the credentials."
         ) from None
-    # Object stores keep folders that a console made as empty objects whose names end with "/".
+    # Folders made in an object store's console are empty objects whose names end with "/".
     files = (found for found in matched if not found.path.endswith("/"))
     return {found.path: found.size_in_bytes for found in files}
 
 
 def _cause(error: Exception) -> str:
-    """The type of the error within Beam's errors, which hold others by path."""
+    """Returns the type of the innermost error; Beam's errors hold others by path."""
     while isinstance(error, BeamIOError) and error.exception_details:
         error = next(iter(error.exception_details.values()))
     return type(error).__name__
@@ -190,7 +190,7 @@ def open_raw(path: str) -> BinaryIO:
     """Opens a file as it is stored, compressed or not.
 
     Raises:
-      InputError: It cannot be opened.
+      InputError: The file cannot be opened.
     """
     try:
         if FileSystems.get_scheme(path) == "gs":
@@ -204,11 +204,11 @@ def open_raw(path: str) -> BinaryIO:
 
 @contextlib.contextmanager
 def guarded(path: str) -> Iterator[None]:
-    """Replaces what goes wrong in reading a file by an error that names it and holds no data.
+    """Replaces errors in reading a file by an error that names the file and quotes no data.
 
     Raises:
-      InputError: Something was raised; libraries quote data in their messages, so only the type
-        is told.
+      InputError: Any error was raised. Libraries quote data in their messages, so that of their errors
+        only the type is reported.
     """
     try:
         yield
@@ -249,10 +249,10 @@ class _Counted(io.RawIOBase):
 
 
 class TextStream:
-    """The decompressed bytes of one file, with a look ahead.
+    """The decompressed bytes of one file; it can look ahead and push bytes back.
 
     Attributes:
-      path: The file's path; its extension decides on the decompression.
+      path: The file's path; its extension determines the decompression.
     """
 
     def __init__(self, path: str) -> None:
@@ -267,16 +267,16 @@ class TextStream:
     def _decompress(self, codec: str) -> pa.NativeFile:
         return pa.CompressedInputStream(pa.PythonFile(self._counted, mode="r"), codec)
 
-    def start_decoding(self, given: str | None, *, marks: bool) -> Encoding:
-        """Decides at the beginning of the text which encoding it has.
+    def start_decoding(self, chosen: str | None, *, marks: bool) -> Encoding:
+        """Chooses the encoding at the beginning of the text.
 
-        Text whose bytes cannot be cut at line feeds is read as UTF-8 from here on.
+        If the text cannot be cut at line feeds before it is decoded, it is read as UTF-8 from here on.
 
         Args:
-          given: What the operator said.
+          chosen: The operator's choice, or None.
           marks: Whether a byte order mark of UTF-16 counts, see `encoding_of`.
         """
-        encoding = encoding_of(self.peek(LONGEST_MARK), given, marks=marks)
+        encoding = encoding_of(self.peek(LONGEST_MARK), chosen, marks=marks)
         if encoding.keeps_ascii:
             return encoding
         ahead, source = io.BytesIO(self._ahead), self._read
@@ -286,7 +286,7 @@ class TextStream:
 
     @property
     def taken(self) -> int:
-        """Bytes of the stored file consumed since the start or the last `seek`."""
+        """Bytes of the stored file that were read since the start or the last `seek`."""
         return self._counted.taken - self._base
 
     def read(self, size: int) -> bytes:
@@ -302,17 +302,17 @@ class TextStream:
         return b"".join(parts)
 
     def peek(self, size: int) -> bytes:
-        """Returns the next `size` bytes without passing them."""
+        """Returns the next `size` bytes, which are read again by the next `read`."""
         data = self.read(size)
         self.push_back(data)
         return data
 
     def push_back(self, data: bytes) -> None:
-        """Puts bytes in front of those to be read next."""
+        """Puts bytes in front of those that are read next."""
         self._ahead = data + self._ahead
 
     def seek(self, offset: int) -> None:
-        """Goes to an offset of a file that is not compressed."""
+        """Goes to an offset in bytes of a file that is not compressed."""
         self._counted.raw.seek(offset)
         self._ahead = b""
         self._base = self._counted.taken

@@ -1,7 +1,11 @@
-"""JSON lines: one object a line.
+r"""Parsers of JSON: lines with one object each, or one array of objects.
 
-A block is decoded in one call; where that fails, line by line with the same decoder, so that what
-is accepted never depends on where a block begins.
+A block of lines is decoded in one call. If that fails, each line is decoded by the same decoder, so
+that what is accepted never depends on where a block begins.
+
+An array is cut into its elements without holding the file. An element ends at a comma or the closing
+bracket that is outside strings and inside no other bracket. The cutter looks only at brackets, commas,
+quotes and backslashes; the decoder of JSON lines then decides whether an element is JSON.
 """
 
 import operator
@@ -34,7 +38,7 @@ class JsonlParser:
     """Turns blocks of JSON lines into documents."""
 
     def __init__(self, options: ReadOptions) -> None:
-        texts = {f"text_{place}": name for place, name in enumerate(options.text_fields)}
+        texts = {f"text_{number}": name for number, name in enumerate(options.text_fields)}
         self._names = {"user": options.user_field, **texts}
         self._texts = [operator.attrgetter(name) for name in texts]
         self._is_tokens = options.text_is_tokens
@@ -44,24 +48,24 @@ class JsonlParser:
         self._lenient = self._decoder(Any, Any, is_lenient=True)
 
     def _decoder(self, user: Any, text: Any, *, is_lenient: bool = False) -> Any:
-        """A decoder of objects with fields of these types; one of several texts may be missing."""
+        """Returns a decoder of objects with these types; one of several texts may be missing."""
         fields: list[Any] = []
         for name in self._names:
             kind = user if name == "user" else text
             is_optional = is_lenient or (name != "user" and len(self._texts) > 1)
             fields.append((name, kind, None) if is_optional else (name, kind))
-        # Fields without a default come first: so does the user's.
+        # The struct must have fields without a default first, and the user's field comes first.
         record = msgspec.defstruct("Record", fields, rename=self._names, gc=False)
         return msgspec.json.Decoder(record)
 
     def parse(self, block: Block) -> Batch:
-        """Decodes the lines of a block; blank lines are none."""
+        """Decodes the lines of a block; blank lines are skipped."""
         block = block.filled()
         records = None if block.too_long else self._decode_all(block)
         return self._decode_each(block) if records is None else self._batch(records, [])
 
     def _decode_all(self, block: Block) -> list[Any] | None:
-        """All records of a block without fault, else None."""
+        """Returns all records of a block, or None if any of them has a fault."""
         try:
             block.data.decode()
             records = self._strict_records(block)
@@ -75,10 +79,11 @@ class JsonlParser:
         return records if whole else None
 
     def _strict_records(self, block: Block) -> list[Any] | None:
-        """The records of whole lines, if the decoder cannot have taken others.
+        """Returns the records of a block if each is exactly one line, else None.
 
-        `decode_lines` takes any row of objects. If each line begins with a brace and ends with
-        one, no object goes over the border of two lines, and as many objects as lines are one each.
+        `decode_lines` takes any sequence of objects. If each line begins with a brace and ends with
+        one, no object crosses the border of two lines, and the caller checks that there are as many
+        objects as lines.
         """
         raw = np.frombuffer(block.data, np.uint8)
         begins, closes = raw[block.starts], raw[block.ends - 1]
@@ -90,7 +95,7 @@ class JsonlParser:
         return any(text(record) is not None for text in self._texts)
 
     def _decode_each(self, block: Block) -> Batch:
-        """The same line by line, with rejects."""
+        """Decodes line by line, with rejects."""
         records: list[Any] = []
         rejects: list[tuple[int, str]] = []
         spans = zip(
@@ -108,7 +113,7 @@ class JsonlParser:
         return self._batch(records, rejects)
 
     def _decode(self, line: bytes) -> Any:
-        """The record of a line, or the reason why there is none."""
+        """Returns the record of a line, or the reason why it is rejected."""
         try:
             line.decode()
         except UnicodeDecodeError:
@@ -122,7 +127,7 @@ class JsonlParser:
         return record if self._has_text(record) else NO_TEXT
 
     def _reason(self, line: bytes) -> str:
-        """Why a line is not a record."""
+        """Returns the reason why a line is rejected."""
         try:
             record = self._lenient.decode(line)
         except msgspec.ValidationError:
@@ -147,7 +152,7 @@ class JsonlParser:
 
 _BEGINNING = re.compile(rb"[ \t\r\n]*\[")
 _QUOTE, _ESCAPE, _COMMA, _OPEN, _CLOSE = 1, 2, 3, 4, 5
-# The class of each byte, as bytes.translate wants it; 0: it does not matter.
+# (256,) class of each byte, as bytes.translate takes it; 0 for bytes that do not matter.
 _CLASSES = bytes(
     {'"': _QUOTE, "\\": _ESCAPE, ",": _COMMA, "[": _OPEN, "{": _OPEN, "]": _CLOSE, "}": _CLOSE}.get(
         chr(byte), 0
@@ -172,7 +177,7 @@ _BAD_BRACKET = (
 
 
 def array_start(head: bytes) -> int:
-    """How many bytes the opening bracket and blanks before it take; 0 if there is no array.
+    """Returns the bytes of the opening bracket and the blanks before it; 0 if there is no array.
 
     >>> array_start(b' [{"user": 1}]'), array_start(b'{"user": 1}')
     (2, 0)
@@ -182,7 +187,7 @@ def array_start(head: bytes) -> int:
 
 
 class _State(NamedTuple):
-    """What has to be known of the text before a piece: open brackets, and within a string or not."""
+    """State of the text before a piece: open brackets, and whether it is in a string or escaped."""
 
     depth: int = 0
     in_string: bool = False
@@ -190,7 +195,7 @@ class _State(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """The borders in a piece: positions after commas, and after the array's end if it is there."""
+    """Borders in a piece: positions after commas, the position after the array's end, and the state."""
 
     commas: Offsets
     end: int | None
@@ -198,6 +203,7 @@ class _Found(NamedTuple):
 
 
 def _find_borders(data: bytes, state: _State) -> _Found:
+    # `classes` and `places` hold the class and the position of each byte that matters.
     classes = np.frombuffer(data.translate(_CLASSES), np.uint8)
     places = np.flatnonzero(classes != 0)
     classes = classes[places]
@@ -205,10 +211,11 @@ def _find_borders(data: bytes, state: _State) -> _Found:
     is_quote = classes == _QUOTE
     if escaped.size:
         is_quote &= ~np.isin(places, escaped, assume_unique=True)
-    # After each of the places: whether it is within a string. Quotes themselves do not matter.
+    # Whether the text after each of the places is in a string. Quotes themselves are dropped below.
     in_string = (np.cumsum(is_quote) + state.in_string) % 2 == 1
     outside = ~in_string & (classes >= _COMMA)
     places, classes = places[outside], classes[outside]
+    # Number of open brackets after each of the places; below 0 the array has ended.
     depth = state.depth + np.cumsum(_STEPS[classes])
     below = np.flatnonzero(depth < 0)
     if below.size:
@@ -227,12 +234,12 @@ def _find_borders(data: bytes, state: _State) -> _Found:
 
 
 def _escaped(escapes: Offsets, size: int, first_is_escaped: bool) -> Offsets:
-    """Positions of bytes after an odd number of backslashes; `size` if it is the next piece's first.
+    """Returns the positions of bytes that follow an odd number of backslashes.
 
     Args:
       escapes: Positions of the backslashes.
-      size: Of the piece.
-      first_is_escaped: By the piece before.
+      size: Bytes of the piece; it is among the results if the next piece's first byte is escaped.
+      first_is_escaped: Whether the piece before ends with an odd number of backslashes.
     """
     if first_is_escaped:
         if not (escapes.size and escapes[0] == 0):
@@ -241,6 +248,7 @@ def _escaped(escapes: Offsets, size: int, first_is_escaped: bool) -> Offsets:
         escapes = escapes[1:]
     if not escapes.size:
         return escapes
+    # Runs of neighbouring backslashes: an odd number of them escapes the byte after the run.
     breaks = np.flatnonzero(np.diff(escapes) != 1)
     starts = escapes[np.append(0, breaks + 1)]
     ends = escapes[np.append(breaks, escapes.size - 1)] + 1
@@ -248,13 +256,13 @@ def _escaped(escapes: Offsets, size: int, first_is_escaped: bool) -> Offsets:
 
 
 class ArrayBorders:
-    """An element of an array ends after its comma, the last one after the array's bracket."""
+    """Ends an element after its comma, and the last one after the array's bracket."""
 
     def __init__(self) -> None:
         self._is_ended = False
 
     def ends(self, data: bytes) -> Offsets:
-        """Positions after the borders of elements; blanks after the array are a record of their own."""
+        """Returns the positions after elements; blanks after the array count as one more record."""
         if self._is_ended:
             return self._rest(data, 0)
         found = _find_borders(data, _State())
@@ -263,23 +271,23 @@ class ArrayBorders:
         return np.concatenate([found.commas, [found.end], self._rest(data, found.end)])
 
     def _rest(self, data: bytes, at: int) -> Offsets:
-        """Passes over what follows the array, which must be blank."""
+        """Passes over the text after the array, which must be blank."""
         self._is_ended = True
         if data[at:].strip(BLANKS):
             raise BrokenText(_GOES_ON)
         return np.array([len(data)] if len(data) > at else [], np.int64)
 
     def finish(self, rest: bytes) -> None:
-        """Raises unless the array has been closed."""
+        """Raises BrokenText unless the array has been closed."""
         if not self._is_ended:
             raise BrokenText(_NOT_CLOSED)
 
     def scanner(self) -> "ArrayScanner":
-        """A scanner at the beginning of an element."""
+        """Returns a scanner at the beginning of an element."""
         return ArrayScanner(self)
 
     def close(self) -> None:
-        """Notes that the array has ended."""
+        """Records that the array has ended."""
         self._is_ended = True
 
 
@@ -302,7 +310,7 @@ class ArrayScanner:
         return at + found.end
 
     def inside_quotes(self) -> bool:
-        """False: that an array is not closed is found at the end of the text."""
+        """Returns False; `ArrayBorders.finish` finds arrays that are not closed."""
         return False
 
 
@@ -314,7 +322,7 @@ class JsonArrayParser(JsonlParser):
         self._list = msgspec.json.Decoder(list[self._strict.type])
 
     def parse(self, block: Block) -> Any:
-        """Decodes the elements of a block; nothing between two commas is none."""
+        """Decodes the elements of a block; empty ones, between two commas, are skipped."""
         return super().parse(_elements(block))
 
     def _strict_records(self, block: Block) -> list[Any] | None:
@@ -326,6 +334,7 @@ class JsonArrayParser(JsonlParser):
 
 def _elements(block: Block) -> Block:
     """Returns the elements without their commas, the array's bracket, and blanks around them."""
+    # A zero byte is added, so that raw[starts] is valid for an empty element at the end.
     raw = np.frombuffer(block.data + b"\0", np.uint8)
     has_border = np.isin(raw[block.ends - 1], list(b",]"))
     starts, ends = block.starts.copy(), block.ends - has_border
@@ -343,7 +352,7 @@ def _elements(block: Block) -> Block:
 
 
 def _trim_each(data: bytes, starts: Offsets, ends: Offsets) -> None:
-    """Trims in place, one element after the other: for long runs of blanks."""
+    """Trims one element after the other, in place; fast for long runs of blanks."""
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         element = data[start:end].rstrip(BLANKS)
         ends[row] = start + len(element)

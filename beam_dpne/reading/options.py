@@ -1,4 +1,4 @@
-"""InputDescription: in public words, how records became documents."""
+"""ReadOptions: format, fields and limits of the input; and InputDescription, their public part."""
 
 import dataclasses
 import json
@@ -12,18 +12,18 @@ ROWS = "rows"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputDescription:
-    """How records became documents. It is public, stands in the ledger, and a run key is bound to it.
+    """How records become documents. It is public, is part of the ledger, and run keys are bound to it.
 
-    It holds names that the operator gave, never a path and nothing that was read. Two runs whose
+    It holds names that the operator chose, never a path and nothing that was read. Two runs whose
     descriptions differ may see different documents in the same files, so they must not share noise.
 
     Attributes:
-      user_field: Name of the field that says whose record it is; it defines the privacy unit.
-      text_fields: Names of the fields that hold text; each text is a document of the user's.
-      format: Of the files: "jsonl", "csv", "tsv", "parquet", "sequences", or "auto", by extension;
-        "rows" for the elements of a pipeline.
-      details: What else decides how files are read, as pairs of an option and its value in text
-        (encoding, delimiter, quoting, columns), sorted by option; only those that were given.
+      user_field: Name of the field that holds the user; it defines the privacy unit.
+      text_fields: Names of the fields that hold text; each text is a document of the user.
+      format: Format of the files: "jsonl", "csv", "tsv", "parquet", "sequences", or "auto" (by
+        extension); "rows" for the elements of a pipeline.
+      details: Other options that decide how files are read (encoding, delimiter, quoting, columns), as
+        pairs of the option's name and its value as text, sorted by name; defaults are left out.
 
     Example:
       >>> InputDescription(user_field="customer", text_fields=("subject", "body")).to_json()
@@ -59,7 +59,7 @@ def description_of_rows(user_field: str, text_field: str | Sequence[str]) -> Inp
 
 
 def names_of(text_field: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of the text fields, given one name or several.
+    """Returns the names of the text fields as a tuple, from one name or several.
 
     >>> names_of("text"), names_of(["subject", "body"])
     (('text',), ('subject', 'body'))
@@ -96,7 +96,7 @@ _MAX_RECORD_BYTES = 2**30
 
 
 def codec_of(path: str) -> str | None:
-    """The compression that a path's extension stands for.
+    """Returns the compression that a path's extension stands for, or None.
 
     >>> codec_of("a.csv.gz"), codec_of("a.csv")
     ('gzip', None)
@@ -105,18 +105,18 @@ def codec_of(path: str) -> str | None:
 
 
 def format_of(path: str, input_format: str = "auto") -> str:
-    """The format of a file: what was asked for, or what its extension stands for.
+    """Returns the format of a file: the option, or with `auto` the one of its extension.
 
     Args:
-      path: Path or glob; the extension of a compression is looked through.
+      path: Path or glob; an extension for compression is ignored.
       input_format: One of `FORMATS`, or `auto`.
 
     Returns:
-      One of `FORMATS`; `auto` never is `sequences`.
+      One of `FORMATS`; with `auto` never `sequences`.
 
     Raises:
-      InputError: The extension says nothing or is an archive's, or Parquet is said to be compressed
-        from outside.
+      InputError: The extension is unknown or that of an archive, or it is that of a compressed
+        Parquet file.
 
     >>> format_of("gs://bucket/day-*.JSONL.zst")
     'jsonl'
@@ -146,12 +146,12 @@ def format_of(path: str, input_format: str = "auto") -> str:
 
 
 def has_glob(pattern: str) -> bool:
-    """Whether a pattern may match several files."""
+    """Returns whether a pattern may match several files."""
     return any(sign in pattern for sign in "*?[")
 
 
 def extension_of(path: str) -> str:
-    """The extension of a path with that of its compression, in lower case; "" if it has none.
+    """Returns a path's extension, with that for compression, in lower case; "" if it has none.
 
     >>> extension_of("gs://bucket/v1.2/a.CSV.gz"), extension_of("notes")
     ('.csv.gz', '')
@@ -163,7 +163,7 @@ def extension_of(path: str) -> str:
 
 
 def may_be_folder(path: str) -> bool:
-    """Whether a path, by its form, may be that of a folder: its last part has no extension."""
+    """Returns whether a path looks like a folder's: it has no extension or ends with a slash."""
     return not extension_of(path.rstrip("/")) or path.endswith("/")
 
 
@@ -206,25 +206,25 @@ class ReadOptions:
 
     @property
     def text_fields(self) -> tuple[str, ...]:
-        """The names of the fields that hold text, each of which is a document."""
+        """Names of the fields that hold text; each text is a document."""
         return names_of(self.text_field)
 
     @property
     def wanted_fields(self) -> tuple[tuple[str, str], ...]:
-        """The user's field and the texts', each after the parameter that names it."""
+        """Pairs of a parameter and the field that it names, the user's first."""
         texts = (("text_field", name) for name in self.text_fields)
         return (("user_field", self.user_field), *texts)
 
     @property
     def delimiter_character(self) -> str | None:
-        """The delimiter as a character, or None if the format's own is to be used."""
+        """The delimiter as a character, or None for the default of the format."""
         return None if self.delimiter is None else DELIMITERS.get(self.delimiter, self.delimiter)
 
     @property
     def description(self) -> InputDescription:
-        """How records become documents: public, and no part of it is read from the files.
+        """How records become documents. It is public; no part of it is read from the files.
 
-        Two sets of options under which files may give different documents differ in it.
+        Options under which the same files may give different documents have different descriptions.
         """
         details = {
             "encoding": self.encoding and canonical_encoding(self.encoding),
@@ -245,12 +245,12 @@ class ReadOptions:
         )
 
     def describe(self, paths: Iterable[str]) -> InputDescription:
-        """The description of these files: `auto` is replaced by the formats that they have."""
+        """Returns the description with `auto` replaced by the formats of these files."""
         kinds = {format_of(path, self.input_format) for path in paths}
         return dataclasses.replace(self.description, format=", ".join(sorted(kinds)))
 
     def check_kind(self, kind: str) -> None:
-        """Raises if a parameter asks for something that this format does not have."""
+        """Raises InputError if a parameter is not possible with this format."""
         if self.text_is_tokens and kind not in (*_JSON, "parquet"):
             raise InputError(
                 f"text_is_tokens must be False for {kind}, which holds plain text, got "
@@ -270,7 +270,7 @@ class ReadOptions:
                 )
 
     def _check_dialect(self) -> None:
-        """Raises unless delimiter and quoting are possible."""
+        """Raises ValueError unless delimiter and quoting are possible."""
         if self.quoting not in QUOTINGS:
             raise ValueError(
                 f"quoting must be one of {', '.join(QUOTINGS)}, got quoting={self.quoting!r}."
@@ -283,7 +283,7 @@ class ReadOptions:
             )
 
     def _check_fields(self) -> None:
-        """Raises if the fields cannot be told apart or found."""
+        """Raises ValueError if names of fields are malformed, equal, or not among the columns."""
         if not self.text_fields:
             raise ValueError("text_field must name at least one field, got text_field=().")
         for name, value in self.wanted_fields:
@@ -306,7 +306,7 @@ class ReadOptions:
             self._check_columns(tuple(self.columns))
 
     def _check_columns(self, columns: tuple[str, ...]) -> None:
-        """Raises unless each wanted field is exactly one of the columns."""
+        """Raises ValueError unless each wanted field is exactly one of the columns."""
         for _, name in self.wanted_fields:
             if columns.count(name) != 1:
                 raise ValueError(

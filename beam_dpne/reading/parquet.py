@@ -1,4 +1,4 @@
-"""Parquet: row groups to documents."""
+"""Reader of Parquet: row groups become documents, and faulty rows become rejects."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ _MAX_ROWS = 65536
 
 
 def check_schema(path: str, schema: pa.Schema, options: ReadOptions) -> None:
-    """Raises unless the wanted fields exist with types that can be read."""
+    """Raises InputError unless the wanted fields exist with types that can be read."""
     for option, name in options.wanted_fields:
         if schema.names.count(name) != 1:
             raise InputError(
@@ -44,7 +44,7 @@ def check_schema(path: str, schema: pa.Schema, options: ReadOptions) -> None:
 
 
 def _check_text(path: str, name: str, text: pa.DataType, options: ReadOptions) -> None:
-    """Raises unless a column of texts has the wanted type."""
+    """Raises InputError unless a column of texts has the wanted type."""
     if is_list(text) and not options.text_is_tokens:
         raise InputError(
             f"column {name!r} of {path} must be text, got {text}. Use tokenizer "
@@ -57,7 +57,7 @@ def _check_text(path: str, name: str, text: pa.DataType, options: ReadOptions) -
 
 
 def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, int]]:
-    """Ranges of row groups of about `split_bytes` each."""
+    """Returns ranges of row groups, (first, after the last), of about `split_bytes` each."""
     ranges, start, size = [], 0, 0
     for group in range(file.metadata.num_row_groups):
         size += file.metadata.row_group(group).total_byte_size
@@ -72,10 +72,13 @@ def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, 
 def read_row_groups(
     source: InputFile, file: pq.ParquetFile, groups: tuple[int, int], options: ReadOptions
 ) -> Iterator[tuple[Batch, int]]:
-    """Reads row groups.
+    """Reads a range of row groups.
 
     Yields:
-      Batches of documents, and the share of the file's bytes that each stands for.
+      Batches of documents, each with the number of the file's bytes that it accounts for.
+
+    Raises:
+      InputError: A wanted field is missing or has a wrong type.
     """
     check_schema(source.path, file.schema_arrow, options)
     counts = [file.metadata.row_group(group).num_rows for group in range(groups[1])]
@@ -97,7 +100,7 @@ def _share(size: int, rows: int, file: pq.ParquetFile) -> int:
 
 
 def _documents(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) -> Batch:
-    """Casts the columns and leaves faulty rows out; the first reason that applies is given."""
+    """Casts the columns and rejects faulty rows for the first reason that applies."""
     user, *texts = (_column(batch, name) for _, name in options.wanted_fields)
     user = as_text(user)
     texts = texts if options.text_is_tokens else [as_text(text) for text in texts]
@@ -139,23 +142,23 @@ def _mask(values: pa.Array) -> Mask:
 
 
 def _lengths(values: pa.Array) -> np.ndarray:
-    """Bytes of each value; 0 of nulls."""
+    """Returns the bytes of each value, 0 for nulls: (n,) int64."""
     return pc.call_function("binary_length", [values.fill_null("")]).to_numpy().astype(np.int64)
 
 
 def _token_rows(text: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """The tokens of all rows, and the row of each."""
+    """Returns the tokens of all rows, and the row of each token."""
     return as_text(text.flatten()), pc.call_function("list_parent_indices", [text]).to_numpy()
 
 
 def _token_lengths(text: pa.Array) -> np.ndarray:
-    """Bytes of each row's tokens, with a blank after each."""
+    """Returns the bytes of each row's tokens, with a blank after each token: (rows,) int64."""
     values, rows = _token_rows(text)
     return np.bincount(rows, weights=_lengths(values) + 1, minlength=len(text)).astype(np.int64)
 
 
 def _faults_of_tokens(text: pa.Array) -> list[tuple[Mask, str]]:
-    """Rows with null tokens, and rows with tokens that are not UTF-8."""
+    """Returns masks of the rows with null tokens and of those with tokens that are not UTF-8."""
     values, rows = _token_rows(text)
     null, foreign = np.zeros(len(text), bool), np.zeros(len(text), bool)
     null[rows[_mask(values.is_null())]] = True

@@ -1,8 +1,8 @@
 r"""Cutting streams of bytes into blocks of whole records.
 
-A record is a line, or in CSV a line that may go on through quoted fields. A line ends at "\n" or
-"\r\n", in CSV also at a single "\r" (as in Python's csv module). A record longer than the limit is
-passed over without being held.
+A record is a line; in CSV, quoted fields may contain line ends, so that a record may have several
+lines. A line ends at "\n" or "\r\n", in CSV also at a single "\r" (as in Python's csv module). A record
+longer than the limit is skipped without being held in memory.
 """
 
 import re
@@ -19,7 +19,7 @@ _BEYOND = 2**16
 
 
 class BrokenText(Exception):
-    """A text cannot be cut into records; the message says why in fixed words, after its path."""
+    """A text cannot be cut into records; the message is a fixed phrase that follows the file's path."""
 
 
 class TruncatedRecord(BrokenText):
@@ -36,11 +36,11 @@ class Block(NamedTuple):
 
     Attributes:
       data: The bytes of the records and their terminators, one after the other.
-      offset: Where `data` begins in the decompressed text.
-      starts: Where in `data` each record begins.
-      ends: Where in `data` each record ends, without its terminator.
-      too_long: Offsets in the decompressed text of records above the limit; not among the others.
-      places: Where in the decompressed text each record begins, if `data` is recoded.
+      offset: Offset of `data` in the decompressed text.
+      starts: (n,) where in `data` each record begins.
+      ends: (n,) where in `data` each record ends, without its terminator.
+      too_long: Offsets in the decompressed text of records above the limit, which are not in the block.
+      places: (n,) where in the decompressed text each record begins; None if `data` was not recoded.
     """
 
     data: bytes
@@ -52,7 +52,7 @@ class Block(NamedTuple):
 
     @property
     def positions(self) -> Offsets:
-        """Where in the decompressed text each record begins."""
+        """Where in the decompressed text each record begins: (n,)."""
         return self.starts + self.offset if self.places is None else self.places
 
     def filled(self) -> "Block":
@@ -64,30 +64,30 @@ class Block(NamedTuple):
 
 
 class Scanner(Protocol):
-    """Looks for the end of one record through any number of pieces."""
+    """Looks for the end of one record through any number of pieces of text."""
 
     def feed(self, data: bytes, at: int = 0) -> int:
-        """Returns where the record ends, after its terminator, or -1 if further on."""
+        """Returns the position after the record's terminator, or -1 if the record does not end here."""
         ...
 
     def inside_quotes(self) -> bool:
-        """Whether the pieces so far end within a quoted field."""
+        """Returns whether the pieces so far end inside a quoted field."""
         ...
 
 
 class Borders(Protocol):
-    """Where records end."""
+    """The rule by which records end."""
 
     def ends(self, data: bytes) -> Offsets:
-        """Positions after the terminators of the whole records that `data` begins with."""
+        """Returns the positions after the terminators of the whole records at the start of `data`."""
         ...
 
     def finish(self, rest: bytes) -> None:
-        """Raises BrokenText unless the text may end with these bytes, a record without terminator."""
+        """Raises BrokenText unless `rest`, without a terminator, may be the last record of a text."""
         ...
 
     def scanner(self) -> Scanner:
-        """A scanner at the beginning of a record."""
+        """Returns a scanner at the beginning of a record."""
         ...
 
 
@@ -95,46 +95,47 @@ class LineBorders:
     """Every line feed ends a record."""
 
     def ends(self, data: bytes) -> Offsets:
-        """Positions after the line feeds."""
+        """Returns the positions after the line feeds."""
         return np.flatnonzero(np.frombuffer(data, np.uint8) == LF) + 1
 
     def finish(self, rest: bytes) -> None:
-        """A last line needs no line feed."""
+        """Accepts a last line without a line feed."""
 
     def scanner(self) -> "LineBorders":
-        """Lines have no state."""
+        """Returns this object, because lines have no state."""
         return self
 
     def feed(self, data: bytes, at: int = 0) -> int:
-        """The position after the next line feed."""
+        """Returns the position after the next line feed, or -1."""
         return data.find(b"\n", at) + 1 or -1
 
     def inside_quotes(self) -> bool:
-        """A line has no quotes."""
+        """Returns False, because a line has no quotes."""
         return False
 
 
 class QuotedBorders:
-    """A line end outside quotes ends a record; a quote opens only at a field's start."""
+    """Ends a record at a line end outside quotes; a quote opens only at the start of a field."""
 
     def __init__(self, delimiter: bytes = b",") -> None:
         self.delimiter = delimiter
 
     def ends(self, data: bytes) -> Offsets:
-        """Positions after the line ends outside quotes."""
+        """Returns the positions after the line ends outside quotes."""
         raw = np.frombuffer(data, np.uint8)
         quotes = np.flatnonzero(raw == QUOTE)
         if not well_quoted(raw, quotes, self.delimiter[0]):
             return self._scan(data)
         line_feed, is_return = raw == LF, raw == CR
-        # "\r\n" ends a record once; a "\r" that ends the data may be half of it.
+        # "\r\n" ends a record once, so that only a "\r" without a "\n" after it counts. A "\r" at the
+        # end of the data may be the first half of "\r\n" and is left for the next piece.
         lone = is_return[:-1] & ~line_feed[1:]
         line_feed[: len(lone)] |= lone
         found = np.flatnonzero(line_feed)
         return found[outside_quotes(quotes, found)] + 1
 
     def _scan(self, data: bytes) -> Offsets:
-        """The same, record by record, for data with stray quotes."""
+        """Returns the same record by record, for data with stray quotes."""
         found: list[int] = []
         scanner = self.scanner()
         while (end := scanner.feed(data, found[-1] if found else 0)) >= 0:
@@ -143,28 +144,34 @@ class QuotedBorders:
         return np.array(found, np.int64)
 
     def finish(self, rest: bytes) -> None:
-        """Raises if the last record ends inside quotes."""
+        """Raises TruncatedRecord if the last record ends inside quotes."""
         scanner = self.scanner()
         scanner.feed(rest)
         if scanner.inside_quotes():
             raise TruncatedRecord
 
     def scanner(self) -> "QuotedScanner":
-        """A scanner at the beginning of a record."""
+        """Returns a scanner at the beginning of a record."""
         return QuotedScanner(self.delimiter)
 
 
 def outside_quotes(quotes: Offsets, positions: Offsets) -> npt.NDArray[np.bool_]:
-    """Which positions have an even number of quotes before them."""
+    """Returns which positions have an even number of quotes before them: (n,) bool."""
     return np.searchsorted(quotes, positions) % 2 == 0
 
 
 def well_quoted(raw: npt.NDArray[np.uint8], quotes: Offsets, delimiter: int) -> bool:
-    """Whether quotes open and close in turn, so that counting them tells inside from outside.
+    """Returns whether quotes open and close in turn, so that counting them finds quoted text.
 
-    It is so if every odd quote follows a border of fields (or, in a doubled quote, the quote
-    before it) and every even one precedes one. The last field may be incomplete.
+    They do if the 1st, 3rd, … quote follows a border of fields (or, in a doubled quote, the quote
+    before it) and the 2nd, 4th, … precedes one. The last field may be incomplete.
+
+    Args:
+      raw: (bytes,) uint8, the text from the beginning of a record.
+      quotes: Positions of all quotes in it.
+      delimiter: Code of the delimiter.
     """
+    # (256,) whether a byte may come right before an opening quote, or right after a closing one.
     border = np.zeros(256, bool)
     border[[delimiter, LF, CR, QUOTE]] = True
     opening, closing = quotes[0::2], quotes[1::2]
@@ -174,7 +181,10 @@ def well_quoted(raw: npt.NDArray[np.uint8], quotes: Offsets, delimiter: int) -> 
 
 
 class QuotedScanner:
-    """Follows one CSV record byte by byte, as far as it has to."""
+    """Finds the end of one CSV record by a state machine that skips from mark to mark.
+
+    Each state is a method that takes the data and a position and returns the next position to look at.
+    """
 
     def __init__(self, delimiter: bytes) -> None:
         self._border = re.compile(b"[\r\n" + re.escape(delimiter) + b"]")
@@ -182,13 +192,13 @@ class QuotedScanner:
         self._end = -1
 
     def feed(self, data: bytes, at: int = 0) -> int:
-        """Returns where the record ends, after its terminator, or -1 if further on."""
+        """Returns the position after the record's terminator, or -1 if the record does not end here."""
         while at < len(data) and self._end < 0:
             at = self._state(data, at)
         return self._end
 
     def inside_quotes(self) -> bool:
-        """Whether the pieces so far end within a quoted field."""
+        """Returns whether the pieces so far end inside a quoted field."""
         return self._state == self._quoted
 
     def _field(self, data: bytes, at: int) -> int:
@@ -236,19 +246,20 @@ def read_blocks(
     """Reads the records that start before `stop`.
 
     Args:
-      read: Returns the next bytes of the text, none at its end.
-      borders: Where records end.
-      offset: Where in the decompressed text `read` begins, at the start of a record.
-      block_bytes: How many bytes to read at once.
-      max_record_bytes: The longest record to be held, without its terminator.
-      stop: Offset in the decompressed text from which records belong to somebody else.
+      read: Function that returns the next bytes of the text, none at its end.
+      borders: Rule by which records end.
+      offset: Offset in the decompressed text at which `read` begins, which starts a record.
+      block_bytes: Number of bytes to read at once.
+      max_record_bytes: Bytes of the longest record that is kept, without its terminator.
+      stop: Offset in the decompressed text from which records belong to another piece of work.
 
     Yields:
       Blocks of about `block_bytes`.
 
     Raises:
-      BrokenText: The text ends where it must not, such as inside a quoted field.
+      BrokenText: The text ends inside a record, such as inside a quoted field.
     """
+    # The beginning of a record whose end has not been read yet.
     rest = b""
     while stop is None or offset < stop:
         piece = read(_wanted(block_bytes, len(rest), stop and stop - offset))
@@ -274,27 +285,28 @@ def read_blocks(
 _NONE = np.zeros(0, np.int64)
 
 
-def _wanted(block_bytes: int, held: int, left: int | None) -> int:
-    """How many bytes to read: near the end of a range little more, since somebody else reads that.
+def _wanted(block_bytes: int, rest: int, left: int | None) -> int:
+    """Returns how many bytes to read; few beyond a range's end, since another worker reads those.
 
     Args:
-      block_bytes: the most.
-      held: bytes of a record whose end is not read yet.
-      left: bytes of the range from there on; None if there is no end.
+      block_bytes: Largest result.
+      rest: Bytes of a record whose end has not been read yet.
+      left: Bytes of the range from that record on; None if the range has no end.
     """
     if left is None:
         return block_bytes
-    return min(block_bytes, max(0, left - held) + max(_BEYOND, held))
+    return min(block_bytes, max(0, left - rest) + max(_BEYOND, rest))
 
 
 def _block(data: bytes, offset: int, ends: Offsets, limit: int, stop: int | None) -> Block:
-    """Builds a block of the records that start before `stop` and keep the limit."""
+    """Builds a block of the records that start before `stop` and are not above the limit."""
     starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
     if stop is not None:
-        owned = starts < stop - offset
-        starts, ends = starts[owned], ends[owned]
+        inside = starts < stop - offset
+        starts, ends = starts[inside], ends[inside]
     size = int(ends[-1])
     raw = np.frombuffer(data, np.uint8)
+    # Ends without the terminators "\n", "\r\n" and "\r".
     bare = ends - (raw[ends - 1] == LF)
     bare -= (bare > starts) & (raw[bare - 1] == CR)
     short = bare - starts <= limit
@@ -305,7 +317,7 @@ def _block(data: bytes, offset: int, ends: Offsets, limit: int, stop: int | None
 def _pass_over(
     read: Callable[[int], bytes], scanner: Scanner, data: bytes, block_bytes: int
 ) -> tuple[bytes, int]:
-    """Reads on to the end of a record; returns the bytes after it and how many were passed."""
+    """Reads to the end of a record; returns the bytes after it, and how many bytes were skipped."""
     passed = 0
     while data:
         end = scanner.feed(data)
@@ -319,5 +331,5 @@ def _pass_over(
 
 
 def pass_line(read: Callable[[int], bytes], block_bytes: int) -> tuple[bytes, int]:
-    """Passes over the rest of a line; returns the bytes after it and how many were passed."""
+    """Skips the rest of a line; returns the bytes after it, and how many bytes were skipped."""
     return _pass_over(read, LineBorders(), read(block_bytes), block_bytes)

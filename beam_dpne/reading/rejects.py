@@ -1,4 +1,8 @@
-"""Records that cannot be used: where each is and why, never what it says."""
+"""Rejected records: their positions and reasons, their numbers, and when too many fail a run.
+
+Reasons are fixed phrases, so that no reject quotes a record. Positions and numbers are as secret as the
+data and are for the operator only.
+"""
 
 import collections
 import contextlib
@@ -7,12 +11,15 @@ import glob
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
+from apache_beam.coders import StrUtf8Coder
+from apache_beam.io.filebasedsink import FileBasedSink
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.io.textio import WriteToText
+from apache_beam.io.iobase import Write
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection, PValue
 
@@ -37,14 +44,14 @@ _TEMPORARY = f"beam-temp-{_NAME}-*"
 
 
 class Reject(NamedTuple):
-    """A record that was left out: its file, its place there and a fixed phrase that says why.
+    """A rejected record: its file, its position, and the reason as a fixed phrase.
 
     Attributes:
-      file: The file's path.
-      position: Byte offset in the decompressed text, or number of the row. In an encoding of which
-        single bytes do not stand for themselves, such as UTF-16 or Shift JIS, the offset is that in
-        the same text as UTF-8.
-      unit: `byte` or `row`, what `position` counts; both from 0.
+      file: Path of the file.
+      position: Byte offset in the decompressed text, or number of the row, from 0. For an encoding that
+        does not keep ASCII bytes, such as UTF-16 or Shift JIS, the offset is that in the same text as
+        UTF-8.
+      unit: Unit of `position`: `byte` or `row`.
       reason: One of the phrases of this module.
     """
 
@@ -60,7 +67,7 @@ def _to_json(reject: Reject) -> str:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class WriteRejects(beam.PTransform):
-    """Writes rejects to the operator's directory, one JSON object a line.
+    """Writes rejects to the operator's directory, one JSON object per line.
 
     Input:
       A PCollection of `Reject`.
@@ -71,14 +78,15 @@ class WriteRejects(beam.PTransform):
 
     Privacy:
       Not private: how many records are malformed, and where, depends on single users. The files
-      hold no text of any record, but belong to the operator and never into a release.
+      hold no text of any record, but they are for the operator and must not be part of a release.
+      Local files have mode 600.
 
     Cost:
       One short line per reject; with one shard all of them pass one worker.
 
     Attributes:
       path: Directory, local or on any Beam file system.
-      shards: Number of files. It is fixed so that a second run replaces the first one's files.
+      shards: Number of files. It is fixed, so that a second run replaces the files of the first.
 
     Raises:
       ValueError: `path` is empty or `shards` is below 1.
@@ -110,19 +118,34 @@ class WriteRejects(beam.PTransform):
     def expand(self, input_or_inputs: PCollection[Reject]) -> PValue:
         """Formats and writes the rejects."""
         lines = input_or_inputs | "Format" >> beam.Map(_to_json).with_output_types(str)
-        return lines | "Write" >> WriteToText(
-            FileSystems.join(self.path, _NAME),
-            file_name_suffix=".jsonl",
-            num_shards=self.shards,
-        )
+        prefix = FileSystems.join(self.path, _NAME)
+        return lines | "Write" >> Write(_PrivateLines(prefix, self.shards))
+
+
+class _PrivateLines(FileBasedSink):
+    """Lines of text in files that, on a local file system, only their owner can read."""
+
+    def __init__(self, prefix: str, shards: int) -> None:
+        super().__init__(prefix, StrUtf8Coder(), num_shards=shards, file_name_suffix=".jsonl")
+
+    def open(self, temp_path: str) -> Any:
+        """Opens a file, which is empty until its permissions are set and keeps them when renamed."""
+        file = super().open(temp_path)
+        if FileSystems.get_scheme(temp_path) is None:
+            os.chmod(temp_path, stat.S_IRUSR | stat.S_IWUSR)
+        return file
+
+    def write_encoded_record(self, file_handle: Any, encoded_value: bytes) -> None:
+        """Writes one line."""
+        file_handle.write(encoded_value + b"\n")
 
 
 @contextlib.contextmanager
 def tidied(path: str) -> Iterator[None]:
-    """Deletes the temporary files that `WriteRejects` has left if the run fails or is interrupted.
+    """Deletes the temporary files of `WriteRejects` if the run fails or is interrupted.
 
     Args:
-      path: Directory of the rejects; what is there before, of another run, stays.
+      path: Directory of the rejects; files of other runs that are there before stay.
     """
     before = _temporary(path)
     try:
@@ -143,7 +166,7 @@ def _delete(paths: list[str]) -> None:
 
 
 def _temporary(path: str) -> set[str]:
-    """Beam's temporary folders in a local directory; on an object store their objects."""
+    """Returns Beam's temporary folders in a local directory, or their objects on an object store."""
     if FileSystems.get_scheme(path) is None:
         return set(glob.glob(os.path.join(glob.escape(path), _TEMPORARY)))
     pattern = FileSystems.join(path, _TEMPORARY, "*")
@@ -153,14 +176,16 @@ def _temporary(path: str) -> set[str]:
 DEFAULT_MAX_REJECTED = 0.05
 # Beam's counters of rejected records by reason; a dot stands for each blank of the reason.
 COUNTER_PREFIX = "rejected_records."
+# Beam's counter of runs whose input holds no record; as secret as the data, like the others.
+NO_RECORDS = "inputs_without_records"
 
 
 class Tally(NamedTuple):
-    """Numbers of records of one or many pieces of work. Not private: for the operator.
+    """Numbers of records of one or several pieces of work. They are not private.
 
     Attributes:
-      records: Records read, usable or not.
-      rejected: Records that cannot be used, by the fixed phrase that says why.
+      records: Number of records read, usable or not.
+      rejected: Number of rejected records by reason.
     """
 
     records: int
@@ -168,7 +193,7 @@ class Tally(NamedTuple):
 
 
 def tally_of(usable: int, rejected: Mapping[str, int]) -> Tally:
-    """Returns the tally of usable records and of those that were rejected, by reason."""
+    """Returns the tally of a number of usable records and of rejected records by reason."""
     return Tally(usable + sum(rejected.values()), dict(rejected))
 
 
@@ -194,14 +219,14 @@ def check_max_rejected(max_rejected: float) -> None:
 
 
 def require_few_rejected(tally: Tally, max_rejected: float) -> None:
-    """Checks the share of rejected records; an input without any records passes.
+    """Checks the share of rejected records; an input without records passes.
 
     Args:
-      tally: Of all records.
-      max_rejected: The largest share of them that may be rejected; 1 allows all.
+      tally: Tally of all records.
+      max_rejected: Largest share of rejected records that is allowed, in [0, 1].
 
     Raises:
-      TooManyRejectedError: The share is larger; the message has counts by reason, which are for the
+      TooManyRejectedError: The share is larger. The message has counts by reason, which are for the
         operator and as secret as the data.
     """
     rejected = sum(tally.rejected.values())
@@ -225,9 +250,11 @@ def describe(rejected: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {reason}" for reason, count in ordered)
 
 
-def count_rejected(rejected: Mapping[str, int]) -> None:
-    """Adds to Beam's counters of rejected records by reason."""
-    for reason, count in rejected.items():
+def report_counts(tally: Tally) -> None:
+    """Adds to Beam's counters: rejected records by reason, or that there was no record at all."""
+    if not tally.records:
+        Metrics.counter("beam_dpne", NO_RECORDS).inc()
+    for reason, count in tally.rejected.items():
         name = COUNTER_PREFIX + reason.replace(" ", ".")
         Metrics.counter("beam_dpne", name).inc(count)
 

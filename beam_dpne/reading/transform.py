@@ -1,4 +1,4 @@
-"""Reading one piece of work, a file or a part of one, into batches of documents."""
+"""ReadDocuments: files are cut into pieces of work, and each is read into batches of documents."""
 
 import collections
 import concurrent.futures
@@ -40,133 +40,6 @@ from beam_dpne.reading.rejects import (
 )
 
 _LINE_BYTES = 2**16
-
-
-class WorkItem(NamedTuple):
-    """A file, or a part of one.
-
-    Attributes:
-      file: The file.
-      kind: Its format.
-      start: First byte (of a text) or row group (of Parquet) that belongs to this item.
-      stop: The byte or row group after the last one; None is the end of the file.
-    """
-
-    file: InputFile
-    kind: str
-    start: int = 0
-    stop: int | None = None
-
-
-def unit_of(kind: str) -> str:
-    """What the positions of a format's rejects count."""
-    return "row" if kind == "parquet" else "byte"
-
-
-def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
-    """Cuts a file into the parts that workers read independently.
-
-    Args:
-      file: The file.
-      options: How it is read.
-
-    Returns:
-      Ranges of bytes or row groups of about `split_bytes`; one item where that cannot be done.
-    """
-    kind = format_of(file.path, options.input_format)
-    options.check_kind(kind)
-    if file.size <= options.split_bytes or codec_of(file.path):
-        return [WorkItem(file, kind)]
-    if kind == "parquet":
-        with guarded(file.path), open_raw(file.path) as raw:
-            groups = row_group_ranges(pq.ParquetFile(raw), options.split_bytes)
-        return [WorkItem(file, kind, *group) for group in groups]
-    with guarded(file.path), TextStream(file.path) as stream:
-        can_be_cut = begin(stream, file, kind, options).can_be_cut
-    if not can_be_cut:
-        return [WorkItem(file, kind)]
-    starts = range(0, file.size, options.split_bytes)
-    return [WorkItem(file, kind, start, start + options.split_bytes) for start in starts]
-
-
-def read_item(item: WorkItem, options: ReadOptions) -> Iterator[Batch]:
-    """Reads the documents of one piece of work, telling `progress` how far it is.
-
-    Raises:
-      InputError: The file is truncated or damaged, or lacks a field.
-    """
-    read = _read_parquet if item.kind == "parquet" else _read_text
-    with guarded(item.file.path):
-        for batch, consumed in read(item, options):
-            progress.advance_bytes(consumed)
-            yield batch
-
-
-def read_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yields the same batches; a thread reads the next one while this one is used."""
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        coming = pool.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = pool.submit(next, batches, None)
-            yield batch
-
-
-def _read_parquet(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, int]]:
-    with open_raw(item.file.path) as raw:
-        file = pq.ParquetFile(raw)
-        stop = file.metadata.num_row_groups if item.stop is None else item.stop
-        yield from read_row_groups(item.file, file, (item.start, stop), options)
-
-
-def _read_text(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, int]]:
-    """Yields batches, and how many stored bytes were consumed for each."""
-    own = min(item.file.size, item.stop or item.file.size) - item.start
-    told = 0
-    with TextStream(item.file.path) as stream:
-        beginning = begin(stream, item.file, item.kind, options)
-        encoding = beginning.encoding
-        offset = _go_to_first_record(stream, item, beginning.size, options)
-        blocks = read_blocks(
-            stream.read,
-            beginning.borders,
-            offset=offset,
-            stop=item.stop,
-            block_bytes=options.block_bytes,
-            max_record_bytes=options.max_record_bytes,
-        )
-        for block in blocks:
-            batch = beginning.parser.parse(recoded_block(block, encoding))
-            rejects = sorted(batch.rejects + [(offset, TOO_LONG) for offset in block.too_long])
-            consumed = min(stream.taken, own) - told
-            told += consumed
-            yield batch._replace(rejects=_for_text(rejects, encoding)), consumed
-        if stream.taken < own and codec_of(item.file.path) is None:
-            raise InputError(
-                f"{item.file.path} is shorter than when the run began: it was cut or replaced."
-            )
-    progress.advance_bytes(own - told)
-
-
-def _for_text(rejects: list[tuple[int, str]], encoding: Encoding) -> list[tuple[int, str]]:
-    """Says of records that are not UTF-8 what the operator can do about them."""
-    reason = NOT_DECODED if encoding.is_given else NOT_UTF8_TEXT
-    return [(position, reason if why == NOT_UTF8 else why) for position, why in rejects]
-
-
-def _go_to_first_record(
-    stream: TextStream, item: WorkItem, first: int, options: ReadOptions
-) -> int:
-    """Goes to the first record that starts in a range; returns its offset in the text."""
-    if item.start <= first:
-        stream.read(first)
-        return first
-    # One byte before: a record that starts exactly at the range's start belongs to the range.
-    stream.seek(item.start - 1)
-    rest, passed = pass_line(stream.read, min(options.block_bytes, _LINE_BYTES))
-    stream.push_back(rest)
-    return item.start - 1 + passed
-
-
 _REJECTS = "rejects"
 _TALLY = "tally"
 
@@ -178,14 +51,14 @@ class _Read(NamedTuple):
 
 
 class ReadResult(_Read):
-    """What `ReadDocuments` gives: documents, the records that were left out, and their numbers.
+    """Output of `ReadDocuments`: documents, rejected records, and numbers of records.
 
     Attributes:
-      documents: users and texts.
-      rejects: the records that cannot be used.
-      tally: numbers of records.
-      described: how the records became documents. Give it to `PrivateNgrams(described=…)` and the
-        others, so that the run key is bound to it and the ledger tells it.
+      documents: Batches of users and texts.
+      rejects: The records that cannot be used.
+      tally: Numbers of records of each piece of work.
+      described: How the records became documents. Pass it to `PrivateNgrams(described=…)` and the other
+        transforms, so that the run key is bound to it and the ledger states it.
     """
 
     described: InputDescription
@@ -200,7 +73,7 @@ class ReadDocuments(beam.PTransform):
 
     Output:
       A `ReadResult`. `documents`: `pyarrow.RecordBatch` of about `block_bytes` with columns `user`
-      (string; for `sequences` fixed_size_binary(16): the file's place among the sorted inputs, then
+      (string; for `sequences` fixed_size_binary(16): the file's index among the sorted inputs, then
       the byte offset of the line in the decompressed text, 8 bytes each, little-endian) and `text`
       (string, or list<string> if `text_is_tokens`), without nulls. `rejects`: a `Reject` for each
       record that cannot be used; Beam's counter `beam_dpne:rejected_records` counts them. `tally`:
@@ -209,7 +82,7 @@ class ReadDocuments(beam.PTransform):
 
     Privacy:
       Not private; it reads the private corpus. Errors, logs and rejects hold positions and fixed
-      phrases, never what a record says.
+      phrases, never the content of a record.
 
     Cost:
       One pass. Large plain files of lines (JSONL, sequences, CSV and TSV without quoting) in UTF-8
@@ -219,17 +92,17 @@ class ReadDocuments(beam.PTransform):
 
     Attributes:
       inputs: Paths or globs of files, or folders whose files are all of one format, local or on any
-        Beam file system. `.gz`, `.bz2`, `.zst` and `.zstd` are decompressed.
-      input_format: `jsonl` (one object a line), `json` (one array of objects; each of the two reads
-        the other), `csv`, `tsv`, `parquet`, `sequences` (each line one user, tokens separated by
-        blanks), or `auto`: by extension, never `sequences`.
+        Beam file system. Files ending in `.gz`, `.bz2`, `.zst` and `.zstd` are decompressed.
+      input_format: `jsonl` (one object per line), `json` (one array of objects; each of the two reads
+        the other too), `csv`, `tsv`, `parquet`, `sequences` (each line is one user, tokens separated by
+        blanks), or `auto`, which goes by the extension and is never `sequences`.
       user_field: Name of the user's field: text or integers, compared as UTF-8 text.
-      text_field: Name of the text's field, or several names: each text is then a document of the
-        user's, and a record without any of them is a reject.
-      encoding: Codec of Python for the text of files other than Parquet. None: UTF-8, or UTF-16 or
-        UTF-32 where a file begins with their byte order mark.
+      text_field: Name of the text's field, or several names. Then each text is a document of the
+        user, and a record without any text is a reject.
+      encoding: Python's codec for the text of files other than Parquet. None means UTF-8, or UTF-16 or
+        UTF-32 if a file begins with their byte order mark.
       delimiter: One ASCII character between the fields of CSV or TSV, or its name: `comma`,
-        `semicolon`, `tab`, `pipe`, `colon`, `space`. None: a comma or a tab.
+        `semicolon`, `tab`, `pipe`, `colon`, `space`. None means a comma for CSV and a tab for TSV.
       quoting: Whether fields of CSV or TSV may be enclosed in quotes: `quoted`, `none`, or `auto`,
         which is `quoted` for CSV and `none` for TSV.
       columns: Names of all columns of CSV or TSV files without a header line.
@@ -237,12 +110,12 @@ class ReadDocuments(beam.PTransform):
       strict: Whether the first reject fails the run.
       text_is_tokens: Whether texts are lists of tokens (JSONL and Parquet).
       block_bytes: Bytes of decompressed text in one batch.
-      split_bytes: Bytes of one piece of work.
+      split_bytes: Bytes of one piece of work, about.
       on_start: Function that a worker calls before it looks for files; if it raises, the run fails.
         A launcher learns by it that workers run.
 
     Raises:
-      ValueError: A parameter is wrong, or the extension of a path tells no format.
+      ValueError: A parameter is wrong, or the extension of a path belongs to no known format.
       InputError: While running: a file is missing, truncated or damaged, or lacks a field.
 
     Example:
@@ -288,16 +161,16 @@ class ReadDocuments(beam.PTransform):
 
     @property
     def options(self) -> ReadOptions:
-        """The same settings as plain data, as `check_fields` takes them."""
+        """The settings of the reader as plain data, which `check_fields` takes too."""
         names = [field.name for field in dataclasses.fields(ReadOptions)]
         return ReadOptions(**{name: getattr(self, name) for name in names})
 
     def default_type_hints(self) -> IOTypeHints:
-        """None: Beam would log a warning about a result that is a named tuple."""
+        """Returns empty hints, since Beam would log a warning about a named tuple as result."""
         return IOTypeHints.empty()
 
     def expand(self, input_or_inputs: beam.Pipeline) -> ReadResult:
-        """Matches files when the pipeline runs, and reads them."""
+        """Adds the steps that find the files when the pipeline runs, and read them."""
         options = self.options
         inputs = input_or_inputs | "Inputs" >> beam.Create([tuple(self.inputs)])
         if self.on_start is not None:
@@ -313,13 +186,140 @@ class ReadDocuments(beam.PTransform):
         return result
 
 
+class WorkItem(NamedTuple):
+    """A file, or a part of one.
+
+    Attributes:
+      file: The file.
+      kind: Format of the file.
+      start: First byte (of a text) or row group (of Parquet) that belongs to this item.
+      stop: The byte or row group after the last one; None is the end of the file.
+    """
+
+    file: InputFile
+    kind: str
+    start: int = 0
+    stop: int | None = None
+
+
+def unit_of(kind: str) -> str:
+    """Returns the unit in which a format's rejects give their positions: "row" or "byte"."""
+    return "row" if kind == "parquet" else "byte"
+
+
+def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
+    """Cuts a file into parts that workers read independently.
+
+    Args:
+      file: The file.
+      options: How the file is read.
+
+    Returns:
+      Ranges of bytes or row groups of about `split_bytes`, or one item if the file cannot be cut.
+    """
+    kind = format_of(file.path, options.input_format)
+    options.check_kind(kind)
+    if file.size <= options.split_bytes or codec_of(file.path):
+        return [WorkItem(file, kind)]
+    if kind == "parquet":
+        with guarded(file.path), open_raw(file.path) as raw:
+            groups = row_group_ranges(pq.ParquetFile(raw), options.split_bytes)
+        return [WorkItem(file, kind, *group) for group in groups]
+    with guarded(file.path), TextStream(file.path) as stream:
+        can_be_cut = begin(stream, file, kind, options).can_be_cut
+    if not can_be_cut:
+        return [WorkItem(file, kind)]
+    starts = range(0, file.size, options.split_bytes)
+    return [WorkItem(file, kind, start, start + options.split_bytes) for start in starts]
+
+
+def read_item(item: WorkItem, options: ReadOptions) -> Iterator[Batch]:
+    """Reads the documents of one piece of work, and reports the bytes read to `progress`.
+
+    Raises:
+      InputError: The file is truncated or damaged, or lacks a field.
+    """
+    read = _read_parquet if item.kind == "parquet" else _read_text
+    with guarded(item.file.path):
+        for batch, consumed in read(item, options):
+            progress.advance_bytes(consumed)
+            yield batch
+
+
+def read_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yields the same batches, and reads the next one in a thread while the caller uses one."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        next_batch = pool.submit(next, batches, None)
+        while (batch := next_batch.result()) is not None:
+            next_batch = pool.submit(next, batches, None)
+            yield batch
+
+
+def _read_parquet(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, int]]:
+    with open_raw(item.file.path) as raw:
+        file = pq.ParquetFile(raw)
+        stop = file.metadata.num_row_groups if item.stop is None else item.stop
+        yield from read_row_groups(item.file, file, (item.start, stop), options)
+
+
+def _read_text(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, int]]:
+    """Yields batches, and for each the number of stored bytes that were read for it."""
+    # Bytes of this piece of work, and how many of them have been reported; the reader goes a little
+    # beyond the piece, to the end of its last record.
+    size = min(item.file.size, item.stop or item.file.size) - item.start
+    reported = 0
+    with TextStream(item.file.path) as stream:
+        beginning = begin(stream, item.file, item.kind, options)
+        encoding = beginning.encoding
+        offset = _go_to_first_record(stream, item, beginning.size, options)
+        blocks = read_blocks(
+            stream.read,
+            beginning.borders,
+            offset=offset,
+            stop=item.stop,
+            block_bytes=options.block_bytes,
+            max_record_bytes=options.max_record_bytes,
+        )
+        for block in blocks:
+            batch = beginning.parser.parse(recoded_block(block, encoding))
+            rejects = sorted(batch.rejects + [(offset, TOO_LONG) for offset in block.too_long])
+            consumed = min(stream.taken, size) - reported
+            reported += consumed
+            yield batch._replace(rejects=_for_text(rejects, encoding)), consumed
+        if stream.taken < size and codec_of(item.file.path) is None:
+            raise InputError(
+                f"{item.file.path} is shorter than when the run began: it was cut or replaced."
+            )
+    progress.advance_bytes(size - reported)
+
+
+def _for_text(rejects: list[tuple[int, str]], encoding: Encoding) -> list[tuple[int, str]]:
+    """Extends the reason of records that are not UTF-8 by what the operator can do."""
+    reason = NOT_DECODED if encoding.is_given else NOT_UTF8_TEXT
+    return [(position, reason if why == NOT_UTF8 else why) for position, why in rejects]
+
+
+def _go_to_first_record(
+    stream: TextStream, item: WorkItem, first: int, options: ReadOptions
+) -> int:
+    """Goes to the first record that starts in the item's range; returns its offset in the text."""
+    if item.start <= first:
+        stream.read(first)
+        return first
+    # Reading starts one byte earlier, so that a record that starts exactly at the range's start counts.
+    stream.seek(item.start - 1)
+    rest, passed = pass_line(stream.read, min(options.block_bytes, _LINE_BYTES))
+    stream.push_back(rest)
+    return item.start - 1 + passed
+
+
 def _call_before(inputs: tuple[str, ...], function: Callable[[], None]) -> tuple[str, ...]:
     function()
     return inputs
 
 
 def _work_items(patterns: tuple[str, ...], options: ReadOptions) -> Iterator[WorkItem]:
-    """The pieces of work of all inputs."""
+    """Yields the pieces of work of all inputs."""
     for file in match_inputs(patterns, options.input_format):
         yield from plan_reads(file, options)
 
@@ -333,7 +333,7 @@ class _ReadItem(beam.DoFn):
         self._rejected = Metrics.counter("beam_dpne", "rejected_records")
 
     def process(self, element: WorkItem) -> Iterator[Any]:
-        """Yields batches of documents, and to outputs of their own the rejects and the tally."""
+        """Yields batches of documents, and rejects and the tally to further outputs."""
         unit = unit_of(element.kind)
         usable, reasons = 0, collections.Counter[str]()
         for documents, rejects, records in read_ahead(read_item(element, self._options)):

@@ -1,4 +1,4 @@
-"""The files of a release: rows cut into parts, written and read in each format."""
+"""The kinds of releases: their rows and ledger, and their files, which are written and read here."""
 
 import dataclasses
 import functools
@@ -49,14 +49,14 @@ def _same(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What the files of one kind of release look like.
+    """The form of the files of one kind of release.
 
     Attributes:
-      stem: with which their names begin.
-      schema: of the rows: numbers, one column of text, and further ones of plain words.
-      text: name of that column.
-      to_line: writes a text without tabs and line ends, for tsv.
-      from_line: its inverse.
+      stem: Beginning of the files' names.
+      schema: Columns of the rows: numbers, one column of text, and perhaps columns of plain words.
+      text: Name of the column of text.
+      to_line: Function that writes a text without tabs and line ends, for tsv.
+      from_line: Inverse of `to_line`.
     """
 
     stem: str
@@ -67,18 +67,18 @@ class Layout:
 
     @functools.cached_property
     def row_type(self) -> type[Any]:
-        """An object of jsonl."""
+        """Type of a row in jsonl."""
         fields = [(field.name, _PYTHON[field.type]) for field in self.schema]
         return msgspec.defstruct("Row", fields, gc=False)
 
     def lines(self, rows: pa.Table, name: str) -> list[str]:
-        """Returns a column's values as tsv has them."""
+        """Returns a column's values as they are written in tsv."""
         write = self.to_line if name == self.text else _same if name in self.words else repr
         return [write(value) for value in rows.column(name).to_pylist()]
 
     @property
     def words(self) -> list[str]:
-        """Names of all columns that are not numbers."""
+        """Names of the columns that are not numbers."""
         return [field.name for field in self.schema if field.type == pa.string()]
 
 
@@ -104,23 +104,26 @@ _LAYOUTS = {
 def render_parts(
     layout: Layout, rows: pa.Table, output_format: str, rows_per_part: int
 ) -> Iterator[tuple[Part, bytes]]:
-    """Yields the files one after the other; a release without rows has one without rows."""
+    """Yields the files one after the other; a release without rows has one file without rows."""
     digest = _content_hash(layout, rows, output_format, rows_per_part)
     count = max(1, -(-len(rows) // rows_per_part))
-    for place in range(count):
-        piece = rows.slice(place * rows_per_part, rows_per_part)
+    for number in range(count):
+        piece = rows.slice(number * rows_per_part, rows_per_part)
         data = _WRITE[output_format](layout, piece)
-        name = f"{layout.stem}-{digest}-{place:05}-of-{count:05}.{output_format}"
+        name = f"{layout.stem}-{digest}-{number:05}-of-{count:05}.{output_format}"
         yield Part(name, len(piece), hashlib.sha256(data).hexdigest(), len(data)), data
 
 
 def parse_part(name: str, data: bytes) -> pa.Table:
-    """Returns the rows of one part, by the kind of release and the format that its name tells."""
+    """Returns the rows of one part; its name determines the kind of release and the format."""
     return _PARSE[name.rpartition(".")[2]](_LAYOUTS[name.partition("-")[0]], data)
 
 
 def _content_hash(layout: Layout, rows: pa.Table, output_format: str, rows_per_part: int) -> str:
-    """Sixteen digits, of cut and writer's version too, so that equal names mean equal bytes."""
+    """Returns sixteen digits that also depend on the cut into parts and the writer's version.
+
+    So files of equal names have equal bytes.
+    """
     cut = min(rows_per_part, len(rows))
     digest = hashlib.sha256(f"{_WRITERS[output_format]} {len(rows)} {cut}\n".encode())
     for name in layout.schema.names:
@@ -164,9 +167,9 @@ def _parse_tsv(layout: Layout, data: bytes) -> pa.Table:
         ),
         convert_options=pyarrow.csv.ConvertOptions(column_types=layout.schema),
     )
-    place = rows.schema.get_field_index(layout.text)
-    texts = [layout.from_line(line) for line in rows.column(place).to_pylist()]
-    return rows.set_column(place, layout.schema.field(place), pa.array(texts, pa.string()))
+    column = rows.schema.get_field_index(layout.text)
+    texts = [layout.from_line(line) for line in rows.column(column).to_pylist()]
+    return rows.set_column(column, layout.schema.field(column), pa.array(texts, pa.string()))
 
 
 def _parse_parquet(layout: Layout, data: bytes) -> pa.Table:
@@ -182,9 +185,10 @@ class ReleaseKind:
     """How the released sets of one program are published.
 
     Attributes:
-      layout: of the files.
-      rows: from the released sets, in the order of a release.
-      ledger: from the plan, the released sets, and what is common to all ledgers, by name.
+      layout: Form of the files.
+      rows: Function from the released sets to the rows of the release, in order.
+      ledger: Function from the plan, the released sets, and the arguments that all ledgers have, to the
+        ledger.
     """
 
     layout: Layout
@@ -193,7 +197,7 @@ class ReleaseKind:
 
 
 def kind_of(plan: PrivacyPlan | SetUnionPlan | BayesianPlan) -> ReleaseKind:
-    """Returns how what was released under a plan is published."""
+    """Returns how the sets that were released under a plan are published."""
     if isinstance(plan, BayesianPlan):
         return BAYESIAN if plan.is_private else UNPROTECTED
     return NGRAMS if isinstance(plan, PrivacyPlan) else SET_UNION

@@ -1,4 +1,4 @@
-"""Reading public counts: from a text, a file of counts, or the directory of a release."""
+"""Reading public counts from a text, a file of counts, or the directory of a release."""
 
 import os
 import re
@@ -14,13 +14,13 @@ from beam_dpne.bayesian.public_text import count_text
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import InputError, PublicCountsError
 from beam_dpne.ngrams.decoding import split_ngram
+from beam_dpne.reading.beginnings import BYTE_ORDER_MARK
 from beam_dpne.reading.files import TextStream, guarded
 from beam_dpne.release.ledger import LEDGER_NAME, PART_NAME, ledger_path
 from beam_dpne.release.publishing import read_release
 
 _BLOCK_BYTES = 16 * 2**20
 _LONGEST_LINE = 2**20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COMPARED_AT_ONCE = 2**20
 _BLANKS = b"\r\n\t "
 
@@ -32,24 +32,25 @@ def read_public_counts(
     tokenizer: str | Tokenizer = "words",
     vocabulary_size: int | None = None,
 ) -> PublicCounts:
-    """Reads public counts; nothing that is read here may come from the private data.
+    """Reads public counts. Nothing that is read here may come from the private data.
 
     Args:
-      path: local or on any Beam file system; files may be compressed, by extension. One of
-        - a text, one document a line, in UTF-8;
+      path: Local path or one on any Beam file system; files may be compressed, by extension. One of
+        - a text in UTF-8 with one document per line;
         - a file of counts, whose first line that is not empty has a tab: lines `ngram<TAB>count`,
-          n-grams as `join_tokens` writes them;
+          with n-grams as `join_tokens` writes them;
         - the directory of a release of `PrivateNgrams`: a count is max(score, 0), rounded to the
           nearest whole number, as scores are noisy weights.
-      length: n, words in a gram.
-      tokenizer: of the private texts; it splits a public text too.
-      vocabulary_size: keeps the most frequent, ties by the bytes of their text; None: all.
+      length: n, number of words in an n-gram.
+      tokenizer: Tokenizer of the private texts; it splits a public text too.
+      vocabulary_size: Number of n-grams that are kept, the most frequent ones, ties by the bytes of
+        their text; None keeps all.
 
     Raises:
-      PublicCountsError: if a line is malformed, or the counts are empty, negative, doubled, or of
-        n-grams of another length; or if the file is one of a release, a language model, or JSON, which
-        would be taken for text.
-      InputError, FileNotFoundError, ReleaseError: if it cannot be read.
+      PublicCountsError: A line is malformed, or the counts are empty, negative, doubled, or of n-grams
+        of another length; or the file is part of a release, a language model, or JSON, which would be
+        taken for text.
+      InputError, FileNotFoundError, ReleaseError: The path cannot be read.
     """
     if _is_release(path):
         return _from_release(path, length, vocabulary_size)
@@ -59,7 +60,7 @@ def read_public_counts(
         stream = TextStream(path)
     with stream:
         with guarded(path):
-            beginning = stream.peek(_LONGEST_LINE).removeprefix(_BYTE_ORDER_MARK).lstrip(b"\r\n")
+            beginning = stream.peek(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
         has_counts = b"\t" in beginning.split(b"\n", 1)[0]
         _refuse_other_files(path, beginning, has_counts)
         lines = _lines(stream, path)
@@ -73,9 +74,9 @@ def read_public_counts(
 
 
 def same_file(public: str, private: str) -> bool:
-    """Whether two paths lead to one file, or to files with the same text, compressed or not.
+    """Returns whether two paths lead to one file, or to files with the same text, compressed or not.
 
-    Reads no further than they are alike; blank lines at the end make no difference.
+    It reads up to the first difference; blank lines at the end do not count.
     """
     if _is_release(public):
         return False
@@ -107,7 +108,7 @@ def _same_text(first: TextStream, second: TextStream) -> bool:
 
 
 def _refuse_other_files(path: str, beginning: bytes, has_counts: bool) -> None:
-    """Raises if a file is of a kind that would be misread as a text."""
+    """Raises PublicCountsError if a file is of a kind that would be misread as a text."""
     name = path.rpartition("/")[2]
     if PART_NAME.fullmatch(name):
         raise PublicCountsError(
@@ -167,7 +168,7 @@ def _from_counts(
 
 
 def _counted(line: str, number: int, length: int) -> tuple[tuple[str, ...], int]:
-    """Returns one line's n-gram and count; errors tell the line's number, not its text."""
+    """Returns one line's n-gram and count; errors have the line's number and not its text."""
     text, tab, digits = line.partition("\t")
     is_negative = digits.startswith("-") and digits[1:].isdecimal()
     if not tab or not digits.isascii() or not (digits.isdecimal() or is_negative):
@@ -195,7 +196,7 @@ def _lines(stream: TextStream, path: str) -> Iterator[list[str]]:
     rest, is_first = b"", True
     while data := _read(stream, path):
         if is_first:
-            data, is_first = data.removeprefix(_BYTE_ORDER_MARK), False
+            data, is_first = data.removeprefix(BYTE_ORDER_MARK), False
         whole, newline, rest = (rest + data).rpartition(b"\n")
         if newline:
             yield _decoded(whole, path)

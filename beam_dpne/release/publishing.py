@@ -1,7 +1,8 @@
-"""Publishing a release: parts first, the ledger last and in one step; and reading it back.
+"""Publishing a release: parts first, then the ledger in one step; and reading a release back.
 
-Nothing of the operator's channel enters here: what is written is a function of the released sets,
-the plan and versions. Names are made of content, so a repeated bundle writes the same files again.
+The files are a function of the released sets, the plan and versions, and of nothing else that is known
+about the data. Names of parts are derived from their content, so that a repeated bundle writes the same
+files again.
 """
 
 import contextlib
@@ -33,7 +34,7 @@ from beam_dpne.reading.rejects import (
     Tally,
     add_up,
     check_max_rejected,
-    count_rejected,
+    report_counts,
     require_few_rejected,
 )
 from beam_dpne.release.kinds import OUTPUT_FORMATS, kind_of, parse_part, render_parts
@@ -68,50 +69,49 @@ _LedgerFor = Callable[[Sequence[Part]], bytes]
 class PublishRelease(beam.PTransform):
     """Publishes released sets as files that a ledger lists; the last stage of a pipeline.
 
-    Input: `PrivateNgramsResult`, `PrivateSetUnionResult` or `BayesianCountsResult`; only what it
-    released is read, the facts come from there.
+    Input: `PrivateNgramsResult`, `PrivateSetUnionResult` or `BayesianCountsResult`, of which only the
+    released sets are read.
 
     Output: PCollection of one str, the path of the ledger. Under `output` are `ledger.json` and the
-    parts. Of n-grams: `ngrams-<hash of content>-NNNNN-of-NNNNN.<format>` with length (int32), ngram
+    parts. N-grams: `ngrams-<hash of content>-NNNNN-of-NNNNN.<format>` with length (int32), ngram
     (string, see `join_tokens`) and score (float64, units of weight, six decimals), sorted by length,
-    falling score, then bytes. Of a set union: `items-<hash of content>-NNNNN-of-NNNNN.<format>` with
-    item (string) and score, sorted by falling score, then bytes. Of n-gram probabilities:
+    falling score, then bytes. Set union: `items-<hash of content>-NNNNN-of-NNNNN.<format>` with
+    item (string) and score, sorted by falling score, then bytes. N-gram probabilities:
     `probabilities-…` with ngram and probability (float64, nine significant digits), sorted by falling
     probability, then bytes; without a guarantee `probabilities_without_privacy-…`, with a third
     column privacy (string) that says so in every row. A line of jsonl is
     `{"length":1,"ngram":"a","score":7.5}`; tsv has a header line and no quoting, and items are
     written by `escape_item`.
 
-    Privacy: post-processing of released sets; the ledger adds public numbers only.
+    Privacy: post-processing of released sets; the ledger adds only public numbers.
 
     Cost: one worker holds all released sets and the text of one part.
 
     Attributes:
-      output: directory, local or on any Beam file system; created if missing.
+      output: Directory, local or on any Beam file system; created if missing.
       output_format: "jsonl", "tsv" or "parquet".
-      plan: of the run, for the ledger; a `PrivacyPlan`, a `SetUnionPlan` or a `BayesianPlan`.
-      tokenizer: of the run, for the ledger: its name, or the function.
-      run_key_given: whether the run key was given instead of fresh, for the ledger.
-      described: how records became documents, for the ledger, whose privacy unit it names. None: what
-        the transform that released the sets says of it.
-      notes: what the operator says of the release, for the ledger: title, contact, privacy unit.
-      overwrite: replaces a release that is already there: it stays whole until the new ledger takes
-        the place of its own, then its parts are deleted, and what a killed run has left; other files
-        never are.
-      rows_per_part: the rows of all lengths, one after the other, are cut into parts of this size.
-      permit: function that the worker calls just before it publishes; if it raises, nothing is
-        published. A launcher that gave the run up stops a job by it that an engine goes on with.
-      tally: of the records that were read (`ReadDocuments`); None if nobody counted them.
-      max_rejected: the largest share of those records that may be rejected, in [0, 1]; above it
-        nothing is published. Beam's counters `beam_dpne:rejected_records.*` count them by reason.
+      plan: Plan of the run, a `PrivacyPlan`, a `SetUnionPlan` or a `BayesianPlan`; for the ledger.
+      tokenizer: Tokenizer of the run, its name or the function; for the ledger.
+      run_key_given: Whether the run key was given instead of fresh; for the ledger.
+      described: How records became documents; for the ledger, which names the privacy unit. None
+        means the description by the transform that released the sets.
+      notes: The operator's notes on the release (title, contact, privacy unit); for the ledger.
+      overwrite: Whether a release that exists is replaced. It stays whole until the new ledger
+        replaces its ledger. Then its parts are deleted, and files that a killed run has left; other
+        files are never deleted.
+      rows_per_part: Number of rows of a part; the rows of all lengths are cut together.
+      permit: Function that the worker calls just before it publishes; if it raises an error, nothing
+        is published. By it a launcher that gave the run up stops a job that the engine runs on.
+      tally: Tallies of the records that were read (`ReadDocuments`); None if they were not counted.
+      max_rejected: Largest share of those records that may be rejected, in [0, 1]; above it nothing
+        is published. Beam's counters `beam_dpne:rejected_records.*` count them by reason.
 
     Raises:
-      ValueError: on a bad field.
-      ReleaseError: when the pipeline runs, if another release is there and overwrite is off, if
-        another run has published there meanwhile, or the output cannot be written; what was there
-        stays as it was.
-      TooManyRejectedError: when the pipeline runs, before anything is written, if a larger share of
-        the records than max_rejected was rejected.
+      ValueError: A field has a wrong value.
+      ReleaseError: While running: a release exists and overwrite is off, another run has published
+        there meanwhile, or the output cannot be written. The existing release stays as it was.
+      TooManyRejectedError: While running, before anything is written: a larger share of the records
+        than max_rejected was rejected.
 
     Example:
       >>> import tempfile
@@ -129,7 +129,7 @@ class PublishRelease(beam.PTransform):
       ...     read_release(folder).column("ngram").to_pylist()[-1]
       'good morning'
 
-    References: none; the protocol is this project's own.
+    References: none.
     """
 
     output: str
@@ -161,7 +161,7 @@ class PublishRelease(beam.PTransform):
             )
 
     def default_type_hints(self) -> IOTypeHints:
-        """None: Beam would log a warning about an input that is a named tuple."""
+        """Returns empty hints, since Beam would log a warning about a named tuple as input."""
         return IOTypeHints.empty()
 
     def expand(self, input_or_inputs: _Result) -> PValue:
@@ -172,7 +172,7 @@ class PublishRelease(beam.PTransform):
         return longest | "Publish" >> beam.Map(
             _publish_sets,
             shorter,
-            () if self.tally is None else AsIter(self.tally),
+            None if self.tally is None else AsIter(self.tally),
             output=self.output,
             output_format=self.output_format,
             plan=self.plan,
@@ -188,14 +188,14 @@ class PublishRelease(beam.PTransform):
 
 
 def check_output(output: str, *, overwrite: bool) -> None:
-    """Checks, before a run, that a release can be published; writes nothing that stays.
+    """Checks, before a run, that a release can be published; leaves no file there.
 
     Args:
-      output: directory of the release; may be missing.
-      overwrite: whether a release, or other files, may be there already.
+      output: Directory of the release; it may be missing.
+      overwrite: Whether the directory may have a release, or other files, already.
 
     Raises:
-      ReleaseError: if it is a file, is not empty, or cannot be written.
+      ReleaseError: The path is a file, or the directory is not empty or cannot be written.
     """
     if not output:
         raise ReleaseError("output must be the path of a directory, got output=''.")
@@ -212,14 +212,14 @@ def read_release(path: str) -> pa.Table:
     """Reads the rows of a release, following its ledger and checking every part.
 
     Args:
-      path: of the release's directory, or of its `ledger.json`; local or on any Beam file system.
+      path: Path of the release's directory, or of its `ledger.json`; local or on any Beam file system.
 
     Returns:
       Columns length (int32), ngram (string) and score (float64), or item (string) and score, or ngram
-      and probability (and privacy, where there is none), in the order of the release.
+      and probability (and privacy, if there is no guarantee), in the order of the release.
 
     Raises:
-      ReleaseError: if the release is incomplete or damaged.
+      ReleaseError: The release is incomplete or damaged.
     """
     folder = directory_at(ledger_path(path)[: -len(LEDGER_NAME)] or os.curdir)
     ledger = read_ledger(path)
@@ -241,7 +241,7 @@ def _read_part(directory: Directory, part: Part) -> pa.Table:
 
 
 def _described_by(released: PCollection) -> InputDescription | None:
-    """Returns what the transform that released a set says of its input; None if it says nothing."""
+    """Returns the input description of the transform that released a set; None if it has none."""
     step = released.producer
     while step is not None:
         found = getattr(step.transform, "input_description", None)
@@ -254,18 +254,19 @@ def _described_by(released: PCollection) -> InputDescription | None:
 def _publish_sets(
     longest: _Released,
     shorter: Iterable[_Released],
-    tallies: Iterable[Tally],
+    tallies: Iterable[Tally] | None,
     *,
     permit: Callable[[], None] | None,
     max_rejected: float,
     **settings,
 ) -> str:
-    """Entry of the stage: all released sets are here, as one element and one side input."""
+    """Publishes all released sets, which arrive as one element and one side input."""
     if permit is not None:
         permit()
-    tally = add_up(tallies)
-    require_few_rejected(tally, max_rejected)
-    count_rejected(tally.rejected)
+    if tallies is not None:
+        tally = add_up(tallies)
+        require_few_rejected(tally, max_rejected)
+        report_counts(tally)
     progress.enter("publish", None)
     return publish_release([*shorter, longest], **settings)
 
@@ -283,16 +284,16 @@ def publish_release(
     overwrite: bool = False,
     rows_per_part: int = 1_000_000,
 ) -> str:
-    """Publishes what was released as files that a ledger lists: S_1, …, S_T in any order, or one set.
+    """Publishes released sets as files that a ledger lists: S_1, …, S_T in any order, or one set.
 
-    The other arguments are the fields of `PublishRelease`, which does this in a pipeline.
+    The other arguments are the fields of `PublishRelease`, which calls this function in a pipeline.
 
     Returns:
       The path of the ledger.
 
     Raises:
-      ReleaseError: if another release is there and overwrite is off, or the output cannot be
-        written; what was there stays as it was.
+      ReleaseError: A release exists and overwrite is off, or the output cannot be written. The
+        existing release stays as it was.
     """
     kind = kind_of(plan)
     rows = kind.rows(released)
@@ -332,7 +333,10 @@ def _place(
     ledger_for: _LedgerFor,
     current: bytes | None,
 ) -> set[str]:
-    """Places the parts, then the ledger instead of the current one; returns the parts' names."""
+    """Writes the parts and then replaces the current ledger; returns the parts' names.
+
+    If that fails, the parts that were written are deleted, unless the ledger that is there lists them.
+    """
     placed: list[Part] = []
     try:
         for part, data in parts:
@@ -349,9 +353,9 @@ def _place(
 
 
 def _obsolete(before: Iterable[str], *, overwrite: bool) -> set[str]:
-    """What a new ledger makes obsolete of the files that were there when the attempt began.
+    """Returns those files that were there when the attempt began and are obsolete with a new ledger.
 
-    What came since may be another attempt's.
+    Files that came later may belong to another attempt.
     """
     return {
         name
@@ -366,12 +370,12 @@ def _check_empty(names: Sequence[str], output: str) -> None:
     if not names:
         return
     unfinished = _obsolete(names, overwrite=True)
-    what = "is a release already" if LEDGER_NAME in names else "is not empty"
+    state = "is a release already" if LEDGER_NAME in names else "is not empty"
     if unfinished == set(names):
         files = "a file" if len(names) == 1 else f"{len(names)} files"
-        what = f"holds {files} of a run that has not finished, such as {names[0]}"
+        state = f"holds {files} of a run that has not finished, such as {names[0]}"
     raise ReleaseError(
-        f"output must be an empty or new directory, got output={output}, which {what}. "
+        f"output must be an empty or new directory, got output={output}, which {state}. "
         "Choose another directory, or --overwrite, which deletes only files of a release."
     )
 
@@ -385,11 +389,11 @@ def _check_replaceable(ledger: bytes | None, output: str) -> None:
 
 
 @contextlib.contextmanager
-def _translated(what: str) -> Iterator[None]:
-    """Makes one clear sentence of what goes wrong, without what a library may quote."""
+def _translated(failure: str) -> Iterator[None]:
+    """Replaces errors by a ReleaseError of one sentence, without messages of libraries."""
     try:
         yield
     except ReleaseError:
         raise
     except Exception as error:
-        raise ReleaseError(f"{what}: {reason(error)}.") from None
+        raise ReleaseError(f"{failure}: {reason(error)}.") from None

@@ -30,6 +30,7 @@ from beam_dpne import (
     SetUnionPlan,
 )
 from beam_dpne.documents.batch import check_element_type, documents_of
+from beam_dpne.reading import columns
 from beam_dpne.reading.columns import normalized_batches, user_column
 
 KEY = RunKey(bytes(range(32)))
@@ -397,3 +398,28 @@ def test_only_plain_tuples_of_two_are_read_by_position(element):
 def test_a_user_is_text_or_an_integer(user):
     with pytest.raises(TypeError):
         list(documents_of({"user": user, "text": "a"}, "user", ("text",)))
+
+
+@pytest.mark.parametrize(
+    ("row", "hint"),
+    [
+        ({"users": "smith", "text": "a"}, "Did you mean 'users'?"),
+        ({"smith": "a", "usage of smith": "b"}, ""),
+        ({7: "a", "text": "b"}, ""),
+    ],
+)
+def test_a_dict_with_a_misspelt_field_is_told_its_name_and_no_other(row, hint):
+    with pytest.raises(ValueError, match="must have the field 'user', got a dict") as raised:
+        list(documents_of(row, "user", ["text"]))
+    assert hint in str(raised.value)
+    assert ("Did you mean" in str(raised.value)) == bool(hint)
+    assert "smith" not in str(raised.value)
+
+
+def test_a_cast_that_fails_does_not_quote_a_value():
+    users = pa.array(["SMITH".lower()])
+    with pytest.raises(pa.ArrowInvalid, match="smith"):
+        users.cast(pa.int64())
+    with pytest.raises(ValueError, match=r"'user' cannot be cast from string to int64") as raised:
+        columns._cast(users, pa.int64(), "user")
+    assert "smith" not in "".join(traceback.format_exception(raised.value))

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import stat
 
 import apache_beam as beam
 import pytest
@@ -106,6 +107,15 @@ def test_1_publishes_whatever_is_left(cli, tmp_path):
     assert len(read_release(str(tmp_path / "out"))) == 0
 
 
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_an_input_without_records_is_reported_to_the_operator_only(cli, tmp_path, quiet):
+    files = ("--input", write(tmp_path / "a.csv", ["user,text"]), "--output", tmp_path / "out")
+    ended = cli("ngrams", *files, *BUDGET, *LENGTHS, *quiet)
+    assert ended.status == 0, ended.err
+    assert ("the input has no records" in ended.err) == (not quiet)
+    assert len(read_release(str(tmp_path / "out"))) == 0
+
+
 def test_a_run_that_fails_has_listed_the_rejects(cli, tmp_path):
     """Else the operator would have to run again to see where they are."""
     files = ("--input", write(tmp_path / "a.jsonl", [*good(3), "{"]), "--output", tmp_path / "out")
@@ -113,6 +123,7 @@ def test_a_run_that_fails_has_listed_the_rejects(cli, tmp_path):
     assert ended.status == 1
     (listed,) = (tmp_path / "rejects").iterdir()
     assert json.loads(listed.read_text())["reason"] == "malformed JSON"
+    assert stat.S_IMODE(listed.stat().st_mode) == 0o600
     assert not (tmp_path / "out").exists()
 
 

@@ -262,7 +262,7 @@ MUTANTS = [
     Mutant(
         name="lines_of_two_files_are_one_user",
         file="beam_dpne/reading/delimited.py",
-        before="pairs[:, 0] = place",
+        before="pairs[:, 0] = number",
         after="pairs[:, 0] = 0",
         matters="Two users would be merged, and each would move the other's contribution.",
         tests=(
