@@ -1,6 +1,6 @@
-"""Judging releases against the private data they came from: for the operator, and for experiments.
+"""Evaluation of releases against the private data they came from, for the operator and experiments.
 
-Nothing that this package computes is private: coverage, counts of spurious grams and plots are as
-secret as the data. It counts by itself, over arrays in memory, and imports no transform that it
-judges. An input must fit in memory: about 30 bytes a token and length.
+Nothing that this package computes is private: coverage, numbers of spurious n-grams and plots are
+as secret as the data. The package counts over arrays in memory and imports no transform that it
+judges. An input must fit in memory: it takes about 30 bytes for each token and length.
 """

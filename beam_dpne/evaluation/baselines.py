@@ -15,8 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.evaluation.ranked import RankedGrams
-from beam_dpne.evaluation.ranking import sorted_distinct
+from beam_dpne.evaluation.ranking import RankedGrams, sorted_distinct
 from beam_dpne.mechanism import gaussian, randomness
 from beam_dpne.mechanism.cells import UNITS, equal_weights
 from beam_dpne.mechanism.randomness import RunKey

@@ -1,4 +1,4 @@
-"""One tokenization of a private input, as arrays in memory and as Arrow files."""
+"""A tokenized private input, as arrays in memory and as Arrow files."""
 
 import collections
 import dataclasses
@@ -30,10 +30,10 @@ class Corpus:
     """The users' words, as secret as the data.
 
     Attributes:
-      words: (w,) large_string, the distinct words, sorted by their bytes; a word's code is its place.
-      users: (u,) names of the users who have any word: string, or 16 bytes.
+      words: (w,) large_string, the distinct words, sorted by their bytes; a word's code is its index.
+      users: (u,) string or 16 bytes, the names of the users who have any word.
       offsets: (u + 1,) int64; the positions of user i are offsets[i]:offsets[i + 1].
-      codes: (n,) int32, the word at each position, −1 after each document's last.
+      codes: (n,) int32, the code of the word at each position, −1 after the last word of a document.
       tokenizer: its name.
       rejected_reasons: numbers of records of the input that could not be used, by reason.
     """
@@ -47,34 +47,34 @@ class Corpus:
 
     @property
     def rejected(self) -> int:
-        """How many records of the input could not be used."""
+        """Number of records of the input that could not be used."""
         return sum(self.rejected_reasons.values())
 
     @functools.cached_property
     def user_of_position(self) -> np.ndarray:
-        """The place of the user of each position: (n,) int32."""
+        """The index of the user of each position: (n,) int32."""
         return np.repeat(np.arange(len(self.users), dtype=np.int32), np.diff(self.offsets))
 
     @functools.cached_property
     def document_lengths(self) -> np.ndarray:
-        """The words of each document: (d,) int64."""
+        """The number of words of each document: (d,) int64."""
         return np.diff(np.flatnonzero(self.codes < 0), prepend=-1) - 1
 
     @functools.cached_property
     def document_users(self) -> np.ndarray:
-        """The place of the user of each document: (d,) int32."""
+        """The index of the user of each document: (d,) int32."""
         return self.user_of_position[self.codes < 0]
 
     @property
     def tokens(self) -> int:
-        """How many words all documents have together."""
+        """Number of words of all documents together."""
         return int(self.document_lengths.sum())
 
     def occurrences(self, length: int) -> np.ndarray:
-        """Returns how many n-grams of a length each user's documents have: (u,) int64."""
-        own = np.maximum(0, self.document_lengths - length + 1)
+        """Returns the number of n-grams of a length in each user's documents: (u,) int64."""
+        by_document = np.maximum(0, self.document_lengths - length + 1)
         counts = np.zeros(len(self.users), dtype=np.int64)
-        np.add.at(counts, self.document_users, own)
+        np.add.at(counts, self.document_users, by_document)
         return counts
 
     def user_hashes(self, sub_key: bytes, places: np.ndarray) -> np.ndarray:
@@ -93,9 +93,9 @@ def read_corpus(
     """Reads and tokenizes all documents into memory.
 
     Args:
-      files: what `match_inputs` found.
-      options: how they are read.
-      tokenizer: name, or function.
+      files: the input, as `match_inputs` returned it.
+      options: how the files are read.
+      tokenizer: its name, or a function.
       strict: fail at the first record that cannot be used.
 
     Raises:
@@ -132,7 +132,7 @@ def corpus_of(documents: Sequence[tuple[str, Sequence[str]]]) -> Corpus:
 
 
 def sample_users(corpus: Corpus, sub_key: bytes, one_in: int) -> Corpus:
-    """Returns the corpus of a keyed part of the users: each is in it with probability 1/one_in."""
+    """Returns the corpus of a keyed sample of the users: each is in it with probability 1/one_in."""
     everybody = np.arange(len(corpus.users))
     chosen = np.flatnonzero(corpus.user_hashes(sub_key, everybody) % np.uint64(one_in) == 0)
     inside = np.zeros(len(corpus.users), dtype=bool)
@@ -165,9 +165,9 @@ def documents_of(corpus: Corpus, *, rows: int = 20_000) -> Iterator[pa.RecordBat
 
 
 def save_corpus(corpus: Corpus, folder: str | os.PathLike[str]) -> None:
-    """Writes a corpus as Arrow files into a local folder of its own; as secret as the data.
+    """Writes a corpus as Arrow files into an empty local folder; they are as secret as the data.
 
-    `corpus.json` comes last: without it the folder holds no corpus.
+    `corpus.json` is written last: without it the folder holds no corpus.
     """
     place = pathlib.Path(folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -186,10 +186,10 @@ def save_corpus(corpus: Corpus, folder: str | os.PathLike[str]) -> None:
 
 
 def load_corpus(folder: str | os.PathLike[str]) -> Corpus:
-    """Reads what `save_corpus` wrote.
+    """Reads a corpus that `save_corpus` wrote.
 
     Raises:
-      FileNotFoundError: there is no whole corpus in the folder.
+      FileNotFoundError: if there is no whole corpus in the folder.
     """
     place = pathlib.Path(folder)
     if not (place / _FACTS).is_file():
@@ -207,7 +207,7 @@ def load_corpus(folder: str | os.PathLike[str]) -> Corpus:
 
 
 class _Gathered:
-    """Documents so far: users and words as codes of each batch's own dictionary."""
+    """The documents read so far: users and words as codes of each batch's dictionary."""
 
     def __init__(self) -> None:
         self.rejected_reasons: collections.Counter[str] = collections.Counter()
@@ -240,11 +240,12 @@ class _Gathered:
         ranks = np.empty(len(words), dtype=np.int32)
         ranks[by_bytes.to_numpy()] = np.arange(len(words), dtype=np.int32)
         order = np.argsort(user_codes, kind="stable")
-        own = np.bincount(user_codes, weights=lengths + 1, minlength=len(users)).astype(np.int64)
+        # (u,) positions of each user: all words, and one border for each document.
+        sizes = np.bincount(user_codes, weights=lengths + 1, minlength=len(users)).astype(np.int64)
         return Corpus(
             words=words.cast(pa.large_string()).take(by_bytes),
             users=users,
-            offsets=np.append(0, np.cumsum(own)),
+            offsets=np.append(0, np.cumsum(sizes)),
             codes=_laid_out(ranks[codes], lengths, order),
             tokenizer=tokenizer,
             rejected_reasons=dict(self.rejected_reasons),
@@ -268,7 +269,7 @@ class _Interned:
         encoded = pa.concat_arrays(self._values).dictionary_encode()
         new_codes = encoded.indices.to_numpy()
         first = np.cumsum([0, *map(len, self._values)])
-        codes = [new_codes[base:][own] for base, own in zip(first[:-1], self._codes, strict=True)]
+        codes = [new_codes[base:][old] for base, old in zip(first[:-1], self._codes, strict=True)]
         return encoded.dictionary, np.concatenate(codes)
 
 

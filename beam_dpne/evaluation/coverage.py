@@ -1,4 +1,4 @@
-"""How much of a private corpus a released set covers, and how much of the set nobody holds."""
+"""The part of a private corpus that a release covers, and the part of the release that is spurious."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,15 @@ Grams = Mapping[int, np.ndarray]
 
 
 class Anonymity(NamedTuple):
-    """Coverage of what at least k users hold.
+    """Coverage of the n-grams that at least k users have.
 
     Attributes:
-      k: users.
-      held: distinct n-grams that at least k users hold, |S_k| of DPSU's Table 2.
-      released: how many of them are released.
-      share: released/held, the covered ratio of DPNE's Figure 4; None if nothing is held by k users.
-      size_ratio: all that is released over held, the "% coverage" of DPSU's Table 2, which can pass 1.
+      k: number of users.
+      held: number of distinct n-grams that at least k users have, |S_k| of DPSU's Table 2.
+      released: number of those that are released.
+      share: released/held, the covered ratio of DPNE's Figure 4; None if held is 0.
+      size_ratio: size of the whole release over held, the "% coverage" of DPSU's Table 2, which can
+        exceed 1.
     """
 
     k: int
@@ -36,15 +37,15 @@ class Anonymity(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """What one length of a release covers, or all lengths together; as secret as the data.
+    """Coverage of one length of a release, or of all lengths together; as secret as the data.
 
     Attributes:
       length: k; None for all lengths together.
-      released: n-grams in the release.
-      real: those that at least one user holds; the others are spurious.
-      occurrences: how often any n-gram of this length occurs in the corpus.
-      occurrences_covered: how often a released one does.
-      users: users who have any n-gram of this length.
+      released: number of n-grams in the release.
+      real: number of those that at least one user has; the others are spurious.
+      occurrences: number of occurrences of n-grams of this length in the corpus.
+      occurrences_covered: number of occurrences of released ones.
+      users: number of users who have any n-gram of this length.
       mean_user_share: mean over these users of the share of a user's occurrences that is covered.
       median_user_share: median of the same.
       k_anonymity: for each k.
@@ -62,23 +63,23 @@ class Coverage:
 
     @property
     def spurious(self) -> int:
-        """Released n-grams that nobody holds."""
+        """Number of released n-grams that nobody has."""
         return self.released - self.real
 
     @property
     def spurious_ratio(self) -> float | None:
-        """Spurious over released: the actual ratio of DPNE's Table 3, there of all lengths."""
+        """Spurious over released: DPNE's Table 3 has the actual ratio of all lengths together."""
         return _ratio(self.spurious, self.released)
 
     @property
     def occurrence_share(self) -> float | None:
-        """Covered over all occurrences."""
+        """Covered occurrences over all occurrences."""
         return _ratio(self.occurrences_covered, self.occurrences)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What a release covers.
+    """Coverage of a release.
 
     Attributes:
       lengths: one for each length 1, …, T.
@@ -102,7 +103,7 @@ def evaluate(
     Args:
       index: of the corpus, of all lengths that are to be judged.
       released: for each length k, (r, k) integers: the codes of each gram's words, −1 for a word that
-        nobody has; no gram twice. A length that is left out released nothing.
+        nobody has. No gram is there twice. A length that is missing released nothing.
       k_anonymity: numbers of users.
 
     Raises:
@@ -123,24 +124,25 @@ def evaluate(
             f"released must have lengths 1 to {len(index.lengths)}, as the index, got {beyond[0]}."
         )
     covered = np.zeros(len(index.corpus.users), dtype=np.int64)
-    held = np.zeros(len(index.corpus.users), dtype=np.int64)
+    present = np.zeros(len(index.corpus.users), dtype=np.int64)
     rows = []
     for level in index.lengths:
         grams = released.get(level.length, np.zeros((0, level.length), np.int64))
         found = _checked(index.find(grams), level.length)
-        own = _user_occurrences(index, level, found), index.corpus.occurrences(level.length)
-        rows.append(_coverage(level, found, own, k_anonymity))
-        covered += own[0]
-        held += own[1]
-    return Evaluation(lengths=tuple(rows), total=_total(rows, covered, held))
+        # (u,) each user's covered occurrences of this length, and all of them.
+        by_user = _user_occurrences(index, level, found), index.corpus.occurrences(level.length)
+        rows.append(_coverage(level, found, by_user, k_anonymity))
+        covered += by_user[0]
+        present += by_user[1]
+    return Evaluation(lengths=tuple(rows), total=_total(rows, covered, present))
 
 
 def released_codes(corpus: Corpus, table: pa.Table) -> dict[int, np.ndarray]:
     """Returns the rows of a release as codes of the corpus's words: for each length (r, k) int64.
 
     Args:
-      corpus: whose words count; a word that it does not have becomes −1.
-      table: as `read_release` gives it: columns length and ngram, or item (each item is one word).
+      corpus: the corpus; a word that it does not have becomes −1.
+      table: a table of `read_release`, with columns length and ngram, or item (one word each).
     """
     if "item" in table.column_names:
         items = _joined(table.column("item")).cast(pa.large_string())
@@ -182,7 +184,7 @@ def _codes(corpus: Corpus, tokens: pa.Array, plain=None) -> np.ndarray:
 
 
 def _checked(found: Found, length: int) -> Found:
-    """Raises if a gram was given twice: each would be counted as covered."""
+    """Raises ValueError if a gram is there twice: its occurrences would be counted twice."""
     for column in found:
         present = column[column >= 0]
         if np.unique(present).size != present.size:
@@ -195,10 +197,10 @@ def _checked(found: Found, length: int) -> Found:
 def _coverage(
     level: LengthIndex,
     found: Found,
-    own: tuple[np.ndarray, np.ndarray],
+    by_user: tuple[np.ndarray, np.ndarray],
     k_anonymity: Sequence[int],
 ) -> Coverage:
-    """Puts one length together; `own` are each user's covered occurrences, and all of them."""
+    """Returns the coverage of one length; `by_user` has covered and all occurrences of each user."""
     repeated, singles = found.ids[found.ids >= 0], int(np.count_nonzero(found.positions >= 0))
     users = level.users[repeated]
     anonymity = []
@@ -212,7 +214,7 @@ def _coverage(
         occurrences=level.total,
         occurrences_covered=int(level.occurrences[repeated].sum()) + singles,
         k_anonymity=tuple(anonymity),
-        **_user_shares(*own),
+        **_user_shares(*by_user),
     )
 
 
@@ -220,11 +222,13 @@ def _anonymity(k: int, held: int, released: int, size: int) -> Anonymity:
     return Anonymity(k, held, released, _ratio(released, held), _ratio(size, held))
 
 
-def _total(rows: Sequence[Coverage], covered: np.ndarray, held: np.ndarray) -> Coverage:
+def _total(rows: Sequence[Coverage], covered: np.ndarray, present: np.ndarray) -> Coverage:
     size = sum(row.released for row in rows)
     anonymity = [
-        _anonymity(own[0].k, sum(one.held for one in own), sum(one.released for one in own), size)
-        for own in zip(*(row.k_anonymity for row in rows), strict=True)
+        _anonymity(
+            same[0].k, sum(one.held for one in same), sum(one.released for one in same), size
+        )
+        for same in zip(*(row.k_anonymity for row in rows), strict=True)
     ]
     return Coverage(
         length=None,
@@ -233,12 +237,12 @@ def _total(rows: Sequence[Coverage], covered: np.ndarray, held: np.ndarray) -> C
         occurrences=sum(row.occurrences for row in rows),
         occurrences_covered=sum(row.occurrences_covered for row in rows),
         k_anonymity=tuple(anonymity),
-        **_user_shares(covered, held),
+        **_user_shares(covered, present),
     )
 
 
 def _user_occurrences(index: GramIndex, level: LengthIndex, found: Found) -> np.ndarray:
-    """Returns how many of each user's occurrences of this length are released: (u,) int64."""
+    """Returns the number of covered occurrences of this length of each user: (u,) int64."""
     is_released = np.zeros(level.keys.size, dtype=bool)
     is_released[found.ids[found.ids >= 0]] = True
     single = found.positions[found.positions >= 0]
@@ -247,9 +251,9 @@ def _user_occurrences(index: GramIndex, level: LengthIndex, found: Found) -> np.
     return np.bincount(users, minlength=len(index.corpus.users))
 
 
-def _user_shares(covered: np.ndarray, held: np.ndarray) -> dict:
-    having = held > 0
-    shares = covered[having] / held[having]
+def _user_shares(covered: np.ndarray, present: np.ndarray) -> dict:
+    having = present > 0
+    shares = covered[having] / present[having]
     return {
         "users": int(shares.size),
         "mean_user_share": float(shares.mean()) if shares.size else None,

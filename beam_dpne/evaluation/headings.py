@@ -1,6 +1,6 @@
-"""What stands above and in the metadata of every picture: what it shows, of which data and release.
+"""The banner, title and caption above every picture, and the picture's metadata.
 
-A caption names ε, δ, the data and the release, so that a picture says by itself what it is of.
+A caption names ε, δ, the data and the release, so that a picture can be understood alone.
 """
 
 import io
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 _RED, _GREY = "#c53030", "#4a5568"
 _TITLE_POINTS, _CAPTION_POINTS, _LINE, _GAP = 11.5, 8.5, 1.3, 5.0
-# Left and right of the text, in parts of the width.
+# Margin left and right of the text, as a part of the width.
 _MARGIN = 0.01
-# Of an average letter, in parts of the size of the type.
+# Width of an average letter, as a part of the size of the type.
 _LETTER_WIDTH = 0.6
 _POINTS_AN_INCH = 72
 _FEW_NAMES = 2
-# Points that the name of a panel needs above it.
+# Height in points that the name of a panel needs above it.
 PANEL_NAME = 15.0
 
 
 def budget_text(epsilons: Iterable[float | None], deltas: Iterable[float | None]) -> str:
-    """Returns ε and δ of what a picture shows, as ranges where there are several.
+    """Returns ε and δ of the releases in a picture, as ranges where there are several.
 
     >>> budget_text([1.0, 0.5, None], [1e-7])
     'ε = 0.5 to 1, δ = 1e-7'
@@ -39,12 +39,12 @@ def budget_text(epsilons: Iterable[float | None], deltas: Iterable[float | None]
         (sign, sorted({value for value in values if value is not None}))
         for sign, values in (("ε", epsilons), ("δ", deltas))
     ]
-    said = [f"{sign} = {_range(values)}" for sign, values in known if values]
-    return ", ".join(said) or "no ε and δ"
+    texts = [f"{sign} = {_range(values)}" for sign, values in known if values]
+    return ", ".join(texts) or "no ε and δ"
 
 
 def names_text(paths: Sequence[str]) -> str:
-    """Returns the names of files without their folders, only some of many.
+    """Returns the names of files without their folders; of many, the first ones and the number.
 
     >>> names_text(["a/b.csv", "gs://c/d.csv", "e.csv"])
     'b.csv, d.csv and 1 more'
@@ -56,16 +56,16 @@ def names_text(paths: Sequence[str]) -> str:
 
 
 def caption_text(budget: str, data: str, release: str) -> str:
-    """Returns the caption of a picture: what was spent, on which data, in which release."""
+    """Returns the caption of a picture: the budget, the data and the release."""
     return f"{budget} · data: {data} · release: {release}"
 
 
 class Heading(NamedTuple):
-    """What stands above a picture beside its title.
+    """The texts above a picture, except for its title.
 
     Attributes:
-      caption: What was spent, on which data, in which release: see `caption_text`.
-      secrecy: Of the data.
+      caption: Budget, data and release: see `caption_text`.
+      secrecy: The mark of the data.
     """
 
     caption: str
@@ -78,10 +78,10 @@ def draw_heading(
     """Writes the banner, a title and a caption above a picture.
 
     Args:
-      figure: Of the picture.
-      axes: The uppermost ones, above which title and caption stand, at the left of the picture.
-      title: What the picture shows.
-      heading: What stands beside it.
+      figure: The figure of the picture.
+      axes: The uppermost axes; title and caption are written above them, at the left of the picture.
+      title: Title of the picture.
+      heading: Banner and caption.
       below: Points that stay free between the caption and the axes.
     """
     if heading.secrecy.banner is not None:

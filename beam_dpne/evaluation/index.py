@@ -1,8 +1,9 @@
-"""Who holds which n-grams of a corpus, counted by ranking pairs, length by length.
+"""Users and occurrences of each n-gram of a corpus, counted by ranking pairs, length by length.
 
 A k-gram is the pair (its prefix's id at length k − 1, its last word's code), as one integer; equal
-pairs are found by sorting. A gram that occurs once has only extensions that occur once, so it is put
-aside with its position: what is left shrinks, and every answer stays exact.
+pairs are found by sorting. A gram that occurs once has only extensions that occur once, so only its
+position is kept: the positions still to be sorted shrink from length to length, and all numbers stay
+exact.
 """
 
 import dataclasses
@@ -25,14 +26,14 @@ class LengthIndex:
 
     Attributes:
       length: k.
-      keys: (m,) int64, ascending: the grams that occur at least twice; a gram's id is its place.
-      users: (m,) int64, how many users hold each.
-      occurrences: (m,) int64, how often each occurs.
-      positions: (p,) int64, ascending: where one of them begins.
-      ids: (p,) int32, which one.
+      keys: (m,) int64, ascending: the grams that occur at least twice; a gram's id is its index.
+      users: (m,) int64, number of users who have each.
+      occurrences: (m,) int64, number of occurrences of each.
+      positions: (p,) int64, ascending: positions at which one of them begins.
+      ids: (p,) int32, the id of the gram at each of these positions.
       single_keys: (s,) int64, ascending: the grams that occur once, of prefixes that occur twice.
-      single_positions: (s,) int64, where each begins.
-      total: how often any k-gram occurs.
+      single_positions: (s,) int64, the position at which each begins.
+      total: number of occurrences of all k-grams.
     """
 
     length: int
@@ -47,21 +48,21 @@ class LengthIndex:
 
     @property
     def singles(self) -> int:
-        """How many distinct grams occur once."""
+        """Number of distinct grams that occur once."""
         return self.total - int(self.ids.size)
 
     def held(self, users: int) -> int:
-        """Returns how many distinct grams at least so many users hold."""
+        """Returns the number of distinct grams that at least so many users have."""
         repeated = int(np.count_nonzero(self.users >= users))
         return repeated + self.singles if users <= 1 else repeated
 
 
 class Found(NamedTuple):
-    """Where grams are in a corpus.
+    """Positions of grams in a corpus.
 
     Attributes:
       ids: (r,) int64, id among those that occur at least twice, else −1.
-      positions: (r,) int64, where a gram that occurs once begins, else −1.
+      positions: (r,) int64, the position of a gram that occurs once, else −1.
     """
 
     ids: np.ndarray
@@ -73,7 +74,7 @@ class GramIndex:
     """The n-grams of a corpus of each length 1, …, T.
 
     Attributes:
-      corpus: what was counted.
+      corpus: the corpus that was counted.
       lengths: one for each length.
     """
 
@@ -81,17 +82,18 @@ class GramIndex:
     lengths: tuple[LengthIndex, ...]
 
     def find(self, grams: np.ndarray) -> Found:
-        """Looks grams of one length up.
+        """Looks up grams of one length.
 
         Args:
           grams: (r, k) integers, the codes of each gram's words, −1 for a word that nobody has.
         """
         ids = np.zeros(len(grams), dtype=np.int64)
         positions = np.full(len(grams), -1, dtype=np.int64)
-        for place, level in enumerate(self.lengths[: grams.shape[1]]):
-            word = grams[:, place].astype(np.int64)
+        for index, level in enumerate(self.lengths[: grams.shape[1]]):
+            word = grams[:, index].astype(np.int64)
+            # (q,) grams whose prefix occurs once: the corpus itself shows whether they go on alike.
             once = np.flatnonzero(positions >= 0)
-            next_word = self.corpus.codes[positions[once] + place]
+            next_word = self.corpus.codes[positions[once] + index]
             positions[once[(next_word != word[once]) | (next_word < 0)]] = -1
             keys = np.where((ids >= 0) & (word >= 0), ids * len(self.corpus.words) + word, -1)
             single = places_of(level.single_keys, keys)
@@ -103,7 +105,7 @@ class GramIndex:
 def index_corpus(corpus: Corpus, max_length: int) -> GramIndex:
     """Counts the n-grams of each length up to T.
 
-    Cost: one sort for each length of the positions that are left. 10 million words of titles with
+    Cost: for each length, one sort of the positions that remain. 10 million words of titles with
     T = 9 take 11 s and 1.7 GB.
     """
     return GramIndex(corpus=corpus, lengths=tuple(_levels(corpus, max_length)))
@@ -131,8 +133,8 @@ def _next_level(
     groups = group_keys(keys, max(1, prefixes) * len(corpus.words))
     repeated = groups.sizes >= 2
     new_ids = np.where(repeated, np.cumsum(repeated) - 1, -1).astype(np.int32)
-    placed = groups.spread(new_ids)
-    again = placed >= 0
+    spread = groups.spread(new_ids)
+    again = spread >= 0
     single = groups.order[groups.starts[~repeated]]
     return LengthIndex(
         length=length,
@@ -140,7 +142,7 @@ def _next_level(
         users=_distinct(corpus.user_of_position[positions[groups.order]], groups.starts)[repeated],
         occurrences=groups.sizes[repeated],
         positions=positions[again],
-        ids=placed[again],
+        ids=spread[again],
         single_keys=groups.keys[~repeated],
         single_positions=positions[single],
         total=int(np.maximum(0, corpus.document_lengths - length + 1).sum()),
@@ -148,9 +150,10 @@ def _next_level(
 
 
 def _distinct(users: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Returns how many users each group has; users ascend within a group."""
+    """Returns the number of users of each group: (g,) int64; users ascend within a group."""
     if users.size == 0:
         return np.zeros(0, dtype=np.int64)
+    # (n,) whether a position is the first of its user in its group.
     fresh = np.ones(users.size, dtype=bool)
     np.not_equal(users[1:], users[:-1], out=fresh[1:])
     fresh[starts] = True

@@ -1,4 +1,4 @@
-"""Pictures of an evaluation, as PNG; as secret as the data, which each of them says."""
+"""Pictures of an evaluation as PNG; they are as secret as the data, and a banner in each says so."""
 
 import importlib.util
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ _SHARES: Sequence[tuple[str, str, Callable[[Coverage], float | None]]] = (
 
 
 def require_matplotlib() -> None:
-    """Raises PlotsUnavailableError if plots cannot be made; imports nothing else."""
+    """Raises PlotsUnavailableError if matplotlib is missing; it is not imported."""
     if importlib.util.find_spec("matplotlib") is None:
         raise PlotsUnavailableError(
             "plots need matplotlib, which is not installed: pip install 'beam-dpne[plots]'."
@@ -38,11 +38,11 @@ def plots(
     spurious_fraction: float | None,
     noun: str = "n-grams",
 ) -> dict[str, bytes]:
-    """Returns all pictures of an evaluation: name without extension, and the bytes of a PNG.
+    """Returns all pictures of an evaluation: the bytes of a PNG by its name without extension.
 
     Args:
       evaluation: of a release.
-      caption: ε, δ, data and release, which each picture says (see `headings.caption_text`).
+      caption: ε, δ, data and release, for every picture (see `headings.caption_text`).
       spurious_fraction: η of the release, if it has one.
       noun: what is released.
 
@@ -66,7 +66,7 @@ def plots(
 
 
 def released_plot(evaluation: Evaluation, caption: str) -> bytes:
-    """Draws how many n-grams of each length are released, real and spurious."""
+    """Draws the number of released n-grams of each length, real and spurious."""
     rows = evaluation.lengths
     figure, axes = _empty("Released n-grams", caption, "n-grams", rows)
     places = range(len(rows))
@@ -81,9 +81,9 @@ def released_plot(evaluation: Evaluation, caption: str) -> bytes:
 
 
 def spurious_plot(evaluation: Evaluation, caption: str, spurious_fraction: float | None) -> bytes:
-    """Draws how many of each length's n-grams nobody holds, over what η is a part of.
+    """Draws the share that η bounds: spurious n-grams over released n-grams one word shorter.
 
-    That is the released n-grams one word shorter; single words are never spurious.
+    Single words are never spurious.
     """
     rows = evaluation.lengths
     figure, axes = _empty(
@@ -109,7 +109,7 @@ def spurious_plot(evaluation: Evaluation, caption: str, spurious_fraction: float
 
 
 def anonymity_plot(evaluation: Evaluation, caption: str) -> bytes:
-    """Draws, for several k, how much of what k users hold is released (DPNE, Figure 4)."""
+    """Draws, for several k, the released share of the n-grams of k users (DPNE, Figure 4)."""
     from matplotlib import colormaps
 
     rows = evaluation.lengths
@@ -129,7 +129,7 @@ def anonymity_plot(evaluation: Evaluation, caption: str) -> bytes:
 
 
 def single_released_plot(row: Coverage, caption: str, noun: str) -> bytes:
-    """Draws how much of a release of one length is real and spurious."""
+    """Draws the numbers of real and of spurious rows in a release of one length."""
     figure, axes = _empty(f"Released {noun}", caption, noun, ())
     names = ("held by at least one user", "spurious: held by nobody")
     values = (row.real, row.spurious)
@@ -186,7 +186,7 @@ def occurrence_plot(evaluation: Evaluation, caption: str) -> bytes:
 
 
 def _empty(title: str, caption: str, unit: str, rows: Sequence[Coverage]) -> "tuple[Figure, Axes]":
-    """Returns a figure with banner and caption, and axes with one place for each row."""
+    """Returns a figure with banner and caption, and axes with one position for each row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_INCHES, dpi=_DPI, layout="constrained")

@@ -1,4 +1,4 @@
-"""Evaluations as files of the operator: tables, pictures, and where they must not be written."""
+"""An evaluation as files of the operator, tables and pictures, which must not be in a release."""
 
 import contextlib
 import json
@@ -6,13 +6,12 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from apache_beam.io.filesystems import FileSystems
-
 from beam_dpne.errors import ReportError
 from beam_dpne.evaluation.coverage import Coverage, Evaluation
 from beam_dpne.evaluation.plots import plots
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET, table_text
 from beam_dpne.release.ledger import LEDGER_NAME, ledger_path, reason
+from beam_dpne.release.paths import is_inside, real_path, release_around
 from beam_dpne.storage.access import directory_at
 
 _COVERAGE = (
@@ -23,7 +22,7 @@ _COVERAGE = (
 
 def report_files(
     evaluation: Evaluation,
-    facts: Mapping[str, Any],
+    compared: Mapping[str, Any],
     *,
     caption: str,
     spurious_fraction: float | None,
@@ -33,21 +32,21 @@ def report_files(
 
     Args:
       evaluation: of a release.
-      facts: what was compared, as JSON types.
+      compared: description of the release and the data, as JSON types.
       caption: ε, δ, data and release, for the pictures (see `headings.caption_text`).
       spurious_fraction: η of the release, if it has one.
       noun: what is released.
 
     Returns:
-      By name: the whole as JSON, one CSV of coverage and one of k-anonymity, both with a column that
-      says so in every row, and the pictures.
+      The bytes of each file by its name: all figures as JSON; one CSV of coverage and one of
+      k-anonymity, which say in a column of every row that they are not private; and the pictures.
 
     Raises:
       PlotsUnavailableError: matplotlib is not installed.
     """
     pictures = plots(evaluation, caption=caption, spurious_fraction=spurious_fraction, noun=noun)
     files = {
-        "evaluation.json": _json(evaluation, facts),
+        "evaluation.json": _json(evaluation, compared),
         "coverage.csv": _csv(("length", *_COVERAGE), _coverage_rows(evaluation)),
         "k_anonymity.csv": _csv(
             ("length", "k", "held", "released", "share", "size_ratio"), _anonymity_rows(evaluation)
@@ -63,21 +62,22 @@ def check_apart(output: str, release: str) -> None:
     Links are followed, and every directory above is looked at.
 
     Args:
-      output: directory for what is not private, local or on any Beam file system; may be missing.
+      output: directory for files that are not private, local or on any Beam file system; it may be
+        missing.
       release: a release's directory, or its ledger.
 
     Raises:
-      ReportError: if it is.
+      ReportError: if it is one, or inside one.
     """
     if not output:
         raise ReportError("output must be the path of a directory, got output=''.")
-    own = _real(ledger_path(release)[: -len(LEDGER_NAME)] or os.curdir)
-    for place in _upwards(_real(output)):
-        if place == own or _is_release(place):
-            raise ReportError(
-                f"output must be outside every release, got output={output}, which is in "
-                f"{place or '/'}: what is computed from the private data is as secret as they are."
-            )
+    judged = real_path(ledger_path(release)[: -len(LEDGER_NAME)] or os.curdir)
+    folder = judged if is_inside(output, judged) else release_around(output)
+    if folder is not None:
+        raise ReportError(
+            f"output must be outside every release, got output={output}, which is in "
+            f"{folder or '/'}: what is computed from the private data is as secret as they are."
+        )
 
 
 def check_writable(output: str) -> None:
@@ -86,7 +86,7 @@ def check_writable(output: str) -> None:
     Raises:
       ReportError: if they cannot.
     """
-    with _told(output):
+    with _writing_to(output):
         directory = directory_at(output)
         directory.names()
         directory.probe()
@@ -99,7 +99,7 @@ def write_report(output: str, release: str, files: Mapping[str, bytes]) -> None:
       ReportError: if the directory is inside a release, or cannot be written.
     """
     check_apart(output, release)
-    with _told(output):
+    with _writing_to(output):
         directory = directory_at(output)
         with directory.locked():
             directory.names()
@@ -107,29 +107,8 @@ def write_report(output: str, release: str, files: Mapping[str, bytes]) -> None:
                 directory.put(name, data)
 
 
-def _real(path: str) -> str:
-    local = FileSystems.get_scheme(path) is None
-    return (os.path.realpath(path) if local else path).rstrip("/")
-
-
-def _upwards(path: str) -> Iterator[str]:
-    """Yields a path and all above it; "" is the root, of a bucket the last is its address."""
-    scheme, separator, rest = path.rpartition("://")
-    while rest:
-        yield scheme + separator + rest.rstrip("/")
-        rest = rest.rstrip("/").rpartition("/")[0]
-    if not separator:
-        yield ""
-
-
-def _is_release(place: str) -> bool:
-    if FileSystems.get_scheme(place) is None:
-        return os.path.lexists(f"{place}/{LEDGER_NAME}")
-    return FileSystems.exists(f"{place}/{LEDGER_NAME}")
-
-
 @contextlib.contextmanager
-def _told(output: str) -> Iterator[None]:
+def _writing_to(output: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -138,11 +117,11 @@ def _told(output: str) -> Iterator[None]:
         ) from None
 
 
-def _json(evaluation: Evaluation, facts: Mapping[str, Any]) -> bytes:
+def _json(evaluation: Evaluation, compared: Mapping[str, Any]) -> bytes:
     rows = [{"length": _name(row), **_values(row)} for row in evaluation.rows]
     for described, row in zip(rows, evaluation.rows, strict=True):
-        described["k_anonymity"] = [own._asdict() for own in row.k_anonymity]
-    whole = {"notice": NOTICE, **facts, "coverage": rows}
+        described["k_anonymity"] = [anonymity._asdict() for anonymity in row.k_anonymity]
+    whole = {"notice": NOTICE, **compared, "coverage": rows}
     return (json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
@@ -151,7 +130,7 @@ def _coverage_rows(evaluation: Evaluation) -> list[tuple[Any, ...]]:
 
 
 def _anonymity_rows(evaluation: Evaluation) -> list[tuple[Any, ...]]:
-    return [(_name(row), *own) for row in evaluation.rows for own in row.k_anonymity]
+    return [(_name(row), *each) for row in evaluation.rows for each in row.k_anonymity]
 
 
 def _name(row: Coverage) -> int | str:

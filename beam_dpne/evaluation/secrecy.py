@@ -1,8 +1,8 @@
-"""How the files of an evaluation say whether they are as secret as the data that they count.
+"""The marks by which the files of an evaluation say whether they are as secret as the data.
 
 The mark is in each file's name, and in the file: in the first lines of text and JSON, in a column of
 every row of a table (so that programs that read tables need no option to skip a line), and as a
-banner across a picture. What was counted on public data is as public as they are and has no banner.
+banner across a picture. Figures of public data are as public as the data and have no banner.
 """
 
 import csv
@@ -23,13 +23,13 @@ _PUBLIC = "counted on public data, without any privacy guarantee"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Secrecy:
-    """What the files of an evaluation say of themselves.
+    """The mark of the files of an evaluation.
 
     Attributes:
-      notice: For the beginning of texts and JSON.
+      notice: The sentence at the beginning of texts and JSON.
       banner: The text above pictures, or None if they carry no mark.
-      prefix: Of the files' names.
-      cell: For the column "privacy" of tables.
+      prefix: The beginning of the files' names.
+      cell: The text in the column "privacy" of tables.
     """
 
     notice: str
@@ -45,7 +45,7 @@ PUBLIC = Secrecy(notice=f"{_PUBLIC.capitalize()}.", banner=None, prefix="", cell
 
 
 def secrecy_of(*, is_public: bool) -> Secrecy:
-    """Returns the mark of what was counted on some data."""
+    """Returns the mark of figures of public or of private data."""
     return PUBLIC if is_public else SECRET
 
 
@@ -55,13 +55,13 @@ def table_text(
     secrecy: Secrecy,
     columns: Mapping[str, str] | None = None,
 ) -> str:
-    """Returns a table as CSV: a line of headings, then the rows; every row says how secret it is.
+    """Returns a table as CSV: headings, then the rows; the last cell of every row is its mark.
 
     Args:
-      headings: Of the columns, each once.
-      rows: Cells; None is empty.
-      secrecy: What the last column says.
-      columns: Further columns before it, which are the same in every row.
+      headings: Names of the columns, each once.
+      rows: Cells of each row; None is empty.
+      secrecy: The mark in the last column.
+      columns: Further columns before it, with the same cell in every row.
 
     >>> print(table_text(["k"], [[1], [None]], PUBLIC, {"data": "titles"}), end="")
     k,data,privacy

@@ -24,7 +24,7 @@ from beam_dpne.evaluation.baselines import (
 from beam_dpne.evaluation.corpus import corpus_of, read_corpus
 from beam_dpne.evaluation.coverage import gram_texts
 from beam_dpne.evaluation.papers import DPNE_TABLE_5
-from beam_dpne.evaluation.ranked import rank_grams
+from beam_dpne.evaluation.ranking import rank_grams
 from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_delta
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
 from beam_dpne.reading import ReadOptions, match_inputs
