@@ -327,8 +327,8 @@ PRIVACY = (
         choices=VOCABULARY_POLICIES,
         shown_default="rounds, one_round weighted_gaussian",
         help="How single words are found. The defaults are the strategies' own; public: they are given "
-        "with --vocabulary; the others are policies of beam-dpne set-union, which take the share of "
-        "one length.",
+        "with --vocabulary; weighted_gaussian and screened_gaussian are policies of beam-dpne "
+        "set-union, which take the share of one length.",
     ),
     Option(
         name="vocabulary_delta_share",
@@ -364,9 +364,9 @@ PRIVACY = (
         default=10_000_000,
         parse=integer,
         help="Users that the input has at most, at least 1: a promise of yours, never checked against "
-        "the data. Under a vocabulary_policy of policy_*, screened_gaussian, greedy or mad the bound "
-        "on rounding and the number of shards rest on it; with others it is ignored. Choose a round "
-        "number well above what is known in public.",
+        "the data. Under the vocabulary_policy screened_gaussian the bound on rounding and the number "
+        "of shards rest on it; with others it is ignored. Choose a round number well above what is "
+        "known in public.",
     ),
     PUBLIC_USER_COUNT,
     Option(

@@ -4,7 +4,6 @@ from typing import Any
 
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import LAPLACE_POLICIES
 
 _INDIVIDUAL_BUDGETS = (
     "Every user has one budget for the whole run, mu^2 with mu = 1 / composed_noise_stddev. A "
@@ -30,10 +29,6 @@ FAR_TAILS_MEANING = (
     "What noise that is so far out that its 128 bits no longer give it the right probability may cost "
     "of delta: the probability of such noise, times 1 + exp(epsilon) for the two worlds with and "
     "without a user. It is subtracted from delta before the noise is calibrated."
-)
-_ADDED = (
-    "The words were found by a set union with a part of epsilon and delta of its own; what the longer "
-    "n-grams cost is added to it."
 )
 _TOGETHER = (
     "The words were found by a set union whose Gaussian noise is one part of the run's: squares of "
@@ -65,5 +60,4 @@ def union_composition(plan: PrivacyPlan) -> dict[str, Any]:
     """Returns how a set union that finds the words is composed with the longer n-grams."""
     if not plan.has_union_vocabulary:
         return {}
-    is_apart = plan.vocabulary_policy in LAPLACE_POLICIES
-    return {"composition": _ADDED if is_apart else _TOGETHER}
+    return {"composition": _TOGETHER}

@@ -18,7 +18,6 @@ from beam_dpne.release.grounds import (
 from beam_dpne.release.ledger import Part, whole_ledger
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.release.set_union_ledger import mechanism
-from beam_dpne.set_union.policies import LAPLACE_POLICIES
 
 _SLACK = (
     "What floating-point arithmetic may cost of epsilon: every decision's probability is right to "
@@ -140,14 +139,14 @@ def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
 
 
 def _groups(plan: PrivacyPlan) -> dict[str, Any]:
-    """All noise is one Gaussian mechanism's, but for words under a Laplace policy."""
+    """All noise is one Gaussian mechanism's."""
     return groups_section(
         epsilon=plan.epsilon,
         delta=plan.delta,
         gaussian=GaussianNoise(
             epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=1 / plan.noise_stddev
         ),
-        has_laplace=plan.vocabulary_policy in LAPLACE_POLICIES,
+        has_laplace=False,
         found_alone=None if plan.has_public_vocabulary else "word",
     )
 
