@@ -118,8 +118,9 @@ _NGRAMS_PRIVACY = (
         choices=VOCABULARY_POLICIES,
         shown_default="rounds, one_round weighted_gaussian",
         help="How single words are found. rounds and weighted_gaussian are the defaults of the two "
-        "strategies. public means that the words are given with --vocabulary. The others are "
-        "policies of beam-dpne set-union, which take the share of one length.",
+        "strategies. public means that the words are given with --vocabulary. "
+        "weighted_gaussian and screened_gaussian are policies of beam-dpne set-union, which take "
+        "the share of one length.",
     ),
     Option(
         name="vocabulary_delta_share",
@@ -157,9 +158,9 @@ _NGRAMS_PRIVACY = (
         default=10_000_000,
         parse=integer,
         help="Upper bound on the number of users of the input, at least 1. You promise it; it is never "
-        "checked against the data. If vocabulary_policy is policy_*, screened_gaussian, greedy or "
-        "mad, the bound on rounding and the number of shards depend on it; otherwise it is "
-        "ignored. Choose a round number well above what is publicly known.",
+        "checked against the data. If vocabulary_policy is screened_gaussian, the bound on rounding "
+        "and the number of shards depend on it; otherwise it is ignored. Choose a round number well "
+        "above what is publicly known.",
     ),
     _PUBLIC_USER_COUNT,
     Option(

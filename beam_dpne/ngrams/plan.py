@@ -10,7 +10,7 @@ from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.rules import RoundRule
 from beam_dpne.ngrams import adaptive, mechanism_parameters, plan_checks
 from beam_dpne.ngrams.plan_checks import ADJACENCY
-from beam_dpne.set_union.policies import DEFAULT_USERS, LAPLACE_POLICIES
+from beam_dpne.set_union.policies import DEFAULT_USERS
 from beam_dpne.validation import json_parameters
 
 
@@ -66,14 +66,14 @@ class PrivacyPlan:
       user_budgets: "individual", by default: each user divides one budget among lengths by what it
         holds; "even": an equal part for each length ("adaptive" only).
       vocabulary_policy: how words are found: by the strategy itself ("rounds", for "one_round"
-        "weighted_gaussian"), the defaults; "public": they are given, and cost nothing; or by another
-        policy of set union, with the same part of the budget as each other length: of μ² under
-        Gaussian noise, of ε and δ under Laplace noise, which composes by addition only.
+        "weighted_gaussian"), the defaults; "public": they are given, and cost nothing; or by a policy
+        of set union, "screened_gaussian" or "weighted_gaussian", with the same part of the budget μ² as
+        each other length.
       max_tokens_per_user: tokens of one user that are looked at; bounds the numerical slack.
       max_users: users of the input, at most: the operator's promise, never checked against the data.
-        Only a vocabulary_policy under which users' weights follow those of others depends on it
-        (policy_*, screened_gaussian, greedy, mad): what rounding adds to its sensitivity, what
-        floating point may cost, and the number of its shards. It is ignored under other policies.
+        Only the vocabulary_policy "screened_gaussian", under which users' weights follow those of
+        others, depends on it: the effect of rounding on its sensitivity, the cost of floating point,
+        and the number of its shards. It is ignored under other policies.
       public_user_count: number of users of the input, where it is public: a δ above one over it is
         refused. Nothing else depends on it; it must never be counted in private data.
       strategy: "adaptive", or "one_round", the paper's algorithm.
@@ -147,11 +147,6 @@ class PrivacyPlan:
         """The part of the budget that a set union has for the words; 0 without one."""
         return self._shares()[0] if self.has_union_vocabulary else 0.0
 
-    @property
-    def laplace_share(self) -> float:
-        """The part of ε and δ that composes by addition: a set union's with Laplace noise."""
-        return self.union_share if self.vocabulary_policy in LAPLACE_POLICIES else 0.0
-
     def rounds_of(self, length: int) -> int:
         """Returns how often a length is looked at."""
         if length not in self.private_lengths:
@@ -173,13 +168,8 @@ class PrivacyPlan:
 
         On all lengths together, or with even budgets on each.
         """
-        whole = adaptive.user_budget(self.noise_stddev / math.sqrt(1 - self._union_part))
+        whole = adaptive.user_budget(self.noise_stddev / math.sqrt(1 - self.union_share))
         return whole // len(self.strategy_lengths) if self.user_budgets == "even" else whole
-
-    @property
-    def _union_part(self) -> float:
-        """The part of μ² that a set union with Gaussian noise has."""
-        return self.union_share - self.laplace_share
 
     @property
     def numerical_slack(self) -> float:
@@ -194,16 +184,13 @@ class PrivacyPlan:
 
     @property
     def far_tails(self) -> float:
-        """What noise so far out that its probability is not right to 1e-12 may cost of δ.
-
-        A set union with Laplace noise has its own, in its own part of δ.
-        """
+        """What noise so far out that its probability is not right to 1e-12 may cost of δ."""
         return plan_checks.noise_draws(self, self.epsilon, self.delta)[0].far_tails
 
     @property
     def gaussian_epsilon(self) -> float:
-        """ε for which the noise of all lengths is calibrated: less the slack, and a Laplace union's."""
-        return self.epsilon * (1 - self.laplace_share) - self.numerical_slack
+        """ε for which the noise of all lengths is calibrated: less the slack."""
+        return self.epsilon - self.numerical_slack
 
     @property
     def gaussian_delta(self) -> float:
@@ -218,13 +205,13 @@ class PrivacyPlan:
     @property
     def _usable_delta(self) -> float:
         """The strategy's δ less the far tails, and less the slack's factor."""
-        rest = self.delta * (1 - self.laplace_share) - self.far_tails
+        rest = self.delta - self.far_tails
         return rest * math.exp(-self.numerical_slack)
 
     @property
     def delta_share(self) -> float:
-        """δ_T/δ of the strategy: a set union with Laplace noise has a δ of its own."""
-        return 0.0 if self.laplace_share else self.vocabulary_delta_share or 0.0
+        """δ_T/δ; 0 with a public vocabulary."""
+        return self.vocabulary_delta_share or 0.0
 
     @functools.cached_property
     def noise_stddev(self) -> float:
@@ -244,8 +231,6 @@ class PrivacyPlan:
 
     def _one_round_lengths(self) -> tuple[LengthPlan, ...]:
         shares = self._shares()[-len(self.strategy_lengths) :]
-        # What Laplace noise has spent apart leaves the whole of the rest to these lengths.
-        shares = tuple(share / (1 - self.laplace_share) for share in shares)
         stddevs = gaussian.split_noise_stddev(self.noise_stddev, shares)
         limits = self.contribution_limits
         lengths = [

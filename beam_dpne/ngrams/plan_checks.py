@@ -121,12 +121,9 @@ def noise_draws(
     """Returns the noise of a plan with another ε and δ: the strategy's, and that of a set union.
 
     A user changes at most max_tokens_per_user decisions in a round, and moves the means of at most
-    max_contributions. Words under Gaussian noise are
-    part of the run's Gaussian mechanism, so their draws are among the strategy's; they also have to
-    fit into δ_T, from which their own plan keeps what they cost.
+    max_contributions. Words by a set union are part of the run's Gaussian mechanism, so their draws are
+    among the strategy's; they also have to fit into δ_T, from which their own plan keeps their cost.
     """
-    apart = plan.laplace_share
-    gaussian_delta = delta * (1 - apart) * (1 - plan.delta_share)
     strategy = finite_noise.NoiseDraws(
         kind="gaussian",
         count=plan.round_count * plan.max_tokens_per_user,
@@ -135,27 +132,21 @@ def noise_draws(
             for length in plan.strategy_lengths
         ),
         far_tail=finite_noise.FAR_TAILS["gaussian"],
-        epsilon=epsilon * (1 - apart),
-        delta=delta * (1 - apart),
-        gaussian_delta=gaussian_delta,
+        epsilon=epsilon,
+        delta=delta,
+        gaussian_delta=delta * (1 - plan.delta_share),
     )
     policy = plan.vocabulary_policy
     if policy is None or not plan.has_union_vocabulary:
         return (strategy,)
-    union = update_policy(policy)
-    decisions = union.decision_count(
+    decisions = update_policy(policy).decision_count(
         max_contributions=plan.contribution_limits[0], max_users=plan.max_users
     )
-    words = strategy._replace(
-        kind=union.noise_kind,
-        count=decisions,
-        moved=decisions,
-        far_tail=finite_noise.FAR_TAILS[union.noise_kind],
-    )
-    if apart:
-        return strategy, words._replace(epsilon=epsilon * apart, delta=delta * apart)
     together = strategy._replace(count=strategy.count + decisions, moved=strategy.moved + decisions)
-    return together, words._replace(delta=_UNION_DELTAS * delta * plan.delta_share)
+    words = strategy._replace(
+        count=decisions, moved=decisions, delta=_UNION_DELTAS * delta * plan.delta_share
+    )
+    return together, words
 
 
 def _check_finite_noise(plan: "PrivacyPlan") -> None:

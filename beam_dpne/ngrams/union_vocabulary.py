@@ -13,18 +13,17 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.plan_checks import UNION_SLACK
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import DESCENT_POLICIES, LAPLACE_POLICIES, shards_for
+from beam_dpne.set_union.policies import DESCENT_POLICIES, shards_for
 
 
 def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
     """Returns the plan of the set union that finds the words of a run.
 
-    Under Laplace noise it has its part of ε and δ to itself, and what both release is private by
-    basic composition. Under Gaussian noise it is a part of the run's Gaussian mechanism: its noise is
-    at least σ/√f_1 for the run's σ and its own share f_1, times the sensitivity with rounding, and
-    words of one user alone have the run's δ_T. Under a sequential policy other users' weights follow
-    this user's; what composes is then the difference of the two histograms, whose norm is at most the
-    sensitivity whatever was released before, and adaptive Gaussian composition asks for no more.
+    It is a part of the run's Gaussian mechanism: its noise is at least σ/√f_1 for the run's σ and the
+    share f_1 of the words, times the sensitivity with rounding, and words of one user alone have the
+    run's δ_T. Under a sequential policy other users' weights follow this user's; what composes is then
+    the difference of the two histograms, whose norm is at most the sensitivity whatever was released
+    before, and adaptive Gaussian composition asks for no more.
 
     plan.max_users is the set union's. Its shards are the default number, or as many more as it takes
     for none to have more users than the set union's own default allows.
@@ -32,7 +31,6 @@ def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
     Raises:
       ValueError: if the policy cannot be had at this budget.
     """
-    share = plan.union_share
     common = {
         "policy": plan.vocabulary_policy,
         "max_contributions": plan.contribution_limits[0],
@@ -41,10 +39,7 @@ def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
     }
     if plan.vocabulary_policy in DESCENT_POLICIES:
         common["shards"] = shards_for(plan.max_users)
-    if plan.vocabulary_policy in LAPLACE_POLICIES:
-        union = SetUnionPlan(epsilon=plan.epsilon * share, delta=plan.delta * share, **common)
-    else:
-        union = _gaussian_union(plan, plan.noise_stddev / math.sqrt(share), common)
+    union = _gaussian_union(plan, plan.noise_stddev / math.sqrt(plan.union_share), common)
     if union.numerical_slack > UNION_SLACK:
         raise ValueError(
             f"max_contributions and max_users must be so small that the words' numerical slack "

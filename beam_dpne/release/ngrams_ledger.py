@@ -15,7 +15,6 @@ from beam_dpne.release.ledger import (
     whole_ledger,
 )
 from beam_dpne.release.set_union_ledger import mechanism, promises
-from beam_dpne.set_union.policies import LAPLACE_POLICIES
 
 _SLACK = (
     "The part of epsilon that pays for floating-point arithmetic: the probability of every decision is "
@@ -26,10 +25,6 @@ _SLACK = (
 _PUBLIC = (
     "The words are public: they cost nothing and are not released. The column valid of length 1 is "
     "their number."
-)
-_ADDED = (
-    "The words were found by a set union that has a part of epsilon and of delta to itself. The cost "
-    "of the longer n-grams is added to it."
 )
 _TOGETHER = (
     "The words were found by a set union whose Gaussian noise is one part of the run's noise: the "
@@ -137,21 +132,20 @@ def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
     if plan.is_adaptive and plan.user_budgets == "individual":
         grounds |= individual_budgets(plan.noise_stddev)
     if plan.has_union_vocabulary:
-        is_apart = plan.vocabulary_policy in LAPLACE_POLICIES
-        grounds |= {"composition": _ADDED if is_apart else _TOGETHER}
+        grounds |= {"composition": _TOGETHER}
         grounds |= promises(union_plan(plan))
     return grounds
 
 
 def _groups(plan: PrivacyPlan) -> dict[str, Any]:
-    """All noise is that of one Gaussian mechanism, except for words under a Laplace policy."""
+    """All noise is one Gaussian mechanism's."""
     return groups_section(
         epsilon=plan.epsilon,
         delta=plan.delta,
         gaussian=GaussianNoise(
             epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=1 / plan.noise_stddev
         ),
-        has_laplace=plan.vocabulary_policy in LAPLACE_POLICIES,
+        has_laplace=False,
         found_alone=None if plan.has_public_vocabulary else "word",
     )
 

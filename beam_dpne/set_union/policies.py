@@ -173,12 +173,7 @@ LAPLACE_POLICIES = tuple(name for name in POLICIES if name not in GAUSSIAN_POLIC
 DESCENT_POLICIES = _policies_with("shards")
 CUTOFF_POLICIES = _policies_with("cutoff_margin")
 # How n-gram runs find words: the two strategies' ways, public words, or another set union.
-VOCABULARY_POLICIES = (
-    "rounds",
-    "weighted_gaussian",
-    "public",
-    *(policy for policy in POLICIES if policy != "weighted_gaussian"),
-)
+VOCABULARY_POLICIES = ("rounds", "weighted_gaussian", "public", "screened_gaussian")
 
 
 def update_policy(name: str, **parameters: Any) -> UpdatePolicy:

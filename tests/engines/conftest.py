@@ -24,7 +24,10 @@ POLICIES = ("screened_gaussian", "policy_gaussian", "mad", "weighted_gaussian")
 JOBS = {
     "adaptive": ("ngrams", *PRIVACY),
     "one_round": ("ngrams", *BUDGET, "--max_length", "2", "--strategy", "one_round"),
-    "words_of_a_union": ("ngrams", *BUDGET, "--max_length", "2", "--vocabulary_policy", "mad"),
+    "words_of_a_union": (
+        *("ngrams", *BUDGET, "--max_length", "2"),
+        *("--vocabulary_policy", "screened_gaussian"),
+    ),
     **{policy: ("set-union", *BUDGET, "--policy", policy) for policy in POLICIES},
     # One pass over the users, and a second look at them.
     "counts": ("bayesian", *BUDGET),

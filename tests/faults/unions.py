@@ -36,7 +36,11 @@ class Unions:
                 lines = released | f"{policy}/Lines" >> beam.FlatMap(_lines_of)
                 _ = lines | f"{policy}/Write" >> self._write(name, policy)
             plan = PrivacyPlan(
-                epsilon=8, delta=1e-4, max_length=2, vocabulary_policy="mad", rounds=1
+                epsilon=8,
+                delta=1e-4,
+                max_length=2,
+                vocabulary_policy="screened_gaussian",
+                rounds=1,
             )
             ngrams = PrivateNgrams(plan=plan, tokenizer="tokens", partitions=5, run_key=_KEY)
             grams = (items_of_users | "Ngrams" >> ngrams).released | "Decode" >> DecodeGrams()

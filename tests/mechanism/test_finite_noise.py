@@ -172,7 +172,7 @@ FULL = [
     (PrivacyPlan, {"vocabulary_policy": "public"}),
     *(
         (PrivacyPlan, {"vocabulary_policy": policy, "strategy": strategy})
-        for policy in ("mad", "greedy", "count_laplace", "count_gaussian", "screened_gaussian")
+        for policy in ("weighted_gaussian", "screened_gaussian")
         for strategy in ("adaptive", "one_round")
     ),
     (BayesianPlan, {}),
@@ -258,16 +258,12 @@ def test_n_grams_pay_their_far_tails_in_both_worlds(strategy):
     assert plan.noise_stddev == pytest.approx(noise, rel=1e-9)
 
 
-def test_words_of_a_set_union_with_gaussian_noise_are_charged_with_the_runs_epsilon():
+def test_words_of_a_set_union_are_charged_with_the_runs_epsilon():
     given = {"epsilon": 3, "delta": 1e-8, "max_users": 10**6, "max_contributions": 50}
     alone = PrivacyPlan(**given)
-    plan = PrivacyPlan(**given, vocabulary_policy="mad")
-    words = 10**6 * 50 * FAR_TAILS["gaussian"] * (1 + math.exp(3))
+    plan = PrivacyPlan(**given, vocabulary_policy="screened_gaussian")
+    words = 2 * 10**6 * 50 * FAR_TAILS["gaussian"] * (1 + math.exp(3))
     assert plan.far_tails == pytest.approx(alone.far_tails + words, rel=1e-12, abs=0)
-    apart = PrivacyPlan(**given, vocabulary_policy="policy_laplace")
-    rest = 3 * (1 - apart.union_share)
-    ratio = (1 + math.exp(rest)) / (1 + math.exp(3))
-    assert apart.far_tails == pytest.approx(alone.far_tails * ratio, rel=1e-12, abs=0)
 
 
 def test_probabilities_pay_their_far_tails_in_both_worlds():
@@ -337,21 +333,18 @@ def test_draws_of_lengths_and_of_their_words_are_counted():
         rounds[0] * 5 + rounds[1] * 6 + rounds[2] * 7,
     )
     assert found.gaussian_delta == pytest.approx(0.9e-6, abs=0)
-    united = PrivacyPlan(**given, vocabulary_policy="mad", max_users=500)
+    united = PrivacyPlan(**given, vocabulary_policy="screened_gaussian", max_users=500)
     together, words = plan_checks.noise_draws(united, 2.0, 1e-6)
-    assert (words.count, words.moved) == (500 * 5, 500 * 5)
+    assert (words.count, words.moved) == (2 * 500 * 5, 2 * 500 * 5)
     later = sum(united.rounds_of(length) for length in (2, 3))
-    assert together.count == united.round_count * 1000 + 500 * 5
-    assert together.moved == 3 * 6 + 3 * 7 + 500 * 5
+    assert together.count == united.round_count * 1000 + 2 * 500 * 5
+    assert together.moved == 3 * 6 + 3 * 7 + 2 * 500 * 5
     assert later == 6
     # The words' own plan has twice their δ_T, of which half is theirs; see `union_plan`.
     assert 1.9 < words.delta / (1e-6 * united.delta_share) < 2
-    apart = PrivacyPlan(**given, vocabulary_policy="weighted_laplace")
-    strategy, words = plan_checks.noise_draws(apart, 2.0, 1e-6)
-    assert (strategy.kind, words.kind) == ("gaussian", "laplace")
-    assert words.epsilon == pytest.approx(2 / 3)
-    assert words.delta == pytest.approx(1e-6 / 3, abs=0)
-    assert (words.count, words.moved) == (5, 5)
+    independent = PrivacyPlan(**given, vocabulary_policy="weighted_gaussian")
+    _, words = plan_checks.noise_draws(independent, 2.0, 1e-6)
+    assert (words.kind, words.count, words.moved) == ("gaussian", 5, 5)
 
 
 def test_what_is_spare_comes_off_delta_three_times():

@@ -202,13 +202,12 @@ def test_words_that_are_given_have_no_threshold_that_a_group_could_pass():
     assert "laplace_noise" not in groups
 
 
-@pytest.mark.parametrize("policy", ["policy_laplace", "policy_gaussian"])
+@pytest.mark.parametrize("policy", ["weighted_gaussian", "screened_gaussian"])
 def test_words_by_a_set_union_are_said_of_groups_too(policy):
     said = ledger_by_vocabulary(policy)
     assert "any word" in said["groups"]["held_by_a_group_alone"]
-    assert ("laplace_noise" in said["groups"]) == (policy == "policy_laplace")
-    share = 0.5 if policy == "policy_laplace" else 1.0
-    epsilon = 4 * share - said["spent"]["numerical_slack"]
+    assert "laplace_noise" not in said["groups"]
+    epsilon = 4 - said["spent"]["numerical_slack"]
     for users, row in sizes_of(said).items():
         stddev = said["spent"]["composed_noise_stddev"] / users
         expected = gaussian_delta(epsilon=users * epsilon, noise_stddev=stddev)

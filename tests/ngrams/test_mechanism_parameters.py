@@ -26,7 +26,7 @@ from beam_dpne.set_union.plan import SetUnionPlan
 GIVEN = {"epsilon": 2.0, "delta": 1e-6}
 PLANS = [
     PrivacyPlan(**GIVEN),
-    PrivacyPlan(**GIVEN, vocabulary_policy="mad"),
+    PrivacyPlan(**GIVEN, vocabulary_policy="screened_gaussian"),
     PrivacyPlan(**GIVEN, strategy="one_round", valid_count="estimate"),
     SetUnionPlan(**GIVEN),
     SetUnionPlan(**GIVEN, policy="mad"),
@@ -114,7 +114,7 @@ def test_all_fields_are_there_but_the_public_user_count(plan):
     [
         ({}, {"epsilon": 2.0000001}),
         ({}, {"max_users": 10**6}),
-        ({"vocabulary_policy": "mad"}, {"vocabulary_policy": "greedy"}),
+        ({"vocabulary_policy": "screened_gaussian"}, {"vocabulary_policy": "weighted_gaussian"}),
         ({"rounds": 2}, {"rounds": 1}),
     ],
 )

@@ -17,7 +17,7 @@ from beam_dpne.ngrams.plan_checks import UNION_SLACK
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.ngrams.union_vocabulary import union_plan
 from beam_dpne.release.set_union_ledger import promises
-from beam_dpne.set_union.policies import LAPLACE_POLICIES, POLICIES, VOCABULARY_POLICIES
+from beam_dpne.set_union.policies import VOCABULARY_POLICIES
 
 BUDGET = {"epsilon": 4.0, "delta": 1e-6, "max_length": 3}
 UNIONS = [name for name in VOCABULARY_POLICIES if name not in ("rounds", "public")]
@@ -37,25 +37,7 @@ def plans(policies):
     ]
 
 
-def test_every_policy_of_set_union_may_be_the_first_length():
-    assert {*POLICIES, "rounds", "public"} == set(VOCABULARY_POLICIES)
-
-
-@pytest.mark.parametrize("plan", plans(LAPLACE_POLICIES))
-def test_under_laplace_noise_both_parts_of_epsilon_and_delta_add_up_to_the_run(plan):
-    union = union_plan(plan)
-    if plan.is_adaptive:
-        spent = (plan.allotment / 2**56) ** -0.5
-    else:
-        spent = compose_noise_stddevs([length.noise_stddev for length in plan.lengths[1:]])
-    rest = plan.epsilon - union.epsilon - plan.numerical_slack
-    left = plan.delta - union.delta
-    assert gaussian_delta(epsilon=rest, noise_stddev=spent) <= left
-    assert gaussian_delta(epsilon=rest, noise_stddev=spent) >= 0.99 * left
-    assert plan.vocabulary_delta == 0
-
-
-@pytest.mark.parametrize("plan", plans([name for name in UNIONS if name not in LAPLACE_POLICIES]))
+@pytest.mark.parametrize("plan", plans(UNIONS))
 def test_under_gaussian_noise_the_parts_compose_to_one_gaussian_mechanism(plan):
     union = union_plan(plan)
     words = union.composed_noise_scale / union.sensitivity
@@ -80,7 +62,7 @@ def test_the_slack_of_the_words_is_in_the_run_s(plan):
 def test_a_union_with_more_slack_than_the_run_keeps_for_it_is_refused():
     plan = PrivacyPlan(
         **BUDGET,
-        vocabulary_policy="weighted_laplace",
+        vocabulary_policy="weighted_gaussian",
         max_contributions=9_000_000,
         max_tokens_per_user=10_000_000,
     )
@@ -88,7 +70,7 @@ def test_a_union_with_more_slack_than_the_run_keeps_for_it_is_refused():
         union_plan(plan)
 
 
-@pytest.mark.parametrize("plan", plans(["screened_gaussian", "count_laplace", "greedy", "mad"]))
+@pytest.mark.parametrize("plan", plans(UNIONS))
 def test_what_many_users_share_is_released_under_every_policy(plan):
     documents = [(f"u{i}", "Good morning dear friend") for i in range(3000)]
     quiet = PrivacyPlan(
@@ -103,24 +85,23 @@ def test_what_many_users_share_is_released_under_every_policy(plan):
         assert_that(released, equal_to(wanted))
 
 
-@pytest.mark.parametrize("policy", ["mad", "screened_gaussian", "policy_laplace"])
 @pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
-def test_the_operators_promise_reaches_the_words_and_their_ledger(policy, strategy):
+def test_the_operators_promise_reaches_the_words_and_their_ledger(strategy):
     few, many = (
-        PrivacyPlan(**BUDGET, strategy=strategy, vocabulary_policy=policy, max_users=users)
+        PrivacyPlan(
+            **BUDGET, strategy=strategy, vocabulary_policy="screened_gaussian", max_users=users
+        )
         for users in (10**5, 4 * 10**7)
     )
     assert [union_plan(plan).max_users for plan in (few, many)] == [10**5, 4 * 10**7]
     assert union_plan(few).numerical_slack < union_plan(many).numerical_slack
-    if policy != "policy_laplace":
-        assert union_plan(few).rounding_bound < union_plan(many).rounding_bound
-    if policy != "mad":
-        assert [union_plan(plan).shard_count for plan in (few, many)] == [2, 8]
+    assert union_plan(few).rounding_bound < union_plan(many).rounding_bound
+    assert [union_plan(plan).shard_count for plan in (few, many)] == [2, 8]
     assert promises(union_plan(many))["promise"]["max_users"] == 4 * 10**7
 
 
 def test_policies_that_no_promise_concerns_ignore_it():
-    for policy in ("rounds", "count_gaussian", "weighted_laplace"):
+    for policy in ("rounds", "weighted_gaussian"):
         few, many = (
             PrivacyPlan(**BUDGET, vocabulary_policy=policy, max_users=users) for users in (1, 2**30)
         )
@@ -137,7 +118,12 @@ def test_a_promise_that_is_no_number_of_users_is_refused_by_name(value):
 
 
 def test_a_promise_too_large_for_the_slack_is_refused_with_both_numbers():
-    plan = PrivacyPlan(**BUDGET, vocabulary_policy="mad", max_users=2**30, max_contributions=2000)
+    plan = PrivacyPlan(
+        **BUDGET,
+        vocabulary_policy="screened_gaussian",
+        max_users=2**30,
+        max_contributions=2000,
+    )
     with pytest.raises(ValueError, match=r"max_contributions=2000 and max_users=1073741824"):
         union_plan(plan)
 
@@ -147,7 +133,7 @@ def test_rounds_are_of_the_adaptive_strategy_only():
         PrivacyPlan(**BUDGET, strategy="one_round", vocabulary_policy="rounds")
 
 
-@pytest.mark.parametrize("policy", ["mad", "greedy"])
+@pytest.mark.parametrize("policy", ["screened_gaussian", "weighted_gaussian"])
 def test_words_alone_are_for_the_set_union_itself(policy):
     with pytest.raises(ValueError, match="max_length must be at least 2"):
         PrivacyPlan(epsilon=1, delta=1e-6, max_length=1, vocabulary_policy=policy)
@@ -157,7 +143,7 @@ def test_shares_of_the_paper_s_schedule_are_those_of_the_union():
     plan = PrivacyPlan(
         **BUDGET,
         strategy="one_round",
-        vocabulary_policy="policy_gaussian",
+        vocabulary_policy="screened_gaussian",
         budget_shares=(0.5, 0.25, 0.25),
     )
     union = union_plan(plan)
@@ -165,7 +151,7 @@ def test_shares_of_the_paper_s_schedule_are_those_of_the_union():
     assert math.isclose(words, plan.noise_stddev / math.sqrt(0.5), rel_tol=1e-3)
 
 
-@pytest.mark.parametrize("plan", plans([name for name in UNIONS if name not in LAPLACE_POLICIES]))
+@pytest.mark.parametrize("plan", plans(UNIONS))
 def test_what_the_words_keep_for_floating_point_comes_out_of_their_own_delta(plan):
     """At δ = 1e-9 what is kept is large enough to see; words of one user alone have the rest."""
     small = dataclasses.replace(plan, delta=1e-9)

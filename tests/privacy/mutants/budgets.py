@@ -9,26 +9,15 @@ _SLACK = (
 )
 _WORDS = "tests/ngrams/test_union_vocabulary.py"
 _WORDS_GAUSSIAN = f"{_WORDS}::test_under_gaussian_noise_the_parts_compose_to_one_gaussian_mechanism"
-_WORDS_LAPLACE = (
-    f"{_WORDS}::test_under_laplace_noise_both_parts_of_epsilon_and_delta_add_up_to_the_run"
-)
 
 MUTANTS = [
     Mutant(
         name="ngrams_spend_what_their_slack_costs",
         file="beam_dpne/ngrams/plan.py",
-        before="self.epsilon * (1 - self.laplace_share) - self.numerical_slack",
-        after="self.epsilon * (1 - self.laplace_share)",
+        before="return self.epsilon - self.numerical_slack",
+        after="return self.epsilon",
         matters="Floating point costs more than what is left of epsilon.",
         tests=(_SLACK,),
-    ),
-    Mutant(
-        name="longer_ngrams_spend_the_epsilon_of_the_words",
-        file="beam_dpne/ngrams/plan.py",
-        before="self.epsilon * (1 - self.laplace_share) - self.numerical_slack",
-        after="self.epsilon - self.numerical_slack",
-        matters="Words under Laplace noise and longer n-grams would together spend more than epsilon.",
-        tests=(_WORDS_LAPLACE,),
     ),
     Mutant(
         name="delta_without_the_factor_of_the_slack",
@@ -47,18 +36,10 @@ MUTANTS = [
         tests=(_TOGETHER,),
     ),
     Mutant(
-        name="longer_ngrams_spend_the_delta_of_the_words",
-        file="beam_dpne/ngrams/plan.py",
-        before="rest = self.delta * (1 - self.laplace_share) - self.far_tails",
-        after="rest = self.delta - self.far_tails",
-        matters="Words under Laplace noise and longer n-grams would together spend more than delta.",
-        tests=(_WORDS_LAPLACE,),
-    ),
-    Mutant(
         name="ngrams_spend_the_delta_of_the_far_tails",
         file="beam_dpne/ngrams/plan.py",
-        before="rest = self.delta * (1 - self.laplace_share) - self.far_tails",
-        after="rest = self.delta * (1 - self.laplace_share)",
+        before="rest = self.delta - self.far_tails",
+        after="rest = self.delta",
         matters="What lies beyond the tails of the noise costs delta.",
         tests=(
             "tests/mechanism/test_finite_noise.py::test_n_grams_pay_their_far_tails_in_both_worlds",
@@ -67,7 +48,7 @@ MUTANTS = [
     Mutant(
         name="users_spend_the_part_of_the_words_again",
         file="beam_dpne/ngrams/plan.py",
-        before="self.noise_stddev / math.sqrt(1 - self._union_part)",
+        before="self.noise_stddev / math.sqrt(1 - self.union_share)",
         after="self.noise_stddev",
         matters="Words by a set union and longer n-grams would together spend more than the budget.",
         tests=(_WORDS_GAUSSIAN,),
@@ -109,9 +90,10 @@ MUTANTS = [
     Mutant(
         name="lengths_share_what_the_words_have_spent",
         file="beam_dpne/ngrams/plan.py",
-        before="shares = tuple(share / (1 - self.laplace_share) for share in shares)",
-        after="shares = tuple(share / (1 - self.union_share) for share in shares)",
-        matters="Under Gaussian noise the words' part is one of the run's, and is not free.",
+        before="shares = self._shares()[-len(self.strategy_lengths) :]\n",
+        after="shares = self._shares()[-len(self.strategy_lengths) :]\n"
+        "        shares = tuple(share / (1 - self.union_share) for share in shares)\n",
+        matters="The words' part is one of the run's, and is not free.",
         tests=(_WORDS_GAUSSIAN,),
     ),
     Mutant(

@@ -11,9 +11,6 @@ _THRESHOLDS = f"{_PLAN}::test_each_threshold_is_the_largest_over_t_by_an_indepen
 _MEMORY = "tests/set_union/test_transform.py::test_memory_releases_what_the_pseudocode_releases"
 _WORDS = "tests/ngrams/test_union_vocabulary.py"
 _WORDS_GAUSSIAN = f"{_WORDS}::test_under_gaussian_noise_the_parts_compose_to_one_gaussian_mechanism"
-_WORDS_LAPLACE = (
-    f"{_WORDS}::test_under_laplace_noise_both_parts_of_epsilon_and_delta_add_up_to_the_run"
-)
 
 MUTANTS = [
     Mutant(
@@ -380,26 +377,10 @@ MUTANTS = [
     Mutant(
         name="words_have_the_noise_of_the_whole_run",
         file="beam_dpne/ngrams/union_vocabulary.py",
-        before="plan.noise_stddev / math.sqrt(share)",
+        before="plan.noise_stddev / math.sqrt(plan.union_share)",
         after="plan.noise_stddev",
         matters="The words alone would spend the whole budget, and longer n-grams theirs again.",
         tests=(_WORDS_GAUSSIAN,),
-    ),
-    Mutant(
-        name="words_have_the_whole_epsilon",
-        file="beam_dpne/ngrams/union_vocabulary.py",
-        before="epsilon=plan.epsilon * share",
-        after="epsilon=plan.epsilon",
-        matters="Words and longer n-grams would together spend more than epsilon.",
-        tests=(_WORDS_LAPLACE,),
-    ),
-    Mutant(
-        name="words_have_the_whole_delta",
-        file="beam_dpne/ngrams/union_vocabulary.py",
-        before="delta=plan.delta * share",
-        after="delta=plan.delta",
-        matters="Words and longer n-grams would together spend more than delta.",
-        tests=(_WORDS_LAPLACE,),
     ),
     Mutant(
         name="any_slack_of_the_words",
