@@ -1,4 +1,4 @@
-"""Beam's options of a program: where its pipeline runs."""
+"""The options of Beam, which decide where a pipeline runs."""
 
 import argparse
 import dataclasses
@@ -22,18 +22,18 @@ from beam_dpne.engines.run import HARNESS_KEPT_MILLIS
 from beam_dpne.errors import UsageError
 
 EMBEDDED = ("fnapirunner", "embedded")
-# The place where Dataflow's Flex launcher wants the job of one launch; observed, not documented.
+# The path to which Dataflow's Flex launcher has the job written; it is observed, not documented.
 _FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamOptions:
-    """Where a pipeline runs.
+    """The runner of a pipeline, and its options.
 
     Attributes:
-      runner: Beam's runner; named, since Beam's own default may download one.
+      runner: Beam's runner; it is always named, since Beam's default may download one.
       pipeline_options: Beam's options.
-      embedded: whether that is the embedded runner, in this process.
+      embedded: whether the runner is the embedded one, in this process.
       is_template: whether a classic template is made instead of a run.
     """
 
@@ -44,7 +44,7 @@ class BeamOptions:
 
     @property
     def temp_location(self) -> str | None:
-        """Beam's temporary location, if one was given."""
+        """Beam's temporary location, or None."""
         return self.pipeline_options.view_as(GoogleCloudOptions).temp_location
 
     @property
@@ -54,17 +54,17 @@ class BeamOptions:
 
     @property
     def can_hang(self) -> bool:
-        """Whether the engine keeps a job whose workers cannot start; Dataflow ends it itself."""
+        """Whether the engine keeps a job whose workers cannot start; Dataflow ends such a job."""
         return not (self.embedded or self.on_dataflow)
 
     @property
     def hands_over(self) -> bool:
-        """Whether the launcher ends before the job runs: a template's, of either kind."""
+        """Whether the launcher ends before the job runs, as with both kinds of templates."""
         return bool(self.pipeline_options.view_as(GoogleCloudOptions).template_location)
 
     @property
     def writes_template(self) -> bool:
-        """Whether a template is written; other runners ignore that option, and run."""
+        """Whether a template is written; other runners than Dataflow's ignore that option and run."""
         return self.is_template and self.on_dataflow
 
 
@@ -80,10 +80,10 @@ class CachedOptions(PipelineOptions):
 
 
 def beam_options(arguments: Sequence[str]) -> BeamOptions:
-    """Returns Beam's options; the embedded runner unless another one is named.
+    """Returns Beam's options; the runner is the embedded one unless another one is named.
 
     Raises:
-      UsageError: on an option that neither we nor Beam have, or a wrong value.
+      UsageError: on an option that neither this package nor Beam has, or a wrong value.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = _refuse
@@ -104,18 +104,18 @@ def beam_options(arguments: Sequence[str]) -> BeamOptions:
 
 
 def _set_defaults(options: PipelineOptions, given: Collection[str]) -> None:
-    """Sets what Beam's own defaults do badly for us, unless it was given."""
+    """Replaces defaults of Beam that do not suit these pipelines, unless an option was given."""
     if "--save_main_session" not in given:
-        # Nothing of ours lives in the main module, and what does may be private.
+        # No code of this package is in the main module, and the data there may be private.
         options.view_as(SetupOptions).save_main_session = False
     if "--environment_cache_millis" not in given:
-        # Flink would start a new Python for each of our short stages, 3 s instead of 0.1 s a stage,
-        # and hang on one that is just being stopped.
+        # Otherwise Flink starts a new Python for each short stage, which takes 3 s instead of 0.1 s,
+        # and hangs on one that is just being stopped.
         options.view_as(PortableOptions).environment_cache_millis = HARNESS_KEPT_MILLIS
 
 
 def _is_classic_template(options: PipelineOptions) -> bool:
-    """Whether the job is only written; a Flex Template's launcher asks for that at every launch."""
+    """Whether the job is only written; the launcher of a Flex Template writes one at every launch."""
     location = options.view_as(GoogleCloudOptions).template_location
     return bool(location) and not _FLEX_LAUNCH.fullmatch(location)
 
@@ -136,7 +136,7 @@ def _unknown(arguments: Sequence[str]) -> list[str]:
 
 
 def _refuse(message: str) -> NoReturn:
-    """Stands in for argparse's own, which prints all of Beam's options and exits."""
+    """Replaces the function of argparse, which prints all of Beam's options and exits."""
     raise UsageError(f"{message}.")
 
 

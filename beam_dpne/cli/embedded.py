@@ -1,4 +1,4 @@
-"""The embedded runner, with memory that does not grow with the number of stages, safe with threads."""
+"""Beam's embedded runner with two corrections: memory between stages, and workers in threads."""
 
 import contextlib
 import json
@@ -12,12 +12,12 @@ _NO_SENDING_BY_TIME = json.dumps({"data_buffer_time_limit_ms": -1}).encode()
 
 
 class EmbeddedRunner(FnApiRunner):
-    """Beam's embedded runner; it lets go of a stage's last elements when the stage is done.
+    """Beam's embedded runner, which frees the last elements of a stage when the stage is done.
 
-    Beam keeps the workers of each stage for another bundle, and with them the last element that each
-    step has seen: for us a partition of users for each length. The embedded runner runs a stage in
-    one bundle, so nothing is lost by shutting them down. Where a future Beam has no such cache,
-    nothing is done.
+    Beam keeps the workers of each stage for another bundle, and with them the last element of each
+    step, which here is a partition of users for each length. The embedded runner runs a stage in one
+    bundle, so that the workers can be shut down after it. A future Beam without such a cache is left
+    alone.
 
     With `--direct_running_mode multi_threading` Beam's own runner sends what a worker has written
     once a second, from another thread, also in the middle of an element whose coder is at work.

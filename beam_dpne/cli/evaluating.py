@@ -1,4 +1,4 @@
-"""`beam-dpne evaluate`: a release beside the private data it came from, for the operator."""
+"""`beam-dpne evaluate`: comparison of a release with the private data, for the operator."""
 
 import argparse
 import dataclasses
@@ -69,7 +69,7 @@ class EvaluationJob:
     @property
     def max_length(self) -> int:
         """T of the release; 1 of a set union."""
-        return 1 if self.is_items else max(own["length"] for own in self.ledger["lengths"])
+        return 1 if self.is_items else max(each["length"] for each in self.ledger["lengths"])
 
     @property
     def is_items(self) -> bool:
@@ -78,7 +78,7 @@ class EvaluationJob:
 
     @property
     def noun(self) -> str:
-        """What is released."""
+        """Name of the released rows, in the plural."""
         return "items" if self.is_items else "n-grams"
 
     @property
@@ -100,10 +100,10 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
         corpus, evaluation = run_job(job)
     notes = notes_of(job, corpus)
     if job.output is not None:
-        facts = _facts(job, corpus, notes)
+        compared = _compared(job, corpus, notes)
         files = report_files(
             evaluation,
-            facts,
+            compared,
             caption=caption_of(job),
             spurious_fraction=job.spurious_fraction,
             noun=job.noun,
@@ -158,7 +158,7 @@ def job_from_options(given: argparse.Namespace) -> EvaluationJob:
 
 
 def run_job(job: EvaluationJob) -> tuple[Corpus, Evaluation]:
-    """Reads the private data into memory and judges the release by them."""
+    """Reads the private data into memory and compares the release with them."""
     progress.reset()
     table = read_release(job.release)
     corpus = read_corpus(job.files, job.reading, job.tokenizer, strict=job.strict)
@@ -168,12 +168,11 @@ def run_job(job: EvaluationJob) -> tuple[Corpus, Evaluation]:
 
 
 def notes_of(job: EvaluationJob, corpus: Corpus) -> list[str]:
-    """Returns what to know when reading the figures."""
+    """Returns the notes without which the figures could be misread."""
     notes = ["All data count, also what the run's limits left out of single users."]
     limit = job.ledger["plan"].get("max_tokens_per_user")
     if limit is not None:
-        own = corpus.occurrences(1)
-        above = int((own > limit).sum())
+        above = int((corpus.occurrences(1) > limit).sum())
         notes.append(
             f"Users with more than the {limit:,} tokens that the run looked at: {above:,}."
         )
@@ -191,7 +190,7 @@ def notes_of(job: EvaluationJob, corpus: Corpus) -> list[str]:
 
 
 def caption_of(job: EvaluationJob) -> str:
-    """Returns what each picture says of its release: names of files, never their folders."""
+    """Returns the caption of the pictures: names of files, never their folders."""
     plan = job.ledger["plan"]
     title = job.ledger.get("notes", {}).get("title")
     content = job.ledger["parts"][0]["name"].split("-")[1]
@@ -214,7 +213,10 @@ def _k_anonymity(given: int | Sequence[int]) -> tuple[int, ...]:
 def _tokenizer(
     given: str | None, ledger: Mapping[str, Any], files: Sequence[io.InputFile]
 ) -> str | tokenizers.Tokenizer:
-    """Returns what was given, else the release's; that of the MSNBC program needs the file's names."""
+    """Returns the tokenizer of the options or else of the release.
+
+    The tokenizer of the MSNBC program needs the names in the header of the file.
+    """
     from beam_dpne.cli.msnbc import CategoryNames, category_names
 
     if given is None and ledger["tokenizer"] == tokenizers.tokenizer_name(CategoryNames):
@@ -222,7 +224,7 @@ def _tokenizer(
     return given or ledger["tokenizer"]
 
 
-def _facts(job: EvaluationJob, corpus: Corpus, notes: Sequence[str]) -> dict[str, Any]:
+def _compared(job: EvaluationJob, corpus: Corpus, notes: Sequence[str]) -> dict[str, Any]:
     return {
         "release": job.release,
         "program": job.ledger["program"],
@@ -286,12 +288,12 @@ def _coverage_table(rows: Sequence[Coverage], noun: str) -> Table:
 def _anonymity_table(rows: Sequence[Coverage]) -> Table:
     table = Table(title="Released share of what at least k users hold", title_justify="left")
     table.add_column("length", justify="right")
-    for own in rows[0].k_anonymity:
-        table.add_column(f"k = {own.k:,}", justify="right")
+    for each in rows[0].k_anonymity:
+        table.add_column(f"k = {each.k:,}", justify="right")
     for row in rows:
         if row.length is None:
             table.add_section()
-        table.add_row(_name(row), *(_percent(own.share) for own in row.k_anonymity))
+        table.add_row(_name(row), *(_percent(each.share) for each in row.k_anonymity))
     return table
 
 

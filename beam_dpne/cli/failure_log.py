@@ -1,7 +1,8 @@
-"""`--failure_log FILE`: the whole of a failure, tracebacks and all, for the operator alone.
+"""`--failure_log FILE`: a whole failure with its tracebacks, for the operator alone.
 
-What a failed run says on stderr holds no data. The file may hold any: messages of libraries and of a
-tokenizer that users wrote quote texts. So only its owner can read it, and it is in no release.
+The line that a failed run prints on stderr holds no data. The file may hold any, since messages of
+libraries, and of a tokenizer that users wrote, quote texts. So only its owner can read it, and it is
+in no release.
 """
 
 import collections
@@ -58,7 +59,7 @@ class FailureLog:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Keeps what libraries log as errors; nothing of it reaches stderr."""
+        """Keeps the errors that libraries log; none of them reaches stderr."""
         with self._records.caught():
             yield
 
@@ -95,7 +96,7 @@ class FailureLog:
 
 
 def _of_engine(error: BaseException) -> str:
-    """Returns what the engine itself has recorded of a failed job, if it can be asked."""
+    """Returns the engine's records of a failed job, or why it could not be asked."""
     if not isinstance(error, RunError) or error.details is None:
         return ""
     try:
@@ -152,7 +153,7 @@ class _LocalFile:
 
 
 def _check_remote(path: str, *, allowed: bool) -> None:
-    """Raises unless an object can be made; it has no mode, the bucket's access rules are all."""
+    """Raises UsageError unless an object can be made, which only its bucket's rules protect."""
     if not allowed:
         raise UsageError(
             f"failure_log must be a local file, got failure_log={path}: whoever may read that bucket "
@@ -186,7 +187,7 @@ def _check_apart(path: str, output: str | None) -> None:
 
 
 def whole_chain(error: BaseException) -> str:
-    """Returns an exception with all that led to it, also what `raise … from None` hides."""
+    """Returns an exception with all that led to it, including those that `raise … from None` hides."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and all(link is not seen for seen in chain):
@@ -200,7 +201,7 @@ def whole_chain(error: BaseException) -> str:
 
 
 class ErrorRecords:
-    """Error records of libraries during a run, in memory; of very many, the latest."""
+    """The latest error records of libraries during a run, in memory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -227,7 +228,7 @@ class ErrorRecords:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """Adds every error record; who got records until now gets the same ones as before."""
+        """Adds every error record; the handlers of the root logger get the same records as before."""
         root = logging.getLogger()
         handlers, level = root.handlers[:], root.level
         root.handlers[:] = [_Divert(self, handlers, level)]
@@ -248,7 +249,7 @@ class _Divert(logging.Handler):
         self._records, self._handlers, self._level = records, handlers, level
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps an error, and hands on what the root's own level would have let pass."""
+        """Keeps an error, and hands on the records that the root's level would have let pass."""
         if record.levelno >= logging.ERROR:
             self._records.add(self.format(record))
         if record.levelno < self._level and not _has_level(record.name):

@@ -96,18 +96,18 @@ class Job(Generic[_Plan, _Public]):
       plan: the privacy parameters.
       public: the public data of the run, if any: words, or counts of n-grams.
       files: input files, sorted.
-      reading: how they are read.
+      reading: the options with which they are read.
       tokenizer: a tokenizer's name, or a function.
       strict: fail at the first reject.
-      rejects: the operator's directory for rejects, if any.
+      rejects: the operator's directory for rejects, or None.
       max_rejected: largest share of rejected records that a run survives.
       output: directory of the release.
       output_format: of its files.
       overwrite: replace a release that is there.
-      notes: what the operator says of the release.
-      partitions: of users.
-      run_key: secret of the run; if it was given, the file that holds it.
-      harness_timeout: seconds in which an engine's workers must start; 0: no limit.
+      notes: the operator's notes on the release.
+      partitions: number of parts of the users.
+      run_key: secret of the run, or the file that holds it if one was given.
+      harness_timeout: seconds in which an engine's workers must start; 0 means no limit.
       quiet: no progress.
       side_input_limit: size in bytes of a set above which it reaches the workers as a file.
       hands_over: whether the launcher ends before the job runs, and leaves no file of its own.
@@ -142,7 +142,7 @@ class Job(Generic[_Plan, _Public]):
 
     @property
     def described(self) -> InputDescription:
-        """How the records become documents, in public words."""
+        """The way in which records become documents, in public words."""
         return self.reading.describe([file.path for file in self.files])
 
     @property
@@ -248,8 +248,8 @@ def run_job(job: Job[Any, Any], options: BeamOptions) -> Mapping[str, Any] | Non
     """Runs the job; returns the ledger of the release, None if only a template was made.
 
     Args:
-      job: what to do.
-      options: where.
+      job: the run.
+      options: the options of Beam.
 
     Raises:
       RunError: if it failed; nothing has been published then.
@@ -259,8 +259,8 @@ def run_job(job: Job[Any, Any], options: BeamOptions) -> Mapping[str, Any] | Non
         max_length=job.program.max_length(job.plan), input_bytes=job.input_bytes, quiet=job.quiet
     )
     tidied = io.tidied(job.rejects) if job.rejects else contextlib.nullcontext()
-    held = run_folders.run_folder(*_run_folder(job, options), embedded=options.embedded)
-    with held as folder, tidied, shown:
+    temporary = run_folders.run_folder(*_run_folder(job, options), embedded=options.embedded)
+    with temporary as folder, tidied, shown:
         canary = None
         if options.can_hang:
             canary = watching.Canary(marks=Markers(folder), timeout=job.harness_timeout)
@@ -277,7 +277,7 @@ def run_job(job: Job[Any, Any], options: BeamOptions) -> Mapping[str, Any] | Non
 def check_in_template(job: Job[Any, Any], name: str, size: int) -> None:
     """Raises UsageError if public data are too large for the graph of a template.
 
-    Its launcher ends before the job, and leaves no file of its own for the workers.
+    The launcher of a template ends before the job, and leaves no file for the workers.
     """
     if job.hands_over and size > LARGEST_IN_GRAPH:
         raise UsageError(
@@ -287,9 +287,9 @@ def check_in_template(job: Job[Any, Any], name: str, size: int) -> None:
 
 
 def _run_folder(job: Job[Any, Any], options: BeamOptions) -> tuple[str, str]:
-    """Returns where the run's temporary files are, and the name of their folder."""
+    """Returns the directory of the run's temporary folder, and the folder's name."""
     output = absolute(job.output).rstrip("/")
-    # A bucket has nothing beside it.
+    # There is no directory beside a bucket.
     beside = output if re.fullmatch(r"\w+://[^/]+", output) else os.path.dirname(output)
     parent = tempfile.gettempdir() if options.embedded else beside
     return options.temp_location or parent, f"{run_folders.PREFIX}{uuid.uuid4().hex}"
@@ -302,9 +302,9 @@ def build(
 
     Args:
       pipeline: an empty one.
-      job: what to do.
-      folder: the run's temporary location.
-      canary: what the first step leaves for the launcher; None if it leaves nothing.
+      job: the run.
+      folder: the run's temporary folder.
+      canary: the markers that the first step leaves for the launcher, or None.
     """
     read = _read_documents(pipeline, job, canary)
     released = read.documents | job.program.transform(job, folder)
@@ -350,7 +350,7 @@ def _tally_after(tally: Tally, _written: Iterable[str]) -> Tally:
 def default_partitions(files: Sequence[io.InputFile]) -> int:
     """Returns a number of partitions such that each holds about 8 MiB of text, of a huge corpus 40.
 
-    What a reader gathers is cut into so many blocks, so more than some thousands cost.
+    A reader cuts its documents into that many blocks, so that more than some thousands are slow.
     """
     text = sum(file.size * (_COMPRESSION_RATIO if codec_of(file.path) else 1) for file in files)
     wanted = min(_FEW_PARTITIONS, math.ceil(text / _PARTITION_BYTES))
@@ -365,7 +365,7 @@ def _tokenizer_name(given: argparse.Namespace, values: Mapping[str, Any]) -> str
 
 
 def _run_key(path: str | None, options: BeamOptions) -> RunKey:
-    """Returns the run key: in its file, or a fresh one."""
+    """Returns the key of the run: the one in a file, or a fresh one."""
     if path is None:
         if options.is_template:
             raise UsageError(
@@ -377,14 +377,14 @@ def _run_key(path: str | None, options: BeamOptions) -> RunKey:
 
 
 def _check_access(values: Mapping[str, Any], options: BeamOptions) -> None:
-    """Raises at once if remote paths cannot be used; Beam would search for credentials for long."""
+    """Raises if remote paths cannot be used; Beam would first search long for credentials."""
     written = (values["output"], values["rejects"], options.temp_location)
     reading = [*values["input"], *filter(None, [values["run_key_file"]])]
     check_access(reading, list(filter(None, written)), options.pipeline_options)
 
 
 def _check_rejects(rejects: str, output: str) -> None:
-    """Raises unless the operator's directory is apart from the release and can be written."""
+    """Raises UsageError unless the directory for rejects is in no release and can be written."""
     if not rejects:
         raise UsageError("rejects must be the path of a directory, got rejects=''.")
     inner = real_path(rejects)
@@ -407,7 +407,7 @@ def _check_rejects(rejects: str, output: str) -> None:
 
 
 def _report_rejects(job: Job[Any, Any], result: PipelineResult) -> None:
-    """Tells the operator, on stderr, that records were left out."""
+    """Reports on stderr, for the operator, how many records were left out."""
     counters = watching.counters(result)
     reasons = rejected_of(counters)
     if counters.get(NO_RECORDS) and not job.quiet:
@@ -419,8 +419,8 @@ def _report_rejects(job: Job[Any, Any], result: PipelineResult) -> None:
         return
     rejected = sum(reasons.values())
     where = f"see {job.rejects}" if job.rejects else "--rejects DIR lists them"
-    what = "record was" if rejected == 1 else "records were"
+    noun = "record was" if rejected == 1 else "records were"
     display.print_notice(
-        f"beam-dpne: {rejected} {what} rejected ({where}): {describe(reasons)}. For the operator; as "
+        f"beam-dpne: {rejected} {noun} rejected ({where}): {describe(reasons)}. For the operator; as "
         "secret as the data."
     )

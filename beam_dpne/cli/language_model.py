@@ -1,4 +1,4 @@
-"""`--arpa FILE`: the language model of a finished release, written whole or not at all."""
+"""`--arpa FILE`: the language model of a complete release, which is written whole or not at all."""
 
 import contextlib
 import io
@@ -30,8 +30,8 @@ def check(path: str, job: Job[Any, Any], options: BeamOptions, others: Sequence[
 
     Args:
       path: of the model.
-      job: what to do.
-      options: where.
+      job: the run after which it is written.
+      options: the options of Beam.
       others: files that the run reads.
     """
     if job.hands_over:
@@ -67,9 +67,9 @@ def write(path: str, output: str, public: PublicCounts, notice: str | None) -> N
     """Writes the language model of a release.
 
     Args:
-      path: where to; what is there is replaced when the model is whole.
+      path: path of the model; a file there is replaced when the new model is whole.
       output: directory of the release.
-      public: the counts that it was made with.
+      public: the public counts of the run.
       notice: what the model must say of itself, if anything.
 
     Raises:
@@ -91,7 +91,7 @@ def write(path: str, output: str, public: PublicCounts, notice: str | None) -> N
     except (OSError, BeamIOError) as error:
         raise RunError(f"arpa cannot be written, got {path} ({reason(error)}).") from None
     finally:
-        # After a whole one has been renamed, there is none.
+        # There is no unfinished file after the whole one has been renamed.
         with contextlib.suppress(OSError, BeamIOError):
             FileSystems.delete([unfinished])
 

@@ -1,4 +1,4 @@
-"""An option of a program: one definition for the parser, the help, and launch templates."""
+"""An option of a command, defined once for the parser, the help, and launch templates."""
 
 import argparse
 import dataclasses
@@ -13,13 +13,14 @@ class Option:
 
     Attributes:
       name: without dashes.
-      help: what it is, a sensible value, what happens when it is wrong.
-      default: value when it is left out; None: none.
+      help: its meaning, a sensible value, and the consequence of a wrong one.
+      default: value when it is left out, or None.
       parse: from text to value; one of the functions below, each of which has a pattern.
       choices: the only values, if they are few.
       repeatable: may be given several times.
       flag: on or off; without a value it is on.
-      path: what the value names, "files" or "file" to read, a "directory" to write; "" is neither.
+      path: "files" or "file" if the value names files to read, "directory" if it names one to write,
+        else "".
       form_pattern: instead of the pattern of `parse`.
       shown_default: the default in words, where it depends on other options.
     """
@@ -48,8 +49,8 @@ class Option:
     def pattern(self) -> str:
         """Regular expression of the texts that a launch form may send.
 
-        The parser takes each of them; what does not match, the program refuses. It is written in
-        the syntax that Python, Java and RE2 share, for a match of the whole text.
+        The parser takes each of them, and the program refuses all others. The pattern is in the
+        syntax that Python, Java and RE2 share, for a match of the whole text.
         """
         return self.form_pattern or PATTERNS[boolean if self.flag else self.parse]
 
@@ -64,12 +65,12 @@ def boolean(text: str) -> bool:
 
 
 def integer(text: str) -> int:
-    """Parses `10`; no blanks, underscores or digits of other scripts, which forms do not know."""
+    """Parses `10`, without blanks, underscores or digits of other scripts, which forms lack."""
     return int(_matched(text, f"-?{_INTEGER}"))
 
 
 def number(text: str) -> float:
-    """Parses `0.5` and `1e-7`; what is not finite is for the checks of values to refuse."""
+    """Parses `0.5` and `1e-7`; the checks of values refuse numbers that are not finite."""
     return float(_matched(text, f"-?({_NUMBER}|inf|nan)"))
 
 
@@ -95,7 +96,7 @@ def field(text: str) -> list[str]:
 
 
 def addresses(text: str) -> list[str]:
-    """Parses one path, or several full addresses with commas between: a form has one field.
+    """Parses one path, or several full addresses with commas between, since a form has one field.
 
     >>> addresses("gs://bucket/a.csv, gs://bucket/b,c.csv")
     ['gs://bucket/a.csv', 'gs://bucket/b,c.csv']

@@ -1,4 +1,4 @@
-"""`beam-dpne plan`; how the options make a plan, and what a run is told about its budget."""
+"""`beam-dpne plan`; the plan that options describe, public words, and advice on the budget."""
 
 import argparse
 import pathlib
@@ -48,7 +48,7 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
 
 
 def plan_from_options(given: argparse.Namespace) -> PrivacyPlan:
-    """Returns the plan that the options describe, one by one or as a file.
+    """Returns the plan that the options describe, by single parameters or by a file.
 
     Raises:
       UsageError: if a parameter is missing, wrong, or given twice.
@@ -83,7 +83,7 @@ def require_budget(values: Mapping[str, Any], common: str = "1 to 4 is common fo
 
 
 def warn_of_large_delta(plan: SpendsDelta) -> None:
-    """Warns on stderr of a δ of 0.001 or more, also under --quiet: it is about the guarantee.
+    """Warns on stderr of a δ of 0.001 or more, with --quiet too, since it weakens the guarantee.
 
     A public number of users silences it, since a δ above one over that number is refused.
     """
@@ -129,7 +129,7 @@ def check_tokens(words: Sequence[str], tokenizer: str | Tokenizer) -> None:
 
 
 def _read(path: str, name: str, wanted: str) -> str:
-    """Reads a small file, local or on any Beam file system."""
+    """Returns the text of a small file, local or on any Beam file system."""
     file = _file(path)
     try:
         return file.read_bytes().decode("utf-8")
@@ -149,7 +149,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _file(path: str) -> "pathlib.Path | _RemoteFile":
-    """Returns what reads and writes a file; raises AccessError if no storage of its kind can be."""
+    """Returns a file to read and write; raises AccessError if its storage cannot be used."""
     return _RemoteFile(path) if "://" in path else pathlib.Path(path)
 
 

@@ -1,8 +1,8 @@
-"""The run's temporary folder: made private where it is on this machine alone, and deleted at the end.
+"""The run's temporary folder, which only its owner can read and which is deleted at the end.
 
 An embedded run writes sets that are as private as the data to this machine's temporary directory. A
-run that was killed (SIGKILL) deletes nothing, so the next one does: as long as a launcher lives it
-holds a lock on a file in its folder, which the system releases when the process has ended.
+run that was killed (SIGKILL) deletes nothing, so the next run deletes its folder: a living launcher
+holds a lock on a file in its folder, and the system releases the lock when the process has ended.
 """
 
 import contextlib
@@ -20,21 +20,22 @@ from beam_dpne.elements import side_inputs
 from beam_dpne.errors import UsageError
 
 PREFIX = ".beam_dpne-"
-# Named after the machine: a lock of another one, in a folder that both mount, may not be seen here.
+# The name of the machine is in it: in a folder that two machines mount, one may not see the lock of
+# the other.
 _LOCK = f"locked-on-{platform.node()}"
 _HAS_LOCKS = importlib.util.find_spec("fcntl") is not None
 
 
 @contextlib.contextmanager
 def run_folder(parent: str, name: str, *, embedded: bool = False) -> Iterator[str]:
-    """Names the run's temporary location, and deletes what a run has put there.
+    """Yields the path of the run's temporary folder, and deletes what the run has put there.
 
     Args:
       parent: directory on storage that workers and launcher share.
       name: of the folder in it.
-      embedded: whether this process alone uses it. Then nobody else can read it on a local file
-        system, and folders of embedded runs that were killed are deleted first. On an engine a job
-        may outlive its launcher, so its folder is left to it.
+      embedded: whether this process alone uses it. If so, and on a local file system, nobody else
+        can read it, and folders of embedded runs that were killed are deleted first. On an engine a
+        job may outlive its launcher, so that no such folder is deleted.
 
     Raises:
       UsageError: if an embedded run cannot make its folder.
@@ -43,7 +44,7 @@ def run_folder(parent: str, name: str, *, embedded: bool = False) -> Iterator[st
     with contextlib.ExitStack() as stack:
         if embedded and _HAS_LOCKS and FileSystems.get_scheme(folder) is None:
             _delete_abandoned(parent)
-            stack.enter_context(_held(folder))
+            stack.enter_context(_locked(folder))
         stack.callback(_delete_and_report, folder)
         yield folder
 
@@ -71,7 +72,7 @@ def _delete_folder(folder: str) -> None:
 
 
 @contextlib.contextmanager
-def _held(folder: str) -> Iterator[None]:
+def _locked(folder: str) -> Iterator[None]:
     """Makes the folder, for its owner only, and holds its lock until the run or the process ends.
 
     Raises:
@@ -120,7 +121,7 @@ def _is_private_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _delete_if_abandoned(folder: str) -> None:
-    """Deletes a folder whose lock nobody holds; raises OSError if somebody does, or there is none."""
+    """Deletes a folder whose lock is free; raises OSError if a process holds it or it is missing."""
     import fcntl
 
     handle = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_NOFOLLOW)

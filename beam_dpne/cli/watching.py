@@ -1,4 +1,4 @@
-"""Running a pipeline to its end: on an engine, with an eye on workers that do not start."""
+"""Running a pipeline to its end, and watching whether the workers of an engine start."""
 
 import builtins
 import collections
@@ -36,11 +36,11 @@ _POLL_SECONDS = 0.5
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Canary:
-    """What tells that the workers of an engine start.
+    """The sign by which a launcher sees that the workers of an engine have started.
 
     Attributes:
-      marks: what the pipeline's first step leaves.
-      timeout: seconds from the state RUNNING until it must be there; 0: for ever.
+      marks: the markers that the pipeline's first step leaves.
+      timeout: seconds from the state RUNNING until they must be there; 0 means no limit.
     """
 
     marks: Markers
@@ -48,15 +48,15 @@ class Canary:
 
 
 def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> PipelineResult:
-    """Runs to the end; an interrupted or failed launcher cancels the job.
+    """Runs a pipeline to its end; an interrupted or failed launcher cancels the job.
 
     Args:
       pipeline: to run.
-      canary: how the launcher sees that workers start; None where nothing can hang.
+      canary: the sign that workers have started; None where no job can hang.
 
     Raises:
-      RunError: if the run failed, with our own message, or else only the type of the error: the
-        messages of libraries may quote data.
+      RunError: if the run failed. Its message is one of this package, or else only the type of the
+        error, since the messages of libraries may quote data.
     """
     _silence_workers()
     stopped: list[str] = []
@@ -77,7 +77,8 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
 def _silence_workers() -> None:
     """Stops Beam's worker from printing tracebacks on stderr, which may quote the data.
 
-    With LOOPBACK, Prism's default, the worker is in this process. It logs the same as an error.
+    With LOOPBACK, Prism's default, the worker is in this process. It also logs the traceback, as an
+    error.
     """
     sdk_worker.__dict__["print"] = _print_nothing
 
@@ -87,16 +88,16 @@ def _print_nothing(*_: object, **__: object) -> None:
 
 
 def has_finished(result: PipelineResult) -> bool:
-    """Whether the job ran, to its end; a template is only written."""
+    """Whether the job ran to its end; the job of a template is only written."""
     return getattr(result, "has_job", True) and result.state == PipelineState.DONE
 
 
 def reason(error: BaseException) -> str:
-    """Returns what may be said of a failure: our own words, or the type of the error.
+    """Returns the reason of a failure without data: a message of this package, or the error's type.
 
-    An engine hands on a text, with a traceback in it. Only the line after the frames of the last
-    traceback is looked at, and told only if it begins with a class of ours; a record would have to
-    imitate a whole traceback, in a message of a library, to be told.
+    An engine hands on a text that has a traceback in it. Only the line after the frames of the last
+    traceback is read, and it is returned only if it begins with an error class of this package; a
+    record would have to imitate a whole traceback, in a message of a library, to be returned.
     """
     if may_be_printed(_name_of(type(error))):
         return _WHILE_RUNNING.sub("", str(error))
@@ -116,14 +117,14 @@ def _name_of(kind: type) -> str:
 
 
 def _raised(text: str) -> str:
-    """Returns the line that names the error of the last traceback of a text; empty if there is none."""
+    """Returns the line that names the error of the last traceback in a text, or an empty one."""
     _, mark, traceback = text.rpartition("Traceback (most recent call last):")
     lines = traceback.splitlines()[1:] if mark else []
     return next((line for line in lines if line and not line[0].isspace()), "")
 
 
 def counters(result: PipelineResult) -> dict[str, int]:
-    """Returns the values of our counters by name; none where the engine has none."""
+    """Returns the values of this package's counters by name; none where the engine has no counters."""
     metrics = result.metrics()
     if metrics is None:
         return {}
@@ -137,7 +138,7 @@ def counters(result: PipelineResult) -> dict[str, int]:
 def _watched(
     result: PipelineResult, canary: Canary | None, pipeline: beam.Pipeline, stopped: list[str]
 ) -> Iterator[None]:
-    """Cancels a job whose workers do not start, and says why in `stopped`."""
+    """Cancels a job whose workers do not start, and adds the reason to `stopped`."""
     if canary is None or canary.timeout == 0:
         yield
         return
@@ -169,19 +170,19 @@ def _watch(
             running_since = time.monotonic()
         late = running_since is not None and time.monotonic() - running_since > canary.timeout
         if late and not _is_made(canary.marks.started):
-            stopped.append(_what_is_wrong(canary, options))
+            stopped.append(_advice(canary, options))
             cancel(result, options)
             return
 
 
 def _is_made(mark: str) -> bool:
-    """Whether the mark is there; an object store that does not answer now may do so later."""
+    """Whether the marker is there; an object store that does not answer now may do so later."""
     with contextlib.suppress(Exception):
         return FileSystems.exists(mark)
     return False
 
 
-def _what_is_wrong(canary: Canary, options: PipelineOptions) -> str:
+def _advice(canary: Canary, options: PipelineOptions) -> str:
     return (
         f"no worker did a first step within {canary.timeout} s (--harness_timeout) of the job's start, "
         f"which includes planning and upload, so the job was cancelled. {likely_wrong(options)} "

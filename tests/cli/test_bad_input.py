@@ -27,7 +27,7 @@ from tests.conftest import ROOT
 
 CANARY = "CANARY zebra 4711"
 TRACES = (b"canary", b"zebra", b"4711")
-BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--max_length", 2, "--max_contributions", 5)
+BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--max_length", 1, "--max_contributions", 5)
 KEY = "5a" * 32
 GOOD = [(f"u{place}", "good morning dear friend") for place in range(100)]
 MSNBC = ROOT / "pipelines" / "data" / "msnbc990928.seq.gz"
