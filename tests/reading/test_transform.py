@@ -351,7 +351,7 @@ def test_files_are_sorted_and_matched_once(tmp_path, monkeypatch) -> None:
         write(tmp_path / name, "user,text\n")
     monkeypatch.chdir(tmp_path)
     files = match_inputs(["b.csv", "*.csv", str(tmp_path / "a.csv"), "c[1].csv"])
-    assert [(file.place, os.path.basename(file.path)) for file in files] == [
+    assert [(file.number, os.path.basename(file.path)) for file in files] == [
         (0, "a.csv"),
         (1, "b.csv"),
         (2, "c[1].csv"),
