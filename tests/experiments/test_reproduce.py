@@ -21,14 +21,14 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivacyPlan, PrivateSetUnion, RunKey, SetUnionPlan
-from beam_dpne.cli.reproduce import MSNBC_FILE, PARTS, TITLES_FILE, main, sources_of
-from beam_dpne.evaluation.papers import DPNE_TABLE_5
 from beam_dpne.evaluation.secrecy import BANNER, PUBLIC, SECRET
-from beam_dpne.reproduction import parts, summary, tables
-from beam_dpne.reproduction.corpora import Corpora
-from beam_dpne.reproduction.measuring import measure
-from beam_dpne.reproduction.results import Results
-from beam_dpne.reproduction.runs import BaselineRun, CostRun, NgramRun, UnionRun, fingerprint
+from pipelines.experiments import parts, summary, tables
+from pipelines.experiments.corpora import Corpora
+from pipelines.experiments.measuring import measure
+from pipelines.experiments.printed import DPNE_TABLE_5
+from pipelines.experiments.program import MSNBC_FILE, PARTS, TITLES_FILE, main, sources_of
+from pipelines.experiments.results import Results
+from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, UnionRun, fingerprint
 from tests.conftest import ROOT
 
 DATA = ROOT / "pipelines" / "data"

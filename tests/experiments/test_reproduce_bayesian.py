@@ -15,14 +15,14 @@ import pandas
 import pytest
 
 from beam_dpne import RunKey
-from beam_dpne.cli.reproduce import TITLES_FILE
-from beam_dpne.cli.reproduce_bayesian import EXPERIMENTS, main, source_of
-from beam_dpne.evaluation.divergence import kl_divergence
 from beam_dpne.evaluation.secrecy import PUBLIC, SECRET
-from beam_dpne.reproduction import bayesian_parts, bayesian_tables
-from beam_dpne.reproduction.bayesian_measuring import BayesianData, measure
-from beam_dpne.reproduction.bayesian_mechanisms import release
-from beam_dpne.reproduction.bayesian_runs import COUNTS, LAPLACE, PAPER, BayesianRun
+from pipelines.experiments import bayesian_parts, bayesian_tables
+from pipelines.experiments.bayesian_measuring import BayesianData, measure
+from pipelines.experiments.bayesian_mechanisms import release
+from pipelines.experiments.bayesian_program import EXPERIMENTS, main, source_of
+from pipelines.experiments.bayesian_runs import COUNTS, LAPLACE, PAPER, BayesianRun
+from pipelines.experiments.divergence import kl_divergence
+from pipelines.experiments.program import TITLES_FILE
 from tests.conftest import ROOT
 
 DATA = ROOT / "pipelines" / "data"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beam_dpne.evaluation.headings import PANEL_NAME, Heading, draw_heading, png_bytes
-from beam_dpne.reproduction.parts import (
+from pipelines.experiments.parts import (
     BASELINES,
     DEFAULT_UNION,
     OTHER_POLICIES,
@@ -15,9 +15,9 @@ from beam_dpne.reproduction.parts import (
     PUBLISHED,
     Experiment,
 )
-from beam_dpne.reproduction.results import Results
-from beam_dpne.reproduction.runs import Result
-from beam_dpne.reproduction.tables import real_total, spurious_total, table_of
+from pipelines.experiments.results import Results
+from pipelines.experiments.runs import Result
+from pipelines.experiments.tables import real_total, spurious_total, table_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

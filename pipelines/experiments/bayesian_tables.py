@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from beam_dpne.reproduction.bayesian_parts import TARGET_EPSILON, Curve, Experiment
-from beam_dpne.reproduction.bayesian_runs import (
+from pipelines.experiments.bayesian_parts import TARGET_EPSILON, Curve, Experiment
+from pipelines.experiments.bayesian_runs import (
     ANONYMITY,
     COUNTS,
     LABELS,
@@ -14,8 +14,8 @@ from beam_dpne.reproduction.bayesian_runs import (
     PUBLIC,
     BayesianRun,
 )
-from beam_dpne.reproduction.runs import Result
-from beam_dpne.reproduction.tables import Cell, Table
+from pipelines.experiments.runs import Result
+from pipelines.experiments.tables import Cell, Table
 
 Find = Callable[[BayesianRun], Result | None]
 

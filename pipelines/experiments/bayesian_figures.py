@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_dpne.evaluation.headings import PANEL_NAME, Heading, draw_heading, png_bytes
-from beam_dpne.reproduction.bayesian_parts import Curve, Experiment
-from beam_dpne.reproduction.bayesian_runs import (
+from pipelines.experiments.bayesian_parts import Curve, Experiment
+from pipelines.experiments.bayesian_runs import (
     ANONYMITY,
     COUNTS,
     LABELS,
@@ -17,7 +17,7 @@ from beam_dpne.reproduction.bayesian_runs import (
     PUBLIC,
     PUBLIC_PLUS_ONE,
 )
-from beam_dpne.reproduction.bayesian_tables import Find, value_of
+from pipelines.experiments.bayesian_tables import Find, value_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne.cli.options import FAILURE_LOG, Option, names
-from beam_dpne.cli.reproduce import TITLES_FILE, check_output, files_line, run_experiments
 from beam_dpne.errors import UsageError
+from pipelines.experiments.program import TITLES_FILE, check_output, files_line, run_experiments
 
 PUBLIC_FILE = "reddit_titles_public_trigrams.tsv.gz"
 EXPERIMENTS = (
@@ -102,9 +102,9 @@ class _Session:
     """One invocation: data, results, and what is shown of the progress."""
 
     def __init__(self, values: Mapping[str, Any], data: pathlib.Path):
-        from beam_dpne.reproduction import bayesian_parts
-        from beam_dpne.reproduction.bayesian_measuring import BayesianData
-        from beam_dpne.reproduction.results import Results
+        from pipelines.experiments import bayesian_parts
+        from pipelines.experiments.bayesian_measuring import BayesianData
+        from pipelines.experiments.results import Results
 
         self._output = pathlib.Path(values["output"])
         self._quiet = values["quiet"]
@@ -129,7 +129,7 @@ class _Session:
     def run(self) -> None:
         """Makes the runs that have no result."""
         from beam_dpne.mechanism.randomness import RunKey
-        from beam_dpne.reproduction.bayesian_measuring import measure
+        from pipelines.experiments.bayesian_measuring import measure
 
         for experiment in self._all:
             if experiment.name not in self._chosen:
@@ -146,7 +146,7 @@ class _Session:
 
     def write(self, redraw: Sequence[str] = ()) -> None:
         """Writes what there is so far, and some pictures."""
-        from beam_dpne.reproduction.bayesian_summary import write_summary
+        from pipelines.experiments.bayesian_summary import write_summary
 
         write_summary(
             self._output,
@@ -175,7 +175,7 @@ class _Session:
 def source_of(path: str, public: str, *, is_public: bool = False):
     """Returns the private texts, and how they are read."""
     from beam_dpne import reading
-    from beam_dpne.reproduction.corpora import Source
+    from pipelines.experiments.corpora import Source
 
     name = os.path.basename(path)
     return Source(
@@ -189,7 +189,7 @@ def source_of(path: str, public: str, *, is_public: bool = False):
 
 
 def _check(values: Mapping[str, Any]) -> None:
-    from beam_dpne.reproduction.bayesian_summary import TITLE
+    from pipelines.experiments.bayesian_summary import TITLE
 
     if not values["output"]:
         raise UsageError("output must be given: --output DIR.")

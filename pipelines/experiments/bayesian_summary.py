@@ -6,14 +6,14 @@ from collections.abc import Collection, Sequence
 from beam_dpne.bayesian.plan import NO_GUARANTEE
 from beam_dpne.evaluation.headings import Heading, budget_text, caption_text
 from beam_dpne.evaluation.secrecy import Secrecy, secrecy_of, table_text
-from beam_dpne.reproduction.bayesian_figures import figure_of
-from beam_dpne.reproduction.bayesian_parts import Experiment
-from beam_dpne.reproduction.bayesian_runs import DELTA
-from beam_dpne.reproduction.bayesian_tables import Find, table_of, targets_of
-from beam_dpne.reproduction.corpora import Source
-from beam_dpne.reproduction.results import place_file, place_marked
-from beam_dpne.reproduction.summary import FIXED_KEYS, SUMMARY, markdown_rows, no_release
-from beam_dpne.reproduction.tables import Table
+from pipelines.experiments.bayesian_figures import figure_of
+from pipelines.experiments.bayesian_parts import Experiment
+from pipelines.experiments.bayesian_runs import DELTA
+from pipelines.experiments.bayesian_tables import Find, table_of, targets_of
+from pipelines.experiments.corpora import Source
+from pipelines.experiments.results import place_file, place_marked
+from pipelines.experiments.summary import FIXED_KEYS, SUMMARY, markdown_rows, no_release
+from pipelines.experiments.tables import Table
 
 TITLE = "# Private n-gram probabilities: experiments"
 _INTRODUCTION = (

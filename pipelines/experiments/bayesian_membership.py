@@ -11,11 +11,11 @@ from beam_dpne.bayesian.counting import UserGrams
 from beam_dpne.bayesian.plan import PAPER_MODES
 from beam_dpne.bayesian.posterior import probabilities
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.evaluation import membership
-from beam_dpne.evaluation.divergence import FLOOR, with_floor
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces, normals
-from beam_dpne.reproduction.bayesian_mechanisms import World
-from beam_dpne.reproduction.bayesian_runs import DELTA, LAPLACE, BayesianRun
+from pipelines.experiments import membership
+from pipelines.experiments.bayesian_mechanisms import World
+from pipelines.experiments.bayesian_runs import DELTA, LAPLACE, BayesianRun
+from pipelines.experiments.divergence import FLOOR, with_floor
 
 RATIO_DRAWS = 20_000
 _RATIOS_A_DRAW = 30

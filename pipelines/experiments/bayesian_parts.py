@@ -7,7 +7,7 @@ C = 1 below a million users, else 10. Nothing was chosen by looking at these dat
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from beam_dpne.reproduction.bayesian_runs import (
+from pipelines.experiments.bayesian_runs import (
     ANONYMITY,
     COUNTS,
     EXACT,

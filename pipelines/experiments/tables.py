@@ -5,8 +5,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from beam_dpne.evaluation.papers import DPNE_TABLE_5, PrintedTable
-from beam_dpne.reproduction.parts import (
+from pipelines.experiments.parts import (
     DEFAULT_UNION,
     OTHER_POLICIES,
     OURS,
@@ -16,8 +15,9 @@ from beam_dpne.reproduction.parts import (
     TARGET_LIMITS,
     Experiment,
 )
-from beam_dpne.reproduction.results import Results
-from beam_dpne.reproduction.runs import Result
+from pipelines.experiments.printed import DPNE_TABLE_5, PrintedTable
+from pipelines.experiments.results import Results
+from pipelines.experiments.runs import Result
 
 _PAPER_NAMES = {PAPER: "DPNE"}
 _PAPER_TOTAL = sum(value or 0 for value in DPNE_TABLE_5.rows["DPNE"])

@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from beam_dpne.evaluation import papers
-from beam_dpne.evaluation.papers import PrintedTable
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.reproduction.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policy_names import DEFAULT_POLICY, DESCENT_POLICIES
+from pipelines.experiments import printed as papers
+from pipelines.experiments.printed import PrintedTable
+from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
 
 BASELINES = ("DPSU-all", "DPSU-even", "DPSU-single")
 PAPER, OURS, OURS_EVEN = "DPNE (one_round)", "ours (adaptive)", "ours, even budgets"

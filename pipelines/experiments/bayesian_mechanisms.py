@@ -16,11 +16,10 @@ from beam_dpne.bayesian.counting import UserGrams, is_scoring
 from beam_dpne.bayesian.plan import PAPER_MODES, BayesianPlan
 from beam_dpne.bayesian.transform import limited_grams, noisy_values, probabilities_of, run_context
 from beam_dpne.documents.group_by_user import hash_users
-from beam_dpne.evaluation import bayesian_baselines as baselines
-from beam_dpne.evaluation.exact_counts import ExactCounts
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.description import InputDescription
-from beam_dpne.reproduction.bayesian_runs import (
+from pipelines.experiments import bayesian_baselines as baselines
+from pipelines.experiments.bayesian_runs import (
     ANONYMITY,
     LAPLACE,
     LAPLACE_PUBLIC,
@@ -30,6 +29,7 @@ from beam_dpne.reproduction.bayesian_runs import (
     PUBLIC_PLUS_ONE,
     BayesianRun,
 )
+from pipelines.experiments.exact_counts import ExactCounts
 
 TOKENIZER = "words"
 _Floats = npt.NDArray[np.float64]

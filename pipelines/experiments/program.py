@@ -147,11 +147,11 @@ class _Session:
     """One invocation: data, keys, results, and what is shown of the progress."""
 
     def __init__(self, values: Mapping, output: pathlib.Path, data: pathlib.Path):
-        from beam_dpne.reproduction import parts, summary
-        from beam_dpne.reproduction.corpora import Corpora
-        from beam_dpne.reproduction.results import Results
-        from beam_dpne.reproduction.runs import length_of
         from beam_dpne.storage.run_key_file import RunKeyFile
+        from pipelines.experiments import parts, summary
+        from pipelines.experiments.corpora import Corpora
+        from pipelines.experiments.results import Results
+        from pipelines.experiments.runs import length_of
 
         self._output = output
         self._quiet = values["quiet"]
@@ -179,7 +179,7 @@ class _Session:
 
     def run_part(self, part) -> None:
         """Makes the runs of a part that have no result, and writes the summary."""
-        from beam_dpne.reproduction.measuring import measure
+        from pipelines.experiments.measuring import measure
 
         runs = part.runs
         self.tell(f"{part.name}: {len(runs)} runs")
@@ -194,7 +194,7 @@ class _Session:
 
     def write(self) -> None:
         """Writes what there is so far."""
-        from beam_dpne.reproduction.summary import write_summary
+        from pipelines.experiments.summary import write_summary
 
         write_summary(
             self._output, self.parts, self._results, self._sources, keys_note=self._keys_note
@@ -203,8 +203,8 @@ class _Session:
     def show(self) -> None:
         """Prints the targets, if they were run, and where everything is."""
         from beam_dpne.cli import display
-        from beam_dpne.reproduction.summary import SUMMARY, cell_text
-        from beam_dpne.reproduction.tables import table_of
+        from pipelines.experiments.summary import SUMMARY, cell_text
+        from pipelines.experiments.tables import table_of
 
         for part in self.parts:
             for experiment in part.experiments if part.name == "targets" else ():
@@ -235,7 +235,7 @@ def sources_of(values: Mapping, data: pathlib.Path) -> dict:
     The sample that ships with the repository is not cut down further.
     """
     from beam_dpne import reading
-    from beam_dpne.reproduction.corpora import Source
+    from pipelines.experiments.corpora import Source
 
     visits = reading.ReadOptions(input_format="sequences")
     given = values["titles"]
@@ -283,7 +283,7 @@ def files_line(sources: Iterable) -> str:
 
 
 def _check(values: Mapping) -> None:
-    from beam_dpne.reproduction.summary import TITLE
+    from pipelines.experiments.summary import TITLE
 
     if not values["output"]:
         raise UsageError("output must be given: --output DIR.")

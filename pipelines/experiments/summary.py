@@ -3,15 +3,15 @@
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
 
-from beam_dpne.evaluation import papers
 from beam_dpne.evaluation.headings import Heading, budget_text, caption_text
 from beam_dpne.evaluation.secrecy import secrecy_of, table_text
-from beam_dpne.reproduction.corpora import Source
-from beam_dpne.reproduction.figures import figure_of
-from beam_dpne.reproduction.parts import Experiment, Part
-from beam_dpne.reproduction.results import Results, place_file, place_marked
-from beam_dpne.reproduction.runs import budget_of
-from beam_dpne.reproduction.tables import Cell, Table, table_of
+from pipelines.experiments import printed as papers
+from pipelines.experiments.corpora import Source
+from pipelines.experiments.figures import figure_of
+from pipelines.experiments.parts import Experiment, Part
+from pipelines.experiments.results import Results, place_file, place_marked
+from pipelines.experiments.runs import budget_of
+from pipelines.experiments.tables import Cell, Table, table_of
 
 SUMMARY = "README.md"
 FIXED_KEYS = (
