@@ -8,7 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from beam_dpne.bayesian.plan import NO_GUARANTEE, BayesianPlan
+from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts
 from beam_dpne.cli import display, jobs, language_model, launching, running
@@ -43,16 +43,14 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     """Runs `beam-dpne bayesian` and prints the release."""
     options = running.beam_options(beam_arguments)
     job = job_from_options(given, options)
-    if job.plan.is_private:
-        warn_of_large_delta(job.plan)
+    warn_of_large_delta(job.plan)
     started = time.monotonic()
     ledger = run_job(job, options)
     if ledger is not None:
         with display.published(job.output):
             display.print_probabilities(ledger, job.output, time.monotonic() - started)
         if job.arpa is not None:
-            notice = None if job.plan.is_private else NO_GUARANTEE
-            language_model.write(job.arpa, job.output, job.public, notice)
+            language_model.write(job.arpa, job.output, job.public)
 
 
 def job_from_options(given: argparse.Namespace, options: running.BeamOptions) -> BayesianJob:

@@ -8,7 +8,6 @@ from beam_dpne.cli.options import (
     Option,
     integer,
     number,
-    numbers,
 )
 from beam_dpne.cli.set_union_options import changed
 
@@ -42,10 +41,9 @@ BAYESIAN = (
     Option(
         name="mode",
         default="counts",
-        choices=("counts", "log_global", "paper_brute_force", "paper_claim1"),
+        choices=("counts", "log_global"),
         help="The mechanism. counts: noise on the counts, then the posterior under the public counts; "
-        "log_global: noise on decayed logarithms, with a bound over all databases. paper_brute_force "
-        "and paper_claim1: the paper's, which have no differential privacy guarantee.",
+        "log_global: noise on decayed logarithms, with a bound over all databases.",
     ),
     Option(
         name="length",
@@ -77,40 +75,16 @@ BAYESIAN = (
     Option(
         name="public_weight",
         parse=number,
-        shown_default="log_global by the noise, paper_* 0.5, counts none",
+        shown_default="log_global by the noise, counts none",
         help="Weight of the public logarithms, 1 − ρ, in [0, 1); the private ones have the rest. Only "
-        "of log_global and paper_*, refused with counts, which fits it to the noisy counts.",
+        "of log_global, refused with counts, which fits it to the noisy counts.",
     ),
     Option(
         name="decay",
         parse=number,
         shown_default="0.01, counts none",
         help="S, 1e-6 to 1e6: an n-gram of N users counts min(1, S·N/C), so that rare ones need less "
-        "noise. Only of log_global and paper_*, refused with counts.",
-    ),
-    Option(
-        name="tune",
-        flag=True,
-        help="Choose public_weight and decay on a part of the users. Only of paper_*: refused with "
-        "counts, which tunes itself for nothing, and with log_global, where no useful bound exists.",
-    ),
-    Option(
-        name="tuning_fraction",
-        parse=number,
-        shown_default="0.1, without tune none",
-        help="Part of the users that scores the candidates, in (0, 1). Refused without tune.",
-    ),
-    Option(
-        name="public_weights",
-        parse=numbers,
-        shown_default="0.1,0.3,0.5,0.7,0.9, without tune none",
-        help="Candidates for public_weight, e.g. 0.2,0.5,0.8. Refused without tune.",
-    ),
-    Option(
-        name="decays",
-        parse=numbers,
-        shown_default="0.001,0.01,0.1,1, without tune none",
-        help="Candidates for decay, e.g. 0.01,0.1. Refused without tune.",
+        "noise. Only of log_global, refused with counts.",
     ),
     Option(
         name="max_tokens_per_user",
@@ -120,12 +94,6 @@ BAYESIAN = (
         "their documents is.",
     ),
     PUBLIC_USER_COUNT,
-    Option(
-        name="accept_no_guarantee",
-        flag=True,
-        help="Accept that paper_* has no differential privacy guarantee; without it they are refused, "
-        "and with other modes it is.",
-    ),
 )
 
 ARPA = Option(

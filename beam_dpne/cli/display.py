@@ -172,8 +172,6 @@ def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) 
         f"{seconds:.2f}",
     )
     console.print(table)
-    if "epsilon" not in ledger["guarantee"]:
-        console.print(ledger["guarantee"]["statement"])
     console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
 
 

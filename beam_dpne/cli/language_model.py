@@ -60,14 +60,13 @@ def check(path: str, job: jobs.Job, options: running.BeamOptions, others: Sequen
         raise UsageError(f"arpa must be a new file or a model, got arpa={path}, which is neither.")
 
 
-def write(path: str, output: str, public: PublicCounts, notice: str | None) -> None:
+def write(path: str, output: str, public: PublicCounts) -> None:
     """Writes the language model of a release.
 
     Args:
       path: where to; what is there is replaced when the model is whole.
       output: directory of the release.
       public: the counts that it was made with.
-      notice: what the model must say of itself, if anything.
 
     Raises:
       RunError: if it cannot be written; the release is complete all the same.
@@ -81,7 +80,7 @@ def write(path: str, output: str, public: PublicCounts, notice: str | None) -> N
     try:
         with FileSystems.create(unfinished, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             stream = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)
-            arpa.write_arpa(stream, joint, public.grams, public.words, notice=notice)
+            arpa.write_arpa(stream, joint, public.grams, public.words)
             stream.flush()
             stream.detach()
         FileSystems.rename([unfinished], [path])

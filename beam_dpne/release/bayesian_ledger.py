@@ -1,11 +1,11 @@
-"""The ledger of n-gram probabilities: the mechanism, or that nothing is guaranteed."""
+"""The ledger of n-gram probabilities: its mechanism, in numbers and in words."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from beam_dpne.bayesian.counting import NgramProbabilities
-from beam_dpne.bayesian.plan import NO_GUARANTEE, BayesianPlan
-from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section, no_groups
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.reading.description import InputDescription
 from beam_dpne.release.grounds import FAR_TAILS_MEANING
 from beam_dpne.release.ledger import Part, whole_ledger
@@ -20,9 +20,6 @@ _MODES = {
     "grid, with Gaussian noise on that grid; gram_bound holds over all databases, and the mean of the "
     "logarithms, which the paper subtracts, is left out, since softmax does not see it; then weighted "
     "with the public logarithms, and softmax",
-    "paper_brute_force": "the paper's Algorithm 1 with the sensitivity of this database over its users",
-    "paper_claim1": "the paper's Algorithm 1 with the sensitivity that Claim 1 computes from this "
-    "database",
 }
 _COLUMNS = {
     "meaning": "how a probability comes about",
@@ -31,8 +28,6 @@ _COLUMNS = {
     "public": "the public vocabulary with its counts, which nothing protects: how many n-grams, of how "
     "many words, and the SHA-256 of n-grams and counts (beam_dpne.PublicCounts.fingerprint)",
     "released": "n-grams with a probability: all of the public vocabulary",
-}
-_NOISE_COLUMNS = {
     "gram_bound": "how far one user may move one n-gram's value, before it is rounded to the grid: C, "
     "or under log_global a bound over all databases",
     "grid": "the step of the released values, in counts or logarithms; the noise is on this grid",
@@ -50,14 +45,15 @@ _SLACK = (
     "outside far tails whose probability is subtracted from delta. It is subtracted from epsilon "
     "before the noise is calibrated, and its factor from delta."
 )
-_CLAIMED = (
-    "Nothing is guaranteed: epsilon and delta of the plan are what the paper's formula was given."
-)
 _PUBLIC = (
     "the public counts: every n-gram of theirs gets a probability, and if they were made from the "
     "private data, what they tell of it; if that was a private release, its epsilon and delta are added"
 )
-_VALUE = "nine significant digits; all of them sum to 1 up to that rounding"
+_FILE_COLUMNS = {
+    "ngram": "its words, joined by one blank; see beam_dpne.join_tokens",
+    "probability": "nine significant digits; all of them sum to 1 up to that rounding",
+    "order": "by falling probability, then the n-gram's bytes",
+}
 
 
 def bayesian_ledger(
@@ -85,13 +81,6 @@ def bayesian_ledger(
       ValueError: if the probabilities or parts are not those of a run under this plan.
     """
     _check(plan, found)
-    columns = {
-        "ngram": "its words, joined by one blank; see beam_dpne.join_tokens",
-        "probability": _VALUE,
-        "order": "by falling probability, then the n-gram's bytes",
-    }
-    if not plan.is_private:
-        columns["privacy"] = "in every row: that there is no differential privacy guarantee"
     return whole_ledger(
         "bayesian",
         plan=plan,
@@ -102,20 +91,17 @@ def bayesian_ledger(
             "mechanism_columns": _columns(plan),
             "mechanism": {**_mechanism(plan, found), "released": len(found)},
         },
-        columns=columns,
+        columns=_FILE_COLUMNS,
         parts=parts,
         run_key_given=run_key_given,
         tokenizer=tokenizer,
         described=described,
         notes=notes,
         not_protected=[_PUBLIC],
-        no_guarantee=None if plan.is_private else NO_GUARANTEE,
     )
 
 
 def _groups(plan: BayesianPlan) -> dict[str, Any]:
-    if not plan.is_private:
-        return no_groups(NO_GUARANTEE)
     noise = GaussianNoise(
         epsilon=plan.epsilon - plan.numerical_slack,
         delta=plan.gaussian_delta,
@@ -125,9 +111,8 @@ def _groups(plan: BayesianPlan) -> dict[str, Any]:
 
 
 def _columns(plan: BayesianPlan) -> dict[str, str]:
-    noise = _NOISE_COLUMNS if plan.is_private else {}
     weights = {} if plan.mode == "counts" else _WEIGHT_COLUMNS
-    return {**_COLUMNS, **noise, **weights}
+    return {**_COLUMNS, **weights}
 
 
 def _mechanism(plan: BayesianPlan, found: NgramProbabilities) -> dict[str, Any]:
@@ -137,8 +122,6 @@ def _mechanism(plan: BayesianPlan, found: NgramProbabilities) -> dict[str, Any]:
 
 
 def _spent(plan: BayesianPlan) -> dict[str, Any]:
-    if not plan.is_private:
-        return {"meaning": _CLAIMED}
     return {
         "gaussian_delta": plan.gaussian_delta,
         "far_tails": plan.far_tails,
@@ -149,9 +132,9 @@ def _spent(plan: BayesianPlan) -> dict[str, Any]:
 
 
 def _check(plan: BayesianPlan, found: NgramProbabilities) -> None:
-    """A ledger with another run's plan would claim a guarantee that nobody gave."""
+    """Refuses probabilities of another run, which do not have the guarantee that the ledger states."""
     wanted = plan.facts()
     if any(found.facts.get(name) != value for name, value in wanted.items()):
         raise ValueError("probabilities must be of a run under this plan.")
-    if not plan.is_private and found.guarantee != NO_GUARANTEE:
-        raise ValueError("probabilities without a guarantee must say so.")
+    if found.guarantee != plan.guarantee:
+        raise ValueError("probabilities must have the guarantee of this plan.")

@@ -9,23 +9,12 @@ import pyarrow as pa
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.elements.batches import GramSet
-from beam_dpne.elements.rows import (
-    item_table,
-    ngram_table,
-    probability_table,
-    unprotected_table,
-)
+from beam_dpne.elements.rows import item_table, ngram_table, probability_table
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.report import length_facts
 from beam_dpne.release.bayesian_ledger import bayesian_ledger
 from beam_dpne.release.ngrams_ledger import ngrams_ledger
-from beam_dpne.release.parts import (
-    ITEM_FILES,
-    NGRAM_FILES,
-    PROBABILITY_FILES,
-    UNPROTECTED_FILES,
-    Layout,
-)
+from beam_dpne.release.parts import ITEM_FILES, NGRAM_FILES, PROBABILITY_FILES, Layout
 from beam_dpne.release.set_union_ledger import set_union_ledger
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -47,10 +36,21 @@ class ReleaseKind:
 
 
 def kind_of(plan: PrivacyPlan | SetUnionPlan | BayesianPlan) -> ReleaseKind:
-    """Returns how what was released under a plan is published."""
+    """Returns how the results of a run under a plan are published.
+
+    Raises:
+      TypeError: if the plan is of no private program.
+    """
     if isinstance(plan, BayesianPlan):
-        return BAYESIAN if plan.is_private else UNPROTECTED
-    return NGRAMS if isinstance(plan, PrivacyPlan) else SET_UNION
+        return BAYESIAN
+    if isinstance(plan, SetUnionPlan):
+        return SET_UNION
+    if isinstance(plan, PrivacyPlan):
+        return NGRAMS
+    raise TypeError(
+        "plan must be a PrivacyPlan, a SetUnionPlan or a BayesianPlan, under which a release is "
+        f"private, got {type(plan).__name__}."
+    )
 
 
 def _ngrams_ledger(plan: PrivacyPlan, released: Sequence[GramSet], **common: Any) -> dict[str, Any]:
@@ -86,4 +86,3 @@ BAYESIAN = ReleaseKind(
     rows=probability_table,
     ledger=_bayesian_ledger,
 )
-UNPROTECTED = dataclasses.replace(BAYESIAN, layout=UNPROTECTED_FILES, rows=unprotected_table)

@@ -134,7 +134,6 @@ def whole_ledger(
     grounds: Mapping[str, Any],
     groups: Mapping[str, Any],
     not_protected: Sequence[str] = (),
-    no_guarantee: str | None = None,
 ) -> dict[str, Any]:
     """Returns the ledger of a release, as JSON types in reading order.
 
@@ -152,7 +151,6 @@ def whole_ledger(
       grounds: on what the guarantee rests, beyond its statement.
       groups: what is guaranteed to groups of users (see `group_privacy`).
       not_protected: what this program does not protect, beyond what none does.
-      no_guarantee: in words, that and why there is no guarantee; None: there is one.
 
     Raises:
       ValueError: if the parts do not hold what was released.
@@ -162,14 +160,14 @@ def whole_ledger(
         raise ValueError(f"parts must hold as many rows as {kind.noun} were released.")
     return {
         "schema": SCHEMA,
-        "what": _what(kind.noun, no_guarantee),
+        "what": f"A differentially private release of {kind.noun}. {_COMPLETE}",
         "notes": notes.to_dict(),
         "program": program,
-        "guarantee": {**_statement(plan, user_sentence(described, notes), no_guarantee), **grounds},
+        "guarantee": {**_statement(plan, user_sentence(described, notes)), **grounds},
         "groups": dict(groups),
         "not_protected": [
             *_NOT_PROTECTED,
-            *filter(None, [None if no_guarantee else about_large_delta(plan.delta)]),
+            *filter(None, [about_large_delta(plan.delta)]),
             *not_protected,
         ],
         "plan": json.loads(plan.to_json()),
@@ -188,17 +186,7 @@ def whole_ledger(
     }
 
 
-def _what(noun: str, no_guarantee: str | None) -> str:
-    if no_guarantee is None:
-        return f"A differentially private release of {noun}. {_COMPLETE}"
-    return f"NOT a differentially private release of {noun}: {no_guarantee}. {_COMPLETE}"
-
-
-def _statement(plan: Plan, users: str, no_guarantee: str | None) -> dict[str, Any]:
-    """Returns the guarantee; without one, numbers only under names that cannot be mistaken for it."""
-    if no_guarantee is not None:
-        claimed = {"claimed_epsilon": plan.epsilon, "claimed_delta": plan.delta}
-        return {"statement": f"There is {no_guarantee}.", **claimed}
+def _statement(plan: Plan, users: str) -> dict[str, Any]:
     return {
         "epsilon": plan.epsilon,
         "delta": plan.delta,

@@ -15,7 +15,6 @@ from beam_dpne.ngrams.decoding import (
     ITEM_SCHEMA,
     PROBABILITY_SCHEMA,
     ROW_SCHEMA,
-    UNPROTECTED_SCHEMA,
     escape_item,
     unescape_item,
 )
@@ -76,13 +75,7 @@ ITEM_FILES = Layout(
     from_line=unescape_item,
 )
 PROBABILITY_FILES = Layout(stem=PROGRAMS["bayesian"].stem, schema=PROBABILITY_SCHEMA, text="ngram")
-UNPROTECTED_FILES = Layout(
-    stem="probabilities_without_privacy", schema=UNPROTECTED_SCHEMA, text="ngram"
-)
-_LAYOUTS = {
-    layout.stem: layout
-    for layout in (NGRAM_FILES, ITEM_FILES, PROBABILITY_FILES, UNPROTECTED_FILES)
-}
+_LAYOUTS = {layout.stem: layout for layout in (NGRAM_FILES, ITEM_FILES, PROBABILITY_FILES)}
 
 
 def render_parts(

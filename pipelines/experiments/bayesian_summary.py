@@ -3,7 +3,7 @@
 import pathlib
 from collections.abc import Collection, Sequence
 
-from beam_dpne.bayesian.plan import NO_GUARANTEE
+from beam_dpne.bayesian.paper_formulas import NO_GUARANTEE
 from beam_dpne.evaluation.headings import Heading, budget_text, caption_text
 from beam_dpne.evaluation.secrecy import Secrecy, secrecy_of, table_text
 from pipelines.experiments.bayesian_figures import figure_of

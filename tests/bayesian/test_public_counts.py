@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from beam_dpne.bayesian import public_counts
 from beam_dpne.bayesian.public_counts import PublicCounts, PublicCountsCoder
 from beam_dpne.bayesian.public_text import _Sums, count_text
 from beam_dpne.documents.tokenizers import words
+from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
 from beam_dpne.release.public import read_public_counts
 from beam_dpne.release.publishing import PublishRelease, read_release
 

@@ -26,9 +26,7 @@ JOBS = {
     "one_round": ("ngrams", *BUDGET, "--max_length", "2", "--strategy", "one_round"),
     "words_of_a_union": ("ngrams", *BUDGET, "--max_length", "2", "--vocabulary_policy", "mad"),
     **{policy: ("set-union", *BUDGET, "--policy", policy) for policy in POLICIES},
-    # One pass over the users, and a second look at them.
     "counts": ("bayesian", *BUDGET),
-    "paper": ("bayesian", *BUDGET, "--mode", "paper_brute_force", "--accept_no_guarantee"),
 }
 # Public trigrams of common words, with counts.
 _COMMON = ["the", "of", "to", "in", "a", "is", "my", "for", "and", "on"]

@@ -33,7 +33,6 @@ PLANS = [
     SetUnionPlan(**GIVEN, policy="rounds"),
     BayesianPlan(**GIVEN),
     BayesianPlan(**GIVEN, mode="log_global"),
-    BayesianPlan(**GIVEN, mode="paper_claim1", accept_no_guarantee=True, tune=True),
 ]
 MODULES = (
     adaptive,
