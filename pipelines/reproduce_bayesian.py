@@ -13,6 +13,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     # The experiments are in the repository, not in the installed package.
     sys.path.insert(0, str(ROOT))
-    from pipelines.experiments.bayesian_program import main
+    from pipelines.experiments.bayesian import main
 
     sys.exit(main(sys.argv[1:], ROOT / "pipelines" / "data"))

@@ -12,6 +12,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     # The experiments are in the repository, not in the installed package.
     sys.path.insert(0, str(ROOT))
-    from pipelines.experiments.program import main
+    from pipelines.experiments.papers import main
 
     sys.exit(main(sys.argv[1:], ROOT / "pipelines" / "data"))

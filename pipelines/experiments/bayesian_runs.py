@@ -1,7 +1,7 @@
-"""What one run of the experiments of private n-gram probabilities is; descriptions only."""
+"""Descriptions of the runs of experiments with private n-gram probabilities."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 from beam_dpne.bayesian.paper_formulas import NO_GUARANTEE, PaperBayesianPlan
 from beam_dpne.bayesian.plan import MODES, BayesianPlan
@@ -67,14 +67,21 @@ class BayesianRun:
     max_contributions: int = MAX_CONTRIBUTIONS
     key: int = 1
     corpus: str = "titles"
+    order: ClassVar[int] = 0
 
     @property
     def description(self) -> str:
         """One line for the operator."""
-        own = dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
         default = {field.name: field.default for field in dataclasses.fields(self)}
-        told = [f"{name} {own[name]}" for name in own if own[name] != default[name]]
-        return ", ".join(told)
+        return ", ".join(
+            f"{name} {value}" for name, value in values.items() if value != default[name]
+        )
+
+    @property
+    def budget(self) -> tuple[float | None, float | None]:
+        """ε and δ; None where there is none."""
+        return self.epsilon, None if self.epsilon is None else DELTA
 
     @property
     def plan(self) -> BayesianPlan:
@@ -109,6 +116,11 @@ class BayesianRun:
     def is_private(self) -> bool:
         """Whether the mechanism has a guarantee."""
         return self.mechanism in (*MODES, LAPLACE, PUBLIC, PUBLIC_PLUS_ONE)
+
+    @property
+    def longest(self) -> int:
+        """Nothing is counted by length here."""
+        return 1
 
     def parameters(self) -> dict[str, Any]:
         """Everything that the result depends on but the data, as JSON types."""

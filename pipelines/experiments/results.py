@@ -9,7 +9,7 @@ from typing import Any
 
 from beam_dpne.evaluation.secrecy import PUBLIC, SECRET, Secrecy
 from pipelines.experiments.corpora import Source
-from pipelines.experiments.parts import Row
+from pipelines.experiments.experiments import Row
 from pipelines.experiments.runs import AnyRun, Result, fingerprint
 
 

@@ -1,0 +1,338 @@
+"""From results to tables: medians over keys, beside what the papers print."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pipelines.experiments.experiments import Experiment
+from pipelines.experiments.paper_parts import (
+    DEFAULT_UNION,
+    OTHER_POLICIES,
+    OURS,
+    OURS_EVEN,
+    PAPER,
+    PUBLISHED,
+    TARGET_LIMITS,
+)
+from pipelines.experiments.printed import DPNE_TABLE_5, PrintedTable
+from pipelines.experiments.results import Results
+from pipelines.experiments.runs import Result
+from pipelines.experiments.tables import TARGET_HEADINGS, Cell, Makers
+
+_PAPER_NAMES = {PAPER: "DPNE"}
+_PAPER_TOTAL = sum(value or 0 for value in DPNE_TABLE_5.rows["DPNE"])
+_GIGABYTE = 1e9
+
+
+def real_total(result: Result) -> int:
+    """Returns how many n-grams of a run are real, of all lengths."""
+    return sum(row["real"] for row in result["lengths"])
+
+
+def spurious_total(result: Result) -> int:
+    """Returns how many n-grams of a run nobody holds, of all lengths."""
+    return sum(row["spurious"] for row in result["lengths"])
+
+
+def median_real(results: Sequence[Result]) -> float | None:
+    """Returns the median over runs of the real n-grams of all lengths, None of no runs."""
+    return statistics.median(map(real_total, results)) if results else None
+
+
+def _lengths(experiment: Experiment, results: Results) -> Any:
+    """One row of ours, and of the paper's where there is one: real n-grams of each length."""
+    longest = max((len(found["lengths"]) for found in _all(experiment, results)), default=0)
+    headings = (
+        "algorithm",
+        *map(str, range(1, longest + 1)),
+        "real",
+        "spurious",
+        "expected at most",
+    )
+    headings += ("keys", "seconds")
+    rows = []
+    for row in experiment.rows:
+        own = results.of(row)
+        if not own:
+            continue
+        is_single = row.label == "DPSU-single"
+        rows.append(
+            (
+                row.label,
+                *(
+                    _median(own, lambda found, i=i: found["lengths"][i]["real"])
+                    for i in range(longest)
+                ),
+                None if is_single else median_real(own),
+                None if is_single else _median(own, spurious_total),
+                None if is_single else _median(own, _bound),
+                len(own),
+                _median(own, lambda found: round(found["seconds"], 1)),
+            )
+        )
+    for name, values in (experiment.printed.rows if experiment.printed else {}).items():
+        shown = (*values[:longest], *(None,) * (longest - len(values)))
+        total = None if name == "DPSU-single" else sum(value or 0 for value in values[:longest])
+        rows.append((f"paper: {name}", *shown, total, None, None, None, None))
+    return headings, rows, _length_notes(experiment)
+
+
+def _length_notes(experiment: Experiment) -> list[str]:
+    notes = [
+        "Medians over keys; n-grams that some user holds, spurious ones apart (medians too; 'expected "
+        "at most' is the mechanism's own bound). The paper counts what is released.",
+        "DPSU-single spends the whole budget on each length: not a release, no total.",
+    ]
+    if experiment.printed is not None and not experiment.comparable:
+        notes.append(
+            "The paper's figures are of other data (Reddit posts of 1.2 million users), which are not "
+            "to be had: compare shapes and ratios, not sizes."
+        )
+    return [*notes, *_printed_notes(experiment.printed)]
+
+
+def _spurious_share(experiment: Experiment, results: Results) -> Any:
+    measured = ("spurious", "released", "share")
+    headings = ("η", *(f"{label}: {name}" for label in (PAPER, OURS) for name in measured))
+    headings += ("paper, other data",)
+    printed = experiment.printed
+    known = dict(zip(printed.columns, printed.rows["actual_ratio"], strict=True)) if printed else {}
+    rows = []
+    for eta in experiment.values:
+        cells: list[Cell] = [eta]
+        for label in (PAPER, OURS):
+            own = _found(experiment, results, label, eta)
+            released = _median(own, _released)
+            spurious = _median(own, spurious_total)
+            share = _median(own, lambda found: spurious_total(found) / max(1, _released(found)))
+            cells += [spurious, released, share and round(share, 5)]
+        rows.append((*cells, known.get(eta)))
+    return headings, rows, _printed_notes(printed)
+
+
+def _sweep(experiment: Experiment, results: Results) -> Any:
+    longest = max((len(found["lengths"]) for found in _all(experiment, results)), default=0)
+    headings = (
+        "algorithm",
+        experiment.swept,
+        *map(str, range(1, longest + 1)),
+        "real",
+        "spurious",
+        "keys",
+    )
+    rows = []
+    for row in experiment.rows:
+        own = results.of(row)
+        if own:
+            lengths = (
+                _median(own, lambda found, i=i: found["lengths"][i]["real"]) for i in range(longest)
+            )
+            rows.append(
+                (
+                    row.label,
+                    row.at,
+                    *lengths,
+                    median_real(own),
+                    _median(own, spurious_total),
+                    len(own),
+                )
+            )
+    return headings, rows, ["Medians over keys; real n-grams of each length."]
+
+
+def _union(experiment: Experiment, results: Results) -> Any:
+    """Means and standard deviations, as the paper has them."""
+    limits = experiment.values
+    headings = ("policy", *(f"Δ_0 = {limit:g}" for limit in limits), "orders")
+    rows = []
+    for policy in (*PUBLISHED, *OTHER_POLICIES):
+        found = [_found(experiment, results, policy, limit) for limit in limits]
+        if any(found):
+            cells = [_mean_text([real_total(one) for one in own]) for own in found]
+            rows.append((policy, *cells, max(map(len, found))))
+    printed = experiment.printed
+    for name, values in (printed.rows if printed else {}).items():
+        known = dict(zip(printed.columns if printed else (), values, strict=True))
+        rows.append((f"paper: {name}", *(known.get(limit) for limit in limits), None))
+    notes = [
+        "Means ± standard deviations over orders of the users (keys). Published policies with a "
+        "sequence of users have one shard, as in the paper; ours two. 'mad' is our variant with proof "
+        "of Chen et al. 2025; 'rounds' is the adaptive strategy at one length.",
+        "The paper's figures are of other data (posts of 223,388 users of r/AskReddit): compare "
+        "shapes.",
+    ]
+    return headings, rows, [*notes, *_printed_notes(experiment.printed)]
+
+
+def _sizes(experiment: Experiment, results: Results) -> Any:
+    held: dict[int, int] = {}
+    columns = {}
+    for row in experiment.rows:
+        own = results.of(row)
+        if own:
+            held |= {k: count for k, count, _ in own[0]["lengths"][0]["k_anonymity"]}
+            columns[row.label] = statistics.median(map(real_total, own))
+    headings = ("k", "words of at least k users", *columns)
+    printed = experiment.printed
+    shown = [name for name in (printed.rows if printed else {}) if name != "held"]
+    headings += tuple(f"paper: {name}" for name in shown)
+    rows = []
+    for k in (int(k) for k in (printed.columns if printed else held)):
+        if k not in held:
+            continue
+        place = printed.columns.index(k) if printed else 0
+        theirs = [printed.rows[name][place] for name in shown] if printed else []
+        ours = [round(size / max(1, held[k]), 3) for size in columns.values()]
+        rows.append((k, held[k], *ours, *theirs))
+    sizes = ", ".join(f"{label} {size:,.0f}" for label, size in columns.items())
+    notes = [f"Sizes of the released sets (medians over orders): {sizes}."]
+    return headings, rows, [*notes, *_printed_notes(printed)]
+
+
+def _anonymity(experiment: Experiment, results: Results) -> Any:
+    headings = ("algorithm", "length", "k", "held", "released", "share")
+    rows = []
+    for row in experiment.rows:
+        for found in results.of(row)[:1]:
+            for level in found["lengths"]:
+                rows += [
+                    (row.label, level["length"], k, held, count, round(count / held, 4))
+                    for k, held, count in level["k_anonymity"]
+                    if held
+                ]
+    return headings, rows, ["Of the first key."]
+
+
+def _targets(experiment: Experiment, results: Results) -> Any:
+    """Requirements beside measurements, and whether they are met."""
+    rows = [*_ngram_targets(experiment, results), *_union_targets(experiment, results)]
+    rows += _cost_targets(experiment, results)
+    notes = [
+        "Medians of the keys; real n-grams. The costs are of processes that ran one after the other in "
+        "turn, on whatever else the machine did."
+    ]
+    return TARGET_HEADINGS, rows, notes
+
+
+def _ngram_targets(experiment: Experiment, results: Results) -> list[tuple[Cell, ...]]:
+    baseline = median_real(_found(experiment, results, f"titles: {PAPER}"))
+    rows = []
+    for corpus, base, wanted in (
+        ("msnbc", float(_PAPER_TOTAL), {OURS: 1.85, OURS_EVEN: 1.4}),
+        ("titles", baseline, {OURS: 2.5, OURS_EVEN: 1.75}),
+    ):
+        whose = "the paper's DPNE" if corpus == "msnbc" else "DPNE (one_round, Δ = 100), T = 7"
+        for label, least in wanted.items():
+            own = median_real(_found(experiment, results, f"{corpus}: {label}"))
+            rows.append(_judged(f"{corpus}, {label}: real n-grams over {whose}", own, base, least))
+    return rows
+
+
+def _union_targets(experiment: Experiment, results: Results) -> list[tuple[Cell, ...]]:
+    own = median_real(_found(experiment, results, DEFAULT_UNION))
+    best: dict[str, tuple[float, Any]] = {}
+    for row in experiment.rows:
+        size = median_real(results.of(row)) if row.label in PUBLISHED else None
+        if size is not None:
+            best[row.label] = max(best.get(row.label, (0.0, None)), (size, row.at))
+    rows = []
+    if "weighted_gaussian" in best:
+        size, limit = best["weighted_gaussian"]
+        limits = ", ".join(map(str, TARGET_LIMITS))
+        title = (
+            f"set union, default, over weighted Gaussian with its best Δ_0 of {limits} ({limit})"
+        )
+        rows.append(_judged(title, own, size, 1.5))
+        policy = max(best, key=lambda name: best[name])
+        size, limit = best[policy]
+        title = f"set union, default, over the best published policy ({policy}, Δ_0 = {limit})"
+        rows.append(_judged(title, own, size, 1.0))
+    return rows
+
+
+def _cost_targets(experiment: Experiment, results: Results) -> list[tuple[Cell, ...]]:
+    ours = _found(experiment, results, "cost adaptive")
+    theirs = _found(experiment, results, "cost one_round")
+    rows = []
+    for title, field, unit, most in (
+        ("time of a whole run on titles, s", "seconds", 1.0, 3.0),
+        ("CPU time of it, s", "cpu_seconds", 1.0, None),
+        ("peak memory of it, GB", "peak_bytes", _GIGABYTE, 1.3),
+    ):
+        own, base = (_median(found, _scaled(field, unit)) for found in (ours, theirs))
+        rows.append(_judged(f"adaptive over one_round: {title}", own, base, most, at_most=True))
+    return rows
+
+
+def _judged(
+    title: str, own: float | None, base: float | None, asked: float | None, at_most: bool = False
+) -> tuple[Cell, ...]:
+    sign = "≤" if at_most else "≥"
+    wanted = None if asked is None else f"{sign} {asked:g} ×"
+    if own is None or not base:
+        return (title, None, None, None, wanted, None)
+    ratio = own / base
+    met = None
+    if asked is not None:
+        met = "yes" if (ratio <= asked if at_most else ratio >= asked) else "no"
+    digits = 2 if own < 1000 else 0
+    return (title, _rounded(own, digits), _rounded(base, digits), round(ratio, 3), wanted, met)
+
+
+def _rounded(value: float, digits: int) -> Cell:
+    return round(value, digits) if digits else round(value)
+
+
+def _all(experiment: Experiment, results: Results) -> list[Result]:
+    return [found for row in experiment.rows for found in results.of(row)]
+
+
+def _found(experiment: Experiment, results: Results, label: str, at: Any = None) -> list[Result]:
+    """Returns the results of a row; of the only row of that label, if it has a value of its own."""
+    rows = [row for row in experiment.rows if row.label == label and at in (None, row.at)]
+    return results.of(rows[0]) if rows else []
+
+
+def _released(found: Result) -> int:
+    return sum(row["released"] for row in found["lengths"])
+
+
+def _bound(found: Result) -> float:
+    return round(sum(row["spurious_bound"] for row in found["lengths"]), 1)
+
+
+def _scaled(field: str, unit: float) -> Callable[[Result], float]:
+    return lambda found: found[field] / unit
+
+
+def _median(found: Sequence[Result], value: Callable[[Result], float]) -> Any:
+    """Returns the median of a value over runs, as an integer where it is one."""
+    if not found:
+        return None
+    middle = statistics.median(map(value, found))
+    return int(middle) if middle == int(middle) and not isinstance(middle, bool) else middle
+
+
+def _mean_text(sizes: Sequence[int]) -> Cell:
+    if not sizes:
+        return None
+    mean = round(statistics.mean(sizes))
+    return f"{mean:,} ± {round(statistics.stdev(sizes))}" if len(sizes) > 1 else mean
+
+
+def _printed_notes(printed: PrintedTable | None) -> list[str]:
+    if printed is None:
+        return []
+    noted = printed.notes[:1].upper() + printed.notes[1:]
+    return [f"{printed.source}, on {printed.data}. {noted}".strip()]
+
+
+MAKERS: Makers = {
+    "lengths": _lengths,
+    "spurious": _spurious_share,
+    "sweep": _sweep,
+    "union": _union,
+    "sizes": _sizes,
+    "anonymity": _anonymity,
+    "targets": _targets,
+}
