@@ -13,6 +13,8 @@ leave_out_expected()
 
 if TYPE_CHECKING:
     from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts
+    from beam_dpne.bayesian.paper import PaperBayesianCounts
+    from beam_dpne.bayesian.paper_formulas import PaperBayesianPlan
     from beam_dpne.bayesian.plan import BayesianPlan
     from beam_dpne.bayesian.public_counts import PublicCounts
     from beam_dpne.bayesian.transform import BayesianCounts, BayesianCountsResult
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
         NgramProbability,
         ReleasedItem,
         ReleasedNgram,
-        UnprotectedProbability,
     )
     from beam_dpne.elements.side_inputs import SetStore
     from beam_dpne.mechanism.randomness import RunKey
@@ -63,6 +64,8 @@ _HOME = {
     "BayesianCounts": "beam_dpne.bayesian.transform",
     "BayesianCountsResult": "beam_dpne.bayesian.transform",
     "BayesianPlan": "beam_dpne.bayesian.plan",
+    "PaperBayesianCounts": "beam_dpne.bayesian.paper",
+    "PaperBayesianPlan": "beam_dpne.bayesian.paper_formulas",
     "LimitContributions": "beam_dpne.ngrams.contributions",
     "DecodeGrams": "beam_dpne.ngrams.decoding",
     "join_tokens": "beam_dpne.ngrams.decoding",
@@ -90,7 +93,6 @@ _HOME = {
     "NgramProbability": "beam_dpne.elements.rows",
     "ReleasedItem": "beam_dpne.elements.rows",
     "ReleasedNgram": "beam_dpne.elements.rows",
-    "UnprotectedProbability": "beam_dpne.elements.rows",
     "RunKeyFile": "beam_dpne.storage.run_key_file",
     "DecideRound": "beam_dpne.ngrams.threshold",
     "NoisyThreshold": "beam_dpne.ngrams.threshold",
@@ -132,6 +134,8 @@ __all__ = [
     "NoisyCounts",
     "NoisyThreshold",
     "OneRound",
+    "PaperBayesianCounts",
+    "PaperBayesianPlan",
     "PrivacyPlan",
     "PrivateNgrams",
     "PrivateNgramsResult",
@@ -154,7 +158,6 @@ __all__ = [
     "SpendResult",
     "SpuriousGrams",
     "StandingGrams",
-    "UnprotectedProbability",
     "UserBatch",
     "WeightedHistogram",
     "__version__",

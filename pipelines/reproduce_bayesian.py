@@ -8,9 +8,11 @@ sample and the public counts that ship with the repository.
 import pathlib
 import sys
 
-from beam_dpne.cli.reproduce_bayesian import main
-
-DATA = pathlib.Path(__file__).parent / "data"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], DATA))
+    # The experiments are in the repository, not in the installed package.
+    sys.path.insert(0, str(ROOT))
+    from pipelines.experiments.bayesian import main
+
+    sys.exit(main(sys.argv[1:], ROOT / "pipelines" / "data"))

@@ -7,9 +7,11 @@ private: for public data only. `--titles FILE` names texts that do not ship with
 import pathlib
 import sys
 
-from beam_dpne.cli.reproduce import main
-
-DATA = pathlib.Path(__file__).parent / "data"
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], DATA))
+    # The experiments are in the repository, not in the installed package.
+    sys.path.insert(0, str(ROOT))
+    from pipelines.experiments.papers import main
+
+    sys.exit(main(sys.argv[1:], ROOT / "pipelines" / "data"))

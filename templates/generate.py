@@ -41,7 +41,6 @@ _LAUNCHER_ONLY = {
 _HAS_FIELDS = ("auto", "jsonl", "json", "csv", "tsv", "parquet")
 _IS_TEXT = ("auto", "jsonl", "json", "csv", "tsv", "sequences")
 _HAS_DELIMITERS = ("auto", "csv", "tsv")
-_PAPER_MODES = ("paper_brute_force", "paper_claim1")
 _IN_SEQUENCE = ("policy_laplace", "policy_gaussian", "screened_gaussian", "greedy")
 # Fields that a form shows only beside certain values of another one.
 _SHOWN_FOR = {
@@ -54,8 +53,7 @@ _SHOWN_FOR = {
     **dict.fromkeys(("noise_growth", "budget_shares"), ("strategy", ("one_round",))),
     "shards": ("policy", _IN_SEQUENCE),
     "cutoff_margin": ("policy", (*_IN_SEQUENCE, "mad")),
-    **dict.fromkeys(("public_weight", "decay"), ("mode", ("log_global", *_PAPER_MODES))),
-    **dict.fromkeys(("tuning_fraction", "public_weights", "decays"), ("mode", _PAPER_MODES)),
+    **dict.fromkeys(("public_weight", "decay"), ("mode", ("log_global",))),
 }
 
 
@@ -139,7 +137,7 @@ FORMS = {
         program="bayesian.py",
         title="Private n-gram probabilities",
         description="Estimates a probability for every n-gram of a public vocabulary, with user-level "
-        f"(ε, δ)-differential privacy; modes named paper_* have no such guarantee. {_COMPLETE}",
+        f"(ε, δ)-differential privacy. {_COMPLETE}",
         required=("input", "public", "epsilon", "delta", "output"),
         table=BAYESIAN,
         without={"arpa": "the launcher would have to wait for the release", **_LAUNCHER_ONLY},

@@ -15,6 +15,8 @@ from beam_dpne import (
     BayesianCounts,
     BayesianPlan,
     LengthPlan,
+    PaperBayesianCounts,
+    PaperBayesianPlan,
     PrivacyPlan,
     PrivateSetUnion,
     PublicCounts,
@@ -54,6 +56,10 @@ OWN_SAMPLES = {
     PrivateSetUnion: {"plan": UNION_PLAN},
     BayesianCounts: {
         "plan": BayesianPlan(epsilon=1, delta=1e-7, length=1),
+        "public": PublicCounts.of([("a",)], [1]),
+    },
+    PaperBayesianCounts: {
+        "plan": PaperBayesianPlan(epsilon=1, delta=1e-7, length=1),
         "public": PublicCounts.of([("a",)], [1]),
     },
 }

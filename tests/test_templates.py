@@ -98,9 +98,7 @@ ACCEPTED = {
     "max_items_per_user": ("1000",),
     "public": ("gs://bucket/public.txt.gz", "gs://bucket/releases/first/"),
     **dict.fromkeys(("length", "vocabulary_size", "max_count"), ("3",)),
-    **dict.fromkeys(("public_weight", "decay", "tuning_fraction"), ("0.5", "1e-2")),
-    **dict.fromkeys(("public_weights", "decays"), ("0.5", "0.1,1e-2")),
-    **dict.fromkeys(("tune", "accept_no_guarantee"), ("true", "false")),
+    **dict.fromkeys(("public_weight", "decay"), ("0.5", "1e-2")),
 }
 PATHS = ("", "local/file", "/local/file", "gs://bucket", "gs://bucket/", "gs:/bucket/a", "s3://b/a")
 REFUSED = {
@@ -131,9 +129,7 @@ REFUSED = {
     **dict.fromkeys(("max_users", "max_items_per_user", "public_user_count"), NOT_WHOLE),
     "public": (*PATHS, "gs://bucket/*.txt"),
     **dict.fromkeys(("length", "vocabulary_size", "max_count"), NOT_WHOLE),
-    **dict.fromkeys(("public_weight", "decay", "tuning_fraction"), NOT_REAL),
-    **dict.fromkeys(("public_weights", "decays"), (*NOT_REAL[:-2], "0.5,", "0.5;1", "0.5, 1")),
-    **dict.fromkeys(("tune", "accept_no_guarantee"), ("", "True", "yes")),
+    **dict.fromkeys(("public_weight", "decay"), NOT_REAL),
 }
 
 # Where the programs differ.

@@ -12,7 +12,7 @@ Each context h gives (1 − κ) to the words that follow it, κ being kept back 
 so that its probabilities sum to 1 over all words. Where all words follow h, nothing is kept back.
 
 The words `<s>`, `</s>` and `<unk>` are listed with next to no probability, since nothing is known of
-borders and of other words. The format has no comments that all readers take: a notice becomes a word.
+borders and of other words.
 """
 
 from collections.abc import Iterator
@@ -83,7 +83,6 @@ def write_arpa(
     grams: npt.NDArray[np.int32],
     words: pa.Array,
     *,
-    notice: str | None = None,
     kept_back: float = KEPT_BACK,
 ) -> None:
     """Writes the model of a joint distribution, logarithms to base 10.
@@ -93,11 +92,10 @@ def write_arpa(
       joint: (V,) ≥ 0, some > 0.
       grams: (V, n) ids of words.
       words: Arrow strings, by id; written as `join_tokens` writes them.
-      notice: what every reader should know, e.g. that nothing is guaranteed.
       kept_back: see `model_of`.
     """
     texts = [escape_token(word) for word in words.to_pylist()]
-    extra = [word for word in _extra_words(notice) if word not in set(texts)]
+    extra = [word for word in _RESERVED if word not in set(texts)]
     orders = model_of(joint, grams, kept_back=kept_back)
     stream.write(FIRST_LINE)
     for length, order in enumerate(orders, start=1):
@@ -153,7 +151,3 @@ def _logs(values: _Floats) -> list[float]:
     np.log10(values, out=logs, where=values > 0)
     # No exponents, which some readers do not know, and no −0.
     return (np.maximum(logs, _LEAST_LOG).round(7) + 0.0).tolist()
-
-
-def _extra_words(notice: str | None) -> list[str]:
-    return [*_RESERVED, *([f"<{'_'.join(notice.split())}>"] if notice else [])]

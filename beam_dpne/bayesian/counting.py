@@ -13,8 +13,6 @@ from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.elements.batches import MAX_ELEMENT_BYTES, NO_GRAM, BatchCoder, UserBatch
 from beam_dpne.mechanism import randomness
 
-_UINT64 = 2**64
-
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class UserGrams:
@@ -40,8 +38,8 @@ class GramSums:
     Attributes:
       rows: (m,) int32, distinct.
       width: columns of `sums`.
-      sums: (m · width,) int64, row by row. Column 0: counts; 1: users, if a mode needs them;
-        2: counts of the users that score candidates, under tuning (0 and 1 are of the others).
+      sums: (m · width,) int64, row by row. Column 0 holds counts, and column 1, if a mode needs it,
+        numbers of users; see `paper_formulas.PaperSums` for a third one.
     """
 
     rows: np.ndarray
@@ -161,28 +159,17 @@ def limit_grams(
     )
 
 
-def is_scoring(users: np.ndarray, fraction: float, sub_key: bytes) -> np.ndarray:
-    """Marks the users that score candidates instead of training, by a keyed draw: (n,) bool."""
-    draws = randomness.encrypt_blocks(sub_key, users)[:, 0]
-    return draws < np.uint64(int(fraction * _UINT64))
-
-
-def add_up(grams: UserGrams, scoring: np.ndarray, table: np.ndarray) -> None:
-    """Adds users' counts to sums, in place; whole numbers, so that no order matters.
+def add_up(grams: UserGrams, table: np.ndarray) -> None:
+    """Adds users' counts to sums, in place; they are integers, so that no order matters.
 
     Args:
       grams: limited.
-      scoring: (n,) bool, see `is_scoring`.
       table: (V, width) int64, see `GramSums`.
     """
-    width = table.shape[1]
-    of_scoring = np.repeat(scoring, np.diff(grams.offsets))
-    training = grams.rows[~of_scoring]
-    np.add.at(table[:, 0], training, grams.counts[~of_scoring])
-    if width > 1:
-        table[:, 1] += np.bincount(training, minlength=len(table))
-    if width > 2:
-        np.add.at(table[:, 2], grams.rows[of_scoring], grams.counts[of_scoring])
+    np.add.at(table[:, 0], grams.rows, grams.counts)
+    if table.shape[1] > 1:
+        # A user has a row once at most, so that occurrences of a row are users.
+        table[:, 1] += np.bincount(grams.rows, minlength=len(table))
 
 
 def range_starts(size: int, ranges: int) -> np.ndarray:

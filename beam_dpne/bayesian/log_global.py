@@ -42,6 +42,15 @@ def decay_weights(users: np.ndarray, *, max_count: int, decay: float) -> np.ndar
     return np.minimum(1.0, decay * users / max_count)
 
 
+def softmax(logs: np.ndarray) -> np.ndarray:
+    """Returns probabilities, which sum to 1, from logarithms: (V,) float64.
+
+    References: the paper's equation 4.
+    """
+    powers = np.exp(logs - logs.max())
+    return powers / powers.sum()
+
+
 def gram_bound(*, max_count: int, decay: float) -> float:
     """Returns B, how far one user may move one gram's f, over all databases; rounded up.
 

@@ -1,325 +1,133 @@
-"""The paper's mechanism, exactly: for reproduction only. It has NO differential privacy guarantee.
-
-μ_ps = ρ·w⊙x̂ + (1 − ρ)·μ_p, θ = softmax(h), h ~ N(μ_ps, σ_ps²I), σ_ps = ρ·γ·√(2 ln(1.25/δ))/ε, where
-γ is the sensitivity *at this database*: by brute force over its users, or by Claim 1 from its N and
-x̂. Since γ differs between neighbouring databases, so does the noise, and it tells who is there.
-
-Corrected slips of the print. Algorithm 1's last lines omit w⊙ before x̂ (Corollary 1 has it). Its brute
-force adds (S/C)·x̂ for every word of a user, and Corollary 1 for those with N ≤ C/S; the change of w is
-w(N) − w(N − 1), which is neither where C/S < N < C/S + 1. Claim 1's sums over 1/N are over words that
-somebody holds. Laplace noise has the scale 2|Δq|/ε, not its inverse.
-
-**Why "log_global" has no tuning.** Theorem 2 needs a bound of the score's change that holds over all
-databases. The score, a cross-entropy, is linear in the counts of the users that score: whatever one
-training user may change in it, twice as many scoring users double, so that no bound holds for all
-databases. Clipping each scoring user's part bounds what *that* user changes, not what a training user
-does to all of them. A mean over scoring users has a bound, a change of the logarithms by up to 2ρB,
-but no useful one: 0.056 at S = 0.01 and ρ = ½, hence Laplace noise of scale 2.2 nats at ε = 0.05.
-There ρ is free: the noise of h/ρ does not depend on it, so it may be tried at will on the released
-values; and S is chosen on public data.
-
-References: Ramadan, Withers and Orr: equations 1 to 6, Corollary 1, Claims 1 and 2, Algorithms 1 and 2.
-"""
+"""PaperBayesianCounts: the paper's mechanism as a pipeline, without any privacy guarantee."""
 
 import dataclasses
-import math
+import functools
 from collections.abc import Iterable
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.pvalue import AsIter, PCollection
 
-from beam_dpne.bayesian.counting import UserGrams
-from beam_dpne.bayesian.log_global import decay_weights
-from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.elements.batches import BatchCoder
-from beam_dpne.mechanism import randomness
+from beam_dpne.bayesian import counting
+from beam_dpne.bayesian import paper_formulas as formulas
+from beam_dpne.bayesian.counting import GramSums, NgramProbabilities, UserGrams
+from beam_dpne.bayesian.paper_formulas import Norms, PaperBayesianPlan, PaperSums
+from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.bayesian.transform import AddUp, CountingTransform, result_of
+from beam_dpne.elements import progress
 from beam_dpne.mechanism.randomness import RunKey
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class PaperSums:
-    """Sums over all users.
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PaperBayesianCounts(CountingTransform):
+    """Estimates n-gram probabilities as the paper prints it: for comparison, NOT private.
+
+    Input: documents, as `BayesianCounts` takes them.
+
+    Output: PCollection of one `NgramProbabilities`, whose `guarantee` says that there is none.
+
+    Privacy: none. The noise is scaled by the sensitivity of the database at hand, so that its size
+    shows who is in the data. `PublishRelease` refuses the output, and no program offers it. Never use
+    it on private data: `BayesianCounts` is the private form.
+
+    Cost: as `BayesianCounts`, and a second look at every user.
 
     Attributes:
-      table: (V, width) int64, see `GramSums`.
+      plan: the parameters of the run.
+      public: the public counts; the most frequent plan.vocabulary_size of them are used.
+      tokenizer: as in `BayesianCounts`.
+      partitions: hash partitions of users; the sums get a quarter of that.
+      run_key: secret of the run; by default a fresh one each time the transform is applied.
+      store: where public counts go that are too large for the job's graph; with None they stay in it.
+      described: how records became documents, if they were read from files.
+      user_field: name of the field that holds the user.
+      text_field: name of the field that holds the text, or several names.
+
+    Raises:
+      ValueError: as `BayesianCounts`.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import PaperBayesianCounts, PaperBayesianPlan, PublicCounts
+      >>> public = PublicCounts.of([("good", "morning"), ("good", "night")], [1, 1])
+      >>> plan = PaperBayesianPlan(epsilon=10, delta=1e-4, length=2)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(99)])
+      ...     found = documents | PaperBayesianCounts(plan=plan, public=public)
+      ...     _ = found | beam.Map(lambda one: print(one.guarantee[:38]))
+      no differential privacy guarantee: the
+
+    References: Ramadan, Withers and Orr, Algorithms 1 and 2.
     """
 
-    table: np.ndarray
+    plan: PaperBayesianPlan
 
-    @property
-    def counts(self) -> np.ndarray:
-        """(V,) c, of the users that train."""
-        return self.table[:, 0]
-
-    @property
-    def users(self) -> np.ndarray:
-        """(V,) N, of the users that train."""
-        return self.table[:, 1]
-
-    @property
-    def scoring(self) -> np.ndarray:
-        """(V,) c_1, of the users that score candidates."""
-        return self.table[:, 2]
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Norms:
-    """How far single users move what is computed: the largest of some users.
-
-    Attributes:
-      gammas: for each candidate (S, ρ), ‖Δ(w⊙x̂)‖₂ of users that train.
-      scores: for each, |Δq| of users that score; empty without tuning.
-    """
-
-    gammas: np.ndarray
-    scores: np.ndarray
-
-
-class NormsCoder(BatchCoder):
-    """Coder of `Norms`."""
-
-    batch_type = Norms
-
-
-beam.coders.registry.register_coder(Norms, NormsCoder)
-
-
-def centred_logs(counts: np.ndarray) -> np.ndarray:
-    """Returns log(c + 1) less its mean over all words.
-
-    References: equations 1 and 2.
-    """
-    logs = np.log1p(counts)
-    return logs - logs.mean()
-
-
-def softmax(logs: np.ndarray) -> np.ndarray:
-    """Returns probabilities, which sum to 1, from logarithms.
-
-    References: equation 4.
-    """
-    powers = np.exp(logs - logs.max())
-    return powers / powers.sum()
-
-
-def mean_logs(
-    sums: PaperSums, public: np.ndarray, *, decay: float, private_weight: float, max_count: int
-) -> np.ndarray:
-    """Returns μ_ps: (V,) float64.
-
-    References: Corollary 1.
-    """
-    weights = decay_weights(sums.users, max_count=max_count, decay=decay)
-    private = weights * centred_logs(sums.counts)
-    return private_weight * private + (1 - private_weight) * centred_logs(public)
-
-
-def user_norms(grams: UserGrams, sums: PaperSums, *, decay: float, max_count: int) -> np.ndarray:
-    """Returns ‖w⊙x̂ − w_{−u}⊙x̂_{−u}‖₂ for each user u, as if that user alone left: (n,) float64.
-
-    A user changes w and log(c + 1) of own words only, and by the mean x̂ of all words.
-
-    Args:
-      grams: limited, of users whose counts are in the sums.
-      sums: of all users.
-      decay: S.
-      max_count: C.
-
-    References: Corollary 1; Algorithm 1, "brute-force".
-    """
-    held = np.diff(grams.offsets)
-    user = np.repeat(np.arange(held.size), held)
-    rows, size = grams.rows, len(sums.table)
-    weights = decay_weights(sums.users, max_count=max_count, decay=decay)
-    centred = centred_logs(sums.counts)
-    falls = np.log1p(sums.counts[rows]) - np.log1p(sums.counts[rows] - grams.counts)
-    mean_falls = np.bincount(user, falls, minlength=held.size) / size
-    later = decay_weights(sums.users[rows] - 1, max_count=max_count, decay=decay)
-    moves = weights[rows] * centred[rows]
-    moves -= later * (centred[rows] - falls + mean_falls[user])
-    own = np.bincount(user, moves**2, minlength=held.size)
-    others = (weights**2).sum() - np.bincount(user, weights[rows] ** 2, minlength=held.size)
-    return np.sqrt(own + mean_falls**2 * np.maximum(others, 0.0))
-
-
-def claim1_bound(sums: PaperSums, *, decay: float, max_count: int) -> float:
-    """Returns the printed bound ‖w⊙LC + (S/C)|x̂|⊙1(N ≤ C/S)‖₂.
-
-    It is none where some word has C/S < N < C/S + 1: one user less then lowers w, and the indicator
-    does not see it.
-
-    References: Claim 1.
-    """
-    users = sums.users
-    size = users.size
-    inverse = np.divide(1.0, users, out=np.zeros(size), where=users > 0)
-    lipschitz = (1 - 1 / size) * inverse + (inverse.sum() - inverse) / size
-    weights = decay_weights(users, max_count=max_count, decay=decay)
-    falling = users <= max_count / decay
-    slope = decay / max_count * np.abs(centred_logs(sums.counts)) * falling
-    return float(np.linalg.norm(weights * lipschitz * max_count + slope))
-
-
-def log_probabilities(logs: np.ndarray) -> np.ndarray:
-    """Returns μ − log Σ exp μ."""
-    largest = logs.max()
-    return logs - (largest + math.log(np.exp(logs - largest).sum()))
-
-
-def cross_entropy(counts: np.ndarray, logs: np.ndarray) -> float:
-    """Returns q(c, μ_ps), not normalised.
-
-    References: equation 6.
-    """
-    return -float(counts @ log_probabilities(logs))
-
-
-def largest_norms(
-    grams: UserGrams,
-    scoring: np.ndarray,
-    sums: PaperSums,
-    public: np.ndarray,
-    plan: BayesianPlan,
-) -> Norms:
-    """Returns what the users of one batch change at most, for each candidate.
-
-    Args:
-      grams: limited.
-      scoring: (n,) bool, the users that score candidates.
-      sums: of all users.
-      public: (V,) α.
-      plan: of one of the paper's modes.
-    """
-    training = _of_users(grams, ~scoring)
-    by_decay = {
-        decay: _largest(user_norms(training, sums, decay=decay, max_count=plan.max_count))
-        for decay in {decay for decay, _ in plan.candidates}
-    }
-    gammas = [by_decay[decay] for decay, _ in plan.candidates]
-    scores: list[float] = []
-    if plan.tune:
-        judges = _of_users(grams, scoring)
-        user = np.repeat(np.arange(len(judges.users)), np.diff(judges.offsets))
-        for candidate in plan.candidates:
-            logs = log_probabilities(_mean(sums, public, plan, candidate))[judges.rows]
-            own = np.bincount(user, judges.counts * logs, minlength=len(judges.users))
-            scores.append(_largest(np.abs(own)))
-    return Norms(gammas=np.array(gammas), scores=np.array(scores, dtype=np.float64))
-
-
-def merge_norms(parts: Iterable[Norms], plan: BayesianPlan) -> Norms:
-    """Returns the largest of all users; 0 if there are none."""
-    count = len(plan.candidates)
-    gammas, scores = np.zeros(count), np.zeros(count if plan.tune else 0)
-    for part in parts:
-        gammas = np.maximum(gammas, part.gammas)
-        scores = np.maximum(scores, part.scores)
-    return Norms(gammas=gammas, scores=scores)
-
-
-def paper_stddev(gamma: float, private_weight: float, plan: BayesianPlan) -> float:
-    """Returns σ_ps = ρ·γ·√(2 ln(1.25/δ))/ε, for what tuning leaves of ε.
-
-    References: Corollary 1, Definition 4.
-    """
-    epsilon = plan.epsilon - plan.tuning_epsilon
-    return private_weight * gamma * math.sqrt(2 * math.log(1.25 / plan.delta)) / epsilon
-
-
-def sensitivities(
-    sums: PaperSums, norms: Norms, public: np.ndarray, plan: BayesianPlan
-) -> tuple[np.ndarray, float]:
-    """Returns γ of each candidate, and |Δq| over all of them (0 without tuning).
-
-    References: Claims 1 and 2; "brute force" has their first lines, Claim 1 their second ones.
-    """
-    candidates = plan.candidates
-    gammas = norms.gammas
-    if plan.mode == "paper_claim1":
-        bounds = (
-            claim1_bound(sums, decay=decay, max_count=plan.max_count) for decay, _ in candidates
+    def expand(self, documents: PCollection) -> PCollection[NgramProbabilities]:
+        """Computes sums, then the sensitivity of this database over its users, then probabilities."""
+        plan = self.plan
+        counted = self.counted(documents)
+        parts = counted.sums | "Parts" >> beam.FlatMap(_values).with_output_types(GramSums)
+        look = beam.Map(_norms, AsIter(parts), counted.public, plan=plan, run_key=counted.run_key)
+        norms = counted.grams | "LookAtUsers" >> look.with_output_types(Norms)
+        release = beam.Map(
+            _release,
+            AsIter(parts),
+            AsIter(norms),
+            counted.public,
+            plan=plan,
+            run_key=counted.run_key,
         )
-        gammas = np.array(list(bounds))
-    if not plan.tune:
-        return gammas, 0.0
-    judged = norms.scores
-    if plan.mode == "paper_claim1":
-        logs = (log_probabilities(_mean(sums, public, plan, each)) for each in candidates)
-        judged = np.array([plan.max_count * np.abs(each).sum() for each in logs])
-    weights = np.array([weight for _, weight in candidates])
-    trained = weights * float(np.linalg.norm(sums.scoring)) * gammas
-    return gammas, float(np.maximum(trained, judged).max())
+        once = documents.pipeline | "Once" >> beam.Create([None])
+        return once | "Release" >> release.with_output_types(NgramProbabilities)
+
+    def summing(self, run_key: RunKey) -> tuple[int, AddUp]:
+        """Returns two columns, or three with tuning; scoring users are in the third one only."""
+        add = functools.partial(_add_up, plan=self.plan, run_key=run_key)
+        return (3 if self.plan.is_tuned else 2), add
 
 
-def choose(
-    sums: PaperSums, change: float, public: np.ndarray, plan: BayesianPlan, run_key: RunKey
-) -> int:
-    """Returns the candidate of the least noisy score.
-
-    Args:
-      sums: of all users.
-      change: |Δq|.
-      public: (V,) α.
-      plan: of one of the paper's modes.
-      run_key: bound.
-
-    References: Theorem 2, Algorithm 2.
-    """
-    if not plan.tune:
-        return 0
-    scores = np.array(
-        [cross_entropy(sums.scoring, _mean(sums, public, plan, each)) for each in plan.candidates]
-    )
-    bits = randomness.keyed_bits(run_key.sub_key("tuning noise"), np.arange(scores.size), 0)
-    return int(np.argmin(scores + 2 * change / plan.tuning_epsilon * randomness.laplaces(bits)))
+def _add_up(
+    grams: UserGrams, table: np.ndarray, *, plan: PaperBayesianPlan, run_key: RunKey
+) -> None:
+    scoring = formulas.is_scoring(grams, plan, run_key)
+    counting.add_up(formulas.of_users(grams, ~scoring), table[:, :2])
+    if plan.is_tuned:
+        judges = formulas.of_users(grams, scoring)
+        np.add.at(table[:, 2], judges.rows, judges.counts)
 
 
-def sample(
-    sums: PaperSums, norms: Norms, public: np.ndarray, plan: BayesianPlan, run_key: RunKey
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """Returns the paper's θ, (V,) float64, and the candidate that was taken, for the ledger.
-
-    Args:
-      sums: of all users.
-      norms: of all users.
-      public: (V,) α.
-      plan: of one of the paper's modes.
-      run_key: bound.
-
-    References: Algorithms 1 and 2.
-    """
-    gammas, change = sensitivities(sums, norms, public, plan)
-    chosen = choose(sums, change, public, plan, run_key)
-    decay, private_weight = plan.candidates[chosen]
-    bits = randomness.keyed_bits(
-        run_key.sub_key("gram noise", plan.length), np.arange(len(public)), 0
-    )
-    noise = paper_stddev(float(gammas[chosen]), private_weight, plan) * randomness.normals(bits)
-    found = softmax(_mean(sums, public, plan, plan.candidates[chosen]) + noise)
-    return found, {"decay": decay, "public_weight": 1 - private_weight}
+def _values(keyed: tuple[int, Iterable[GramSums]]) -> Iterable[GramSums]:
+    return keyed[1]
 
 
-def _mean(
-    sums: PaperSums, public: np.ndarray, plan: BayesianPlan, candidate: tuple[float, float]
-) -> np.ndarray:
-    decay, private_weight = candidate
-    return mean_logs(
-        sums, public, decay=decay, private_weight=private_weight, max_count=plan.max_count
-    )
+def _sums(parts: Iterable[GramSums], public: PublicCounts, plan: PaperBayesianPlan) -> PaperSums:
+    width = 3 if plan.is_tuned else 2
+    return PaperSums(counting.merge_sums(parts, 0, len(public), width))
 
 
-def _largest(norms: np.ndarray) -> float:
-    return float(norms.max(initial=0.0))
+def _norms(
+    grams: UserGrams,
+    parts: Iterable[GramSums],
+    public: PublicCounts,
+    *,
+    plan: PaperBayesianPlan,
+    run_key: RunKey,
+) -> Norms:
+    scoring = formulas.is_scoring(grams, plan, run_key)
+    return formulas.largest_norms(grams, scoring, _sums(parts, public, plan), public.counts, plan)
 
 
-def _of_users(grams: UserGrams, chosen: np.ndarray) -> UserGrams:
-    """Selects users."""
-    held = np.diff(grams.offsets)
-    kept = np.repeat(chosen, held)
-    return UserGrams(
-        users=grams.users[chosen],
-        offsets=np.concatenate(([0], np.cumsum(held[chosen]))),
-        rows=grams.rows[kept],
-        counts=grams.counts[kept],
-    )
+def _release(
+    _: None,
+    parts: Iterable[GramSums],
+    norms: Iterable[Norms],
+    public: PublicCounts,
+    *,
+    plan: PaperBayesianPlan,
+    run_key: RunKey,
+) -> NgramProbabilities:
+    progress.enter(progress.RELEASED, None)
+    largest = formulas.merge_norms(norms, plan)
+    sums = _sums(parts, public, plan)
+    found, facts = formulas.sample(sums, largest, public.counts, plan, run_key)
+    return result_of(found, public, plan, facts)

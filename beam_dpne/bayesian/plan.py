@@ -4,30 +4,17 @@ import dataclasses
 import functools
 import json
 import math
-from typing import Any
+from typing import Any, Protocol
 
 from beam_dpne.bayesian import log_global
 from beam_dpne.mechanism import finite_noise, gaussian, integer_noise
 from beam_dpne.mechanism.user_count import check_user_count
-from beam_dpne.ngrams import mechanism_parameters
 from beam_dpne.ngrams.plan_checks import ADJACENCY, check_delta
 from beam_dpne.validation import as_float, check_choice, check_integer, json_parameters
 
-PRIVATE_MODES = ("counts", "log_global")
-PAPER_MODES = ("paper_brute_force", "paper_claim1")
-MODES = (*PRIVATE_MODES, *PAPER_MODES)
-LOG_MODES = ("log_global", *PAPER_MODES)
+MODES = ("counts", "log_global")
 MAX_LENGTH = 5
-NO_GUARANTEE = (
-    "no differential privacy guarantee: the noise is scaled by a sensitivity of this very database, "
-    "so that the noise itself tells who is in it"
-)
-PAPER_PUBLIC_WEIGHT = 0.5
 DEFAULT_DECAY = 0.01
-DEFAULT_TUNING_FRACTION = 0.1
-DEFAULT_PUBLIC_WEIGHTS = (0.1, 0.3, 0.5, 0.7, 0.9)
-DEFAULT_DECAYS = (0.001, 0.01, 0.1, 1.0)
-TUNING_SHARE = 1 / 3
 _MAX_VOCABULARY = 2**28
 _MAX_CLAMP = 2**20
 _MAX_CONTRIBUTIONS = 10_000_000
@@ -36,41 +23,84 @@ _MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
 # Beyond it e^ε times any far tail is above 1, so that σ need not be known.
 _HOPELESS_EPSILON = 100
 _DECAYS = (1e-6, 1e6)
-_OF_TUNING = ("tuning_fraction", "public_weights", "decays")
+# Parameters of modes that plans no longer have, at the only values that private modes allowed. Run keys
+# are bound to them, so that a key gives the noise that it always gave.
+_FORMER_PARAMETERS = {
+    "accept_no_guarantee": False,
+    "decays": None,
+    "public_weights": None,
+    "tune": False,
+    "tuning_fraction": None,
+}
+_FORMER_TUNING = {"tuning_share_of_users": 0.0}
+# Nothing is computed from it.
+_DECIDES_NOTHING = "public_user_count"
+
+
+class CountingPlan(Protocol):
+    """The parameters by which users' n-grams are found and limited: those of every plan here."""
+
+    @property
+    def length(self) -> int:
+        """Words in an n-gram."""
+        ...
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The most frequent public n-grams that are kept, at most."""
+        ...
+
+    @property
+    def max_count(self) -> int:
+        """C: how often one user's n-gram counts, at most."""
+        ...
+
+    @property
+    def contribution_limit(self) -> int:
+        """W: distinct n-grams that one user adds, at most."""
+        ...
+
+    @property
+    def max_tokens_per_user(self) -> int:
+        """Tokens of one user that are looked at, at most."""
+        ...
+
+    @property
+    def guarantee(self) -> str:
+        """In words: the guarantee of a run, or that there is none."""
+        ...
+
+    def mechanism_parameters(self) -> dict[str, Any]:
+        """Returns everything that decides a run, as JSON types."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BayesianPlan:
     """The parameters of private n-gram probabilities: frozen, checked, public.
 
-    None of them may be chosen by looking at the private data. Under the modes "counts" and
-    "log_global" a run is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
-    user with all of that user's documents. The modes "paper_brute_force" and "paper_claim1" have
-    **no** guarantee: they reproduce the paper.
+    None of them may be chosen by looking at the private data. A run is user-level (ε, δ)-differentially
+    private: neighbouring inputs differ in one user with all of that user's documents.
 
     Attributes:
       epsilon: ε > 0 of the whole run.
       delta: δ in (0, 1) of the whole run; well below one over the number of users.
-      mode: one of MODES.
-      length: n, words in a gram, 1 to 5.
-      vocabulary_size: the most frequent public grams that are kept, at most.
-      max_count: C ≥ 1, how often one user's gram counts, at most.
-      max_contributions: W ≥ 1, distinct grams that one user adds, at most. The default was chosen on
+      mode: "counts", noise on the counts and then their posterior under the public ones, or
+        "log_global", noise on decayed logarithms of the counts (`log_global`).
+      length: n, words in an n-gram, 1 to 5.
+      vocabulary_size: the most frequent public n-grams that are kept, at most.
+      max_count: C ≥ 1, how often one user's n-gram counts, at most.
+      max_contributions: W ≥ 1, distinct n-grams that one user adds, at most. The default was chosen on
         public titles dealt to made-up users.
-      public_weight: 1 − ρ in [0, 1), the weight of the public logarithms beside the private ones. None:
-        σ²/(1 + σ²) under "log_global", for noise σ beside a spread of 1 of the logarithms, and 0.5 in
-        the paper's modes; only for the modes of logarithms.
-      decay: S in [1e-6, 1e6]: a gram of N users counts min(1, S·N/C). None: 0.01; only for the modes of
-        logarithms.
-      tune: chooses public_weight and decay on a part of the users ("EndToEndDP"). Only for the paper's
-        modes: see `beam_dpne.bayesian.paper` for why "log_global" has none, and "counts" needs none.
-      tuning_fraction: the part of the users that scores the candidates, in (0, 1). None: 0.1.
-      public_weights: candidates for public_weight. None: 0.1 to 0.9.
-      decays: candidates for decay. None: 0.001 to 1.
+      public_weight: 1 − ρ in [0, 1), the weight of the public logarithms beside the private ones, of
+        "log_global" only. With None it is σ²/(1 + σ²), for noise σ beside a spread of 1 of the
+        logarithms. It may be tried at will on the released values, since the noise does not depend on
+        it.
+      decay: S in [1e-6, 1e6], of "log_global" only: an n-gram of N users counts min(1, S·N/C). With
+        None it is 0.01. It is to be chosen on public data.
       max_tokens_per_user: tokens of one user that are looked at.
       public_user_count: number of users of the input, where it is public: a δ above one over it is
         refused. Nothing else depends on it; it must never be counted in private data.
-      accept_no_guarantee: must be true for the paper's modes, and only for them.
       adjacency: "add_or_remove_one_user", the only one.
 
     Raises:
@@ -95,13 +125,8 @@ class BayesianPlan:
     max_contributions: int = 10
     public_weight: float | None = None
     decay: float | None = None
-    tune: bool = False
-    tuning_fraction: float | None = None
-    public_weights: tuple[float, ...] | None = None
-    decays: tuple[float, ...] | None = None
     max_tokens_per_user: int = 1_000_000
     public_user_count: int | None = None
-    accept_no_guarantee: bool = False
     adjacency: str = ADJACENCY
 
     def __post_init__(self):
@@ -116,31 +141,26 @@ class BayesianPlan:
         check_integer("max_count", self.max_count, 1, _MAX_CLAMP)
         check_integer("max_contributions", self.max_contributions, 1, _MAX_CONTRIBUTIONS)
         check_integer("max_tokens_per_user", self.max_tokens_per_user, 1, _MAX_TOKENS)
-        self._check_acceptance()
         self._check_logarithms()
-        self._check_tuning()
-        if self.is_private:
-            self._check_finite_noise()
-            self._check_slack()
+        self._check_finite_noise()
+        self._check_slack()
 
     @property
-    def is_private(self) -> bool:
-        """Whether the mode has a differential privacy guarantee."""
-        return self.mode in PRIVATE_MODES
+    def guarantee(self) -> str:
+        """The guarantee of a run, in words."""
+        return f"user-level ({self.epsilon:g}, {self.delta:g})-differential privacy"
 
     @property
     def contribution_limit(self) -> int:
-        """W; no user has more grams than tokens, and none more than the vocabulary has."""
+        """W; no user has more n-grams than tokens, or more than the vocabulary has."""
         return min(self.max_contributions, self.max_tokens_per_user, self.vocabulary_size)
 
     @property
     def private_weight(self) -> float:
-        """ρ, the weight of the private logarithms; the default of "log_global" follows the noise."""
+        """ρ, the weight of the private logarithms; by default it follows the noise."""
         if self.public_weight is not None:
             return 1.0 - self.public_weight
-        if self.is_private:
-            return 1.0 / (1.0 + self.noise_stddev**2)
-        return 1.0 - PAPER_PUBLIC_WEIGHT
+        return 1.0 / (1.0 + self.noise_stddev**2)
 
     @property
     def decay_rate(self) -> float:
@@ -148,31 +168,8 @@ class BayesianPlan:
         return DEFAULT_DECAY if self.decay is None else self.decay
 
     @property
-    def tuning_share_of_users(self) -> float:
-        """The part of the users that scores candidates; 0 without tuning."""
-        if not self.tune:
-            return 0.0
-        given = self.tuning_fraction
-        return DEFAULT_TUNING_FRACTION if given is None else given
-
-    @property
-    def candidates(self) -> tuple[tuple[float, float], ...]:
-        """The pairs (S, ρ) that are tried: one without tuning."""
-        if not self.tune:
-            return ((self.decay_rate, self.private_weight),)
-        decays = self.decays or DEFAULT_DECAYS
-        weights = self.public_weights or DEFAULT_PUBLIC_WEIGHTS
-        return tuple((decay, 1.0 - weight) for decay in decays for weight in weights)
-
-    @property
-    def tuning_epsilon(self) -> float:
-        """ε that the paper's tuning spends: a third of it; 0 without tuning."""
-        return self.epsilon * TUNING_SHARE if self.tune else 0.0
-
-    @property
     def grid(self) -> float:
         """The step of the released values: 1 count, or under "log_global" a power of ½."""
-        self._require_private("grid")
         if self.mode == "counts":
             return 1.0
         return math.ldexp(1.0, -log_global.grid_bits(self.gram_bound))
@@ -180,7 +177,6 @@ class BayesianPlan:
     @property
     def gram_bound(self) -> float:
         """How far one user may move one value: C, or under "log_global" B, before it is rounded."""
-        self._require_private("gram_bound")
         if self.mode == "counts":
             return float(self.max_count)
         return log_global.gram_bound(max_count=self.max_count, decay=self.decay_rate)
@@ -188,7 +184,6 @@ class BayesianPlan:
     @property
     def sensitivity(self) -> float:
         """How far one user may move all values, in ℓ2: C·√W, or √W·(B and rounding)."""
-        self._require_private("sensitivity")
         if self.mode == "counts":
             return math.nextafter(self.max_count * math.sqrt(self.contribution_limit), math.inf)
         return self.grid * log_global.grid_sensitivity(
@@ -224,7 +219,6 @@ class BayesianPlan:
 
         By the analytic Gaussian mechanism, raised by a margin for the error of its root.
         """
-        self._require_private("noise_stddev")
         epsilon = self.epsilon - self.numerical_slack
         return self._stddev(epsilon, self.gaussian_delta)
 
@@ -234,14 +228,12 @@ class BayesianPlan:
         return self.noise_stddev / self.grid
 
     def facts(self) -> dict[str, Any]:
-        """Returns what was spent and how, as JSON types, for the ledger: public numbers only."""
+        """Returns the public numbers of the mechanism for the ledger, as JSON types."""
         common = {
             "mode": self.mode,
             "max_count": self.max_count,
             "max_contributions": self.contribution_limit,
         }
-        if not self.is_private:
-            return common
         if self.mode == "log_global":
             common |= {"decay": self.decay_rate, "public_weight": 1 - self.private_weight}
         return common | {
@@ -255,12 +247,23 @@ class BayesianPlan:
         }
 
     def mechanism_parameters(self) -> dict[str, Any]:
-        """Returns what decides a release, as JSON types: parameters, resolved, and constants.
+        """Returns everything that decides the noisy values, as JSON types.
 
-        Those of the step from noisy counts to probabilities are left out, since the same noisy counts
-        tell nothing more however often they are evaluated.
+        It holds the parameters with their defaults resolved, and the constants behind grid and noise,
+        each read from the module that uses it. Constants of the step from noisy values to probabilities
+        are left out: however often the same noisy values are evaluated, nothing more is learned.
         """
-        return mechanism_parameters.of_bayesian(self)
+        resolved: dict[str, Any] = {"contribution_limit": self.contribution_limit}
+        if self.mode == "log_global":
+            resolved |= {"decay": self.decay_rate, **_FORMER_TUNING}
+        parameters = {**self.to_dict(), **_FORMER_PARAMETERS, **resolved, "grid": self.grid}
+        del parameters[_DECIDES_NOTHING]
+        return {
+            "plan": parameters,
+            "noise": {**gaussian.constants(), **finite_noise.constants()},
+            "integer_noise": integer_noise.constants(),
+            "log_global": log_global.constants(),
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the parameters as JSON types."""
@@ -306,79 +309,24 @@ class BayesianPlan:
         exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=delta)
         return exact * self.sensitivity * (1 + gaussian.ROOT_MARGIN)
 
-    def _require_private(self, name: str) -> None:
-        if not self.is_private:
-            raise ValueError(
-                f"{name} is of the modes with a guarantee, {' and '.join(PRIVATE_MODES)}, got "
-                f"mode={self.mode!r}: there the noise depends on the data."
-            )
-
     def _normalise(self) -> None:
-        for name in ("epsilon", "delta", "public_weight", "decay", "tuning_fraction"):
+        for name in ("epsilon", "delta", "public_weight", "decay"):
             value = getattr(self, name)
             if value is not None or name in ("epsilon", "delta"):
                 object.__setattr__(self, name, as_float(name, value))
-        for name in ("public_weights", "decays"):
-            values = getattr(self, name)
-            if values is None:
-                continue
-            if not isinstance(values, list | tuple) or not values:
-                raise ValueError(f"{name} must be a list of numbers, got {name}={values!r}.")
-            object.__setattr__(self, name, tuple(as_float(name, value) for value in values))
-        for name in ("tune", "accept_no_guarantee"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(
-                    f"{name} must be true or false, got {name}={getattr(self, name)!r}."
-                )
-
-    def _check_acceptance(self) -> None:
-        if self.is_private and self.accept_no_guarantee:
-            raise ValueError(
-                f"accept_no_guarantee must be left out with mode={self.mode!r}, which has a guarantee."
-            )
-        if not self.is_private and not self.accept_no_guarantee:
-            raise ValueError(
-                f"accept_no_guarantee must be true with mode={self.mode!r}, got "
-                f"accept_no_guarantee=False: the mode has {NO_GUARANTEE}. Use mode='counts' for "
-                "anything but a reproduction of the paper."
-            )
 
     def _check_logarithms(self) -> None:
-        """Checks ρ and S, which only the modes of logarithms have."""
+        """Checks ρ and S, which only the mode of logarithms has."""
         for name in ("public_weight", "decay"):
-            if getattr(self, name) is not None and self.mode not in LOG_MODES:
+            if getattr(self, name) is not None and self.mode != "log_global":
                 raise ValueError(
                     f"{name} must be left out with mode={self.mode!r}, which has none; it is of "
-                    f"{', '.join(LOG_MODES)}."
+                    "log_global."
                 )
-            if getattr(self, name) is not None and self.tune:
-                raise ValueError(f"{name} must be left out with tune, which chooses it.")
         if self.public_weight is not None:
-            _check_weight("public_weight", self.public_weight)
+            check_weight("public_weight", self.public_weight)
         if self.decay is not None:
-            _check_decay("decay", self.decay)
-
-    def _check_tuning(self) -> None:
-        if self.tune and self.mode not in PAPER_MODES:
-            raise ValueError(
-                f"tune must be left out with mode={self.mode!r}: it is of {' and '.join(PAPER_MODES)}. "
-                "'counts' fits its prior to the noisy counts for nothing, and for 'log_global' no "
-                "useful bound of a score over all databases exists: choose decay and public_weight on "
-                "public data."
-            )
-        for name in _OF_TUNING:
-            if getattr(self, name) is not None and not self.tune:
-                raise ValueError(
-                    f"{name} must be left out without tune, got {name}={getattr(self, name)}."
-                )
-        if self.tuning_fraction is not None and not 0 < self.tuning_fraction < 1:
-            raise ValueError(
-                f"tuning_fraction must be in (0, 1), got tuning_fraction={self.tuning_fraction}."
-            )
-        for weight in self.public_weights or ():
-            _check_weight("public_weights", weight)
-        for decay in self.decays or ():
-            _check_decay("decays", decay)
+            check_decay("decay", self.decay)
 
     def _check_finite_noise(self) -> None:
         finite_noise.check(
@@ -398,14 +346,16 @@ class BayesianPlan:
             )
 
 
-def _check_weight(name: str, value: float) -> None:
+def check_weight(name: str, value: float) -> None:
+    """Checks 1 − ρ, the weight of public logarithms; raises ValueError."""
     if not 0 <= value < 1:
         raise ValueError(
             f"{name} must be in [0, 1), got {value}; at 1 nothing of the private data would be left."
         )
 
 
-def _check_decay(name: str, value: float) -> None:
+def check_decay(name: str, value: float) -> None:
+    """Checks S, by which the weight of an n-gram grows with its users; raises ValueError."""
     least, most = _DECAYS
     if not least <= value <= most:
         raise ValueError(f"{name} must be from {least} to {most}, got {value}.")

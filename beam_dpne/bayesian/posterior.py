@@ -7,8 +7,8 @@ The noisy count of gram i is c_i + N(0, σ²), σ known. The model of the count,
 
 α' are the public counts less a discount (`discounted`), levelled where the noisy counts say that the
 public ones tell little (`_levelled`). μ is the logarithm of how many times larger the private total
-is. b says how much more a word is used in the private texts, in whatever place of whatever gram, and
-is what a rare gram with no signal of its own learns from all others. r is the gram's own; its
+is. b says how much more a word is used in the private texts, in any place of any gram; through it a
+rare gram without signal learns from all others. r is the gram's own; its
 variance is κ² for what the words do not explain, 1/α'_i for the sampling of the public count, and
 1/m_i for that of the private one, whose expected number m_i = exp(μ + log α'_i + Σ b) is. The mean of
 exp(r) is 1, so that without signal a gram keeps its prior.
@@ -98,7 +98,15 @@ def probabilities(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Counts:
-    """What is known: noisy counts, log α', which of K words each gram has (V, K), K, σ."""
+    """The data of the fit.
+
+    Attributes:
+      noisy: (V,) noisy counts.
+      log_public: (V,) log α'.
+      words: (V, K) how often each gram has each of K words.
+      distinct: K.
+      stddev: σ, in counts.
+    """
 
     noisy: _Floats
     log_public: _Floats
@@ -109,7 +117,15 @@ class _Counts:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Words:
-    """What is fitted: μ, b (K,), log m (V,), τ, κ."""
+    """The parameters of the fit.
+
+    Attributes:
+      total: μ.
+      effects: (K,) b.
+      log_means: (V,) log m, with m the expected private counts.
+      word_spread: τ.
+      gram_spread: κ.
+    """
 
     total: float
     effects: _Floats
@@ -119,12 +135,19 @@ class _Words:
 
     def spreads(self, counts: _Counts) -> _Floats:
         """Returns v, the variance of each gram's own logarithm: (V,)."""
+        # 1/α' + 1/m: (V,). The exponent is cut off, since 1/m would overflow for a tiny m.
         sampling = np.exp(-counts.log_public) + np.exp(np.minimum(-self.log_means, 1.0))
         return self.gram_spread**2 + np.minimum(sampling, _MOST_SAMPLING)
 
 
 class _Normal(NamedTuple):
-    """The counts around m to first order: a step d of the logarithms leaves residuals − m d."""
+    """The counts around m to first order: a step d of the logarithms leaves residuals − m d.
+
+    Attributes:
+      means: (V,) m, in counts.
+      residuals: (V,) noisy counts less m.
+      variances: (V,) of the residuals, from the noise and from the logarithms, in squared counts.
+    """
 
     means: _Floats
     residuals: _Floats
@@ -139,8 +162,9 @@ class _Normal(NamedTuple):
 def discounted(public: _Integers) -> _Floats:
     """Returns the prior counts: absolute discounting of the public ones.
 
-    A gram is in the vocabulary because it was seen, so what was seen is too much: in another sample of
-    the same text, grams seen r ≥ 2 times are seen about r − 1 times, and those seen once .14 times.
+    A gram is in the vocabulary because it was seen, so its count is too large on average: in another
+    sample of the same text, grams seen r ≥ 2 times are seen about r − 1 times, and those seen once 0.14
+    times.
 
     Args:
       public: (V,) ≥ 0.
@@ -172,11 +196,12 @@ def _check(
 def _levelled(noisy: _Floats, prior: _Floats, stddev: float) -> tuple[_Floats, float]:
     """Returns the prior counts, with as much added to each as the noisy ones ask for, and a first μ.
 
-    Where the public counts tell little, what is common there is not common in the private texts, and
-    what is rare there is not rare; rare grams are too many to have no say, whatever the noise. Mostly
-    nothing is added.
+    Where public counts say little about the private texts, common grams get less and rare ones more.
+    There are so many rare grams that together they show this whatever the noise. Mostly nothing is
+    added.
     """
     fits = [_fit_of_level(noisy, prior, level, stddev) for level in _LEVELS]
+    # One likelihood for each level; the first, which adds nothing, is preferred in doubt.
     likelihoods = np.array([fit for fit, _ in fits])
     likelihoods[0] += _LEVEL_DOUBT
     best = int(np.argmax(likelihoods))
@@ -193,6 +218,7 @@ def _fit_of_level(
     """Returns twice the log marginal likelihood of a level, and the μ that has it; or of μ = 0."""
     shares = _at_level(prior, level)
     ratio = 1.0
+    # The ratio of totals by weighted least squares; the weights depend on it, so a few rounds.
     for _ in range(_LEVEL_ROUNDS):
         variances = _level_variances(prior, ratio * shares, stddev)
         total = float((shares * noisy / variances).sum())
@@ -217,6 +243,7 @@ def _counts_of(
 ) -> _Counts:
     rows, length = grams.shape
     distinct = int(grams.max()) + 1
+    # CSR: the words of a gram are the columns of its row; a word that is there twice adds up to 2.
     entries = np.ones(grams.size), grams.ravel(), np.arange(0, grams.size + 1, length)
     words = sparse.csr_matrix(entries, shape=(rows, distinct))
     return _Counts(noisy, log_public, words, distinct, stddev)
@@ -235,6 +262,7 @@ def _fit(counts: _Counts, total: float) -> _Words:
 
 def _linearise(counts: _Counts, words: _Words) -> _Normal:
     means = np.exp(words.log_means)
+    # exp(η) with variance v of η has variance m²·v to first order.
     variances = counts.stddev**2 + means**2 * words.spreads(counts)
     return _Normal(means, counts.noisy - means, variances)
 
@@ -246,6 +274,7 @@ def _improve(counts: _Counts, words: _Words) -> _Words:
     slope = float((normal.means * normal.residuals / normal.variances).sum())
     shift = (slope - precision * words.total) / (float(normal.weights.sum()) + precision)
     shift = min(max(shift, -1.0), 1.0)
+    # The normal equations of b, (Zᵀ W Z + 1/τ²) b = Zᵀ(pull + W Z b_before), all in 1/logarithms.
     pull = normal.means * (normal.residuals - shift * normal.means) / normal.variances
     working = pull + normal.weights * (counts.words @ words.effects)
     right = counts.words.T @ working
@@ -257,6 +286,7 @@ def _search(
     counts: _Counts, words: _Words, variances: _Floats, shift: float, change: _Floats
 ) -> _Words:
     """Halves the step until the penalized squares do not grow."""
+    # (V,) by how much the whole step moves each log m.
     direction = counts.words @ change + shift
     start = _misfit(counts, words, variances)
     size = 1.0
@@ -286,6 +316,7 @@ def _solve(
     """Solves (Zᵀ W Z + 1/τ²) b = right by conjugate gradients, scaled by the diagonal."""
     transposed = words.T.tocsr()
     scale = 1.0 / (transposed @ weights + spread**-2)
+    # (K,) residual of the equations, and its squared norm, scaled; it stops relative to the first one.
     solution = start.copy()
     rest = right - transposed @ (weights * (words @ solution)) - solution / spread**2
     direction = scale * rest
@@ -310,10 +341,12 @@ def _spread(counts: _Counts, words: _Words) -> _Words:
     the variance is that of a word given the others, which is close enough (and free).
     """
     normal = _linearise(counts, words)
+    # (K,) how precisely the counts know each word's b: inverse variances.
     information = counts.words.T @ normal.weights
     determined = float((information / (information + words.word_spread**-2)).sum())
     squares = float((words.effects**2).sum()) + _WORDS_GUESSED * _SPREAD**2
     word_spread = math.sqrt(squares / (determined + _WORDS_GUESSED))
+    # (V,) variances without κ's part, to which each candidate adds its own.
     rest = normal.variances - words.gram_spread**2 * normal.means**2
     fits = [_fit_of_spread(normal, rest, spread) for spread in _SPREADS]
     return dataclasses.replace(
@@ -337,6 +370,8 @@ def _posterior_means(
     centres = log_means - 0.5 * variances
     modes = _modes(noisy, centres, variances, stddev)
     widths = _NODE_SPREAD / np.sqrt(_curvatures(noisy, modes, variances, stddev))
+    # Gauss–Hermite nodes around each mode; heights (V,) is the largest log density over the nodes,
+    # which is subtracted before exp so that nothing overflows.
     heights = np.full(noisy.size, -np.inf)
     nodes = [modes + widths * node for node in _NODES]
     logs = []
@@ -357,6 +392,7 @@ def _modes(noisy: _Floats, centres: _Floats, variances: _Floats, stddev: float) 
     for _ in range(_MODE_STEPS):
         means = np.exp(modes)
         slopes = (noisy - means) * means / stddev**2 - (modes - centres) / variances
+        # A step of 1 is a factor e of the count, so far as the curvature is believed at once.
         steps = np.clip(slopes / _curvatures(noisy, modes, variances, stddev), -1.0, 1.0)
         modes = modes + steps
         if np.abs(steps).max() < _SETTLED:
@@ -367,4 +403,5 @@ def _modes(noisy: _Floats, centres: _Floats, variances: _Floats, stddev: float) 
 def _curvatures(noisy: _Floats, at: _Floats, variances: _Floats, stddev: float) -> _Floats:
     """Returns minus the second derivative of the log posterior of η, kept above 1/v: (V,)."""
     means = np.exp(at)
+    # Where the likelihood is not concave (means < noisy/2), half of the Gauss–Newton term stands in.
     return np.maximum((2 * means - noisy) * means, 0.5 * means**2) / stddev**2 + 1 / variances

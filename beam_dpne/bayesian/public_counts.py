@@ -1,4 +1,4 @@
-"""PublicCounts: the n-grams of a public vocabulary with their public counts, and where to find them.
+"""PublicCounts: the n-grams of a public vocabulary with their public counts, which a text may give.
 
 A public count says how common an n-gram is elsewhere; it is the prior of `BayesianCounts`, and the only
 n-grams that get a probability are those that have one.
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.bayesian.plan import MAX_LENGTH
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
 from beam_dpne.elements import side_inputs as stored
 from beam_dpne.elements.batches import NO_GRAM, StoredCoder, array_bytes
 from beam_dpne.elements.side_inputs import SetStore, StoredFile, cached_for_sets
@@ -166,6 +167,45 @@ def from_codes(
     return _with_sorted_words(words, codes[order], counts[order])
 
 
+def count_text(
+    blocks: Iterable[pa.Array],
+    *,
+    length: int,
+    tokenizer: str | Tokenizer = "words",
+    vocabulary_size: int | None = None,
+) -> PublicCounts:
+    """Counts every occurrence of every n-gram within documents.
+
+    Args:
+      blocks: of public documents, Arrow strings (lists of strings for the tokenizer "tokens").
+      length: n.
+      tokenizer: of the private texts too.
+      vocabulary_size: keeps the most frequent, ties by the bytes of their text; None: all.
+
+    Raises:
+      PublicCountsError: if there is no document of n words.
+
+    >>> public = count_text([pa.array(["To be or not to be", "be or"])], length=2, vocabulary_size=2)
+    >>> public.texts().to_pylist(), public.counts.tolist()
+    (['be or', 'to be'], [2, 2])
+    """
+    split = resolve_tokenizer(tokenizer)
+    words: dict[str, int] = {}
+    sums = _Sums(length)
+    for block in blocks:
+        tokens = tokenize(split, block)
+        encoded = tokens.values.dictionary_encode()
+        known = [words.setdefault(word, len(words)) for word in encoded.dictionary.to_pylist()]
+        codes = np.array(known, dtype=np.int32)[encoded.indices.to_numpy()]
+        sums.add(_windows(codes, tokens.offsets.to_numpy(), length))
+    grams, counts = sums.whole()
+    if counts.size == 0:
+        raise PublicCountsError(
+            f"public must have a document of at least {length} words, got none."
+        )
+    return from_codes(pa.array(list(words), pa.string()), grams, counts, vocabulary_size)
+
+
 def kept_small(public: PublicCounts, store: SetStore | None) -> PublicCounts:
     """Stores counts above the limit as a file; they then travel as the file's address."""
     if store is None or array_bytes(public) <= store.limit:
@@ -289,3 +329,58 @@ def _levels(public: PublicCounts) -> tuple[list[_Level], np.ndarray]:
     row_of = np.full(last, NO_GRAM, dtype=np.int32)
     row_of[ranks] = np.arange(len(public), dtype=np.int32)
     return levels, row_of
+
+
+class _Sums:
+    """Distinct grams with their counts; blocks wait until there are as many as are summed already."""
+
+    def __init__(self, length: int):
+        self._grams = [np.zeros((0, length), dtype=np.int32)]
+        self._counts = [np.zeros(0, dtype=np.int64)]
+
+    def add(self, grams: np.ndarray) -> None:
+        distinct, counts = _summed(grams, np.ones(len(grams), dtype=np.int64))
+        self._grams.append(distinct)
+        self._counts.append(counts)
+        waiting = sum(map(len, self._grams[1:]))
+        if waiting > max(len(self._grams[0]), 1_000_000):
+            self._merge()
+
+    def whole(self) -> tuple[np.ndarray, np.ndarray]:
+        self._merge()
+        return self._grams[0], self._counts[0]
+
+    def _merge(self) -> None:
+        merged, counts = _summed(np.concatenate(self._grams), np.concatenate(self._counts))
+        self._grams, self._counts = [merged], [counts]
+
+
+def _windows(codes: np.ndarray, offsets: np.ndarray, length: int) -> np.ndarray:
+    """Returns all runs of n tokens within documents: (m, n) int32."""
+    if codes.size < length:
+        return np.zeros((0, length), dtype=np.int32)
+    # Whether the run that starts at each position stays within its document.
+    inside = np.ones(codes.size - length + 1, dtype=bool)
+    for shift in range(1, length):
+        borders = offsets[1:-1] - shift
+        inside[borders[(borders >= 0) & (borders < inside.size)]] = False
+    runs = np.lib.stride_tricks.sliding_window_view(codes, length)
+    return runs[inside]
+
+
+def _summed(grams: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Adds up equal rows, by ranking pair after pair in one integer."""
+    if len(grams) == 0:
+        return grams, counts
+    ranks = grams[:, 0].astype(np.int64)
+    words = int(grams.max()) + 1
+    first = np.arange(len(grams))
+    for place in range(1, grams.shape[1]):
+        _, first, ranks = np.unique(
+            ranks * words + grams[:, place], return_index=True, return_inverse=True
+        )
+    if grams.shape[1] == 1:
+        _, first, ranks = np.unique(ranks, return_index=True, return_inverse=True)
+    totals = np.zeros(first.size, dtype=np.int64)
+    np.add.at(totals, ranks, counts)
+    return grams[first], totals

@@ -156,8 +156,7 @@ def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) 
         *("-" if number is None else f"{number:.4g}" for number in numbers),
         f"{seconds:.2f}",
     )
-    statement = None if "epsilon" in ledger["guarantee"] else ledger["guarantee"]["statement"]
-    _print_released(ledger, table, output, statement)
+    _print_released(ledger, table, output)
 
 
 def _released_table(*headings: str, text: Sequence[str] = ()) -> Table:
@@ -168,15 +167,11 @@ def _released_table(*headings: str, text: Sequence[str] = ()) -> Table:
     return table
 
 
-def _print_released(
-    ledger: Mapping[str, Any], table: Table, output: str, statement: str | None = None
-) -> None:
-    """Prints the operator's notes, the table, a statement if there is one, and the directory."""
+def _print_released(ledger: Mapping[str, Any], table: Table, output: str) -> None:
+    """Prints the operator's notes, the table and the directory."""
     console = _stdout()
     _print_notes(console, ledger)
     console.print(table)
-    if statement is not None:
-        console.print(statement)
     console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
 
 

@@ -165,8 +165,7 @@ def release(job: Job[_Plan, _Public], options: BeamOptions) -> Mapping[str, Any]
     Raises:
       RunError: if it failed; nothing has been published then.
     """
-    if getattr(job.plan, "is_private", True):
-        warn_of_large_delta(job.plan)
+    warn_of_large_delta(job.plan)
     started = time.monotonic()
     ledger = run_job(job, options)
     if ledger is not None:

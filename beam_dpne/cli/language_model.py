@@ -63,14 +63,13 @@ def check(path: str, job: Job[Any, Any], options: BeamOptions, others: Sequence[
         raise UsageError(f"arpa must be a new file or a model, got arpa={path}, which is neither.")
 
 
-def write(path: str, output: str, public: PublicCounts, notice: str | None) -> None:
+def write(path: str, output: str, public: PublicCounts) -> None:
     """Writes the language model of a release.
 
     Args:
       path: path of the model; a file there is replaced when the new model is whole.
       output: directory of the release.
       public: the public counts of the run.
-      notice: what the model must say of itself, if anything.
 
     Raises:
       RunError: if it cannot be written; the release is complete all the same.
@@ -84,7 +83,7 @@ def write(path: str, output: str, public: PublicCounts, notice: str | None) -> N
     try:
         with FileSystems.create(unfinished, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             stream = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)
-            arpa.write_arpa(stream, joint, public.grams, public.words, notice=notice)
+            arpa.write_arpa(stream, joint, public.grams, public.words)
             stream.flush()
             stream.detach()
         FileSystems.rename([unfinished], [path])

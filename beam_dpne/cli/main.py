@@ -79,8 +79,8 @@ _COMMANDS = (
         name="bayesian",
         summary="estimate the probability of every n-gram of a public vocabulary",
         description="Estimates a probability for every n-gram of a public vocabulary from users' "
-        "texts, with user-level (ε, δ)-differential privacy; modes named paper_* have no such "
-        "guarantee. Options of Apache Beam (--runner, …) may follow.",
+        "texts, with user-level (ε, δ)-differential privacy. Options of Apache Beam (--runner, …) may "
+        "follow.",
         table=BAYESIAN,
         module="programs",
         publishes=True,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne import reading
-from beam_dpne.bayesian.plan import NO_GUARANTEE, BayesianPlan
+from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts
 from beam_dpne.cli import display, jobs, language_model
@@ -127,8 +127,7 @@ def _bayesian_counts(job: BayesianJob, folder: str) -> BayesianCounts:
 
 def _write_model(job: BayesianJob) -> None:
     if job.arpa is not None and job.public is not None:
-        notice = None if job.plan.is_private else NO_GUARANTEE
-        language_model.write(job.arpa, job.output, job.public, notice)
+        language_model.write(job.arpa, job.output, job.public)
 
 
 def _common(job: jobs.Job[Any, Any]) -> dict[str, Any]:

@@ -289,11 +289,10 @@ _BAYESIAN_PRIVACY = (
     Option(
         name="mode",
         default="counts",
-        choices=("counts", "log_global", "paper_brute_force", "paper_claim1"),
+        choices=("counts", "log_global"),
         help="The mechanism. counts adds noise to the counts, and computes the posterior under the "
         "public counts. log_global adds noise to decayed logarithms, with a bound over all "
-        "databases. paper_brute_force and paper_claim1 are the paper's mechanisms, which have no "
-        "differential privacy guarantee.",
+        "databases.",
     ),
     Option(
         name="length",
@@ -326,43 +325,16 @@ _BAYESIAN_PRIVACY = (
     Option(
         name="public_weight",
         parse=number,
-        shown_default="log_global by the noise, paper_* 0.5, counts none",
+        shown_default="log_global by the noise, counts none",
         help="Weight of the public logarithms, 1 − ρ, in [0, 1); the private ones have the rest. It "
-        "belongs to log_global and paper_*. It is refused with counts, which fits it to the noisy "
-        "counts.",
+        "belongs to log_global, and is refused with counts, which fits it to the noisy counts.",
     ),
     Option(
         name="decay",
         parse=number,
         shown_default="0.01, counts none",
         help="Parameter S of decay, 1e-6 to 1e6: an n-gram of N users counts min(1, S·N/C), so that "
-        "rare n-grams need less noise. It belongs to log_global and paper_*, and is refused with "
-        "counts.",
-    ),
-    Option(
-        name="tune",
-        flag=True,
-        help="Choose public_weight and decay on a part of the users. It belongs to paper_*. It is "
-        "refused with counts, which tunes itself without cost, and with log_global, where no "
-        "useful bound exists.",
-    ),
-    Option(
-        name="tuning_fraction",
-        parse=number,
-        shown_default="0.1, without tune none",
-        help="Share of the users that scores the candidates, in (0, 1). It is refused without tune.",
-    ),
-    Option(
-        name="public_weights",
-        parse=numbers,
-        shown_default="0.1,0.3,0.5,0.7,0.9, without tune none",
-        help="Candidates for public_weight, e.g. 0.2,0.5,0.8. They are refused without tune.",
-    ),
-    Option(
-        name="decays",
-        parse=numbers,
-        shown_default="0.001,0.01,0.1,1, without tune none",
-        help="Candidates for decay, e.g. 0.01,0.1. They are refused without tune.",
+        "rare n-grams need less noise. It belongs to log_global, and is refused with counts.",
     ),
     Option(
         name="max_tokens_per_user",
@@ -372,12 +344,6 @@ _BAYESIAN_PRIVACY = (
         "random subset of their documents.",
     ),
     _PUBLIC_USER_COUNT,
-    Option(
-        name="accept_no_guarantee",
-        flag=True,
-        help="Accept that paper_* has no differential privacy guarantee. Without this option paper_* "
-        "is refused; with other modes this option is refused.",
-    ),
 )
 
 _ARPA = Option(

@@ -16,7 +16,6 @@ from beam_dpne.ngrams.decoding import (
     ITEM_SCHEMA,
     PROBABILITY_SCHEMA,
     ROW_SCHEMA,
-    UNPROTECTED_SCHEMA,
     decode_sets,
     longest_beside_shorter,
 )
@@ -64,23 +63,9 @@ class NgramProbability(NamedTuple):
     probability: float
 
 
-class UnprotectedProbability(NamedTuple):
-    """An n-gram and its probability under one of the paper's modes, which have no guarantee.
+_Row = TypeVar("_Row", ReleasedNgram, ReleasedItem, NgramProbability)
 
-    Attributes:
-      ngram: its words, see `join_tokens`.
-      probability: rounded to nine significant digits.
-      privacy: in words, that there is no guarantee: every row says so.
-    """
-
-    ngram: str
-    probability: float
-    privacy: str
-
-
-_Row = TypeVar("_Row", ReleasedNgram, ReleasedItem, NgramProbability, UnprotectedProbability)
-
-for _row_type in (ReleasedNgram, ReleasedItem, NgramProbability, UnprotectedProbability):
+for _row_type in (ReleasedNgram, ReleasedItem, NgramProbability):
     beam.coders.registry.register_coder(_row_type, beam.coders.RowCoder)
 
 
@@ -105,13 +90,6 @@ def probability_table(released: Sequence[NgramProbabilities]) -> pa.Table:
         schema=PROBABILITY_SCHEMA,
     )
     return rows.sort_by([("probability", "descending"), ("ngram", "ascending")])
-
-
-def unprotected_table(released: Sequence[NgramProbabilities]) -> pa.Table:
-    """As `probability_table`, with a third column that says that nothing is guaranteed."""
-    rows = probability_table(released)
-    words = pa.array([found.guarantee for found in released] * len(rows), pa.string())
-    return rows.append_column(UNPROTECTED_SCHEMA.field("privacy"), words)
 
 
 def with_rounded_scores(rows: pa.Table) -> pa.Table:

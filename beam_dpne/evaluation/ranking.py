@@ -4,13 +4,9 @@ A k-gram is the pair of its prefix's number and its last word's code, packed int
 pairs are found by sorting.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
-
-from beam_dpne.elements import progress
-from beam_dpne.evaluation.corpus import Corpus
 
 _SIGNED_BITS = 63
 
@@ -78,57 +74,3 @@ def _sorted(keys: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
         return packed >> bits, packed & ((1 << bits) - 1)
     order = np.argsort(keys, kind="stable")
     return keys[order], order
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class RankedGrams:
-    """Numbers of all distinct n-grams of a corpus, also of those that occur once, length by length.
-
-    The number of an n-gram is its rank in the order of the codes of its words.
-
-    Attributes:
-      corpus: the corpus of the n-grams.
-      ids: for each length 1, …, T, (n,) int32: the number of the n-gram that begins at each position,
-        −1 where none does.
-      sizes: for each length, the number of distinct n-grams.
-    """
-
-    corpus: Corpus
-    ids: tuple[np.ndarray, ...]
-    sizes: tuple[int, ...]
-
-    def words(self, length: int, ids: np.ndarray) -> np.ndarray:
-        """Returns the codes of the words of n-grams given by number: (r, k) int32."""
-        begins = np.flatnonzero(self.ids[length - 1] >= 0)
-        # (sizes,) one position of each n-gram: the last one that is written wins, and any will do.
-        positions = np.zeros(self.sizes[length - 1], dtype=np.int64)
-        positions[self.ids[length - 1][begins]] = begins
-        return self.corpus.codes[positions[ids][:, np.newaxis] + np.arange(length)]
-
-
-def rank_grams(corpus: Corpus, max_length: int) -> RankedGrams:
-    """Numbers the n-grams of each length; the numbers do not depend on the order of the input.
-
-    Cost: one sort of all positions and 4 bytes a position, for each length.
-    """
-    ids, sizes = [], []
-    prefixes, size = np.zeros(corpus.codes.size, dtype=np.int32), 1
-    for length in range(1, max_length + 1):
-        progress.enter("counting", length)
-        prefixes, size = _ranked(corpus, length, prefixes, size)
-        ids.append(prefixes)
-        sizes.append(size)
-    return RankedGrams(corpus=corpus, ids=tuple(ids), sizes=tuple(sizes))
-
-
-def _ranked(corpus: Corpus, length: int, prefixes: np.ndarray, size: int) -> tuple[np.ndarray, int]:
-    """Numbers the n-grams that extend each prefix by the word after it."""
-    begins = np.flatnonzero(prefixes >= 0)
-    begins = begins[begins + length <= corpus.codes.size]
-    word = corpus.codes[begins + length - 1]
-    begins, word = begins[word >= 0], word[word >= 0]
-    keys = prefixes[begins].astype(np.int64) * len(corpus.words) + word
-    groups = group_keys(keys, max(1, size) * len(corpus.words))
-    ids = np.full(corpus.codes.size, -1, dtype=np.int32)
-    ids[begins] = groups.spread(np.arange(groups.keys.size, dtype=np.int32))
-    return ids, groups.keys.size

@@ -141,15 +141,6 @@ def groups_section(
     return {**section, "sizes_columns": dict(columns), "sizes": sizes}
 
 
-def no_groups(no_guarantee: str) -> dict[str, Any]:
-    """Returns what a ledger says of groups where even one user has no guarantee.
-
-    Args:
-      no_guarantee: in words, that and why there is none.
-    """
-    return {"statement": f"There is {no_guarantee}: not for one user, and not for groups."}
-
-
 def _size(
     users: int, epsilon: float, delta: float, gaussian: GaussianNoise | None
 ) -> dict[str, float | None]:

@@ -25,8 +25,6 @@ _IN_ITEM = re.compile(r"[\\\t\n\r]")
 ROW_SCHEMA = pa.schema([("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())])
 ITEM_SCHEMA = pa.schema([("item", pa.string()), ("score", pa.float64())])
 PROBABILITY_SCHEMA = pa.schema([("ngram", pa.string()), ("probability", pa.float64())])
-# Of what has no guarantee: every row of every file says so.
-UNPROTECTED_SCHEMA = PROBABILITY_SCHEMA.append(pa.field("privacy", pa.string()))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -10,12 +10,10 @@ is not a number, such as the shape of a formula or how draws are keyed, is for t
 import json
 from typing import TYPE_CHECKING, Any
 
-from beam_dpne.bayesian import log_global
 from beam_dpne.mechanism import (
     evidence_law,
     finite_noise,
     gaussian,
-    integer_noise,
     rules,
     thresholds,
 )
@@ -23,7 +21,6 @@ from beam_dpne.ngrams import adaptive, plan_checks
 from beam_dpne.set_union import policies
 
 if TYPE_CHECKING:
-    from beam_dpne.bayesian.plan import BayesianPlan
     from beam_dpne.ngrams.plan import PrivacyPlan
 
 _DECIDES_NOTHING = "public_user_count"
@@ -43,25 +40,6 @@ def of_ngrams(plan: "PrivacyPlan") -> dict[str, Any]:
     if plan.has_union_vocabulary:
         found["words"] = _union() | {"shards": policies.shards_for(plan.max_users)}
     return _as_json_types(found)
-
-
-def of_bayesian(plan: "BayesianPlan") -> dict[str, Any]:
-    """Returns what decides noisy counts, and the parameters of the step that follows, as JSON types."""
-    resolved: dict[str, Any] = {"contribution_limit": plan.contribution_limit}
-    if plan.mode != "counts":
-        resolved |= {"decay": plan.decay_rate, "tuning_share_of_users": plan.tuning_share_of_users}
-    if plan.is_private:
-        resolved |= {"grid": plan.grid}
-    else:
-        resolved |= {"candidates": plan.candidates, "tuning_epsilon": plan.tuning_epsilon}
-    return _as_json_types(
-        {
-            "plan": _fields(plan.to_dict()) | resolved,
-            "noise": _noise(),
-            "integer_noise": integer_noise.constants(),
-            "log_global": log_global.constants(),
-        }
-    )
 
 
 def _fields(parameters: dict[str, Any]) -> dict[str, Any]:

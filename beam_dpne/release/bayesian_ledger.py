@@ -1,10 +1,10 @@
-"""The ledger of n-gram probabilities: their mechanism, or the statement that nothing is guaranteed."""
+"""The ledger of n-gram probabilities: its mechanism, in numbers and in words."""
 
 from typing import Any
 
 from beam_dpne.bayesian.counting import NgramProbabilities
-from beam_dpne.bayesian.plan import NO_GUARANTEE, BayesianPlan
-from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section, no_groups
+from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.release.ledger import FAR_TAILS_MEANING, Contents, whole_ledger
 
 _MODES = {
@@ -16,9 +16,6 @@ _MODES = {
     "to a grid and gets Gaussian noise on that grid; gram_bound holds over all databases, and the mean "
     "of the logarithms, which the paper subtracts, is left out, since softmax does not depend on it; "
     "the noisy values are weighted with the public logarithms, and softmax makes probabilities of them",
-    "paper_brute_force": "the paper's Algorithm 1 with the sensitivity of this database over its users",
-    "paper_claim1": "the paper's Algorithm 1 with the sensitivity that Claim 1 computes from this "
-    "database",
 }
 _COLUMNS = {
     "meaning": "how a probability is computed",
@@ -28,8 +25,6 @@ _COLUMNS = {
     "the number of words in each, and the SHA-256 of n-grams and counts "
     "(beam_dpne.PublicCounts.fingerprint)",
     "released": "number of n-grams with a probability: that of the whole public vocabulary",
-}
-_NOISE_COLUMNS = {
     "gram_bound": "upper bound on the distance by which one user moves the value of one n-gram, before "
     "it is rounded to the grid: C, or under log_global a bound over all databases",
     "grid": "the step of the released values, in counts or logarithms; the noise is on this grid",
@@ -48,16 +43,17 @@ _SLACK = (
     "subtracted from epsilon before the noise is calibrated, and delta is multiplied by "
     "exp(-numerical_slack)."
 )
-_CLAIMED = (
-    "Nothing is guaranteed: epsilon and delta of the plan are the numbers that went into the paper's "
-    "formula."
-)
 _PUBLIC = (
     "the public counts: every n-gram in them gets a probability. If they were made from the private "
     "data, the release reveals whatever they reveal of those data; if they are a private release of "
     "the same data, its epsilon and delta are added"
 )
-_VALUE = "a number with nine significant digits; all probabilities sum to 1 up to that rounding"
+_FILE_COLUMNS = {
+    "ngram": "its words, joined by one blank; see beam_dpne.join_tokens",
+    "probability": "a number with nine significant digits; all probabilities sum to 1 up to that "
+    "rounding",
+    "order": "by falling probability, then by the bytes of the n-gram",
+}
 
 
 def bayesian_ledger(
@@ -77,13 +73,6 @@ def bayesian_ledger(
       ValueError: if the probabilities or parts are not those of a run under this plan.
     """
     _check(plan, found)
-    columns = {
-        "ngram": "its words, joined by one blank; see beam_dpne.join_tokens",
-        "probability": _VALUE,
-        "order": "by falling probability, then by the bytes of the n-gram",
-    }
-    if not plan.is_private:
-        columns["privacy"] = "a sentence in every row: there is no differential privacy guarantee"
     contents = Contents(
         program="bayesian",
         plan=plan,
@@ -94,16 +83,13 @@ def bayesian_ledger(
             "mechanism_columns": _columns(plan),
             "mechanism": {**_mechanism(plan, found), "released": len(found)},
         },
-        columns=columns,
+        columns=_FILE_COLUMNS,
         not_protected=[_PUBLIC],
-        no_guarantee=None if plan.is_private else NO_GUARANTEE,
     )
     return whole_ledger(contents, **common)
 
 
 def _groups(plan: BayesianPlan) -> dict[str, Any]:
-    if not plan.is_private:
-        return no_groups(NO_GUARANTEE)
     noise = GaussianNoise(
         epsilon=plan.epsilon - plan.numerical_slack,
         delta=plan.gaussian_delta,
@@ -113,9 +99,8 @@ def _groups(plan: BayesianPlan) -> dict[str, Any]:
 
 
 def _columns(plan: BayesianPlan) -> dict[str, str]:
-    noise = _NOISE_COLUMNS if plan.is_private else {}
     weights = {} if plan.mode == "counts" else _WEIGHT_COLUMNS
-    return {**_COLUMNS, **noise, **weights}
+    return {**_COLUMNS, **weights}
 
 
 def _mechanism(plan: BayesianPlan, found: NgramProbabilities) -> dict[str, Any]:
@@ -125,8 +110,6 @@ def _mechanism(plan: BayesianPlan, found: NgramProbabilities) -> dict[str, Any]:
 
 
 def _spent(plan: BayesianPlan) -> dict[str, Any]:
-    if not plan.is_private:
-        return {"meaning": _CLAIMED}
     return {
         "gaussian_delta": plan.gaussian_delta,
         "far_tails": plan.far_tails,
@@ -141,5 +124,5 @@ def _check(plan: BayesianPlan, found: NgramProbabilities) -> None:
     wanted = plan.facts()
     if any(found.facts.get(name) != value for name, value in wanted.items()):
         raise ValueError("probabilities must be of a run under this plan.")
-    if not plan.is_private and found.guarantee != NO_GUARANTEE:
-        raise ValueError("probabilities without a guarantee must say so.")
+    if found.guarantee != plan.guarantee:
+        raise ValueError("probabilities must have the guarantee of this plan.")

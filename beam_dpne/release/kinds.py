@@ -14,17 +14,11 @@ import pyarrow.parquet
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.elements.batches import GramSet
-from beam_dpne.elements.rows import (
-    item_table,
-    ngram_table,
-    probability_table,
-    unprotected_table,
-)
+from beam_dpne.elements.rows import item_table, ngram_table, probability_table
 from beam_dpne.ngrams.decoding import (
     ITEM_SCHEMA,
     PROBABILITY_SCHEMA,
     ROW_SCHEMA,
-    UNPROTECTED_SCHEMA,
     escape_item,
     unescape_item,
 )
@@ -92,13 +86,7 @@ ITEM_FILES = Layout(
     from_line=unescape_item,
 )
 PROBABILITY_FILES = Layout(stem=PROGRAMS["bayesian"].stem, schema=PROBABILITY_SCHEMA, text="ngram")
-UNPROTECTED_FILES = Layout(
-    stem="probabilities_without_privacy", schema=UNPROTECTED_SCHEMA, text="ngram"
-)
-_LAYOUTS = {
-    layout.stem: layout
-    for layout in (NGRAM_FILES, ITEM_FILES, PROBABILITY_FILES, UNPROTECTED_FILES)
-}
+_LAYOUTS = {layout.stem: layout for layout in (NGRAM_FILES, ITEM_FILES, PROBABILITY_FILES)}
 
 
 def render_parts(
@@ -197,10 +185,21 @@ class ReleaseKind:
 
 
 def kind_of(plan: PrivacyPlan | SetUnionPlan | BayesianPlan) -> ReleaseKind:
-    """Returns how the sets that were released under a plan are published."""
+    """Returns how the results of a run under a plan are published.
+
+    Raises:
+      TypeError: if the plan is of no private program.
+    """
     if isinstance(plan, BayesianPlan):
-        return BAYESIAN if plan.is_private else UNPROTECTED
-    return NGRAMS if isinstance(plan, PrivacyPlan) else SET_UNION
+        return BAYESIAN
+    if isinstance(plan, SetUnionPlan):
+        return SET_UNION
+    if isinstance(plan, PrivacyPlan):
+        return NGRAMS
+    raise TypeError(
+        "plan must be a PrivacyPlan, a SetUnionPlan or a BayesianPlan, under which a release is "
+        f"private, got {type(plan).__name__}."
+    )
 
 
 def _ngrams_ledger(plan: PrivacyPlan, released: Sequence[GramSet], **common: Any) -> dict[str, Any]:
@@ -236,4 +235,3 @@ BAYESIAN = ReleaseKind(
     rows=probability_table,
     ledger=_bayesian_ledger,
 )
-UNPROTECTED = dataclasses.replace(BAYESIAN, layout=UNPROTECTED_FILES, rows=unprotected_table)

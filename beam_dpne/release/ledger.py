@@ -158,7 +158,6 @@ class Contents(NamedTuple):
       grounds: the theorems and promises on which the guarantee rests, by name.
       groups: the guarantee for groups of users (see `group_privacy`).
       not_protected: what this program does not protect, beyond `_NOT_PROTECTED`.
-      no_guarantee: reason why there is no guarantee, or None if there is one.
     """
 
     program: str
@@ -169,7 +168,6 @@ class Contents(NamedTuple):
     grounds: Mapping[str, Any]
     groups: Mapping[str, Any]
     not_protected: Sequence[str] = ()
-    no_guarantee: str | None = None
 
 
 def whole_ledger(
@@ -194,23 +192,23 @@ def whole_ledger(
     Raises:
       ValueError: if the parts do not hold what was released.
     """
-    program, plan, no_guarantee = contents.program, contents.plan, contents.no_guarantee
+    program, plan = contents.program, contents.plan
     kind = PROGRAMS[program]
     if sum(part.rows for part in parts) != kind.released(contents.sections):
         raise ValueError(f"parts must hold as many rows as {kind.noun} were released.")
     return {
         "schema": SCHEMA,
-        "what": _what(kind.noun, no_guarantee),
+        "what": f"A differentially private release of {kind.noun}. {_COMPLETE}",
         "notes": notes.to_dict(),
         "program": program,
         "guarantee": {
-            **_statement(plan, user_sentence(described, notes), no_guarantee),
+            **_statement(plan, user_sentence(described, notes)),
             **contents.grounds,
         },
         "groups": dict(contents.groups),
         "not_protected": [
             *_NOT_PROTECTED,
-            *filter(None, [None if no_guarantee else about_large_delta(plan.delta)]),
+            *filter(None, [about_large_delta(plan.delta)]),
             *contents.not_protected,
         ],
         "plan": json.loads(plan.to_json()),
@@ -229,17 +227,7 @@ def whole_ledger(
     }
 
 
-def _what(noun: str, no_guarantee: str | None) -> str:
-    if no_guarantee is None:
-        return f"A differentially private release of {noun}. {_COMPLETE}"
-    return f"NOT a differentially private release of {noun}: {no_guarantee}. {_COMPLETE}"
-
-
-def _statement(plan: Plan, users: str, no_guarantee: str | None) -> dict[str, Any]:
-    """Returns the guarantee; without one, the names of the numbers cannot be mistaken for it."""
-    if no_guarantee is not None:
-        claimed = {"claimed_epsilon": plan.epsilon, "claimed_delta": plan.delta}
-        return {"statement": f"There is {no_guarantee}.", **claimed}
+def _statement(plan: Plan, users: str) -> dict[str, Any]:
     return {
         "epsilon": plan.epsilon,
         "delta": plan.delta,

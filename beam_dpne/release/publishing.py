@@ -216,7 +216,7 @@ def read_release(path: str) -> pa.Table:
 
     Returns:
       Columns length (int32), ngram (string) and score (float64), or item (string) and score, or ngram
-      and probability (and privacy, if there is no guarantee), in the order of the release.
+      and probability, in the order of the release.
 
     Raises:
       ReleaseError: The release is incomplete or damaged.

@@ -124,9 +124,8 @@ PROGRAMS = (
             "mode": Param(
                 None,
                 type=["null", "string"],
-                enum=[None, "counts", "log_global", "paper_brute_force", "paper_claim1"],
-                description="The mechanism; empty: the program's default. paper_* have no differential "
-                "privacy guarantee, and need the option accept_no_guarantee.",
+                enum=[None, "counts", "log_global"],
+                description="The mechanism; empty: the program's default.",
             ),
             "length": Param(
                 3, type="integer", minimum=1, maximum=5, description="Words in an n-gram."

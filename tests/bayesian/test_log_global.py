@@ -141,3 +141,9 @@ def test_the_grid_costs_little(decay):
 def test_weights_are_those_of_equation_5():
     weights = log_global.decay_weights(np.array([0, 1, 49, 50, 51]), max_count=2, decay=0.04)
     assert weights == pytest.approx([0, 0.02, 0.98, 1, 1])
+
+
+def test_softmax_sees_no_shift():
+    logs = np.array([0.0, 1.0, 800.0])
+    assert log_global.softmax(logs) == pytest.approx(log_global.softmax(logs - 1e3))
+    assert log_global.softmax(logs).sum() == pytest.approx(1)

@@ -4,17 +4,25 @@ None of this is private: these tests are about what the paper printed.
 """
 
 import math
+import random
 from collections import Counter
 
+import apache_beam as beam
 import numpy as np
 import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.bayesian import paper
-from beam_dpne.bayesian.counting import UserGrams, add_up
+from beam_dpne.bayesian import paper_formulas as paper
+from beam_dpne.bayesian.counting import NgramProbabilities, UserGrams, add_up
+from beam_dpne.bayesian.paper import PaperBayesianCounts
+from beam_dpne.bayesian.paper_formulas import SENSITIVITIES, PaperBayesianPlan
 from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.release.publishing import publish_release
+from tests.bayesian.test_transform import as_batches, documents_of, public_of
 from tests.oracle import bayesian as reference
 
 KEY = RunKey(b"paper".ljust(32, b"."))
@@ -34,13 +42,14 @@ def grams_of(users: list[dict[int, int]]) -> UserGrams:
 def sums_of(grams: UserGrams, size: int, scoring: np.ndarray | None = None) -> paper.PaperSums:
     table = np.zeros((size, 3), np.int64)
     chosen = np.zeros(len(grams.users), bool) if scoring is None else scoring
-    add_up(grams, chosen, table)
+    add_up(paper.of_users(grams, ~chosen), table[:, :2])
+    add_up(paper.of_users(grams, chosen), table[:, 2:])
     return paper.PaperSums(table)
 
 
-def plan_of(mode: str = "paper_brute_force", **others) -> BayesianPlan:
+def plan_of(sensitivity: str = "brute_force", **others) -> PaperBayesianPlan:
     given_values = {"epsilon": 1.0, "delta": 1e-6, "length": 1, "max_contributions": 50}
-    return BayesianPlan(mode=mode, accept_no_guarantee=True, **{**given_values, **others})
+    return PaperBayesianPlan(sensitivity=sensitivity, **{**given_values, **others})
 
 
 def random_users(seed: int, size: int, clamp: int) -> list[dict[int, int]]:
@@ -112,9 +121,9 @@ def test_one_user_more_moves_the_papers_sensitivity_4_417_fold():
     assert gammas[1] / gammas[0] == pytest.approx(4417, rel=1e-3)
 
 
-@pytest.mark.parametrize("mode", ["paper_brute_force", "paper_claim1"])
-def test_the_papers_noise_follows_the_database(mode):
-    plan = plan_of(mode, decay=0.01, public_weight=0.5)
+@pytest.mark.parametrize("sensitivity", SENSITIVITIES)
+def test_the_papers_noise_follows_the_database(sensitivity):
+    plan = plan_of(sensitivity)
     stddevs = []
     for users in (crowd(), [*crowd(), {49: 1}]):
         grams = grams_of(users)
@@ -124,7 +133,7 @@ def test_the_papers_noise_follows_the_database(mode):
         gammas, _ = paper.sensitivities(sums, norms, np.ones(50), plan)
         stddevs.append(paper.paper_stddev(float(gammas[0]), 0.5, plan))
     printed = 0.5 * math.sqrt(2 * math.log(1.25 / 1e-6))
-    if mode == "paper_brute_force":
+    if sensitivity == "brute_force":
         assert stddevs == pytest.approx([2.8e-5 * printed, 0.124 * printed], rel=0.01)
     else:
         assert stddevs[1] != pytest.approx(stddevs[0], rel=0.01)
@@ -155,8 +164,8 @@ def test_no_bound_of_the_score_holds_over_all_databases():
     assert changes[2] == pytest.approx(1000 * changes[0], rel=1e-6)
 
 
-@pytest.mark.parametrize("mode", ["paper_brute_force", "paper_claim1"])
-def test_tuning_takes_the_best_candidate_when_the_noise_allows(mode):
+@pytest.mark.parametrize("sensitivity", SENSITIVITIES)
+def test_tuning_takes_the_best_candidate_when_the_noise_allows(sensitivity):
     rng = np.random.default_rng(5)
     users = [
         {int(row): 1 for row in rng.permutation(10)[: rng.integers(1, 4)]} for _ in range(3000)
@@ -166,7 +175,7 @@ def test_tuning_takes_the_best_candidate_when_the_noise_allows(mode):
     scoring = np.arange(6000) % 10 == 0
     sums = sums_of(grams, 10, scoring)
     public = np.array([1, 1, 90, 1, 1, 1, 1, 1, 1, 1])
-    plan = plan_of(mode, epsilon=3e4, tune=True, decays=(1e-3, 1.0), public_weights=(0.0, 0.9))
+    plan = plan_of(sensitivity, epsilon=3e4, decays=(1e-3, 1.0), public_weights=(0.0, 0.9))
     norms = paper.largest_norms(grams, scoring, sums, public, plan)
     gammas, change = paper.sensitivities(sums, norms, public, plan)
     scores = []
@@ -194,7 +203,112 @@ def test_scoring_users_do_not_train():
     assert sums.scoring.tolist() == [2, 0, 0]
 
 
-def test_softmax_sees_no_shift():
-    logs = np.array([0.0, 1.0, 800.0])
-    assert paper.softmax(logs) == pytest.approx(paper.softmax(logs - 1e3))
-    assert paper.softmax(logs).sum() == pytest.approx(1)
+def test_tuning_divides_budget_and_candidates():
+    plan = plan_of(epsilon=0.9, decays=(0.001, 0.01, 0.1, 1), public_weights=[0.1, 0.5, 0.9])
+    assert plan.tuning_epsilon == pytest.approx(0.3)
+    assert len(plan.candidates) == 12
+    assert plan_of().candidates == ((0.01, 0.5),)
+    assert plan_of().tuning_epsilon == 0
+
+
+def test_the_plan_has_no_number_that_looks_like_a_guarantee():
+    assert "no differential privacy guarantee" in plan_of().guarantee
+    for name in ("noise_stddev", "grid", "gram_bound", "noise_steps", "numerical_slack"):
+        assert not hasattr(plan_of(), name)
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"epsilon": 0}, "epsilon must be a finite number > 0"),
+        ({"delta": 1}, r"delta must be in \(0, 1\)"),
+        ({"sensitivity": "global"}, "sensitivity must be one of brute_force, claim1"),
+        ({"length": 6}, "length must be an integer from 1 to 5"),
+        ({"max_count": 0}, "max_count must be an integer of at least 1"),
+        ({"tuning_fraction": 1.0}, r"tuning_fraction must be in"),
+        ({"decays": []}, "decays must be a list of numbers"),
+        ({"decays": [0]}, "decays must be from"),
+        ({"public_weights": [2]}, "public_weights must be in"),
+    ],
+)
+def test_bad_parameters_are_refused_with_name_requirement_and_value(others, message):
+    with pytest.raises(ValueError, match=message):
+        plan_of(**{"sensitivity": "brute_force", **others})
+
+
+# The pipeline
+
+
+def run_beam(elements, public: dict, plan: PaperBayesianPlan, *, partitions=3, repeats=0):
+    """Runs the pipeline; repeated bundles must repeat their results."""
+    counts = PublicCounts.of(public.keys(), public.values())
+    _released.clear()
+    with beam.Pipeline(runner=FnApiRunner(bundle_repeat=repeats)) as pipeline:
+        found = (
+            pipeline
+            | beam.Create(elements, reshuffle=False)
+            | PaperBayesianCounts(
+                plan=plan, public=counts, partitions=partitions, run_key=KEY, tokenizer="tokens"
+            )
+        )
+        _ = found | beam.Map(_collect)
+    first = _released[0]
+    assert all((other.probabilities == first.probabilities).all() for other in _released)
+    assert first.ngrams.to_pylist() == counts.texts().to_pylist()
+    return first
+
+
+_released: list[NgramProbabilities] = []
+
+
+def _collect(found: NgramProbabilities) -> None:
+    _released.append(found)
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_transform_is_the_papers_pseudocode(seed):
+    documents, public = documents_of(seed, users=15), public_of(seed, 2, grams=12)
+    limits = {"epsilon": 2.0, "length": 2, "max_count": 2, "max_contributions": 4}
+    plan = plan_of(**limits, decays=(0.3,), public_weights=(0.4,))
+    found = run_beam(as_batches(documents, random.Random(seed)), public, plan, partitions=4)
+    wanted = reference.paper_probabilities(documents, public, plan, KEY)
+    assert found.probabilities == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("epsilon", [3.0, pytest.param(3e4, marks=pytest.mark.slow)])
+def test_the_transforms_tuning_is_the_papers_pseudocode(epsilon):
+    documents, public = documents_of(3, users=30), public_of(3, 2, grams=12)
+    plan = plan_of(
+        epsilon=epsilon,
+        length=2,
+        max_count=2,
+        max_contributions=4,
+        tuning_fraction=0.3,
+        decays=(0.05, 1.0),
+        public_weights=(0.1, 0.8),
+    )
+    cut = as_batches(documents, random.Random(0))
+    found = run_beam(cut, public, plan, partitions=4, repeats=2)
+    wanted = reference.paper_probabilities(documents, public, plan, KEY)
+    assert found.probabilities == pytest.approx(wanted, rel=1e-9)
+    assert (found.facts["decay"], 1 - found.facts["public_weight"]) in plan.candidates
+
+
+@pytest.mark.parametrize("sensitivity", SENSITIVITIES)
+def test_nobody_leaves_a_distribution_and_the_words_that_nothing_is_guaranteed(sensitivity):
+    found = run_beam([], public_of(1, 2), plan_of(sensitivity, length=2))
+    assert found.probabilities.sum() == pytest.approx(1, abs=1e-12)
+    assert found.guarantee == paper.NO_GUARANTEE
+    assert found.facts["public_weight"] == 0.5
+
+
+def test_the_output_is_no_release(tmp_path):
+    """There is no kind of release without a guarantee, and no private plan takes these."""
+    found = run_beam([], {("a",): 1, ("b",): 1}, plan_of())
+    private = BayesianPlan(epsilon=1, delta=1e-6, length=1)
+    settings = {"output_format": "jsonl", "tokenizer": "tokens", "run_key_given": True}
+    refused = ((plan_of(), TypeError, "PaperBayesianPlan"), (private, ValueError, "be published"))
+    for plan, error, words in refused:
+        with pytest.raises(error, match=words):
+            publish_release([found], output=str(tmp_path / "release"), plan=plan, **settings)
+    assert not (tmp_path / "release" / "ledger.json").exists()

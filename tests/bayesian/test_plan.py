@@ -8,28 +8,19 @@ import dp_accounting
 import mpmath
 import pytest
 
-from beam_dpne.bayesian.plan import MODES, PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian.plan import MODES, BayesianPlan
 from beam_dpne.mechanism import gaussian, integer_noise
 
 
 def plan_of(**others) -> BayesianPlan:
-    given = {"epsilon": 0.2, "delta": 1e-7}
-    if others.get("mode") in PAPER_MODES:
-        given["accept_no_guarantee"] = True
-    return BayesianPlan(**{**given, **others})
+    return BayesianPlan(**{"epsilon": 0.2, "delta": 1e-7, **others})
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_plan_survives_json(mode):
-    plan = plan_of(mode=mode, max_contributions=7, tune=mode in PAPER_MODES)
+    plan = plan_of(mode=mode, max_contributions=7)
     assert BayesianPlan.from_json(plan.to_json()) == plan
     assert json.loads(plan.to_json())["mode"] == mode
-
-
-def test_lists_of_json_are_tuples():
-    plan = plan_of(mode="paper_claim1", tune=True, decays=[1, 2], public_weights=[0.5])
-    assert BayesianPlan.from_json(plan.to_json()) == plan
-    assert plan.candidates == ((1.0, 0.5), (2.0, 0.5))
 
 
 @pytest.mark.parametrize(("clamp", "limit"), [(1, 1), (1, 30), (3, 10), (10, 1000)])
@@ -115,26 +106,6 @@ def test_counts_need_no_more_noise_than_the_papers_formula():
     assert plan.noise_stddev < printed
 
 
-@pytest.mark.parametrize("mode", PAPER_MODES)
-def test_the_papers_modes_have_no_number_that_looks_like_a_guarantee(mode):
-    plan = plan_of(mode=mode)
-    assert not plan.is_private
-    for name in ("noise_stddev", "sensitivity", "grid", "gram_bound", "noise_steps"):
-        with pytest.raises(
-            ValueError, match=f"{name.replace('noise_steps', 'noise_stddev')} is of"
-        ):
-            getattr(plan, name)
-    assert "noise_stddev" not in plan.facts()
-
-
-def test_tuning_divides_budget_and_candidates():
-    plan = plan_of(mode="paper_brute_force", tune=True, epsilon=0.9)
-    assert plan.tuning_epsilon == pytest.approx(0.3)
-    assert plan.tuning_share_of_users == 0.1
-    assert len(plan.candidates) == 20
-    assert plan_of(mode="paper_brute_force").candidates == ((0.01, 0.5),)
-
-
 BAD = [
     ({"epsilon": 0}, "epsilon must be a finite number > 0"),
     ({"epsilon": math.nan}, "epsilon must be"),
@@ -157,18 +128,6 @@ BAD = [
     ({"mode": "log_global", "public_weight": -0.1}, r"public_weight must be in \[0, 1\)"),
     ({"mode": "log_global", "decay": 0.0}, "decay must be from 1e-06 to"),
     ({"mode": "log_global", "decay": math.nan}, "decay must be from 1e-06 to"),
-    ({"tune": True}, "tune must be left out with mode='counts'.*for nothing"),
-    ({"mode": "log_global", "tune": True}, "no useful bound of a score over all databases"),
-    ({"mode": "paper_claim1", "accept_no_guarantee": False}, "no differential privacy guarantee"),
-    ({"accept_no_guarantee": True}, "accept_no_guarantee must be left out with mode='counts'"),
-    ({"accept_no_guarantee": 1}, "accept_no_guarantee must be true or false"),
-    ({"tuning_fraction": 0.1}, "tuning_fraction must be left out without tune"),
-    ({"decays": [1]}, "decays must be left out without tune"),
-    ({"mode": "paper_claim1", "tune": True, "decay": 1.0}, "decay must be left out with tune"),
-    ({"mode": "paper_claim1", "tune": True, "tuning_fraction": 1.0}, r"tuning_fraction must be in"),
-    ({"mode": "paper_claim1", "tune": True, "decays": []}, "decays must be a list of numbers"),
-    ({"mode": "paper_claim1", "tune": True, "decays": [0]}, "decays must be from"),
-    ({"mode": "paper_claim1", "tune": True, "public_weights": [2]}, "public_weights must be in"),
     ({"max_contributions": 10_000_000, "vocabulary_size": 2**28, "max_count": 1000}, "slack"),
     ({"epsilon": 60.0}, "epsilon must be at most .* with delta=1e-07, got epsilon=60.0"),
     ({"epsilon": 1e9}, r"epsilon must be at most .*, got epsilon=1000000000\.0"),
@@ -189,6 +148,11 @@ def test_bad_parameters_are_refused_with_name_requirement_and_value(others, mess
         ("[]", "must be a JSON object"),
         ('{"epsilon": 1}', "needs delta"),
         ('{"epsilon": 1, "delta": 1e-7, "budget": 1}', "no parameter 'budget'"),
+        (
+            '{"epsilon": 1, "delta": 1e-7, "mode": "paper_claim1"}',
+            "mode must be one of counts, log_",
+        ),
+        ('{"epsilon": 1, "delta": 1e-7, "accept_no_guarantee": true}', "no parameter 'accept_no_"),
         ("{", "not JSON"),
     ],
 )

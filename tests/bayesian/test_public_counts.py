@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.bayesian import public_counts
-from beam_dpne.bayesian.public_counts import PublicCounts, PublicCountsCoder
-from beam_dpne.bayesian.public_text import _Sums, count_text
+from beam_dpne.bayesian.public_counts import PublicCounts, PublicCountsCoder, _Sums, count_text
 from beam_dpne.documents.tokenizers import words
 from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
 from beam_dpne.release.public import read_public_counts

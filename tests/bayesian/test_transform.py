@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from beam_dpne.bayesian import counting, posterior, public_counts, transform
 from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts, UserGrams
-from beam_dpne.bayesian.plan import NO_GUARANTEE, PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.bayesian.transform import BayesianCounts, guarantee_of, probabilities_of, run_context
+from beam_dpne.bayesian.transform import BayesianCounts, probabilities_of, run_context
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from tests.oracle.bayesian import (
@@ -26,7 +26,6 @@ from tests.oracle.bayesian import (
     Gram,
     in_order,
     noisy_values,
-    paper_probabilities,
 )
 
 KEY = RunKey(b"bayesian".ljust(32, b"."))
@@ -58,8 +57,6 @@ def public_of(seed: int, length: int, grams: int = 30) -> dict[Gram, int]:
 
 def plan_of(mode: str = "counts", **others) -> BayesianPlan:
     given = {"epsilon": 2.0, "delta": 1e-6, "length": 2, "max_count": 2, "max_contributions": 4}
-    if mode in PAPER_MODES:
-        given["accept_no_guarantee"] = True
     return BayesianPlan(mode=mode, **{**given, **others})
 
 
@@ -116,9 +113,6 @@ def run_beam(
     first = _released[0]
     assert all((other.probabilities == first.probabilities).all() for other in _released)
     assert first.ngrams.to_pylist() == counts.texts().to_pylist()[: plan.vocabulary_size]
-    if not plan.is_private:
-        assert not _noisy
-        return [], first
     return counting.whole_values(_noisy, len(first)).tolist(), first
 
 
@@ -202,37 +196,8 @@ def test_without_budget_logarithms_give_the_public_distribution():
     assert found == pytest.approx(np.array([901, 91, 10]) / 1002, rel=0.1)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_papers_mode_is_its_pseudocode(seed):
-    documents, public = documents_of(seed, users=15), public_of(seed, 2, grams=12)
-    plan = plan_of("paper_brute_force", decay=0.3, public_weight=0.4)
-    _, found = run_beam(as_batches(documents, random.Random(seed)), public, plan, partitions=4)
-    wanted = paper_probabilities(documents, public, plan, KEY)
-    assert found.probabilities == pytest.approx(wanted, rel=1e-9)
-
-
-@pytest.mark.parametrize("epsilon", [3.0, pytest.param(3e4, marks=pytest.mark.slow)])
-def test_the_papers_tuning_is_its_pseudocode(epsilon):
-    documents, public = documents_of(3, users=30), public_of(3, 2, grams=12)
-    plan = plan_of(
-        "paper_brute_force",
-        epsilon=epsilon,
-        tune=True,
-        tuning_fraction=0.3,
-        decays=(0.05, 1.0),
-        public_weights=(0.1, 0.8),
-    )
-    _, found = run_beam(as_batches(documents, random.Random(0)), public, plan, partitions=4)
-    wanted = paper_probabilities(documents, public, plan, KEY)
-    assert found.probabilities == pytest.approx(wanted, rel=1e-9)
-    chosen = found.facts["decay"], 1 - found.facts["public_weight"]
-    assert chosen in plan.candidates
-
-
-@pytest.mark.parametrize("mode", ["counts", "paper_brute_force"])
-def test_nobody_leaves_a_distribution(mode):
-    public = public_of(1, 2)
-    _, found = run_beam([], public, plan_of(mode))
+def test_nobody_leaves_a_distribution():
+    _, found = run_beam([], public_of(1, 2), plan_of())
     assert found.probabilities.sum() == pytest.approx(1, abs=1e-12)
 
 
@@ -316,7 +281,7 @@ def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, cl
         grams, max_contributions=limit, max_count=clamp, sub_key=KEY.sub_key("subset")
     )
     whole = np.zeros((12, 2), np.int64)
-    counting.add_up(limited, np.zeros(8, bool), whole)
+    counting.add_up(limited, whole)
     for user in range(8):
         own = slice(limited.offsets[user], limited.offsets[user + 1])
         left = np.zeros((12, 2), np.int64)
@@ -329,7 +294,7 @@ def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, cl
             rows=limited.rows[places],
             counts=limited.counts[places],
         )
-        counting.add_up(without, np.zeros(7, bool), left)
+        counting.add_up(without, left)
         moved = whole - left
         assert (moved[:, 0] ** 2).sum() <= limit * clamp**2
         assert moved[:, 1].sum() == limited.rows[own].size <= limit
@@ -384,9 +349,6 @@ def test_the_guarantee_is_told_in_words():
     public = public_of(2, 2)
     _, found = run_beam([], public, plan_of())
     assert found.guarantee == "user-level (2, 1e-06)-differential privacy"
-    _, found = run_beam([], public, plan_of("paper_claim1"))
-    assert found.guarantee == NO_GUARANTEE == guarantee_of(plan_of("paper_claim1"))
-    assert "no differential privacy guarantee" in found.guarantee
 
 
 def test_what_cannot_be_is_refused_when_the_pipeline_is_built():

@@ -13,19 +13,19 @@ import re
 
 import pytest
 
-from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian.paper_formulas import PaperBayesianPlan
+from beam_dpne.bayesian.plan import MODES, BayesianPlan
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.tables import BAYESIAN
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.kinds import kind_of
 from beam_dpne.release.ledger import read_ledger
-from beam_dpne.release.publishing import OUTPUT_FORMATS, read_release
+from beam_dpne.release.publishing import read_release
 
 KEY = "0f1e2d3c" * 8
 BUDGET = ("--epsilon", 8, "--delta", 1e-4, "--max_contributions", 3, "--length", 2)
 PUBLIC = {"rye bread": 5, "bread and": 4, "and tea": 4, "New\\sYork city": 1, "\\e \\\\": 1}
 CANARY = "CANARY zebra 4711"
-ACCEPTED = "--accept_no_guarantee"
 
 
 def json_lines(records):
@@ -70,10 +70,6 @@ def files_of(folder):
     return {path.name: path.read_bytes() for path in sorted(pathlib.Path(folder).iterdir())}
 
 
-def accepted(mode):
-    return ("--mode", mode, *((ACCEPTED,) if mode in PAPER_MODES else ()))
-
-
 # Options
 
 
@@ -89,8 +85,7 @@ def test_the_program_has_exactly_these_options(cli, monkeypatch):
             *("max_record_bytes", "rejects", "strict", "output", "output_format", "overwrite"),
             "arpa",
             *("public", "epsilon", "delta", "mode", "length", "vocabulary_size", "max_count"),
-            *("max_contributions", "public_weight", "decay", "tune", "tuning_fraction"),
-            *("public_weights", "decays", "max_tokens_per_user", "accept_no_guarantee"),
+            *("max_contributions", "public_weight", "decay", "max_tokens_per_user"),
             "public_user_count",
             *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected"),
             *("failure_log", "failure_log_remote", "title", "contact", "unit"),
@@ -120,15 +115,9 @@ def test_options_are_those_of_the_plan_and_have_its_defaults():
 def test_defaults_in_words_are_those_of_the_plan():
     options = [option for option in BAYESIAN["privacy"] if option.shown_default]
     shown = {option.name: option.shown_default for option in options}
-    given = {"epsilon": 1, "delta": 1e-7, "mode": "paper_claim1", "accept_no_guarantee": True}
-    plan, tuned = BayesianPlan(**given), BayesianPlan(**given, tune=True)
+    plan = BayesianPlan(epsilon=1, delta=1e-7, mode="log_global")
     assert shown["decay"] == f"{plan.decay_rate:g}, counts none"
-    assert f"paper_* {1 - plan.private_weight:g}" in shown["public_weight"]
-    assert shown["tuning_fraction"] == f"{tuned.tuning_share_of_users:g}, without tune none"
-    decays = sorted({decay for decay, _ in tuned.candidates})
-    assert shown["decays"] == f"{','.join(f'{d:g}' for d in decays)}, without tune none"
-    weights = sorted({1 - weight for _, weight in tuned.candidates})
-    assert shown["public_weights"] == f"{','.join(f'{w:g}' for w in weights)}, without tune none"
+    assert shown.keys() == {"decay", "public_weight"}
 
 
 # Releases
@@ -162,47 +151,6 @@ def test_frequent_ngrams_are_more_probable(bayesian):
     # About 200 users against none; σ is below 1: noise beyond 50 has odds below 1e-300.
     assert found["rye bread"] > 5 * found["New\\sYork city"]
     assert found["and tea"] > 5 * found["\\e \\\\"]
-
-
-@pytest.mark.parametrize(
-    ("mode", "output_format"),
-    [
-        ("paper_claim1", "jsonl"),
-        *(("paper_brute_force", output_format) for output_format in OUTPUT_FORMATS),
-    ],
-)
-def test_what_the_papers_modes_publish_says_that_nothing_is_guaranteed(
-    bayesian, mode, output_format
-):
-    ended, folder = bayesian("texts.jsonl", *accepted(mode), "--output_format", output_format)
-    assert ended.status == 0, ended.err
-    assert "no differential privacy guarantee" in " ".join(ended.out.split())
-    ledger = read_ledger(str(folder))
-    assert ledger["what"].startswith("NOT a differentially private release")
-    assert "no differential privacy guarantee" in ledger["what"]
-    assert "no differential privacy guarantee" in ledger["guarantee"]["statement"]
-    assert not {"epsilon", "delta", "neighbours"} & set(ledger["guarantee"])
-    assert "noise_stddev" not in json.dumps(ledger)
-    rows = read_release(str(folder)).to_pylist()
-    assert {row["privacy"] for row in rows} == {NO_GUARANTEE}
-    assert math.fsum(row["probability"] for row in rows) == pytest.approx(1, abs=1e-8)
-    (name,) = [name for name in files_of(folder) if name != "ledger.json"]
-    assert re.fullmatch(
-        rf"probabilities_without_privacy-[0-9a-f]{{16}}-00000-of-00001\.{output_format}", name
-    )
-    if output_format != "parquet":
-        lines = files_of(folder)[name].decode().splitlines()[output_format == "tsv" :]
-        assert len(lines) == len(PUBLIC)
-        assert all("no differential privacy guarantee" in line for line in lines)
-
-
-def test_tuning_tells_what_it_chose(bayesian):
-    chosen = ("--tune", "--decays", "0.1,1", "--public_weights", 0.25, "--tuning_fraction", 0.3)
-    ended, folder = bayesian("texts.jsonl", *accepted("paper_brute_force"), *chosen)
-    assert ended.status == 0, ended.err
-    mechanism = read_ledger(str(folder))["mechanism"]
-    assert mechanism["public_weight"] == 0.25
-    assert mechanism["decay"] in (0.1, 1.0)
 
 
 @pytest.mark.parametrize("output_format", ["tsv", "parquet"])
@@ -268,10 +216,9 @@ def test_the_table_tells_the_mechanism_and_where_the_release_is(bayesian):
     assert ended.err == ""
 
 
-@pytest.mark.parametrize("mode", ["counts", "paper_claim1"])
-def test_a_language_model_is_written_from_the_release(bayesian, tmp_path, mode):
+def test_a_language_model_is_written_from_the_release(bayesian, tmp_path):
     path = tmp_path / "model.arpa"
-    ended, folder = bayesian("texts.jsonl", *accepted(mode), "--arpa", path)
+    ended, folder = bayesian("texts.jsonl", "--arpa", path)
     assert ended.status == 0, ended.err
     text = path.read_text(encoding="utf-8")
     assert f"ngram 2={len(PUBLIC)}\n" in text
@@ -280,8 +227,7 @@ def test_a_language_model_is_written_from_the_release(bayesian, tmp_path, mode):
     found = released(folder)
     marginal = math.fsum(p for gram, p in found.items() if gram.startswith("rye "))
     assert 10 ** float(line.split("\t")[0]) <= found["rye bread"] / marginal
-    assert ("guarantee" in text) == (mode in PAPER_MODES)
-    again, _ = bayesian("texts.jsonl", *accepted(mode), "--arpa", path, output="again")
+    again, _ = bayesian("texts.jsonl", "--arpa", path, output="again")
     assert again.status == 2
     assert "arpa must be a new file" in again.err
 
@@ -293,10 +239,8 @@ def test_a_language_model_is_written_from_the_release(bayesian, tmp_path, mode):
     ("arguments", "words"),
     [
         (["--mode", "count"], ["mode", "invalid choice"]),
-        (["--mode", "paper_claim1"], ["accept_no_guarantee must be true", "no differential"]),
-        ([ACCEPTED], ["accept_no_guarantee must be left out", "'counts'"]),
-        (["--tune"], ["tune must be left out", "for nothing"]),
-        (["--mode", "log_global", "--tune"], ["tune must be left out", "no useful bound"]),
+        (["--mode", "paper_claim1"], ["mode", "invalid choice"]),
+        (["--accept_no_guarantee"], ["there is no option --accept_no_guarantee"]),
         (["--decay", 1], ["decay must be left out with mode='counts'"]),
         (["--max_count", 0], ["max_count must be an integer from 1 to", "max_count=0"]),
         (["--max_contributions", 0], ["max_contributions must be", "max_contributions=0"]),
@@ -455,8 +399,7 @@ def test_a_release_of_probabilities_is_no_public_counts(bayesian):
     assert "public must be a release of `beam-dpne ngrams`" in ended.err
 
 
-def test_kinds_follow_the_plan():
-    private = BayesianPlan(epsilon=1, delta=1e-7)
-    paper = BayesianPlan(epsilon=1, delta=1e-7, mode="paper_claim1", accept_no_guarantee=True)
-    assert kind_of(private).layout.stem == "probabilities"
-    assert kind_of(paper).layout.stem == "probabilities_without_privacy"
+def test_only_private_plans_have_a_kind_of_release():
+    assert kind_of(BayesianPlan(epsilon=1, delta=1e-7)).layout.stem == "probabilities"
+    with pytest.raises(TypeError, match="got PaperBayesianPlan"):
+        kind_of(PaperBayesianPlan(epsilon=1, delta=1e-7))

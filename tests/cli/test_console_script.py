@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 BUDGET = ["--epsilon", "10", "--delta", "1e-4", "--max_length", "2", "--max_contributions", "5"]
 ROOMS = {
     *("bayesian", "cli", "documents", "elements", "engines", "evaluation", "mechanism", "ngrams"),
-    *("reading", "release", "reproduction", "set_union", "storage"),
+    *("reading", "release", "set_union", "storage"),
 }
 _NOT_SOURCE = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", "data")
 

@@ -19,14 +19,12 @@ from beam_dpne import (
     ReleasedItem,
     ReleasedNgram,
     SetUnionPlan,
-    UnprotectedProbability,
 )
 from beam_dpne.elements.batches import BatchCoder
 from beam_dpne.ngrams.decoding import (
     ITEM_SCHEMA,
     PROBABILITY_SCHEMA,
     ROW_SCHEMA,
-    UNPROTECTED_SCHEMA,
 )
 from beam_dpne.release.publishing import PublishRelease, read_release
 
@@ -38,15 +36,11 @@ NGRAMS = PrivacyPlan(
 ITEMS = SetUnionPlan(epsilon=10, delta=1e-4, policy="weighted_gaussian")
 ROUNDS = SetUnionPlan(epsilon=10, delta=1e-4)
 COUNTS = BayesianPlan(epsilon=10, delta=1e-4, length=1)
-PAPER = BayesianPlan(
-    epsilon=10, delta=1e-4, length=1, mode="paper_claim1", accept_no_guarantee=True
-)
 RELEASES = {
     "ngrams": (PrivateNgrams(plan=NGRAMS), ReleasedNgram),
     "items": (PrivateSetUnion(plan=ITEMS, tokenizer="words"), ReleasedItem),
     "items by rounds": (PrivateSetUnion(plan=ROUNDS, tokenizer="words"), ReleasedItem),
     "probabilities": (BayesianCounts(plan=COUNTS, public=PUBLIC), NgramProbability),
-    "no guarantee": (BayesianCounts(plan=PAPER, public=PUBLIC), UnprotectedProbability),
 }
 each_release = pytest.mark.parametrize("name", RELEASES)
 
@@ -127,7 +121,6 @@ def test_data_frames_take_rows(tmp_path):
         (ReleasedNgram, ROW_SCHEMA),
         (ReleasedItem, ITEM_SCHEMA),
         (NgramProbability, PROBABILITY_SCHEMA),
-        (UnprotectedProbability, UNPROTECTED_SCHEMA),
     ],
 )
 def test_rows_have_the_fields_of_the_files_and_a_schema(row_type, schema):

@@ -29,9 +29,7 @@ JOBS = {
         *("--vocabulary_policy", "screened_gaussian"),
     ),
     **{policy: ("set-union", *BUDGET, "--policy", policy) for policy in POLICIES},
-    # One pass over the users, and a second look at them.
     "counts": ("bayesian", *BUDGET),
-    "paper": ("bayesian", *BUDGET, "--mode", "paper_brute_force", "--accept_no_guarantee"),
 }
 # Public trigrams of common words, with counts.
 _COMMON = ["the", "of", "to", "in", "a", "is", "my", "for", "and", "on"]

@@ -21,7 +21,6 @@ import beam_dpne
 import beam_dpne.evaluation
 from beam_dpne import join_tokens
 from beam_dpne.errors import InputError, PlotsUnavailableError
-from beam_dpne.evaluation import papers
 from beam_dpne.evaluation.corpus import (
     corpus_of,
     documents_of,
@@ -40,10 +39,12 @@ from beam_dpne.evaluation.headings import (
 )
 from beam_dpne.evaluation.index import index_corpus
 from beam_dpne.evaluation.plots import plots, require_matplotlib
-from beam_dpne.evaluation.ranking import group_keys, places_of, rank_grams, sorted_distinct
+from beam_dpne.evaluation.ranking import group_keys, places_of, sorted_distinct
 from beam_dpne.evaluation.reports import report_files
 from beam_dpne.evaluation.secrecy import BANNER, NOTICE, SECRET
 from beam_dpne.reading import ReadOptions, match_inputs
+from pipelines.experiments import printed as papers
+from pipelines.experiments.ranked import rank_grams
 
 LENGTHS = 4
 KS = (1, 2, 3, 5)

@@ -21,14 +21,16 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivacyPlan, PrivateSetUnion, RunKey, SetUnionPlan
-from beam_dpne.cli.reproduce import MSNBC_FILE, PARTS, TITLES_FILE, main, sources_of
-from beam_dpne.evaluation.papers import DPNE_TABLE_5
 from beam_dpne.evaluation.secrecy import BANNER, PUBLIC, SECRET
-from beam_dpne.reproduction import parts, summary, tables
-from beam_dpne.reproduction.corpora import Corpora
-from beam_dpne.reproduction.measuring import measure
-from beam_dpne.reproduction.results import Results
-from beam_dpne.reproduction.runs import BaselineRun, CostRun, NgramRun, UnionRun, fingerprint
+from pipelines.experiments import paper_parts as parts
+from pipelines.experiments import paper_tables, study, tables
+from pipelines.experiments.corpora import Corpora
+from pipelines.experiments.paper_measuring import measure
+from pipelines.experiments.papers import MSNBC_FILE, PARTS, main, sources_of, study_of
+from pipelines.experiments.printed import DPNE_TABLE_5
+from pipelines.experiments.program import TITLES_FILE, fixed_key
+from pipelines.experiments.results import Results
+from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, UnionRun, fingerprint
 from tests.conftest import ROOT
 
 DATA = ROOT / "pipelines" / "data"
@@ -67,6 +69,11 @@ def corpora(data, tmp_path_factory) -> Corpora:
 
 def sources(folder: pathlib.Path, **values):
     return sources_of({"msnbc": None, "titles": None, "full": False, **values}, folder)
+
+
+def write(folder: pathlib.Path, every, results: Results, known) -> None:
+    shown = study_of(every, known, measure=measure, key_of=fixed_key)
+    study.write_summary(folder, shown, results)
 
 
 def rows_of(path: pathlib.Path) -> list[dict[str, str]]:
@@ -278,7 +285,7 @@ def test_the_parameters_are_the_papers():
 def test_medians_are_judged_against_what_is_asked(data, tmp_path):
     results = Results(tmp_path, sources(data), "numbers")
     targets = whole(tmp_path, results, parts.DEFAULT)[0].experiments[0]
-    table = tables.table_of(targets, results)
+    table = tables.table_of(targets, results, paper_tables.MAKERS)
     rows = {row[0]: row[1:] for row in table.rows}
     msnbc = next(row for title, row in rows.items() if title.startswith("msnbc, ours (adaptive)"))
     assert msnbc == (6 * 2010, 7739, round(6 * 2010 / 7739, 3), "≥ 1.85 ×", "no")
@@ -296,7 +303,7 @@ def test_every_kind_of_experiment_has_a_table_and_a_picture(data, tmp_path):
     assert tuple(part.name for part in every) == PARTS
     kinds = {experiment.kind: experiment for part in every for experiment in part.experiments}
     part = dataclasses.replace(every[0], experiments=tuple(kinds.values()))
-    summary.write_summary(tmp_path, [part], results, sources(data), keys_note="keys")
+    write(tmp_path, [part], results, sources(data))
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     for experiment in part.experiments:
         assert (tmp_path / f"{experiment.name}.png").read_bytes().startswith(b"\x89PNG")
@@ -310,7 +317,7 @@ def test_pandas_reads_every_table_and_pictures_say_what_was_spent(data, tmp_path
     known = sources(data, titles=str(data / TITLES_FILE), full=True)
     results = Results(tmp_path / "runs", known, "numbers")
     every = whole(tmp_path, results)
-    summary.write_summary(tmp_path, every, results, known, keys_note="keys")
+    write(tmp_path, every, results, known)
     for experiment in (experiment for part in every for experiment in part.experiments):
         secrecy = PUBLIC if experiment.corpora == ["msnbc"] else SECRET
         path = tmp_path / f"{secrecy.prefix}{experiment.name}.csv"
@@ -350,7 +357,7 @@ def test_missing_runs_are_named_in_the_summary(data, tmp_path):
     results = Results(tmp_path / "runs", sources(data), "numbers")
     every = parts.all_parts(parts.QUICK, titles="titles", sweeps="titles")
     results.keep(every[1].runs[0], made_up(every[1].runs[0]))
-    summary.write_summary(tmp_path, every[:3], results, sources(data), keys_note="keys")
+    write(tmp_path, every[:3], results, sources(data))
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert re.search(r"Runs that have not been made yet: \d+\.", text)
     assert "Not run yet." in text

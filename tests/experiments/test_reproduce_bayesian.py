@@ -15,14 +15,14 @@ import pandas
 import pytest
 
 from beam_dpne import RunKey
-from beam_dpne.cli.reproduce import TITLES_FILE
-from beam_dpne.cli.reproduce_bayesian import EXPERIMENTS, main, source_of
-from beam_dpne.evaluation.divergence import kl_divergence
 from beam_dpne.evaluation.secrecy import PUBLIC, SECRET
-from beam_dpne.reproduction import bayesian_parts, bayesian_tables
-from beam_dpne.reproduction.bayesian_measuring import BayesianData, measure
-from beam_dpne.reproduction.bayesian_mechanisms import release
-from beam_dpne.reproduction.bayesian_runs import COUNTS, LAPLACE, PAPER, BayesianRun
+from pipelines.experiments import bayesian_parts, bayesian_tables, tables
+from pipelines.experiments.bayesian import EXPERIMENTS, main, source_of
+from pipelines.experiments.bayesian_measuring import BayesianData, measure
+from pipelines.experiments.bayesian_mechanisms import release
+from pipelines.experiments.bayesian_runs import COUNTS, LAPLACE, PAPER, BayesianRun
+from pipelines.experiments.divergence import kl_divergence
+from pipelines.experiments.program import TITLES_FILE
 from tests.conftest import ROOT
 
 DATA = ROOT / "pipelines" / "data"
@@ -236,20 +236,27 @@ def test_no_vocabulary_is_larger_than_the_public_counts():
 
 def test_targets_compare_with_the_better_laplace_baseline():
     scale = bayesian_parts.QUICK
-    experiments = bayesian_parts.all_experiments(scale, 1_234)
+    targets = bayesian_parts.targets_of(bayesian_parts.all_experiments(scale, 1_234))
     made_up = {COUNTS: 0.2, LAPLACE: 3.0, "laplace_public": 2.0, "public": 0.3, "k_anonymity": 9.0}
 
-    def find(run):
-        value = made_up.get(run.mechanism, 1.0)
-        names = ("divergence", "best_floor", "perplexity", "words", "sentences")
-        return dict.fromkeys(names, value)
+    class MadeUp:
+        def of(self, row):
+            names = ("divergence", "best_floor", "perplexity", "words", "sentences")
+            return [dict.fromkeys(names, made_up.get(run.mechanism, 1.0)) for run in row.runs]
 
-    rows = {row[0]: row[1:] for row in bayesian_tables.targets_of(experiments, find).rows}
+    class Nothing:
+        def of(self, row):
+            return []
+
+    def table_of(results):
+        return tables.table_of(targets, results, bayesian_tables.MAKERS)
+
+    rows = {row[0]: row[1:] for row in table_of(MadeUp()).rows}
     name = "KL at ε = 0.1, against the better Laplace, floor of 1 %"
     assert rows[name] == (0.2, 2.0, 0.1, "≤ 0.15 ×", "yes")
     assert rows["KL at ε = 0.1, against public only, best floor"][-1] == "yes"
     assert all(row[-1] == "yes" for row in rows.values())
-    empty = bayesian_tables.targets_of(experiments, lambda run: None)
+    empty = table_of(Nothing())
     assert {row[-1] for row in empty.rows} == {"not measured"}
 
 

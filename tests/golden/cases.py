@@ -45,7 +45,6 @@ _BAYESIAN = (
     str(DATA / "reddit_titles_public_trigrams.tsv.gz"),
 )
 _BAYESIAN += ("--vocabulary_size", "2000", "--epsilon", "4", "--delta", "1e-5")
-_PAPER = ("--accept_no_guarantee",)
 
 _STRATEGIES = {
     "adaptive": (),
@@ -63,8 +62,6 @@ _MODES = {
     "counts": (),
     "counts-clamped": ("--max_count", "3"),
     "log_global": ("--mode", "log_global"),
-    "paper_brute_force": ("--mode", "paper_brute_force", *_PAPER),
-    "paper_claim1": ("--mode", "paper_claim1", "--tune", *_PAPER),
 }
 
 

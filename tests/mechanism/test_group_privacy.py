@@ -222,12 +222,6 @@ def test_probabilities_have_gaussian_noise_alone(mode):
     assert sizes_of(said)[2]["gaussian_mu"] == 2 * plan.sensitivity / plan.noise_stddev
 
 
-def test_without_a_guarantee_groups_have_none():
-    groups = ledger_of(plan_of("paper_claim1"))["groups"]
-    assert list(groups) == ["statement"]
-    assert "no differential privacy guarantee" in groups["statement"]
-
-
 def test_what_is_too_large_for_a_number_is_null():
     row = groups_section(
         epsilon=1e308, delta=1e-7, gaussian=GaussianNoise(1e308, 1e-7, 1.0), found_alone="word"

@@ -32,7 +32,6 @@ PLANS = [
     SetUnionPlan(**GIVEN, policy="mad"),
     BayesianPlan(**GIVEN),
     BayesianPlan(**GIVEN, mode="log_global"),
-    BayesianPlan(**GIVEN, mode="paper_claim1", accept_no_guarantee=True, tune=True),
 ]
 MODULES = (
     adaptive,

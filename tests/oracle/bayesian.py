@@ -14,7 +14,8 @@ from collections import Counter
 import mpmath
 import numpy as np
 
-from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.paper_formulas import PaperBayesianPlan
+from beam_dpne.bayesian.plan import BayesianPlan, CountingPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import run_context
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
@@ -31,7 +32,7 @@ def in_order(public: dict[Gram, int], size: int) -> list[Gram]:
     return ordered[:size]
 
 
-def bound_key(public: dict[Gram, int], plan: BayesianPlan, run_key: RunKey) -> RunKey:
+def bound_key(public: dict[Gram, int], plan: CountingPlan, run_key: RunKey) -> RunKey:
     """The key as the transform binds it."""
     kept = in_order(public, plan.vocabulary_size)
     return run_key.bound_to(
@@ -40,7 +41,7 @@ def bound_key(public: dict[Gram, int], plan: BayesianPlan, run_key: RunKey) -> R
 
 
 def contributions(
-    documents: Documents, grams: list[Gram], plan: BayesianPlan, run_key: RunKey
+    documents: Documents, grams: list[Gram], plan: CountingPlan, run_key: RunKey
 ) -> Users:
     """What each user adds: at most W distinct grams, each at most C times."""
     row = {gram: place for place, gram in enumerate(grams)}
@@ -89,7 +90,7 @@ def noise(place: int, plan: BayesianPlan, run_key: RunKey) -> int:
         return int(mpmath.nint(scaled))
 
 
-def normal(place: int, plan: BayesianPlan, run_key: RunKey) -> mpmath.mpf:
+def normal(place: int, plan: CountingPlan, run_key: RunKey) -> mpmath.mpf:
     """A standard normal draw for one gram."""
     sub_key = run_key.sub_key("gram noise", plan.length)
     first, last = (int(half) for half in keyed_bits(sub_key, place, 0)[0])
@@ -99,7 +100,7 @@ def normal(place: int, plan: BayesianPlan, run_key: RunKey) -> mpmath.mpf:
         return sign * mpmath.sqrt(2) * mpmath.erfinv(1 - u)
 
 
-def draw(name: tuple[int, int], row: int, plan: BayesianPlan, run_key: RunKey) -> int:
+def draw(name: tuple[int, int], row: int, plan: CountingPlan, run_key: RunKey) -> int:
     """What orders a user's grams when there are too many."""
     sub_key = run_key.sub_key("gram subset", plan.length)
     return int(keyed_bits(sub_key, np.uint64(name[0]), row)[0, 0])
@@ -113,7 +114,9 @@ def hash_of(text: str, purpose: str, run_key: RunKey) -> tuple[int, int]:
 # The paper
 
 
-def weighted_logs(users: Users, grams: list[Gram], plan: BayesianPlan, decay: float) -> list[float]:
+def weighted_logs(
+    users: Users, grams: list[Gram], plan: PaperBayesianPlan, decay: float
+) -> list[float]:
     """w⊙x̂ of some users: equations 2 and 5."""
     logs = [math.log(sum(user[gram] for user in users) + 1) for gram in grams]
     mean = math.fsum(logs) / len(logs)
@@ -124,7 +127,7 @@ def weighted_logs(users: Users, grams: list[Gram], plan: BayesianPlan, decay: fl
     ]
 
 
-def brute_force(users: Users, grams: list[Gram], plan: BayesianPlan, decay: float) -> float:
+def brute_force(users: Users, grams: list[Gram], plan: PaperBayesianPlan, decay: float) -> float:
     """γ by recomputing everything without each user."""
     whole = weighted_logs(users, grams, plan, decay)
     norms = [0.0]
@@ -135,7 +138,7 @@ def brute_force(users: Users, grams: list[Gram], plan: BayesianPlan, decay: floa
 
 
 def paper_probabilities(
-    documents: Documents, public: dict[Gram, int], plan: BayesianPlan, run_key: RunKey
+    documents: Documents, public: dict[Gram, int], plan: PaperBayesianPlan, run_key: RunKey
 ) -> list[float]:
     """Algorithm 1 by brute force; with tuning, Algorithm 2."""
     run_key = bound_key(public, plan, run_key)
@@ -144,7 +147,7 @@ def paper_probabilities(
     alpha = [public[gram] for gram in grams]
     judges, users = split(list(documents), users, plan, run_key)
     decay, rho = choice(users, judges, grams, alpha, plan, run_key)
-    epsilon = plan.epsilon * 2 / 3 if plan.tune else plan.epsilon
+    epsilon = plan.epsilon * 2 / 3 if plan.is_tuned else plan.epsilon
     gamma = brute_force(users, grams, plan, decay)
     stddev = rho * gamma * math.sqrt(2 * math.log(1.25 / plan.delta)) / epsilon
     h = [
@@ -155,7 +158,12 @@ def paper_probabilities(
 
 
 def posterior_means(
-    users: Users, grams: list[Gram], alpha: list[int], plan: BayesianPlan, decay: float, rho: float
+    users: Users,
+    grams: list[Gram],
+    alpha: list[int],
+    plan: PaperBayesianPlan,
+    decay: float,
+    rho: float,
 ) -> list[float]:
     """μ_ps of Corollary 1."""
     logs = [math.log(count + 1) for count in alpha]
@@ -171,17 +179,17 @@ def log_softmax(h: list[float]) -> list[float]:
 
 
 def split(
-    names: list[str], users: Users, plan: BayesianPlan, run_key: RunKey
+    names: list[str], users: Users, plan: PaperBayesianPlan, run_key: RunKey
 ) -> tuple[Users, Users]:
     """Users that score candidates, and users that train, by a keyed draw."""
-    if not plan.tune:
+    if not plan.is_tuned:
         return [], users
     sub_key = run_key.sub_key("tuning users")
     judges, trainers = [], []
     for name, user in zip(names, users, strict=True):
         block = np.array([hash_of(name, "user", run_key)], dtype=np.uint64)
         drawn = int(encrypt_blocks(sub_key, block)[0, 0]) / 2**64
-        (judges if drawn < plan.tuning_share_of_users else trainers).append(user)
+        (judges if drawn < plan.tuning_fraction else trainers).append(user)
     return judges, trainers
 
 
@@ -190,12 +198,12 @@ def choice(
     judges: Users,
     grams: list[Gram],
     alpha: list[int],
-    plan: BayesianPlan,
+    plan: PaperBayesianPlan,
     run_key: RunKey,
 ) -> tuple[float, float]:
     """(S, ρ) of the least noisy cross-entropy: Theorem 2, with the first bound of Claim 2."""
-    if not plan.tune:
-        return plan.decay_rate, plan.private_weight
+    if not plan.is_tuned:
+        return plan.candidates[0]
     counts = [sum(judge[gram] for judge in judges) for gram in grams]
     scores, changes = [], []
     for decay, rho in plan.candidates:

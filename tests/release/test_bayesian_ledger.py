@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne.bayesian.counting import NgramProbabilities, NgramProbabilitiesCoder
-from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
-from beam_dpne.bayesian.transform import guarantee_of
+from beam_dpne.bayesian.paper_formulas import NO_GUARANTEE
+from beam_dpne.bayesian.plan import MODES, BayesianPlan
 from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.bayesian_ledger import bayesian_ledger
@@ -17,8 +17,7 @@ from beam_dpne.release.ledger import Part, ledger_bytes, parse_ledger
 
 
 def plan_of(mode: str = "counts", **others) -> BayesianPlan:
-    given = {"epsilon": 0.5, "delta": 1e-7, "accept_no_guarantee": mode in PAPER_MODES}
-    return BayesianPlan(mode=mode, **{**given, **others})
+    return BayesianPlan(mode=mode, **{"epsilon": 0.5, "delta": 1e-7, **others})
 
 
 def found_of(plan: BayesianPlan, **others) -> NgramProbabilities:
@@ -26,15 +25,14 @@ def found_of(plan: BayesianPlan, **others) -> NgramProbabilities:
     found = NgramProbabilities(
         ngrams=pa.array(["a b c", "b c d"]),
         probabilities=np.array([0.75, 0.25]),
-        guarantee=guarantee_of(plan),
+        guarantee=plan.guarantee,
         facts=plan.facts() | {"public": public},
     )
     return dataclasses.replace(found, **others)
 
 
 def ledger_of(plan: BayesianPlan, found: NgramProbabilities | None = None, rows: int = 2) -> dict:
-    stem = "probabilities" if plan.is_private else "probabilities_without_privacy"
-    part = Part(f"{stem}-{'0' * 16}-00000-of-00001.jsonl", rows, "a" * 64, 9)
+    part = Part(f"probabilities-{'0' * 16}-00000-of-00001.jsonl", rows, "a" * 64, 9)
     return bayesian_ledger(
         plan=plan,
         found=found or found_of(plan),
@@ -67,30 +65,20 @@ def test_the_ledgers_numbers_are_the_plans():
     assert mechanism["decay"] == 0.1
 
 
-@pytest.mark.parametrize("mode", PAPER_MODES)
-def test_a_ledger_without_a_guarantee_has_no_word_that_looks_like_one(mode):
-    written = ledger_of(plan_of(mode))
-    assert NO_GUARANTEE in written["what"]
-    assert NO_GUARANTEE in written["guarantee"]["statement"]
-    assert "epsilon" not in written["guarantee"]
-    assert "A differentially private release" not in json.dumps(written)
-    assert "are user-level" not in json.dumps(written)
-
-
 def test_probabilities_of_another_plan_are_refused():
     plan = plan_of()
     with pytest.raises(ValueError, match="of a run under this plan"):
         ledger_of(plan, found_of(plan_of(epsilon=0.6)))
     with pytest.raises(ValueError, match="of a run under this plan"):
         ledger_of(plan_of("log_global"), found_of(plan))
-    with pytest.raises(ValueError, match="of a run under this plan"):
-        ledger_of(plan, found_of(plan_of("paper_claim1")))
 
 
-def test_probabilities_without_a_guarantee_must_say_so():
-    paper = plan_of("paper_claim1")
-    with pytest.raises(ValueError, match="must say so"):
-        ledger_of(paper, found_of(paper, guarantee=guarantee_of(plan_of())))
+def test_probabilities_without_the_plans_guarantee_are_refused():
+    """As those of the paper's mechanism, with the numbers of a private run."""
+    plan = plan_of()
+    for other in (NO_GUARANTEE, plan_of(epsilon=0.6).guarantee):
+        with pytest.raises(ValueError, match="must have the guarantee of this plan"):
+            ledger_of(plan, found_of(plan, guarantee=other))
 
 
 def test_parts_must_hold_what_was_released():

@@ -122,22 +122,6 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        name="no_guarantee_needs_no_acceptance",
-        file="beam_dpne/bayesian/plan.py",
-        before="if not self.is_private and not self.accept_no_guarantee:",
-        after="if False:",
-        matters="Somebody would run a mode without a guarantee by its name alone.",
-        tests=(f"{_PLAN}::test_bad_parameters_are_refused_with_name_requirement_and_value",),
-    ),
-    Mutant(
-        name="ledger_of_the_papers_modes_claims_a_guarantee",
-        file="beam_dpne/release/bayesian_ledger.py",
-        before="no_guarantee=None if plan.is_private else NO_GUARANTEE",
-        after="no_guarantee=None",
-        matters="The ledger would claim a guarantee that nobody gave.",
-        tests=(f"{_LEDGER}::test_a_ledger_without_a_guarantee_has_no_word_that_looks_like_one",),
-    ),
-    Mutant(
         name="probabilities_of_another_plan_are_published",
         file="beam_dpne/release/bayesian_ledger.py",
         before="if any(found.facts.get(name) != value for name, value in wanted.items()):",
@@ -146,15 +130,20 @@ MUTANTS = [
         tests=(f"{_LEDGER}::test_probabilities_of_another_plan_are_refused",),
     ),
     Mutant(
-        name="unprotected_probabilities_look_like_others",
+        name="the_papers_probabilities_are_published_as_private",
+        file="beam_dpne/release/bayesian_ledger.py",
+        before="if found.guarantee != plan.guarantee:",
+        after="if False:",
+        matters="Probabilities without a guarantee would be published under one.",
+        tests=(f"{_LEDGER}::test_probabilities_without_the_plans_guarantee_are_refused",),
+    ),
+    Mutant(
+        name="any_plan_is_published_as_a_set_union",
         file="beam_dpne/release/kinds.py",
-        before="return BAYESIAN if plan.is_private else UNPROTECTED",
-        after="return BAYESIAN",
-        matters="Files without a guarantee would have the names and columns of private ones.",
-        tests=(
-            "tests/cli/test_bayesian.py::test_what_the_papers_modes_publish_says_that_nothing_is"
-            "_guaranteed",
-        ),
+        before="if isinstance(plan, SetUnionPlan):",
+        after="if not isinstance(plan, PrivacyPlan):",
+        matters="A plan of the paper's mechanism would have a kind of release.",
+        tests=("tests/cli/test_bayesian.py::test_only_private_plans_have_a_kind_of_release",),
     ),
     Mutant(
         name="private_data_pass_as_public_counts",

@@ -206,28 +206,6 @@ MUTANTS = [
         tests=(f"{_STORED}::test_a_damaged_file_is_refused",),
     ),
     Mutant(
-        name="a_ledger_forgets_that_nothing_is_guaranteed",
-        file="beam_dpne/release/ledger.py",
-        before="if no_guarantee is None:",
-        after="if True:",
-        matters="The ledger would call itself a differentially private release.",
-        tests=(
-            "tests/release/test_bayesian_ledger.py::"
-            "test_a_ledger_without_a_guarantee_has_no_word_that_looks_like_one",
-        ),
-    ),
-    Mutant(
-        name="a_ledger_states_a_guarantee_that_is_none",
-        file="beam_dpne/release/ledger.py",
-        before="if no_guarantee is not None:",
-        after="if False:",
-        matters="The ledger would state epsilon and delta of a mechanism that has neither.",
-        tests=(
-            "tests/release/test_bayesian_ledger.py::"
-            "test_a_ledger_without_a_guarantee_has_no_word_that_looks_like_one",
-        ),
-    ),
-    Mutant(
         name="a_ledger_may_list_any_path",
         file="beam_dpne/release/ledger.py",
         before='bool(PART_NAME.fullmatch(str(part.get("name"))))',

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_dpne.evaluation.secrecy import PUBLIC, SECRET, Secrecy
-from beam_dpne.reproduction.corpora import Source
-from beam_dpne.reproduction.parts import Row
-from beam_dpne.reproduction.runs import AnyRun, Result, fingerprint
+from pipelines.experiments.corpora import Source
+from pipelines.experiments.experiments import Row
+from pipelines.experiments.runs import AnyRun, Result, fingerprint
 
 
 class Results:

@@ -1,12 +1,11 @@
 """From results to tables: medians over keys, beside what the papers print."""
 
-import dataclasses
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from beam_dpne.evaluation.papers import DPNE_TABLE_5, PrintedTable
-from beam_dpne.reproduction.parts import (
+from pipelines.experiments.experiments import Experiment
+from pipelines.experiments.paper_parts import (
     DEFAULT_UNION,
     OTHER_POLICIES,
     OURS,
@@ -14,46 +13,15 @@ from beam_dpne.reproduction.parts import (
     PAPER,
     PUBLISHED,
     TARGET_LIMITS,
-    Experiment,
 )
-from beam_dpne.reproduction.results import Results
-from beam_dpne.reproduction.runs import Result
+from pipelines.experiments.printed import DPNE_TABLE_5, PrintedTable
+from pipelines.experiments.results import Results
+from pipelines.experiments.runs import Result
+from pipelines.experiments.tables import TARGET_HEADINGS, Cell, Makers
 
 _PAPER_NAMES = {PAPER: "DPNE"}
 _PAPER_TOTAL = sum(value or 0 for value in DPNE_TABLE_5.rows["DPNE"])
 _GIGABYTE = 1e9
-Cell = str | int | float | None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table, and what to know when reading it.
-
-    Attributes:
-      name: of its file.
-      title: what it shows.
-      headings: of its columns.
-      rows: cells; None where there is nothing.
-      notes: sentences.
-    """
-
-    name: str
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-    notes: tuple[str, ...] = ()
-
-
-def table_of(experiment: Experiment, results: Results) -> Table:
-    """Returns the table of an experiment, of the results that are there."""
-    headings, rows, notes = _MAKERS[experiment.kind](experiment, results)
-    return Table(
-        name=experiment.name,
-        title=experiment.title,
-        headings=headings,
-        rows=tuple(rows),
-        notes=tuple([*notes, *_unfinished(experiment, results)]),
-    )
 
 
 def real_total(result: Result) -> int:
@@ -130,7 +98,7 @@ def _spurious_share(experiment: Experiment, results: Results) -> Any:
     printed = experiment.printed
     known = dict(zip(printed.columns, printed.rows["actual_ratio"], strict=True)) if printed else {}
     rows = []
-    for eta in _values(experiment):
+    for eta in experiment.values:
         cells: list[Cell] = [eta]
         for label in (PAPER, OURS):
             own = _found(experiment, results, label, eta)
@@ -174,7 +142,7 @@ def _sweep(experiment: Experiment, results: Results) -> Any:
 
 def _union(experiment: Experiment, results: Results) -> Any:
     """Means and standard deviations, as the paper has them."""
-    limits = _values(experiment)
+    limits = experiment.values
     headings = ("policy", *(f"Δ_0 = {limit:g}" for limit in limits), "orders")
     rows = []
     for policy in (*PUBLISHED, *OTHER_POLICIES):
@@ -236,15 +204,14 @@ def _anonymity(experiment: Experiment, results: Results) -> Any:
 
 
 def _targets(experiment: Experiment, results: Results) -> Any:
-    """Issue-like table: what is asked, what was measured, whether it is met."""
+    """Requirements beside measurements, and whether they are met."""
     rows = [*_ngram_targets(experiment, results), *_union_targets(experiment, results)]
     rows += _cost_targets(experiment, results)
-    headings = ("target", "ours", "compared with", "ratio", "asked", "met")
     notes = [
         "Medians of the keys; real n-grams. The costs are of processes that ran one after the other in "
         "turn, on whatever else the machine did."
     ]
-    return headings, rows, notes
+    return TARGET_HEADINGS, rows, notes
 
 
 def _ngram_targets(experiment: Experiment, results: Results) -> list[tuple[Cell, ...]]:
@@ -326,10 +293,6 @@ def _found(experiment: Experiment, results: Results, label: str, at: Any = None)
     return results.of(rows[0]) if rows else []
 
 
-def _values(experiment: Experiment) -> list[Any]:
-    return list(dict.fromkeys(row.at for row in experiment.rows if row.at is not None))
-
-
 def _released(found: Result) -> int:
     return sum(row["released"] for row in found["lengths"])
 
@@ -364,12 +327,7 @@ def _printed_notes(printed: PrintedTable | None) -> list[str]:
     return [f"{printed.source}, on {printed.data}. {noted}".strip()]
 
 
-def _unfinished(experiment: Experiment, results: Results) -> list[str]:
-    missing = sum(len(row.runs) - len(results.of(row)) for row in experiment.rows)
-    return [f"Runs that have not been made yet: {missing}."] if missing else []
-
-
-_MAKERS: Mapping[str, Callable[[Experiment, Results], Any]] = {
+MAKERS: Makers = {
     "lengths": _lengths,
     "spurious": _spurious_share,
     "sweep": _sweep,

@@ -11,25 +11,27 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_dpne.bayesian import paper
-from beam_dpne.bayesian.counting import UserGrams, is_scoring
-from beam_dpne.bayesian.plan import PAPER_MODES, BayesianPlan
+from beam_dpne.bayesian import paper_formulas as paper
+from beam_dpne.bayesian.counting import UserGrams
+from beam_dpne.bayesian.paper_formulas import PaperBayesianPlan
+from beam_dpne.bayesian.plan import CountingPlan
 from beam_dpne.bayesian.transform import limited_grams, noisy_values, probabilities_of, run_context
 from beam_dpne.documents.group_by_user import hash_users
-from beam_dpne.evaluation import bayesian_baselines as baselines
-from beam_dpne.evaluation.exact_counts import ExactCounts
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.reproduction.bayesian_runs import (
+from pipelines.experiments import bayesian_baselines as baselines
+from pipelines.experiments.bayesian_runs import (
     ANONYMITY,
     LAPLACE,
     LAPLACE_PUBLIC,
     MAX_COUNT,
+    PAPER_SENSITIVITIES,
     PRIVATE,
     PUBLIC,
     PUBLIC_PLUS_ONE,
     BayesianRun,
 )
+from pipelines.experiments.exact_counts import ExactCounts
 
 TOKENIZER = "words"
 _Floats = npt.NDArray[np.float64]
@@ -49,11 +51,11 @@ class World:
     names: pa.Array
     described: InputDescription | None = None
 
-    def bound(self, plan: BayesianPlan, run_key: RunKey) -> RunKey:
+    def bound(self, plan: CountingPlan, run_key: RunKey) -> RunKey:
         """Returns the run key as the transform binds it."""
         return run_key.bound_to(run_context(plan, TOKENIZER, self.exact.public, self.described))
 
-    def limited(self, plan: BayesianPlan, bound: RunKey) -> UserGrams:
+    def limited(self, plan: CountingPlan, bound: RunKey) -> UserGrams:
         """Returns what each user adds; copies of a user choose alike."""
         exact = self.exact
         hashes = hash_users(self.names, bound.sub_key("user"))[exact.holding]
@@ -83,38 +85,28 @@ def release(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
     own = _BASELINES.get(run.mechanism)
     if own is not None:
         return own(world, run, run_key)
+    if run.mechanism in PAPER_SENSITIVITIES:
+        return _paper(world, run.paper_plan, run_key)
     plan = run.plan
     bound = world.bound(plan, run_key)
     grams = world.limited(plan, bound)
-    if plan.mode in PAPER_MODES:
-        return _paper(world, grams, plan, bound)
     table = world.table(grams, np.zeros(grams.users.shape[0], dtype=bool))
     values = noisy_values(table, 0, plan=plan, run_key=bound)
     return probabilities_of(values, world.exact.public, plan)
 
 
-def _paper(world: World, grams: UserGrams, plan: BayesianPlan, bound: RunKey) -> _Floats:
-    sub_key = bound.sub_key("tuning users")
-    scoring = is_scoring(grams.users, plan.tuning_share_of_users, sub_key)
+def _paper(world: World, plan: PaperBayesianPlan, run_key: RunKey) -> _Floats:
+    bound = world.bound(plan, run_key)
+    grams = world.limited(plan, bound)
+    scoring = paper.is_scoring(grams, plan, bound)
     sums = paper.PaperSums(world.table(grams, scoring))
     public = world.exact.public.counts
-    present = _present(grams, world.exact.copies > 0)
+    # Users of whom there is no copy are left out.
+    present = paper.of_users(grams, world.exact.copies > 0)
     kept = scoring[world.exact.copies > 0]
     norms = paper.largest_norms(present, kept, sums, public, plan)
     found, _ = paper.sample(sums, norms, public, plan, bound)
     return found
-
-
-def _present(grams: UserGrams, chosen: npt.NDArray[np.bool_]) -> UserGrams:
-    """Leaves users out of whom there is no copy."""
-    held = np.diff(grams.offsets)
-    kept = np.repeat(chosen, held)
-    return UserGrams(
-        users=grams.users[chosen],
-        offsets=np.append(0, np.cumsum(held[chosen])),
-        rows=grams.rows[kept],
-        counts=grams.counts[kept],
-    )
 
 
 def _laplace(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:

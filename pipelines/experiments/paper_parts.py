@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from beam_dpne.evaluation import papers
-from beam_dpne.evaluation.papers import PrintedTable
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.reproduction.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES
+from pipelines.experiments import printed as papers
+from pipelines.experiments.experiments import Experiment, Part, Row
+from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
 
 BASELINES = ("DPSU-all", "DPSU-even", "DPSU-single")
 PAPER, OURS, OURS_EVEN = "DPNE (one_round)", "ours (adaptive)", "ours, even budgets"
@@ -78,89 +78,6 @@ QUICK = Scale(
     limits=(30, 300),
     growths=(0.8, 1.0),
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-    """One row of a table or one point of a curve: the same run under several keys.
-
-    Attributes:
-      label: its name.
-      runs: one for each key.
-      at: the value of the parameter that is swept, or None.
-    """
-
-    label: str
-    runs: tuple[Run, ...]
-    at: float | str | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """One table with its picture.
-
-    Attributes:
-      name: of its files.
-      title: what it shows.
-      corpus: name of the data.
-      kind: how rows become a table: "lengths", "spurious", "sweep", "union", "sizes", "anonymity" or
-        "targets".
-      rows: of the table.
-      swept: the parameter that `Row.at` gives, as tables show it.
-      printed: the paper's figures.
-      comparable: whether the paper's data are these.
-    """
-
-    name: str
-    title: str
-    corpus: str
-    kind: str
-    rows: tuple[Row, ...]
-    swept: str = ""
-    printed: PrintedTable | None = None
-    comparable: bool = False
-
-    @property
-    def runs(self) -> list[Run]:
-        """All runs, row by row."""
-        return [run for row in self.rows for run in row.runs]
-
-    @property
-    def corpora(self) -> list[str]:
-        """Names of the data of all runs, each once."""
-        return list(dict.fromkeys(run.corpus for run in self.runs))
-
-    def row(self, label: str, at: float | str | None = None) -> Row | None:
-        """Returns a row, None if there is none."""
-        return next((row for row in self.rows if (row.label, row.at) == (label, at)), None)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-    """What `--parts` names.
-
-    Attributes:
-      name: of the option's value.
-      title: a heading.
-      experiments: its tables.
-    """
-
-    name: str
-    title: str
-    experiments: tuple[Experiment, ...]
-
-    @property
-    def runs(self) -> list[Run]:
-        """All runs, each once: corpus by corpus, n-grams first, the first key first of each kind."""
-        rows = [row for experiment in self.experiments for row in experiment.rows]
-        most = max((len(row.runs) for row in rows), default=0)
-        ordered = [row.runs[i] for i in range(most) for row in rows if i < len(row.runs)]
-        corpora = list(dict.fromkeys(run.corpus for run in ordered))
-        kinds = (NgramRun, BaselineRun, CostRun, UnionRun)
-        return sorted(
-            dict.fromkeys(ordered),
-            key=lambda run: (corpora.index(run.corpus), kinds.index(type(run))),
-        )
 
 
 def all_parts(scale: Scale, *, titles: str, sweeps: str) -> tuple[Part, ...]:

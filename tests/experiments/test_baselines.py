@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne.evaluation import baselines
-from beam_dpne.evaluation.baselines import (
+from beam_dpne.evaluation.corpus import corpus_of, read_corpus
+from beam_dpne.evaluation.coverage import gram_texts
+from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_delta
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
+from beam_dpne.reading import ReadOptions, match_inputs
+from pipelines.experiments import baselines
+from pipelines.experiments.baselines import (
     BaselineResult,
     UnionNoise,
     dpsu_all,
@@ -21,13 +26,8 @@ from beam_dpne.evaluation.baselines import (
     union_weights,
     weighted_gaussian,
 )
-from beam_dpne.evaluation.corpus import corpus_of, read_corpus
-from beam_dpne.evaluation.coverage import gram_texts
-from beam_dpne.evaluation.papers import DPNE_TABLE_5
-from beam_dpne.evaluation.ranking import rank_grams
-from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_delta
-from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
-from beam_dpne.reading import ReadOptions, match_inputs
+from pipelines.experiments.printed import DPNE_TABLE_5
+from pipelines.experiments.ranked import rank_grams
 from tests.conftest import ROOT
 
 KEY = RunKey(bytes(range(32)))

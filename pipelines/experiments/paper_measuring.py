@@ -18,17 +18,18 @@ from beam_dpne.cli.beam_options import CachedOptions
 from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError
-from beam_dpne.evaluation.baselines import dpsu_all, dpsu_even, dpsu_single
 from beam_dpne.evaluation.corpus import documents_of, load_corpus
 from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.decoding import DecodeGrams
 from beam_dpne.ngrams.report import LengthFacts, ListFacts
 from beam_dpne.ngrams.transform import PrivateNgrams
-from beam_dpne.reproduction.corpora import Corpora
-from beam_dpne.reproduction.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
 from beam_dpne.set_union import transform
 from beam_dpne.set_union.threshold import release_items
+from pipelines.experiments.baselines import dpsu_all, dpsu_even, dpsu_single
+from pipelines.experiments.corpora import Corpora
+from pipelines.experiments.cost import environment
+from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
 
 # Those of DPNE's Figure 4 and DPSU's Table 2, and some for context.
 K_ANONYMITY = (1, 2, 5, 10, 15, 18, 20, 25, 50, 100)
@@ -137,11 +138,11 @@ def _measure_cost(run: CostRun, corpora: Corpora) -> dict[str, Any]:
         plan = pathlib.Path(folder, "plan.json")
         plan.write_text(run.plan.to_json(), encoding="utf-8")
         told = pathlib.Path(folder, "cost.json")
-        command = [sys.executable, "-m", "beam_dpne.reproduction.cost", str(told), "ngrams"]
+        command = [sys.executable, "-m", "pipelines.experiments.cost", str(told), "ngrams"]
         command += ["--input", source.path, "--plan", str(plan), *source.options, "--quiet"]
         command += ["--output", str(pathlib.Path(folder, "release"))]
         started = time.monotonic()
-        ended = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        ended = subprocess.run(command, stdout=subprocess.DEVNULL, env=environment(), check=False)
         seconds = time.monotonic() - started
         if ended.returncode:
             raise RunError(f"beam-dpne ngrams ended with status {ended.returncode}.")

@@ -7,7 +7,7 @@ C = 1 below a million users, else 10. Nothing was chosen by looking at these dat
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from beam_dpne.reproduction.bayesian_runs import (
+from pipelines.experiments.bayesian_runs import (
     ANONYMITY,
     COUNTS,
     EXACT,
@@ -21,12 +21,15 @@ from beam_dpne.reproduction.bayesian_runs import (
     PUBLIC_PLUS_ONE,
     BayesianRun,
 )
+from pipelines.experiments.experiments import Experiment, Row
 
 TARGET_EPSILON, TABLE_EPSILON = 0.1, 0.2
 TARGET_VOCABULARY = 50_000
 TABLE_VOCABULARIES = (10_000, 60_000)
 TABLE_ANONYMITY = 50
 MEMBERSHIP_VOCABULARY = 10_000
+CORPUS = "titles"
+TARGETS = ("epsilon", "users", "users_paper_limit", "perplexity")
 COMPARED = (COUNTS, LOG_GLOBAL, PAPER, LAPLACE, LAPLACE_PUBLIC, PUBLIC, PUBLIC_PLUS_ONE)
 FEW = (COUNTS, PAPER, LAPLACE, LAPLACE_PUBLIC, PUBLIC)
 
@@ -86,56 +89,6 @@ QUICK = Scale(
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Curve:
-    """The runs of one mechanism.
-
-    Attributes:
-      mechanism: its name.
-      points: what is varied, and the runs of each value: one for each key.
-    """
-
-    mechanism: str
-    points: tuple[tuple[float, tuple[BayesianRun, ...]], ...]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """One table with its picture.
-
-    Attributes:
-      name: of its files, and of the option's value.
-      title: what it shows.
-      kind: what is measured: "divergence", "perplexity", "membership", "counterexample" or "pipeline".
-      varied: what the points are.
-      curves: the mechanisms.
-      notes: what to know when reading it.
-      data: what it is about, if not the titles.
-    """
-
-    name: str
-    title: str
-    kind: str
-    varied: str
-    curves: tuple[Curve, ...]
-    notes: tuple[str, ...] = ()
-    data: str | None = None
-
-    @property
-    def runs(self) -> list[BayesianRun]:
-        """All runs, each once, value by value, so that what a value needs is counted once."""
-        values = list(dict.fromkeys(at for curve in self.curves for at, _ in curve.points))
-        ordered = [
-            run
-            for value in values
-            for curve in self.curves
-            for at, runs in curve.points
-            if at == value
-            for run in runs
-        ]
-        return list(dict.fromkeys(ordered))
-
-
 def all_experiments(scale: Scale, everybody: int) -> tuple[Experiment, ...]:
     """Returns all experiments.
 
@@ -158,13 +111,36 @@ def all_experiments(scale: Scale, everybody: int) -> tuple[Experiment, ...]:
     )
 
 
+def targets_of(experiments: Sequence[Experiment]) -> Experiment:
+    """Returns the overview: its rows are those of other experiments, by "name: label"."""
+    rows = [
+        dataclasses.replace(row, label=f"{experiment.name}: {row.label}")
+        for experiment in experiments
+        if experiment.name in TARGETS
+        for row in experiment.rows
+    ]
+    return Experiment(
+        corpus=CORPUS,
+        name="targets",
+        title="Targets",
+        kind="targets",
+        rows=tuple(rows),
+        notes=(
+            "Every mechanism's distribution is mixed with 1 % of the uniform one, so that zeros have a "
+            "divergence. *Best floor*: for each mechanism the share that suits it best in hindsight, "
+            "chosen on the private data; that is more than any baseline could really do.",
+        ),
+    )
+
+
 def _epsilons(scale: Scale) -> Experiment:
     return Experiment(
+        corpus=CORPUS,
         name="epsilon",
         title="KL divergence from the private distribution over ε",
         kind="divergence",
-        varied="ε",
-        curves=_curves(
+        swept="ε",
+        rows=_curves(
             COMPARED,
             scale.epsilons,
             scale.keys,
@@ -189,11 +165,12 @@ def _users(scale: Scale, everybody: int) -> Experiment:
         },
     )
     return Experiment(
+        corpus=CORPUS,
         name="users",
         title=f"KL divergence over the number of users, ε = {TARGET_EPSILON:g}",
         kind="divergence",
-        varied="users",
-        curves=curves,
+        swept="users",
+        rows=curves,
         notes=(
             f"The paper's Figure 2. There are {everybody:,} users; more are drawn from them with "
             "replacement, so they are no new users: this shows what noise costs, not what more data "
@@ -216,22 +193,24 @@ def _users_of_paper(scale: Scale, everybody: int) -> Experiment:
         },
     )
     return Experiment(
+        corpus=CORPUS,
         name="users_paper_limit",
         title=f"KL divergence over the number of users, W = |U|/1000, ε = {TARGET_EPSILON:g}",
         kind="divergence",
-        varied="users",
-        curves=curves,
+        swept="users",
+        rows=curves,
         notes=("As before, but with the paper's limit of contributions.",),
     )
 
 
 def _contributions(scale: Scale) -> Experiment:
     return Experiment(
+        corpus=CORPUS,
         name="contributions",
         title=f"KL divergence over W, ε = {TARGET_EPSILON:g}",
         kind="divergence",
-        varied="W",
-        curves=_curves(
+        swept="W",
+        rows=_curves(
             FEW,
             scale.contributions,
             scale.few_keys,
@@ -247,11 +226,12 @@ def _contributions(scale: Scale) -> Experiment:
 
 def _vocabularies(scale: Scale) -> Experiment:
     return Experiment(
+        corpus=CORPUS,
         name="vocabulary",
         title=f"KL divergence over the size of the vocabulary, ε = {TARGET_EPSILON:g}",
         kind="divergence",
-        varied="trigrams in the vocabulary",
-        curves=_curves(
+        swept="trigrams in the vocabulary",
+        rows=_curves(
             FEW,
             scale.vocabularies,
             scale.few_keys,
@@ -263,11 +243,12 @@ def _vocabularies(scale: Scale) -> Experiment:
 
 def _public_quality(scale: Scale) -> Experiment:
     return Experiment(
+        corpus=CORPUS,
         name="public_quality",
         title=f"KL divergence over noise added to the public counts, ε = {TARGET_EPSILON:g}",
         kind="divergence",
-        varied="scale of the Laplace noise",
-        curves=_curves(
+        swept="scale of the Laplace noise",
+        rows=_curves(
             (COUNTS, PAPER, PUBLIC, LAPLACE),
             scale.public_noises,
             scale.few_keys,
@@ -289,11 +270,12 @@ def _anonymities(scale: Scale) -> Experiment:
         lambda name, at: {"anonymity": int(at), "vocabulary_size": scale.vocabulary_size},
     )
     return Experiment(
+        corpus=CORPUS,
         name="k_anonymity",
         title="KL divergence of k-anonymity over K",
         kind="divergence",
-        varied="K",
-        curves=curves,
+        swept="K",
+        rows=curves,
         notes=("The paper's Figure 5; compare with the curve of `counts` over ε.",),
     )
 
@@ -301,21 +283,21 @@ def _anonymities(scale: Scale) -> Experiment:
 def _perplexities(scale: Scale) -> Experiment:
     names = (PRIVATE, ANONYMITY, COUNTS, LOG_GLOBAL, PAPER, LAPLACE_PUBLIC, LAPLACE, PUBLIC)
     values = [(size, held) for size in scale.table_vocabularies for held in (False, True)]
-    curves = []
-    for name in names:
-        points = []
-        for place, (size, held) in enumerate(values):
+    rows = []
+    for place, (size, held) in enumerate(values):
+        for name in names:
             settings = {"vocabulary_size": size, "held_out": held}
             settings |= {} if name in EXACT else {"epsilon": TABLE_EPSILON}
             settings |= {"anonymity": TABLE_ANONYMITY} if name == ANONYMITY else {}
-            points.append((float(place), _runs("perplexity", name, scale.few_keys, settings)))
-        curves.append(Curve(mechanism=name, points=tuple(points)))
+            runs = _runs("perplexity", name, scale.few_keys, settings)
+            rows.append(Row(label=name, at=float(place), runs=runs))
     return Experiment(
+        corpus=CORPUS,
         name="perplexity",
         title=f"Word perplexity of trigram models, ε = {TABLE_EPSILON:g}, K = {TABLE_ANONYMITY}",
         kind="perplexity",
-        varied="vocabulary",
-        curves=tuple(curves),
+        swept="vocabulary",
+        rows=tuple(rows),
         notes=(
             "The paper's Table 1 (60 K n-grams; private 29.48, K-anonymity 35.51, Bayesian DP 35.55, "
             "public 43.00, Laplace with public data 580.46, Laplace 894.32): sentences all of whose "
@@ -339,11 +321,12 @@ def _attacks(scale: Scale) -> Experiment:
         kind="membership",
     )
     return Experiment(
+        corpus=CORPUS,
         name="membership",
         title="Membership inference of the user of most trigrams, over ε",
         kind="membership",
-        varied="ε",
-        curves=curves,
+        swept="ε",
+        rows=curves,
         notes=(
             "The paper's Figure 6, left: how often the user's own distribution is nearer to the "
             "release with the user. Right: the lower bound of ε, at 95 %, by the likelihood ratio, "
@@ -362,11 +345,12 @@ def _counterexample(scale: Scale) -> Experiment:
         kind="counterexample",
     )
     return Experiment(
+        corpus=CORPUS,
         name="counterexample",
         title="The same attack where one user is the only one of a word",
         kind="counterexample",
-        varied="ε",
-        curves=curves,
+        swept="ε",
+        rows=curves,
         data="made up",
         notes=(
             "5,000 users have 49 words each, and one user has a word alone (C = 1, S = 0.01). With "
@@ -384,11 +368,12 @@ def _whole(scale: Scale) -> Experiment:
         kind="pipeline",
     )
     return Experiment(
+        corpus=CORPUS,
         name="pipeline",
         title="The program itself, beginning to end, against the simulation",
         kind="pipeline",
-        varied="ε",
-        curves=curves,
+        swept="ε",
+        rows=curves,
         notes=("Largest difference of a probability, over the largest probability.",),
     )
 
@@ -400,17 +385,16 @@ def _curves(
     settings_of,
     *,
     kind: str = "divergence",
-) -> tuple[Curve, ...]:
-    curves = []
-    for name in names:
-        points = []
-        for at in values:
+) -> tuple[Row, ...]:
+    """Value by value, so that the data of a value are made once."""
+    rows = []
+    for at in values:
+        for name in names:
             settings = settings_of(name, at)
             if name in EXACT:
                 settings.pop("epsilon", None)
-            points.append((float(at), _runs(kind, name, keys, settings)))
-        curves.append(Curve(mechanism=name, points=tuple(points)))
-    return tuple(curves)
+            rows.append(Row(label=name, at=float(at), runs=_runs(kind, name, keys, settings)))
+    return tuple(rows)
 
 
 def _runs(kind: str, name: str, keys: tuple[int, ...], settings) -> tuple[BayesianRun, ...]:

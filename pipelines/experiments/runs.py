@@ -1,10 +1,10 @@
-"""What one run of an experiment is; descriptions only, which a result is filed under."""
+"""Descriptions of the runs of experiments, under which results are filed."""
 
 import dataclasses
 import hashlib
 import json
 from collections.abc import Hashable, Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -13,7 +13,7 @@ from beam_dpne.version import __version__
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NgramRun:
-    """A run of `PrivateNgrams`, and the evaluation of what it releases.
+    """A run of `PrivateNgrams`, and the evaluation of its release.
 
     Attributes:
       corpus: name of the data.
@@ -24,19 +24,45 @@ class NgramRun:
     corpus: str
     plan: PrivacyPlan
     key: int
+    order: ClassVar[int] = 0
+    kind: ClassVar[str] = "ngrams"
 
     @property
     def description(self) -> str:
         """One line for the operator."""
         plan = self.plan
-        which = f"{plan.strategy}, {plan.user_budgets}" if plan.is_adaptive else plan.strategy
-        return (
-            f"{self.corpus}, {which}, T = {plan.max_length}, ε = {plan.epsilon:g}, key {self.key}"
-        )
+        name = f"{plan.strategy}, {plan.user_budgets}" if plan.is_adaptive else plan.strategy
+        return f"{self.corpus}, {name}, T = {plan.max_length}, ε = {plan.epsilon:g}, key {self.key}"
+
+    @property
+    def budget(self) -> tuple[float, float]:
+        """ε and δ."""
+        return self.plan.epsilon, self.plan.delta
+
+    @property
+    def longest(self) -> int:
+        """T."""
+        return self.plan.max_length
 
     def parameters(self) -> dict[str, Any]:
         """Everything that the result depends on but the data, as JSON types."""
-        return {"kind": "ngrams", "plan": self.plan.to_dict(), "key": self.key}
+        return {"kind": self.kind, "plan": self.plan.to_dict(), "key": self.key}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CostRun(NgramRun):
+    """A run of `beam-dpne ngrams` as another process, for its time and memory.
+
+    The number of the key is that of the repetition, too.
+    """
+
+    order: ClassVar[int] = 2
+    kind: ClassVar[str] = "cost"
+
+    @property
+    def description(self) -> str:
+        """One line for the operator."""
+        return f"{self.corpus}, cost of {self.plan.strategy} as a process, key {self.key}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,16 +86,28 @@ class BaselineRun:
     max_length: int
     max_contributions: int
     key: int
+    order: ClassVar[int] = 1
 
     @property
     def description(self) -> str:
         """One line for the operator."""
         return f"{self.corpus}, {self.baseline}, T = {self.max_length}, key {self.key}"
 
+    @property
+    def budget(self) -> tuple[float, float]:
+        """ε and δ."""
+        return self.epsilon, self.delta
+
+    @property
+    def longest(self) -> int:
+        """T."""
+        return self.max_length
+
     def parameters(self) -> dict[str, Any]:
         """Everything that the result depends on but the data, as JSON types."""
-        own = dataclasses.asdict(self)
-        return {"kind": "baseline", **{name: own[name] for name in own if name != "corpus"}}
+        fields = dataclasses.asdict(self)
+        del fields["corpus"]
+        return {"kind": "baseline", **fields}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,6 +123,7 @@ class UnionRun:
     corpus: str
     plan: SetUnionPlan
     key: int
+    order: ClassVar[int] = 3
 
     @property
     def description(self) -> str:
@@ -92,41 +131,49 @@ class UnionRun:
         limit = self.plan.max_contributions
         return f"{self.corpus}, {self.plan.policy}, Δ_0 = {limit}, key {self.key}"
 
+    @property
+    def budget(self) -> tuple[float, float]:
+        """ε and δ."""
+        return self.plan.epsilon, self.plan.delta
+
+    @property
+    def longest(self) -> int:
+        """Set union is of words alone."""
+        return 1
+
     def parameters(self) -> dict[str, Any]:
         """Everything that the result depends on but the data, as JSON types."""
         return {"kind": "union", "plan": self.plan.to_dict(), "key": self.key}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CostRun:
-    """A run of `beam-dpne ngrams` in a process of its own, for its time and memory.
-
-    Attributes:
-      corpus: name of the data, which it reads from their file.
-      plan: the parameters.
-      key: number of the run key, and of the repetition.
-    """
-
-    corpus: str
-    plan: PrivacyPlan
-    key: int
-
-    @property
-    def description(self) -> str:
-        """One line for the operator."""
-        return f"{self.corpus}, cost of {self.plan.strategy} as a process, key {self.key}"
-
-    def parameters(self) -> dict[str, Any]:
-        """Everything that the result depends on but the data, as JSON types."""
-        return {"kind": "cost", "plan": self.plan.to_dict(), "key": self.key}
-
-
 class AnyRun(Hashable, Protocol):
-    """What a result may be filed under."""
+    """A run under which a result may be filed."""
+
+    order: ClassVar[int]
 
     @property
     def corpus(self) -> str:
         """Name of the data."""
+        ...
+
+    @property
+    def key(self) -> int:
+        """Number of the run key."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """One line for the operator."""
+        ...
+
+    @property
+    def budget(self) -> tuple[float | None, float | None]:
+        """ε and δ; None where there is none."""
+        ...
+
+    @property
+    def longest(self) -> int:
+        """T."""
         ...
 
     def parameters(self) -> dict[str, Any]:
@@ -136,19 +183,6 @@ class AnyRun(Hashable, Protocol):
 
 Run = NgramRun | BaselineRun | UnionRun | CostRun
 Result = Mapping[str, Any]
-
-
-def budget_of(run: Run) -> tuple[float, float]:
-    """Returns ε and δ of a run."""
-    spent = run if isinstance(run, BaselineRun) else run.plan
-    return spent.epsilon, spent.delta
-
-
-def length_of(run: Run) -> int:
-    """Returns T of a run; 1 of set union."""
-    if isinstance(run, BaselineRun):
-        return run.max_length
-    return 1 if isinstance(run, UnionRun) else run.plan.max_length
 
 
 def fingerprint(run: AnyRun, data: str, keys: str) -> str:

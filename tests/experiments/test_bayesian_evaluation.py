@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.evaluation import bayesian_baselines as baselines
 from beam_dpne.evaluation.corpus import corpus_of
-from beam_dpne.evaluation.divergence import best_floor, kl_divergence, with_floor
-from beam_dpne.evaluation.exact_counts import count_exactly
-from beam_dpne.evaluation.membership import (
+from beam_dpne.mechanism.randomness import RunKey
+from pipelines.experiments import bayesian_baselines as baselines
+from pipelines.experiments.divergence import best_floor, kl_divergence, with_floor
+from pipelines.experiments.exact_counts import count_exactly
+from pipelines.experiments.membership import (
     epsilon_lower_bound,
     gaussian_log_ratios,
     inference_probability,
@@ -23,8 +24,7 @@ from beam_dpne.evaluation.membership import (
     softmax_log_ratios,
     upper_rate,
 )
-from beam_dpne.evaluation.perplexity import conditional, covered_sentences, perplexity
-from beam_dpne.mechanism.randomness import RunKey
+from pipelines.experiments.perplexity import conditional, covered_sentences, perplexity
 
 KEY = RunKey.from_hex("5" * 64)
 WORDS = "wxyz"

@@ -1,11 +1,13 @@
-"""Pictures of the experiments, as PNG; each says what was spent, and how secret its data are."""
+"""Pictures of the experiments of the DPNE and DPSU papers."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from beam_dpne.evaluation.headings import PANEL_NAME, Heading, draw_heading, png_bytes
-from beam_dpne.reproduction.parts import (
+from beam_dpne.evaluation.headings import Heading
+from pipelines.experiments.experiments import Experiment
+from pipelines.experiments.figures import RED, Drawers, draw_curve, empty_figure, name_panel, png_of
+from pipelines.experiments.paper_parts import (
     BASELINES,
     DEFAULT_UNION,
     OTHER_POLICIES,
@@ -13,20 +15,17 @@ from beam_dpne.reproduction.parts import (
     OURS_EVEN,
     PAPER,
     PUBLISHED,
-    Experiment,
 )
-from beam_dpne.reproduction.results import Results
-from beam_dpne.reproduction.runs import Result
-from beam_dpne.reproduction.tables import real_total, spurious_total, table_of
+from pipelines.experiments.paper_tables import MAKERS, real_total, spurious_total
+from pipelines.experiments.results import Results
+from pipelines.experiments.runs import Result
+from pipelines.experiments.tables import table_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-_BLUE, _ORANGE, _LIGHT, _RED = "#2b6cb0", "#dd6b20", "#f6ad55", "#c53030"
+_BLUE, _ORANGE, _LIGHT = "#2b6cb0", "#dd6b20", "#f6ad55"
 _GREYS = ("#4a5568", "#718096", "#a0aec0")
-_GRID = "#e2e8f0"
-_DPI = 150
 _ANONYMITY = (10, 20, 50, 100)
 _MARKERS = "osD^vP*X<>"
 
@@ -65,26 +64,9 @@ _POLICY_COLORS: Mapping[str, str] = {
 }
 
 
-# That fit below a figure, lines and gaps between labels taken off.
-_LEGEND_LETTERS = 110
-
-
-def figure_of(experiment: Experiment, results: Results, heading: Heading) -> bytes | None:
-    """Draws an experiment as PNG, of the results that are there; None if there are none.
-
-    Args:
-      experiment: what to draw.
-      results: so far.
-      heading: what was spent, on which data, and how secret they are.
-    """
-    if not any(results.of(row) for row in experiment.rows):
-        return None
-    return _DRAWERS[experiment.kind](experiment, results, heading)
-
-
 def _lengths(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Real n-grams over their length, a curve for each algorithm."""
-    figure, (axes,) = _empty(experiment.title, heading)
+    figure, (axes,) = empty_figure(experiment.title, heading)
     for row in experiment.rows:
         own = results.of(row)
         if own:
@@ -97,12 +79,12 @@ def _lengths(experiment: Experiment, results: Results, heading: Heading) -> byte
             _curve(axes, range(1, len(values) + 1), values, f"paper: {name}", style)
     _label(axes, "words in the n-gram", "real n-grams, log scale", log_y=True)
     _whole_ticks(axes)
-    return _png(figure, axes, heading)
+    return png_of(figure, axes, heading)
 
 
 def _spurious(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """The share of spurious n-grams over η, below the diagonal."""
-    figure, (axes,) = _empty(experiment.title, heading)
+    figure, (axes,) = empty_figure(experiment.title, heading)
     etas = [row.at for row in experiment.rows if isinstance(row.at, float)]
     for label in (PAPER, OURS):
         rows = [row for row in experiment.rows if row.label == label and results.of(row)]
@@ -118,19 +100,19 @@ def _spurious(experiment: Experiment, results: Results, heading: Heading) -> byt
         printed = experiment.printed
         style = _Style(_GREYS[1], "x", ":", 1.2)
         _curve(axes, printed.columns, printed.rows["actual_ratio"], "paper, other data", style)
-    axes.plot([min(etas), max(etas)], [min(etas), max(etas)], color=_RED, linewidth=1, label="η")
+    axes.plot([min(etas), max(etas)], [min(etas), max(etas)], color=RED, linewidth=1, label="η")
     axes.set_xscale("log")
     axes.set_xticks(sorted(set(etas)), [f"{eta:g}" for eta in sorted(set(etas))])
     axes.minorticks_off()
     _label(axes, "η", "spurious share of what is released", log_y=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.3g} %")
-    return _png(figure, axes, heading)
+    return png_of(figure, axes, heading)
 
 
 def _sweep(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Real n-grams over their length, a curve for each value; one panel for each algorithm."""
     labels = list(dict.fromkeys(row.label for row in experiment.rows))
-    figure, panels = _empty(experiment.title, heading, len(labels))
+    figure, panels = empty_figure(experiment.title, heading, len(labels))
     for axes, label in zip(panels, labels, strict=True):
         rows = [row for row in experiment.rows if row.label == label]
         for number, row in enumerate(rows):
@@ -141,15 +123,15 @@ def _sweep(experiment: Experiment, results: Results, heading: Heading) -> bytes:
                     f"{experiment.swept} = {row.at if isinstance(row.at, str) else f'{row.at:g}'}"
                 )
                 _curve(axes, range(1, len(values) + 1), values, name, _shade(number, len(rows)))
-        _name_panel(axes, label)
+        name_panel(axes, label)
         _label(axes, "words in the n-gram", "real n-grams, log scale", log_y=True)
         _whole_ticks(axes)
-    return _png(figure, panels[0], heading)
+    return png_of(figure, panels[0], heading)
 
 
 def _union(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Released items over Δ_0, a curve for each policy."""
-    figure, (axes,) = _empty(experiment.title, heading)
+    figure, (axes,) = empty_figure(experiment.title, heading)
     for number, policy in enumerate((*PUBLISHED, *OTHER_POLICIES)):
         rows = [row for row in experiment.rows if row.label == policy and results.of(row)]
         sizes = [statistics.mean(map(real_total, results.of(row))) for row in rows]
@@ -164,13 +146,13 @@ def _union(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
     _label(axes, "Δ_0, items that one user adds at most", "released words (mean over orders)")
-    return _png(figure, axes, heading, beside=True)
+    return png_of(figure, axes, heading, beside=True)
 
 
 def _sizes(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Size of the released set over the words of at least k users."""
-    table = table_of(experiment, results)
-    figure, (axes,) = _empty(experiment.title, heading)
+    table = table_of(experiment, results, MAKERS)
+    figure, (axes,) = empty_figure(experiment.title, heading)
     ks = [int(row[0] or 0) for row in table.rows]
     for place, column in enumerate(table.headings[2:], start=2):
         name = column.removeprefix("paper: ")
@@ -179,17 +161,17 @@ def _sizes(experiment: Experiment, results: Results, heading: Heading) -> bytes:
         style = _Style(color, "x", ":", 1.2) if theirs else _Style(color)
         label = f"{column}, other data" if theirs else column
         _curve(axes, ks, [row[place] for row in table.rows], label, style)
-    axes.axhline(1, color=_RED, linewidth=0.8)
+    axes.axhline(1, color=RED, linewidth=0.8)
     axes.set_xticks(ks)
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.3g} %")
     _label(axes, "k, users", "released over words of at least k users")
-    return _png(figure, axes, heading)
+    return png_of(figure, axes, heading)
 
 
 def _anonymity(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Released share of what at least k users hold, a curve for each k."""
-    figure, panels = _empty(experiment.title, heading, len(experiment.rows))
+    figure, panels = empty_figure(experiment.title, heading, len(experiment.rows))
     for axes, row in zip(panels, experiment.rows, strict=True):
         for number, k in enumerate(_ANONYMITY):
             for found in results.of(row)[:1]:
@@ -197,20 +179,20 @@ def _anonymity(experiment: Experiment, results: Results, heading: Heading) -> by
                 places = [place for place, share in enumerate(shares, 1) if share is not None]
                 values = [share for share in shares if share is not None]
                 _curve(axes, places, values, f"k = {k}", _shade(number, len(_ANONYMITY)))
-        _name_panel(axes, row.label)
+        name_panel(axes, row.label)
         axes.set_ylim(0, 1.03)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.3g} %")
         _label(axes, "words in the n-gram", "released of what at least k users hold")
         _whole_ticks(axes)
-    return _png(figure, panels[0], heading)
+    return png_of(figure, panels[0], heading)
 
 
 def _targets(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Each ratio as a bar, and what is asked as a line."""
-    rows = [row for row in table_of(experiment, results).rows if row[3] and row[4]]
-    figure, (axes,) = _empty("Targets: ours over what it is compared with", heading)
+    rows = [row for row in table_of(experiment, results, MAKERS).rows if row[3] and row[4]]
+    figure, (axes,) = empty_figure("Targets: ours over what it is compared with", heading)
     places = range(len(rows))[::-1]
-    colors = [_BLUE if row[5] == "yes" else _RED for row in rows]
+    colors = [_BLUE if row[5] == "yes" else RED for row in rows]
     ratios = [float(row[3] or 0) for row in rows]
     axes.barh(places, ratios, height=0.6, color=colors)
     for place, row, ratio in zip(places, rows, ratios, strict=True):
@@ -228,7 +210,7 @@ def _targets(experiment: Experiment, results: Results, heading: Heading) -> byte
     axes.set_xlim(0, max([*ratios, 3]) * 1.3)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("times; the black line is what is asked")
-    return _png(figure, axes, heading)
+    return png_of(figure, axes, heading)
 
 
 def _by_length(own: Sequence[Result]) -> list[float]:
@@ -244,30 +226,13 @@ def _share(level: Mapping[str, Any], k: int) -> float | None:
 
 
 def _curve(axes: "Axes", xs: Sequence, ys: Sequence, label: str, style: _Style) -> None:
-    """Draws a curve; zeros, which a log scale has no place for, end it."""
-    points = [(x, y) for x, y in zip(xs, ys, strict=True) if y]
-    if points:
-        axes.plot(*zip(*points, strict=True), label=label, **style.options())
+    draw_curve(axes, xs, ys, label, style.options())
 
 
 def _shade(number: int, count: int) -> _Style:
     from matplotlib import colormaps
 
     return _Style(colormaps["viridis"](0.88 * number / max(1, count - 1)), _MARKERS[number])
-
-
-def _empty(title: str, heading: Heading, panels: int = 1) -> "tuple[Figure, Sequence[Axes]]":
-    """Returns a figure that says what it shows, and panels that share an axis."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.4 if panels == 1 else 11, 5.4), dpi=_DPI, layout="constrained")
-    axes = figure.subplots(1, panels, sharey=True, squeeze=False)[0]
-    for own in axes:
-        own.spines[["top", "right"]].set_visible(False)
-        own.grid(color=_GRID, linewidth=0.8)
-        own.set_axisbelow(True)
-    draw_heading(figure, axes[0], title, heading, below=PANEL_NAME if panels > 1 else 0.0)
-    return figure, list(axes)
 
 
 def _label(axes: "Axes", x: str, y: str, *, log_y: bool = False) -> None:
@@ -278,18 +243,6 @@ def _label(axes: "Axes", x: str, y: str, *, log_y: bool = False) -> None:
     if log_y:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-
-
-def _name_panel(axes: "Axes", name: str) -> None:
-    axes.annotate(
-        name,
-        (0.99, 1.0),
-        xycoords="axes fraction",
-        ha="right",
-        va="bottom",
-        fontsize=10,
-        fontweight="bold",
-    )
 
 
 def _whole_ticks(axes: "Axes") -> None:
@@ -304,21 +257,7 @@ def _wrapped(text: str, width: int = 44) -> str:
     return "\n".join(textwrap.wrap(text, width))
 
 
-def _png(figure: "Figure", axes: "Axes", heading: Heading, *, beside: bool = False) -> bytes:
-    handles, labels = axes.get_legend_handles_labels()
-    if beside:
-        axes.legend(
-            handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9
-        )
-    elif handles:
-        columns = max(1, min(5, _LEGEND_LETTERS // max(map(len, labels))))
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
-        )
-    return png_bytes(figure, heading)
-
-
-_DRAWERS: Mapping[str, Callable[[Experiment, Results, Heading], bytes]] = {
+DRAWERS: Drawers = {
     "lengths": _lengths,
     "spurious": _spurious,
     "sweep": _sweep,

@@ -1,9 +1,10 @@
-"""What one run of the experiments of private n-gram probabilities is; descriptions only."""
+"""Descriptions of the runs of experiments with private n-gram probabilities."""
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
-from beam_dpne.bayesian.plan import NO_GUARANTEE, PAPER_MODES, PRIVATE_MODES, BayesianPlan
+from beam_dpne.bayesian.paper_formulas import NO_GUARANTEE, PaperBayesianPlan
+from beam_dpne.bayesian.plan import MODES, BayesianPlan
 
 LAPLACE = "laplace"
 LAPLACE_PUBLIC = "laplace_public"
@@ -11,16 +12,18 @@ PUBLIC = "public"
 PUBLIC_PLUS_ONE = "public_plus_one"
 ANONYMITY = "k_anonymity"
 PRIVATE = "private"
-PAPER = "paper_brute_force"
-COUNTS, LOG_GLOBAL = PRIVATE_MODES
+PAPER, PAPER_CLAIM = "paper_brute_force", "paper_claim1"
+PAPER_SENSITIVITIES = {PAPER: "brute_force", PAPER_CLAIM: "claim1"}
+COUNTS, LOG_GLOBAL = MODES
 # Without noise: one key is as good as another.
 EXACT = (PUBLIC, PUBLIC_PLUS_ONE, ANONYMITY, PRIVATE)
 PAPER_DECAYS = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3, 1e4)
+PAPER_PUBLIC_WEIGHTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 LABELS = {
     COUNTS: "counts (ours)",
     LOG_GLOBAL: "log_global (ours)",
     PAPER: "the paper's mechanism (no guarantee)",
-    "paper_claim1": "the paper's, by Claim 1 (no guarantee)",
+    PAPER_CLAIM: "the paper's, by Claim 1 (no guarantee)",
     LAPLACE: "Laplace",
     LAPLACE_PUBLIC: "Laplace with public data, as printed",
     PUBLIC: "public only",
@@ -64,40 +67,60 @@ class BayesianRun:
     max_contributions: int = MAX_CONTRIBUTIONS
     key: int = 1
     corpus: str = "titles"
+    order: ClassVar[int] = 0
 
     @property
     def description(self) -> str:
         """One line for the operator."""
-        own = dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
         default = {field.name: field.default for field in dataclasses.fields(self)}
-        told = [f"{name} {own[name]}" for name in own if own[name] != default[name]]
-        return ", ".join(told)
+        return ", ".join(
+            f"{name} {value}" for name, value in values.items() if value != default[name]
+        )
+
+    @property
+    def budget(self) -> tuple[float | None, float | None]:
+        """ε and δ; None where there is none."""
+        return self.epsilon, None if self.epsilon is None else DELTA
 
     @property
     def plan(self) -> BayesianPlan:
-        """The parameters of a run of one of our modes or the paper's.
+        """The parameters of a run of one of our modes."""
+        return BayesianPlan(mode=self.mechanism, **self._limits)
 
-        The paper's mechanism is tuned as printed, but for membership inference, where the worlds are
-        to differ by the user alone.
+    @property
+    def paper_plan(self) -> PaperBayesianPlan:
+        """The parameters of a run of the paper's mechanism.
+
+        It is tuned as printed, except for membership inference, where the worlds are to differ by the
+        user alone.
         """
-        common: dict[str, Any] = {
+        tuned = {"decays": PAPER_DECAYS, "public_weights": PAPER_PUBLIC_WEIGHTS}
+        return PaperBayesianPlan(
+            sensitivity=PAPER_SENSITIVITIES[self.mechanism],
+            **self._limits,
+            **(tuned if self.kind in ("divergence", "perplexity") else {}),
+        )
+
+    @property
+    def _limits(self) -> dict[str, Any]:
+        return {
             "epsilon": self.epsilon,
             "delta": DELTA,
-            "mode": self.mechanism,
             "vocabulary_size": self.vocabulary_size,
             "max_count": MAX_COUNT,
             "max_contributions": self.max_contributions,
         }
-        if self.mechanism in PAPER_MODES:
-            common["accept_no_guarantee"] = True
-            if self.kind in ("divergence", "perplexity"):
-                common |= {"tune": True, "decays": PAPER_DECAYS}
-        return BayesianPlan(**common)
 
     @property
     def is_private(self) -> bool:
         """Whether the mechanism has a guarantee."""
-        return self.mechanism in (*PRIVATE_MODES, LAPLACE, PUBLIC, PUBLIC_PLUS_ONE)
+        return self.mechanism in (*MODES, LAPLACE, PUBLIC, PUBLIC_PLUS_ONE)
+
+    @property
+    def longest(self) -> int:
+        """Nothing is counted by length here."""
+        return 1
 
     def parameters(self) -> dict[str, Any]:
         """Everything that the result depends on but the data, as JSON types."""

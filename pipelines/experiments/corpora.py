@@ -12,11 +12,12 @@ from beam_dpne import reading as io
 from beam_dpne.documents.group_by_user import hash_users
 from beam_dpne.evaluation.corpus import Corpus, load_corpus, read_corpus, sample_users, save_corpus
 from beam_dpne.evaluation.index import GramIndex, index_corpus
-from beam_dpne.evaluation.ranking import RankedGrams, rank_grams, sorted_distinct
+from beam_dpne.evaluation.ranking import sorted_distinct
 from beam_dpne.evaluation.secrecy import Secrecy, secrecy_of
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union.elements import UserItems
+from pipelines.experiments.ranked import RankedGrams, rank_grams
 
 _TOKENS_A_PARTITION = 1_000_000
 _FEWEST_PARTITIONS = 4

@@ -1,13 +1,15 @@
-"""python -m beam_dpne.reproduction.cost FILE OPTION…: runs `beam-dpne`, and writes what it cost."""
+"""python -m pipelines.experiments.cost FILE OPTION…: runs `beam-dpne`, and writes what it cost."""
 
 import json
+import os
 import pathlib
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from beam_dpne.cli.main import main
 
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _STATUS = pathlib.Path("/proc/self/status")
 _UNIT = 1 if sys.platform == "darwin" else 1024
 
@@ -20,6 +22,12 @@ def run(arguments: Sequence[str]) -> int:
     cost = {"peak_bytes": peak_bytes(), "cpu_seconds": usage.ru_utime + usage.ru_stime}
     pathlib.Path(told).write_text(json.dumps(cost), encoding="utf-8")
     return status
+
+
+def environment() -> Mapping[str, str]:
+    """Returns the environment in which another process finds this module: the repository is in it."""
+    paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def peak_bytes() -> int:

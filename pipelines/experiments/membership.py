@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from beam_dpne.evaluation.divergence import kl_divergence
+from pipelines.experiments.divergence import kl_divergence
 
 _Floats = npt.NDArray[np.float64]
 _RATIO_DIGITS = 9

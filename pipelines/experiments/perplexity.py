@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.evaluation.exact_counts import public_rows
+from pipelines.experiments.exact_counts import public_rows
 
 _Floats = npt.NDArray[np.float64]
 

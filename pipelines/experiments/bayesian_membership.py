@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne.bayesian import paper
+from beam_dpne.bayesian import log_global
+from beam_dpne.bayesian import paper_formulas as paper
 from beam_dpne.bayesian.counting import UserGrams
-from beam_dpne.bayesian.plan import PAPER_MODES
 from beam_dpne.bayesian.posterior import probabilities
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.evaluation import membership
-from beam_dpne.evaluation.divergence import FLOOR, with_floor
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces, normals
-from beam_dpne.reproduction.bayesian_mechanisms import World
-from beam_dpne.reproduction.bayesian_runs import DELTA, LAPLACE, BayesianRun
+from pipelines.experiments import membership
+from pipelines.experiments.bayesian_mechanisms import World
+from pipelines.experiments.bayesian_runs import DELTA, LAPLACE, PAPER_SENSITIVITIES, BayesianRun
+from pipelines.experiments.divergence import FLOOR, with_floor
 
 RATIO_DRAWS = 20_000
 _RATIOS_A_DRAW = 30
@@ -94,7 +94,7 @@ def attack(pair: Pair, run: BayesianRun, run_key: RunKey) -> dict[str, Any]:
       run_key: of the noise.
     """
     own = pair.own / pair.own.sum()
-    if run.mechanism in PAPER_MODES:
+    if run.mechanism in PAPER_SENSITIVITIES:
         scores, shares = _attack_paper(pair, run, run_key)
     else:
         scores = _ratios(pair, run, run_key)
@@ -172,7 +172,7 @@ def _attack_paper(
             places = np.arange(first * means.size, (first + size) * means.size)
             logs = normals(keyed_bits(sub_key, places, 0)).reshape(size, -1) * stddev + means
             ratios.append(membership.softmax_log_ratios(logs, *worlds))
-            own += [paper.softmax(one) for one in logs[: run.draws - len(own)]]
+            own += [log_global.softmax(one) for one in logs[: run.draws - len(own)]]
         scores.append(np.concatenate(ratios))
         shares.append(own)
     return scores, shares
@@ -180,7 +180,7 @@ def _attack_paper(
 
 def _paper_world(pair: Pair, run: BayesianRun, present: bool) -> tuple[_Floats, float]:
     """Returns the mean and the noise of the logarithms in one world."""
-    plan = run.plan
+    plan = run.paper_plan
     left = 0 if present else pair.own
     sums = paper.PaperSums(np.stack([pair.counts - left, pair.users - (left > 0)], axis=1))
     last = len(pair.grams.offsets) - (1 if present else 2)
@@ -192,14 +192,15 @@ def _paper_world(pair: Pair, run: BayesianRun, present: bool) -> tuple[_Floats, 
     )
     norms = paper.largest_norms(grams, np.zeros(last, dtype=bool), sums, pair.public.counts, plan)
     gammas, _ = paper.sensitivities(sums, norms, pair.public.counts, plan)
+    ((decay, private_weight),) = plan.candidates
     means = paper.mean_logs(
         sums,
         pair.public.counts,
-        decay=plan.decay_rate,
-        private_weight=plan.private_weight,
+        decay=decay,
+        private_weight=private_weight,
         max_count=plan.max_count,
     )
-    return means, paper.paper_stddev(float(gammas[0]), plan.private_weight, plan)
+    return means, paper.paper_stddev(float(gammas[0]), private_weight, plan)
 
 
 def _ordered(grams: UserGrams, order: np.ndarray) -> UserGrams:

@@ -17,16 +17,17 @@ import numpy.typing as npt
 from beam_dpne import reading
 from beam_dpne.errors import RunError
 from beam_dpne.evaluation.corpus import Corpus, load_corpus, read_corpus, save_corpus
-from beam_dpne.evaluation.divergence import best_floor, kl_divergence, with_floor
-from beam_dpne.evaluation.exact_counts import ExactCounts, count_exactly
-from beam_dpne.evaluation.perplexity import CoveredSentences, covered_sentences, perplexity
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
 from beam_dpne.release.public import read_public_counts
 from beam_dpne.release.publishing import read_release
-from beam_dpne.reproduction.bayesian_mechanisms import TOKENIZER, World, release
-from beam_dpne.reproduction.bayesian_membership import attack, counterexample, pair_of
-from beam_dpne.reproduction.bayesian_runs import BayesianRun
-from beam_dpne.reproduction.corpora import Source
+from pipelines.experiments.bayesian_mechanisms import TOKENIZER, World, release
+from pipelines.experiments.bayesian_membership import attack, counterexample, pair_of
+from pipelines.experiments.bayesian_runs import BayesianRun
+from pipelines.experiments.corpora import Source
+from pipelines.experiments.cost import environment
+from pipelines.experiments.divergence import best_floor, kl_divergence, with_floor
+from pipelines.experiments.exact_counts import ExactCounts, count_exactly
+from pipelines.experiments.perplexity import CoveredSentences, covered_sentences, perplexity
 
 LENGTH = 3
 LARGEST_VOCABULARY = 60_000
@@ -172,12 +173,12 @@ def _pipeline(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "run.key").write_text(f"{run.key:064x}", encoding="ascii")
-        command = [sys.executable, "-m", "beam_dpne.reproduction.cost", str(folder / "cost.json")]
+        command = [sys.executable, "-m", "pipelines.experiments.cost", str(folder / "cost.json")]
         command += ["bayesian", "--input", data.private.path, "--public", data.public]
         command += ["--run_key_file", str(folder / "run.key"), *_options(run)]
         command += ["--output", str(folder / "release"), "--quiet", *data.private.options]
         started = time.monotonic()
-        ended = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        ended = subprocess.run(command, stdout=subprocess.DEVNULL, env=environment(), check=False)
         seconds = time.monotonic() - started
         if ended.returncode:
             raise RunError(f"beam-dpne bayesian ended with status {ended.returncode}.")

@@ -1,0 +1,166 @@
+"""The papers' experiments in one command: tables, pictures and a summary in one folder.
+
+Not private: results are counted on the data, under run keys that are public. Only for public data.
+"""
+
+import functools
+import os
+import pathlib
+from collections.abc import Sequence
+
+from beam_dpne import reading
+from beam_dpne.cli.options import Option
+from beam_dpne.errors import UsageError
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.storage.run_key_file import RunKeyFile
+from pipelines.experiments import paper_figures, paper_parts, paper_tables, printed
+from pipelines.experiments.corpora import Corpora, Source
+from pipelines.experiments.paper_measuring import measure
+from pipelines.experiments.program import (
+    TITLES_FILE,
+    Tell,
+    Values,
+    common_options,
+    fixed_key,
+    run_study,
+)
+from pipelines.experiments.study import FIXED_KEYS, SECRET_KEYS, Study
+
+MSNBC_FILE = "msnbc990928.seq.gz"
+PARTS = ("targets", "msnbc", "titles", "spurious", "set_union", "sweeps")
+OPTIONS = (
+    *common_options(PARTS, "One key and few values: to see that it works, in minutes."),
+    Option(
+        name="msnbc",
+        path="file",
+        help="The MSNBC data, if not the file that ships with this program.",
+    ),
+    Option(
+        name="full",
+        flag=True,
+        help="Everything at full size, with more keys and values; hours instead of one.",
+    ),
+    Option(
+        name="run_key_file",
+        path="file",
+        help="A file with 64 hexadecimal digits from which the run keys follow, instead of the numbers "
+        "1, 2, 3.",
+    ),
+)
+TITLE = "# The papers' experiments"
+_PARAGRAPHS = (
+    "The tables and figures of two papers, run again by `pipelines/reproduce_papers.py`, with ours "
+    "beside them. DPNE: Kim et al., *Differentially Private n-gram Extraction* (NeurIPS 2021). DPSU: "
+    "Gopi et al., *Differentially Private Set Union* (ICML 2020).",
+    "Real and spurious n-grams are told apart on the data themselves: an evaluation in memory, no "
+    "private computation.",
+)
+_SAMPLE = 10
+
+
+def main(argv: Sequence[str], data: pathlib.Path) -> int:
+    """Runs the experiments.
+
+    Args:
+      argv: options.
+      data: folder of the data that ship with the repository.
+    """
+    return run_study(
+        argv,
+        program="reproduce_papers.py",
+        description=__doc__,
+        title=TITLE,
+        options=OPTIONS,
+        parts=PARTS,
+        make=functools.partial(_make, data=data),
+    )
+
+
+def _make(values: Values, cache: pathlib.Path, tell: Tell, *, data: pathlib.Path) -> Study:
+    if values["full"] and values["quick"]:
+        raise UsageError("full and quick must not be given together.")
+    base = RunKeyFile.checked(values["run_key_file"]) if values["run_key_file"] else None
+
+    def key_of(number: int) -> RunKey:
+        return base.bound_to(f"experiment {number}") if base else fixed_key(number)
+
+    sources = sources_of(values, data)
+    scale = paper_parts.DEFAULT
+    if values["full"] or values["quick"]:
+        scale = paper_parts.FULL if values["full"] else paper_parts.QUICK
+    sweeps = "titles_tenth" if "titles_tenth" in sources else "titles"
+    chosen = paper_parts.all_parts(scale, titles="titles", sweeps=sweeps)
+    parts = tuple(part for part in chosen if part.name in values["parts"])
+    longest: dict[str, int] = {}
+    for run in (run for part in parts for run in part.runs):
+        longest[run.corpus] = max(longest.get(run.corpus, 1), run.longest)
+    corpora = Corpora(sources, cache, key_of(0), longest)
+    return study_of(
+        parts,
+        sources,
+        measure=lambda run, run_key: measure(run, corpora, run_key),
+        key_of=key_of,
+        keys=base.sub_key("experiments").hex() if base else "numbers",
+        keys_note=SECRET_KEYS if base else FIXED_KEYS,
+    )
+
+
+def study_of(parts, sources, **settings) -> Study:
+    """Returns the study of some parts; other settings are the fields of `Study`."""
+    return Study(
+        title=TITLE,
+        paragraphs=_PARAGRAPHS,
+        sources=sources,
+        parts=tuple(parts),
+        makers=paper_tables.MAKERS,
+        drawers=paper_figures.DRAWERS,
+        claims={
+            "dpne_figure_4_anonymity": printed.DPNE_FIGURE_4_CLAIM,
+            "dpsu_table_2": printed.DPSU_SIZE_CLAIM,
+        },
+        **settings,
+    )
+
+
+def sources_of(values: Values, data: pathlib.Path) -> dict[str, Source]:
+    """Returns the data by name: "msnbc", "titles", and "titles_tenth" for sweeps unless all is full.
+
+    The sample that ships with the repository is not cut down further.
+    """
+    visits = reading.ReadOptions(input_format="sequences")
+    given = values["titles"]
+    path = given or str(data / TITLES_FILE)
+    name = os.path.basename(path)
+    note = f"{name}, tokenizer words; not the papers' data"
+    said = bool(values.get("public_data"))
+    title = f"titles ({name})" if given else "titles (the sample in the repository)"
+    texts = Source(
+        path=path,
+        title=title,
+        note=note,
+        reading=reading.ReadOptions(),
+        tokenizer="words",
+        is_public=said or not given,
+    )
+    sources = {
+        "msnbc": Source(
+            path=values["msnbc"] or str(data / MSNBC_FILE),
+            title="MSNBC page visits",
+            note="one document a user; the data of DPNE, Table 5",
+            reading=visits,
+            tokenizer="whitespace",
+            is_public=said or not values["msnbc"],
+        ),
+        "titles": texts,
+    }
+    if given and not values["full"]:
+        sources["titles_tenth"] = Source(
+            path=path,
+            title=f"a keyed tenth of the users of titles ({name})",
+            note="each user is in it with probability 1/10",
+            reading=texts.reading,
+            tokenizer=texts.tokenizer,
+            one_in=_SAMPLE,
+            is_public=texts.is_public,
+        )
+    return sources

@@ -1,0 +1,81 @@
+"""Tables of experiments: their cells as CSV and Markdown have them, and what was asked for."""
+
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pipelines.experiments.experiments import Experiment
+from pipelines.experiments.results import Results
+from pipelines.experiments.runs import Result
+
+Cell = str | int | float | None
+# Headings, rows and notes of an experiment's table.
+Made = tuple[Sequence[str], Iterable[Sequence[Cell]], Sequence[str]]
+Makers = Mapping[str, Callable[[Experiment, Results], Made]]
+TARGET_HEADINGS = ("what", "ours", "compared with", "ratio", "asked", "met")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table with notes for its reader.
+
+    Attributes:
+      name: of its file.
+      title: a sentence that says what it shows.
+      headings: of its columns.
+      rows: cells; None where there is nothing.
+      notes: sentences.
+    """
+
+    name: str
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def table_of(experiment: Experiment, results: Results, makers: Makers) -> Table:
+    """Returns the table of an experiment, of the results that are there.
+
+    Args:
+      experiment: to be shown.
+      results: so far.
+      makers: by kind.
+    """
+    headings, rows, notes = makers[experiment.kind](experiment, results)
+    return Table(
+        name=experiment.name,
+        title=experiment.title,
+        headings=tuple(headings),
+        rows=tuple(map(tuple, rows)),
+        notes=(*notes, *experiment.notes, *_unfinished(experiment, results)),
+    )
+
+
+def mean_of(results: Sequence[Result], name: str) -> float | None:
+    """Returns the mean of a measured value over runs; None if there is none, or not of each."""
+    values = [result[name] for result in results]
+    if not values or any(value is None for value in values):
+        return None
+    return statistics.fmean(values)
+
+
+def markdown_rows(table: Table) -> list[str]:
+    """Returns a table in Markdown: first column text, the others numbers."""
+    align = "|".join(["---", *["---:"] * (len(table.headings) - 1)])
+    lines = [f"| {' | '.join(table.headings)} |", f"|{align}|"]
+    return [*lines, *(f"| {' | '.join(map(cell_text, row))} |" for row in table.rows)]
+
+
+def cell_text(cell: Cell) -> str:
+    """Returns a cell as people read it."""
+    if cell is None:
+        return "–"
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if cell.is_integer() and abs(cell) >= 10 else f"{cell:,g}"
+    return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+def _unfinished(experiment: Experiment, results: Results) -> list[str]:
+    missing = sum(len(row.runs) - len(results.of(row)) for row in experiment.rows)
+    return [f"Runs that have not been made yet: {missing}."] if missing else []
