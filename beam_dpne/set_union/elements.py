@@ -1,13 +1,14 @@
-"""The elements of a set union: arrays for many users or many items at a time, and their coders."""
+"""The elements of a set union: arrays for many users or many items, and the rows of a release."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.batches import BatchCoder
+from beam_dpne.elements.coders import register_batches
+from beam_dpne.elements.rows import ITEM_SCHEMA, with_rounded_scores
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,6 +49,9 @@ class ItemSums:
     width: int
     sums: np.ndarray
 
+    def __len__(self) -> int:
+        return len(self.words)
+
     @property
     def table(self) -> np.ndarray:
         """The sums as (words, width)."""
@@ -72,23 +76,11 @@ class ItemSet:
         return len(self.items)
 
 
-class UserItemsCoder(BatchCoder):
-    """Coder of `UserItems`."""
-
-    batch_type = UserItems
-
-
-class ItemSumsCoder(BatchCoder):
-    """Coder of `ItemSums`."""
-
-    batch_type = ItemSums
+def item_table(released: Sequence[ItemSet]) -> pa.Table:
+    """Returns the rows of one set union, sorted by falling score, then bytes."""
+    (found,) = released
+    rows = pa.table([found.items, pa.array(found.scores)], schema=ITEM_SCHEMA)
+    return with_rounded_scores(rows.sort_by([("score", "descending"), ("item", "ascending")]))
 
 
-class ItemSetCoder(BatchCoder):
-    """Coder of `ItemSet`."""
-
-    batch_type = ItemSet
-
-
-for _coder in (UserItemsCoder, ItemSumsCoder, ItemSetCoder):
-    beam.coders.registry.register_coder(_coder.batch_type, _coder)
+register_batches(UserItems, ItemSums, ItemSet)

@@ -1,11 +1,13 @@
 """The histogram of a set union, in parts: exact integer sums, and their cut into hash ranges."""
 
+import functools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.batches import MAX_ELEMENT_BYTES, array_bytes, group_places
+from beam_dpne.elements.ragged import bounded_parts, group_places
+from beam_dpne.elements.words import merge_hashes, merge_words
 from beam_dpne.set_union.elements import ItemSums, UserItems
 
 
@@ -41,15 +43,12 @@ def merge_sums(parts: Iterable[ItemSums]) -> ItemSums:
         none = np.zeros(0, np.int64)
         hashes = np.zeros((0, 2), np.uint64)
         return ItemSums(words=pa.array([], pa.string()), word_hashes=hashes, width=1, sums=none)
-    encoded = pa.concat_arrays([part.words for part in parts]).dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    table = np.zeros((len(encoded.dictionary), parts[0].width), dtype=np.int64)
+    words, codes = merge_words(part.words for part in parts)
+    table = np.zeros((len(words), parts[0].width), dtype=np.int64)
     np.add.at(table, codes, np.concatenate([part.table for part in parts]))
-    hashes = np.empty((len(table), 2), dtype=np.uint64)
-    hashes[codes] = np.concatenate([part.word_hashes for part in parts])
     return ItemSums(
-        words=encoded.dictionary,
-        word_hashes=hashes,
+        words=words,
+        word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
         width=parts[0].width,
         sums=table.reshape(-1),
     )
@@ -62,7 +61,7 @@ def cut_by_hash_range(whole: ItemSums, ranges: int) -> Iterator[tuple[int, ItemS
     """
     number = (whole.word_hashes[:, 1] % np.uint64(ranges)).astype(np.int64)
     for place, inside in group_places(number, ranges):
-        for part in _bounded_parts(whole, inside):
+        for part in bounded_parts(inside, functools.partial(_take, whole)):
             yield place, part
 
 
@@ -81,15 +80,10 @@ def hash_order(word_hashes: np.ndarray) -> np.ndarray:
     return np.lexsort((word_hashes[:, 1], word_hashes[:, 0]))
 
 
-def _bounded_parts(whole: ItemSums, places: np.ndarray) -> Iterator[ItemSums]:
-    part = ItemSums(
+def _take(whole: ItemSums, places: np.ndarray) -> ItemSums:
+    return ItemSums(
         words=whole.words.take(pa.array(places)),
         word_hashes=whole.word_hashes[places],
         width=whole.width,
         sums=whole.table[places].reshape(-1),
     )
-    if array_bytes(part) <= MAX_ELEMENT_BYTES or places.size == 1:
-        yield part
-        return
-    for half in np.array_split(places, 2):
-        yield from _bounded_parts(whole, half)

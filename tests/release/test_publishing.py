@@ -26,7 +26,6 @@ import pytest
 from apache_beam.io.filesystem import FileMetadata, FileSystem
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
-from beam_dpne.errors import ReleaseError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,9 +39,11 @@ from beam_dpne import (
     length_rule,
     split_ngram,
 )
-from beam_dpne.elements.batches import pack_pairs
+from beam_dpne.elements.rows import ITEM_SCHEMA, ROW_SCHEMA
+from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.finite_noise import LAPLACE_END
-from beam_dpne.ngrams.decoding import ITEM_SCHEMA, ROW_SCHEMA, escape_item, unescape_item
+from beam_dpne.ngrams.decoding import escape_item, unescape_item
+from beam_dpne.ngrams.elements import pack_pairs
 from beam_dpne.release.ledger import read_ledger
 from beam_dpne.release.publishing import (
     OUTPUT_FORMATS,

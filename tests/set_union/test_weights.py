@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_hashes
 from beam_dpne.set_union import descent, mad
@@ -19,11 +20,8 @@ from beam_dpne.set_union import threshold as item_selection
 from beam_dpne.set_union import weights as policies
 from beam_dpne.set_union.elements import (
     ItemSet,
-    ItemSetCoder,
     ItemSums,
-    ItemSumsCoder,
     UserItems,
-    UserItemsCoder,
 )
 from beam_dpne.set_union.plan import Noise, SetUnionPlan, UnionRound
 from beam_dpne.set_union.policy_names import DESCENT_POLICIES
@@ -349,11 +347,14 @@ def test_laplaces_follow_the_laplace_law():
 @pytest.mark.parametrize(
     ("coder", "value"),
     [
-        (UserItemsCoder(), users_of({"a": 1, "é": 2}, {}, {"a": 3})),
-        (ItemSumsCoder(), policies.held_items(users_of({"a": 1, "": 2}))),
-        (ItemSumsCoder(), item_sums.merge_sums([])),
-        (ItemSetCoder(), ItemSet(items=pa.array(["a"]), scores=np.ones(1), facts={"cutoff": None})),
-        (ItemSetCoder(), ItemSet(items=pa.array([], pa.string()), scores=np.zeros(0))),
+        (BatchCoder(UserItems), users_of({"a": 1, "é": 2}, {}, {"a": 3})),
+        (BatchCoder(ItemSums), policies.held_items(users_of({"a": 1, "": 2}))),
+        (BatchCoder(ItemSums), item_sums.merge_sums([])),
+        (
+            BatchCoder(ItemSet),
+            ItemSet(items=pa.array(["a"]), scores=np.ones(1), facts={"cutoff": None}),
+        ),
+        (BatchCoder(ItemSet), ItemSet(items=pa.array([], pa.string()), scores=np.zeros(0))),
     ],
 )
 def test_coders_give_back_what_they_got(coder, value):
