@@ -26,13 +26,12 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 
 from beam_dpne.bayesian.counting import UserGrams
 from beam_dpne.bayesian.log_global import decay_weights
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.elements.batches import BatchCoder
+from beam_dpne.elements.coders import register_batches
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 
@@ -76,13 +75,7 @@ class Norms:
     scores: np.ndarray
 
 
-class NormsCoder(BatchCoder):
-    """Coder of `Norms`."""
-
-    batch_type = Norms
-
-
-beam.coders.registry.register_coder(Norms, NormsCoder)
+register_batches(Norms)
 
 
 def centred_logs(counts: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from beam_dpne.cli.bayesian_options import BAYESIAN
 from beam_dpne.cli.budget import require_budget, warn_of_large_delta
 from beam_dpne.cli.options import with_defaults
 from beam_dpne.cli.public_data import check_public
-from beam_dpne.elements.batches import array_bytes
+from beam_dpne.elements.coders import array_bytes
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.errors import UsageError
 from beam_dpne.release.public import read_public_counts

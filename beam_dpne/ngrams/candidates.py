@@ -5,21 +5,20 @@ from typing import cast
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import (
-    NO_GRAM,
+from beam_dpne.elements.batches import NO_GRAM, UserBatch
+from beam_dpne.elements.ragged import distinct, offsets_of, rows_of_entries
+from beam_dpne.elements.side_inputs import cached_for_sets
+from beam_dpne.elements.words import places_in
+from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,
-    StandingGrams,
-    UserBatch,
+    PresentGrams,
     pack_pairs,
     unpack_pairs,
 )
-from beam_dpne.elements.side_inputs import cached_for_sets
 
 _DENSE_TABLE = 2**25
 
@@ -96,7 +95,7 @@ class PruneInvalid(beam.PTransform):
     Attributes:
       released: PCollection of one `GramSet`, S_{k−1}; a side input.
       pruning: "both" or "single".
-      standing: PCollection of one `StandingGrams`, in whose terms the positions are; None: they are
+      present: PCollection of one `PresentGrams`, in whose terms the positions are; None: they are
         in terms of S_{k−2}.
 
     Raises:
@@ -122,7 +121,7 @@ class PruneInvalid(beam.PTransform):
 
     released: PCollection[GramSet]
     pruning: str = "both"
-    standing: PCollection[StandingGrams] | None = None
+    present: PCollection[PresentGrams] | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -131,7 +130,7 @@ class PruneInvalid(beam.PTransform):
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[UserBatch]:
         """Applies `prune_invalid` to each batch, with S_{k−1} beside it."""
-        sides = [AsSingleton(side) for side in (self.released, self.standing) if side is not None]
+        sides = [AsSingleton(side) for side in (self.released, self.present) if side is not None]
         prune = beam.FlatMap(_prune_and_report, *sides, pruning=self.pruning)
         return cast("PCollection[UserBatch]", users | "Prune" >> prune.with_output_types(UserBatch))
 
@@ -140,29 +139,27 @@ def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
     """Returns each user's distinct candidates of length k from positions of length k−1."""
     if batch.length != length - 1:
         raise ValueError(f"ExtractGrams({length=}) needs ids of length {length - 1}.")
-    user_count = len(batch.users)
+    # Candidates as tuples of (user), first and second id, of which the last is missing at length 1.
     if length == 1:
         place = np.flatnonzero(batch.ids >= 0)
-        first, second, first_size, second_size = batch.ids[place], None, batch.size, 1
+        ids, sizes = (batch.ids[place],), (batch.size,)
     else:
-        place, first, second = _neighbours(batch)
-        first_size = batch.size
-        second_size = batch.size if batch.word_ids is None else batch.vocabulary_size
-    user = np.repeat(np.arange(user_count, dtype=np.int32), np.diff(batch.offsets))[place]
-    user, first, second = _distinct(user, first, second, (user_count, first_size, second_size))
-    counts = np.bincount(user, minlength=user_count)
+        place, *ids = _neighbours(batch)
+        sizes = (batch.size, batch.size if batch.word_ids is None else batch.vocabulary_size)
+    user = rows_of_entries(batch.offsets)[place]
+    (user, *ids), _ = distinct((user, *ids), (len(batch.users), *sizes))
     return Contributions(
         length=length,
         users=batch.users,
-        offsets=np.concatenate(([0], np.cumsum(counts))),
-        keys=first if second is None else pack_pairs(first, second),
+        offsets=offsets_of(np.bincount(user, minlength=len(batch.users))),
+        keys=ids[0] if length == 1 else pack_pairs(*ids),
         words=batch.words,
         word_hashes=batch.word_hashes,
     )
 
 
 def prune_invalid(
-    batch: UserBatch, released: GramSet, *, pruning: str, standing: StandingGrams | None = None
+    batch: UserBatch, released: GramSet, *, pruning: str, present: PresentGrams | None = None
 ) -> UserBatch:
     """Returns the positions of a batch in terms of S_{k−1}, without those that lead nowhere."""
     if released.length != batch.length + (batch.round == 0):
@@ -172,8 +169,8 @@ def prune_invalid(
             f"pruning must be that of the released set, {released.pruning!r}, got {pruning=}."
         )
     if batch.round:
-        _check_round(batch, standing)
-        ids = _rows_in(standing, released)[batch.ids]
+        _check_round(batch, present)
+        ids = _rows_in(present, released)[batch.ids]
     else:
         ids = _gram_ids(batch, released)
     word_ids = batch.word_ids
@@ -183,39 +180,39 @@ def prune_invalid(
     return _select_positions(batch, released, ids, word_ids, keep)
 
 
-def keep_standing(
-    batch: UserBatch, standing: StandingGrams, before: StandingGrams | None = None
+def keep_present(
+    batch: UserBatch, present: PresentGrams, before: PresentGrams | None = None
 ) -> UserBatch:
     """Returns the positions of a batch in terms of what stands after a round, without the others.
 
     Args:
-      batch: of length k−1 if `standing` is of round 1, else in terms of `before`.
-      standing: of length k.
+      batch: of length k−1 if `present` is of round 1, else in terms of `before`.
+      present: of length k.
       before: what stood after the round before.
     """
-    if standing.round == 1:
-        ids = _gram_ids(batch, standing)
+    if present.round == 1:
+        ids = _gram_ids(batch, present)
     else:
         _check_round(batch, before)
-        ids = _rows_in(before, standing)[batch.ids]
+        ids = _rows_in(before, present)[batch.ids]
     if batch.word_ids is None:
         keep = ids >= 0
         keep[1:] |= keep[:-1] & ~keep[1:]
     else:
         keep = _alive_runs(ids, batch.word_ids)
-    return _select_positions(batch, standing, ids, batch.word_ids, keep)
+    return _select_positions(batch, present, ids, batch.word_ids, keep)
 
 
-def standing_positions(batch: UserBatch, length: int) -> np.ndarray:
+def present_positions(batch: UserBatch, length: int) -> np.ndarray:
     """Marks the positions where a candidate of length k starts that has not been closed: (p,) bool."""
     if length in (batch.length, 1):
         return batch.ids >= 0
-    standing = np.zeros(batch.ids.size, dtype=bool)
-    standing[_neighbours(batch)[0]] = True
-    return standing
+    present = np.zeros(batch.ids.size, dtype=bool)
+    present[_neighbours(batch)[0]] = True
+    return present
 
 
-def _check_round(batch: UserBatch, before: StandingGrams | None) -> None:
+def _check_round(batch: UserBatch, before: PresentGrams | None) -> None:
     if before is None or (before.length, before.round) != (batch.length, batch.round):
         raise ValueError(
             f"Positions in terms of round {batch.round} of length {batch.length} need what stood "
@@ -223,7 +220,7 @@ def _check_round(batch: UserBatch, before: StandingGrams | None) -> None:
         )
 
 
-def _gram_ids(batch: UserBatch, grams: GramSet | StandingGrams) -> np.ndarray:
+def _gram_ids(batch: UserBatch, grams: GramSet | PresentGrams) -> np.ndarray:
     """Returns the row in a set of each position's gram, one word longer than the ids; −1: none."""
     if batch.length == 0:
         return _vocabulary_ids(batch, grams)
@@ -235,13 +232,13 @@ def _gram_ids(batch: UserBatch, grams: GramSet | StandingGrams) -> np.ndarray:
 
 
 @cached_for_sets(maxsize=4)
-def _rows_in(before: StandingGrams, after: StandingGrams | GramSet) -> np.ndarray:
+def _rows_in(before: PresentGrams, after: PresentGrams | GramSet) -> np.ndarray:
     """Returns for each row of a set its row in another one, −1 where it is not there, and last −1.
 
     Made once for all batches that are renumbered.
     """
     if before.words is not None:
-        places = _places_of_words(before.words, after.words)
+        places = places_in(before.words, after.words)
     elif len(after) == 0:
         places = np.full(len(before), NO_GRAM)
     else:
@@ -250,16 +247,11 @@ def _rows_in(before: StandingGrams, after: StandingGrams | GramSet) -> np.ndarra
     return np.append(places, NO_GRAM).astype(np.int32)
 
 
-def _places_of_words(words: pa.Array, among: pa.Array) -> np.ndarray:
-    places = pc.call_function("index_in", [words], pc.SetLookupOptions(value_set=among))
-    return places.fill_null(NO_GRAM).to_numpy(zero_copy_only=False)
-
-
 def _prune_and_report(
-    batch: UserBatch, released: GramSet, standing: StandingGrams | None = None, *, pruning: str
+    batch: UserBatch, released: GramSet, present: PresentGrams | None = None, *, pruning: str
 ) -> list[UserBatch]:
     progress.enter("users", released.length + 1)
-    pruned = prune_invalid(batch, released, pruning=pruning, standing=standing)
+    pruned = prune_invalid(batch, released, pruning=pruning, present=present)
     return [pruned] if len(pruned.users) else []
 
 
@@ -280,50 +272,14 @@ def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return place, ids[place], following[step:][place]
 
 
-def _distinct(
-    user: np.ndarray, first: np.ndarray, second: np.ndarray | None, sizes: tuple[int, int, int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Sorts and de-duplicates (user, first, second), packed in one integer where they fit."""
-    user_bits, first_bits, second_bits = (max(0, size - 1).bit_length() for size in sizes)
-    if user_bits + first_bits + second_bits > 63:
-        return _distinct_wide(user, first, second)
-    packed = user.astype(np.int64)
-    packed <<= first_bits
-    packed |= first
-    if second is not None:
-        packed <<= second_bits
-        packed |= second
-    packed.sort()
-    fresh = np.ones(packed.size, dtype=bool)
-    np.not_equal(packed[1:], packed[:-1], out=fresh[1:])
-    packed = packed[np.flatnonzero(fresh)]
-    rest = packed >> second_bits
-    seconds = None if second is None else packed & ((1 << second_bits) - 1)
-    return rest >> first_bits, rest & ((1 << first_bits) - 1), seconds
-
-
-def _distinct_wide(
-    user: np.ndarray, first: np.ndarray, second: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """As `_distinct`, for sets so large that the three do not fit in 63 bits."""
-    keys = first.astype(np.int64) if second is None else pack_pairs(first, second)
-    order = np.lexsort((keys, user))
-    user, keys = user[order], keys[order]
-    fresh = (np.diff(user, prepend=-1) != 0) | (np.diff(keys, prepend=-1) != 0)
-    user, keys = user[fresh], keys[fresh]
-    if second is None:
-        return user, keys, None
-    return user, keys >> 32, keys & 0xFFFFFFFF
-
-
-def _vocabulary_ids(batch: UserBatch, vocabulary: GramSet | StandingGrams) -> np.ndarray:
+def _vocabulary_ids(batch: UserBatch, vocabulary: GramSet | PresentGrams) -> np.ndarray:
     """Returns the row of each position's word, −1 for borders and words that are not there."""
-    places = _places_of_words(batch.words, vocabulary.words)
+    places = places_in(batch.words, vocabulary.words)
     return np.append(places, NO_GRAM).astype(np.int32)[batch.ids]
 
 
 def _look_up(
-    grams: GramSet | StandingGrams, first: np.ndarray, second: np.ndarray, second_size: int
+    grams: GramSet | PresentGrams, first: np.ndarray, second: np.ndarray, second_size: int
 ) -> np.ndarray:
     """Returns the row of each pair in a set, −1 where it is not there."""
     keys = grams.keys
@@ -339,7 +295,7 @@ def _look_up(
 
 
 @cached_for_sets(maxsize=1)
-def _dense_table(grams: GramSet | StandingGrams, seconds: int) -> np.ndarray:
+def _dense_table(grams: GramSet | PresentGrams, seconds: int) -> np.ndarray:
     """Returns 1 + the row of each pair (prefix, second), 0 where it is not in the set.
 
     For small sets only; made once for all batches that look rows up in it. Pages of zeros that nobody
@@ -378,7 +334,7 @@ def _alive_runs(ids: np.ndarray, word_ids: np.ndarray) -> np.ndarray:
 
 def _select_positions(
     batch: UserBatch,
-    grams: GramSet | StandingGrams,
+    grams: GramSet | PresentGrams,
     ids: np.ndarray,
     word_ids: np.ndarray | None,
     keep: np.ndarray,
@@ -390,7 +346,7 @@ def _select_positions(
     staying = np.flatnonzero(counts)
     return UserBatch(
         length=grams.length,
-        round=grams.round if isinstance(grams, StandingGrams) else 0,
+        round=grams.round if isinstance(grams, PresentGrams) else 0,
         size=len(grams),
         users=batch.users[staying],
         offsets=np.concatenate(([0], np.cumsum(counts[staying]))),

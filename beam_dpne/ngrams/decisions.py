@@ -9,14 +9,14 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from beam_dpne.elements.batches import GramSet, HistogramShard, SpuriousGrams, StandingGrams
+from beam_dpne.elements.words import byte_order, join_words
 from beam_dpne.mechanism import cells as mechanism
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import valid
+from beam_dpne.ngrams.elements import GramSet, HistogramShard, PresentGrams, SpuriousGrams
 
 
 def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
@@ -73,7 +73,7 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
     if shard.length == 1:
         over &= shard.weights[judged] > 0
     found[judged[over]] = shard.round
-    standing = np.flatnonzero((found > 0) | (cells >= own.cut_cell))
+    present = np.flatnonzero((found > 0) | (cells >= own.cut_cell))
     if shard.round == 1:
         unheld = np.flatnonzero(~_among(shard.spurious_keys, shard.keys))
     else:
@@ -82,13 +82,13 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
     return HistogramShard(
         length=shard.length,
         round=shard.round + 1,
-        keys=shard.keys[standing] if shard.words is None else np.arange(standing.size),
-        weights=np.zeros(standing.size, dtype=np.int64),
-        earlier=weights[:, standing],
-        found=found[standing],
-        cells=cells[standing],
-        words=None if shard.words is None else shard.words.take(pa.array(standing)),
-        word_hashes=None if hashes is None else hashes[standing],
+        keys=shard.keys[present] if shard.words is None else np.arange(present.size),
+        weights=np.zeros(present.size, dtype=np.int64),
+        earlier=weights[:, present],
+        found=found[present],
+        cells=cells[present],
+        words=None if shard.words is None else shard.words.take(pa.array(present)),
+        word_hashes=None if hashes is None else hashes[present],
         spurious_keys=shard.spurious_keys[unheld],
         spurious_cells=shard.spurious_cells[unheld],
         spurious_rounds=shard.spurious_rounds[unheld],
@@ -147,7 +147,7 @@ def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule
     parts = list(parts)
     scores = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
     if rule.length == 1:
-        words = pa.concat_arrays([pa.array([], pa.string()), *(part.words for part in parts)])
+        words = join_words(part.words for part in parts if part.words is not None)
         rows = pa.table({"word": words.cast(pa.binary()), "score": scores}).sort_by("word")
         return GramSet(
             length=1,
@@ -170,9 +170,9 @@ def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule
     )
 
 
-def merge_standing(
-    parts: Iterable[StandingGrams], previous: GramSet, round_number: int
-) -> StandingGrams:
+def merge_present(
+    parts: Iterable[PresentGrams], previous: GramSet, round_number: int
+) -> PresentGrams:
     """Sorts what stands in all hash ranges after a round; an empty set if nothing does."""
     parts = list(parts)
     length = previous.length + 1
@@ -180,7 +180,7 @@ def merge_standing(
         none = np.zeros(0, np.int64)
         words = pa.array([], pa.string()) if length == 1 else None
         parts = [
-            StandingGrams(
+            PresentGrams(
                 length=length,
                 round=round_number,
                 keys=none,
@@ -193,8 +193,8 @@ def merge_standing(
     found = np.concatenate([part.found for part in parts])
     words = None
     if length == 1:
-        words = pa.concat_arrays([part.words for part in parts])
-        order = pc.call_function("sort_indices", [words.cast(pa.binary())]).to_numpy()
+        words = join_words(part.words for part in parts if part.words is not None)
+        order = byte_order(words)
         words = words.take(pa.array(order))
         keys = np.arange(order.size)
     else:
@@ -212,11 +212,11 @@ def merge_standing(
     )
 
 
-def standing_part(shard: HistogramShard) -> StandingGrams:
+def present_part(shard: HistogramShard) -> PresentGrams:
     """What users need to know of a hash range after a round."""
     if shard.found is None or shard.cells is None:
         raise ValueError("A decided shard has rounds and cells.")
-    return StandingGrams(
+    return PresentGrams(
         length=shard.length,
         round=shard.round - 1,
         keys=shard.keys,

@@ -1,27 +1,20 @@
 """WeightedHistogram: H_k, summed in exact integers, in hash ranges."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms.window import GlobalWindows
 
-from beam_dpne.elements.batches import (
-    MAX_ELEMENT_BYTES,
-    Contributions,
-    HistogramShard,
-    SpuriousGrams,
-    array_bytes,
-    group_places,
-    unpack_pairs,
-)
+from beam_dpne.elements.bundles import SumBundle
+from beam_dpne.elements.ragged import bounded_parts, group_places
+from beam_dpne.elements.words import join_words, merge_hashes, merge_words, places_in
+from beam_dpne.ngrams.elements import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
 
-_MAX_WAITING = 2_000_000
 _GRAM_COLUMNS = ("keys", "weights", "found", "cells", "words", "word_hashes")
 _SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds")
 
@@ -84,8 +77,12 @@ class WeightedHistogram(beam.PTransform):
         """Sums within bundles, shuffles by hash range, sums over bundles."""
         keyed = tuple[int, HistogramShard]
         meets = self.spurious is not None or self.open_shards is not None
-        sum_bundle = beam.ParDo(_SumBundle(self.shards, meets)).with_output_types(keyed)
-        pieces = contributions | "SumBundle" >> sum_bundle
+        sum_bundle = SumBundle(
+            sum_batch=functools.partial(_checked_sums, meets_others=meets),
+            merge=_sum_pieces,
+            cut=functools.partial(cut_by_hash_range, shards=self.shards),
+        )
+        pieces = contributions | "SumBundle" >> beam.ParDo(sum_bundle).with_output_types(keyed)
         if self.spurious is not None:
             drawn = self.spurious | "ShardSpurious" >> beam.FlatMap(
                 shard_spurious, shards=self.shards
@@ -107,38 +104,14 @@ class WeightedHistogram(beam.PTransform):
         )
 
 
-class _SumBundle(beam.DoFn):
-    """Sums the batches of a bundle, and sends the sums when there are many, and at the end."""
-
-    def __init__(self, shards: int, meets_others: bool):
-        self._shards = shards
-        self._meets_others = meets_others
-
-    def start_bundle(self):
-        self._waiting: list[HistogramShard] = []
-        self._size = 0
-
-    def process(self, element: Contributions) -> Iterator[tuple[int, HistogramShard]]:
-        if element.length * element.round > 1 and not self._meets_others:
-            raise ValueError(
-                "WeightedHistogram needs spurious=… of SampleSpurious at length 2 and more: without "
-                "them a released gram tells that somebody holds it; in later rounds open_shards=… of "
-                "DecideRound."
-            )
-        sums = sum_contributions(element)
-        self._waiting.append(sums)
-        self._size += sums.keys.size
-        if self._size > _MAX_WAITING:
-            yield from self._flush()
-
-    def finish_bundle(self) -> Any:
-        for piece in self._flush():
-            yield GlobalWindows.windowed_value(piece)
-
-    def _flush(self) -> Iterator[tuple[int, HistogramShard]]:
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        sums = _sum_pieces(waiting)
-        return iter(()) if sums is None else cut_by_hash_range(sums, self._shards)
+def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:
+    if element.length * element.round > 1 and not meets_others:
+        raise ValueError(
+            "WeightedHistogram needs spurious=… of SampleSpurious at length 2 and more: without "
+            "them a released gram tells that somebody holds it; in later rounds open_shards=… of "
+            "DecideRound."
+        )
+    return sum_contributions(element)
 
 
 def sum_contributions(contributions: Contributions) -> HistogramShard:
@@ -245,7 +218,7 @@ def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
             pieces[0],
             **columns,
             keys=np.arange(columns["cells"].size),
-            words=pa.concat_arrays([piece.words for piece in pieces]),
+            words=join_words(piece.words for piece in pieces),
             word_hashes=np.concatenate(hashes),
         )
     keys = np.concatenate([piece.keys for piece in pieces])
@@ -262,10 +235,7 @@ def _add_to_open(still_open: HistogramShard, sums: HistogramShard | None) -> His
         places = np.searchsorted(still_open.keys, sums.keys)
         known = np.append(still_open.keys, -1)[places] == sums.keys
     else:
-        found = pc.call_function(
-            "index_in", [sums.words], pc.SetLookupOptions(value_set=still_open.words)
-        )
-        places = found.fill_null(-1).to_numpy(zero_copy_only=False)
+        places = places_in(sums.words, still_open.words)
         known = places >= 0
     if not known.all():
         raise ValueError("Users may send weights only to grams that are open.")
@@ -293,18 +263,20 @@ def cut_by_hash_range(whole: HistogramShard, shards: int) -> Iterator[tuple[int,
 
 def _bounded_pieces(piece: HistogramShard) -> Iterator[HistogramShard]:
     """Cuts a piece into parts that are small enough for an element; they are added up again."""
-    if array_bytes(piece) <= MAX_ELEMENT_BYTES or piece.keys.size <= 1:
-        yield piece
-        return
-    middle = piece.keys.size // 2
-    for half in (slice(0, middle), slice(middle, None)):
-        cut = {name: getattr(piece, name) for name in _GRAM_COLUMNS}
-        cut = {name: column[half] for name, column in cut.items() if column is not None}
-        if piece.earlier is not None:
-            cut["earlier"] = piece.earlier[:, half]
-        if half.start:
-            cut |= {name: getattr(piece, name)[:0] for name in _SPURIOUS_COLUMNS}
-        yield from _bounded_pieces(dataclasses.replace(piece, **cut))
+    return bounded_parts(np.arange(piece.keys.size), functools.partial(_take, piece))
+
+
+def _take(piece: HistogramShard, places: np.ndarray) -> HistogramShard:
+    """Selects successive grams; spurious ones go with the first of them."""
+    start = int(places[0]) if places.size else 0
+    inside = slice(start, start + places.size)
+    cut = {name: getattr(piece, name) for name in _GRAM_COLUMNS}
+    cut = {name: column[inside] for name, column in cut.items() if column is not None}
+    if piece.earlier is not None:
+        cut["earlier"] = piece.earlier[:, inside]
+    if start:
+        cut |= {name: getattr(piece, name)[:0] for name in _SPURIOUS_COLUMNS}
+    return dataclasses.replace(piece, **cut)
 
 
 def hash_ranges(keys: np.ndarray, shards: int) -> np.ndarray:
@@ -321,21 +293,17 @@ def hash_ranges(keys: np.ndarray, shards: int) -> np.ndarray:
 
 def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> HistogramShard:
     """Adds up pieces at k = 1, where a gram is a string."""
-    encoded = pa.concat_arrays([piece.words for piece in pieces]).dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    size = len(encoded.dictionary)
-    sums = np.zeros(size, dtype=np.int64)
+    words, codes = merge_words(piece.words for piece in pieces if piece.words is not None)
+    hashes = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
+    sums = np.zeros(len(words), dtype=np.int64)
     np.add.at(sums, codes, weights)
-    hashes = np.empty((size, 2), dtype=np.uint64)
-    known = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
-    hashes[codes] = np.concatenate(known)
     return HistogramShard(
         length=1,
         round=pieces[0].round,
-        keys=np.arange(size),
+        keys=np.arange(sums.size),
         weights=sums,
-        words=encoded.dictionary,
-        word_hashes=hashes,
+        words=words,
+        word_hashes=merge_hashes(hashes, codes, sums.size),
     )
 
 

@@ -7,21 +7,21 @@ run key. The corpus must fit in memory; one process does everything.
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from beam_dpne.elements.batches import (
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.ngrams import decisions, histogram, strategies
+from beam_dpne.ngrams.budgets import spend_on_present
+from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
+from beam_dpne.ngrams.contributions import limit_contributions
+from beam_dpne.ngrams.elements import (
     ROOT,
     Contributions,
     GramSet,
     HistogramShard,
+    PresentGrams,
     SpuriousGrams,
-    StandingGrams,
-    UserBatch,
 )
-from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams import decisions, histogram, strategies
-from beam_dpne.ngrams.budgets import spend_on_standing
-from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
-from beam_dpne.ngrams.contributions import limit_contributions
 from beam_dpne.ngrams.loop import release_lengths
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.public_vocabulary import public_vocabulary
@@ -99,11 +99,11 @@ class ArraySteps:
         length: int,
         users: list[UserBatch],
         previous: GramSet,
-        standing: StandingGrams | None,
+        present: PresentGrams | None,
     ) -> list[UserBatch]:
         """Calls `prune_invalid`; batches without users are dropped."""
         pruned = (
-            prune_invalid(batch, previous, pruning=self.plan.pruning, standing=standing)
+            prune_invalid(batch, previous, pruning=self.plan.pruning, present=present)
             for batch in users
         )
         return [batch for batch in pruned if len(batch.users)]
@@ -125,19 +125,19 @@ class ArraySteps:
         round_number: int,
         users: list[UserBatch],
         previous: GramSet | None,
-        standing: Sequence[StandingGrams],
+        present: Sequence[PresentGrams],
     ) -> tuple[list[Contributions], list[UserBatch]]:
-        """Calls `spend_on_standing`."""
+        """Calls `spend_on_present`."""
         spent = [
-            spend_on_standing(
+            spend_on_present(
                 batch,
                 plan=self.plan,
                 length=length,
                 round_number=round_number,
                 run_key=self.run_key,
                 previous=previous if length > 2 else None,
-                standing=standing[-1] if standing else None,
-                before=standing[-2] if len(standing) > 1 else None,
+                present=present[-1] if present else None,
+                before=present[-2] if len(present) > 1 else None,
             )
             for batch in users
         ]
@@ -181,14 +181,14 @@ class ArraySteps:
         round_number: int,
         histogram: list[HistogramShard],
         previous: GramSet | None,
-    ) -> tuple[StandingGrams, list[HistogramShard]]:
+    ) -> tuple[PresentGrams, list[HistogramShard]]:
         """Calls `decide` for each hash range, and drops those in which nothing is left."""
         rule = self.rule(length, previous)
         decided = [self.decide(shard, rule) for shard in histogram if rule.rounds]
         left = [shard for shard in decided if shard.keys.size + shard.spurious_keys.size]
-        parts = [decisions.standing_part(shard) for shard in left]
+        parts = [decisions.present_part(shard) for shard in left]
         known = ROOT if previous is None else previous
-        return decisions.merge_standing(parts, known, round_number), left
+        return decisions.merge_present(parts, known, round_number), left
 
     def release(
         self, length: int, histogram: list[HistogramShard], previous: GramSet | None

@@ -21,7 +21,7 @@ Released = TypeVar("Released")
 class Steps(Protocol[Users, Sent, Histogram, Drawn, Standing, Released]):
     """The steps of a run, each of which one way of computing does in its own manner.
 
-    `previous` is S_{k−1}, and None at length 1; `standing` are the sets of n-grams that were open or
+    `previous` is S_{k−1}, and None at length 1; `present` are the sets of n-grams that were open or
     found after each of the rounds before.
     """
 
@@ -34,7 +34,7 @@ class Steps(Protocol[Users, Sent, Histogram, Drawn, Standing, Released]):
         ...
 
     def prune(
-        self, length: int, users: Users, previous: Released, standing: Standing | None
+        self, length: int, users: Users, previous: Released, present: Standing | None
     ) -> Users:
         """Keeps of the users' positions what S_{k−1} leaves."""
         ...
@@ -49,7 +49,7 @@ class Steps(Protocol[Users, Sent, Histogram, Drawn, Standing, Released]):
         round_number: int,
         users: Users,
         previous: Released | None,
-        standing: Sequence[Standing],
+        present: Sequence[Standing],
     ) -> tuple[Sent, Users]:
         """Returns what users send in a round, and the users with what they have left."""
         ...
@@ -90,18 +90,18 @@ def release_lengths(
     References: DPNE Algorithm 1, "for k = 1 to T".
     """
     released: list[Released] = []
-    standing = None
+    present = None
     for length in range(1, plan.max_length + 1):
         previous = released[-1] if released else None
         if previous is not None:
-            users = steps.prune(length, users, previous, standing)
+            users = steps.prune(length, users, previous, present)
         if length not in plan.private_lengths:
             found = steps.give_words(length)
         elif length not in plan.strategy_lengths:
             found = steps.unite_words(length, users)
         elif plan.is_adaptive:
             rounds = plan.rounds_of(length)
-            found, users, standing = settle_length(steps, length, rounds, users, previous)
+            found, users, present = settle_length(steps, length, rounds, users, previous)
         else:
             found = release_length(steps, length, users, previous)
         released.append(found)
@@ -136,15 +136,15 @@ def settle_length(
       S_k, the users with what they have left, and the set in whose terms their positions are.
     """
     drawn = None if previous is None else steps.draw_spurious(length, previous)
-    standing: list[Standing] = []
+    present: list[Standing] = []
     still_open = None
     for number in range(1, rounds):
-        sent, users = steps.spend(length, number, users, previous, standing)
+        sent, users = steps.spend(length, number, users, previous, present)
         histogram = steps.add_up(length, number, sent, drawn, still_open)
         stands, still_open = steps.decide_round(length, number, histogram, previous)
-        standing.append(stands)
+        present.append(stands)
         drawn = None  # Drawn n-grams are in the histogram since the first round.
-    sent, users = steps.spend(length, rounds, users, previous, standing)
+    sent, users = steps.spend(length, rounds, users, previous, present)
     histogram = steps.add_up(length, rounds, sent, drawn, still_open)
     found = steps.release(length, histogram, previous)
-    return found, users, standing[-1] if standing else None
+    return found, users, present[-1] if present else None

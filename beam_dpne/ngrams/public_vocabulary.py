@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.batches import GramSet
+from beam_dpne.ngrams.elements import GramSet
 
 
 def public_vocabulary(words: Sequence[str]) -> GramSet:

@@ -1,4 +1,4 @@
-"""ListFacts: what was spent on each length and what came of it, the ledger's numbers."""
+"""ListReport: what was spent on each length and what came of it, the ledger's numbers."""
 
 import dataclasses
 from typing import NamedTuple, cast
@@ -7,11 +7,11 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.elements.batches import GramSet
 from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.ngrams.elements import GramSet
 
 
-class RoundFacts(NamedTuple):
+class RoundReport(NamedTuple):
     """What decided one round; every number may be published.
 
     Attributes:
@@ -31,7 +31,7 @@ class RoundFacts(NamedTuple):
     loadings: tuple[float, ...]
 
 
-class LengthFacts(NamedTuple):
+class LengthReport(NamedTuple):
     """What was spent on one length, and what came of it; every number may be published.
 
     Attributes:
@@ -50,16 +50,16 @@ class LengthFacts(NamedTuple):
     released: int
     valid: int | None
     spurious_bound: float
-    rounds: tuple[RoundFacts, ...] = ()
+    rounds: tuple[RoundReport, ...] = ()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ListFacts(beam.PTransform):
+class ListReport(beam.PTransform):
     """Lists what was spent on each length, and what came of it.
 
     Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
 
-    Output: PCollection of T `LengthFacts`, in any order.
+    Output: PCollection of T `LengthReport`, in any order.
 
     Privacy: public numbers, and sizes of released sets.
 
@@ -67,11 +67,11 @@ class ListFacts(beam.PTransform):
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import ListFacts, PrivacyPlan, PrivateNgrams
+      >>> from beam_dpne import ListReport, PrivacyPlan, PrivateNgrams
       >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=1)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
-      ...     facts = (documents | PrivateNgrams(plan=plan)).released | ListFacts()
+      ...     facts = (documents | PrivateNgrams(plan=plan)).released | ListReport()
       ...     _ = facts | beam.Map(lambda facts: print(facts.length, facts.released))
       1 2
 
@@ -85,20 +85,20 @@ class ListFacts(beam.PTransform):
         """None: Beam would log a warning about a tuple of inputs."""
         return IOTypeHints.empty()
 
-    def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[LengthFacts]:
-        """Applies `length_facts` to each set."""
+    def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[LengthReport]:
+        """Applies `length_report` to each set."""
         return cast(
-            "PCollection[LengthFacts]",
+            "PCollection[LengthReport]",
             released
             | "AllLengths" >> beam.Flatten()
-            | "Facts" >> beam.Map(length_facts).with_output_types(LengthFacts),
+            | "Facts" >> beam.Map(length_report).with_output_types(LengthReport),
         )
 
 
-def length_facts(released: GramSet) -> LengthFacts:
+def length_report(released: GramSet) -> LengthReport:
     """Returns the ledger's numbers of one released set."""
     if released.given:
-        return LengthFacts(
+        return LengthReport(
             length=released.length,
             noise_stddev=0.0,
             threshold=None,
@@ -110,20 +110,20 @@ def length_facts(released: GramSet) -> LengthFacts:
     if rule is None:
         raise ValueError("A set without a rule has no facts.")
     bound = 0.0 if rule.valid is None else rule.valid * rule.null_probability
-    return LengthFacts(
+    return LengthReport(
         length=released.length,
         noise_stddev=rule.noise_stddev,
         threshold=rule.threshold,
         released=len(released),
         valid=rule.valid,
         spurious_bound=bound,
-        rounds=_round_facts(rule),
+        rounds=_round_reports(rule),
     )
 
 
-def _round_facts(rule: LengthRule) -> tuple[RoundFacts, ...]:
+def _round_reports(rule: LengthRule) -> tuple[RoundReport, ...]:
     return tuple(
-        RoundFacts(
+        RoundReport(
             round=number,
             evidence_stddev=own.evidence_stddev,
             threshold=own.threshold,

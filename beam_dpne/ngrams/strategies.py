@@ -9,11 +9,11 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from beam_dpne.elements.batches import GramSet
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule, length_rule
 from beam_dpne.ngrams import adaptive, valid
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 

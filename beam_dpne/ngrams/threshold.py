@@ -9,29 +9,23 @@ from apache_beam.pvalue import AsIter, PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import (
-    ROOT,
-    GramSet,
-    HistogramShard,
-    SpuriousGrams,
-    StandingGrams,
-    kept_small,
-)
+from beam_dpne.elements.coders import spill
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.mechanism.cells import LengthRule
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import decisions
+from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams, SpuriousGrams
 
 
 class RoundResult(NamedTuple):
     """What `DecideRound` returns.
 
     Attributes:
-      standing: PCollection of one `StandingGrams`: what users may spend on, or have found.
+      present: PCollection of one `PresentGrams`: what users may spend on, or have found.
       open_shards: PCollection of `HistogramShard`: the same, with its sums, for the next round.
     """
 
-    standing: PCollection[StandingGrams]
+    present: PCollection[PresentGrams]
     open_shards: PCollection[HistogramShard]
 
 
@@ -187,7 +181,7 @@ class DecideRound(beam.PTransform):
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     decided = pipeline | beam.Create([shard]) | DecideRound(
       ...         round_number=1, rule_for=Adaptive(plan=plan).rule_for(1), run_key=RunKey.generate())
-      ...     _ = decided.standing | beam.Map(lambda standing: print(standing.words[-1]))
+      ...     _ = decided.present | beam.Map(lambda present: print(present.words[-1]))
       b
 
     References: none; the strategy is this project's own, see `adaptive`.
@@ -216,20 +210,20 @@ class DecideRound(beam.PTransform):
             run_key=self.run_key,
         )
         decided = histogram | "Decide" >> decide_shard.with_output_types(HistogramShard)
-        parts = decided | "Standing" >> beam.Map(decisions.standing_part).with_output_types(
-            StandingGrams
+        parts = decided | "Standing" >> beam.Map(decisions.present_part).with_output_types(
+            PresentGrams
         )
-        beside = AsIter(cast("PCollection[StandingGrams]", parts))
+        beside = AsIter(cast("PCollection[PresentGrams]", parts))
         sort = beam.Map(
-            _merge_standing_and_keep,
+            _merge_present_and_keep,
             beside,
             round_number=self.round_number,
             store=self.store,
             run_key=self.run_key,
         )
-        standing = previous | "Sort" >> sort.with_output_types(StandingGrams)
+        present = previous | "Sort" >> sort.with_output_types(PresentGrams)
         return RoundResult(
-            cast("PCollection[StandingGrams]", standing),
+            cast("PCollection[PresentGrams]", present),
             cast("PCollection[HistogramShard]", decided),
         )
 
@@ -289,16 +283,16 @@ def _decide_round_and_report(
     return [after] if after.keys.size + after.spurious_keys.size else []
 
 
-def _merge_standing_and_keep(
+def _merge_present_and_keep(
     previous: GramSet,
-    parts: Iterable[StandingGrams],
+    parts: Iterable[PresentGrams],
     *,
     round_number: int,
     store: SetStore | None,
     run_key: RunKey,
-) -> StandingGrams:
+) -> PresentGrams:
     key = run_key.sub_key("stored", previous.length + 1, round_number)
-    return kept_small(decisions.merge_standing(parts, previous, round_number), store, key)
+    return spill(decisions.merge_present(parts, previous, round_number), store, key)
 
 
 def _merge_and_report(
@@ -323,7 +317,7 @@ def _merge_and_report(
         # The rule that has decided: another machine's last digit may differ.
         rule = part.rule
     progress.enter("released", rule.length)
-    return kept_small(decisions.merge_released(parts, previous, rule), store)
+    return spill(decisions.merge_released(parts, previous, rule), store)
 
 
 def _sample(

@@ -14,11 +14,13 @@ from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
 from beam_dpne.documents.rows import checked_names
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
-from beam_dpne.elements.batches import GramSet, UserBatch
-from beam_dpne.elements.rows import ReleasedNgram, as_rows, ngram_table
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.rows import ReleasedNgram, as_rows
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.engines import run
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.decoding import ngram_table
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.loop import release_lengths
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.public_vocabulary import vocabulary_digest
@@ -36,7 +38,7 @@ class PrivateNgramsResult(_Released):
 
     Attributes:
       released: S_1, …, S_T: PCollections of one `GramSet` each, for transforms of this package:
-        `PublishRelease`, `DecodeGrams`, `ListFacts`.
+        `PublishRelease`, `DecodeGrams`, `ListReport`.
     """
 
     @functools.cached_property

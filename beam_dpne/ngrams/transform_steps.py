@@ -7,21 +7,21 @@ from typing import cast
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.elements.batches import (
-    Contributions,
-    GramSet,
-    HistogramShard,
-    SpuriousGrams,
-    StandingGrams,
-    UserBatch,
-    kept_small,
-)
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.coders import spill
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.mechanism.cells import LengthRule
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.budgets import SpendBudgets, SpendResult
 from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
 from beam_dpne.ngrams.contributions import LimitContributions
+from beam_dpne.ngrams.elements import (
+    Contributions,
+    GramSet,
+    HistogramShard,
+    PresentGrams,
+    SpuriousGrams,
+)
 from beam_dpne.ngrams.histogram import WeightedHistogram
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.public_vocabulary import public_vocabulary
@@ -60,7 +60,7 @@ class TransformSteps:
         if self.store is not None and self.store.from_launch:
             limit = min(self.store.limit, _LARGEST_CONSTANT)
             store = dataclasses.replace(self.store, limit=limit)
-        created = beam.Create([kept_small(words, store)])
+        created = beam.Create([spill(words, store)])
         return cast("PCollection[GramSet]", self.pipeline | f"{length}/Given" >> created)
 
     def unite_words(self, length: int, users: PCollection[UserBatch]) -> PCollection[GramSet]:
@@ -76,10 +76,10 @@ class TransformSteps:
         length: int,
         users: PCollection[UserBatch],
         previous: PCollection[GramSet],
-        standing: PCollection[StandingGrams] | None,
+        present: PCollection[PresentGrams] | None,
     ) -> PCollection[UserBatch]:
         """Applies `PruneInvalid`."""
-        prune = PruneInvalid(released=previous, standing=standing, pruning=self.plan.pruning)
+        prune = PruneInvalid(released=previous, present=present, pruning=self.plan.pruning)
         return cast("PCollection[UserBatch]", users | f"{length}/PruneInvalid" >> prune)
 
     def limit(self, length: int, users: PCollection[UserBatch]) -> PCollection[Contributions]:
@@ -100,7 +100,7 @@ class TransformSteps:
         round_number: int,
         users: PCollection[UserBatch],
         previous: PCollection[GramSet] | None,
-        standing: Sequence[PCollection[StandingGrams]],
+        present: Sequence[PCollection[PresentGrams]],
     ) -> tuple[PCollection[Contributions], PCollection[UserBatch]]:
         """Applies `SpendBudgets`."""
         spend = SpendBudgets(
@@ -108,7 +108,7 @@ class TransformSteps:
             length=length,
             round_number=round_number,
             previous=previous,
-            standing=tuple(standing),
+            present=tuple(present),
             run_key=self.run_key,
         )
         label = self._label(length, round_number)
@@ -143,7 +143,7 @@ class TransformSteps:
         round_number: int,
         histogram: PCollection[HistogramShard],
         previous: PCollection[GramSet] | None,
-    ) -> tuple[PCollection[StandingGrams], PCollection[HistogramShard]]:
+    ) -> tuple[PCollection[PresentGrams], PCollection[HistogramShard]]:
         """Applies `DecideRound`."""
         decide = DecideRound(
             round_number=round_number,
@@ -154,7 +154,7 @@ class TransformSteps:
         )
         label = self._label(length, round_number)
         decided = cast("RoundResult", histogram | f"{label}/DecideRound" >> decide)
-        return decided.standing, decided.open_shards
+        return decided.present, decided.open_shards
 
     def release(
         self,

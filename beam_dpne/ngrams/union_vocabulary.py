@@ -5,10 +5,11 @@ import math
 
 import numpy as np
 
-from beam_dpne.elements.batches import GramSet, kept_small
+from beam_dpne.elements.coders import spill
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.rules import length_rule
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.plan_checks import UNION_SLACK
 from beam_dpne.set_union.elements import ItemSet
@@ -85,4 +86,4 @@ def as_vocabulary(items: ItemSet, *, union: SetUnionPlan, store: SetStore | None
         vocabulary_size=len(items),
         rule=rule,
     )
-    return kept_small(words, store)
+    return spill(words, store)

@@ -12,8 +12,8 @@ from bisect import bisect_right
 
 import numpy as np
 
-from beam_dpne.elements.batches import GramSet, pack_pairs, unpack_pairs
 from beam_dpne.mechanism import randomness
+from beam_dpne.ngrams.elements import GramSet, pack_pairs, unpack_pairs
 from beam_dpne.ngrams.plan_checks import ESTIMATE_SAMPLES
 
 

@@ -6,17 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from beam_dpne.bayesian.counting import NgramProbabilities
+from beam_dpne.bayesian.counting import NgramProbabilities, probability_table, unprotected_table
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.elements.batches import GramSet
-from beam_dpne.elements.rows import (
-    item_table,
-    ngram_table,
-    probability_table,
-    unprotected_table,
-)
+from beam_dpne.ngrams.decoding import ngram_table
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.report import length_facts
+from beam_dpne.ngrams.report import length_report
 from beam_dpne.release.bayesian_ledger import bayesian_ledger
 from beam_dpne.release.ngrams_ledger import ngrams_ledger
 from beam_dpne.release.parts import (
@@ -27,7 +22,7 @@ from beam_dpne.release.parts import (
     Layout,
 )
 from beam_dpne.release.set_union_ledger import set_union_ledger
-from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.set_union.elements import ItemSet, item_table
 from beam_dpne.set_union.plan import SetUnionPlan
 
 
@@ -54,7 +49,7 @@ def kind_of(plan: PrivacyPlan | SetUnionPlan | BayesianPlan) -> ReleaseKind:
 
 
 def _ngrams_ledger(plan: PrivacyPlan, released: Sequence[GramSet], **common: Any) -> dict[str, Any]:
-    return ngrams_ledger(plan=plan, facts=[length_facts(grams) for grams in released], **common)
+    return ngrams_ledger(plan=plan, facts=[length_report(grams) for grams in released], **common)
 
 
 def _set_union_ledger(

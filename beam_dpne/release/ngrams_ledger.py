@@ -6,7 +6,7 @@ from typing import Any
 
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
-from beam_dpne.ngrams.report import LengthFacts
+from beam_dpne.ngrams.report import LengthReport
 from beam_dpne.ngrams.union_vocabulary import union_plan
 from beam_dpne.reading.description import InputDescription
 from beam_dpne.release.grounds import (
@@ -75,7 +75,7 @@ _SCORES = {
 def ngrams_ledger(
     *,
     plan: PrivacyPlan,
-    facts: Sequence[LengthFacts],
+    facts: Sequence[LengthReport],
     parts: Sequence[Part],
     run_key_given: bool,
     tokenizer: str | Callable[..., Any],
@@ -162,7 +162,7 @@ def _vocabulary(plan: PrivacyPlan) -> dict[str, Any]:
     return {"vocabulary_columns": columns, "vocabulary": found}
 
 
-def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthFacts]) -> None:
+def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthReport]) -> None:
     """A ledger with another run's plan would claim a guarantee that nobody gave."""
     if [fact.length for fact in facts] != [length.length for length in plan.lengths]:
         raise ValueError(
@@ -185,7 +185,7 @@ def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthFacts]) -> None:
         )
 
 
-def _length(length: LengthPlan, fact: LengthFacts, *, with_rounds: bool) -> dict[str, Any]:
+def _length(length: LengthPlan, fact: LengthReport, *, with_rounds: bool) -> dict[str, Any]:
     return {
         "length": length.length,
         "budget_share": length.budget_share,

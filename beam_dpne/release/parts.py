@@ -11,14 +11,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from beam_dpne.ngrams.decoding import (
-    ITEM_SCHEMA,
-    PROBABILITY_SCHEMA,
-    ROW_SCHEMA,
-    UNPROTECTED_SCHEMA,
-    escape_item,
-    unescape_item,
-)
+from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA, UNPROTECTED_SCHEMA
+from beam_dpne.ngrams.decoding import escape_item, unescape_item
 from beam_dpne.release.ledger import PROGRAMS, Part
 
 OUTPUT_FORMATS = ("jsonl", "tsv", "parquet")

@@ -27,16 +27,16 @@ from beam_dpne.documents.group_by_user import (
     split_by_user,
 )
 from beam_dpne.elements.batches import (
-    ROOT,
-    BatchCoder,
-    DocumentBlockCoder,
-    GramSetCoder,
-    HistogramShardCoder,
-    UserBatchCoder,
+    DocumentBlock,
+    GramSet,
+    HistogramShard,
+    UserBatch,
 )
+from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
 from beam_dpne.ngrams.decisions import decide, merge_released, sample_spurious
+from beam_dpne.ngrams.elements import ROOT
 from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
 from beam_dpne.ngrams.strategies import OneRound
 from beam_dpne.reading import ReadOptions, match_inputs
@@ -87,12 +87,12 @@ def measure(titles: pathlib.Path, partitions: int, plan: PrivacyPlan) -> list[Co
         blocks.append(timed(encode_documents, names, tokens))
     whole = timed(limit_documents, blocks, MAX_TOKENS, KEY.sub_key("document"), final=False)
     cut = timed(lambda: list(split_by_user(whole, partitions)))
-    size = encoded(DocumentBlockCoder(), [block for _, block in cut])
+    size = encoded(BatchCoder(DocumentBlock), [block for _, block in cut])
     costs.append(Cost("tokenize, shuffle by user", whole.codes.size, "tokens", size, spent))
 
     spent = 0.0
     state = [timed(lay_out_positions, block, KEY.sub_key("word")) for _, block in cut]
-    size = encoded(UserBatchCoder(), state)
+    size = encoded(BatchCoder(UserBatch), state)
     costs.append(Cost("lay out", whole.codes.size, "positions", size, spent))
     costs += _lengths(state, plan)
     return costs
@@ -131,21 +131,21 @@ def _lengths(state: list, plan: PrivacyPlan) -> list[Cost]:
                 f"{length} prune",
                 positions,
                 "positions",
-                encoded(UserBatchCoder(), state),
+                encoded(BatchCoder(UserBatch), state),
                 pruned - started,
             ),
             Cost(
                 f"{length} extract, limit, sum",
                 pieces,
                 "partition grams",
-                encoded(HistogramShardCoder(), sums),
+                encoded(BatchCoder(HistogramShard), sums),
                 extracted - pruned,
             ),
             Cost(
                 f"{length} decide, sort",
                 observed,
                 "observed",
-                encoded(GramSetCoder(), [released]),
+                encoded(BatchCoder(GramSet), [released]),
                 decided - extracted,
             ),
         ]

@@ -12,7 +12,6 @@ import random
 import re
 
 import pytest
-from beam_dpne.errors import ReleaseError
 
 from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, PAPER_MODES, BayesianPlan
 from beam_dpne.cli.bayesian_options import (
@@ -21,6 +20,7 @@ from beam_dpne.cli.bayesian_options import (
     PROBABILITIES_RUNNING,
     PROBABILITIES_WRITING,
 )
+from beam_dpne.errors import ReleaseError
 from beam_dpne.release.kinds import kind_of
 from beam_dpne.release.ledger import read_ledger
 from beam_dpne.release.publishing import OUTPUT_FORMATS, read_release

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
-from beam_dpne.errors import RunError
 
 from beam_dpne.cli.tracebacks import ErrorRecords, whole_chain
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.engines.flink_jobs import failures_at_flink
+from beam_dpne.errors import RunError
 
 CANARY = "zebra4711"
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)

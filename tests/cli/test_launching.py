@@ -8,13 +8,13 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PortableOptions, SetupOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from beam_dpne.errors import BeamDpneError, SharedStorageError, may_be_printed
 
 import beam_dpne
 from beam_dpne import PrivacyPlan, PrivateNgrams, errors
 from beam_dpne.cli.jobs import default_partitions
 from beam_dpne.cli.launching import reason
 from beam_dpne.cli.running import beam_options
+from beam_dpne.errors import BeamDpneError, SharedStorageError, may_be_printed
 from beam_dpne.reading import InputFile, ReadDocuments
 from beam_dpne.release.publishing import PublishRelease
 from beam_dpne.storage.markers import Marks, make_mark, mark_started

@@ -7,7 +7,6 @@ import unicodedata
 import numpy as np
 import pyarrow as pa
 import pytest
-from beam_dpne.errors import TokenizerError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from beam_dpne.documents.tokenizers import (
     whitespace,
     words,
 )
+from beam_dpne.errors import TokenizerError
 
 CANARY = "canary7f3a"
 HOSTILE = "aZ09_'’‘\" \n\t\x1c\x85\u00a0\u2028éÉe\u0301İıΣςßﬁK中あ\u0300\u200d😀𝒳٣Ⅷ-"

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
-from beam_dpne.errors import AccessError, InputError, ReleaseError
 
+from beam_dpne.errors import AccessError, InputError, ReleaseError
 from beam_dpne.reading import ReadDocuments, ReadOptions, check_fields, match_inputs
 from beam_dpne.reading.rejects import WriteRejects, tidied
 from beam_dpne.release.ledger import LEDGER_NAME, listed_parts, read_ledger

@@ -122,7 +122,7 @@ class Library:
             _ = result.rows | "SchemaRows" >> beam.Filter(lambda row: row.score < 0)
             _ = (
                 result.released
-                | "ListFacts" >> beam_dpne.ListFacts()
+                | "ListReport" >> beam_dpne.ListReport()
                 | "Lines" >> beam.Map(str)
                 | "WriteFacts" >> beam.io.WriteToText(str(self._folder / f"{name}.facts"))
             )

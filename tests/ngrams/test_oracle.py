@@ -30,8 +30,8 @@ from beam_dpne.documents.group_by_user import (
     limit_documents,
     split_by_user,
 )
-from beam_dpne.elements.batches import GramSet
 from beam_dpne.ngrams.decoding import decode_sets, split_ngram
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.in_memory import ArraySteps
 from beam_dpne.ngrams.loop import release_lengths
 from beam_dpne.ngrams.transform import run_context
@@ -595,8 +595,8 @@ class ShuffledSteps(ArraySteps):
     sent: dict = dataclasses.field(default_factory=dict)
     left: dict = dataclasses.field(default_factory=dict)
 
-    def spend(self, length, round_number, users, previous, standing):
-        sent, users = super().spend(length, round_number, users, previous, standing)
+    def spend(self, length, round_number, users, previous, present):
+        sent, users = super().spend(length, round_number, users, previous, present)
         if sent:
             self.sent[length, round_number] = sent
         self.left[length, round_number] = {

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from beam_dpne import GramSet, PrivacyPlan, RunKey, UserBatch
 from beam_dpne.documents.group_by_user import encode_documents, hash_users, lay_out_positions
-from beam_dpne.elements.batches import SpuriousGrams
+from beam_dpne.ngrams.elements import SpuriousGrams
 from beam_dpne.ngrams.in_memory import ArraySteps
 from beam_dpne.ngrams.loop import release_lengths, settle_length
 

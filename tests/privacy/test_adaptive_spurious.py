@@ -19,7 +19,7 @@ from scipy import stats
 
 from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.cells import UNITS, LengthRule
+from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import valid
 from beam_dpne.ngrams.candidates import prune_invalid
 from beam_dpne.ngrams.decisions import sample_spurious

@@ -5,10 +5,10 @@ import json
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from beam_dpne.errors import ReleaseError
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.options import WRITING
+from beam_dpne.errors import ReleaseError
 from beam_dpne.reading import ReadOptions
 from beam_dpne.reading.description import InputDescription
 from beam_dpne.release.ledger import READABLE_SCHEMAS, SCHEMA, parse_ledger, read_ledger

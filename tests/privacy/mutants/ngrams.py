@@ -15,17 +15,17 @@ _RULES = "tests/ngrams/test_adaptive.py"
 MUTANTS = [
     Mutant(
         name="grams_are_not_distinct",
-        file="beam_dpne/ngrams/candidates.py",
-        before="packed = packed[np.flatnonzero(fresh)]",
-        after="packed = packed[np.flatnonzero(fresh | True)]",
+        file="beam_dpne/elements/ragged.py",
+        before="starts = np.flatnonzero(fresh)\n    packed",
+        after="starts = np.flatnonzero(fresh | True)\n    packed",
         matters="A user who repeats an n-gram would add its weight several times.",
         tests=(f"{_SENSITIVITY}::test_removing_any_user_moves_every_histogram_by_at_most_one",),
     ),
     Mutant(
         name="grams_of_large_sets_are_not_distinct",
-        file="beam_dpne/ngrams/candidates.py",
-        before="user, keys = user[fresh], keys[fresh]",
-        after="pass",
+        file="beam_dpne/elements/ragged.py",
+        before="fresh = np.zeros(order.size, dtype=bool)",
+        after="fresh = np.ones(order.size, dtype=bool)",
         matters="In a large vocabulary a user's repeated n-gram would add its weight several times.",
         tests=(
             "tests/elements/test_batches.py::"
@@ -52,9 +52,9 @@ MUTANTS = [
     ),
     Mutant(
         name="the_limit_is_passed_by_one",
-        file="beam_dpne/ngrams/contributions.py",
-        before="np.diff(contributions.offsets) > max_contributions",
-        after="np.diff(contributions.offsets) > max_contributions + 1",
+        file="beam_dpne/elements/ragged.py",
+        before="over = np.flatnonzero(np.diff(offsets) > limit)",
+        after="over = np.flatnonzero(np.diff(offsets) > limit + 1)",
         matters="A user with one n-gram more than the limit would add more than 1 in l2.",
         tests=(f"{_SENSITIVITY}::test_removing_any_user_moves_every_histogram_by_at_most_one",),
     ),
@@ -88,7 +88,7 @@ MUTANTS = [
     Mutant(
         name="longer_grams_without_spurious_ones",
         file="beam_dpne/ngrams/histogram.py",
-        before="if element.length * element.round > 1 and not self._meets_others:",
+        before="if element.length * element.round > 1 and not meets_others:",
         after="if False:",
         matters="Without spurious n-grams a released one tells that somebody holds it.",
         tests=(
@@ -114,8 +114,8 @@ MUTANTS = [
     Mutant(
         name="closed_grams_are_looked_at_again",
         file="beam_dpne/ngrams/decisions.py",
-        before="standing = np.flatnonzero((found > 0) | (cells >= own.cut_cell))",
-        after="standing = np.arange(size)",
+        before="present = np.flatnonzero((found > 0) | (cells >= own.cut_cell))",
+        after="present = np.arange(size)",
         matters="Held n-grams would get a further chance that spurious ones do not get.",
         tests=(f"{_ROUNDS}::test_what_was_found_or_closed_is_never_looked_at_again",),
     ),
@@ -213,13 +213,13 @@ MUTANTS = [
         ),
     ),
     Mutant(
-        name="files_of_standing_sets_are_named_by_their_content",
+        name="files_of_present_sets_are_named_by_their_content",
         file="beam_dpne/ngrams/threshold.py",
         before='key = run_key.sub_key("stored", previous.length + 1, round_number)',
         after='key = b""',
         matters="A file's name would confirm a guess of a private set.",
         tests=(
-            "tests/elements/test_side_inputs.py::test_two_runs_name_the_file_of_one_standing_set_differently",
+            "tests/elements/test_side_inputs.py::test_two_runs_name_the_file_of_one_present_set_differently",
         ),
     ),
     Mutant(
@@ -382,8 +382,8 @@ MUTANTS = [
     Mutant(
         name="open_grams_are_weighed_twice",
         file="beam_dpne/ngrams/budgets.py",
-        before="    packed = packed[np.diff(packed, prepend=-1) != 0]\n",
-        after="",
+        before="(user, rows), _ = distinct((user, batch.ids[place]), (len(batch.users), batch.size))",
+        after="rows = batch.ids[place].astype(np.int64)",
         matters="An n-gram that a user repeats would get its weight several times for the cost of one.",
         tests=(
             f"{_SPENDING}::test_how_users_are_dealt_to_batches_and_a_rerun_change_no_weight",
@@ -392,7 +392,7 @@ MUTANTS = [
     ),
     Mutant(
         name="ids_of_sixteen_bits",
-        file="beam_dpne/elements/batches.py",
+        file="beam_dpne/ngrams/elements.py",
         before="SECOND_BITS = 32",
         after="SECOND_BITS = 16",
         matters="Two n-grams of a large vocabulary would share a key, and with it weights and noise.",

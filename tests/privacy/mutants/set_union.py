@@ -19,8 +19,8 @@ MUTANTS = [
     Mutant(
         name="items_are_not_distinct",
         file="beam_dpne/set_union/weights.py",
-        before="starts = np.flatnonzero(np.diff(packed, prepend=-1))",
-        after="starts = np.arange(packed.size)",
+        before="(user, items), starts = ragged.distinct(pairs, (len(batch.users), batch.size))",
+        after="(user, items), starts = pairs, np.arange(inside.size)",
         matters="A user who repeats an item would give it weight several times.",
         tests=(
             "tests/set_union/test_weights.py::test_items_of_users_are_distinct_with_their_counts",
