@@ -4,6 +4,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+ADJACENCY = "add_or_remove_one_user"
+MAX_USERS = 2**30
+_MIN_DELTA = 1e-20
+
 
 def as_float(name: str, value: Any) -> float:
     """Returns a number as float."""
@@ -13,6 +17,14 @@ def as_float(name: str, value: Any) -> float:
         return float(value)
     except OverflowError:
         raise ValueError(f"{name} must be a number that a float can hold.") from None
+
+
+def check_delta(delta: float) -> None:
+    """Checks that δ is not below what the noise of 128 bits can give, whatever else a plan says."""
+    if delta < _MIN_DELTA:
+        raise ValueError(
+            f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got delta={delta}."
+        )
 
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:

@@ -10,7 +10,6 @@ from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism import thresholds as union
 from beam_dpne.ngrams import mechanism_parameters
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.plan_checks import ADJACENCY
 from beam_dpne.set_union import plan_checks, union_settings
 from beam_dpne.set_union.policy_names import CUTOFF_POLICIES, DEFAULT_POLICY, DESCENT_POLICIES
 from beam_dpne.set_union.union_settings import (
@@ -26,7 +25,7 @@ from beam_dpne.set_union.union_settings import (
     SCREENING_SHARES,
     SPARE,
 )
-from beam_dpne.validation import json_parameters
+from beam_dpne.validation import ADJACENCY, json_parameters
 
 
 class Noise(NamedTuple):

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from beam_dpne.mechanism import finite_noise, gaussian
 from beam_dpne.mechanism.user_count import check_user_count
-from beam_dpne.ngrams.plan_checks import ADJACENCY, MAX_USERS, check_delta
 from beam_dpne.set_union import union_settings
 from beam_dpne.set_union.policy_names import (
     CUTOFF_POLICIES,
@@ -13,7 +12,14 @@ from beam_dpne.set_union.policy_names import (
     GAUSSIAN_POLICIES,
     POLICIES,
 )
-from beam_dpne.validation import as_float, check_choice, check_integer
+from beam_dpne.validation import (
+    ADJACENCY,
+    MAX_USERS,
+    as_float,
+    check_choice,
+    check_delta,
+    check_integer,
+)
 
 if TYPE_CHECKING:
     from beam_dpne.set_union.plan import SetUnionPlan
