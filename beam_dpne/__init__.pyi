@@ -5,7 +5,6 @@ from beam_dpne.bayesian.plan import BayesianPlan as BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts as PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts as BayesianCounts
 from beam_dpne.bayesian.transform import BayesianCountsResult as BayesianCountsResult
-from beam_dpne.ngrams.plan import LengthPlan as LengthPlan
 from beam_dpne.ngrams.plan import PrivacyPlan as PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgrams as PrivateNgrams
 from beam_dpne.ngrams.transform import PrivateNgramsResult as PrivateNgramsResult
@@ -36,10 +35,10 @@ from beam_dpne.ngrams.candidates import ExtractGrams as ExtractGrams
 from beam_dpne.ngrams.candidates import PruneInvalid as PruneInvalid
 from beam_dpne.ngrams.contributions import LimitContributions as LimitContributions
 from beam_dpne.ngrams.histogram import WeightedHistogram as WeightedHistogram
+from beam_dpne.ngrams.spurious import SampleSpurious as SampleSpurious
 from beam_dpne.ngrams.threshold import DecideRound as DecideRound
 from beam_dpne.ngrams.threshold import NoisyThreshold as NoisyThreshold
 from beam_dpne.ngrams.threshold import RoundResult as RoundResult
-from beam_dpne.ngrams.threshold import SampleSpurious as SampleSpurious
 from beam_dpne.set_union.release import ReleaseItems as ReleaseItems
 
 # isort: split
@@ -63,6 +62,8 @@ from beam_dpne.mechanism.rules import LengthRule as LengthRule
 from beam_dpne.mechanism.rules import RoundRule as RoundRule
 from beam_dpne.mechanism.rules import length_rule as length_rule
 from beam_dpne.ngrams.strategies import Adaptive as Adaptive
+from beam_dpne.ngrams.strategies import LengthPlan as LengthPlan
 from beam_dpne.ngrams.strategies import OneRound as OneRound
+from beam_dpne.ngrams.valid import rule_for as rule_for
 from beam_dpne.storage.run_key_file import RunKeyFile as RunKeyFile
 from beam_dpne.version import __version__ as __version__

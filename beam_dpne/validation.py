@@ -19,6 +19,14 @@ def as_float(name: str, value: Any) -> float:
         raise ValueError(f"{name} must be a number that a float can hold.") from None
 
 
+def check_delta(delta: float) -> None:
+    """Checks that δ is not below what the noise of 128 bits can give, whatever else a plan says."""
+    if delta < _MIN_DELTA:
+        raise ValueError(
+            f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got delta={delta}."
+        )
+
+
 def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
     """Checks an integer with a least value, and perhaps a largest."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
@@ -41,14 +49,6 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     if value not in choices:
         listed = ", ".join(map(str, choices))
         raise ValueError(f"{name} must be one of {listed}, got {name}={value!r}.")
-
-
-def check_delta(delta: float) -> None:
-    """Checks δ against what no noise of 128 bits can have, whatever else a plan says."""
-    if delta < _MIN_DELTA:
-        raise ValueError(
-            f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got delta={delta}."
-        )
 
 
 def json_parameters(text: str, known: Sequence[str], required: Sequence[str]) -> dict[str, Any]:

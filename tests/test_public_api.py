@@ -36,7 +36,7 @@ SAMPLES = {
     "rule_for": lambda _: None,
     "tokenizer": "words",
     "partitions": 2,
-    "shards": 2,
+    "histogram_ranges": 2,
     "inputs": ["a.jsonl"],
     "path": "rejects",
     "output": "release",

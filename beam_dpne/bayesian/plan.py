@@ -10,8 +10,14 @@ from beam_dpne.bayesian import log_global
 from beam_dpne.mechanism import finite_noise, gaussian, integer_noise
 from beam_dpne.mechanism.user_count import check_user_count
 from beam_dpne.ngrams import mechanism_parameters
-from beam_dpne.ngrams.plan_checks import ADJACENCY, check_delta
-from beam_dpne.validation import as_float, check_choice, check_integer, json_parameters
+from beam_dpne.validation import (
+    ADJACENCY,
+    as_float,
+    check_choice,
+    check_delta,
+    check_integer,
+    json_parameters,
+)
 
 PRIVATE_MODES = ("counts", "log_global")
 PAPER_MODES = ("paper_brute_force", "paper_claim1")

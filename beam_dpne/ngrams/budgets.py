@@ -91,7 +91,7 @@ class SpendBudgets(beam.PTransform):
 
     def __post_init__(self):
         super().__init__()
-        if not self.plan.is_adaptive:
+        if not self.plan.strategy_value.has_user_budgets:
             raise ValueError(
                 f"plan must have strategy='adaptive', got strategy={self.plan.strategy!r}; use "
                 "LimitContributions."

@@ -35,7 +35,7 @@ class WeightedHistogram(beam.PTransform):
     Cost: batches are summed where they are; one shuffle of distinct (bundle, gram) pairs.
 
     Attributes:
-      shards: number of hash ranges.
+      histogram_ranges: number of hash ranges.
       spurious: PCollection of `SpuriousGrams` of the same length, which meet the grams that somebody
         holds in the same shuffle, and bring the rule that decides; None at length 1 and in later
         rounds.
@@ -44,7 +44,7 @@ class WeightedHistogram(beam.PTransform):
         round.
 
     Raises:
-      ValueError: if shards < 1.
+      ValueError: if histogram_ranges < 1.
 
     Example:
       >>> import numpy as np
@@ -64,14 +64,16 @@ class WeightedHistogram(beam.PTransform):
     References: DPNE Algorithm 1, "Build a weighted histogram".
     """
 
-    shards: int = 1
+    histogram_ranges: int = 1
     spurious: PCollection[SpuriousGrams] | None = None
     open_shards: PCollection[HistogramShard] | None = None
 
     def __post_init__(self):
         super().__init__()
-        if self.shards < 1:
-            raise ValueError(f"shards must be at least 1, got shards={self.shards}.")
+        if self.histogram_ranges < 1:
+            raise ValueError(
+                f"histogram_ranges must be at least 1, got histogram_ranges={self.histogram_ranges}."
+            )
 
     def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
         """Sums within bundles, shuffles by hash range, sums over bundles."""
@@ -80,17 +82,17 @@ class WeightedHistogram(beam.PTransform):
         sum_bundle = SumBundle(
             sum_batch=functools.partial(_checked_sums, meets_others=meets),
             merge=_sum_pieces,
-            cut=functools.partial(cut_by_hash_range, shards=self.shards),
+            cut=functools.partial(cut_by_hash_range, histogram_ranges=self.histogram_ranges),
         )
         pieces = contributions | "SumBundle" >> beam.ParDo(sum_bundle).with_output_types(keyed)
         if self.spurious is not None:
             drawn = self.spurious | "ShardSpurious" >> beam.FlatMap(
-                shard_spurious, shards=self.shards
+                shard_spurious, histogram_ranges=self.histogram_ranges
             ).with_output_types(keyed)
             pieces = (pieces, drawn) | "MeetSpurious" >> beam.Flatten().with_output_types(keyed)
         if self.open_shards is not None:
             still_open = self.open_shards | "ShardOpen" >> beam.FlatMap(
-                shard_open, shards=self.shards
+                shard_open, histogram_ranges=self.histogram_ranges
             ).with_output_types(keyed)
             pieces = (pieces, still_open) | "MeetOpen" >> beam.Flatten().with_output_types(keyed)
         return cast(
@@ -133,12 +135,14 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
     )
 
 
-def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[int, HistogramShard]]:
+def shard_spurious(
+    spurious: SpuriousGrams, *, histogram_ranges: int
+) -> Iterator[tuple[int, HistogramShard]]:
     """Cuts drawn grams into the hash ranges of the histogram; each range gets the rule, once."""
-    ranges = hash_ranges(spurious.keys.view(np.uint64), shards)
+    ranges = hash_ranges(spurious.keys.view(np.uint64), histogram_ranges)
     none = np.zeros(0, np.int64)
-    places = dict(group_places(ranges, shards))
-    for shard in range(shards):
+    places = dict(group_places(ranges, histogram_ranges))
+    for shard in range(histogram_ranges):
         inside = places.get(shard, none)
         piece = HistogramShard(
             length=spurious.length,
@@ -152,11 +156,13 @@ def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[in
         yield shard, piece
 
 
-def shard_open(shard: HistogramShard, *, shards: int) -> Iterator[tuple[int, HistogramShard]]:
+def shard_open(
+    shard: HistogramShard, *, histogram_ranges: int
+) -> Iterator[tuple[int, HistogramShard]]:
     """Sends what a hash range left open back to the same range."""
     named = shard.keys.view(np.uint64) if shard.word_hashes is None else shard.word_hashes[:, 0]
     anything = np.concatenate((named[:1], shard.spurious_keys[:1].view(np.uint64)))
-    number = int(hash_ranges(anything, shards)[0])
+    number = int(hash_ranges(anything, histogram_ranges)[0])
     for piece in _bounded_pieces(shard):
         yield number, piece
 
@@ -244,11 +250,13 @@ def _add_to_open(still_open: HistogramShard, sums: HistogramShard | None) -> His
     return dataclasses.replace(still_open, weights=weights)
 
 
-def cut_by_hash_range(whole: HistogramShard, shards: int) -> Iterator[tuple[int, HistogramShard]]:
+def cut_by_hash_range(
+    whole: HistogramShard, histogram_ranges: int
+) -> Iterator[tuple[int, HistogramShard]]:
     """Yields the part of each hash range that is not empty."""
     words, hashes = whole.words, whole.word_hashes
     named = whole.keys.view(np.uint64) if hashes is None else hashes[:, 0]
-    for shard, inside in group_places(hash_ranges(named, shards), shards):
+    for shard, inside in group_places(hash_ranges(named, histogram_ranges), histogram_ranges):
         piece = HistogramShard(
             length=whole.length,
             round=whole.round,
@@ -279,8 +287,8 @@ def _take(piece: HistogramShard, places: np.ndarray) -> HistogramShard:
     return dataclasses.replace(piece, **cut)
 
 
-def hash_ranges(keys: np.ndarray, shards: int) -> np.ndarray:
-    """Spreads 64-bit keys over shards; a public mixing function (splitmix64), not a secret.
+def hash_ranges(keys: np.ndarray, histogram_ranges: int) -> np.ndarray:
+    """Spreads 64-bit keys over hash ranges; a public mixing function (splitmix64), not a secret.
 
     References: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014.
     """
@@ -288,7 +296,7 @@ def hash_ranges(keys: np.ndarray, shards: int) -> np.ndarray:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
-    return (mixed % np.uint64(shards)).astype(np.int64)
+    return (mixed % np.uint64(histogram_ranges)).astype(np.int64)
 
 
 def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> HistogramShard:

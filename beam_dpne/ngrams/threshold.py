@@ -1,20 +1,27 @@
-"""NoisyThreshold and SampleSpurious: which grams are released, held by somebody or not."""
+"""NoisyThreshold and DecideRound: which grams a round finds, leaves open or closes, and releases.
+
+The decisions are plain functions of the sums, keys and rule of a hash range; the transforms apply them.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, cast
 
 import apache_beam as beam
+import numpy as np
+import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.coders import spill
 from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.elements.words import byte_order, join_words
+from beam_dpne.mechanism import cells as mechanism_cells
+from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams import decisions
-from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams, SpuriousGrams
+from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams
 
 
 class RoundResult(NamedTuple):
@@ -48,8 +55,8 @@ class NoisyThreshold(beam.PTransform):
     Cost: one AES block for each observed gram; the released grams meet on one worker.
 
     Attributes:
-      rule_for: maps S_{k−1} to σ_k and ρ_k: a function of released sets only. `OneRound(plan=…,
-        run_key=…).rule_for(k)` is the paper's.
+      rule_for: maps S_{k−1} to σ_k and ρ_k: a function of released sets only;
+        see `rule_for`.
       previous: PCollection of one `GramSet`, S_{k−1}; None at length 1.
       run_key: secret of the run.
       store: where a set goes that is too large for an element; None: every set is one element.
@@ -92,61 +99,6 @@ class NoisyThreshold(beam.PTransform):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class SampleSpurious(beam.PTransform):
-    """Draws the k-grams of V_k that noise alone would lift over the threshold.
-
-    Each member of V_k is drawn with probability p = Φ̄(ρ_k/σ_k), independently: a Poisson number of
-    uniform draws with mean −|V_k| log(1 − p), duplicates merged. `NoisyThreshold` drops those that
-    somebody holds, which leaves independent Bernoulli(p) on the rest; nobody counts the observed.
-
-    Input: PCollection of one `GramSet`, S_{k−1}, k ≥ 2.
-
-    Output: PCollection of one `SpuriousGrams`.
-
-    Privacy: a function of a released set; what is left after thinning is private only as a part of
-    `NoisyThreshold`.
-
-    Cost: one block and a binary search for each draw, about η·|S_{k−1}| of them.
-
-    Attributes:
-      rule_for: maps S_{k−1} to σ_k and ρ_k, as for `NoisyThreshold`.
-      run_key: secret of the run.
-
-    Example:
-      >>> import numpy as np
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import GramSet, RunKey, SampleSpurious, length_rule
-      >>> rule = length_rule(length=2, noise_stddev=1.0, threshold=-1.0)
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     vocabulary = pipeline | beam.Create([GramSet(
-      ...         length=1, keys=np.arange(9), scores=np.ones(9), vocabulary_size=9)])
-      ...     spurious = vocabulary | SampleSpurious(
-      ...         rule_for=lambda previous: rule, run_key=RunKey.generate())
-      ...     _ = spurious | beam.Map(lambda spurious: print(40 < len(spurious.keys) <= 81))
-      True
-
-    References: DPNE appendix A, Algorithm 1, "Add spurious k-grams"; Poisson thinning.
-    """
-
-    rule_for: Callable[[GramSet], LengthRule]
-    run_key: RunKey = dataclasses.field(repr=False)
-
-    def __post_init__(self):
-        super().__init__()
-
-    def expand(self, previous: PCollection[GramSet]) -> PCollection[SpuriousGrams]:
-        """Applies `decisions.sample_spurious` to S_{k−1}."""
-        return cast(
-            "PCollection[SpuriousGrams]",
-            previous
-            | "Draw"
-            >> beam.Map(_sample, rule_for=self.rule_for, run_key=self.run_key).with_output_types(
-                SpuriousGrams
-            ),
-        )
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
 class DecideRound(beam.PTransform):
     """Decides a round that is not a length's last: what is found, what stays open.
 
@@ -173,14 +125,15 @@ class DecideRound(beam.PTransform):
       >>> import numpy as np
       >>> import pyarrow as pa
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import Adaptive, DecideRound, HistogramShard, PrivacyPlan, RunKey
+      >>> from beam_dpne import DecideRound, HistogramShard, PrivacyPlan, RunKey, rule_for
       >>> plan = PrivacyPlan(epsilon=1, delta=1e-7)
       >>> shard = HistogramShard(
       ...     length=1, keys=np.arange(2), weights=np.array([0, 90]) << 32,
       ...     words=pa.array(["a", "b"]), word_hashes=np.array([[1, 2], [3, 4]], np.uint64))
+      >>> key = RunKey.generate()
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     decided = pipeline | beam.Create([shard]) | DecideRound(
-      ...         round_number=1, rule_for=Adaptive(plan=plan).rule_for(1), run_key=RunKey.generate())
+      ...         round_number=1, rule_for=rule_for(plan, 1, key), run_key=key)
       ...     _ = decided.present | beam.Map(lambda present: print(present.words[-1]))
       b
 
@@ -210,9 +163,7 @@ class DecideRound(beam.PTransform):
             run_key=self.run_key,
         )
         decided = histogram | "Decide" >> decide_shard.with_output_types(HistogramShard)
-        parts = decided | "Standing" >> beam.Map(decisions.present_part).with_output_types(
-            PresentGrams
-        )
+        parts = decided | "Standing" >> beam.Map(present_part).with_output_types(PresentGrams)
         beside = AsIter(cast("PCollection[PresentGrams]", parts))
         sort = beam.Map(
             _merge_present_and_keep,
@@ -264,7 +215,7 @@ def _decide_and_report(
         raise ValueError(
             f"NoisyThreshold decides the last of {len(rule.rounds)} rounds, got round {shard.round}."
         )
-    released = decisions.decide(shard, rule=rule, run_key=run_key)
+    released = decide(shard, rule=rule, run_key=run_key)
     return [dataclasses.replace(released, rule=rule)] if len(released) else []
 
 
@@ -279,7 +230,7 @@ def _decide_round_and_report(
             f"DecideRound({round_number=}) decides no last round and no other one, got round "
             f"{shard.round} of {len(rule.rounds)}."
         )
-    after = decisions.decide_round(shard, rule=rule, run_key=run_key)
+    after = decide_round(shard, rule=rule, run_key=run_key)
     return [after] if after.keys.size + after.spurious_keys.size else []
 
 
@@ -292,7 +243,7 @@ def _merge_present_and_keep(
     run_key: RunKey,
 ) -> PresentGrams:
     key = run_key.sub_key("stored", previous.length + 1, round_number)
-    return spill(decisions.merge_present(parts, previous, round_number), store, key)
+    return spill(merge_present(parts, previous, round_number), store, key)
 
 
 def _merge_and_report(
@@ -317,13 +268,186 @@ def _merge_and_report(
         # The rule that has decided: another machine's last digit may differ.
         rule = part.rule
     progress.enter("released", rule.length)
-    return spill(decisions.merge_released(parts, previous, rule), store)
+    return spill(merge_released(parts, previous, rule), store)
 
 
-def _sample(
-    previous: GramSet,
-    *,
-    rule_for: Callable[[GramSet], LengthRule],
-    run_key: RunKey,
-) -> SpuriousGrams:
-    return decisions.sample_spurious(previous, rule=rule_for(previous), run_key=run_key)
+def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> HistogramShard:
+    """Returns what stands of one hash range after a round: found, or open for the next one."""
+    own = rule.rounds[shard.round - 1]
+    size = shard.keys.size
+    found = np.zeros(size, np.int8) if shard.found is None else shard.found.copy()
+    cells = np.zeros(size, np.int64) if shard.cells is None else shard.cells.copy()
+    weights = shard.weights[np.newaxis]
+    if shard.earlier is not None:
+        weights = np.concatenate((shard.earlier, weights))
+    judged = np.flatnonzero(found == 0)
+    noise = mechanism_cells.evidence_noise(
+        [_round_noise_bits(shard, judged, run_key, place + 1) for place in range(shard.round)],
+        own,
+        rule.noise_stddev,
+    )
+    cells[judged] = mechanism_cells.noisy_cells(list(weights[:, judged]), noise, own)
+    over = cells[judged] >= 0
+    if shard.length == 1:
+        over &= shard.weights[judged] > 0
+    found[judged[over]] = shard.round
+    present = np.flatnonzero((found > 0) | (cells >= own.cut_cell))
+    if shard.round == 1:
+        unheld = np.flatnonzero(~_among(shard.spurious_keys, shard.keys))
+    else:
+        unheld = np.arange(shard.spurious_keys.size)
+    hashes = shard.word_hashes
+    return HistogramShard(
+        length=shard.length,
+        round=shard.round + 1,
+        keys=shard.keys[present] if shard.words is None else np.arange(present.size),
+        weights=np.zeros(present.size, dtype=np.int64),
+        earlier=weights[:, present],
+        found=found[present],
+        cells=cells[present],
+        words=None if shard.words is None else shard.words.take(pa.array(present)),
+        word_hashes=None if hashes is None else hashes[present],
+        spurious_keys=shard.spurious_keys[unheld],
+        spurious_cells=shard.spurious_cells[unheld],
+        spurious_rounds=shard.spurious_rounds[unheld],
+        rule=rule,
+    )
+
+
+def decide(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> GramSet:
+    """Returns what one hash range releases after the last round, with scores; unsorted at k = 1."""
+    return released_part(decide_round(shard, rule=rule, run_key=run_key), rule)
+
+
+def released_part(after: HistogramShard, rule: LengthRule) -> GramSet:
+    """Returns what a hash range releases that has been decided in its last round, with scores."""
+    if after.found is None or after.cells is None:
+        raise ValueError("A decided shard has rounds and cells.")
+    chosen = np.flatnonzero(after.found)
+    rounds = np.concatenate((after.found[chosen], after.spurious_rounds))
+    cells = np.concatenate((after.cells[chosen], after.spurious_cells))
+    scores = np.zeros(cells.size)
+    for number, own in enumerate(rule.rounds, start=1):
+        inside = rounds == number
+        scores[inside] = mechanism_cells.scores(cells[inside], own)
+    if after.words is not None:
+        words = after.words.take(pa.array(chosen))
+        return GramSet(length=1, keys=np.arange(chosen.size), scores=scores, words=words)
+    keys = np.concatenate((after.keys[chosen], after.spurious_keys))
+    return GramSet(length=after.length, keys=keys, scores=scores)
+
+
+def _round_noise_bits(
+    shard: HistogramShard, places: np.ndarray, run_key: RunKey, round_number: int
+) -> np.ndarray:
+    hashes = shard.word_hashes
+    some = dataclasses.replace(
+        shard,
+        keys=shard.keys[places],
+        word_hashes=None if hashes is None else hashes[places],
+    )
+    return noise_bits(some, run_key, round_number)
+
+
+def noise_bits(shard: HistogramShard, run_key: RunKey, round_number: int) -> np.ndarray:
+    """Returns the 128 keyed bits of each gram's noise; the key of a gram is injective.
+
+    At k ≥ 2 the packed pair, at k = 1 the 128-bit keyed hash of the word.
+    """
+    sub_key = run_key.sub_key("noise", shard.length, round_number)
+    if shard.word_hashes is not None:
+        return randomness.encrypt_blocks(sub_key, shard.word_hashes)
+    return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys)
+
+
+def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule) -> GramSet:
+    """Sorts what the shards release into S_k."""
+    parts = list(parts)
+    scores = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
+    if rule.length == 1:
+        words = join_words(part.words for part in parts if part.words is not None)
+        rows = pa.table({"word": words.cast(pa.binary()), "score": scores}).sort_by("word")
+        return GramSet(
+            length=1,
+            keys=np.arange(len(words)),
+            scores=rows["score"].to_numpy(),
+            words=rows["word"].cast(pa.string()).combine_chunks(),
+            parent_size=1,
+            vocabulary_size=len(words),
+            rule=rule,
+        )
+    keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
+    order = np.argsort(keys)
+    return GramSet(
+        length=rule.length,
+        keys=keys[order],
+        scores=scores[order],
+        parent_size=len(previous),
+        vocabulary_size=previous.vocabulary_size,
+        rule=rule,
+    )
+
+
+def merge_present(
+    parts: Iterable[PresentGrams], previous: GramSet, round_number: int
+) -> PresentGrams:
+    """Sorts what stands in all hash ranges after a round; an empty set if nothing does."""
+    parts = list(parts)
+    length = previous.length + 1
+    if not parts:
+        none = np.zeros(0, np.int64)
+        words = pa.array([], pa.string()) if length == 1 else None
+        parts = [
+            PresentGrams(
+                length=length,
+                round=round_number,
+                keys=none,
+                cells=none.astype(np.int32),
+                found=none.astype(np.int8),
+                words=words,
+            )
+        ]
+    cells = np.concatenate([part.cells for part in parts])
+    found = np.concatenate([part.found for part in parts])
+    words = None
+    if length == 1:
+        words = join_words(part.words for part in parts if part.words is not None)
+        order = byte_order(words)
+        words = words.take(pa.array(order))
+        keys = np.arange(order.size)
+    else:
+        keys = np.concatenate([part.keys for part in parts])
+        order = np.argsort(keys)
+        keys = keys[order]
+    return dataclasses.replace(
+        parts[0],
+        keys=keys,
+        cells=cells[order],
+        found=found[order],
+        words=words,
+        parent_size=len(previous),
+        vocabulary_size=previous.vocabulary_size,
+    )
+
+
+def present_part(shard: HistogramShard) -> PresentGrams:
+    """What users need to know of a hash range after a round."""
+    if shard.found is None or shard.cells is None:
+        raise ValueError("A decided shard has rounds and cells.")
+    return PresentGrams(
+        length=shard.length,
+        round=shard.round - 1,
+        keys=shard.keys,
+        cells=np.where(shard.found > 0, 0, shard.cells).astype(np.int32),
+        found=(shard.found > 0).astype(np.int8),
+        words=shard.words,
+        rule=shard.rule,
+    )
+
+
+def _among(wanted: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Marks which of the wanted are in ascending keys."""
+    if keys.size == 0:
+        return np.zeros(wanted.size, dtype=bool)
+    place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    return keys[place] == wanted

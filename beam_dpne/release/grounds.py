@@ -43,7 +43,7 @@ _TOGETHER = (
 
 def individual_budgets(plan: PrivacyPlan) -> dict[str, Any]:
     """Returns on what the guarantee rests where a reviewer would look for ordinary composition."""
-    if not plan.is_adaptive or plan.user_budgets != "individual":
+    if plan.user_budgets != "individual":
         return {}
     return {
         "individual_budgets": {

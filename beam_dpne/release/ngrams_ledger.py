@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
-from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
+from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.report import LengthReport
-from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.ngrams.strategies import LengthPlan
+from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.reading.description import InputDescription
 from beam_dpne.release.grounds import (
     FAR_TAILS_MEANING,
@@ -116,7 +117,7 @@ def ngrams_ledger(
             **_vocabulary(plan),
             "lengths_columns": dict(_LENGTHS_COLUMNS[plan.strategy]),
             "lengths": [
-                _length(length, fact, with_rounds=plan.is_adaptive)
+                _length(length, fact, with_rounds=plan.strategy_value.has_user_budgets)
                 for length, fact in zip(plan.lengths, ordered, strict=True)
             ],
         },

@@ -29,7 +29,7 @@ class NgramRun:
     def description(self) -> str:
         """One line for the operator."""
         plan = self.plan
-        which = f"{plan.strategy}, {plan.user_budgets}" if plan.is_adaptive else plan.strategy
+        which = f"{plan.strategy}, {plan.user_budgets}" if plan.user_budgets else plan.strategy
         return (
             f"{self.corpus}, {which}, T = {plan.max_length}, ε = {plan.epsilon:g}, key {self.key}"
         )

@@ -35,10 +35,11 @@ from beam_dpne.elements.batches import (
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
-from beam_dpne.ngrams.decisions import decide, merge_released, sample_spurious
 from beam_dpne.ngrams.elements import ROOT
 from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
-from beam_dpne.ngrams.strategies import OneRound
+from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.threshold import decide, merge_released
+from beam_dpne.ngrams.valid import rule_for
 from beam_dpne.reading import ReadOptions, match_inputs
 from beam_dpne.reading.blocks import plan_reads, read_item
 from beam_dpne.reading.document_columns import document_columns
@@ -115,7 +116,7 @@ def _lengths(state: list, plan: PrivacyPlan) -> list[Cost]:
             )
             sums.append(sum_contributions(kept))
         extracted = time.process_time()
-        rule = OneRound(plan=plan, run_key=KEY).rule_for(length)(previous)
+        rule = rule_for(plan, length, KEY)(previous)
         if length > 1:
             sample_spurious(previous, rule=rule, run_key=KEY)
         shards = [shard for _, shard in cut_by_hash_range(merge_shards(sums), 4)]

@@ -32,7 +32,7 @@ from beam_dpne import (
     SampleSpurious,
 )
 from beam_dpne.mechanism import randomness as r
-from beam_dpne.ngrams.strategies import OneRound
+from beam_dpne.ngrams.valid import rule_for
 
 FALSE_FAILURE = 1e-6
 DIGITS = "0123456789abcdef" * 4
@@ -53,15 +53,14 @@ def test_a_run_key_never_prints_its_secret():
 
 
 def test_no_transform_prints_the_run_key():
-    rule_for = OneRound(plan=PLAN, run_key=KEY).rule_for(2)
+    by_rule = rule_for(PLAN, 2, KEY)
     for item in (
         PrivateNgrams(plan=PLAN, run_key=KEY),
         GroupByUser(run_key=KEY),
         LimitContributions(length=2, max_contributions=3, run_key=KEY),
-        NoisyThreshold(rule_for=rule_for, run_key=KEY),
-        SampleSpurious(rule_for=rule_for, run_key=KEY),
-        OneRound(plan=PLAN, run_key=KEY),
-        rule_for,
+        NoisyThreshold(rule_for=by_rule, run_key=KEY),
+        SampleSpurious(rule_for=by_rule, run_key=KEY),
+        by_rule,
     ):
         assert_no_secret(f"{item!r} {item}")
 

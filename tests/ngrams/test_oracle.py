@@ -32,8 +32,7 @@ from beam_dpne.documents.group_by_user import (
 )
 from beam_dpne.ngrams.decoding import decode_sets, split_ngram
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.in_memory import ArraySteps
-from beam_dpne.ngrams.loop import release_lengths
+from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
 from beam_dpne.ngrams.transform import run_context
 from tests.oracle.ngrams import AdaptiveRun, adaptive_ngrams, private_ngrams
 
@@ -433,7 +432,7 @@ def assert_all_ways(
         run = reference(documents, variant, KEY, vocabulary)
         rng = random.Random(0)
         batches = record_batches(documents, rng)
-        if adaptive_on_beam == variant.is_adaptive:
+        if adaptive_on_beam == variant.strategy_value.has_user_budgets:
             check(run_beam(batches, variant, KEY, vocabulary=vocabulary), run)
         check(run_kernels(documents, variant, KEY, rng, partitions=3, vocabulary=vocabulary), run)
         if expected is not None:
@@ -443,7 +442,7 @@ def assert_all_ways(
 
 def reference(documents, plan, run_key, vocabulary=None) -> AdaptiveRun:
     """What the pseudocode of the plan's strategy releases."""
-    if plan.is_adaptive:
+    if plan.strategy_value.has_user_budgets:
         return adaptive_ngrams(documents, plan, run_key, vocabulary)
     released = private_ngrams(documents, plan, run_key, vocabulary)
     return AdaptiveRun(released, {}, {}, {})
@@ -615,7 +614,7 @@ def run_kernels(documents, plan, run_key, rng, *, partitions, vocabulary=None) -
     """The run in memory, from users in random batches; shuffles are shuffles of lists."""
     run_key = run_key.bound_to(run_context(plan, "tokens", vocabulary))
     steps = ShuffledSteps(
-        plan=plan, run_key=run_key, vocabulary=vocabulary, shards=partitions, rng=rng
+        plan=plan, run_key=run_key, vocabulary=vocabulary, histogram_ranges=partitions, rng=rng
     )
     batches = user_batches(documents, plan, run_key, rng, partitions)
     return Release(list(release_lengths(steps, plan, batches)), steps.left, steps.sent)

@@ -17,15 +17,9 @@ from beam_dpne.mechanism.randomness import keyed_hashes, normals
 from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule, length_rule
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import keep_present
-from beam_dpne.ngrams.decisions import (
-    decide,
-    decide_round,
-    merge_present,
-    noise_bits,
-    present_part,
-)
 from beam_dpne.ngrams.elements import ROOT
 from beam_dpne.ngrams.histogram import merge_shards, shard_open
+from beam_dpne.ngrams.threshold import decide, decide_round, merge_present, noise_bits, present_part
 
 KEY = RunKey(bytes(range(32)))
 COUNT = 3000
@@ -286,7 +280,7 @@ def open_pieces(length: int):
     rule = rule_of(length)
     rng = np.random.default_rng(7)
     after = decide_round(shard_of(length, rng.integers(0, 2**33, 300)), rule=rule, run_key=KEY)
-    return after, [piece for _, piece in shard_open(after, shards=1)]
+    return after, [piece for _, piece in shard_open(after, histogram_ranges=1)]
 
 
 @pytest.mark.parametrize("length", [1, 3])

@@ -15,7 +15,7 @@ from beam_dpne.ngrams.decoding import DecodeGrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.plan_checks import UNION_SLACK
 from beam_dpne.ngrams.transform import PrivateNgrams
-from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.release.grounds import promises
 from beam_dpne.set_union.policies import LAPLACE_POLICIES, POLICIES, VOCABULARY_POLICIES
 
@@ -44,7 +44,7 @@ def test_every_policy_of_set_union_may_be_the_first_length():
 @pytest.mark.parametrize("plan", plans(LAPLACE_POLICIES))
 def test_under_laplace_noise_both_parts_of_epsilon_and_delta_add_up_to_the_run(plan):
     union = union_plan(plan)
-    if plan.is_adaptive:
+    if plan.strategy_value.has_user_budgets:
         spent = (plan.allotment / 2**56) ** -0.5
     else:
         spent = compose_noise_stddevs([length.noise_stddev for length in plan.lengths[1:]])
@@ -59,7 +59,7 @@ def test_under_laplace_noise_both_parts_of_epsilon_and_delta_add_up_to_the_run(p
 def test_under_gaussian_noise_the_parts_compose_to_one_gaussian_mechanism(plan):
     union = union_plan(plan)
     words = union.composed_noise_scale / union.sensitivity
-    if plan.is_adaptive:
+    if plan.strategy_value.has_user_budgets:
         longer = [(plan.allotment / 2**56) ** -0.5]
     else:
         longer = [length.noise_stddev for length in plan.lengths[1:]]

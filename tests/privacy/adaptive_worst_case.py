@@ -2,8 +2,9 @@
 
 A corpus is made of many copies of a small one: users, documents and words of copy 7 have nothing to do
 with those of copy 8. Users, sums, noise and decisions of the copies then run through
-`loop.settle_length` and its kernels together, as one run does. A run of one copy alone would differ in
-two things only, since they follow |S_{k−1}| and |V_k|: its rules, and its draws of spurious n-grams. So
+`in_memory.release_length` and its kernels together, as one run does. A run of one copy alone would
+differ in two things only, since they follow |S_{k−1}| and |V_k|: its rules, and its draws of spurious
+n-grams. So
 `CopySteps` takes the rule of one copy, and draws from the V_k of each. That one copy is then a run of
 `in_memory.release_ngrams`, bit for bit, is a test of its own.
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 from beam_dpne import GramSet, RunKey, UserBatch
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS
-from beam_dpne.ngrams import adaptive, decisions
+from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.elements import (
     Contributions,
     HistogramShard,
@@ -32,9 +33,9 @@ from beam_dpne.ngrams.elements import (
     pack_pairs,
     unpack_pairs,
 )
-from beam_dpne.ngrams.in_memory import ArraySteps
-from beam_dpne.ngrams.loop import settle_length
-from beam_dpne.ngrams.public_vocabulary import public_vocabulary
+from beam_dpne.ngrams.in_memory import ArraySteps, release_length
+from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.vocabulary import public_vocabulary
 from tests.privacy.copies import (
     USER,
     World,
@@ -161,7 +162,7 @@ class CopySteps(ArraySteps):
         rule = self.rule(length, previous)
         key = self.run_key.bound_to(f"{length} {self.copies[0]}")
         some, rows = self._of_these_copies(length, previous)
-        drawn = decisions.sample_spurious(some, rule=rule, run_key=key)
+        drawn = sample_spurious(some, rule=rule, run_key=key)
         first, second = unpack_pairs(drawn.keys)
         drawn = dataclasses.replace(drawn, keys=pack_pairs(rows[first], rows[second]))
         return _with_gaussian_tails(drawn) if self.variant.gaussian_tail else drawn
@@ -281,13 +282,12 @@ def _settle_all(
         valid=valid,
         released=[],
     )
-    rounds = world.plan.rounds_of(length)
     left, found, present = users, None, None
     for copies in _of_equal_sizes(marks, valid):
         steps.copies, steps.decided = copies, None
         steps.one_copy = _one_copy(world, length, marks[copies[0]], previous, before)
         some = users if copies.size == runs else [take_copies(batch, copies) for batch in users]
-        found, left, present = settle_length(steps, length, rounds, some, previous)
+        found, left, present = release_length(steps, world.plan, length, some, previous)
         outcome.released.append(found)
         if steps.decided is not None:
             _put(outcome, steps.decided, previous, world)

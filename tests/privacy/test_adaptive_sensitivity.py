@@ -26,8 +26,7 @@ from beam_dpne.documents.group_by_user import (
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
-from beam_dpne.ngrams.in_memory import ArraySteps
-from beam_dpne.ngrams.loop import release_lengths
+from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
 from tests.privacy.test_sensitivity import WORDS, Corpus, corpora
 
 KEY = RunKey(b"adaptive sensitivity".ljust(32, b"."))

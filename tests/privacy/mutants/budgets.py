@@ -108,9 +108,9 @@ MUTANTS = [
     ),
     Mutant(
         name="lengths_share_what_the_words_have_spent",
-        file="beam_dpne/ngrams/plan.py",
-        before="shares = tuple(share / (1 - self.laplace_share) for share in shares)",
-        after="shares = tuple(share / (1 - self.union_share) for share in shares)",
+        file="beam_dpne/ngrams/strategies.py",
+        before="shares = tuple(share / (1 - plan.laplace_share) for share in shares)",
+        after="shares = tuple(share / (1 - plan.union_share) for share in shares)",
         matters="Under Gaussian noise the words' part is one of the run's, and is not free.",
         tests=(_WORDS_GAUSSIAN,),
     ),
@@ -124,7 +124,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_delta_is_accepted",
-        file="beam_dpne/ngrams/plan_checks.py",
+        file="beam_dpne/validation.py",
         before="    if delta < _MIN_DELTA:\n",
         after="    if delta < 0:\n",
         matters="The noise ends before a smaller delta, and whoever passes the end is seen.",

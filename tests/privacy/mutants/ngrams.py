@@ -72,8 +72,8 @@ MUTANTS = [
     Mutant(
         name="spurious_grams_miss_the_held_ones",
         file="beam_dpne/ngrams/histogram.py",
-        before="hash_ranges(spurious.keys.view(np.uint64), shards)",
-        after="hash_ranges(spurious.keys.view(np.uint64) + np.uint64(1), shards)",
+        before="hash_ranges(spurious.keys.view(np.uint64), histogram_ranges)",
+        after="hash_ranges(spurious.keys.view(np.uint64) + np.uint64(1), histogram_ranges)",
         matters="A held n-gram would be decided twice, once as spurious.",
         tests=(_ORACLE,),
     ),
@@ -92,12 +92,12 @@ MUTANTS = [
         after="if False:",
         matters="Without spurious n-grams a released one tells that somebody holds it.",
         tests=(
-            "tests/ngrams/test_transforms.py::test_a_histogram_of_longer_grams_wants_spurious_ones",
+            "tests/ngrams/test_histogram.py::test_a_histogram_of_longer_grams_wants_spurious_ones",
         ),
     ),
     Mutant(
         name="a_word_is_found_by_the_weight_of_any_round",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="over &= shard.weights[judged] > 0",
         after="over &= weights[:, judged].sum(axis=0) > 0",
         matters="The threshold of words of one user covers the words that this round gives weight.",
@@ -105,7 +105,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_without_weight_are_found",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="    if shard.length == 1:\n        over &=",
         after="    if shard.length == 0:\n        over &=",
         matters="A word that one user holds beyond the limit would be released by noise alone.",
@@ -113,7 +113,7 @@ MUTANTS = [
     ),
     Mutant(
         name="closed_grams_are_looked_at_again",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="present = np.flatnonzero((found > 0) | (cells >= own.cut_cell))",
         after="present = np.arange(size)",
         matters="Held n-grams would get a further chance that spurious ones do not get.",
@@ -121,7 +121,7 @@ MUTANTS = [
     ),
     Mutant(
         name="found_grams_are_decided_again",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="judged = np.flatnonzero(found == 0)",
         after="judged = np.arange(size)",
         matters="The score of a found n-gram would follow rounds in which nobody weighs it.",
@@ -129,7 +129,7 @@ MUTANTS = [
     ),
     Mutant(
         name="held_grams_are_spurious_too",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="unheld = np.flatnonzero(~_among(shard.spurious_keys, shard.keys))",
         after="unheld = np.arange(shard.spurious_keys.size)",
         matters="A held n-gram would be released twice, or by a noise that is not its own.",
@@ -137,7 +137,7 @@ MUTANTS = [
     ),
     Mutant(
         name="one_noise_in_all_rounds",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before='run_key.sub_key("noise", shard.length, round_number)',
         after='run_key.sub_key("noise", shard.length)',
         matters="The rounds' noise would cancel, and the budget of several rounds buys nothing.",
@@ -145,7 +145,7 @@ MUTANTS = [
     ),
     Mutant(
         name="noise_of_a_gram_by_its_prefix",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys)",
         after="return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys >> 32)",
         matters="N-grams of one prefix would share a noise, which is seen by comparing them.",
@@ -153,7 +153,7 @@ MUTANTS = [
     ),
     Mutant(
         name="noise_of_a_word_by_half_its_hash",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="return randomness.encrypt_blocks(sub_key, shard.word_hashes)",
         after="return randomness.keyed_bits(sub_key, np.uint64(0), shard.word_hashes[:, 0])",
         matters="Words that share 64 bits of their hash would share a noise.",
@@ -161,7 +161,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_noise_is_the_noise_of_held_grams",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/spurious.py",
         before='run_key.sub_key("spurious noise", length)',
         after='run_key.sub_key("spurious draw", length)',
         matters="A spurious n-gram's score would follow from the draw that chose it.",
@@ -169,7 +169,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_grams_are_released_twice",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/spurious.py",
         before="    keys = keys[np.diff(keys, prepend=-1) != 0]\n",
         after="",
         matters="An n-gram that stands twice in the release is spurious for certain, others less so.",
@@ -177,7 +177,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_draws_without_their_duplicates",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/spurious.py",
         before="mean = -members * math.log1p(-rule.null_probability)",
         after="mean = members * rule.null_probability",
         matters="Merged duplicates would make spurious n-grams rarer than unweighted held ones.",
@@ -185,7 +185,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_grams_are_found_in_the_last_round",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/spurious.py",
         before="np.searchsorted(borders, uniform * rule.null_probability)",
         after="np.searchsorted(borders, uniform)",
         matters="The round of an n-gram would tell whether somebody holds it.",
@@ -196,7 +196,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_order_of_a_release_tells_the_spurious",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="order = np.argsort(keys)\n    return GramSet(",
         after="order = np.arange(keys.size)\n    return GramSet(",
         matters="Held n-grams would stand before spurious ones.",
@@ -209,7 +209,7 @@ MUTANTS = [
         after="if False:",
         matters="Held and spurious n-grams would be decided by different thresholds.",
         tests=(
-            "tests/ngrams/test_transforms.py::test_held_and_spurious_grams_are_decided_by_one_rule",
+            "tests/ngrams/test_threshold.py::test_held_and_spurious_grams_are_decided_by_one_rule",
         ),
     ),
     Mutant(

@@ -369,7 +369,7 @@ MUTANTS = [
     ),
     Mutant(
         name="kept_delta_is_spent_twice",
-        file="beam_dpne/ngrams/union_vocabulary.py",
+        file="beam_dpne/ngrams/vocabulary.py",
         before="delta=2 * (delta - kept) * (1 - 1e-9)",
         after="delta=2 * delta",
         matters="What floating point costs would come on top of the run's delta.",
@@ -379,7 +379,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_have_the_noise_of_the_whole_run",
-        file="beam_dpne/ngrams/union_vocabulary.py",
+        file="beam_dpne/ngrams/vocabulary.py",
         before="plan.noise_stddev / math.sqrt(share)",
         after="plan.noise_stddev",
         matters="The words alone would spend the whole budget, and longer n-grams theirs again.",
@@ -387,7 +387,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_have_the_whole_epsilon",
-        file="beam_dpne/ngrams/union_vocabulary.py",
+        file="beam_dpne/ngrams/vocabulary.py",
         before="epsilon=plan.epsilon * share",
         after="epsilon=plan.epsilon",
         matters="Words and longer n-grams would together spend more than epsilon.",
@@ -395,7 +395,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_have_the_whole_delta",
-        file="beam_dpne/ngrams/union_vocabulary.py",
+        file="beam_dpne/ngrams/vocabulary.py",
         before="delta=plan.delta * share",
         after="delta=plan.delta",
         matters="Words and longer n-grams would together spend more than delta.",
@@ -403,7 +403,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_slack_of_the_words",
-        file="beam_dpne/ngrams/union_vocabulary.py",
+        file="beam_dpne/ngrams/vocabulary.py",
         before="if union.numerical_slack > UNION_SLACK:",
         after="if False:",
         matters="The run keeps no more of epsilon for the words than it says.",
