@@ -211,7 +211,7 @@ def test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined
     held = [{f"i{rng.randrange(12)}": rng.randint(1, 2) for _ in range(5)} for _ in range(60)]
     users = users_of(*held)
     plan = plan_of(policy, shards=1, cutoff_margin=0.0)
-    parts = [part for one in range(60) for part in policies._bounded_parts(users, np.array([one]))]
+    parts = [policies._take_users(users, np.array([one])) for one in range(60)]
     found = []
     for _ in range(3):
         sums = policies.run_shard(parts, plan, KEY)
