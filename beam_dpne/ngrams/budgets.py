@@ -209,6 +209,7 @@ def spend(
     left = _left(batch, plan, length, round_number)
     # With even budgets nothing is kept back for longer grams, whose part is their own.
     longer = plan.max_length - length if plan.user_budgets == "individual" else 0
+    # (n,) int64: places at which a longer gram of the user could still be found.
     ahead = adaptive.grams_ahead(present_positions(batch, length), batch.offsets, longer)
     spent = adaptive.spends(left, np.diff(grams.offsets), ahead, own_round.quota)
     # The threshold for words of one user assumes this norm of what a user sends in the round.
@@ -285,6 +286,7 @@ def _preferences(
     """Returns a_g for each entry: 1 at k = 1, where the threshold needs equal weights."""
     if grams.length == 1:
         return np.ones(grams.keys.size)
+    # (m,) float64 in units of weight: how heavy a gram is expected to be; 1 says nothing about it.
     predictions = np.ones(grams.keys.size)
     if previous is not None:
         prefixes, seconds = unpack_pairs(grams.keys)

@@ -9,7 +9,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
-from beam_dpne.elements.ragged import distinct, offsets_of, rows_of_entries
+from beam_dpne.elements.ragged import distinct, offsets_of, places_among, rows_of_entries
 from beam_dpne.elements.side_inputs import cached_for_sets
 from beam_dpne.elements.words import places_in
 from beam_dpne.ngrams.elements import (
@@ -246,12 +246,8 @@ def _rows_in(before: PresentGrams, after: PresentGrams | GramSet) -> np.ndarray:
     """
     if before.words is not None:
         places = places_in(before.words, after.words)
-    elif len(after) == 0:
-        places = np.full(len(before), NO_GRAM)
     else:
-        # Both sets have ascending keys; a key that is not there meets another one at its place.
-        places = np.minimum(np.searchsorted(after.keys, before.keys), len(after) - 1)
-        places = np.where(after.keys[places] == before.keys, places, NO_GRAM)
+        places = places_among(before.keys, after.keys)
     return np.append(places, NO_GRAM).astype(np.int32)
 
 
@@ -298,11 +294,7 @@ def _look_up(
         # One read for each position, several times faster than a binary search among many keys.
         table = _dense_table(grams, second_size)
         return table[first.astype(np.int64) * second_size + second] - np.int32(1)
-    wanted = pack_pairs(first, second)
-    place = np.searchsorted(keys, wanted)
-    # Beyond the last key any place will do: the comparison below finds another key there.
-    place[place == keys.size] = 0
-    return np.where(keys[place] == wanted, place, NO_GRAM).astype(np.int32)
+    return places_among(pack_pairs(first, second), keys).astype(np.int32)
 
 
 @cached_for_sets(maxsize=1)
@@ -320,6 +312,7 @@ def _dense_table(grams: GramSet | PresentGrams, seconds: int) -> np.ndarray:
       (parent_size · seconds,) int32.
     """
     prefixes, second_ids = unpack_pairs(grams.keys)
+    # Rows plus 1, so that the untouched zeros of the table mean "not there".
     table = np.zeros(grams.parent_size * seconds, dtype=np.int32)
     table[prefixes * seconds + second_ids] = np.arange(1, grams.keys.size + 1)
     return table
@@ -340,6 +333,7 @@ def _alive_runs(ids: np.ndarray, word_ids: np.ndarray) -> np.ndarray:
     """Marks whole runs of released words in which at least one gram still starts."""
     # (p,) int64: the number of the run of each position; a border counts to the run before it.
     run = np.cumsum(word_ids < 0) - (word_ids < 0)
+    # (runs,) bool: runs in which some gram starts stay whole, since the words after it are needed.
     living = np.zeros(int(run[-1]) + 1 if run.size else 0, dtype=bool)
     living[run[ids >= 0]] = True
     return living[run]

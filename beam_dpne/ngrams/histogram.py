@@ -11,7 +11,7 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from beam_dpne.elements.bundles import SumBundle
-from beam_dpne.elements.ragged import bounded_parts, group_places
+from beam_dpne.elements.ragged import bounded_parts, group_places, places_among
 from beam_dpne.elements.words import join_words, merge_hashes, merge_words, places_in
 from beam_dpne.ngrams.elements import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
 
@@ -246,12 +246,11 @@ def _add_to_open(still_open: HistogramShard, sums: HistogramShard | None) -> His
     if sums is None or sums.keys.size == 0:
         return still_open
     if still_open.words is None:
-        places = np.searchsorted(still_open.keys, sums.keys)
-        # searchsorted gives the size for keys beyond the last: −1 is no key.
-        known = np.append(still_open.keys, -1)[places] == sums.keys
+        places = places_among(sums.keys, still_open.keys)
     else:
         places = places_in(sums.words, still_open.words)
-        known = places >= 0
+    # (sums,) bool: whether the gram to which users sent weight is open.
+    known = places >= 0
     # A weight for a closed gram would be added to another gram, beyond the user's budget for that one.
     if not known.all():
         raise ValueError("Users may send weights only to grams that are open.")
@@ -334,6 +333,7 @@ def _sum_by_key(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
     """Returns distinct keys, ascending, and the int64 sum of the weights of each."""
     if keys.size == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    # Equal keys become neighbours, so that one pass adds each gram's weights up.
     order = _ascending_order(keys)
     keys = keys[order]
     fresh = np.ones(keys.size, dtype=bool)

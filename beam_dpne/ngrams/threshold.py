@@ -15,6 +15,7 @@ from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.coders import spill
+from beam_dpne.elements.ragged import places_among
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.elements.words import byte_order, join_words
 from beam_dpne.mechanism import cells as mechanism_cells
@@ -258,6 +259,7 @@ def _merge_and_report(
     rule_for: Callable[[GramSet], LengthRule],
     store: SetStore | None,
 ) -> GramSet:
+    # Computed again, since a set without released grams brings no rule from its parts.
     rule = rule_for(previous)
     if rule.length != previous.length + 1:
         raise ValueError(
@@ -301,10 +303,11 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
     if shard.length == 1:
         over &= shard.weights[judged] > 0
     found[judged[over]] = shard.round
+    # Grams below the cut are closed: neither users nor later rounds see them again.
     present = np.flatnonzero((found > 0) | (cells >= own.cut_cell))
     # Drawn grams that somebody holds have noise that decides them; they met in the first round.
     if shard.round == 1:
-        unheld = np.flatnonzero(~_among(shard.spurious_keys, shard.keys))
+        unheld = np.flatnonzero(places_among(shard.spurious_keys, shard.keys) < 0)
     else:
         unheld = np.arange(shard.spurious_keys.size)
     hashes = shard.word_hashes
@@ -334,6 +337,7 @@ def released_part(after: HistogramShard, rule: LengthRule) -> GramSet:
     """Returns the grams that a hash range releases after its last decision, with scores."""
     if after.found is None or after.cells is None:
         raise ValueError("A decided shard has rounds and cells.")
+    # Rows of the grams that some round found; all others stay unreleased for good.
     chosen = np.flatnonzero(after.found)
     # Held grams first, then spurious ones: the final sort by key mixes them.
     rounds = np.concatenate((after.found[chosen], after.spurious_rounds))
@@ -389,6 +393,7 @@ def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule
             rule=rule,
         )
     keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
+    # The rank in this order becomes the gram's id at the next length.
     order = np.argsort(keys)
     return GramSet(
         length=rule.length,
@@ -421,6 +426,7 @@ def merge_present(
         ]
     cells = np.concatenate([part.cells for part in parts])
     found = np.concatenate([part.found for part in parts])
+    # Users look their positions up in this order, so that every hash range's rows have to meet in it.
     words = None
     if length == 1:
         words = join_words(part.words for part in parts if part.words is not None)
@@ -456,12 +462,3 @@ def present_part(shard: HistogramShard) -> PresentGrams:
         words=shard.words,
         rule=shard.rule,
     )
-
-
-def _among(wanted: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Marks which of the wanted are in ascending keys."""
-    if keys.size == 0:
-        return np.zeros(wanted.size, dtype=bool)
-    # The place of each wanted key if it is there, else that of a larger key, or of the last one.
-    place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    return keys[place] == wanted

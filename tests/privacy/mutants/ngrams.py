@@ -130,7 +130,7 @@ MUTANTS = [
     Mutant(
         name="held_grams_are_spurious_too",
         file="beam_dpne/ngrams/threshold.py",
-        before="unheld = np.flatnonzero(~_among(shard.spurious_keys, shard.keys))",
+        before="unheld = np.flatnonzero(places_among(shard.spurious_keys, shard.keys) < 0)",
         after="unheld = np.arange(shard.spurious_keys.size)",
         matters="A held n-gram would be released twice, or by a noise that is not its own.",
         tests=(f"{_STATISTICS}::test_spurious_grams_that_somebody_holds_are_dropped",),
