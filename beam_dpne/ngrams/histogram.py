@@ -217,9 +217,7 @@ def _sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
 def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
     """Joins parts of what was left open in one hash range, with ascending keys."""
     if not pieces:
-        raise ValueError(
-            "Pieces of a later round need the grams that DecideRound left open in the last one."
-        )
+        raise ValueError("Pieces of a later round need what DecideRound left open of the last one.")
     # One entry for each gram along the last axis; `earlier` has a row for each round before.
     columns = {
         name: np.concatenate([getattr(piece, name) for piece in pieces], axis=-1)
