@@ -37,8 +37,8 @@ class UserBatch:
 
     Attributes:
       length: of the grams that the ids stand for; at 0 the ids are indices into `words`.
-      round: 0: ids are ranks in S_length; r ≥ 1: rows of what stands after round r of that length
-        (`PresentGrams`).
+      round: 0 where ids are ranks in S_length; r ≥ 1 where they are rows of the set of grams that are
+        open or found after round r of that length (`PresentGrams`).
       size: number of such grams: ids are in range(size).
       users: (n, 2) uint64, 128-bit keyed hashes; a user is in one batch only.
       offsets: (n + 1,) int64, where each user's positions begin.

@@ -37,14 +37,14 @@ class BatchCoder(beam.coders.Coder):
             return _NO_HEAD + json.dumps(dataclasses.asdict(stored)).encode()
         scalars: dict[str, Any] = {}
         columns: dict[str, pa.Array] = {}
-        # Arrow columns are flat: of arrays with rows, their number of columns goes with the scalars.
-        widths: dict[str, int] = {}
+        # Arrow columns are flat: shapes of other arrays go with the scalars, also where a side is 0.
+        shapes: dict[str, tuple[int, ...]] = {}
         for field in dataclasses.fields(self.batch_type):
             item = getattr(value, field.name)
             if isinstance(item, np.ndarray):
                 columns[field.name] = _as_row(pa.array(item.reshape(-1)))
-                if item.ndim == 2:
-                    widths[field.name] = item.shape[1]
+                if item.ndim > 1:
+                    shapes[field.name] = item.shape
             elif isinstance(item, pa.Array):
                 columns[field.name] = _as_row(item)
             elif isinstance(item, LengthRule):
@@ -52,7 +52,7 @@ class BatchCoder(beam.coders.Coder):
             elif field.name != "stored":
                 scalars[field.name] = item
         batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-        parameters = json.dumps({"scalars": scalars, "widths": widths}).encode()
+        parameters = json.dumps({"scalars": scalars, "shapes": shapes}).encode()
         head = batch.schema.with_metadata({b"batch": parameters}).serialize()
         size = len(head).to_bytes(_ALIGNMENT, "little")
         padding = bytes(-len(head) % _ALIGNMENT)
@@ -76,15 +76,15 @@ class BatchCoder(beam.coders.Coder):
         start = _ALIGNMENT + size + -size % _ALIGNMENT
         batch = pa.ipc.read_record_batch(buffer.slice(start), schema)
         parameters = json.loads((schema.metadata or {})[b"batch"])
-        fields, widths = parameters["scalars"], parameters["widths"]
+        fields, shapes = parameters["scalars"], parameters["shapes"]
         if fields.get("rule") is not None:
             fields["rule"] = LengthRule.from_dict(fields["rule"])
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             values = column.values
             if pa.types.is_primitive(values.type):
                 values = values.to_numpy(zero_copy_only=True)
-                if name in widths:
-                    values = values.reshape(-1, widths[name])
+                if name in shapes:
+                    values = values.reshape(shapes[name])
             fields[name] = values
         return self.batch_type(**fields)
 

@@ -76,6 +76,21 @@ def _distinct_wide(columns: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...
     return tuple(column[starts] for column in ordered), starts
 
 
+def places_among(wanted: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Returns the place of each wanted key among others, −1 where it is not there: (n,) int64.
+
+    Args:
+      wanted: (n,) int64, in any order.
+      keys: (m,) int64, ascending and distinct.
+    """
+    if keys.size == 0:
+        return np.full(wanted.size, -1, dtype=np.int64)
+    places = np.searchsorted(keys, wanted)
+    # Beyond the last key any place will do: the comparison finds another key there.
+    places[places == keys.size] = 0
+    return np.where(keys[places] == wanted, places, -1)
+
+
 def outside_limit(
     offsets: np.ndarray, limit: int, draw: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> np.ndarray:

@@ -47,7 +47,8 @@ class SpendBudgets(beam.PTransform):
 
     Input: `UserBatch` of length k−1; in round r ≥ 2, what this transform left in round r−1.
 
-    Output: `SpendResult`. Positions of grams that no longer stand, and users without any, are gone.
+    Output: `SpendResult`. Positions of closed n-grams are dropped, and users who are left without
+    positions.
 
     Privacy: over all lengths and rounds the squared weights of one user add up to at most μ² on every
     path, in exact arithmetic; private only together with `DecideRound` and `NoisyThreshold`.
@@ -166,12 +167,12 @@ def spend_on_present(
     before: PresentGrams | None = None,
     **settings: Any,
 ) -> tuple[Contributions, UserBatch] | None:
-    """Applies `spend` to the positions of what stands; None if no user has any left.
+    """Applies `spend` to the positions of present grams; None if no user has any left.
 
     Args:
       batch: positions; in round r ≥ 3 in terms of `before`, else of length k−1.
-      present: what stands after round r−1 (r ≥ 2).
-      before: what stood after round r−2 (r ≥ 3).
+      present: the grams that are open or found after round r−1 (r ≥ 2).
+      before: those of round r−2 (r ≥ 3).
       **settings: the other arguments of `spend`.
     """
     if present is not None:
@@ -200,19 +201,26 @@ def spend(
       round_number: r.
       run_key: secret of the run.
       previous: S_{k−1} (k ≥ 3).
-      present: what stands after round r−1 (r ≥ 2).
+      present: the grams that are open or found after round r−1 (r ≥ 2).
     """
     own_round = adaptive.rounds_of(length, plan.rounds or 1)[round_number - 1]
     grams = _open_grams(batch, length, round_number, present, run_key)
+    # (n,) int64 in units of 2^-56: of each user's squared weights, what earlier rounds have left.
     left = _left(batch, plan, length, round_number)
+    # With even budgets nothing is kept back for longer grams, whose part is their own.
     longer = plan.max_length - length if plan.user_budgets == "individual" else 0
+    # (n,) int64: places at which a longer gram of the user could still be found.
     ahead = adaptive.grams_ahead(present_positions(batch, length), batch.offsets, longer)
     spent = adaptive.spends(left, np.diff(grams.offsets), ahead, own_round.quota)
+    # The threshold for words of one user assumes this norm of what a user sends in the round.
     if length == 1:
         spent = np.minimum(spent, adaptive.round_cap(plan.allotment, own_round))
+    # (m,) float64 without unit: in what ratio a user divides what it spends among its grams.
     shares = _preferences(grams, previous, present, plan.pruning)
     sub_key = run_key.sub_key("subset", length, round_number)
+    # Grams beyond Δ_k stay at weight 0: a held gram must never be counted among the spurious ones.
     shares[outside_subset(grams, plan.contribution_limits[length - 1], sub_key)] = 0.0
+    # Weights in units of 2^-32; their cost is exact and at most `spent`, so that no user overspends.
     weights, cost = adaptive.divide(spent, grams.offsets, shares)
     grams = dataclasses.replace(grams, weights=weights)
     return grams, dataclasses.replace(batch, left=left - cost)
@@ -221,6 +229,7 @@ def spend(
 def _left(batch: UserBatch, plan: PrivacyPlan, length: int, round_number: int) -> np.ndarray:
     """Returns what users have left: at first the whole, with even budgets again at each length."""
     is_fresh = batch.left is None and length == plan.strategy_lengths[0]
+    # Budgets are dealt out once; a user who came without one would otherwise spend a second budget.
     if round_number == 1 and (is_fresh or plan.user_budgets == "even"):
         return np.full(len(batch.users), plan.allotment, dtype=np.int64)
     if batch.left is None:
@@ -247,6 +256,7 @@ def _open_grams(
     )
     if present.words is None:
         return dataclasses.replace(contributions, keys=present.keys[rows])
+    # Words travel with the batch: only those that some user of it still has open.
     used, places = np.unique(rows, return_inverse=True)
     words = present.words.take(pa.array(used))
     return dataclasses.replace(
@@ -259,6 +269,7 @@ def _open_grams(
 
 def _distinct_open_rows(batch: UserBatch, present: PresentGrams) -> tuple[np.ndarray, np.ndarray]:
     """Returns each user's distinct rows of open grams, ascending, and where each user's begin."""
+    # Positions of open grams: neither borders nor grams that are found, on which nothing is spent.
     place = np.flatnonzero(batch.ids >= 0)
     place = place[present.found[batch.ids[place]] == 0]
     user = rows_of_entries(batch.offsets)[place]
@@ -275,14 +286,17 @@ def _preferences(
     """Returns a_g for each entry: 1 at k = 1, where the threshold needs equal weights."""
     if grams.length == 1:
         return np.ones(grams.keys.size)
+    # (m,) float64 in units of weight: how heavy a gram is expected to be; 1 says nothing about it.
     predictions = np.ones(grams.keys.size)
     if previous is not None:
         prefixes, seconds = unpack_pairs(grams.keys)
+        # A gram is at most as frequent as its prefix and its suffix: the lower score predicts.
         predictions = previous.scores[prefixes]
         if pruning == "both":
             predictions = np.minimum(predictions, previous.scores[seconds])
     if present is None or present.rule is None:
         return adaptive.preferences(predictions, 0.0)
+    # Every open gram of a user is in the present set, so that each look-up finds its key.
     rows = np.searchsorted(present.keys, grams.keys)
     last = present.rule.rounds[present.round - 1]
     return adaptive.preferences(predictions, adaptive.nearness(present.cells[rows], last))

@@ -9,7 +9,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
-from beam_dpne.elements.ragged import distinct, offsets_of, rows_of_entries
+from beam_dpne.elements.ragged import distinct, offsets_of, places_among, rows_of_entries
 from beam_dpne.elements.side_inputs import cached_for_sets
 from beam_dpne.elements.words import places_in
 from beam_dpne.ngrams.elements import (
@@ -20,6 +20,7 @@ from beam_dpne.ngrams.elements import (
     unpack_pairs,
 )
 
+# Entries of a table of all pairs, 128 MB, up to which a set has one.
 _DENSE_TABLE = 2**25
 
 
@@ -139,7 +140,8 @@ def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
     """Returns each user's distinct candidates of length k from positions of length k−1."""
     if batch.length != length - 1:
         raise ValueError(f"ExtractGrams({length=}) needs ids of length {length - 1}.")
-    # Candidates as tuples of (user), first and second id, of which the last is missing at length 1.
+    # Each occurrence of a candidate is a tuple of its user's row, its first and its second id; at
+    # length 1 there is no second. Sorted and distinct tuples are each user's candidates in order.
     if length == 1:
         place = np.flatnonzero(batch.ids >= 0)
         ids, sizes = (batch.ids[place],), (batch.size,)
@@ -170,11 +172,13 @@ def prune_invalid(
         )
     if batch.round:
         _check_round(batch, present)
+        # An id of −1 takes the table's last place, which is −1 again.
         ids = _rows_in(present, released)[batch.ids]
     else:
         ids = _gram_ids(batch, released)
     word_ids = batch.word_ids
     if released.length == 1:
+        # With "single" a gram grows by the released word after it, which needs its own array.
         word_ids = ids if pruning == "single" else None
     keep = _alive_neighbours(ids) if word_ids is None else _alive_runs(ids, word_ids)
     return _select_positions(batch, released, ids, word_ids, keep)
@@ -196,6 +200,8 @@ def keep_present(
         _check_round(batch, before)
         ids = _rows_in(before, present)[batch.ids]
     if batch.word_ids is None:
+        # (p,) bool: positions of present grams, and one −1 after each run of them, so that runs
+        # of different documents stay apart.
         keep = ids >= 0
         keep[1:] |= keep[:-1] & ~keep[1:]
     else:
@@ -224,6 +230,7 @@ def _gram_ids(batch: UserBatch, grams: GramSet | PresentGrams) -> np.ndarray:
     """Returns the row in a set of each position's gram, one word longer than the ids; −1: none."""
     if batch.length == 0:
         return _vocabulary_ids(batch, grams)
+    # (p,) int32: the row in the set of the gram that starts at each position.
     ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
     place, first, second = _neighbours(batch)
     size = batch.size if batch.word_ids is None else batch.vocabulary_size
@@ -239,11 +246,8 @@ def _rows_in(before: PresentGrams, after: PresentGrams | GramSet) -> np.ndarray:
     """
     if before.words is not None:
         places = places_in(before.words, after.words)
-    elif len(after) == 0:
-        places = np.full(len(before), NO_GRAM)
     else:
-        places = np.minimum(np.searchsorted(after.keys, before.keys), len(after) - 1)
-        places = np.where(after.keys[places] == before.keys, places, NO_GRAM)
+        places = places_among(before.keys, after.keys)
     return np.append(places, NO_GRAM).astype(np.int32)
 
 
@@ -268,6 +272,7 @@ def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     else:
         following, step = batch.word_ids, batch.length
     here = ids[:-step] if step < ids.size else ids[:0]
+    # The sign bit of the union is set where either id is −1.
     place = np.flatnonzero((here | following[step:]) >= 0)
     return place, ids[place], following[step:][place]
 
@@ -286,12 +291,10 @@ def _look_up(
     if keys.size == 0:
         return np.full(first.size, NO_GRAM, dtype=np.int32)
     if 0 < grams.parent_size * second_size <= _DENSE_TABLE:
+        # One read for each position, several times faster than a binary search among many keys.
         table = _dense_table(grams, second_size)
         return table[first.astype(np.int64) * second_size + second] - np.int32(1)
-    wanted = pack_pairs(first, second)
-    place = np.searchsorted(keys, wanted)
-    place[place == keys.size] = 0
-    return np.where(keys[place] == wanted, place, NO_GRAM).astype(np.int32)
+    return places_among(pack_pairs(first, second), keys).astype(np.int32)
 
 
 @cached_for_sets(maxsize=1)
@@ -309,6 +312,7 @@ def _dense_table(grams: GramSet | PresentGrams, seconds: int) -> np.ndarray:
       (parent_size · seconds,) int32.
     """
     prefixes, second_ids = unpack_pairs(grams.keys)
+    # Rows plus 1, so that the untouched zeros of the table mean "not there".
     table = np.zeros(grams.parent_size * seconds, dtype=np.int32)
     table[prefixes * seconds + second_ids] = np.arange(1, grams.keys.size + 1)
     return table
@@ -316,6 +320,7 @@ def _dense_table(grams: GramSet | PresentGrams, seconds: int) -> np.ndarray:
 
 def _alive_neighbours(ids: np.ndarray) -> np.ndarray:
     """Marks ids with a living neighbour, and one border after each run of them."""
+    # (p − 1,) bool: both ids of a pair of neighbours are grams; the sign bit of the union says so.
     paired = (ids[:-1] | ids[1:]) >= 0
     keep = np.zeros(ids.size, dtype=bool)
     keep[:-1] |= paired
@@ -326,7 +331,9 @@ def _alive_neighbours(ids: np.ndarray) -> np.ndarray:
 
 def _alive_runs(ids: np.ndarray, word_ids: np.ndarray) -> np.ndarray:
     """Marks whole runs of released words in which at least one gram still starts."""
+    # (p,) int64: the number of the run of each position; a border counts to the run before it.
     run = np.cumsum(word_ids < 0) - (word_ids < 0)
+    # (runs,) bool: runs in which some gram starts stay whole, since the words after it are needed.
     living = np.zeros(int(run[-1]) + 1 if run.size else 0, dtype=bool)
     living[run[ids >= 0]] = True
     return living[run]
@@ -341,6 +348,7 @@ def _select_positions(
 ) -> UserBatch:
     """Drops the other positions, and the users that have none left."""
     place = np.flatnonzero(keep)
+    # (p + 1,) int32: kept positions before each one; differences at users' borders count theirs.
     kept_before = np.concatenate(([0], np.cumsum(keep, dtype=np.int32)))
     counts = np.diff(kept_before[batch.offsets])
     staying = np.flatnonzero(counts)

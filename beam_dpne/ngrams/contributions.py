@@ -1,4 +1,7 @@
-"""LimitContributions: here, and nowhere else, one user's contribution is bounded."""
+"""LimitContributions: bounds what one user adds to a length's histogram under the paper's strategy.
+
+The adaptive strategy bounds it in `budgets.spend`, and set unions in `set_union.weights`.
+"""
 
 import dataclasses
 from typing import cast

@@ -80,7 +80,7 @@ def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
         if grams.length == 1 and grams.words is not None:
             vocabulary = pa.array([escape_token(word) for word in grams.words.to_pylist()])
         words = _word_ids(grams, words)
-        if len(grams) and not grams.given:
+        if len(grams) and not grams.is_public:
             yield _sorted_rows(grams, words, vocabulary)
 
 

@@ -48,7 +48,7 @@ class Contributions:
 class HistogramShard:
     """One hash range of H_k: every gram that some user holds, also at weight 0.
 
-    In later rounds, every one of them that still stands: that is open, or found already.
+    In later rounds it has only those of them that are still open, or found already.
 
     Attributes:
       length: k.
@@ -65,7 +65,7 @@ class HistogramShard:
         dropped by `NoisyThreshold`.
       spurious_cells: (s,) int64, the cells of their noise.
       spurious_rounds: (s,) int8, the rounds in which they are found.
-      rule: what decides this length (length ≥ 2, or later rounds); it comes with the spurious grams.
+      rule: the rule of this length (length ≥ 2, or later rounds); it comes with the spurious grams.
     """
 
     length: int
@@ -95,7 +95,7 @@ class SpuriousGrams:
       keys: (s,) int64, ascending, distinct.
       cells: (s,) int64.
       rounds: (s,) int8, the rounds in which they are found.
-      rule: what they were drawn by, and what decides the grams that somebody holds.
+      rule: by which they were drawn; it decides the grams that somebody holds as well.
     """
 
     length: int
@@ -107,20 +107,20 @@ class SpuriousGrams:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class PresentGrams:
-    """What still stands after a round: grams that somebody holds and that are open, or found.
+    """N-grams present in the data that are undecided or already accepted after a round.
 
-    A private set: only the noisy decisions about it get out.
+    The set is as private as the data: only the noisy decisions about it are released.
 
     Attributes:
       length: k.
       round: r, the last round that has been decided.
       keys: (n,) int64, ascending; at k = 1 row numbers of `words`.
-      cells: (n,) int32, of that round's evidence; 0 for found ones.
-      found: (n,) int8, 1 for found ones.
+      cells: (n,) int32, the cell of each open gram's evidence in that round; 0 for found ones.
+      found: (n,) int8, 1 for found grams, 0 for open ones.
       words: sorted by bytes (k = 1 only).
       parent_size: |S_{k−1}|.
       vocabulary_size: |S_1| (length ≥ 2).
-      rule: of the length; None if nothing stands.
+      rule: of the length; None if no gram is present.
       stored: the file that holds the set, if it was too large for an element (`spill`).
     """
 
@@ -140,7 +140,7 @@ class PresentGrams:
 
     @property
     def file_name(self) -> str:
-        """What the name of a file begins with that holds this set."""
+        """The beginning of the name of a file that holds this set."""
         return f"present-{self.round}-{self.length}"
 
 
@@ -155,8 +155,8 @@ class GramSet:
       words: S_1 sorted by bytes (k = 1 only).
       parent_size: |S_{k−1}|.
       vocabulary_size: |S_1|.
-      rule: σ_k, ρ_k and |V_k|; None for the root, and for what is given.
-      given: whether it is public from outside, a vocabulary; then it is not released.
+      rule: σ_k, ρ_k and |V_k|; None for the root, and for a public vocabulary.
+      is_public: whether it is a public vocabulary, which is not released.
       stored: the file that holds the set, if it was too large for an element (`spill`): it
         travels as that file's address.
     """
@@ -168,7 +168,7 @@ class GramSet:
     parent_size: int = 0
     vocabulary_size: int = 0
     rule: LengthRule | None = None
-    given: bool = False
+    is_public: bool = False
     stored: StoredFile | None = None
 
     def __len__(self) -> int:
@@ -176,12 +176,12 @@ class GramSet:
 
     @property
     def pruning(self) -> str:
-        """What the second of a pair is: "both", the gram's suffix; "single", its last word."""
+        """The second id of a pair: of the gram's suffix ("both"), or of its last word ("single")."""
         return "both" if self.rule is None else self.rule.pruning
 
     @property
     def file_name(self) -> str:
-        """What the name of a file begins with that holds this set."""
+        """The beginning of the name of a file that holds this set."""
         return f"released-{self.length}"
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from beam_dpne.elements.bundles import SumBundle
-from beam_dpne.elements.ragged import bounded_parts, group_places
+from beam_dpne.elements.ragged import bounded_parts, group_places, places_among
 from beam_dpne.elements.words import join_words, merge_hashes, merge_words, places_in
 from beam_dpne.ngrams.elements import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
 
@@ -120,6 +120,7 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
     """Sums the weights of one batch."""
     if contributions.weights is None:
         raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
+    # Keys of words are rows of the batch's dictionary: of words that some user holds, at any weight.
     keys, weights = _sum_by_key(contributions.keys, contributions.weights)
     if contributions.words is None or contributions.word_hashes is None:
         return HistogramShard(
@@ -142,6 +143,7 @@ def shard_spurious(
     ranges = hash_ranges(spurious.keys.view(np.uint64), histogram_ranges)
     none = np.zeros(0, np.int64)
     places = dict(group_places(ranges, histogram_ranges))
+    # Every range gets a piece, also without spurious grams: it brings the rule that decides the others.
     for shard in range(histogram_ranges):
         inside = places.get(shard, none)
         piece = HistogramShard(
@@ -159,7 +161,8 @@ def shard_spurious(
 def shard_open(
     shard: HistogramShard, *, histogram_ranges: int
 ) -> Iterator[tuple[int, HistogramShard]]:
-    """Sends what a hash range left open back to the same range."""
+    """Sends the grams that a hash range left open back to the same range."""
+    # All grams of a shard are in one hash range, so that any of them names it, a spurious one too.
     named = shard.keys.view(np.uint64) if shard.word_hashes is None else shard.word_hashes[:, 0]
     anything = np.concatenate((named[:1], shard.spurious_keys[:1].view(np.uint64)))
     number = int(hash_ranges(anything, histogram_ranges)[0])
@@ -179,6 +182,7 @@ def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
     if len(rules) > 1:
         raise ValueError("Pieces of one histogram must have one rule.")
     _check_one_round(pieces)
+    # Pieces with `earlier` are what DecideRound left open; the others are sums of what users sent.
     sums = _sum_pieces([piece for piece in pieces if piece.earlier is None])
     if sums is None or pieces[0].round > 1:
         sums = _add_to_open(_join_open([p for p in pieces if p.earlier is not None]), sums)
@@ -214,6 +218,7 @@ def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
     """Joins parts of what was left open in one hash range, with ascending keys."""
     if not pieces:
         raise ValueError("Pieces of a later round need what DecideRound left open of the last one.")
+    # One entry for each gram along the last axis; `earlier` has a row for each round before.
     columns = {
         name: np.concatenate([getattr(piece, name) for piece in pieces], axis=-1)
         for name in ("weights", "earlier", "found", "cells")
@@ -227,6 +232,7 @@ def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
             words=join_words(piece.words for piece in pieces),
             word_hashes=np.concatenate(hashes),
         )
+    # A shard that was cut for the shuffle may come back in any order; look-ups need ascending keys.
     keys = np.concatenate([piece.keys for piece in pieces])
     order = np.argsort(keys)
     columns = {name: column[..., order] for name, column in columns.items()}
@@ -238,13 +244,15 @@ def _add_to_open(still_open: HistogramShard, sums: HistogramShard | None) -> His
     if sums is None or sums.keys.size == 0:
         return still_open
     if still_open.words is None:
-        places = np.searchsorted(still_open.keys, sums.keys)
-        known = np.append(still_open.keys, -1)[places] == sums.keys
+        places = places_among(sums.keys, still_open.keys)
     else:
         places = places_in(sums.words, still_open.words)
-        known = places >= 0
+    # (sums,) bool: whether the gram to which users sent weight is open.
+    known = places >= 0
+    # A weight for a closed gram would be added to another gram, beyond the user's budget for that one.
     if not known.all():
         raise ValueError("Users may send weights only to grams that are open.")
+    # (m,) int64 in units of 2^-32: 0 for grams on which nobody spent in this round.
     weights = np.zeros(still_open.keys.size, dtype=np.int64)
     weights[places] = sums.weights
     return dataclasses.replace(still_open, weights=weights)
@@ -255,6 +263,7 @@ def cut_by_hash_range(
 ) -> Iterator[tuple[int, HistogramShard]]:
     """Yields the part of each hash range that is not empty."""
     words, hashes = whole.words, whole.word_hashes
+    # (m,) uint64: the packed pair names a gram in every batch, a word's row does not: its hash does.
     named = whole.keys.view(np.uint64) if hashes is None else hashes[:, 0]
     for shard, inside in group_places(hash_ranges(named, histogram_ranges), histogram_ranges):
         piece = HistogramShard(
@@ -282,6 +291,7 @@ def _take(piece: HistogramShard, places: np.ndarray) -> HistogramShard:
     cut = {name: column[inside] for name, column in cut.items() if column is not None}
     if piece.earlier is not None:
         cut["earlier"] = piece.earlier[:, inside]
+    # Each spurious gram must be met once, so that one part has them all.
     if start:
         cut |= {name: getattr(piece, name)[:0] for name in _SPURIOUS_COLUMNS}
     return dataclasses.replace(piece, **cut)
@@ -292,6 +302,7 @@ def hash_ranges(keys: np.ndarray, histogram_ranges: int) -> np.ndarray:
 
     References: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014.
     """
+    # Packed pairs of one prefix differ in their low bits only, and must not all meet in one range.
     mixed = keys + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -303,6 +314,7 @@ def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> Histogram
     """Adds up pieces at k = 1, where a gram is a string."""
     words, codes = merge_words(piece.words for piece in pieces if piece.words is not None)
     hashes = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
+    # (words,) int64 in units of 2^-32; integers, so that the order of the pieces does not matter.
     sums = np.zeros(len(words), dtype=np.int64)
     np.add.at(sums, codes, weights)
     return HistogramShard(
@@ -319,11 +331,13 @@ def _sum_by_key(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
     """Returns distinct keys, ascending, and the int64 sum of the weights of each."""
     if keys.size == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    # Equal keys become neighbours, so that one pass adds each gram's weights up.
     order = _ascending_order(keys)
     keys = keys[order]
     fresh = np.ones(keys.size, dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
     starts = np.flatnonzero(fresh)
+    # Sums of the runs of equal keys, in units of 2^-32.
     return keys[starts], np.add.reduceat(weights[order], starts)
 
 

@@ -1,8 +1,11 @@
-"""PrivacyPlan: every public parameter of a run, and the noise that follows from them."""
+"""PrivacyPlan: every public parameter of a run, and the noise that follows from them.
+
+Parameters are flat, here, in JSON and on the command line; the plan makes one strategy of those that
+belong to it (`strategies`).
+"""
 
 import dataclasses
 import functools
-import json
 import math
 from typing import Any
 
@@ -11,11 +14,11 @@ from beam_dpne.ngrams import adaptive, plan_checks
 from beam_dpne.ngrams.strategies import STRATEGIES, LengthPlan, Strategy, strategy_of
 from beam_dpne.set_union import policies
 from beam_dpne.set_union.policies import DEFAULT_USERS, LAPLACE_POLICIES
-from beam_dpne.validation import ADJACENCY, json_parameters
+from beam_dpne.validation import ADJACENCY, JsonParameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrivacyPlan:
+class PrivacyPlan(JsonParameters):
     """The parameters of a run of DPNE: frozen, checked, public; never chosen from private data.
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
@@ -37,12 +40,12 @@ class PrivacyPlan:
         ("one_round" only).
       budget_shares: f_k, one per length, summing to 1, instead of noise_growth ("one_round" only).
       rounds: rounds of each length k ≥ 2, 1 to 3; by default 3 ("adaptive" only).
-      user_budgets: "individual", by default: each user divides one budget among lengths by what it
-        holds; "even": an equal part for each length ("adaptive" only).
-      vocabulary_policy: how words are found: by the strategy itself ("rounds", for "one_round"
-        "weighted_gaussian"), the defaults; "public": they are given, and cost nothing; or by another
-        policy of set union, with the same part of the budget as each other length: of μ² under
-        Gaussian noise, of ε and δ under Laplace noise, which composes by addition only.
+      user_budgets: with "individual", the default, each user divides one budget among the lengths by
+        its own grams; with "even" each length has an equal part ("adaptive" only).
+      vocabulary_policy: how words are found. By default the strategy finds them ("rounds", for
+        "one_round" "weighted_gaussian"). With "public" they are an input, and cost nothing. With
+        another policy a set union finds them, with the same part of the budget as each other length:
+        of μ² under Gaussian noise, of ε and δ under Laplace noise, which composes by addition only.
       max_tokens_per_user: tokens of one user that are looked at; bounds the numerical slack.
       max_users: users of the input, at most: the operator's promise, never checked against the data.
         Only a vocabulary_policy under which users' weights follow those of others depends on it
@@ -257,21 +260,3 @@ class PrivacyPlan:
                 "shards": policies.shards_for(self.max_users),
             }
         return parameters.as_json_types(found)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the parameters as JSON types."""
-        return dataclasses.asdict(self)
-
-    def to_json(self) -> str:
-        """Returns the parameters as a JSON object; inverse of `from_json`."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "PrivacyPlan":
-        """Reads a plan written by `to_json`; absent parameters take their defaults.
-
-        Raises:
-          ValueError: if it is not a JSON object, or has a parameter that plans do not have.
-        """
-        known = [field.name for field in dataclasses.fields(cls)]
-        return cls(**json_parameters(text, known, ("epsilon", "delta")))

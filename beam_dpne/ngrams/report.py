@@ -1,4 +1,4 @@
-"""ListReport: what was spent on each length and what came of it, the ledger's numbers."""
+"""ListReport: the ledger's numbers of each length, its noise, thresholds and released n-grams."""
 
 import dataclasses
 from typing import NamedTuple, cast
@@ -12,7 +12,7 @@ from beam_dpne.ngrams.elements import GramSet
 
 
 class RoundReport(NamedTuple):
-    """What decided one round; every number may be published.
+    """The numbers that decided one round; each of them may be published.
 
     Attributes:
       round: r, from 1.
@@ -20,7 +20,7 @@ class RoundReport(NamedTuple):
       threshold: ρ_r, in units of weight: above it a gram is found.
       cut: b_r, in units of weight: below it a gram is closed; None in the last round.
       null_probability: that a gram that nobody holds is found in this round; 0 at k = 1.
-      loadings: what the noisy weights of the rounds so far count in the evidence.
+      loadings: the factors of the noisy weights of the rounds so far in the evidence.
     """
 
     round: int
@@ -32,7 +32,7 @@ class RoundReport(NamedTuple):
 
 
 class LengthReport(NamedTuple):
-    """What was spent on one length, and what came of it; every number may be published.
+    """The noise, thresholds and number of released n-grams of one length; each may be published.
 
     Attributes:
       length: k.
@@ -41,7 +41,7 @@ class LengthReport(NamedTuple):
       released: |S_k|.
       valid: |V_k|; None at k = 1.
       spurious_bound: expected number of spurious k-grams, at most: |V_k|·Σ_r P_r; 0 at k = 1.
-      rounds: of each round, what was fixed before it.
+      rounds: the numbers of each round that were fixed before it.
     """
 
     length: int
@@ -55,7 +55,7 @@ class LengthReport(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ListReport(beam.PTransform):
-    """Lists what was spent on each length, and what came of it.
+    """Lists the noise, thresholds and number of released n-grams of each length.
 
     Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
 
@@ -63,7 +63,7 @@ class ListReport(beam.PTransform):
 
     Privacy: public numbers, and sizes of released sets.
 
-    Cost: none to speak of.
+    Cost: negligible.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -71,8 +71,8 @@ class ListReport(beam.PTransform):
       >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=1)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
-      ...     facts = (documents | PrivateNgrams(plan=plan)).released | ListReport()
-      ...     _ = facts | beam.Map(lambda facts: print(facts.length, facts.released))
+      ...     reports = (documents | PrivateNgrams(plan=plan)).released | ListReport()
+      ...     _ = reports | beam.Map(lambda report: print(report.length, report.released))
       1 2
 
     References: none; the numbers are those of the ledger.
@@ -91,13 +91,13 @@ class ListReport(beam.PTransform):
             "PCollection[LengthReport]",
             released
             | "AllLengths" >> beam.Flatten()
-            | "Facts" >> beam.Map(length_report).with_output_types(LengthReport),
+            | "Report" >> beam.Map(length_report).with_output_types(LengthReport),
         )
 
 
 def length_report(released: GramSet) -> LengthReport:
     """Returns the ledger's numbers of one released set."""
-    if released.given:
+    if released.is_public:
         return LengthReport(
             length=released.length,
             noise_stddev=0.0,
@@ -108,7 +108,7 @@ def length_report(released: GramSet) -> LengthReport:
         )
     rule = released.rule
     if rule is None:
-        raise ValueError("A set without a rule has no facts.")
+        raise ValueError("A set without a rule has no report.")
     bound = 0.0 if rule.valid is None else rule.valid * rule.null_probability
     return LengthReport(
         length=released.length,

@@ -15,6 +15,7 @@ from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.coders import spill
+from beam_dpne.elements.ragged import places_among
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.elements.words import byte_order, join_words
 from beam_dpne.mechanism import cells as mechanism_cells
@@ -28,7 +29,7 @@ class RoundResult(NamedTuple):
     """What `DecideRound` returns.
 
     Attributes:
-      present: PCollection of one `PresentGrams`: what users may spend on, or have found.
+      present: PCollection of one `PresentGrams`: the grams that are open, or found.
       open_shards: PCollection of `HistogramShard`: the same, with its sums, for the next round.
     """
 
@@ -40,14 +41,16 @@ class RoundResult(NamedTuple):
 class NoisyThreshold(beam.PTransform):
     """Releases the grams whose weight plus Gaussian noise exceeds the threshold.
 
-    Noise is keyed by the gram, so any worker that sees it adds the same. Of a noisy weight only its
-    cell leaves (see `mechanism`). Drawn spurious grams that somebody holds are dropped: those have
-    been decided by their own noise. At length 1 only words with a positive weight may be released.
+    Noise is keyed by the gram, so every worker that sees a gram adds the same noise. A noisy weight is
+    released as its cell only (see `mechanism.cells`). Drawn spurious grams that somebody holds are
+    dropped, since their own noise has decided them. At length 1 only words with a positive weight may
+    be released.
 
     Input: `HistogramShard` of the last round; at length 2 and more each with its rule, see
     `WeightedHistogram`.
 
-    Output: PCollection of one `GramSet`, S_k, sorted: nothing in it tells spurious from held.
+    Output: PCollection of one `GramSet`, S_k, sorted. Spurious and real n-grams are indistinguishable
+    in it.
 
     Privacy: the Gaussian mechanism at σ_k, if every user moves H_k by at most 1 in ℓ2, S_{k−1} is
     private, and, at k ≥ 2, spurious grams come with it, at k = 1, ρ_1 covers words of one user.
@@ -89,7 +92,7 @@ class NoisyThreshold(beam.PTransform):
         super().__init__()
 
     def expand(self, histogram: PCollection[HistogramShard]) -> PCollection[GramSet]:
-        """Decides each shard, then sorts what is released into one set."""
+        """Decides each shard, then sorts the released grams into one set."""
         previous, first = _root(self, histogram)
         decide_shard = beam.FlatMap(_decide_and_report, first=first, run_key=self.run_key)
         decided = histogram | "Decide" >> decide_shard.with_output_types(GramSet)
@@ -100,7 +103,7 @@ class NoisyThreshold(beam.PTransform):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class DecideRound(beam.PTransform):
-    """Decides a round that is not a length's last: what is found, what stays open.
+    """Decides a round that is not a length's last: which grams are found, stay open or are closed.
 
     Evidence above the threshold is found for good; below the cut a gram is closed for good. Drawn
     spurious grams that somebody holds are dropped in the first round; the others wait for the last.
@@ -109,10 +112,10 @@ class DecideRound(beam.PTransform):
 
     Output: `RoundResult`.
 
-    Privacy: nothing is released; what leaves this length is what `NoisyThreshold` makes of it. Users
-    learn what stands, and spend by it: a function of noisy evidence only.
+    Privacy: releases nothing; `NoisyThreshold` decides which grams leave this length. Users learn which
+    of their own grams are open or found, a function of noisy evidence only, and spend by it.
 
-    Cost: as `NoisyThreshold`; what stands meets on one worker.
+    Cost: as `NoisyThreshold`; the present grams meet on one worker.
 
     Attributes:
       round_number: r ≥ 1.
@@ -154,7 +157,7 @@ class DecideRound(beam.PTransform):
         return IOTypeHints.empty()
 
     def expand(self, histogram: PCollection[HistogramShard]) -> RoundResult:
-        """Decides each shard, then sorts what stands into one set."""
+        """Decides each shard, then sorts the grams that are open or found into one set."""
         previous, first = _root(self, histogram)
         decide_shard = beam.FlatMap(
             _decide_round_and_report,
@@ -201,14 +204,15 @@ def _rule_of(shard: HistogramShard, first: LengthRule | None) -> LengthRule:
         )
     if shard.length != rule.length:
         raise ValueError(f"A rule of length {rule.length} cannot decide length {shard.length}.")
-    progress.enter("decide", shard.length)
     return rule
 
 
 def _decide_and_report(
     shard: HistogramShard, *, first: LengthRule | None, run_key: RunKey
 ) -> list[GramSet]:
+    progress.enter("decide", shard.length)
     rule = _rule_of(shard, first)
+    # Without valid grams nothing is released, whatever the weights are.
     if not rule.rounds:
         return []
     if shard.round != len(rule.rounds):
@@ -222,6 +226,7 @@ def _decide_and_report(
 def _decide_round_and_report(
     shard: HistogramShard, *, round_number: int, first: LengthRule | None, run_key: RunKey
 ) -> list[HistogramShard]:
+    progress.enter("decide", shard.length)
     rule = _rule_of(shard, first)
     if not rule.rounds:
         return []
@@ -242,6 +247,7 @@ def _merge_present_and_keep(
     store: SetStore | None,
     run_key: RunKey,
 ) -> PresentGrams:
+    # The set is private: a file's name made of its content alone would confirm a guess.
     key = run_key.sub_key("stored", previous.length + 1, round_number)
     return spill(merge_present(parts, previous, round_number), store, key)
 
@@ -253,6 +259,7 @@ def _merge_and_report(
     rule_for: Callable[[GramSet], LengthRule],
     store: SetStore | None,
 ) -> GramSet:
+    # Computed again, since a set without released grams brings no rule from its parts.
     rule = rule_for(previous)
     if rule.length != previous.length + 1:
         raise ValueError(
@@ -272,28 +279,35 @@ def _merge_and_report(
 
 
 def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> HistogramShard:
-    """Returns what stands of one hash range after a round: found, or open for the next one."""
+    """Returns the grams of one hash range that are found after a round, or open for the next one."""
     own = rule.rounds[shard.round - 1]
     size = shard.keys.size
+    # (m,) each: the round in which a gram was found (0: not yet), and the cell of its evidence.
     found = np.zeros(size, np.int8) if shard.found is None else shard.found.copy()
     cells = np.zeros(size, np.int64) if shard.cells is None else shard.cells.copy()
+    # (r, m) int64 in units of 2^-32: the sums of all rounds so far, this one's last.
     weights = shard.weights[np.newaxis]
     if shard.earlier is not None:
         weights = np.concatenate((shard.earlier, weights))
+    # Found grams keep their cell: nobody sends weight for them any more.
     judged = np.flatnonzero(found == 0)
+    # (judged,) float64 in units of weight: the noise of all rounds so far, each by its loading.
     noise = mechanism_cells.evidence_noise(
-        [_round_noise_bits(shard, judged, run_key, place + 1) for place in range(shard.round)],
+        [noise_bits(shard, run_key, number, judged) for number in range(1, shard.round + 1)],
         own,
         rule.noise_stddev,
     )
     cells[judged] = mechanism_cells.noisy_cells(list(weights[:, judged]), noise, own)
     over = cells[judged] >= 0
+    # The threshold for words of one user covers those to which this round gives weight.
     if shard.length == 1:
         over &= shard.weights[judged] > 0
     found[judged[over]] = shard.round
+    # Grams below the cut are closed: neither users nor later rounds see them again.
     present = np.flatnonzero((found > 0) | (cells >= own.cut_cell))
+    # Drawn grams that somebody holds have noise that decides them; they met in the first round.
     if shard.round == 1:
-        unheld = np.flatnonzero(~_among(shard.spurious_keys, shard.keys))
+        unheld = np.flatnonzero(places_among(shard.spurious_keys, shard.keys) < 0)
     else:
         unheld = np.arange(shard.spurious_keys.size)
     hashes = shard.word_hashes
@@ -315,17 +329,20 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
 
 
 def decide(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> GramSet:
-    """Returns what one hash range releases after the last round, with scores; unsorted at k = 1."""
+    """Returns the grams that one hash range releases after the last round; unsorted at k = 1."""
     return released_part(decide_round(shard, rule=rule, run_key=run_key), rule)
 
 
 def released_part(after: HistogramShard, rule: LengthRule) -> GramSet:
-    """Returns what a hash range releases that has been decided in its last round, with scores."""
+    """Returns the grams that a hash range releases after its last decision, with scores."""
     if after.found is None or after.cells is None:
         raise ValueError("A decided shard has rounds and cells.")
+    # Rows of the grams that some round found; all others stay unreleased for good.
     chosen = np.flatnonzero(after.found)
+    # Held grams first, then spurious ones: the final sort by key mixes them.
     rounds = np.concatenate((after.found[chosen], after.spurious_rounds))
     cells = np.concatenate((after.cells[chosen], after.spurious_cells))
+    # (chosen + spurious,) float64, in units of weight: the middle of each cell in its round.
     scores = np.zeros(cells.size)
     for number, own in enumerate(rule.rounds, start=1):
         inside = rounds == number
@@ -337,35 +354,34 @@ def released_part(after: HistogramShard, rule: LengthRule) -> GramSet:
     return GramSet(length=after.length, keys=keys, scores=scores)
 
 
-def _round_noise_bits(
-    shard: HistogramShard, places: np.ndarray, run_key: RunKey, round_number: int
+def noise_bits(
+    shard: HistogramShard, run_key: RunKey, round_number: int, places: np.ndarray | None = None
 ) -> np.ndarray:
-    hashes = shard.word_hashes
-    some = dataclasses.replace(
-        shard,
-        keys=shard.keys[places],
-        word_hashes=None if hashes is None else hashes[places],
-    )
-    return noise_bits(some, run_key, round_number)
+    """Returns the 128 keyed bits of each gram's noise in a round: (m, 2) uint64.
 
+    The key of a gram is injective: at k ≥ 2 the packed pair, at k = 1 the word's 128-bit keyed hash.
 
-def noise_bits(shard: HistogramShard, run_key: RunKey, round_number: int) -> np.ndarray:
-    """Returns the 128 keyed bits of each gram's noise; the key of a gram is injective.
-
-    At k ≥ 2 the packed pair, at k = 1 the 128-bit keyed hash of the word.
+    Args:
+      shard: of the grams.
+      run_key: secret of the run.
+      round_number: r.
+      places: (m,) of the grams in the shard; by default all of them.
     """
+    chosen = slice(None) if places is None else places
+    # Fresh noise in each round: with one noise in all of them, rounds would cancel it out.
     sub_key = run_key.sub_key("noise", shard.length, round_number)
     if shard.word_hashes is not None:
-        return randomness.encrypt_blocks(sub_key, shard.word_hashes)
-    return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys)
+        return randomness.encrypt_blocks(sub_key, shard.word_hashes[chosen])
+    return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys[chosen])
 
 
 def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule) -> GramSet:
-    """Sorts what the shards release into S_k."""
+    """Sorts the released grams of all hash ranges into S_k."""
     parts = list(parts)
     scores = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
     if rule.length == 1:
         words = join_words(part.words for part in parts if part.words is not None)
+        # By UTF-8 bytes, the order of ids that every runner shares.
         rows = pa.table({"word": words.cast(pa.binary()), "score": scores}).sort_by("word")
         return GramSet(
             length=1,
@@ -377,6 +393,7 @@ def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule
             rule=rule,
         )
     keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
+    # The rank in this order becomes the gram's id at the next length.
     order = np.argsort(keys)
     return GramSet(
         length=rule.length,
@@ -391,7 +408,7 @@ def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule
 def merge_present(
     parts: Iterable[PresentGrams], previous: GramSet, round_number: int
 ) -> PresentGrams:
-    """Sorts what stands in all hash ranges after a round; an empty set if nothing does."""
+    """Sorts the present grams of all hash ranges after a round into one set, which may be empty."""
     parts = list(parts)
     length = previous.length + 1
     if not parts:
@@ -409,6 +426,7 @@ def merge_present(
         ]
     cells = np.concatenate([part.cells for part in parts])
     found = np.concatenate([part.found for part in parts])
+    # Users look their positions up in this order, so that every hash range's rows have to meet in it.
     words = None
     if length == 1:
         words = join_words(part.words for part in parts if part.words is not None)
@@ -431,23 +449,16 @@ def merge_present(
 
 
 def present_part(shard: HistogramShard) -> PresentGrams:
-    """What users need to know of a hash range after a round."""
+    """Returns the part of a hash range that users need to know after a round."""
     if shard.found is None or shard.cells is None:
         raise ValueError("A decided shard has rounds and cells.")
     return PresentGrams(
         length=shard.length,
         round=shard.round - 1,
         keys=shard.keys,
+        # Users spend by the cells of open grams; of found ones nothing but that is needed.
         cells=np.where(shard.found > 0, 0, shard.cells).astype(np.int32),
         found=(shard.found > 0).astype(np.int8),
         words=shard.words,
         rule=shard.rule,
     )
-
-
-def _among(wanted: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Marks which of the wanted are in ascending keys."""
-    if keys.size == 0:
-        return np.zeros(wanted.size, dtype=bool)
-    place = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
-    return keys[place] == wanted

@@ -36,7 +36,7 @@ def public_vocabulary(words: Sequence[str]) -> GramSet:
         words=pa.array(distinct, pa.binary()).cast(pa.string()),
         parent_size=1,
         vocabulary_size=len(distinct),
-        given=True,
+        is_public=True,
     )
 
 

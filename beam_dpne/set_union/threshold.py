@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from beam_dpne.elements import ragged
 from beam_dpne.elements.words import join_words
+from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS, cell_units
@@ -126,13 +127,12 @@ def noisy_cells(
     whole, rest = np.divmod(weights - rule.threshold_units, rule.cell_units)
     noise = draw(bits) * (rule.scale * UNITS)
     fine = fractions / 2.0**mad.FINE_BITS
-    return whole + np.ceil((rest + fine + noise) / rule.cell_units).astype(np.int64) - 1
+    return mechanism_cells.cells_above(whole, rest + fine, noise, rule.cell_units)
 
 
 def scores(cells: np.ndarray, rule: ItemRule) -> np.ndarray:
     """Returns the middle of each cell, in units of weight: above ρ exactly for cells ≥ 0."""
-    doubled = 2 * rule.threshold_units + (2 * cells + 1) * rule.cell_units
-    return doubled / (2 * UNITS)
+    return mechanism_cells.middles(cells, rule.threshold_units, rule.cell_units)
 
 
 def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:

@@ -17,6 +17,7 @@ from beam_dpne.elements.ragged import (
     group_places,
     offsets_of,
     outside_limit,
+    places_among,
     ranges,
     rows_of_entries,
 )
@@ -66,6 +67,14 @@ def test_rows_keep_the_entries_with_the_smallest_draws_up_to_the_limit(sizes, li
         by_draw = sorted(range(start, stop), key=lambda entry: draws[entry])
         expected += by_draw[limit:]
     assert sorted(outside_limit(offsets, limit, draw).tolist()) == sorted(expected)
+
+
+def test_each_key_is_found_at_its_place_and_others_at_minus_one():
+    keys = np.array([2, 5, 9])
+    wanted = np.array([9, 1, 2, 10, 5, 6])
+    assert places_among(wanted, keys).tolist() == [2, -1, 0, -1, 1, -1]
+    assert places_among(wanted, keys[:0]).tolist() == [-1] * 6
+    assert places_among(wanted[:0], keys).tolist() == []
 
 
 def test_labels_are_grouped_in_ascending_order():

@@ -14,13 +14,13 @@ import numpy as np
 import pandas
 import pyarrow as pa
 import pytest
-from beam_dpne.errors import InputError, PlotsUnavailableError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import beam_dpne
 import beam_dpne.evaluation
 from beam_dpne import join_tokens
+from beam_dpne.errors import InputError, PlotsUnavailableError
 from beam_dpne.evaluation import papers
 from beam_dpne.evaluation.corpus import (
     corpus_of,

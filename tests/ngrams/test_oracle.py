@@ -541,7 +541,7 @@ def record_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBa
 
 def words_of(sets: list[GramSet]) -> dict[int, dict[tuple[str, ...], float]]:
     """Released sets as {length: {gram: score}}; what is given is not released."""
-    released: dict = {grams.length: {} for grams in sets if not grams.given}
+    released: dict = {grams.length: {} for grams in sets if not grams.is_public}
     for rows in decode_sets(sets):
         for row in rows.to_pylist():
             gram = split_ngram(row["ngram"])

@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.io.filesystem import FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
-from beam_dpne.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_dpne.errors import InputError
 from beam_dpne.reading import ReadDocuments, ReadOptions, check_fields, match_inputs, rejects
 from beam_dpne.reading.blocks import plan_reads
 from beam_dpne.reading.description import InputDescription

@@ -6,10 +6,10 @@ import json
 import apache_beam as beam
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from beam_dpne.errors import TooManyRejectedError
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.launching import reason
+from beam_dpne.errors import TooManyRejectedError
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.reading.tally import (
     Tally,

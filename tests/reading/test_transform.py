@@ -16,11 +16,11 @@ import pytest
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
-from beam_dpne.errors import InputError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.elements import progress
+from beam_dpne.errors import InputError
 from beam_dpne.reading import (
     ReadDocuments,
     ReadOptions,
