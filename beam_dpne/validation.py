@@ -1,12 +1,14 @@
 """Checks that the parameter objects share: each raises ValueError with name, requirement and value."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 ADJACENCY = "add_or_remove_one_user"
 MAX_USERS = 2**30
 _MIN_DELTA = 1e-20
+_Plan = TypeVar("_Plan", bound="JsonParameters")
 
 
 def as_float(name: str, value: Any) -> float:
@@ -17,6 +19,14 @@ def as_float(name: str, value: Any) -> float:
         return float(value)
     except OverflowError:
         raise ValueError(f"{name} must be a number that a float can hold.") from None
+
+
+def check_delta(delta: float) -> None:
+    """Checks that δ is not below what the noise of 128 bits can give, whatever else a plan says."""
+    if delta < _MIN_DELTA:
+        raise ValueError(
+            f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got delta={delta}."
+        )
 
 
 def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
@@ -43,12 +53,26 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         raise ValueError(f"{name} must be one of {listed}, got {name}={value!r}.")
 
 
-def check_delta(delta: float) -> None:
-    """Checks δ against what no noise of 128 bits can have, whatever else a plan says."""
-    if delta < _MIN_DELTA:
-        raise ValueError(
-            f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got delta={delta}."
-        )
+class JsonParameters:
+    """The JSON round trip of a plan: a dataclass whose fields are all its parameters."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the parameters as JSON types."""
+        return dataclasses.asdict(cast("Any", self))
+
+    def to_json(self) -> str:
+        """Returns the parameters as a JSON object; inverse of `from_json`."""
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls: type[_Plan], text: str) -> _Plan:
+        """Reads a plan written by `to_json`; absent parameters take their defaults.
+
+        Raises:
+          ValueError: if it is not a JSON object, or has a parameter that plans do not have.
+        """
+        known = [field.name for field in dataclasses.fields(cast("Any", cls))]
+        return cls(**json_parameters(text, known, ("epsilon", "delta")))
 
 
 def json_parameters(text: str, known: Sequence[str], required: Sequence[str]) -> dict[str, Any]:

@@ -1,16 +1,18 @@
 """Users' n-grams of a public vocabulary: found, limited, clamped and added up."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.elements.batches import MAX_ELEMENT_BYTES, NO_GRAM, BatchCoder, UserBatch
+from beam_dpne.elements import ragged
+from beam_dpne.elements.batches import NO_GRAM, UserBatch
+from beam_dpne.elements.coders import MAX_ELEMENT_BYTES, register_batches
+from beam_dpne.elements.rows import PROBABILITY_SCHEMA, rounded_probabilities
+from beam_dpne.elements.words import places_in
 from beam_dpne.mechanism import randomness
 
 
@@ -80,43 +82,25 @@ class NgramProbabilities:
         return len(self.ngrams)
 
 
-class UserGramsCoder(BatchCoder):
-    """Coder of `UserGrams`."""
-
-    batch_type = UserGrams
+register_batches(UserGrams, GramSums, NoisyCounts, NgramProbabilities)
 
 
-class GramSumsCoder(BatchCoder):
-    """Coder of `GramSums`."""
-
-    batch_type = GramSums
-
-
-class NoisyCountsCoder(BatchCoder):
-    """Coder of `NoisyCounts`."""
-
-    batch_type = NoisyCounts
-
-
-class NgramProbabilitiesCoder(BatchCoder):
-    """Coder of `NgramProbabilities`."""
-
-    batch_type = NgramProbabilities
-
-
-for _coder in (UserGramsCoder, GramSumsCoder, NoisyCountsCoder, NgramProbabilitiesCoder):
-    beam.coders.registry.register_coder(_coder.batch_type, _coder)
+def probability_table(released: Sequence[NgramProbabilities]) -> pa.Table:
+    """Returns each n-gram's probability, sorted by falling probability, then bytes."""
+    (found,) = released
+    rows = pa.table(
+        [found.ngrams, pa.array(rounded_probabilities(found.probabilities))],
+        schema=PROBABILITY_SCHEMA,
+    )
+    return rows.sort_by([("probability", "descending"), ("ngram", "ascending")])
 
 
 def find_grams(batch: UserBatch, public: PublicCounts) -> UserGrams:
     """Finds the public grams of each user in positions of length 0, and counts them."""
     if batch.length or batch.words is None:
         raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
-    places = pc.call_function(
-        "index_in", [batch.words], pc.SetLookupOptions(value_set=public.words)
-    )
-    known = places.fill_null(NO_GRAM).to_numpy(zero_copy_only=False).astype(np.int32)
-    rows = public.rows_of(np.append(known, np.int32(NO_GRAM))[batch.ids])
+    known = np.append(places_in(batch.words, public.words), np.int32(NO_GRAM))
+    rows = public.rows_of(known[batch.ids])
     place = np.flatnonzero(rows >= 0)
     user = np.searchsorted(batch.offsets, place, side="right") - 1
     keys, counts = np.unique(user * len(public) + rows[place], return_counts=True)
@@ -143,17 +127,15 @@ def limit_grams(
       max_count: C.
       sub_key: of the choice.
     """
-    held = np.diff(grams.offsets)
-    user = np.repeat(np.arange(held.size), held)
+
+    def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
+        return randomness.keyed_bits(sub_key, grams.users[user, 0], grams.rows[entries])[:, 0]
+
     kept = np.ones(grams.rows.size, dtype=bool)
-    over = np.flatnonzero((held > max_contributions)[user])
-    if over.size:
-        draws = randomness.keyed_bits(sub_key, grams.users[user[over], 0], grams.rows[over])
-        kept[over] = randomness.keyed_subset(user[over], draws[:, 0], max_contributions)
-    held = np.bincount(user[kept], minlength=held.size)
+    kept[ragged.outside_limit(grams.offsets, max_contributions, draw)] = False
     return UserGrams(
         users=grams.users,
-        offsets=np.concatenate(([0], np.cumsum(held, dtype=np.int64))),
+        offsets=ragged.offsets_of(np.minimum(np.diff(grams.offsets), max_contributions)),
         rows=grams.rows[kept],
         counts=np.minimum(grams.counts[kept], max_count),
     )

@@ -28,13 +28,12 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 
 from beam_dpne.bayesian.counting import UserGrams
 from beam_dpne.bayesian.log_global import decay_weights, softmax
 from beam_dpne.bayesian.plan import DEFAULT_DECAY, MAX_LENGTH, check_decay, check_weight
-from beam_dpne.elements.batches import BatchCoder
+from beam_dpne.elements.coders import register_batches
 from beam_dpne.mechanism import gaussian, randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.validation import as_float, check_choice, check_integer
@@ -178,13 +177,7 @@ class Norms:
     scores: np.ndarray
 
 
-class NormsCoder(BatchCoder):
-    """Coder of `Norms`."""
-
-    batch_type = Norms
-
-
-beam.coders.registry.register_coder(Norms, NormsCoder)
+register_batches(Norms)
 
 
 def is_scoring(grams: UserGrams, plan: PaperBayesianPlan, run_key: RunKey) -> np.ndarray:

@@ -9,8 +9,14 @@ from typing import Any, Protocol
 from beam_dpne.bayesian import log_global
 from beam_dpne.mechanism import finite_noise, gaussian, integer_noise
 from beam_dpne.mechanism.user_count import check_user_count
-from beam_dpne.ngrams.plan_checks import ADJACENCY, check_delta
-from beam_dpne.validation import as_float, check_choice, check_integer, json_parameters
+from beam_dpne.validation import (
+    ADJACENCY,
+    as_float,
+    check_choice,
+    check_delta,
+    check_integer,
+    json_parameters,
+)
 
 MODES = ("counts", "log_global")
 MAX_LENGTH = 5

@@ -8,16 +8,15 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable, Sequence
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.bayesian.plan import MAX_LENGTH
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
-from beam_dpne.elements import side_inputs as stored
-from beam_dpne.elements.batches import NO_GRAM, StoredCoder, array_bytes
-from beam_dpne.elements.side_inputs import SetStore, StoredFile, cached_for_sets
+from beam_dpne.elements.batches import NO_GRAM
+from beam_dpne.elements.coders import register_batches
+from beam_dpne.elements.side_inputs import StoredFile, cached_for_sets
 from beam_dpne.errors import PublicCountsError
 from beam_dpne.ngrams.decoding import SEPARATOR, escape_token
 
@@ -39,7 +38,7 @@ class PublicCounts:
       words: the distinct words of the grams, Arrow strings sorted by bytes.
       word_ids: (V · n,) int32, each gram's words as places in `words`, gram by gram.
       counts: (V,) int64 ≥ 0, α: falling.
-      stored: the file that holds them, if they were too large for an element (`kept_small`).
+      stored: the file that holds them, if they were too large for an element (`spill`).
 
     Example:
       >>> public = PublicCounts.of([("to", "be"), ("be", "or")], [3, 7])
@@ -57,6 +56,11 @@ class PublicCounts:
 
     def __len__(self) -> int:
         return len(self.counts)
+
+    @property
+    def file_name(self) -> str:
+        """What the name of a file begins with that holds these counts."""
+        return f"public-{self.length}"
 
     @property
     def grams(self) -> np.ndarray:
@@ -132,13 +136,7 @@ class PublicCounts:
         return rows
 
 
-class PublicCountsCoder(StoredCoder):
-    """Coder of `PublicCounts`."""
-
-    batch_type = PublicCounts
-
-
-beam.coders.registry.register_coder(PublicCounts, PublicCountsCoder)
+register_batches(PublicCounts)
 
 
 def from_codes(
@@ -204,15 +202,6 @@ def count_text(
             f"public must have a document of at least {length} words, got none."
         )
     return from_codes(pa.array(list(words), pa.string()), grams, counts, vocabulary_size)
-
-
-def kept_small(public: PublicCounts, store: SetStore | None) -> PublicCounts:
-    """Stores counts above the limit as a file; they then travel as the file's address."""
-    if store is None or array_bytes(public) <= store.limit:
-        return public
-    encoded = PublicCountsCoder().encode(dataclasses.replace(public, stored=None))
-    file = stored.store(store.folder, f"public-{public.length}", encoded)
-    return dataclasses.replace(public, stored=file)
 
 
 def _one_length(rows: Sequence[tuple[str, ...]]) -> int:

@@ -12,8 +12,14 @@ from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.bayesian import counting, log_global, posterior, public_counts
-from beam_dpne.bayesian.counting import GramSums, NgramProbabilities, NoisyCounts, UserGrams
+from beam_dpne.bayesian import counting, log_global, posterior
+from beam_dpne.bayesian.counting import (
+    GramSums,
+    NgramProbabilities,
+    NoisyCounts,
+    UserGrams,
+    probability_table,
+)
 from beam_dpne.bayesian.plan import BayesianPlan, CountingPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.documents.batch import BatchDocuments, checked_names
@@ -22,7 +28,8 @@ from beam_dpne.documents.key_context import check_run_key, key_context, require_
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.rows import NgramProbability, as_rows, probability_table
+from beam_dpne.elements.coders import spill
+from beam_dpne.elements.rows import NgramProbability, as_rows
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.engines import run
 from beam_dpne.mechanism import integer_noise
@@ -154,7 +161,7 @@ class CountingTransform(beam.PTransform, abc.ABC):
         store = self.store and dataclasses.replace(
             self.store, limit=min(self.store.limit, _LARGEST_CONSTANT)
         )
-        return beam.Create([public_counts.kept_small(kept, store)])
+        return beam.Create([spill(kept, store)])
 
     def _sums(self, grams: Any, public: AsSingleton, width: int, add: AddUp) -> Any:
         """From users' grams to sums by range of rows; a range of grams that nobody has is there too."""

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from beam_dpne.elements import progress
 from beam_dpne.ngrams.adaptive import BUDGET_UNITS
-from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.strategies import LengthPlan
 
 _REFRESH_SECONDS = 0.2
 _PHRASES = {
@@ -67,7 +68,7 @@ def print_plan(plan: PrivacyPlan) -> None:
     for length in plan.lengths:
         table.add_row(str(length.length), *_length_cells(plan, length))
     console.print(table)
-    if plan.is_adaptive:
+    if plan.strategy_value.has_user_budgets:
         each = "at each length" if plan.user_budgets == "even" else "on all lengths together"
         console.print(
             f"Each user may spend μ² = {plan.allotment / BUDGET_UNITS:.4f} {each}: the sum of the "

@@ -15,7 +15,7 @@ from beam_dpne.cli.plans import check_tokens, plan_from_options, read_vocabulary
 from beam_dpne.cli.tables import BAYESIAN as BAYESIAN_TABLE
 from beam_dpne.cli.tables import NGRAMS as NGRAMS_TABLE
 from beam_dpne.cli.tables import SET_UNION as SET_UNION_TABLE
-from beam_dpne.elements.batches import array_bytes
+from beam_dpne.elements.coders import array_bytes
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.errors import UsageError
 from beam_dpne.ngrams.plan import PrivacyPlan

@@ -13,14 +13,10 @@ from apache_beam.transforms.window import GlobalWindows
 from beam_dpne.documents import tokenizers
 from beam_dpne.documents.batch import require_one_release
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import (
-    MAX_ELEMENT_BYTES,
-    NO_GRAM,
-    DocumentBlock,
-    UserBatch,
-    array_bytes,
-    group_places,
-)
+from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch
+from beam_dpne.elements.coders import MAX_ELEMENT_BYTES, array_bytes
+from beam_dpne.elements.ragged import group_places
+from beam_dpne.elements.words import hash_words
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.columns import NAMED_USER, document_columns, user_column
@@ -156,7 +152,7 @@ def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
         names = np.frombuffer(users.buffers()[1], dtype="<u8").reshape(-1, 2)
         return randomness.encrypt_blocks(sub_key, names[users.offset : users.offset + len(users)])
     encoded = users.dictionary_encode()
-    return randomness.keyed_hashes(sub_key, encoded.dictionary)[encoded.indices.to_numpy()]
+    return hash_words(sub_key, encoded.dictionary)[encoded.indices.to_numpy()]
 
 
 def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:
@@ -253,7 +249,7 @@ def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
         offsets=np.append((ends - lengths - 1)[starts], ids.size),
         ids=ids,
         words=words,
-        word_hashes=randomness.keyed_hashes(word_key, words),
+        word_hashes=hash_words(word_key, words),
     )
 
 

@@ -7,20 +7,12 @@ from typing import Any, NamedTuple, TypeVar, cast
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import AsIter, PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.bayesian.counting import NgramProbabilities
-from beam_dpne.elements.batches import GramSet
-from beam_dpne.ngrams.decoding import (
-    ITEM_SCHEMA,
-    PROBABILITY_SCHEMA,
-    ROW_SCHEMA,
-    decode_sets,
-    longest_beside_shorter,
-)
-from beam_dpne.set_union.elements import ItemSet
-
+ROW_SCHEMA = pa.schema([("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())])
+ITEM_SCHEMA = pa.schema([("item", pa.string()), ("score", pa.float64())])
+PROBABILITY_SCHEMA = pa.schema([("ngram", pa.string()), ("probability", pa.float64())])
 SCORE_DECIMALS = 6
 PROBABILITY_DIGITS = 9
 
@@ -69,29 +61,6 @@ for _row_type in (ReleasedNgram, ReleasedItem, NgramProbability):
     beam.coders.registry.register_coder(_row_type, beam.coders.RowCoder)
 
 
-def ngram_table(released: Iterable[GramSet]) -> pa.Table:
-    """Returns the rows of S_1, …, S_T, sorted by length, falling score, then bytes."""
-    rows = pa.Table.from_batches(list(decode_sets(released)), ROW_SCHEMA)
-    return with_rounded_scores(rows)
-
-
-def item_table(released: Sequence[ItemSet]) -> pa.Table:
-    """Returns the rows of one set union, sorted by falling score, then bytes."""
-    (found,) = released
-    rows = pa.table([found.items, pa.array(found.scores)], schema=ITEM_SCHEMA)
-    return with_rounded_scores(rows.sort_by([("score", "descending"), ("item", "ascending")]))
-
-
-def probability_table(released: Sequence[NgramProbabilities]) -> pa.Table:
-    """Returns each n-gram's probability, sorted by falling probability, then bytes."""
-    (found,) = released
-    rows = pa.table(
-        [found.ngrams, pa.array(rounded_probabilities(found.probabilities))],
-        schema=PROBABILITY_SCHEMA,
-    )
-    return rows.sort_by([("probability", "descending"), ("ngram", "ascending")])
-
-
 def with_rounded_scores(rows: pa.Table) -> pa.Table:
     """Returns the rows with scores as a release has them."""
     scores = np.round(rows.column("score").to_numpy(), SCORE_DECIMALS)
@@ -123,6 +92,18 @@ def as_rows(
     label = f"{producer.full_label}/Rows" if producer else "Rows"
     make_rows = label >> _MakeRows(row_type=row_type, table_of=table_of)
     return cast("PCollection[_Row]", tuple(released) | make_rows)
+
+
+def longest_beside_shorter(
+    released: Sequence[PCollection[Any]],
+) -> tuple[PCollection[Any], AsIter]:
+    """Returns S_T, which always has its one element, and the shorter sets as one side input.
+
+    A union of items is its own longest, without shorter ones.
+    """
+    *shorter, longest = released
+    others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
+    return longest, AsIter(cast("PCollection", others | "Shorter" >> beam.Flatten()))
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

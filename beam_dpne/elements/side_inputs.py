@@ -49,8 +49,9 @@ class StoredFile:
 class SetStore:
     """Where sets that are too large for an element are kept during a run.
 
-    Released sets, and with the adaptive strategy also what stands between two rounds, which is as
-    private as the data: so the folder must be, and has to go when the run has ended.
+    These are released sets, and with the adaptive strategy also the sets of present n-grams between
+    two rounds. The latter are as private as the data: the folder must be too, and must be deleted
+    when the run has ended.
 
     Attributes:
       folder: the run's temporary location, on storage that all workers share.
@@ -71,7 +72,7 @@ def store(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredFile:
       folder: where to.
       name: what the file's name begins with.
       data: what to write.
-      key: for bytes that are private, a secret without which the name tells nothing about them.
+      key: for private bytes, a secret without which the name reveals nothing about them.
     """
     digest = hashlib.sha256(data).hexdigest()
     named = hashlib.blake2b(digest.encode(), key=key, digest_size=8).hexdigest()
@@ -86,7 +87,7 @@ def store(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredFile:
 
 
 def opened(file: StoredFile, decode: Callable[[pa.Buffer], Any]) -> Any:
-    """Returns what a stored file holds, mapped into memory; the same object for all bundles.
+    """Returns the set in a stored file, mapped into memory; the same object for all bundles.
 
     It is let go when the file is gone, since the launcher deletes the file with the run.
 
@@ -108,7 +109,7 @@ def forget(folder: str) -> None:
 def cached_for_sets(
     maxsize: int,
 ) -> Callable[[Callable[..., _T]], "functools._lru_cache_wrapper[_T]"]:
-    """Caches what is computed from sets, as `functools.lru_cache`, until a run's sets are let go."""
+    """Caches what functions compute from sets, as an LRU cache, until a run's sets are let go."""
 
     def decorate(function: Callable[..., _T]) -> "functools._lru_cache_wrapper[_T]":
         cached = functools.lru_cache(maxsize=maxsize)(function)

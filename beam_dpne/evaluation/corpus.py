@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
+from beam_dpne.elements.words import hash_words
 from beam_dpne.errors import InputError
-from beam_dpne.mechanism import randomness
 from beam_dpne.reading import InputFile, ReadOptions
 from beam_dpne.reading.transform import plan_reads, read_ahead, read_item, unit_of
 
@@ -80,7 +80,7 @@ class Corpus:
     def user_hashes(self, sub_key: bytes, places: np.ndarray) -> np.ndarray:
         """Returns the first 64 bits of a keyed hash of the names of some users: uint64."""
         names = self.users.take(pa.array(places)).cast(pa.large_binary())
-        return randomness.keyed_hashes(sub_key, names)[:, 0]
+        return hash_words(sub_key, names)[:, 0]
 
 
 def read_corpus(

@@ -87,7 +87,7 @@ def noisy_cells(weights: Sequence[np.ndarray], noise: np.ndarray, rule: RoundRul
             cells += more
             rest += fraction * width + loading * part
     more, rest = np.divmod(rest, width * unit)
-    return cells + more + np.ceil((rest / unit + noise * UNITS) / width).astype(np.int64) - 1
+    return cells_above(cells + more, rest / unit, noise * UNITS, width)
 
 
 def null_law(rules: Sequence[RoundRule], noise_stddev: float) -> NullLaw:
@@ -124,5 +124,30 @@ def spurious_cells(bits: np.ndarray, rule: LengthRule, round_number: int) -> np.
 
 def scores(cells: np.ndarray, rule: RoundRule) -> np.ndarray:
     """Returns the middle of each cell over the score divisor: above ρ exactly for cells ≥ 0."""
-    doubled = 2 * rule.threshold_units + (2 * cells + 1) * rule.cell_units
-    return doubled / (2 * UNITS) / rule.score_divisor
+    return middles(cells, rule.threshold_units, rule.cell_units) / rule.score_divisor
+
+
+def cells_above(whole: np.ndarray, rest: np.ndarray, noise: np.ndarray, width: int) -> np.ndarray:
+    """Returns the cell of whole·width + rest + noise: ≥ 0 exactly when this sum is positive.
+
+    Args:
+      whole: (n,) int64, whole cells, split off exactly before floating point begins.
+      rest: (n,) float64 in [0, width], in units of 2^-32.
+      noise: (n,) float64, in units of 2^-32.
+      width: of a cell, in units of 2^-32.
+
+    Returns:
+      (n,) int64.
+    """
+    return whole + np.ceil((rest + noise) / width).astype(np.int64) - 1
+
+
+def middles(cells: np.ndarray, threshold_units: int, width: int) -> np.ndarray:
+    """Returns the middle of each cell, in units of weight: (n,) float64.
+
+    Args:
+      cells: (n,) int64.
+      threshold_units: ρ in units of 2^-32, where cell 0 begins.
+      width: of a cell, in units of 2^-32.
+    """
+    return (2 * threshold_units + (2 * cells + 1) * width) / (2 * UNITS)

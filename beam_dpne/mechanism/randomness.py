@@ -16,8 +16,6 @@ from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import special
 
@@ -122,8 +120,15 @@ def encrypt_blocks(sub_key: bytes, blocks: np.ndarray) -> np.ndarray:
     return np.frombuffer(encrypted, dtype="<u8").reshape(-1, 2)
 
 
-def keyed_hashes(sub_key: bytes, items: pa.Array | Iterable[bytes]) -> np.ndarray:
-    """Returns a 128-bit keyed hash of each string: (n, 2) uint64.
+def keyed_hashes(sub_key: bytes, items: Iterable[bytes]) -> np.ndarray:
+    """Returns a 128-bit keyed hash of each byte string: (n, 2) uint64; see `hashes_of_ranges`."""
+    strings = list(items)
+    offsets = np.cumsum([0, *map(len, strings)])
+    return hashes_of_ranges(sub_key, np.frombuffer(b"".join(strings), np.uint8), offsets)
+
+
+def hashes_of_ranges(sub_key: bytes, data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Returns a 128-bit keyed hash of each byte string: (n, 2) uint64.
 
     A string of up to 15 bytes is one AES block, padded with zeros, its length in the last byte: no
     two of them share a hash. Longer ones are hashed by keyed BLAKE2b; any other two strings share a
@@ -131,21 +136,19 @@ def keyed_hashes(sub_key: bytes, items: pa.Array | Iterable[bytes]) -> np.ndarra
 
     Args:
       sub_key: from `RunKey.sub_key`.
-      items: Arrow strings or binaries without nulls, or an iterable of bytes.
+      data: uint8, the strings one after the other.
+      offsets: (n + 1,) int64, where each string begins, and where the last one ends.
     """
-    array = items if isinstance(items, pa.Array) else pa.array(items, pa.large_binary())
-    strings = pc.cast(array, pa.large_binary())
-    _, offset_buffer, data_buffer = strings.buffers()
-    offsets = np.frombuffer(offset_buffer or bytes(8), np.int64)[strings.offset :]
-    starts = offsets[: len(strings)]
-    sizes = offsets[1 : len(strings) + 1] - starts
+    starts = offsets[:-1]
+    sizes = np.diff(offsets)
     short = np.flatnonzero(sizes <= _SHORT_BYTES)
-    hashes = np.empty((len(strings), 2), dtype=np.uint64)
-    blocks = _padded_blocks(data_buffer, starts[short], sizes[short])
+    hashes = np.empty((sizes.size, 2), dtype=np.uint64)
+    blocks = _padded_blocks(data, starts[short], sizes[short])
     hashes[short] = encrypt_blocks(_derived(sub_key, b"short strings"), blocks)
     long = np.flatnonzero(sizes > _SHORT_BYTES)
     if long.size:
-        hashes[long] = _blake2b_hashes(sub_key, strings.take(pa.array(long)).to_pylist())
+        strings = (data[offsets[i] : offsets[i + 1]].tobytes() for i in long.tolist())
+        hashes[long] = _blake2b_hashes(sub_key, strings)
     return hashes
 
 
@@ -183,14 +186,6 @@ def laplaces(bits: np.ndarray) -> np.ndarray:
     the factor dx < 1e-14.
     """
     return signs(bits) * -special.xlogy(1.0, uniforms(bits))
-
-
-def upper_tail_normals(bits: np.ndarray, tail: float) -> np.ndarray:
-    """Returns standard normal noise given that it exceeds Φ̄^{-1}(tail), from the same bits.
-
-    References: the law of a spurious gram's noise; inverse CDF of a truncated normal.
-    """
-    return -special.ndtri(tail * uniforms(bits))
 
 
 def poisson(bits: np.ndarray, mean: float) -> int:
@@ -268,13 +263,12 @@ def keyed_subset(segments: np.ndarray, draws: np.ndarray, size: int) -> np.ndarr
     return chosen
 
 
-def _padded_blocks(data: pa.Buffer | None, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def _padded_blocks(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Returns short strings as (n, 2) uint64 blocks, zeros after them, their size in the last byte."""
     blocks = np.zeros((sizes.size, 16), dtype=np.uint8)
-    characters = np.frombuffer(data, np.uint8) if data is not None else blocks.reshape(-1)
     for place in range(int(sizes.max(initial=0))):
         reaching = np.flatnonzero(sizes > place)
-        blocks[reaching, place] = characters[starts[reaching] + place]
+        blocks[reaching, place] = data[starts[reaching] + place]
     blocks[:, -1] = sizes
     return blocks.view("<u8")
 

@@ -5,6 +5,7 @@ Plain numbers without Beam or keys, so that a plan has them at hand at once; `me
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from beam_dpne.mechanism.evidence_law import NOTHING_YET
@@ -70,6 +71,14 @@ class LengthRule:
     rounds: tuple[RoundRule, ...]
     valid: int | None = None
     pruning: str = "both"
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "LengthRule":
+        """Returns a rule from `dataclasses.asdict` of it, also after a round trip through JSON."""
+        rounds = (
+            RoundRule(**{**each, "loadings": tuple(each["loadings"])}) for each in fields["rounds"]
+        )
+        return cls(**{**fields, "rounds": tuple(rounds)})
 
     @property
     def threshold(self) -> float | None:

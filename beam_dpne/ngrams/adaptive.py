@@ -139,13 +139,13 @@ def round_cap(allotment: int, own: Round) -> int:
 # Step 1.
 
 
-def grams_ahead(standing: np.ndarray, offsets: np.ndarray, longer: int) -> np.ndarray:
+def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.ndarray:
     """Returns Σ_{j>k} m_j: places where a longer gram could start, all of whose k-grams stand.
 
-    A run of n standing positions has n − d places for grams of length k + d.
+    A run of n present positions has n − d places for grams of length k + d.
 
     Args:
-      standing: (p,) bool: whether the k-gram that starts at a position is open or found.
+      present: (p,) bool: whether the k-gram that starts at a position is open or found.
       offsets: (n + 1,) int64, where each user's positions begin; a position that does not stand lies
         between any two texts.
       longer: T − k.
@@ -153,11 +153,11 @@ def grams_ahead(standing: np.ndarray, offsets: np.ndarray, longer: int) -> np.nd
     Returns:
       (n,) int64.
     """
-    size = standing.size
-    ends = np.where(standing, size, np.arange(size))
+    size = present.size
+    ends = np.where(present, size, np.arange(size))
     ends = np.minimum.accumulate(ends[::-1])[::-1]
     rest = np.minimum(ends - np.arange(size) - 1, longer)
-    before = np.concatenate(([0], np.cumsum(np.where(standing, rest, 0))))
+    before = np.concatenate(([0], np.cumsum(np.where(present, rest, 0))))
     return np.diff(before[offsets])
 
 

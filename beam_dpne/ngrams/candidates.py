@@ -5,22 +5,22 @@ from typing import cast
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import (
-    NO_GRAM,
+from beam_dpne.elements.batches import NO_GRAM, UserBatch
+from beam_dpne.elements.ragged import distinct, offsets_of, places_among, rows_of_entries
+from beam_dpne.elements.side_inputs import cached_for_sets
+from beam_dpne.elements.words import places_in
+from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,
-    StandingGrams,
-    UserBatch,
+    PresentGrams,
     pack_pairs,
     unpack_pairs,
 )
-from beam_dpne.elements.side_inputs import cached_for_sets
 
+# Entries of a table of all pairs, 128 MB, up to which a set has one.
 _DENSE_TABLE = 2**25
 
 
@@ -96,7 +96,7 @@ class PruneInvalid(beam.PTransform):
     Attributes:
       released: PCollection of one `GramSet`, S_{k−1}; a side input.
       pruning: "both" or "single".
-      standing: PCollection of one `StandingGrams`, in whose terms the positions are; None: they are
+      present: PCollection of one `PresentGrams`, in whose terms the positions are; None: they are
         in terms of S_{k−2}.
 
     Raises:
@@ -122,7 +122,7 @@ class PruneInvalid(beam.PTransform):
 
     released: PCollection[GramSet]
     pruning: str = "both"
-    standing: PCollection[StandingGrams] | None = None
+    present: PCollection[PresentGrams] | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -131,7 +131,7 @@ class PruneInvalid(beam.PTransform):
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[UserBatch]:
         """Applies `prune_invalid` to each batch, with S_{k−1} beside it."""
-        sides = [AsSingleton(side) for side in (self.released, self.standing) if side is not None]
+        sides = [AsSingleton(side) for side in (self.released, self.present) if side is not None]
         prune = beam.FlatMap(_prune_and_report, *sides, pruning=self.pruning)
         return cast("PCollection[UserBatch]", users | "Prune" >> prune.with_output_types(UserBatch))
 
@@ -140,29 +140,28 @@ def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
     """Returns each user's distinct candidates of length k from positions of length k−1."""
     if batch.length != length - 1:
         raise ValueError(f"ExtractGrams({length=}) needs ids of length {length - 1}.")
-    user_count = len(batch.users)
+    # Each occurrence of a candidate is a tuple of its user's row, its first and its second id; at
+    # length 1 there is no second. Sorted and distinct tuples are each user's candidates in order.
     if length == 1:
         place = np.flatnonzero(batch.ids >= 0)
-        first, second, first_size, second_size = batch.ids[place], None, batch.size, 1
+        ids, sizes = (batch.ids[place],), (batch.size,)
     else:
-        place, first, second = _neighbours(batch)
-        first_size = batch.size
-        second_size = batch.size if batch.word_ids is None else batch.vocabulary_size
-    user = np.repeat(np.arange(user_count, dtype=np.int32), np.diff(batch.offsets))[place]
-    user, first, second = _distinct(user, first, second, (user_count, first_size, second_size))
-    counts = np.bincount(user, minlength=user_count)
+        place, *ids = _neighbours(batch)
+        sizes = (batch.size, batch.size if batch.word_ids is None else batch.vocabulary_size)
+    user = rows_of_entries(batch.offsets)[place]
+    (user, *ids), _ = distinct((user, *ids), (len(batch.users), *sizes))
     return Contributions(
         length=length,
         users=batch.users,
-        offsets=np.concatenate(([0], np.cumsum(counts))),
-        keys=first if second is None else pack_pairs(first, second),
+        offsets=offsets_of(np.bincount(user, minlength=len(batch.users))),
+        keys=ids[0] if length == 1 else pack_pairs(*ids),
         words=batch.words,
         word_hashes=batch.word_hashes,
     )
 
 
 def prune_invalid(
-    batch: UserBatch, released: GramSet, *, pruning: str, standing: StandingGrams | None = None
+    batch: UserBatch, released: GramSet, *, pruning: str, present: PresentGrams | None = None
 ) -> UserBatch:
     """Returns the positions of a batch in terms of S_{k−1}, without those that lead nowhere."""
     if released.length != batch.length + (batch.round == 0):
@@ -172,50 +171,54 @@ def prune_invalid(
             f"pruning must be that of the released set, {released.pruning!r}, got {pruning=}."
         )
     if batch.round:
-        _check_round(batch, standing)
-        ids = _rows_in(standing, released)[batch.ids]
+        _check_round(batch, present)
+        # An id of −1 takes the table's last place, which is −1 again.
+        ids = _rows_in(present, released)[batch.ids]
     else:
         ids = _gram_ids(batch, released)
     word_ids = batch.word_ids
     if released.length == 1:
+        # With "single" a gram grows by the released word after it, which needs its own array.
         word_ids = ids if pruning == "single" else None
     keep = _alive_neighbours(ids) if word_ids is None else _alive_runs(ids, word_ids)
     return _select_positions(batch, released, ids, word_ids, keep)
 
 
-def keep_standing(
-    batch: UserBatch, standing: StandingGrams, before: StandingGrams | None = None
+def keep_present(
+    batch: UserBatch, present: PresentGrams, before: PresentGrams | None = None
 ) -> UserBatch:
     """Returns the positions of a batch in terms of what stands after a round, without the others.
 
     Args:
-      batch: of length k−1 if `standing` is of round 1, else in terms of `before`.
-      standing: of length k.
+      batch: of length k−1 if `present` is of round 1, else in terms of `before`.
+      present: of length k.
       before: what stood after the round before.
     """
-    if standing.round == 1:
-        ids = _gram_ids(batch, standing)
+    if present.round == 1:
+        ids = _gram_ids(batch, present)
     else:
         _check_round(batch, before)
-        ids = _rows_in(before, standing)[batch.ids]
+        ids = _rows_in(before, present)[batch.ids]
     if batch.word_ids is None:
+        # (p,) bool: positions of present grams, and one −1 after each run of them, so that runs
+        # of different documents stay apart.
         keep = ids >= 0
         keep[1:] |= keep[:-1] & ~keep[1:]
     else:
         keep = _alive_runs(ids, batch.word_ids)
-    return _select_positions(batch, standing, ids, batch.word_ids, keep)
+    return _select_positions(batch, present, ids, batch.word_ids, keep)
 
 
-def standing_positions(batch: UserBatch, length: int) -> np.ndarray:
+def present_positions(batch: UserBatch, length: int) -> np.ndarray:
     """Marks the positions where a candidate of length k starts that has not been closed: (p,) bool."""
     if length in (batch.length, 1):
         return batch.ids >= 0
-    standing = np.zeros(batch.ids.size, dtype=bool)
-    standing[_neighbours(batch)[0]] = True
-    return standing
+    present = np.zeros(batch.ids.size, dtype=bool)
+    present[_neighbours(batch)[0]] = True
+    return present
 
 
-def _check_round(batch: UserBatch, before: StandingGrams | None) -> None:
+def _check_round(batch: UserBatch, before: PresentGrams | None) -> None:
     if before is None or (before.length, before.round) != (batch.length, batch.round):
         raise ValueError(
             f"Positions in terms of round {batch.round} of length {batch.length} need what stood "
@@ -223,10 +226,11 @@ def _check_round(batch: UserBatch, before: StandingGrams | None) -> None:
         )
 
 
-def _gram_ids(batch: UserBatch, grams: GramSet | StandingGrams) -> np.ndarray:
+def _gram_ids(batch: UserBatch, grams: GramSet | PresentGrams) -> np.ndarray:
     """Returns the row in a set of each position's gram, one word longer than the ids; −1: none."""
     if batch.length == 0:
         return _vocabulary_ids(batch, grams)
+    # (p,) int32: the row in the set of the gram that starts at each position.
     ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
     place, first, second = _neighbours(batch)
     size = batch.size if batch.word_ids is None else batch.vocabulary_size
@@ -235,31 +239,23 @@ def _gram_ids(batch: UserBatch, grams: GramSet | StandingGrams) -> np.ndarray:
 
 
 @cached_for_sets(maxsize=4)
-def _rows_in(before: StandingGrams, after: StandingGrams | GramSet) -> np.ndarray:
+def _rows_in(before: PresentGrams, after: PresentGrams | GramSet) -> np.ndarray:
     """Returns for each row of a set its row in another one, −1 where it is not there, and last −1.
 
     Made once for all batches that are renumbered.
     """
     if before.words is not None:
-        places = _places_of_words(before.words, after.words)
-    elif len(after) == 0:
-        places = np.full(len(before), NO_GRAM)
+        places = places_in(before.words, after.words)
     else:
-        places = np.minimum(np.searchsorted(after.keys, before.keys), len(after) - 1)
-        places = np.where(after.keys[places] == before.keys, places, NO_GRAM)
+        places = places_among(before.keys, after.keys)
     return np.append(places, NO_GRAM).astype(np.int32)
 
 
-def _places_of_words(words: pa.Array, among: pa.Array) -> np.ndarray:
-    places = pc.call_function("index_in", [words], pc.SetLookupOptions(value_set=among))
-    return places.fill_null(NO_GRAM).to_numpy(zero_copy_only=False)
-
-
 def _prune_and_report(
-    batch: UserBatch, released: GramSet, standing: StandingGrams | None = None, *, pruning: str
+    batch: UserBatch, released: GramSet, present: PresentGrams | None = None, *, pruning: str
 ) -> list[UserBatch]:
     progress.enter("users", released.length + 1)
-    pruned = prune_invalid(batch, released, pruning=pruning, standing=standing)
+    pruned = prune_invalid(batch, released, pruning=pruning, present=present)
     return [pruned] if len(pruned.users) else []
 
 
@@ -276,70 +272,33 @@ def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     else:
         following, step = batch.word_ids, batch.length
     here = ids[:-step] if step < ids.size else ids[:0]
+    # The sign bit of the union is set where either id is −1.
     place = np.flatnonzero((here | following[step:]) >= 0)
     return place, ids[place], following[step:][place]
 
 
-def _distinct(
-    user: np.ndarray, first: np.ndarray, second: np.ndarray | None, sizes: tuple[int, int, int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Sorts and de-duplicates (user, first, second), packed in one integer where they fit."""
-    user_bits, first_bits, second_bits = (max(0, size - 1).bit_length() for size in sizes)
-    if user_bits + first_bits + second_bits > 63:
-        return _distinct_wide(user, first, second)
-    packed = user.astype(np.int64)
-    packed <<= first_bits
-    packed |= first
-    if second is not None:
-        packed <<= second_bits
-        packed |= second
-    packed.sort()
-    fresh = np.ones(packed.size, dtype=bool)
-    np.not_equal(packed[1:], packed[:-1], out=fresh[1:])
-    packed = packed[np.flatnonzero(fresh)]
-    rest = packed >> second_bits
-    seconds = None if second is None else packed & ((1 << second_bits) - 1)
-    return rest >> first_bits, rest & ((1 << first_bits) - 1), seconds
-
-
-def _distinct_wide(
-    user: np.ndarray, first: np.ndarray, second: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """As `_distinct`, for sets so large that the three do not fit in 63 bits."""
-    keys = first.astype(np.int64) if second is None else pack_pairs(first, second)
-    order = np.lexsort((keys, user))
-    user, keys = user[order], keys[order]
-    fresh = (np.diff(user, prepend=-1) != 0) | (np.diff(keys, prepend=-1) != 0)
-    user, keys = user[fresh], keys[fresh]
-    if second is None:
-        return user, keys, None
-    return user, keys >> 32, keys & 0xFFFFFFFF
-
-
-def _vocabulary_ids(batch: UserBatch, vocabulary: GramSet | StandingGrams) -> np.ndarray:
+def _vocabulary_ids(batch: UserBatch, vocabulary: GramSet | PresentGrams) -> np.ndarray:
     """Returns the row of each position's word, −1 for borders and words that are not there."""
-    places = _places_of_words(batch.words, vocabulary.words)
+    places = places_in(batch.words, vocabulary.words)
     return np.append(places, NO_GRAM).astype(np.int32)[batch.ids]
 
 
 def _look_up(
-    grams: GramSet | StandingGrams, first: np.ndarray, second: np.ndarray, second_size: int
+    grams: GramSet | PresentGrams, first: np.ndarray, second: np.ndarray, second_size: int
 ) -> np.ndarray:
     """Returns the row of each pair in a set, −1 where it is not there."""
     keys = grams.keys
     if keys.size == 0:
         return np.full(first.size, NO_GRAM, dtype=np.int32)
     if 0 < grams.parent_size * second_size <= _DENSE_TABLE:
+        # One read for each position, several times faster than a binary search among many keys.
         table = _dense_table(grams, second_size)
         return table[first.astype(np.int64) * second_size + second] - np.int32(1)
-    wanted = pack_pairs(first, second)
-    place = np.searchsorted(keys, wanted)
-    place[place == keys.size] = 0
-    return np.where(keys[place] == wanted, place, NO_GRAM).astype(np.int32)
+    return places_among(pack_pairs(first, second), keys).astype(np.int32)
 
 
 @cached_for_sets(maxsize=1)
-def _dense_table(grams: GramSet | StandingGrams, seconds: int) -> np.ndarray:
+def _dense_table(grams: GramSet | PresentGrams, seconds: int) -> np.ndarray:
     """Returns 1 + the row of each pair (prefix, second), 0 where it is not in the set.
 
     For small sets only; made once for all batches that look rows up in it. Pages of zeros that nobody
@@ -353,6 +312,7 @@ def _dense_table(grams: GramSet | StandingGrams, seconds: int) -> np.ndarray:
       (parent_size · seconds,) int32.
     """
     prefixes, second_ids = unpack_pairs(grams.keys)
+    # Rows plus 1, so that the untouched zeros of the table mean "not there".
     table = np.zeros(grams.parent_size * seconds, dtype=np.int32)
     table[prefixes * seconds + second_ids] = np.arange(1, grams.keys.size + 1)
     return table
@@ -360,6 +320,7 @@ def _dense_table(grams: GramSet | StandingGrams, seconds: int) -> np.ndarray:
 
 def _alive_neighbours(ids: np.ndarray) -> np.ndarray:
     """Marks ids with a living neighbour, and one border after each run of them."""
+    # (p − 1,) bool: both ids of a pair of neighbours are grams; the sign bit of the union says so.
     paired = (ids[:-1] | ids[1:]) >= 0
     keep = np.zeros(ids.size, dtype=bool)
     keep[:-1] |= paired
@@ -370,7 +331,9 @@ def _alive_neighbours(ids: np.ndarray) -> np.ndarray:
 
 def _alive_runs(ids: np.ndarray, word_ids: np.ndarray) -> np.ndarray:
     """Marks whole runs of released words in which at least one gram still starts."""
+    # (p,) int64: the number of the run of each position; a border counts to the run before it.
     run = np.cumsum(word_ids < 0) - (word_ids < 0)
+    # (runs,) bool: runs in which some gram starts stay whole, since the words after it are needed.
     living = np.zeros(int(run[-1]) + 1 if run.size else 0, dtype=bool)
     living[run[ids >= 0]] = True
     return living[run]
@@ -378,19 +341,20 @@ def _alive_runs(ids: np.ndarray, word_ids: np.ndarray) -> np.ndarray:
 
 def _select_positions(
     batch: UserBatch,
-    grams: GramSet | StandingGrams,
+    grams: GramSet | PresentGrams,
     ids: np.ndarray,
     word_ids: np.ndarray | None,
     keep: np.ndarray,
 ) -> UserBatch:
     """Drops the other positions, and the users that have none left."""
     place = np.flatnonzero(keep)
+    # (p + 1,) int32: kept positions before each one; differences at users' borders count theirs.
     kept_before = np.concatenate(([0], np.cumsum(keep, dtype=np.int32)))
     counts = np.diff(kept_before[batch.offsets])
     staying = np.flatnonzero(counts)
     return UserBatch(
         length=grams.length,
-        round=grams.round if isinstance(grams, StandingGrams) else 0,
+        round=grams.round if isinstance(grams, PresentGrams) else 0,
         size=len(grams),
         users=batch.users[staying],
         offsets=np.concatenate(([0], np.cumsum(counts[staying]))),

@@ -1,4 +1,7 @@
-"""LimitContributions: here, and nowhere else, one user's contribution is bounded."""
+"""LimitContributions: bounds what one user adds to a length's histogram under the paper's strategy.
+
+The adaptive strategy bounds it in `budgets.spend`, and set unions in `set_union.weights`.
+"""
 
 import dataclasses
 from typing import cast
@@ -7,10 +10,11 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.elements.batches import Contributions
+from beam_dpne.elements.ragged import outside_limit
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.elements import Contributions
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -106,17 +110,12 @@ def outside_subset(
     contributions: Contributions, max_contributions: int, sub_key: bytes
 ) -> np.ndarray:
     """Returns the entries that users above the limit may not give: those outside a keyed subset."""
-    over = np.flatnonzero(np.diff(contributions.offsets) > max_contributions)
-    if over.size == 0:
-        return over
-    starts = contributions.offsets[over]
-    counts = contributions.offsets[over + 1] - starts
-    user = np.repeat(over, counts)
-    entries = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(user.size)
-    bits = randomness.keyed_bits(
-        sub_key, contributions.users[user, 0], draw_keys(contributions)[entries]
-    )
-    return entries[~randomness.keyed_subset(user, bits[:, 0], max_contributions)]
+    named = draw_keys(contributions)
+
+    def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
+        return randomness.keyed_bits(sub_key, contributions.users[user, 0], named[entries])[:, 0]
+
+    return outside_limit(contributions.offsets, max_contributions, draw)
 
 
 def draw_keys(contributions: Contributions) -> np.ndarray:

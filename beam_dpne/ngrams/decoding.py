@@ -3,16 +3,17 @@
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.pvalue import AsIter, PCollection
+from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.elements.batches import GramSet, unpack_pairs
+from beam_dpne.elements.rows import ROW_SCHEMA, longest_beside_shorter, with_rounded_scores
+from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 
 SEPARATOR = " "
 EMPTY_TOKEN = "\\e"
@@ -21,10 +22,6 @@ _UNESCAPES = {escape[1]: plain for plain, escape in _ESCAPES.items()} | {"e": ""
 
 _IN_TOKEN = re.compile(r"[\\ \t\n\r]")
 _IN_ITEM = re.compile(r"[\\\t\n\r]")
-
-ROW_SCHEMA = pa.schema([("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())])
-ITEM_SCHEMA = pa.schema([("item", pa.string()), ("score", pa.float64())])
-PROBABILITY_SCHEMA = pa.schema([("ngram", pa.string()), ("probability", pa.float64())])
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -69,16 +66,10 @@ class DecodeGrams(beam.PTransform):
         return cast("PCollection[pa.RecordBatch]", longest | "Decode" >> decode)
 
 
-def longest_beside_shorter(
-    released: Sequence[PCollection[Any]],
-) -> tuple[PCollection[Any], AsIter]:
-    """Returns S_T, which always has its one element, and the shorter sets as one side input.
-
-    A union of items is its own longest, without shorter ones.
-    """
-    *shorter, longest = released
-    others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
-    return longest, AsIter(cast("PCollection", others | "Shorter" >> beam.Flatten()))
+def ngram_table(released: Iterable[GramSet]) -> pa.Table:
+    """Returns the rows of S_1, …, S_T, sorted by length, falling score, then bytes."""
+    rows = pa.Table.from_batches(list(decode_sets(released)), ROW_SCHEMA)
+    return with_rounded_scores(rows)
 
 
 def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
@@ -89,7 +80,7 @@ def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
         if grams.length == 1 and grams.words is not None:
             vocabulary = pa.array([escape_token(word) for word in grams.words.to_pylist()])
         words = _word_ids(grams, words)
-        if len(grams) and not grams.given:
+        if len(grams) and not grams.is_public:
             yield _sorted_rows(grams, words, vocabulary)
 
 

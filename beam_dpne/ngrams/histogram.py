@@ -1,27 +1,20 @@
 """WeightedHistogram: H_k, summed in exact integers, in hash ranges."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
-from apache_beam.transforms.window import GlobalWindows
 
-from beam_dpne.elements.batches import (
-    MAX_ELEMENT_BYTES,
-    Contributions,
-    HistogramShard,
-    SpuriousGrams,
-    array_bytes,
-    group_places,
-    unpack_pairs,
-)
+from beam_dpne.elements.bundles import SumBundle
+from beam_dpne.elements.ragged import bounded_parts, group_places, places_among
+from beam_dpne.elements.words import join_words, merge_hashes, merge_words, places_in
+from beam_dpne.ngrams.elements import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
 
-_MAX_WAITING = 2_000_000
 _GRAM_COLUMNS = ("keys", "weights", "found", "cells", "words", "word_hashes")
 _SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds")
 
@@ -42,7 +35,7 @@ class WeightedHistogram(beam.PTransform):
     Cost: batches are summed where they are; one shuffle of distinct (bundle, gram) pairs.
 
     Attributes:
-      shards: number of hash ranges.
+      histogram_ranges: number of hash ranges.
       spurious: PCollection of `SpuriousGrams` of the same length, which meet the grams that somebody
         holds in the same shuffle, and bring the rule that decides; None at length 1 and in later
         rounds.
@@ -51,7 +44,7 @@ class WeightedHistogram(beam.PTransform):
         round.
 
     Raises:
-      ValueError: if shards < 1.
+      ValueError: if histogram_ranges < 1.
 
     Example:
       >>> import numpy as np
@@ -71,29 +64,35 @@ class WeightedHistogram(beam.PTransform):
     References: DPNE Algorithm 1, "Build a weighted histogram".
     """
 
-    shards: int = 1
+    histogram_ranges: int = 1
     spurious: PCollection[SpuriousGrams] | None = None
     open_shards: PCollection[HistogramShard] | None = None
 
     def __post_init__(self):
         super().__init__()
-        if self.shards < 1:
-            raise ValueError(f"shards must be at least 1, got shards={self.shards}.")
+        if self.histogram_ranges < 1:
+            raise ValueError(
+                f"histogram_ranges must be at least 1, got histogram_ranges={self.histogram_ranges}."
+            )
 
     def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
         """Sums within bundles, shuffles by hash range, sums over bundles."""
         keyed = tuple[int, HistogramShard]
         meets = self.spurious is not None or self.open_shards is not None
-        sum_bundle = beam.ParDo(_SumBundle(self.shards, meets)).with_output_types(keyed)
-        pieces = contributions | "SumBundle" >> sum_bundle
+        sum_bundle = SumBundle(
+            sum_batch=functools.partial(_checked_sums, meets_others=meets),
+            merge=_sum_pieces,
+            cut=functools.partial(cut_by_hash_range, histogram_ranges=self.histogram_ranges),
+        )
+        pieces = contributions | "SumBundle" >> beam.ParDo(sum_bundle).with_output_types(keyed)
         if self.spurious is not None:
             drawn = self.spurious | "ShardSpurious" >> beam.FlatMap(
-                shard_spurious, shards=self.shards
+                shard_spurious, histogram_ranges=self.histogram_ranges
             ).with_output_types(keyed)
             pieces = (pieces, drawn) | "MeetSpurious" >> beam.Flatten().with_output_types(keyed)
         if self.open_shards is not None:
             still_open = self.open_shards | "ShardOpen" >> beam.FlatMap(
-                shard_open, shards=self.shards
+                shard_open, histogram_ranges=self.histogram_ranges
             ).with_output_types(keyed)
             pieces = (pieces, still_open) | "MeetOpen" >> beam.Flatten().with_output_types(keyed)
         return cast(
@@ -107,44 +106,21 @@ class WeightedHistogram(beam.PTransform):
         )
 
 
-class _SumBundle(beam.DoFn):
-    """Sums the batches of a bundle, and sends the sums when there are many, and at the end."""
-
-    def __init__(self, shards: int, meets_others: bool):
-        self._shards = shards
-        self._meets_others = meets_others
-
-    def start_bundle(self):
-        self._waiting: list[HistogramShard] = []
-        self._size = 0
-
-    def process(self, element: Contributions) -> Iterator[tuple[int, HistogramShard]]:
-        if element.length * element.round > 1 and not self._meets_others:
-            raise ValueError(
-                "WeightedHistogram needs spurious=… of SampleSpurious at length 2 and more: without "
-                "them a released gram tells that somebody holds it; in later rounds open_shards=… of "
-                "DecideRound."
-            )
-        sums = sum_contributions(element)
-        self._waiting.append(sums)
-        self._size += sums.keys.size
-        if self._size > _MAX_WAITING:
-            yield from self._flush()
-
-    def finish_bundle(self) -> Any:
-        for piece in self._flush():
-            yield GlobalWindows.windowed_value(piece)
-
-    def _flush(self) -> Iterator[tuple[int, HistogramShard]]:
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        sums = _sum_pieces(waiting)
-        return iter(()) if sums is None else cut_by_hash_range(sums, self._shards)
+def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:
+    if element.length * element.round > 1 and not meets_others:
+        raise ValueError(
+            "WeightedHistogram needs spurious=… of SampleSpurious at length 2 and more: without "
+            "them a released gram tells that somebody holds it; in later rounds open_shards=… of "
+            "DecideRound."
+        )
+    return sum_contributions(element)
 
 
 def sum_contributions(contributions: Contributions) -> HistogramShard:
     """Sums the weights of one batch."""
     if contributions.weights is None:
         raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
+    # Keys of words are rows of the batch's dictionary: of words that some user holds, at any weight.
     keys, weights = _sum_by_key(contributions.keys, contributions.weights)
     if contributions.words is None or contributions.word_hashes is None:
         return HistogramShard(
@@ -160,12 +136,15 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
     )
 
 
-def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[int, HistogramShard]]:
+def shard_spurious(
+    spurious: SpuriousGrams, *, histogram_ranges: int
+) -> Iterator[tuple[int, HistogramShard]]:
     """Cuts drawn grams into the hash ranges of the histogram; each range gets the rule, once."""
-    ranges = hash_ranges(spurious.keys.view(np.uint64), shards)
+    ranges = hash_ranges(spurious.keys.view(np.uint64), histogram_ranges)
     none = np.zeros(0, np.int64)
-    places = dict(group_places(ranges, shards))
-    for shard in range(shards):
+    places = dict(group_places(ranges, histogram_ranges))
+    # Every range gets a piece, also without spurious grams: it brings the rule that decides the others.
+    for shard in range(histogram_ranges):
         inside = places.get(shard, none)
         piece = HistogramShard(
             length=spurious.length,
@@ -179,11 +158,14 @@ def shard_spurious(spurious: SpuriousGrams, *, shards: int) -> Iterator[tuple[in
         yield shard, piece
 
 
-def shard_open(shard: HistogramShard, *, shards: int) -> Iterator[tuple[int, HistogramShard]]:
-    """Sends what a hash range left open back to the same range."""
+def shard_open(
+    shard: HistogramShard, *, histogram_ranges: int
+) -> Iterator[tuple[int, HistogramShard]]:
+    """Sends the grams that a hash range left open back to the same range."""
+    # All grams of a shard are in one hash range, so that any of them names it, a spurious one too.
     named = shard.keys.view(np.uint64) if shard.word_hashes is None else shard.word_hashes[:, 0]
     anything = np.concatenate((named[:1], shard.spurious_keys[:1].view(np.uint64)))
-    number = int(hash_ranges(anything, shards)[0])
+    number = int(hash_ranges(anything, histogram_ranges)[0])
     for piece in _bounded_pieces(shard):
         yield number, piece
 
@@ -200,6 +182,7 @@ def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
     if len(rules) > 1:
         raise ValueError("Pieces of one histogram must have one rule.")
     _check_one_round(pieces)
+    # Pieces with `earlier` are what DecideRound left open; the others are sums of what users sent.
     sums = _sum_pieces([piece for piece in pieces if piece.earlier is None])
     if sums is None or pieces[0].round > 1:
         sums = _add_to_open(_join_open([p for p in pieces if p.earlier is not None]), sums)
@@ -235,6 +218,7 @@ def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
     """Joins parts of what was left open in one hash range, with ascending keys."""
     if not pieces:
         raise ValueError("Pieces of a later round need what DecideRound left open of the last one.")
+    # One entry for each gram along the last axis; `earlier` has a row for each round before.
     columns = {
         name: np.concatenate([getattr(piece, name) for piece in pieces], axis=-1)
         for name in ("weights", "earlier", "found", "cells")
@@ -245,9 +229,10 @@ def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
             pieces[0],
             **columns,
             keys=np.arange(columns["cells"].size),
-            words=pa.concat_arrays([piece.words for piece in pieces]),
+            words=join_words(piece.words for piece in pieces),
             word_hashes=np.concatenate(hashes),
         )
+    # A shard that was cut for the shuffle may come back in any order; look-ups need ascending keys.
     keys = np.concatenate([piece.keys for piece in pieces])
     order = np.argsort(keys)
     columns = {name: column[..., order] for name, column in columns.items()}
@@ -259,26 +244,28 @@ def _add_to_open(still_open: HistogramShard, sums: HistogramShard | None) -> His
     if sums is None or sums.keys.size == 0:
         return still_open
     if still_open.words is None:
-        places = np.searchsorted(still_open.keys, sums.keys)
-        known = np.append(still_open.keys, -1)[places] == sums.keys
+        places = places_among(sums.keys, still_open.keys)
     else:
-        found = pc.call_function(
-            "index_in", [sums.words], pc.SetLookupOptions(value_set=still_open.words)
-        )
-        places = found.fill_null(-1).to_numpy(zero_copy_only=False)
-        known = places >= 0
+        places = places_in(sums.words, still_open.words)
+    # (sums,) bool: whether the gram to which users sent weight is open.
+    known = places >= 0
+    # A weight for a closed gram would be added to another gram, beyond the user's budget for that one.
     if not known.all():
         raise ValueError("Users may send weights only to grams that are open.")
+    # (m,) int64 in units of 2^-32: 0 for grams on which nobody spent in this round.
     weights = np.zeros(still_open.keys.size, dtype=np.int64)
     weights[places] = sums.weights
     return dataclasses.replace(still_open, weights=weights)
 
 
-def cut_by_hash_range(whole: HistogramShard, shards: int) -> Iterator[tuple[int, HistogramShard]]:
+def cut_by_hash_range(
+    whole: HistogramShard, histogram_ranges: int
+) -> Iterator[tuple[int, HistogramShard]]:
     """Yields the part of each hash range that is not empty."""
     words, hashes = whole.words, whole.word_hashes
+    # (m,) uint64: the packed pair names a gram in every batch, a word's row does not: its hash does.
     named = whole.keys.view(np.uint64) if hashes is None else hashes[:, 0]
-    for shard, inside in group_places(hash_ranges(named, shards), shards):
+    for shard, inside in group_places(hash_ranges(named, histogram_ranges), histogram_ranges):
         piece = HistogramShard(
             length=whole.length,
             round=whole.round,
@@ -293,49 +280,50 @@ def cut_by_hash_range(whole: HistogramShard, shards: int) -> Iterator[tuple[int,
 
 def _bounded_pieces(piece: HistogramShard) -> Iterator[HistogramShard]:
     """Cuts a piece into parts that are small enough for an element; they are added up again."""
-    if array_bytes(piece) <= MAX_ELEMENT_BYTES or piece.keys.size <= 1:
-        yield piece
-        return
-    middle = piece.keys.size // 2
-    for half in (slice(0, middle), slice(middle, None)):
-        cut = {name: getattr(piece, name) for name in _GRAM_COLUMNS}
-        cut = {name: column[half] for name, column in cut.items() if column is not None}
-        if piece.earlier is not None:
-            cut["earlier"] = piece.earlier[:, half]
-        if half.start:
-            cut |= {name: getattr(piece, name)[:0] for name in _SPURIOUS_COLUMNS}
-        yield from _bounded_pieces(dataclasses.replace(piece, **cut))
+    return bounded_parts(np.arange(piece.keys.size), functools.partial(_take, piece))
 
 
-def hash_ranges(keys: np.ndarray, shards: int) -> np.ndarray:
-    """Spreads 64-bit keys over shards; a public mixing function (splitmix64), not a secret.
+def _take(piece: HistogramShard, places: np.ndarray) -> HistogramShard:
+    """Selects successive grams; spurious ones go with the first of them."""
+    start = int(places[0]) if places.size else 0
+    inside = slice(start, start + places.size)
+    cut = {name: getattr(piece, name) for name in _GRAM_COLUMNS}
+    cut = {name: column[inside] for name, column in cut.items() if column is not None}
+    if piece.earlier is not None:
+        cut["earlier"] = piece.earlier[:, inside]
+    # Each spurious gram must be met once, so that one part has them all.
+    if start:
+        cut |= {name: getattr(piece, name)[:0] for name in _SPURIOUS_COLUMNS}
+    return dataclasses.replace(piece, **cut)
+
+
+def hash_ranges(keys: np.ndarray, histogram_ranges: int) -> np.ndarray:
+    """Spreads 64-bit keys over hash ranges; a public mixing function (splitmix64), not a secret.
 
     References: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014.
     """
+    # Packed pairs of one prefix differ in their low bits only, and must not all meet in one range.
     mixed = keys + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
-    return (mixed % np.uint64(shards)).astype(np.int64)
+    return (mixed % np.uint64(histogram_ranges)).astype(np.int64)
 
 
 def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> HistogramShard:
     """Adds up pieces at k = 1, where a gram is a string."""
-    encoded = pa.concat_arrays([piece.words for piece in pieces]).dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    size = len(encoded.dictionary)
-    sums = np.zeros(size, dtype=np.int64)
+    words, codes = merge_words(piece.words for piece in pieces if piece.words is not None)
+    hashes = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
+    # (words,) int64 in units of 2^-32; integers, so that the order of the pieces does not matter.
+    sums = np.zeros(len(words), dtype=np.int64)
     np.add.at(sums, codes, weights)
-    hashes = np.empty((size, 2), dtype=np.uint64)
-    known = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
-    hashes[codes] = np.concatenate(known)
     return HistogramShard(
         length=1,
         round=pieces[0].round,
-        keys=np.arange(size),
+        keys=np.arange(sums.size),
         weights=sums,
-        words=encoded.dictionary,
-        word_hashes=hashes,
+        words=words,
+        word_hashes=merge_hashes(hashes, codes, sums.size),
     )
 
 
@@ -343,11 +331,13 @@ def _sum_by_key(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
     """Returns distinct keys, ascending, and the int64 sum of the weights of each."""
     if keys.size == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    # Equal keys become neighbours, so that one pass adds each gram's weights up.
     order = _ascending_order(keys)
     keys = keys[order]
     fresh = np.ones(keys.size, dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
     starts = np.flatnonzero(fresh)
+    # Sums of the runs of equal keys, in units of 2^-32.
     return keys[starts], np.add.reduceat(weights[order], starts)
 
 

@@ -1,32 +1,166 @@
-"""A run of n-grams in memory: the kernels of `PrivateNgrams` on arrays, without a pipeline.
+"""A run of n-grams: the loop over lengths and rounds, and its steps on arrays.
 
-The order of the steps is that of `loop`, so a release is the pipeline's, bit for bit, under the same
-run key. The corpus must fit in memory; one process does everything.
+The order of the steps is written here only. A `Steps` object says how each is done: `ArraySteps` calls
+the kernels on arrays, in one process; `PrivateNgrams` applies transforms of the same kernels to
+PCollections. So a release in memory is the pipeline's, bit for bit, under the same run key, and what
+tests and attacks find out about arrays holds for the pipeline.
 """
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
-from beam_dpne.elements.batches import (
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.ngrams import histogram, threshold
+from beam_dpne.ngrams.budgets import spend_on_present
+from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
+from beam_dpne.ngrams.contributions import limit_contributions
+from beam_dpne.ngrams.elements import (
     ROOT,
     Contributions,
     GramSet,
     HistogramShard,
+    PresentGrams,
     SpuriousGrams,
-    StandingGrams,
-    UserBatch,
 )
-from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams import decisions, histogram, strategies
-from beam_dpne.ngrams.budgets import spend_on_standing
-from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
-from beam_dpne.ngrams.contributions import limit_contributions
-from beam_dpne.ngrams.loop import release_lengths
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.public_vocabulary import public_vocabulary
-from beam_dpne.ngrams.union_vocabulary import as_vocabulary, union_plan
-from beam_dpne.set_union import threshold, weights
+from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.valid import rule_for
+from beam_dpne.ngrams.vocabulary import as_vocabulary, public_vocabulary, union_plan
+from beam_dpne.set_union import threshold as union_threshold
+from beam_dpne.set_union import weights
+
+Users = TypeVar("Users")
+Sent = TypeVar("Sent")
+Histogram = TypeVar("Histogram")
+Drawn = TypeVar("Drawn")
+Present = TypeVar("Present")
+Released = TypeVar("Released")
+
+
+class Steps(Protocol[Users, Sent, Histogram, Drawn, Present, Released]):
+    """The steps of a run, each of which one way of computing does in its own manner.
+
+    `previous` is S_{k−1}, and None at length 1; `present` are the sets of n-grams that were open or
+    found after each of the rounds before.
+    """
+
+    def take_words(self, length: int) -> Released:
+        """Returns a public vocabulary as S_1."""
+        ...
+
+    def unite_words(self, length: int, users: Users) -> Released:
+        """Returns S_1 by a policy of set union."""
+        ...
+
+    def prune(
+        self, length: int, users: Users, previous: Released, present: Present | None
+    ) -> Users:
+        """Keeps of the users' positions what S_{k−1} leaves."""
+        ...
+
+    def limit(self, length: int, users: Users) -> Sent:
+        """Returns equal weights for at most Δ_k n-grams of each user ("one_round")."""
+        ...
+
+    def spend(
+        self,
+        length: int,
+        round_number: int,
+        users: Users,
+        previous: Released | None,
+        present: Sequence[Present],
+    ) -> tuple[Sent, Users]:
+        """Returns what users send in a round, and the users with what they have left."""
+        ...
+
+    def draw_spurious(self, length: int, previous: Released) -> Drawn:
+        """Draws members of V_k as noise alone would release them."""
+        ...
+
+    def add_up(
+        self,
+        length: int,
+        round_number: int,
+        sent: Sent,
+        drawn: Drawn | None,
+        still_open: Histogram | None,
+    ) -> Histogram:
+        """Adds up weights; `drawn` is of the first round, `still_open` of later ones."""
+        ...
+
+    def decide_round(
+        self, length: int, round_number: int, histogram: Histogram, previous: Released | None
+    ) -> tuple[Present, Histogram]:
+        """Returns what is open or found after a round that is not the last, for users and sums."""
+        ...
+
+    def release(self, length: int, histogram: Histogram, previous: Released | None) -> Released:
+        """Returns S_k from the histogram of the last round."""
+        ...
+
+
+def release_lengths(
+    steps: Steps[Users, Sent, Histogram, Drawn, Present, Released],
+    plan: PrivacyPlan,
+    users: Users,
+) -> tuple[Released, ...]:
+    """Returns S_1, …, S_T.
+
+    References: DPNE Algorithm 1, "for k = 1 to T".
+    """
+    released: list[Released] = []
+    present = None
+    for length in range(1, plan.max_length + 1):
+        previous = released[-1] if released else None
+        if previous is not None:
+            users = steps.prune(length, users, previous, present)
+        if length not in plan.private_lengths:
+            found = steps.take_words(length)
+        elif length not in plan.strategy_lengths:
+            found = steps.unite_words(length, users)
+        else:
+            found, users, present = release_length(steps, plan, length, users, previous)
+        released.append(found)
+    return tuple(released)
+
+
+def release_length(
+    steps: Steps[Users, Sent, Histogram, Drawn, Present, Released],
+    plan: PrivacyPlan,
+    length: int,
+    users: Users,
+    previous: Released | None,
+) -> tuple[Released, Users, Present | None]:
+    """Releases one length in the rounds of the plan's strategy, each on the grams left open before.
+
+    The paper's strategy has one round.
+
+    Returns:
+      S_k, the users with what they have left, and the set in whose terms their positions are.
+
+    References: DPNE Algorithm 1, the body of the loop.
+    """
+    strategy, last = plan.strategy_value, plan.rounds_of(length)
+    drawn = None if previous is None else steps.draw_spurious(length, previous)
+    present: list[Present] = []
+    still_open = None
+    for number in range(1, last):
+        sent, users = strategy.contribute(
+            steps, length, number, users, previous=previous, present=present
+        )
+        histogram = steps.add_up(length, number, sent, drawn, still_open)
+        after, still_open = steps.decide_round(length, number, histogram, previous)
+        present.append(after)
+        drawn = None  # Drawn n-grams are in the histogram since the first round.
+    sent, users = strategy.contribute(
+        steps, length, last, users, previous=previous, present=present
+    )
+    histogram = steps.add_up(length, last, sent, drawn, still_open)
+    found = steps.release(length, histogram, previous)
+    return found, users, present[-1] if present else None
 
 
 def release_ngrams(
@@ -62,36 +196,36 @@ def release_ngrams(
 
 @dataclasses.dataclass(kw_only=True)
 class ArraySteps:
-    """Calls the kernel of each step; `loop.Steps` says what each of them returns.
+    """Calls the kernel of each step; `Steps` says what each of them returns.
 
     Attributes:
       plan: the parameters of the run.
       run_key: bound to the run's parameters.
       vocabulary: public words, if the plan says that they are given.
-      shards: hash ranges of a histogram; they change no release.
+      histogram_ranges: hash ranges of a histogram; they change no release.
     """
 
     plan: PrivacyPlan
     run_key: RunKey = dataclasses.field(repr=False)
     vocabulary: Sequence[str] | None = None
-    shards: int = 1
+    histogram_ranges: int = 1
 
     def rule(self, length: int, previous: GramSet | None) -> LengthRule:
         """Returns what decides a length: a function of S_{k−1}."""
         known = ROOT if previous is None else previous
-        return strategies.rule_for(self.plan, length, self.run_key)(known)
+        return rule_for(self.plan, length, self.run_key)(known)
 
-    def give_words(self, length: int) -> GramSet:
+    def take_words(self, length: int) -> GramSet:
         """Returns a public vocabulary as S_1."""
         return public_vocabulary(self.vocabulary or ())
 
     def unite_words(self, length: int, users: list[UserBatch]) -> GramSet:
         """Returns S_1 by a policy of set union."""
         union = union_plan(self.plan)
-        found = threshold.merge_released([], union)
+        found = union_threshold.merge_released([], union)
         if users:
             items = weights.join_items(weights.items_of_users(batch) for batch in users)
-            found = threshold.release_items(items, union, self.run_key)
+            found = union_threshold.release_items(items, union, self.run_key)
         return as_vocabulary(found, union=union, store=None)
 
     def prune(
@@ -99,11 +233,11 @@ class ArraySteps:
         length: int,
         users: list[UserBatch],
         previous: GramSet,
-        standing: StandingGrams | None,
+        present: PresentGrams | None,
     ) -> list[UserBatch]:
         """Calls `prune_invalid`; batches without users are dropped."""
         pruned = (
-            prune_invalid(batch, previous, pruning=self.plan.pruning, standing=standing)
+            prune_invalid(batch, previous, pruning=self.plan.pruning, present=present)
             for batch in users
         )
         return [batch for batch in pruned if len(batch.users)]
@@ -125,19 +259,19 @@ class ArraySteps:
         round_number: int,
         users: list[UserBatch],
         previous: GramSet | None,
-        standing: Sequence[StandingGrams],
+        present: Sequence[PresentGrams],
     ) -> tuple[list[Contributions], list[UserBatch]]:
-        """Calls `spend_on_standing`."""
+        """Calls `spend_on_present`."""
         spent = [
-            spend_on_standing(
+            spend_on_present(
                 batch,
                 plan=self.plan,
                 length=length,
                 round_number=round_number,
                 run_key=self.run_key,
                 previous=previous if length > 2 else None,
-                standing=standing[-1] if standing else None,
-                before=standing[-2] if len(standing) > 1 else None,
+                present=present[-1] if present else None,
+                before=present[-2] if len(present) > 1 else None,
             )
             for batch in users
         ]
@@ -147,7 +281,7 @@ class ArraySteps:
     def draw_spurious(self, length: int, previous: GramSet) -> SpuriousGrams:
         """Calls `sample_spurious`."""
         rule = self.rule(length, previous)
-        return decisions.sample_spurious(previous, rule=rule, run_key=self.run_key)
+        return sample_spurious(previous, rule=rule, run_key=self.run_key)
 
     def add_up(
         self,
@@ -161,11 +295,11 @@ class ArraySteps:
         pieces: list[tuple[int, HistogramShard]] = []
         for contributions in sent:
             sums = histogram.sum_contributions(contributions)
-            pieces += histogram.cut_by_hash_range(sums, self.shards)
+            pieces += histogram.cut_by_hash_range(sums, self.histogram_ranges)
         if drawn is not None:
-            pieces += histogram.shard_spurious(drawn, shards=self.shards)
+            pieces += histogram.shard_spurious(drawn, histogram_ranges=self.histogram_ranges)
         for shard in still_open or []:
-            pieces += histogram.shard_open(shard, shards=self.shards)
+            pieces += histogram.shard_open(shard, histogram_ranges=self.histogram_ranges)
         return self.merge(pieces)
 
     def merge(self, pieces: list[tuple[int, HistogramShard]]) -> list[HistogramShard]:
@@ -181,14 +315,14 @@ class ArraySteps:
         round_number: int,
         histogram: list[HistogramShard],
         previous: GramSet | None,
-    ) -> tuple[StandingGrams, list[HistogramShard]]:
+    ) -> tuple[PresentGrams, list[HistogramShard]]:
         """Calls `decide` for each hash range, and drops those in which nothing is left."""
         rule = self.rule(length, previous)
         decided = [self.decide(shard, rule) for shard in histogram if rule.rounds]
         left = [shard for shard in decided if shard.keys.size + shard.spurious_keys.size]
-        parts = [decisions.standing_part(shard) for shard in left]
+        parts = [threshold.present_part(shard) for shard in left]
         known = ROOT if previous is None else previous
-        return decisions.merge_standing(parts, known, round_number), left
+        return threshold.merge_present(parts, known, round_number), left
 
     def release(
         self, length: int, histogram: list[HistogramShard], previous: GramSet | None
@@ -196,10 +330,10 @@ class ArraySteps:
         """Calls `released_part` and `merge_released`."""
         rule = self.rule(length, previous)
         decided = [self.decide(shard, rule) for shard in histogram if rule.rounds]
-        parts = [decisions.released_part(shard, rule) for shard in decided]
+        parts = [threshold.released_part(shard, rule) for shard in decided]
         known = ROOT if previous is None else previous
-        return decisions.merge_released(parts, known, rule)
+        return threshold.merge_released(parts, known, rule)
 
     def decide(self, shard: HistogramShard, rule: LengthRule) -> HistogramShard:
         """Returns what is open or found in a hash range after a round."""
-        return decisions.decide_round(shard, rule=rule, run_key=self.run_key)
+        return threshold.decide_round(shard, rule=rule, run_key=self.run_key)

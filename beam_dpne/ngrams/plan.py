@@ -1,47 +1,24 @@
-"""PrivacyPlan: every public parameter of a run, and the noise that follows from them."""
+"""PrivacyPlan: every public parameter of a run, and the noise that follows from them.
+
+Parameters are flat, here, in JSON and on the command line; the plan makes one strategy of those that
+belong to it (`strategies`).
+"""
 
 import dataclasses
 import functools
-import json
 import math
 from typing import Any
 
-from beam_dpne.mechanism import gaussian
-from beam_dpne.mechanism.rules import RoundRule
-from beam_dpne.ngrams import adaptive, mechanism_parameters, plan_checks
-from beam_dpne.ngrams.plan_checks import ADJACENCY
+from beam_dpne.mechanism import evidence_law, gaussian, parameters, rules, thresholds
+from beam_dpne.ngrams import adaptive, plan_checks
+from beam_dpne.ngrams.strategies import STRATEGIES, LengthPlan, Strategy, strategy_of
+from beam_dpne.set_union import policies
 from beam_dpne.set_union.policies import DEFAULT_USERS
-from beam_dpne.validation import json_parameters
+from beam_dpne.validation import ADJACENCY, JsonParameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LengthPlan:
-    """What is known of one length before the data.
-
-    Attributes:
-      length: k.
-      max_contributions: Δ_k.
-      budget_share: f_k; the f_k sum to 1; None where each user divides a budget of its own.
-      noise_stddev: of each round, in units of weight: σ_k = σ/√f_k; 1 with "adaptive", where the
-        weights carry the budget; 0 for a public vocabulary, which has none.
-      threshold: ρ_1 at k = 1; None for longer grams, whose threshold depends on |S_{k−1}|, |V_k|.
-      rounds: what is fixed of each round ("adaptive" only).
-      word_rules: the rules of the rounds at k = 1 ("adaptive" only).
-
-    Of words that a set union finds, noise and threshold are in its own plan.
-    """
-
-    length: int
-    max_contributions: int
-    budget_share: float | None
-    noise_stddev: float
-    threshold: float | None
-    rounds: tuple[adaptive.Round, ...] = ()
-    word_rules: tuple[RoundRule, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PrivacyPlan:
+class PrivacyPlan(JsonParameters):
     """The parameters of a run of DPNE: frozen, checked, public; never chosen from private data.
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
@@ -63,12 +40,12 @@ class PrivacyPlan:
         ("one_round" only).
       budget_shares: f_k, one per length, summing to 1, instead of noise_growth ("one_round" only).
       rounds: rounds of each length k ≥ 2, 1 to 3; by default 3 ("adaptive" only).
-      user_budgets: "individual", by default: each user divides one budget among lengths by what it
-        holds; "even": an equal part for each length ("adaptive" only).
-      vocabulary_policy: how words are found: by the strategy itself ("rounds", for "one_round"
-        "weighted_gaussian"), the defaults; "public": they are given, and cost nothing; or by a policy
-        of set union, "screened_gaussian" or "weighted_gaussian", with the same part of the budget μ² as
-        each other length.
+      user_budgets: with "individual", the default, each user divides one budget among the lengths by
+        its own grams; with "even" each length has an equal part ("adaptive" only).
+      vocabulary_policy: how words are found. By default the strategy finds them ("rounds", for
+        "one_round" "weighted_gaussian"). With "public" they are an input, and cost nothing. With
+        "screened_gaussian" or "weighted_gaussian" a set union finds them, with the same part of the
+        budget μ² as each other length.
       max_tokens_per_user: tokens of one user that are looked at; bounds the numerical slack.
       max_users: users of the input, at most: the operator's promise, never checked against the data.
         Only the vocabulary_policy "screened_gaussian", under which users' weights follow those of
@@ -113,13 +90,14 @@ class PrivacyPlan:
     adjacency: str = ADJACENCY
 
     def __post_init__(self):
-        plan_checks.complete(self)
+        for name, value in plan_checks.completed(self).items():
+            object.__setattr__(self, name, value)
         plan_checks.check(self)
 
-    @property
-    def is_adaptive(self) -> bool:
-        """Whether users have one budget for all rounds, instead of one weight at each length."""
-        return self.strategy == "adaptive"
+    @functools.cached_property
+    def strategy_value(self) -> Strategy:
+        """The strategy with its parameters and rules."""
+        return strategy_of(self)
 
     @property
     def has_public_vocabulary(self) -> bool:
@@ -129,8 +107,8 @@ class PrivacyPlan:
     @property
     def has_union_vocabulary(self) -> bool:
         """Whether words are found by a set union instead of the strategy's first length."""
-        own = plan_checks.DEFAULTS[self.strategy]["vocabulary_policy"]
-        return self.vocabulary_policy not in ("public", own)
+        by_strategy = STRATEGIES[self.strategy].plan_defaults["vocabulary_policy"]
+        return self.vocabulary_policy not in ("public", by_strategy)
 
     @property
     def private_lengths(self) -> range:
@@ -145,7 +123,9 @@ class PrivacyPlan:
     @property
     def union_share(self) -> float:
         """The part of the budget that a set union has for the words; 0 without one."""
-        return self._shares()[0] if self.has_union_vocabulary else 0.0
+        if not self.has_union_vocabulary:
+            return 0.0
+        return self.strategy_value.shares(len(self.private_lengths))[0]
 
     def rounds_of(self, length: int) -> int:
         """Returns how often a length is looked at."""
@@ -153,9 +133,7 @@ class PrivacyPlan:
             return 0
         if length not in self.strategy_lengths:
             return plan_checks.UNION_ROUNDS
-        if not self.is_adaptive:
-            return 1
-        return len(adaptive.rounds_of(length, self.rounds or 1))
+        return self.strategy_value.rounds_of(length)
 
     @property
     def round_count(self) -> int:
@@ -226,47 +204,8 @@ class PrivacyPlan:
 
     @functools.cached_property
     def lengths(self) -> tuple[LengthPlan, ...]:
-        """What is known of each length k = 1..T before the data."""
-        return self._adaptive_lengths() if self.is_adaptive else self._one_round_lengths()
-
-    def _one_round_lengths(self) -> tuple[LengthPlan, ...]:
-        shares = self._shares()[-len(self.strategy_lengths) :]
-        stddevs = gaussian.split_noise_stddev(self.noise_stddev, shares)
-        limits = self.contribution_limits
-        lengths = [
-            LengthPlan(
-                length=length,
-                max_contributions=limits[length - 1],
-                budget_share=share,
-                noise_stddev=stddev,
-                threshold=self._one_round_threshold(stddev) if length == 1 else None,
-            )
-            for length, share, stddev in zip(self.strategy_lengths, shares, stddevs, strict=True)
-        ]
-        return (*self._other_lengths(), *lengths)
-
-    def _adaptive_lengths(self) -> tuple[LengthPlan, ...]:
-        lengths = []
-        even = 1 / len(self.strategy_lengths) if self.user_budgets == "even" else None
-        for length in self.strategy_lengths:
-            limit = self.contribution_limits[length - 1]
-            rules = ()
-            if length == 1:
-                rules = adaptive.vocabulary_rounds(
-                    allotment=self.allotment, delta=self.vocabulary_delta, max_contributions=limit
-                )
-            lengths.append(
-                LengthPlan(
-                    length=length,
-                    max_contributions=limit,
-                    budget_share=even,
-                    noise_stddev=1.0,
-                    threshold=rules[-1].threshold if rules else None,
-                    rounds=adaptive.rounds_of(length, self.rounds or 1),
-                    word_rules=rules,
-                )
-            )
-        return (*self._other_lengths(), *lengths)
+        """The numbers of each length k = 1..T that are known before the data."""
+        return (*self._other_lengths(), *self.strategy_value.length_plans(self))
 
     def _other_lengths(self) -> tuple[LengthPlan, ...]:
         """Length 1, where the strategy does not find it: a public vocabulary or a set union."""
@@ -283,44 +222,28 @@ class PrivacyPlan:
             ),
         )
 
-    def _shares(self) -> tuple[float, ...]:
-        if self.budget_shares:
-            return gaussian.normalise_shares(self.budget_shares)
-        return gaussian.growth_shares(self.noise_growth or 1.0, len(self.private_lengths))
-
-    def _one_round_threshold(self, noise_stddev: float) -> float:
-        return gaussian.vocabulary_threshold(
-            noise_stddev=noise_stddev,
-            delta=self.vocabulary_delta,
-            max_contributions=self.contribution_limits[0],
-        )
-
     @property
     def contribution_limits(self) -> tuple[int, ...]:
         """Δ_k for each length; no user has more grams than max_tokens_per_user."""
-        given = self.max_contributions or 0
-        limits = given if isinstance(given, tuple) else (given,) * self.max_length
+        limits = self.max_contributions or 0
+        limits = limits if isinstance(limits, tuple) else (limits,) * self.max_length
         return tuple(min(limit, self.max_tokens_per_user) for limit in limits)
 
     def mechanism_parameters(self) -> dict[str, Any]:
         """Returns what decides a release, as JSON types: parameters, resolved, and constants."""
-        return mechanism_parameters.of_ngrams(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the parameters as JSON types."""
-        return dataclasses.asdict(self)
-
-    def to_json(self) -> str:
-        """Returns the parameters as a JSON object; inverse of `from_json`."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "PrivacyPlan":
-        """Reads a plan written by `to_json`; absent parameters take their defaults.
-
-        Raises:
-          ValueError: if it is not a JSON object, or has a parameter that plans do not have.
-        """
-        known = [field.name for field in dataclasses.fields(cls)]
-        parameters = json_parameters(text, known, ("epsilon", "delta"))
-        return cls(**parameters)
+        found: dict[str, Any] = {
+            "plan": parameters.without_user_count(self.to_dict())
+            | {"contribution_limits": self.contribution_limits},
+            "rules": rules.constants(),
+            "noise": parameters.noise_constants(),
+            "null_law": evidence_law.constants(),
+            "checks": plan_checks.constants(),
+            **self.strategy_value.constants(),
+        }
+        if self.has_union_vocabulary:
+            found["words"] = {
+                "set_union": policies.constants(),
+                "thresholds": thresholds.constants(),
+                "shards": policies.shards_for(self.max_users),
+            }
+        return parameters.as_json_types(found)

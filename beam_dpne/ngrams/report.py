@@ -1,4 +1,4 @@
-"""ListFacts: what was spent on each length and what came of it, the ledger's numbers."""
+"""ListReport: the ledger's numbers of each length, its noise, thresholds and released n-grams."""
 
 import dataclasses
 from typing import NamedTuple, cast
@@ -7,12 +7,12 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.elements.batches import GramSet
 from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.ngrams.elements import GramSet
 
 
-class RoundFacts(NamedTuple):
-    """What decided one round; every number may be published.
+class RoundReport(NamedTuple):
+    """The numbers that decided one round; each of them may be published.
 
     Attributes:
       round: r, from 1.
@@ -20,7 +20,7 @@ class RoundFacts(NamedTuple):
       threshold: ρ_r, in units of weight: above it a gram is found.
       cut: b_r, in units of weight: below it a gram is closed; None in the last round.
       null_probability: that a gram that nobody holds is found in this round; 0 at k = 1.
-      loadings: what the noisy weights of the rounds so far count in the evidence.
+      loadings: the factors of the noisy weights of the rounds so far in the evidence.
     """
 
     round: int
@@ -31,8 +31,8 @@ class RoundFacts(NamedTuple):
     loadings: tuple[float, ...]
 
 
-class LengthFacts(NamedTuple):
-    """What was spent on one length, and what came of it; every number may be published.
+class LengthReport(NamedTuple):
+    """The noise, thresholds and number of released n-grams of one length; each may be published.
 
     Attributes:
       length: k.
@@ -41,7 +41,7 @@ class LengthFacts(NamedTuple):
       released: |S_k|.
       valid: |V_k|; None at k = 1.
       spurious_bound: expected number of spurious k-grams, at most: |V_k|·Σ_r P_r; 0 at k = 1.
-      rounds: of each round, what was fixed before it.
+      rounds: the numbers of each round that were fixed before it.
     """
 
     length: int
@@ -50,29 +50,29 @@ class LengthFacts(NamedTuple):
     released: int
     valid: int | None
     spurious_bound: float
-    rounds: tuple[RoundFacts, ...] = ()
+    rounds: tuple[RoundReport, ...] = ()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ListFacts(beam.PTransform):
-    """Lists what was spent on each length, and what came of it.
+class ListReport(beam.PTransform):
+    """Lists the noise, thresholds and number of released n-grams of each length.
 
     Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
 
-    Output: PCollection of T `LengthFacts`, in any order.
+    Output: PCollection of T `LengthReport`, in any order.
 
     Privacy: public numbers, and sizes of released sets.
 
-    Cost: none to speak of.
+    Cost: negligible.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import ListFacts, PrivacyPlan, PrivateNgrams
+      >>> from beam_dpne import ListReport, PrivacyPlan, PrivateNgrams
       >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=1)
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
-      ...     facts = (documents | PrivateNgrams(plan=plan)).released | ListFacts()
-      ...     _ = facts | beam.Map(lambda facts: print(facts.length, facts.released))
+      ...     reports = (documents | PrivateNgrams(plan=plan)).released | ListReport()
+      ...     _ = reports | beam.Map(lambda report: print(report.length, report.released))
       1 2
 
     References: none; the numbers are those of the ledger.
@@ -85,20 +85,20 @@ class ListFacts(beam.PTransform):
         """None: Beam would log a warning about a tuple of inputs."""
         return IOTypeHints.empty()
 
-    def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[LengthFacts]:
-        """Applies `length_facts` to each set."""
+    def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[LengthReport]:
+        """Applies `length_report` to each set."""
         return cast(
-            "PCollection[LengthFacts]",
+            "PCollection[LengthReport]",
             released
             | "AllLengths" >> beam.Flatten()
-            | "Facts" >> beam.Map(length_facts).with_output_types(LengthFacts),
+            | "Report" >> beam.Map(length_report).with_output_types(LengthReport),
         )
 
 
-def length_facts(released: GramSet) -> LengthFacts:
+def length_report(released: GramSet) -> LengthReport:
     """Returns the ledger's numbers of one released set."""
-    if released.given:
-        return LengthFacts(
+    if released.is_public:
+        return LengthReport(
             length=released.length,
             noise_stddev=0.0,
             threshold=None,
@@ -108,22 +108,22 @@ def length_facts(released: GramSet) -> LengthFacts:
         )
     rule = released.rule
     if rule is None:
-        raise ValueError("A set without a rule has no facts.")
+        raise ValueError("A set without a rule has no report.")
     bound = 0.0 if rule.valid is None else rule.valid * rule.null_probability
-    return LengthFacts(
+    return LengthReport(
         length=released.length,
         noise_stddev=rule.noise_stddev,
         threshold=rule.threshold,
         released=len(released),
         valid=rule.valid,
         spurious_bound=bound,
-        rounds=_round_facts(rule),
+        rounds=_round_reports(rule),
     )
 
 
-def _round_facts(rule: LengthRule) -> tuple[RoundFacts, ...]:
+def _round_reports(rule: LengthRule) -> tuple[RoundReport, ...]:
     return tuple(
-        RoundFacts(
+        RoundReport(
             round=number,
             evidence_stddev=own.evidence_stddev,
             threshold=own.threshold,

@@ -1,109 +1,353 @@
-"""Strategies: for each length, who may support which gram with what weight, and the thresholds.
+"""Strategies: how users' contributions are weighted in the rounds of a length, and by which rules.
 
-A strategy is a pure object over a plan: candidates, subsets, histogram, noise, spurious grams and
-decoding are shared by all. `OneRound` is the paper's: every user has weight 1 at every length.
-`Adaptive` gives every user one budget for the whole run, to spend in rounds where it still helps.
+A strategy is a value with parameters. It imports neither Beam nor Arrow, and knows of data only sizes
+of released sets. Candidates, histogram, noise, spurious n-grams and decoding are shared by all.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
-from beam_dpne.elements.batches import GramSet
 from beam_dpne.mechanism import gaussian
-from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import LengthRule, length_rule
-from beam_dpne.ngrams import adaptive, valid
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.mechanism.rules import LengthRule, RoundRule, length_rule
+from beam_dpne.ngrams import adaptive
+from beam_dpne.validation import as_float, check_choice, check_count, check_integer
+
+VALID_COUNTS = ("exact", "estimate")
+# Parameters of a plan that one strategy alone has, None in plans of the other.
+OF_ONE_STRATEGY = ("noise_growth", "rounds", "user_budgets")
+_MIN_SHARE = 1e-9
+# A `PrivacyPlan`, whose module imports this one.
+_Plan = Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LengthPlan:
+    """The numbers of one length that are known before the data.
+
+    Attributes:
+      length: k.
+      max_contributions: Δ_k.
+      budget_share: f_k, which sum to 1; None where each user divides one budget among all lengths.
+      noise_stddev: of each round, in units of weight: σ_k = σ/√f_k. It is 1 with "adaptive", where the
+        weights carry the budget, and 0 for a public vocabulary, which has no noise.
+      threshold: ρ_1 at k = 1; None for longer grams, whose threshold depends on |S_{k−1}|, |V_k|.
+      rounds: the numbers of each round ("adaptive" only).
+      word_rules: the rules of the rounds at k = 1 ("adaptive" only).
+
+    The noise and threshold of words that a set union finds are in the plan of that union.
+    """
+
+    length: int
+    max_contributions: int
+    budget_share: float | None
+    noise_stddev: float
+    threshold: float | None
+    rounds: tuple[adaptive.Round, ...] = ()
+    word_rules: tuple[RoundRule, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneRound:
-    """The paper's strategy: one round for each length, 1/√n to each of a user's n grams.
+    """The paper's strategy: one round for each length, and weight 1/√n for each of a user's n grams.
 
     Attributes:
-      plan: of the run.
-      run_key: secret of the run; only the estimate of |V_k| draws from it.
+      noise_growth: c in σ_k = c·σ_{k−1}, a finite number > 0.
+      budget_shares: f_k, one for each private length, summing to 1, instead of noise_growth.
+      valid_count: "exact", or "estimate" for the paper's estimate of |V_k|.
 
-    References: DPNE Algorithm 1.
+    Raises:
+      ValueError: naming the parameter, its requirement and the value.
+
+    Example:
+      >>> OneRound(noise_growth=2.0).shares(2)
+      (0.8, 0.2)
+
+    References: DPNE Algorithm 1; Theorem 2.1.
     """
 
-    plan: PrivacyPlan
-    run_key: RunKey = dataclasses.field(repr=False)
+    name: ClassVar[str] = "one_round"
+    # Defaults of parameters of the plan that other strategies have as well.
+    plan_defaults: ClassVar[dict[str, Any]] = {
+        "max_contributions": 100,
+        "vocabulary_delta_share": 0.5,
+        "vocabulary_policy": "weighted_gaussian",
+    }
+    # Whether each user divides one budget among rounds, or has weight 1 in each.
+    has_user_budgets: ClassVar[bool] = False
 
-    def rule_for(self, length: int):
-        """Returns the function from S_{k−1} to the rule of length k."""
+    noise_growth: float = 1.0
+    budget_shares: tuple[float, ...] | None = None
+    valid_count: str = "exact"
+
+    def __post_init__(self):
+        if self.budget_shares is not None:
+            self._check_shares(self.budget_shares)
+        if not (math.isfinite(self.noise_growth) and self.noise_growth > 0):
+            raise ValueError(
+                f"noise_growth must be a finite number > 0, got noise_growth={self.noise_growth}."
+            )
+        check_choice("valid_count", self.valid_count, VALID_COUNTS)
+
+    def _check_shares(self, shares: tuple[float, ...]) -> None:
+        if self.noise_growth != 1.0:
+            raise ValueError("Give budget_shares or noise_growth, not both.")
+        if not all(0 < share <= 1 for share in shares):
+            raise ValueError(f"budget_shares must each be in (0, 1], got {shares}.")
+        if abs(math.fsum(shares) - 1) > 1e-9:
+            raise ValueError(
+                f"budget_shares must sum to 1, got {shares}, which sum to {math.fsum(shares)}."
+            )
+
+    def check(self, plan: _Plan) -> None:
+        """Checks the parameters against those of a plan."""
+        if self.budget_shares is not None:
+            check_count("budget_shares", self.budget_shares, len(plan.private_lengths))
+        elif min(self.shares(len(plan.private_lengths))) < _MIN_SHARE:
+            raise ValueError(
+                f"noise_growth must leave each length a share of at least {_MIN_SHARE}, got "
+                f"noise_growth={self.noise_growth} with max_length={plan.max_length}; move it nearer "
+                "to 1."
+            )
+        if plan.pruning == "single" and self.valid_count == "estimate":
+            raise ValueError(
+                "valid_count must be 'exact' with pruning='single', got valid_count='estimate': "
+                "there |V_k| is a product and needs no estimate."
+            )
+
+    def shares(self, lengths: int) -> tuple[float, ...]:
+        """Returns f_k for each of so many private lengths; they sum to 1."""
+        if self.budget_shares is not None:
+            return gaussian.normalise_shares(self.budget_shares)
+        return gaussian.growth_shares(self.noise_growth, lengths)
+
+    def rounds_of(self, length: int) -> int:
+        """Returns the number of rounds of a length: 1."""
+        return 1
+
+    def label(self, length: int, round_number: int) -> str:
+        """Returns the beginning of the labels of a round's steps."""
+        return f"{length}"
+
+    def length_plans(self, plan: _Plan) -> list[LengthPlan]:
+        """Returns the numbers of the lengths that the strategy finds."""
+        shares = self.shares(len(plan.private_lengths))[-len(plan.strategy_lengths) :]
+        stddevs = gaussian.split_noise_stddev(plan.noise_stddev, shares)
+        return [
+            LengthPlan(
+                length=length,
+                max_contributions=plan.contribution_limits[length - 1],
+                budget_share=share,
+                noise_stddev=stddev,
+                threshold=_word_threshold(plan, stddev) if length == 1 else None,
+            )
+            for length, share, stddev in zip(plan.strategy_lengths, shares, stddevs, strict=True)
+        ]
+
+    def rule(
+        self, plan: _Plan, length: int, *, released: int, valid: int, counted: int
+    ) -> LengthRule:
+        """Returns σ_k and ρ_k; if no gram is valid, nothing more is released.
+
+        Args:
+          plan: of the run.
+          length: k.
+          released: |S_{k−1}|.
+          valid: |V_k|; 0 at k = 1.
+          counted: |V_k| or its estimate, which moves the threshold only.
+        """
+        numbers = plan.lengths[length - 1]
         if length == 1:
-            return functools.partial(_vocabulary_rule, plan=self.plan)
-        return functools.partial(_gram_rule, plan=self.plan, length=length, run_key=self.run_key)
+            return length_rule(
+                length=1, noise_stddev=numbers.noise_stddev, threshold=numbers.threshold
+            )
+        threshold = None
+        if valid:
+            threshold = gaussian.spurious_threshold(
+                noise_stddev=numbers.noise_stddev,
+                spurious_fraction=plan.spurious_fraction,
+                released=released,
+                valid=counted,
+            )
+        return length_rule(
+            length=length,
+            noise_stddev=numbers.noise_stddev,
+            threshold=threshold,
+            valid=valid,
+            pruning=plan.pruning,
+        )
+
+    def contribute(
+        self,
+        steps: Any,
+        length: int,
+        round_number: int,
+        users: Any,
+        *,
+        previous: Any,
+        present: Sequence[Any],
+    ) -> tuple[Any, Any]:
+        """Returns equally weighted contributions, and the users; `steps` are `in_memory.Steps`."""
+        return steps.limit(length, users), users
+
+    def constants(self) -> dict[str, Any]:
+        """Returns the constants of the strategy that decide a release; it has none."""
+        return {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Adaptive:
-    """Rounds for each length, with the thresholds and cuts of `adaptive`.
+    """Rounds for each length, for which each user divides one budget, where it still helps.
 
     Attributes:
-      plan: of the run.
+      rounds: of each length k ≥ 2, from 1 to 3.
+      user_budgets: "individual": each user divides one budget among the lengths by its own grams;
+        "even": each length has an equal part.
 
-    References: none; see `adaptive`.
+    Raises:
+      ValueError: naming the parameter, its requirement and the value.
+
+    Example:
+      >>> strategy = Adaptive(rounds=3)
+      >>> strategy.rounds_of(1), strategy.rounds_of(2)
+      (2, 3)
+
+    References: none; `adaptive` has the formulas and why they are private.
     """
 
-    plan: PrivacyPlan
+    name: ClassVar[str] = "adaptive"
+    plan_defaults: ClassVar[dict[str, Any]] = {
+        "max_contributions": 300,
+        "vocabulary_delta_share": 0.1,
+        "vocabulary_policy": "rounds",
+    }
+    has_user_budgets: ClassVar[bool] = True
 
-    def rule_for(self, length: int):
-        """Returns the function from S_{k−1} to the rule of length k."""
+    rounds: int = 3
+    user_budgets: str = "individual"
+
+    def __post_init__(self):
+        check_integer("rounds", self.rounds, 1, max(adaptive.GRAM_ROUNDS))
+        check_choice("user_budgets", self.user_budgets, adaptive.USER_BUDGETS)
+
+    def check(self, plan: _Plan) -> None:
+        """Checks the parameters against those of a plan."""
+        if plan.budget_shares is not None:
+            raise ValueError(
+                "budget_shares must be left out with strategy='adaptive', where each user divides a "
+                f"budget of its own, got budget_shares={plan.budget_shares}."
+            )
+        if plan.valid_count != "exact":
+            raise ValueError(
+                "valid_count must be 'exact' with strategy='adaptive', got "
+                f"valid_count={plan.valid_count!r}."
+            )
+        if plan.spurious_fraction > adaptive.MAX_SPURIOUS_FRACTION:
+            raise ValueError(
+                f"spurious_fraction must be at most {adaptive.MAX_SPURIOUS_FRACTION} with "
+                "strategy='adaptive', beyond which some thresholds do not exist, got "
+                f"spurious_fraction={plan.spurious_fraction}."
+            )
+
+    def shares(self, lengths: int) -> tuple[float, ...]:
+        """Returns equal shares for so many private lengths, of which a set union has the first."""
+        return gaussian.growth_shares(1.0, lengths)
+
+    def rounds_of(self, length: int) -> int:
+        """Returns the number of rounds of a length: 2 at k = 1, else as many as there are."""
+        return len(adaptive.rounds_of(length, self.rounds))
+
+    def label(self, length: int, round_number: int) -> str:
+        """Returns the beginning of the labels of a round's steps."""
+        return f"{length}/{round_number}"
+
+    def length_plans(self, plan: _Plan) -> list[LengthPlan]:
+        """Returns the numbers of the lengths that the strategy finds."""
+        is_even = self.user_budgets == "even"
+        plans = []
+        for length in plan.strategy_lengths:
+            limit = plan.contribution_limits[length - 1]
+            rules = ()
+            if length == 1:
+                rules = adaptive.vocabulary_rounds(
+                    allotment=plan.allotment, delta=plan.vocabulary_delta, max_contributions=limit
+                )
+            plans.append(
+                LengthPlan(
+                    length=length,
+                    max_contributions=limit,
+                    budget_share=1 / len(plan.strategy_lengths) if is_even else None,
+                    noise_stddev=1.0,
+                    threshold=rules[-1].threshold if rules else None,
+                    rounds=adaptive.rounds_of(length, self.rounds),
+                    word_rules=rules,
+                )
+            )
+        return plans
+
+    def rule(
+        self, plan: _Plan, length: int, *, released: int, valid: int, counted: int
+    ) -> LengthRule:
+        """Returns ρ_r and b_r of each round, from |S_{k−1}| and |V_k| alone; see `OneRound.rule`."""
+        numbers = plan.lengths[length - 1]
         if length == 1:
-            return functools.partial(_word_rounds_rule, plan=self.plan)
-        return functools.partial(_gram_rounds_rule, plan=self.plan, length=length)
+            return LengthRule(length=1, noise_stddev=1.0, rounds=numbers.word_rules)
+        rounds = ()
+        if valid:
+            fraction = plan.spurious_fraction * min(1.0, released / valid)
+            rounds = adaptive.gram_rounds(fraction, numbers.rounds)
+        return LengthRule(
+            length=length, noise_stddev=1.0, rounds=rounds, valid=valid, pruning=plan.pruning
+        )
+
+    def contribute(
+        self,
+        steps: Any,
+        length: int,
+        round_number: int,
+        users: Any,
+        *,
+        previous: Any,
+        present: Sequence[Any],
+    ) -> tuple[Any, Any]:
+        """Returns contributions paid from budgets, and the users with what they have left."""
+        return steps.spend(length, round_number, users, previous, present)
+
+    def constants(self) -> dict[str, Any]:
+        """Returns the constants of the strategy that decide a release, under its name."""
+        return {"adaptive": adaptive.constants(self.rounds)}
 
 
-def rule_for(plan: PrivacyPlan, length: int, run_key: RunKey) -> Callable[[GramSet], LengthRule]:
-    """Returns the function from S_{k−1} to the rule of length k under a plan's strategy."""
-    if plan.is_adaptive:
-        return Adaptive(plan=plan).rule_for(length)
-    return OneRound(plan=plan, run_key=run_key).rule_for(length)
+Strategy = OneRound | Adaptive
+STRATEGIES: dict[str, type[OneRound] | type[Adaptive]] = {
+    kind.name: kind for kind in (Adaptive, OneRound)
+}
 
 
-def _word_rounds_rule(_: GramSet, *, plan: PrivacyPlan) -> LengthRule:
-    return LengthRule(length=1, noise_stddev=1.0, rounds=plan.lengths[0].word_rules)
+def parameter_defaults(strategy: str) -> dict[str, Any]:
+    """Returns the defaults of the parameters that a plan leaves to its strategy."""
+    kind = STRATEGIES[strategy]
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
+    return {**kind.plan_defaults, **{n: defaults[n] for n in OF_ONE_STRATEGY if n in defaults}}
 
 
-def _gram_rounds_rule(previous: GramSet, *, plan: PrivacyPlan, length: int) -> LengthRule:
-    """Returns the rounds' ρ_r and b_r, from |S_{k−1}| and |V_k| alone."""
-    members = valid.count_valid(previous, plan.pruning)
-    rounds = ()
-    if members:
-        fraction = plan.spurious_fraction * min(1.0, len(previous) / members)
-        rounds = adaptive.gram_rounds(fraction, plan.lengths[length - 1].rounds)
-    return LengthRule(
-        length=length, noise_stddev=1.0, rounds=rounds, valid=members, pruning=plan.pruning
+def strategy_of(plan: _Plan) -> Strategy:
+    """Returns the strategy of a plan whose parameters are complete."""
+    kind = STRATEGIES[plan.strategy]
+    return kind(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(kind)})
+
+
+def as_shares(shares: Any) -> tuple[float, ...] | None:
+    """Returns budget shares as floats; None if there are none."""
+    if isinstance(shares, str) or not isinstance(shares, Sequence | None):
+        raise ValueError(f"budget_shares must be a list of numbers, got budget_shares={shares!r}.")
+    return None if shares is None else tuple(as_float("budget_shares", share) for share in shares)
+
+
+def _word_threshold(plan: _Plan, noise_stddev: float) -> float:
+    return gaussian.vocabulary_threshold(
+        noise_stddev=noise_stddev,
+        delta=plan.vocabulary_delta,
+        max_contributions=plan.contribution_limits[0],
     )
-
-
-def _vocabulary_rule(_: GramSet, *, plan: PrivacyPlan) -> LengthRule:
-    first = plan.lengths[0]
-    return length_rule(length=1, noise_stddev=first.noise_stddev, threshold=first.threshold)
-
-
-def _gram_rule(previous: GramSet, *, plan: PrivacyPlan, length: int, run_key: RunKey) -> LengthRule:
-    """Returns σ_k, ρ_k and |V_k|; with |S_{k−1}| = 0 or |V_k| = 0 nothing more is released."""
-    known = functools.partial(
-        length_rule,
-        length=length,
-        noise_stddev=plan.lengths[length - 1].noise_stddev,
-        pruning=plan.pruning,
-    )
-    members = valid.count_valid(previous, plan.pruning)
-    if members == 0:
-        return known(threshold=None, valid=0)
-    counted = members
-    if plan.valid_count == "estimate":
-        estimate = valid.estimate_valid_kgrams(previous, run_key.sub_key("estimate", length))
-        counted = max(1, estimate)
-    threshold = gaussian.spurious_threshold(
-        noise_stddev=plan.lengths[length - 1].noise_stddev,
-        spurious_fraction=plan.spurious_fraction,
-        released=len(previous),
-        valid=counted,
-    )
-    return known(threshold=threshold, valid=members)

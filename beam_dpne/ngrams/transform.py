@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import apache_beam as beam
@@ -13,17 +13,40 @@ from beam_dpne.documents.batch import BatchDocuments, checked_names
 from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
-from beam_dpne.elements.batches import GramSet, UserBatch
-from beam_dpne.elements.rows import ReleasedNgram, as_rows, ngram_table
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.coders import spill
+from beam_dpne.elements.rows import ReleasedNgram, as_rows
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.engines import run
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.loop import release_lengths
+from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.ngrams.budgets import SpendBudgets, SpendResult
+from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
+from beam_dpne.ngrams.contributions import LimitContributions
+from beam_dpne.ngrams.decoding import ngram_table
+from beam_dpne.ngrams.elements import (
+    Contributions,
+    GramSet,
+    HistogramShard,
+    PresentGrams,
+    SpuriousGrams,
+)
+from beam_dpne.ngrams.histogram import WeightedHistogram
+from beam_dpne.ngrams.in_memory import release_lengths
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.public_vocabulary import vocabulary_digest
-from beam_dpne.ngrams.transform_steps import TransformSteps
-from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.ngrams.spurious import SampleSpurious
+from beam_dpne.ngrams.threshold import DecideRound, NoisyThreshold, RoundResult
+from beam_dpne.ngrams.valid import rule_for
+from beam_dpne.ngrams.vocabulary import (
+    as_vocabulary,
+    public_vocabulary,
+    union_plan,
+    vocabulary_digest,
+)
 from beam_dpne.reading.options import InputDescription, description_of_rows
+from beam_dpne.set_union.release import ReleaseItems
+
+_LARGEST_CONSTANT = 2**20
 
 
 class _Released(NamedTuple):
@@ -35,7 +58,7 @@ class PrivateNgramsResult(_Released):
 
     Attributes:
       released: S_1, …, S_T: PCollections of one `GramSet` each, for transforms of this package:
-        `PublishRelease`, `DecodeGrams`, `ListFacts`.
+        `PublishRelease`, `DecodeGrams`, `ListReport`.
     """
 
     @functools.cached_property
@@ -129,7 +152,7 @@ class PrivateNgrams(beam.PTransform):
         return IOTypeHints.empty()
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
-        """Brings users together and unrolls `loop.release_lengths`."""
+        """Brings users together and unrolls `release_lengths`."""
         run.check_options(documents.pipeline)
         given = self.run_key or RunKey.generate()
         run_key = given.bound_to(self._context())
@@ -145,11 +168,11 @@ class PrivateNgrams(beam.PTransform):
                 run_key=run_key,
             )
         )
-        steps = TransformSteps(
+        steps = _TransformSteps(
             pipeline=documents.pipeline,
             plan=self.plan,
             run_key=run_key,
-            shards=-(-self.partitions // 4),
+            histogram_ranges=-(-self.partitions // 4),
             store=self.store,
             vocabulary=self.vocabulary,
         )
@@ -185,3 +208,152 @@ def run_context(
     return key_context(
         "ngrams", plan, tokenizer=tokenizer, described=described, rows=rows, public=public
     )
+
+
+@dataclasses.dataclass(kw_only=True)
+class _TransformSteps:
+    """Applies each step as a labelled transform.
+
+    Attributes:
+      pipeline: of the run.
+      plan: the parameters of the run.
+      run_key: bound to the run's parameters.
+      histogram_ranges: hash ranges of a histogram.
+      store: where sets go that are too large for an element; None: every set is one element.
+      vocabulary: public words, if the plan says that they are given.
+    """
+
+    pipeline: beam.Pipeline
+    plan: PrivacyPlan
+    run_key: RunKey = dataclasses.field(repr=False)
+    histogram_ranges: int
+    store: SetStore | None
+    vocabulary: Sequence[str] | None
+
+    def take_words(self, length: int) -> PCollection[GramSet]:
+        """Creates a public vocabulary as S_1."""
+        words = public_vocabulary(self.vocabulary or ())
+        store = None
+        if self.store is not None and self.store.from_launch:
+            limit = min(self.store.limit, _LARGEST_CONSTANT)
+            store = dataclasses.replace(self.store, limit=limit)
+        created = beam.Create([spill(words, store)])
+        return cast("PCollection[GramSet]", self.pipeline | f"{length}/Given" >> created)
+
+    def unite_words(self, length: int, users: PCollection[UserBatch]) -> PCollection[GramSet]:
+        """Applies `ReleaseItems`."""
+        union = union_plan(self.plan)
+        release = ReleaseItems(plan=union, run_key=self.run_key, ranges=self.histogram_ranges)
+        found = users | f"{length}/ReleaseItems" >> release
+        name = beam.Map(as_vocabulary, union=union, store=self.store).with_output_types(GramSet)
+        return cast("PCollection[GramSet]", found | f"{length}/Words" >> name)
+
+    def prune(
+        self,
+        length: int,
+        users: PCollection[UserBatch],
+        previous: PCollection[GramSet],
+        present: PCollection[PresentGrams] | None,
+    ) -> PCollection[UserBatch]:
+        """Applies `PruneInvalid`."""
+        prune = PruneInvalid(released=previous, present=present, pruning=self.plan.pruning)
+        return cast("PCollection[UserBatch]", users | f"{length}/PruneInvalid" >> prune)
+
+    def limit(self, length: int, users: PCollection[UserBatch]) -> PCollection[Contributions]:
+        """Applies `ExtractGrams` and `LimitContributions`."""
+        limit = LimitContributions(
+            length=length,
+            max_contributions=self.plan.contribution_limits[length - 1],
+            run_key=self.run_key,
+        )
+        extracted = users | f"{length}/ExtractGrams" >> ExtractGrams(length=length)
+        return cast(
+            "PCollection[Contributions]", extracted | f"{length}/LimitContributions" >> limit
+        )
+
+    def spend(
+        self,
+        length: int,
+        round_number: int,
+        users: PCollection[UserBatch],
+        previous: PCollection[GramSet] | None,
+        present: Sequence[PCollection[PresentGrams]],
+    ) -> tuple[PCollection[Contributions], PCollection[UserBatch]]:
+        """Applies `SpendBudgets`."""
+        spend = SpendBudgets(
+            plan=self.plan,
+            length=length,
+            round_number=round_number,
+            previous=previous,
+            present=tuple(present),
+            run_key=self.run_key,
+        )
+        label = self._label(length, round_number)
+        spent = cast("SpendResult", users | f"{label}/SpendBudgets" >> spend)
+        return spent.contributions, spent.users
+
+    def draw_spurious(
+        self, length: int, previous: PCollection[GramSet]
+    ) -> PCollection[SpuriousGrams]:
+        """Applies `SampleSpurious`."""
+        draw = SampleSpurious(rule_for=self._rule_for(length), run_key=self.run_key)
+        drawn = previous | f"{length}/SampleSpurious" >> draw
+        return cast("PCollection[SpuriousGrams]", drawn)
+
+    def add_up(
+        self,
+        length: int,
+        round_number: int,
+        sent: PCollection[Contributions],
+        drawn: PCollection[SpuriousGrams] | None,
+        still_open: PCollection[HistogramShard] | None,
+    ) -> PCollection[HistogramShard]:
+        """Applies `WeightedHistogram`."""
+        weighted = WeightedHistogram(
+            histogram_ranges=self.histogram_ranges, spurious=drawn, open_shards=still_open
+        )
+        label = self._label(length, round_number)
+        histogram = sent | f"{label}/WeightedHistogram" >> weighted
+        return cast("PCollection[HistogramShard]", histogram)
+
+    def decide_round(
+        self,
+        length: int,
+        round_number: int,
+        histogram: PCollection[HistogramShard],
+        previous: PCollection[GramSet] | None,
+    ) -> tuple[PCollection[PresentGrams], PCollection[HistogramShard]]:
+        """Applies `DecideRound`."""
+        decide = DecideRound(
+            round_number=round_number,
+            rule_for=self._rule_for(length),
+            previous=previous,
+            run_key=self.run_key,
+            store=self.store,
+        )
+        label = self._label(length, round_number)
+        decided = cast("RoundResult", histogram | f"{label}/DecideRound" >> decide)
+        return decided.present, decided.open_shards
+
+    def release(
+        self,
+        length: int,
+        histogram: PCollection[HistogramShard],
+        previous: PCollection[GramSet] | None,
+    ) -> PCollection[GramSet]:
+        """Applies `NoisyThreshold`."""
+        threshold = NoisyThreshold(
+            rule_for=self._rule_for(length),
+            previous=previous,
+            run_key=self.run_key,
+            store=self.store,
+        )
+        label = self._label(length, self.plan.rounds_of(length))
+        found = histogram | f"{label}/NoisyThreshold" >> threshold
+        return cast("PCollection[GramSet]", found)
+
+    def _rule_for(self, length: int) -> Callable[[GramSet], LengthRule]:
+        return rule_for(self.plan, length, self.run_key)
+
+    def _label(self, length: int, round_number: int) -> str:
+        return self.plan.strategy_value.label(length, round_number)

@@ -1,4 +1,4 @@
-"""Valid k-grams V_k: their exact number, the paper's estimate of it, and uniform draws.
+"""Valid k-grams V_k: their exact number, the rule that follows from it, and uniform draws.
 
 V_k = (S_{k−1} × S_1) ∩ (S_1 × S_{k−1}) with pruning "both", S_{k−1} × S_1 with "single". Nothing here
 enumerates V_k. A valid k-gram x·m·z is counted by its middle m, the k−2 words between the first and
@@ -6,15 +6,43 @@ the last: |V_k| = Σ_m L(m)·R(m), where L(m) and R(m) are the numbers of grams 
 begin with m.
 """
 
+import functools
 import itertools
 import math
 from bisect import bisect_right
+from collections.abc import Callable
 
 import numpy as np
 
-from beam_dpne.elements.batches import GramSet, pack_pairs, unpack_pairs
 from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.ngrams.elements import GramSet, pack_pairs, unpack_pairs
+from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.plan_checks import ESTIMATE_SAMPLES
+
+
+def rule_for(plan: PrivacyPlan, length: int, run_key: RunKey) -> Callable[[GramSet], LengthRule]:
+    """Returns the function from S_{k−1} to the rule of length k: public numbers only.
+
+    Args:
+      plan: of the run; its strategy decides.
+      length: k.
+      run_key: secret of the run; only the estimate of |V_k| draws from it.
+    """
+    return functools.partial(_rule, plan=plan, length=length, run_key=run_key)
+
+
+def _rule(previous: GramSet, *, plan: PrivacyPlan, length: int, run_key: RunKey) -> LengthRule:
+    valid = counted = 0
+    if length > 1:
+        valid = counted = count_valid(previous, plan.pruning)
+    if valid and plan.valid_count == "estimate":
+        estimate = estimate_valid_kgrams(previous, run_key.sub_key("estimate", length))
+        counted = max(1, estimate)
+    return plan.strategy_value.rule(
+        plan, length, released=len(previous), valid=valid, counted=counted
+    )
 
 
 def count_valid(previous: GramSet, pruning: str) -> int:

@@ -11,24 +11,18 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from beam_dpne.bayesian.counting import NgramProbabilities
+from beam_dpne.bayesian.counting import NgramProbabilities, probability_table
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.elements.batches import GramSet
-from beam_dpne.elements.rows import item_table, ngram_table, probability_table
-from beam_dpne.ngrams.decoding import (
-    ITEM_SCHEMA,
-    PROBABILITY_SCHEMA,
-    ROW_SCHEMA,
-    escape_item,
-    unescape_item,
-)
+from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA
+from beam_dpne.ngrams.decoding import escape_item, ngram_table, unescape_item
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.report import length_facts
+from beam_dpne.ngrams.report import length_report
 from beam_dpne.release.bayesian_ledger import bayesian_ledger
 from beam_dpne.release.ledger import PROGRAMS, Part
 from beam_dpne.release.ngrams_ledger import ngrams_ledger
 from beam_dpne.release.set_union_ledger import set_union_ledger
-from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.set_union.elements import ItemSet, item_table
 from beam_dpne.set_union.plan import SetUnionPlan
 
 OUTPUT_FORMATS = ("jsonl", "tsv", "parquet")
@@ -203,7 +197,7 @@ def kind_of(plan: PrivacyPlan | SetUnionPlan | BayesianPlan) -> ReleaseKind:
 
 
 def _ngrams_ledger(plan: PrivacyPlan, released: Sequence[GramSet], **common: Any) -> dict[str, Any]:
-    return ngrams_ledger(plan=plan, facts=[length_facts(grams) for grams in released], **common)
+    return ngrams_ledger(plan=plan, facts=[length_report(grams) for grams in released], **common)
 
 
 def _set_union_ledger(

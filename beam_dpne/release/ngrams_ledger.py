@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
-from beam_dpne.ngrams.plan import LengthPlan, PrivacyPlan
-from beam_dpne.ngrams.report import LengthFacts
-from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.report import LengthReport
+from beam_dpne.ngrams.strategies import LengthPlan
+from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.release.ledger import (
     FAR_TAILS_MEANING,
     Contents,
@@ -79,7 +80,7 @@ _SCORES = {
 def ngrams_ledger(
     *,
     plan: PrivacyPlan,
-    facts: Sequence[LengthFacts],
+    facts: Sequence[LengthReport],
     **common: Any,
 ) -> dict[str, Any]:
     """Returns the ledger of a release of n-grams.
@@ -112,7 +113,7 @@ def ngrams_ledger(
             **_vocabulary(plan),
             "lengths_columns": dict(_LENGTHS_COLUMNS[plan.strategy]),
             "lengths": [
-                _length(length, fact, with_rounds=plan.is_adaptive)
+                _length(length, fact, with_rounds=plan.strategy_value.has_user_budgets)
                 for length, fact in zip(plan.lengths, ordered, strict=True)
             ],
         },
@@ -129,7 +130,7 @@ def ngrams_ledger(
 def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
     """Returns the theorems and promises on which the guarantee rests."""
     grounds: dict[str, Any] = {}
-    if plan.is_adaptive and plan.user_budgets == "individual":
+    if plan.user_budgets == "individual":
         grounds |= individual_budgets(plan.noise_stddev)
     if plan.has_union_vocabulary:
         grounds |= {"composition": _TOGETHER}
@@ -160,7 +161,7 @@ def _vocabulary(plan: PrivacyPlan) -> dict[str, Any]:
     return {"vocabulary_columns": columns, "vocabulary": found}
 
 
-def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthFacts]) -> None:
+def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthReport]) -> None:
     """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
     if [fact.length for fact in facts] != [length.length for length in plan.lengths]:
         raise ValueError(
@@ -183,7 +184,7 @@ def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthFacts]) -> None:
         )
 
 
-def _length(length: LengthPlan, fact: LengthFacts, *, with_rounds: bool) -> dict[str, Any]:
+def _length(length: LengthPlan, fact: LengthReport, *, with_rounds: bool) -> dict[str, Any]:
     return {
         "length": length.length,
         "budget_share": length.budget_share,

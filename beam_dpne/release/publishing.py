@@ -23,9 +23,9 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.transform import BayesianCountsResult
 from beam_dpne.documents.tokenizers import Tokenizer, tokenizer_name
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import GramSet
+from beam_dpne.elements.rows import longest_beside_shorter
 from beam_dpne.errors import ReleaseError
-from beam_dpne.ngrams.decoding import longest_beside_shorter
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgramsResult
 from beam_dpne.reading.options import InputDescription

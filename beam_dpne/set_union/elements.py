@@ -1,17 +1,20 @@
-"""The elements of a set union, their coders, and the sums over users as parts of a histogram.
+"""The elements of a set union, the sums over users as parts of a histogram, and released rows.
 
 Each element has arrays for many users or many items.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.batches import MAX_ELEMENT_BYTES, BatchCoder, array_bytes, group_places
+from beam_dpne.elements.coders import register_batches
+from beam_dpne.elements.ragged import bounded_parts, group_places
+from beam_dpne.elements.rows import ITEM_SCHEMA, with_rounded_scores
+from beam_dpne.elements.words import merge_hashes, merge_words
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,6 +56,9 @@ class ItemSums:
     width: int
     sums: np.ndarray
 
+    def __len__(self) -> int:
+        return len(self.words)
+
     @property
     def table(self) -> np.ndarray:
         """The sums as (words, width)."""
@@ -77,26 +83,7 @@ class ItemSet:
         return len(self.items)
 
 
-class UserItemsCoder(BatchCoder):
-    """Coder of `UserItems`."""
-
-    batch_type = UserItems
-
-
-class ItemSumsCoder(BatchCoder):
-    """Coder of `ItemSums`."""
-
-    batch_type = ItemSums
-
-
-class ItemSetCoder(BatchCoder):
-    """Coder of `ItemSet`."""
-
-    batch_type = ItemSet
-
-
-for _coder in (UserItemsCoder, ItemSumsCoder, ItemSetCoder):
-    beam.coders.registry.register_coder(_coder.batch_type, _coder)
+register_batches(UserItems, ItemSums, ItemSet)
 
 
 def sum_by_item(items: UserItems, weights: np.ndarray) -> ItemSums:
@@ -127,15 +114,12 @@ def merge_sums(parts: Iterable[ItemSums]) -> ItemSums:
         zeros = np.zeros(0, np.int64)
         hashes = np.zeros((0, 2), np.uint64)
         return ItemSums(words=pa.array([], pa.string()), word_hashes=hashes, width=1, sums=zeros)
-    encoded = pa.concat_arrays([part.words for part in parts]).dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    table = np.zeros((len(encoded.dictionary), parts[0].width), dtype=np.int64)
+    words, codes = merge_words(part.words for part in parts)
+    table = np.zeros((len(words), parts[0].width), dtype=np.int64)
     np.add.at(table, codes, np.concatenate([part.table for part in parts]))
-    hashes = np.empty((len(table), 2), dtype=np.uint64)
-    hashes[codes] = np.concatenate([part.word_hashes for part in parts])
     return ItemSums(
-        words=encoded.dictionary,
-        word_hashes=hashes,
+        words=words,
+        word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
         width=parts[0].width,
         sums=table.reshape(-1),
     )
@@ -148,7 +132,7 @@ def cut_by_hash_range(whole: ItemSums, ranges: int) -> Iterator[tuple[int, ItemS
     """
     number = (whole.word_hashes[:, 1] % np.uint64(ranges)).astype(np.int64)
     for label, inside in group_places(number, ranges):
-        for part in _bounded_parts(whole, inside):
+        for part in bounded_parts(inside, functools.partial(_take, whole)):
             yield label, part
 
 
@@ -162,14 +146,15 @@ def hash_order(word_hashes: np.ndarray) -> np.ndarray:
     return np.lexsort((word_hashes[:, 1], word_hashes[:, 0]))
 
 
-def _bounded_parts(whole: ItemSums, rows: np.ndarray) -> Iterator[ItemSums]:
-    """Yields some rows, halved until each part is small enough for an element."""
-    part = _rows_of(whole, rows, whole.table[rows])
-    if array_bytes(part) <= MAX_ELEMENT_BYTES or rows.size == 1:
-        yield part
-        return
-    for half in np.array_split(rows, 2):
-        yield from _bounded_parts(whole, half)
+def item_table(released: Sequence[ItemSet]) -> pa.Table:
+    """Returns the rows of one set union, sorted by falling score, then bytes."""
+    (found,) = released
+    rows = pa.table([found.items, pa.array(found.scores)], schema=ITEM_SCHEMA)
+    return with_rounded_scores(rows.sort_by([("score", "descending"), ("item", "ascending")]))
+
+
+def _take(whole: ItemSums, rows: np.ndarray) -> ItemSums:
+    return _rows_of(whole, rows, whole.table[rows])
 
 
 def _rows_of(whole: UserItems | ItemSums, rows: np.ndarray, table: np.ndarray) -> ItemSums:

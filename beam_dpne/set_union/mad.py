@@ -35,9 +35,10 @@ import math
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from beam_dpne.mechanism.cells import UNITS, equal_weights
+from beam_dpne.elements.words import places_in
+from beam_dpne.mechanism.cells import equal_weights
+from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import GRID_BITS, REROUTING_MARGIN
 from beam_dpne.set_union.elements import ItemSums, UserItems, sum_by_item
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -97,10 +98,9 @@ def _adaptive_shares(sizes: np.ndarray, plan: SetUnionPlan) -> np.ndarray:
 
 def _rerouted(items: UserItems, shares: ItemSums, plan: SetUnionPlan) -> np.ndarray:
     """Returns v_u of each user in units of 2^-50, rounded down; (n,) int64."""
-    rows = pc.call_function("index_in", [items.words], pc.SetLookupOptions(value_set=shares.words))
-    # The last row is that of words without excess.
+    # The last entry, at −1, is that of words without excess.
     known = np.append(shares.sums, 0)
-    excess = known[rows.fill_null(len(shares.words)).to_numpy(zero_copy_only=False)][items.items]
+    excess = known[places_in(items.words, shares.words)][items.items]
     # Running sums of r over the entries, exact modulo 2^64: a user's sum is a difference of two.
     before = np.concatenate(([0], np.cumsum(excess.astype(np.uint64))))
     totals = before[items.offsets[1:]] - before[items.offsets[:-1]]

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any, NamedTuple
 
-from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
+from beam_dpne.mechanism import finite_noise, gaussian, parameters, rules, thresholds
 from beam_dpne.mechanism.user_count import check_user_count
 from beam_dpne.set_union import policies
 from beam_dpne.set_union.policies import DECISION_ERRORS, SPARE, RoundShares, UpdatePolicy
@@ -323,11 +323,9 @@ class SetUnionPlan:
     def mechanism_parameters(self) -> dict[str, Any]:
         """Returns all that decides a release, as JSON types: parameters, resolved, and constants.
 
-        A run key is bound to it: under one key, other weights must meet other noise. The number of
-        users that is public decides nothing.
+        A run key is bound to it; see `mechanism.parameters`.
         """
-        fields = self.to_dict()
-        del fields["public_user_count"]
+        fields = parameters.without_user_count(self.to_dict())
         resolved = {
             "contribution_limit": self.contribution_limit,
             "cutoff_margin": self.margin,
@@ -335,15 +333,15 @@ class SetUnionPlan:
             "vocabulary_delta_share": self.delta_share,
             "max_adaptive_degree": self.max_adaptive_degree,
         }
-        parameters = {
-            "plan": fields | resolved,
-            "rules": rules.constants(),
-            "noise": {**gaussian.constants(), **finite_noise.constants()},
-            "set_union": policies.constants(),
-            "thresholds": thresholds.constants(),
-        }
-        # JSON has lists for tuples.
-        return json.loads(json.dumps(parameters))
+        return parameters.as_json_types(
+            {
+                "plan": fields | resolved,
+                "rules": rules.constants(),
+                "noise": parameters.noise_constants(),
+                "set_union": policies.constants(),
+                "thresholds": thresholds.constants(),
+            }
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the parameters as JSON types."""
@@ -377,17 +375,14 @@ class SetUnionPlan:
 
     def _threshold(self, scale: float, delta: float) -> float:
         """Returns ρ: items of one user alone are released with probability ≤ δ."""
-        parameters: dict[str, Any] = {
-            "delta": delta,
-            "max_contributions": self.contribution_limit,
-        }
+        alone: dict[str, Any] = {"delta": delta, "max_contributions": self.contribution_limit}
         if self.update_policy.rule == "count":
-            return thresholds.count_threshold(kind=self.noise_kind, scale=scale, **parameters)
+            return thresholds.count_threshold(kind=self.noise_kind, scale=scale, **alone)
         if self.update_policy.prefers_frequent:
-            return thresholds.greedy_threshold(scale=scale, **parameters)
+            return thresholds.greedy_threshold(scale=scale, **alone)
         if self.noise_kind == "laplace":
-            return thresholds.laplace_threshold(scale=scale, **parameters)
-        return gaussian.vocabulary_threshold(noise_stddev=scale, **parameters)
+            return thresholds.laplace_threshold(scale=scale, **alone)
+        return gaussian.vocabulary_threshold(noise_stddev=scale, **alone)
 
     def _check_parameters(self) -> None:
         """Checks each parameter, and the sequence that two promises make."""

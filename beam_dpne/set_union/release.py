@@ -1,15 +1,16 @@
 """ReleaseItems: the steps from users' items to a released set, under every update policy."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
-from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.bundles import SumBundle
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union import mad, threshold, weights
 from beam_dpne.set_union.elements import (
@@ -22,7 +23,6 @@ from beam_dpne.set_union.elements import (
 from beam_dpne.set_union.plan import SetUnionPlan
 
 _KeyedSums = tuple[int, ItemSums]
-_MAX_WAITING = 2_000_000
 _OPEN = "open"
 
 
@@ -140,10 +140,11 @@ class ReleaseItems(beam.PTransform):
         return limited | "1/Reroute" >> reroute.with_output_types(_KeyedSums)
 
 
-class _MergesBeside:
+class _MergesBeside(beam.DoFn):
     """A DoFn with sums as a side input in parts: they are merged once a bundle, not once a batch."""
 
     def start_bundle(self):
+        super().start_bundle()
         self._merged: ItemSums | None = None
 
     def _whole(self, parts: Iterable[ItemSums]) -> ItemSums:
@@ -152,7 +153,7 @@ class _MergesBeside:
         return self._merged
 
 
-class _KeepOpen(_MergesBeside, beam.DoFn):
+class _KeepOpen(_MergesBeside):
     """Keeps the items that the last round left open; users without any drop out."""
 
     def process(self, element: UserItems, still_open: Iterable[ItemSums]) -> Iterator[UserItems]:
@@ -161,34 +162,18 @@ class _KeepOpen(_MergesBeside, beam.DoFn):
             yield kept
 
 
-class _SumBundle(_MergesBeside, beam.DoFn):
-    """Sums the batches of a bundle; emits the sums when there are many, and at the end."""
+class _SumBundle(_MergesBeside, SumBundle):
+    """Weighs the batches of a bundle, and adds the weights up."""
 
     def __init__(self, weigh, plan: SetUnionPlan, ranges: int):
-        self._weigh = weigh
-        self._plan = plan
-        self._ranges = ranges
-
-    def start_bundle(self):
-        super().start_bundle()
-        self._waiting: list[ItemSums] = []
-        self._size = 0
+        super().__init__(
+            sum_batch=functools.partial(weigh, plan=plan),
+            merge=merge_sums,
+            cut=functools.partial(cut_by_hash_range, ranges=ranges),
+        )
 
     def process(self, element: UserItems, *beside: Any) -> Iterator[_KeyedSums]:
-        sums = self._weigh(element, *map(self._whole, beside), plan=self._plan)
-        self._waiting.append(sums)
-        self._size += len(sums.words)
-        if self._size > _MAX_WAITING:
-            yield from self._flush()
-
-    def finish_bundle(self) -> Any:
-        for piece in self._flush():
-            yield GlobalWindows.windowed_value(piece)
-
-    def _flush(self) -> Iterator[_KeyedSums]:
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        if waiting:
-            yield from cut_by_hash_range(merge_sums(waiting), self._ranges)
+        yield from super().process(element, *map(self._whole, beside))
 
 
 class _Decide(beam.DoFn):

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.batches import MAX_ELEMENT_BYTES, array_bytes
+from beam_dpne.elements import ragged
+from beam_dpne.elements.words import join_words
+from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS, cell_units
@@ -125,30 +127,28 @@ def noisy_cells(
     whole, rest = np.divmod(weights - rule.threshold_units, rule.cell_units)
     noise = draw(bits) * (rule.scale * UNITS)
     fine = fractions / 2.0**mad.FINE_BITS
-    return whole + np.ceil((rest + fine + noise) / rule.cell_units).astype(np.int64) - 1
+    return mechanism_cells.cells_above(whole, rest + fine, noise, rule.cell_units)
 
 
 def scores(cells: np.ndarray, rule: ItemRule) -> np.ndarray:
     """Returns the middle of each cell, in units of weight: above ρ exactly for cells ≥ 0."""
-    doubled = 2 * rule.threshold_units + (2 * cells + 1) * rule.cell_units
-    return doubled / (2 * UNITS)
+    return mechanism_cells.middles(cells, rule.threshold_units, rule.cell_units)
 
 
 def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:
     """Cuts released items into parts that are small enough for an element; an empty set has none."""
-    count = len(found)
-    if count > 1 and array_bytes(found) > MAX_ELEMENT_BYTES:
-        for half in (slice(0, count // 2), slice(count // 2, None)):
-            items = found.items.take(pa.array(np.arange(count)[half]))
-            yield from bounded_parts(ItemSet(items=items, scores=found.scores[half]))
-    elif count:
-        yield found
+
+    def take(rows: np.ndarray) -> ItemSet:
+        return ItemSet(items=found.items.take(pa.array(rows)), scores=found.scores[rows])
+
+    if len(found):
+        yield from ragged.bounded_parts(np.arange(len(found)), take)
 
 
 def merge_released(parts: Iterable[ItemSet], plan: SetUnionPlan) -> ItemSet:
     """Sorts the released items of all hash ranges into one set."""
     parts = list(parts)
-    items = pa.concat_arrays([pa.array([], pa.string()), *(part.items for part in parts)])
+    items = join_words(part.items for part in parts)
     values = np.concatenate([np.zeros(0), *(part.scores for part in parts)])
     rows = pa.table({"item": items.cast(pa.binary()), "score": values}).sort_by("item")
     return ItemSet(

@@ -13,11 +13,11 @@ from beam_dpne.documents.batch import BatchDocuments, checked_names
 from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
-from beam_dpne.elements.rows import ReleasedItem, as_rows, item_table
+from beam_dpne.elements.rows import ReleasedItem, as_rows
 from beam_dpne.engines import run
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription, description_of_rows
-from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.set_union.elements import ItemSet, item_table
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.release import ReleaseItems
 

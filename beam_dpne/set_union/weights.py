@@ -29,16 +29,19 @@ E_r δ_T for them, as above, given its past.
 DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020).
 """
 
+import functools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from beam_dpne.elements.batches import MAX_ELEMENT_BYTES, UserBatch, array_bytes, group_places
+from beam_dpne.elements import ragged
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.words import merge_hashes, merge_words, places_in, used_words
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.cells import UNITS, equal_weights
+from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import GRID_BITS
 from beam_dpne.set_union import descent, mad
 from beam_dpne.set_union.elements import ItemSums, UserItems, hash_order, merge_sums, sum_by_item
@@ -55,16 +58,14 @@ def items_of_users(batch: UserBatch) -> UserItems:
     if batch.words is None or batch.word_hashes is None:
         raise ValueError(f"Items must be of length 0, got length {batch.length}.")
     inside = np.flatnonzero(batch.ids >= 0)
-    users = np.repeat(np.arange(len(batch.users), dtype=np.int64), np.diff(batch.offsets))
-    # One integer for each position, (user, word): equal pairs are neighbours once it is sorted.
-    packed = np.sort((users[inside] << 32) | batch.ids[inside])
-    starts = np.flatnonzero(np.diff(packed, prepend=-1))
-    per_user = np.bincount(packed[starts] >> 32, minlength=len(batch.users))
+    # A pair (user, word) for each position; a pair's repetitions are the item's count.
+    pairs = (ragged.rows_of_entries(batch.offsets)[inside], batch.ids[inside])
+    (user, items), starts = ragged.distinct(pairs, (len(batch.users), batch.size))
     return UserItems(
         users=batch.users,
-        offsets=np.concatenate(([0], np.cumsum(per_user))),
-        items=(packed[starts] & 0xFFFFFFFF).astype(np.int32),
-        counts=np.diff(starts, append=packed.size).astype(np.int32),
+        offsets=ragged.offsets_of(np.bincount(user, minlength=len(batch.users))),
+        items=items.astype(np.int32),
+        counts=np.diff(starts, append=inside.size).astype(np.int32),
         words=batch.words,
         word_hashes=batch.word_hashes,
     )
@@ -89,19 +90,20 @@ def limit_items(
     sizes = np.diff(items.offsets)
     if sizes.max(initial=0) <= limit:
         return items
-    user = np.repeat(np.arange(sizes.size), sizes)
-    over = sizes[user] > limit
-    hashes = items.word_hashes[items.items[over], 0]
     sub_key = run_key.sub_key("item subset", 0, number)
-    bits = randomness.keyed_bits(sub_key, items.users[user[over], 0], hashes)
-    draws = bits[:, 0]
-    if plan.update_policy.prefers_frequent:
+
+    def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
+        hashes = items.word_hashes[items.items[entries], 0]
+        draws = randomness.keyed_bits(sub_key, items.users[user, 0], hashes)[:, 0]
+        if not plan.update_policy.prefers_frequent:
+            return draws
         # Entries are kept by ascending draw: rarer items come later, equal counts in keyed order.
-        rarity = 2**COUNT_BITS - np.minimum(items.counts[over], 2**COUNT_BITS)
+        rarity = 2**COUNT_BITS - np.minimum(items.counts[entries], 2**COUNT_BITS)
         rarest_last = rarity.astype(np.uint64) << np.uint64(64 - COUNT_BITS)
-        draws = rarest_last | (draws >> np.uint64(COUNT_BITS))
-    kept = ~over
-    kept[over] = randomness.keyed_subset(user[over], draws, limit)
+        return rarest_last | (draws >> np.uint64(COUNT_BITS))
+
+    kept = np.ones(items.items.size, dtype=bool)
+    kept[ragged.outside_limit(items.offsets, limit, draw)] = False
     return _take_entries(items, kept, np.minimum(sizes, limit))
 
 
@@ -135,8 +137,8 @@ def split_to_shards(
     """Yields the users of each shard of M, in parts that are small enough for an element."""
     draws = _order_draws(items, run_key)[:, 1]
     shard = (draws % np.uint64(plan.shard_count)).astype(np.int64)
-    for number, users in group_places(shard, plan.shard_count):
-        for part in _bounded_parts(items, users):
+    for number, users in ragged.group_places(shard, plan.shard_count):
+        for part in ragged.bounded_parts(users, functools.partial(_take_users, items)):
             yield number, part
 
 
@@ -205,11 +207,8 @@ def present_items(items: UserItems) -> ItemSums:
 
 def keep_open(items: UserItems, still_open: ItemSums) -> UserItems:
     """Drops found and closed items, and users who have no others."""
-    rows = pc.call_function(
-        "index_in", [items.words], pc.SetLookupOptions(value_set=still_open.words)
-    )
-    kept = rows.is_valid().to_numpy(zero_copy_only=False)[items.items]
-    user = np.repeat(np.arange(len(items.users)), np.diff(items.offsets))
+    kept = (places_in(items.words, still_open.words) >= 0)[items.items]
+    user = ragged.rows_of_entries(items.offsets)
     sizes = np.bincount(user[kept], minlength=len(items.users))
     return _take_users(_take_entries(items, kept, sizes), np.flatnonzero(sizes))
 
@@ -223,11 +222,8 @@ def join_items(parts: Iterable[UserItems]) -> UserItems:
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
-    encoded = pa.concat_arrays([part.words for part in parts]).dictionary_encode()
-    # The code in the joined dictionary of each part's words, one part after the other.
-    codes = encoded.indices.to_numpy()
-    hashes = np.empty((len(encoded.dictionary), 2), dtype=np.uint64)
-    hashes[codes] = np.concatenate([part.word_hashes for part in parts])
+    # `codes` are the places in the joined dictionary of each part's words, part by part.
+    words, codes = merge_words(part.words for part in parts)
     first = np.cumsum([0, *(len(part.words) for part in parts)])
     shifts = np.cumsum([0, *(part.items.size for part in parts)])
     offsets = [part.offsets[1:] + shift for part, shift in zip(parts, shifts, strict=False)]
@@ -238,8 +234,8 @@ def join_items(parts: Iterable[UserItems]) -> UserItems:
             [codes[base + part.items] for part, base in zip(parts, first, strict=False)]
         ),
         counts=np.concatenate([part.counts for part in parts]),
-        words=encoded.dictionary,
-        word_hashes=hashes,
+        words=words,
+        word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
     )
 
 
@@ -272,29 +268,17 @@ def _order_draws(items: UserItems, run_key: RunKey) -> np.ndarray:
     return randomness.encrypt_blocks(run_key.sub_key("user order"), items.users)
 
 
-def _bounded_parts(items: UserItems, users: np.ndarray) -> Iterator[UserItems]:
-    """Yields some users, halved until each part is small enough for an element."""
-    part = _take_users(items, users)
-    if array_bytes(part) <= MAX_ELEMENT_BYTES or users.size == 1:
-        yield part
-        return
-    for half in np.array_split(users, 2):
-        yield from _bounded_parts(items, half)
-
-
 def _take_users(items: UserItems, users: np.ndarray) -> UserItems:
     """Selects users, ascending, and only the words they use."""
     sizes = np.diff(items.offsets)
     chosen = np.zeros(sizes.size, dtype=bool)
     chosen[users] = True
     part = _take_entries(items, np.repeat(chosen, sizes), np.where(chosen, sizes, 0))
-    used = np.zeros(len(items.words), dtype=bool)
-    used[part.items] = True
-    kept = np.flatnonzero(used)
+    kept, codes = used_words(len(items.words), part.items)
     return UserItems(
         users=items.users[users],
         offsets=np.concatenate(([0], np.cumsum(sizes[users]))),
-        items=(np.cumsum(used, dtype=np.int32) - 1)[part.items],
+        items=codes,
         counts=part.counts,
         words=items.words.take(pa.array(kept)),
         word_hashes=items.word_hashes[kept],

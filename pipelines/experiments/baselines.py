@@ -17,8 +17,9 @@ import numpy as np
 from beam_dpne.evaluation.corpus import Corpus
 from beam_dpne.evaluation.ranking import sorted_distinct
 from beam_dpne.mechanism import gaussian, randomness
-from beam_dpne.mechanism.cells import UNITS, equal_weights
+from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.ngrams.plan_checks import RELATIVE_ERROR_PER_DECISION
 from pipelines.experiments.ranked import RankedGrams
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from beam_dpne import reading as io
 from beam_dpne.documents.group_by_user import hash_users
+from beam_dpne.elements.words import hash_words
 from beam_dpne.evaluation.corpus import Corpus, load_corpus, read_corpus, sample_users, save_corpus
 from beam_dpne.evaluation.index import GramIndex, index_corpus
 from beam_dpne.evaluation.ranking import sorted_distinct
 from beam_dpne.evaluation.secrecy import Secrecy, secrecy_of
-from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union.elements import UserItems
 from pipelines.experiments.ranked import RankedGrams, rank_grams
@@ -138,7 +138,7 @@ class Corpora:
             items=items,
             counts=counts,
             words=words,
-            word_hashes=randomness.keyed_hashes(run_key.sub_key("word"), words),
+            word_hashes=hash_words(run_key.sub_key("word"), words),
         )
 
     def _kept(self, kind: str, name: str, max_length: int) -> GramIndex | RankedGrams | None:

@@ -22,7 +22,7 @@ from beam_dpne.evaluation.corpus import documents_of, load_corpus
 from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.decoding import DecodeGrams
-from beam_dpne.ngrams.report import LengthFacts, ListFacts
+from beam_dpne.ngrams.report import LengthReport, ListReport
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.set_union import transform
 from beam_dpne.set_union.threshold import release_items
@@ -95,7 +95,7 @@ def _run_ngrams(
             )
             rows = ngrams.released | DecodeGrams()
             _ = rows | "WriteRows" >> beam.Map(_write_rows, folder)
-            _ = ngrams.released | ListFacts() | "WriteFacts" >> beam.Map(_write_facts, folder)
+            _ = ngrams.released | ListReport() | "WriteFacts" >> beam.Map(_write_facts, folder)
         seconds = time.monotonic() - started
         table = _read_rows(folder, pa.schema([("length", pa.int32()), ("ngram", pa.string())]))
         bounds = dict(json.loads(path.read_text()) for path in pathlib.Path(folder).glob("*.json"))
@@ -174,7 +174,7 @@ def _write_rows(rows: pa.RecordBatch, folder: str) -> None:
         writer.write_batch(rows)
 
 
-def _write_facts(facts: LengthFacts, folder: str) -> None:
+def _write_facts(facts: LengthReport, folder: str) -> None:
     own: tuple[int, float] = (facts.length, facts.spurious_bound)
     pathlib.Path(folder, f"{facts.length}.json").write_text(json.dumps(own), encoding="utf-8")
 

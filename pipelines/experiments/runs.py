@@ -31,7 +31,7 @@ class NgramRun:
     def description(self) -> str:
         """One line for the operator."""
         plan = self.plan
-        name = f"{plan.strategy}, {plan.user_budgets}" if plan.is_adaptive else plan.strategy
+        name = f"{plan.strategy}, {plan.user_budgets}" if plan.user_budgets else plan.strategy
         return f"{self.corpus}, {name}, T = {plan.max_length}, ε = {plan.epsilon:g}, key {self.key}"
 
     @property

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.bayesian import public_counts
-from beam_dpne.bayesian.public_counts import PublicCounts, PublicCountsCoder, _Sums, count_text
+from beam_dpne.bayesian.public_counts import PublicCounts, _Sums, count_text
 from beam_dpne.documents.tokenizers import words
+from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
 from beam_dpne.release.public import read_public_counts
 from beam_dpne.release.publishing import PublishRelease, read_release
@@ -65,7 +66,7 @@ def test_fingerprints_tell_grams_and_counts_apart():
 
 def test_the_coder_keeps_everything():
     public = PublicCounts.of([("a", "b"), ("é", "")], [3, 2**53])
-    decoded = PublicCountsCoder().decode(PublicCountsCoder().encode(public))
+    decoded = BatchCoder(PublicCounts).decode(BatchCoder(PublicCounts).encode(public))
     assert as_rows(decoded) == as_rows(public)
     assert decoded.fingerprint() == public.fingerprint()
 

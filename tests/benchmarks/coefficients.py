@@ -26,19 +26,15 @@ from beam_dpne.documents.group_by_user import (
     limit_documents,
     split_by_user,
 )
-from beam_dpne.elements.batches import (
-    ROOT,
-    BatchCoder,
-    DocumentBlockCoder,
-    GramSetCoder,
-    HistogramShardCoder,
-    UserBatchCoder,
-)
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
-from beam_dpne.ngrams.decisions import decide, merge_released, sample_spurious
+from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard
 from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
-from beam_dpne.ngrams.strategies import OneRound
+from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.threshold import decide, merge_released
+from beam_dpne.ngrams.valid import rule_for
 from beam_dpne.reading import ReadOptions, match_inputs
 from beam_dpne.reading.columns import document_columns
 from beam_dpne.reading.transform import plan_reads, read_item
@@ -87,12 +83,12 @@ def measure(titles: pathlib.Path, partitions: int, plan: PrivacyPlan) -> list[Co
         blocks.append(timed(encode_documents, names, tokens))
     whole = timed(limit_documents, blocks, MAX_TOKENS, KEY.sub_key("document"), final=False)
     cut = timed(lambda: list(split_by_user(whole, partitions)))
-    size = encoded(DocumentBlockCoder(), [block for _, block in cut])
+    size = encoded(BatchCoder(DocumentBlock), [block for _, block in cut])
     costs.append(Cost("tokenize, shuffle by user", whole.codes.size, "tokens", size, spent))
 
     spent = 0.0
     state = [timed(lay_out_positions, block, KEY.sub_key("word")) for _, block in cut]
-    size = encoded(UserBatchCoder(), state)
+    size = encoded(BatchCoder(UserBatch), state)
     costs.append(Cost("lay out", whole.codes.size, "positions", size, spent))
     costs += _lengths(state, plan)
     return costs
@@ -115,7 +111,7 @@ def _lengths(state: list, plan: PrivacyPlan) -> list[Cost]:
             )
             sums.append(sum_contributions(kept))
         extracted = time.process_time()
-        rule = OneRound(plan=plan, run_key=KEY).rule_for(length)(previous)
+        rule = rule_for(plan, length, KEY)(previous)
         if length > 1:
             sample_spurious(previous, rule=rule, run_key=KEY)
         shards = [shard for _, shard in cut_by_hash_range(merge_shards(sums), 4)]
@@ -131,21 +127,21 @@ def _lengths(state: list, plan: PrivacyPlan) -> list[Cost]:
                 f"{length} prune",
                 positions,
                 "positions",
-                encoded(UserBatchCoder(), state),
+                encoded(BatchCoder(UserBatch), state),
                 pruned - started,
             ),
             Cost(
                 f"{length} extract, limit, sum",
                 pieces,
                 "partition grams",
-                encoded(HistogramShardCoder(), sums),
+                encoded(BatchCoder(HistogramShard), sums),
                 extracted - pruned,
             ),
             Cost(
                 f"{length} decide, sort",
                 observed,
                 "observed",
-                encoded(GramSetCoder(), [released]),
+                encoded(BatchCoder(GramSet), [released]),
                 decided - extracted,
             ),
         ]

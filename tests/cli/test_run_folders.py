@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from beam_dpne.cli.run_folders import PREFIX, run_folder
-from beam_dpne.elements.batches import StandingGrams, StandingGramsCoder, kept_small
+from beam_dpne.elements.coders import BatchCoder, spill
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.errors import UsageError
+from beam_dpne.ngrams.elements import PresentGrams
 from beam_dpne.storage.markers import Markers, make_marker
 from tests.conftest import ROOT
 
@@ -111,16 +112,16 @@ def test_a_folder_that_cannot_be_made_names_the_setting(tmp_path):
 
 
 def test_a_run_that_has_ended_has_no_set_open(tmp_path):
-    standing = StandingGrams(
+    standing = PresentGrams(
         length=2,
         round=1,
         keys=np.arange(9),
         cells=np.zeros(9, np.int32),
         found=np.zeros(9, np.int8),
     )
-    coder = StandingGramsCoder()
+    coder = BatchCoder(PresentGrams)
     with run_folder(str(tmp_path), "run", embedded=True) as folder:
-        encoded = coder.encode(kept_small(standing, SetStore(folder=folder, limit=10)))
+        encoded = coder.encode(spill(standing, SetStore(folder=folder, limit=10)))
         assert coder.decode(encoded) is coder.decode(encoded)
     with pytest.raises(FileNotFoundError):
         coder.decode(encoded)

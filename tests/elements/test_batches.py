@@ -16,16 +16,13 @@ from beam_dpne.documents.group_by_user import (
     lay_out_positions,
     limit_documents,
 )
-from beam_dpne.elements import batches
-from beam_dpne.elements.batches import (
-    BatchCoder,
-    DocumentBlockCoder,
-    HistogramShardCoder,
-    UserBatchCoder,
-)
-from beam_dpne.ngrams import histogram
+from beam_dpne.elements import coders
+from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.coders import BatchCoder
+from beam_dpne.ngrams import elements
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions
+from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
 
 KEY = RunKey(bytes(32))
@@ -35,7 +32,7 @@ LIMIT = 4096
 @pytest.fixture
 def small(monkeypatch):
     """Elements of 4 KiB, so that small corpora must be cut."""
-    for module in (batches, group_by_user, histogram):
+    for module in (coders, group_by_user):
         monkeypatch.setattr(module, "MAX_ELEMENT_BYTES", LIMIT)
 
 
@@ -59,7 +56,7 @@ def test_blocks_are_cut_and_hold_the_same_documents(small):
     whole = block_of(*corpus())
     parts = list(bounded_blocks(whole))
     assert len(parts) > 3
-    assert max(encoded(DocumentBlockCoder(), part) for part in parts) < LIMIT + 2048
+    assert max(encoded(BatchCoder(DocumentBlock), part) for part in parts) < LIMIT + 2048
     joined = limit_documents(parts, 10**6, b"", final=True)
     assert (joined.users == whole.users).all()
     assert (joined.offsets == whole.offsets).all()
@@ -70,7 +67,7 @@ def test_positions_are_cut_between_users(small):
     whole = lay_out_positions(block_of(*corpus()), KEY.sub_key("word"))
     parts = list(bounded_batches(whole))
     assert len(parts) > 3
-    assert max(encoded(UserBatchCoder(), part) for part in parts) < LIMIT + 2048
+    assert max(encoded(BatchCoder(UserBatch), part) for part in parts) < LIMIT + 2048
     assert (np.concatenate([part.users for part in parts]) == whole.users).all()
     assert words_by_user(parts) == words_by_user([whole])
     sums = [merge_shards([sum_of(part) for part in some]) for some in (parts, [whole])]
@@ -82,7 +79,7 @@ def test_pieces_of_a_histogram_are_cut_and_add_up_again(small):
     whole = sum_of(batch)
     parts = [piece for _, piece in cut_by_hash_range(whole, 1)]
     assert len(parts) > 3
-    assert max(encoded(HistogramShardCoder(), part) for part in parts) < LIMIT + 2048
+    assert max(encoded(BatchCoder(HistogramShard), part) for part in parts) < LIMIT + 2048
     assert by_word(merge_shards(parts)) == by_word(whole)
 
 
@@ -95,7 +92,7 @@ def test_cut_positions_go_on_to_longer_grams(small):
     """The same candidates of length 2 come out of the parts as out of the whole."""
     whole = lay_out_positions(block_of(*corpus()), KEY.sub_key("word"))
     names = sorted({f"w{word}" for word in range(0, 500, 2)}, key=str.encode)
-    vocabulary = batches.GramSet(
+    vocabulary = elements.GramSet(
         length=1,
         keys=np.arange(len(names)),
         scores=np.ones(len(names)),
@@ -126,9 +123,9 @@ def test_ids_below_2_to_31_are_told_apart_in_a_pair():
     largest = 2**31 - 1
     ids = np.array([0, 1, 2**16 - 1, 2**16, 2**16 + 1, largest - 1, largest])
     prefixes, seconds = (side.ravel() for side in np.meshgrid(ids, ids))
-    keys = batches.pack_pairs(prefixes, seconds)
+    keys = elements.pack_pairs(prefixes, seconds)
     assert np.unique(keys).size == ids.size**2
-    for given, back in zip((prefixes, seconds), batches.unpack_pairs(keys), strict=True):
+    for given, back in zip((prefixes, seconds), elements.unpack_pairs(keys), strict=True):
         assert back.tolist() == given.tolist()
 
 
@@ -138,7 +135,7 @@ def test_candidates_of_large_sets_are_as_distinct_as_those_of_small_ones(pruning
     texts = [["w1", "w2", "w1", "w2", "w1"], ["w2", "w2", "w2", "w2"], ["w1", "w2", "w1", "w2"]]
     names = ["ann", "bob", "eve"]
     positions = lay_out_positions(block_of(texts, names), KEY.sub_key("word"))
-    vocabulary = batches.GramSet(
+    vocabulary = elements.GramSet(
         length=1,
         keys=np.arange(2),
         scores=np.ones(2),
@@ -190,9 +187,9 @@ def test_pieces_of_two_rules_lengths_or_rounds_are_refused():
 
     none = np.zeros(0, np.int64)
     rules = [length_rule(length=2, noise_stddev=1.0, threshold=t) for t in (5.0, 6.0)]
-    pieces = [batches.HistogramShard(length=2, keys=none, weights=none, rule=r) for r in rules]
-    longer = batches.HistogramShard(length=3, keys=none, weights=none)
-    later = batches.HistogramShard(length=2, keys=none, weights=none, round=2)
+    pieces = [elements.HistogramShard(length=2, keys=none, weights=none, rule=r) for r in rules]
+    longer = elements.HistogramShard(length=3, keys=none, weights=none)
+    later = elements.HistogramShard(length=2, keys=none, weights=none, round=2)
     with pytest.raises(ValueError, match="one rule"):
         merge_shards(pieces)
     for wrong in ([pieces[0], longer], [pieces[0], later]):

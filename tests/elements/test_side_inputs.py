@@ -21,10 +21,11 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import DecodeGrams, GramSet, PrivacyPlan, PrivateNgrams, RunKey, length_rule
-from beam_dpne.elements import batches, side_inputs
-from beam_dpne.elements.batches import GramSetCoder, StandingGrams, StandingGramsCoder, kept_small
+from beam_dpne.elements import side_inputs
+from beam_dpne.elements.coders import BatchCoder, spill
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.ngrams import candidates, threshold
+from beam_dpne.ngrams import candidates, elements, threshold
+from beam_dpne.ngrams.elements import PresentGrams
 from tests.conftest import ROOT
 from tests.support.far_files import far
 
@@ -49,42 +50,42 @@ def same(left: GramSet, right: GramSet) -> bool:
 
 
 def test_a_small_set_stays_an_element(tmp_path):
-    assert kept_small(VOCABULARY, SetStore(folder=str(tmp_path), limit=10**6)) is VOCABULARY
-    assert kept_small(VOCABULARY, None) is VOCABULARY
+    assert spill(VOCABULARY, SetStore(folder=str(tmp_path), limit=10**6)) is VOCABULARY
+    assert spill(VOCABULARY, None) is VOCABULARY
     assert not list(tmp_path.iterdir())
 
 
 def test_a_large_set_is_encoded_as_an_address_and_comes_back_equal(tmp_path):
-    kept = kept_small(VOCABULARY, SetStore(folder=str(tmp_path / "new"), limit=10))
+    kept = spill(VOCABULARY, SetStore(folder=str(tmp_path / "new"), limit=10))
     (path,) = (tmp_path / "new").iterdir()
-    encoded = GramSetCoder().encode(kept)
+    encoded = BatchCoder(GramSet).encode(kept)
     assert str(path).encode() in encoded
     assert "日本".encode() not in encoded
-    back = GramSetCoder().decode(encoded)
+    back = BatchCoder(GramSet).decode(encoded)
     assert same(back, VOCABULARY)
-    assert GramSetCoder().encode(back) == encoded, "it travels on as an address"
+    assert BatchCoder(GramSet).encode(back) == encoded, "it travels on as an address"
 
 
 def test_storing_twice_is_one_file(tmp_path):
     store = SetStore(folder=str(tmp_path), limit=10)
-    first, second = (kept_small(VOCABULARY, store) for _ in range(2))
+    first, second = (spill(VOCABULARY, store) for _ in range(2))
     assert first.stored == second.stored
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_bundles_of_one_process_share_one_mapping(tmp_path):
-    encoded = GramSetCoder().encode(
-        kept_small(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
+    encoded = BatchCoder(GramSet).encode(
+        spill(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
     )
-    assert GramSetCoder().decode(encoded) is GramSetCoder().decode(encoded)
-    keys = GramSetCoder().decode(encoded).keys
+    assert BatchCoder(GramSet).decode(encoded) is BatchCoder(GramSet).decode(encoded)
+    keys = BatchCoder(GramSet).decode(encoded).keys
     assert not keys.flags.owndata
     assert not keys.flags.writeable
 
 
 @pytest.mark.parametrize("length", [1, 2])
-def test_what_stands_after_a_round_is_stored_and_comes_back_equal(tmp_path, length):
-    standing = StandingGrams(
+def test_what_is_present_after_a_round_is_stored_and_comes_back_equal(tmp_path, length):
+    present = PresentGrams(
         length=length,
         round=2,
         keys=np.arange(3),
@@ -95,27 +96,27 @@ def test_what_stands_after_a_round_is_stored_and_comes_back_equal(tmp_path, leng
         vocabulary_size=9,
         rule=VOCABULARY.rule,
     )
-    coder = StandingGramsCoder()
-    kept = kept_small(standing, SetStore(folder=str(tmp_path), limit=10))
+    coder = BatchCoder(PresentGrams)
+    kept = spill(present, SetStore(folder=str(tmp_path), limit=10))
     (path,) = tmp_path.iterdir()
-    assert path.name.startswith(f"standing-2-{length}-")
+    assert path.name.startswith(f"present-2-{length}-")
     assert str(path).encode() in coder.encode(kept)
-    for back in (coder.decode(coder.encode(kept)), coder.decode(coder.encode(standing))):
+    for back in (coder.decode(coder.encode(kept)), coder.decode(coder.encode(present))):
         for name in ("keys", "cells", "found"):
-            assert getattr(back, name).dtype == getattr(standing, name).dtype
-            assert getattr(back, name).tolist() == getattr(standing, name).tolist()
-        assert back.words == standing.words
+            assert getattr(back, name).dtype == getattr(present, name).dtype
+            assert getattr(back, name).tolist() == getattr(present, name).tolist()
+        assert back.words == present.words
         for name in ("length", "round", "parent_size", "vocabulary_size", "rule"):
-            assert getattr(back, name) == getattr(standing, name)
+            assert getattr(back, name) == getattr(present, name)
 
 
 @pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b[:-1] + bytes([b[-1] ^ 1])])
 def test_a_damaged_file_is_refused(tmp_path, damage):
-    kept = kept_small(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
+    kept = spill(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
     (path,) = tmp_path.iterdir()
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match="not what the run stored"):
-        GramSetCoder().decode(GramSetCoder().encode(kept))
+        BatchCoder(GramSet).decode(BatchCoder(GramSet).encode(kept))
 
 
 @pytest.mark.parametrize("pruning", ["both", "single"])
@@ -150,8 +151,8 @@ def test_a_limit_of_one_byte_does_not_change_the_release(tmp_path, strategy, pru
     assert any("'length': 3" in row for row in rows[0])
     kept = {path.name.rpartition("-")[0] for path in (tmp_path / "s").iterdir()}
     assert {"released-1", "released-2", "released-3"} <= kept
-    standing = {"standing-1-1", "standing-1-2", "standing-2-2", "standing-1-3", "standing-2-3"}
-    assert standing <= kept if plan.is_adaptive else not standing & kept
+    present = {"present-1-1", "present-1-2", "present-2-2", "present-1-3", "present-2-3"}
+    assert present <= kept if plan.strategy_value.has_user_budgets else not present & kept
 
 
 def test_the_program_leaves_no_temporary_files(cli, tmp_path):
@@ -180,7 +181,7 @@ def test_the_program_leaves_no_temporary_files(cli, tmp_path):
         return store(folder, *others)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches.stored, "store", watched)
+        patch.setattr(side_inputs, "store", watched)
         limited = ("--side_input_limit", 1, "--temp_location", temporary)
         ended = cli(*options, "--output", tmp_path / "a", *limited)
     assert ended.status == 0, ended.err
@@ -194,11 +195,11 @@ def test_the_program_leaves_no_temporary_files(cli, tmp_path):
 
 
 def test_a_pickled_set_keeps_its_address(tmp_path):
-    kept = kept_small(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
+    kept = spill(VOCABULARY, SetStore(folder=str(tmp_path), limit=10))
     assert pickle.loads(pickle.dumps(kept.stored)) == kept.stored
 
 
-STANDING = StandingGrams(
+STANDING = PresentGrams(
     length=2,
     round=1,
     keys=np.arange(7000, 7009),
@@ -210,8 +211,8 @@ STANDING = StandingGrams(
 @pytest.fixture
 def kept_far(tmp_path) -> str:
     """A private set on storage from where workers fetch it, encoded, in hexadecimal digits."""
-    kept = kept_small(STANDING, SetStore(folder=far(tmp_path / "far"), limit=10))
-    return StandingGramsCoder().encode(kept).hex()
+    kept = spill(STANDING, SetStore(folder=far(tmp_path / "far"), limit=10))
+    return BatchCoder(PresentGrams).encode(kept).hex()
 
 
 @contextlib.contextmanager
@@ -282,13 +283,13 @@ def test_a_worker_lets_go_of_a_set_when_the_run_deletes_its_file(tmp_path, monke
     """Also of what was computed from it; before that it is kept, although no bundle uses it."""
     monkeypatch.setattr(side_inputs, "_LOOK_SECONDS", 0.05)
     monkeypatch.setattr(side_inputs, "_open_sets", side_inputs._OpenSets())
-    encoded = StandingGramsCoder().encode(
-        kept_small(STANDING, SetStore(folder=str(tmp_path / "run"), limit=10))
+    encoded = BatchCoder(PresentGrams).encode(
+        spill(STANDING, SetStore(folder=str(tmp_path / "run"), limit=10))
     )
-    standing = StandingGramsCoder().decode(encoded)
-    candidates._rows_in(standing, standing)
-    kept = weakref.ref(standing)
-    del standing
+    present = BatchCoder(PresentGrams).decode(encoded)
+    candidates._rows_in(present, present)
+    kept = weakref.ref(present)
+    del present
     time.sleep(0.3)
     assert kept() is not None
     shutil.rmtree(tmp_path / "run")
@@ -309,10 +310,10 @@ def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refuse
         return real(path, **settings)
 
     monkeypatch.setattr(side_inputs.FileSystems, "open", counted)
-    kept = kept_small(VOCABULARY, SetStore(folder=far(tmp_path / "far"), limit=10))
-    encoded = GramSetCoder().encode(kept)
+    kept = spill(VOCABULARY, SetStore(folder=far(tmp_path / "far"), limit=10))
+    encoded = BatchCoder(GramSet).encode(kept)
     with ThreadPoolExecutor(8) as threads:
-        sets = list(threads.map(GramSetCoder().decode, [encoded] * 8))
+        sets = list(threads.map(BatchCoder(GramSet).decode, [encoded] * 8))
     assert len(opened) == 1
     assert all(one is sets[0] for one in sets)
     (file,) = (tmp_path / "far").iterdir()
@@ -320,18 +321,18 @@ def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refuse
     for damaged in (b"damaged", b""):
         file.write_bytes(damaged)
         with pytest.raises(side_inputs.SharedStorageError, match="not what the run stored"):
-            GramSetCoder().decode(encoded)
+            BatchCoder(GramSet).decode(encoded)
 
 
 def test_the_name_of_a_private_set_s_file_is_made_with_a_secret(tmp_path):
     store = SetStore(folder=str(tmp_path), limit=10)
-    names = [kept_small(STANDING, store, bytes([key]) * 32).stored.path for key in (1, 2, 1)]
+    names = [spill(STANDING, store, bytes([key]) * 32).stored.path for key in (1, 2, 1)]
     assert names[0] == names[2] != names[1]
 
 
-def test_two_runs_name_the_file_of_one_standing_set_differently(tmp_path):
+def test_two_runs_name_the_file_of_one_present_set_differently(tmp_path):
     """Else whoever lists the folder could confirm a guess of what stands after a round."""
-    part = StandingGrams(
+    part = PresentGrams(
         length=1,
         round=1,
         keys=np.arange(3),
@@ -342,10 +343,10 @@ def test_two_runs_name_the_file_of_one_standing_set_differently(tmp_path):
     store = SetStore(folder=str(tmp_path), limit=10)
     keys = [RunKey(bytes([key]) * 32) for key in (1, 2, 1)]
     kept = [
-        threshold._merge_standing_and_keep(
-            batches.ROOT, [part], round_number=1, store=store, run_key=key
+        threshold._merge_present_and_keep(
+            elements.ROOT, [part], round_number=1, store=store, run_key=key
         )
         for key in keys
     ]
-    paths = [standing.stored.path for standing in kept]
+    paths = [present.stored.path for present in kept]
     assert paths[0] == paths[2] != paths[1]

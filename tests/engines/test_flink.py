@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
-from beam_dpne.elements.batches import MAX_ELEMENT_BYTES
+from beam_dpne.elements.coders import MAX_ELEMENT_BYTES
 from beam_dpne.engines import run
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.transform import run_context

@@ -96,7 +96,7 @@ def made_up(one) -> dict:
         return {"seconds": 10.0 * (1 + slow), "cpu_seconds": 9.0, "peak_bytes": 10**9 + slow}
     length = 1 if isinstance(one, UnionRun) else getattr(one, "max_length", None)
     length = length or one.plan.max_length
-    size = 1000 * one.key + 10 * (isinstance(one, NgramRun) and one.plan.is_adaptive)
+    size = 1000 * one.key + 10 * (isinstance(one, NgramRun) and one.plan.strategy == "adaptive")
     levels = [
         {
             "length": k,

@@ -11,7 +11,7 @@ import pytest
 
 import beam_dpne
 from beam_dpne.cli.embedded import EmbeddedRunner
-from beam_dpne.ngrams import histogram
+from beam_dpne.elements.bundles import SumBundle
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.release.publishing import PublishRelease
 from beam_dpne.storage.markers import Markers, make_marker
@@ -122,7 +122,7 @@ class Library:
             _ = result.rows | "SchemaRows" >> beam.Filter(lambda row: row.score < 0)
             _ = (
                 result.released
-                | "ListFacts" >> beam_dpne.ListFacts()
+                | "ListReport" >> beam_dpne.ListReport()
                 | "Lines" >> beam.Map(str)
                 | "WriteFacts" >> beam.io.WriteToText(str(self._folder / f"{name}.facts"))
             )
@@ -298,12 +298,11 @@ def test_a_dofn_that_keeps_sums_beyond_its_bundle_is_caught(disturbed, undisturb
         self._waiting, self._size = kept, 0
 
     def flush(self):
-        sums = histogram._sum_pieces(kept)
-        yield from [] if sums is None else histogram.cut_by_hash_range(sums, self._shards)
+        yield from self._cut(self._merge(kept)) if kept else []
         kept.clear()
 
-    monkeypatch.setattr(histogram._SumBundle, "start_bundle", start_bundle)
-    monkeypatch.setattr(histogram._SumBundle, "_flush", flush)
+    monkeypatch.setattr(SumBundle, "start_bundle", start_bundle)
+    monkeypatch.setattr(SumBundle, "_flush", flush)
     alone, _ = disturbed(Schedule(), bundles=1, workers=1)
     assert alone.release == undisturbed().release
     schedule = EverySum()

@@ -27,7 +27,7 @@ from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
 from beam_dpne.ngrams import plan_checks
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.plan_checks import noise_draws
-from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import CUTOFF_POLICIES, LAPLACE_POLICIES, POLICIES
 
@@ -283,7 +283,7 @@ def test_the_bound_beyond_the_support_covers_the_plans_own_rounds(strategy, epsi
     lost = mpmath.mpf(0)
     with mpmath.workdps(40):
         for length in plan.lengths:
-            if plan.is_adaptive:
+            if plan.strategy_value.has_user_budgets:
                 shift = mpmath.sqrt(mpmath.mpf(plan.allotment) / 2**56)
             else:
                 shift = 1 / mpmath.mpf(length.noise_stddev)

@@ -9,7 +9,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_mechanism
 from scipy import special
 
-from beam_dpne import LengthFacts, PrivacyPlan
+from beam_dpne import LengthReport, PrivacyPlan
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.mechanism.group_privacy import (
@@ -20,7 +20,7 @@ from beam_dpne.mechanism.group_privacy import (
     group_delta,
     groups_section,
 )
-from beam_dpne.ngrams import union_vocabulary
+from beam_dpne.ngrams import vocabulary
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import LAPLACE_POLICIES, POLICIES
 from tests.release.test_bayesian_ledger import ledger_of, plan_of
@@ -188,11 +188,11 @@ def ledger_by_vocabulary(policy: str) -> dict:
     """Of two lengths, the words found by a set union or given."""
     plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=2, vocabulary_policy=policy)
     if policy == "public":
-        words = LengthFacts(1, 0.0, None, 0, 17, 0.0)
+        words = LengthReport(1, 0.0, None, 0, 17, 0.0)
     else:
-        union = union_vocabulary.union_plan(plan)
-        words = LengthFacts(1, union.noise.stddev, union.threshold, 17, None, 0.0)
-    bigrams = LengthFacts(2, plan.lengths[1].noise_stddev, 41.5, 20 - words.released, 289, 0.17)
+        union = vocabulary.union_plan(plan)
+        words = LengthReport(1, union.noise.stddev, union.threshold, 17, None, 0.0)
+    bigrams = LengthReport(2, plan.lengths[1].noise_stddev, 41.5, 20 - words.released, 289, 0.17)
     return ledger(plan=plan, facts=(words, bigrams))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.mechanism.cells import RoundRule
+from beam_dpne.mechanism.rules import RoundRule
 from beam_dpne.ngrams import adaptive
 from tests.oracle import ngrams as reference
 
@@ -67,9 +67,9 @@ def test_budget_shares_are_what_quotas_leave():
 @given(st.lists(st.lists(st.booleans(), max_size=14), max_size=5), st.integers(0, 5))
 @example([[True] * 14], 5)
 @example([[], [False], []], 3)
-def test_grams_ahead_are_the_runs_of_standing_positions_by_brute_force(texts, longer):
+def test_grams_ahead_are_the_runs_of_present_positions_by_brute_force(texts, longer):
     """Each text of its own user, with a border after it; and all texts of one user."""
-    standing = np.array([value for text in texts for value in (*text, False)], dtype=bool)
+    present = np.array([value for text in texts for value in (*text, False)], dtype=bool)
     expected = [
         sum(
             i + d < len(text) and all(text[i : i + d + 1])
@@ -79,9 +79,9 @@ def test_grams_ahead_are_the_runs_of_standing_positions_by_brute_force(texts, lo
         for text in texts
     ]
     apart = offsets_of([len(text) + 1 for text in texts])
-    assert adaptive.grams_ahead(standing, apart, longer).tolist() == expected
-    together = np.array([0, standing.size])
-    assert adaptive.grams_ahead(standing, together, longer).tolist() == [sum(expected)]
+    assert adaptive.grams_ahead(present, apart, longer).tolist() == expected
+    together = np.array([0, present.size])
+    assert adaptive.grams_ahead(present, together, longer).tolist() == [sum(expected)]
 
 
 @given(st.lists(st.tuples(BUDGETS, st.integers(0, 10**6), st.integers(0, 10**7)), max_size=9))

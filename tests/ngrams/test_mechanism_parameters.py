@@ -52,7 +52,14 @@ DECIDE_NOTHING = {
     "integer_noise": {"MAX_STDDEV"},
     "null_law": {"NOTHING_YET"},
     "plan_checks": {
-        *("ADJACENCY", "DEFAULTS", "MAX_USERS", "PRUNING_RULES", "STRATEGIES", "VALID_COUNTS"),
+        *(
+            "ADJACENCY",
+            "MAX_USERS",
+            "OF_ONE_STRATEGY",
+            "PRUNING_RULES",
+            "STRATEGIES",
+            "VALID_COUNTS",
+        ),
         "VOCABULARY_POLICIES",
     },
     "policies": {

@@ -30,10 +30,9 @@ from beam_dpne.documents.group_by_user import (
     limit_documents,
     split_by_user,
 )
-from beam_dpne.elements.batches import GramSet
 from beam_dpne.ngrams.decoding import decode_sets, split_ngram
-from beam_dpne.ngrams.in_memory import ArraySteps
-from beam_dpne.ngrams.loop import release_lengths
+from beam_dpne.ngrams.elements import GramSet
+from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
 from beam_dpne.ngrams.transform import run_context
 from tests.oracle.ngrams import AdaptiveRun, adaptive_ngrams, private_ngrams
 
@@ -433,7 +432,7 @@ def assert_all_ways(
         run = reference(documents, variant, KEY, vocabulary)
         rng = random.Random(0)
         batches = record_batches(documents, rng)
-        if adaptive_on_beam == variant.is_adaptive:
+        if adaptive_on_beam == variant.strategy_value.has_user_budgets:
             check(run_beam(batches, variant, KEY, vocabulary=vocabulary), run)
         check(run_kernels(documents, variant, KEY, rng, partitions=3, vocabulary=vocabulary), run)
         if expected is not None:
@@ -443,7 +442,7 @@ def assert_all_ways(
 
 def reference(documents, plan, run_key, vocabulary=None) -> AdaptiveRun:
     """What the pseudocode of the plan's strategy releases."""
-    if plan.is_adaptive:
+    if plan.strategy_value.has_user_budgets:
         return adaptive_ngrams(documents, plan, run_key, vocabulary)
     released = private_ngrams(documents, plan, run_key, vocabulary)
     return AdaptiveRun(released, {}, {}, {})
@@ -542,7 +541,7 @@ def record_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBa
 
 def words_of(sets: list[GramSet]) -> dict[int, dict[tuple[str, ...], float]]:
     """Released sets as {length: {gram: score}}; what is given is not released."""
-    released: dict = {grams.length: {} for grams in sets if not grams.given}
+    released: dict = {grams.length: {} for grams in sets if not grams.is_public}
     for rows in decode_sets(sets):
         for row in rows.to_pylist():
             gram = split_ngram(row["ngram"])
@@ -595,8 +594,8 @@ class ShuffledSteps(ArraySteps):
     sent: dict = dataclasses.field(default_factory=dict)
     left: dict = dataclasses.field(default_factory=dict)
 
-    def spend(self, length, round_number, users, previous, standing):
-        sent, users = super().spend(length, round_number, users, previous, standing)
+    def spend(self, length, round_number, users, previous, present):
+        sent, users = super().spend(length, round_number, users, previous, present)
         if sent:
             self.sent[length, round_number] = sent
         self.left[length, round_number] = {
@@ -615,7 +614,7 @@ def run_kernels(documents, plan, run_key, rng, *, partitions, vocabulary=None) -
     """The run in memory, from users in random batches; shuffles are shuffles of lists."""
     run_key = run_key.bound_to(run_context(plan, "tokens", vocabulary))
     steps = ShuffledSteps(
-        plan=plan, run_key=run_key, vocabulary=vocabulary, shards=partitions, rng=rng
+        plan=plan, run_key=run_key, vocabulary=vocabulary, histogram_ranges=partitions, rng=rng
     )
     batches = user_batches(documents, plan, run_key, rng, partitions)
     return Release(list(release_lengths(steps, plan, batches)), steps.left, steps.sent)

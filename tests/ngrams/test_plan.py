@@ -15,7 +15,7 @@ from beam_dpne.mechanism.gaussian import (
     gaussian_noise_stddev,
     vocabulary_threshold,
 )
-from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.ngrams.vocabulary import union_plan
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6, "max_length": 3, "strategy": "one_round"}
 ADAPTIVE = GOOD | {"strategy": "adaptive"}
@@ -123,7 +123,7 @@ def test_defaults_follow_the_strategy(strategy):
 def test_adaptive_is_the_default():
     plan = PrivacyPlan(epsilon=1, delta=1e-6)
     assert plan == PrivacyPlan(epsilon=1, delta=1e-6, strategy="adaptive")
-    assert plan.is_adaptive
+    assert plan.strategy_value.has_user_budgets
 
 
 REFUSED = [
@@ -202,7 +202,7 @@ def test_a_public_vocabulary_costs_nothing(good):
     given, second, third = plan.lengths
     assert (given.length, given.budget_share, given.noise_stddev) == (1, 0.0, 0.0)
     assert given.threshold is None
-    if plan.is_adaptive:
+    if plan.strategy_value.has_user_budgets:
         even = PrivacyPlan(**good, vocabulary_policy="public", user_budgets="even")
         assert even.allotment == plan.allotment // 2
     else:
@@ -243,8 +243,11 @@ def test_words_by_a_set_union_and_longer_grams_spend_the_budget_together(policy,
     assert (union.policy, union.max_contributions) == (policy, 30)
     assert plan.union_share == pytest.approx(1 / 3)
     assert plan.strategy_lengths == range(2, 4)
-    assert [plan.rounds_of(k) for k in (1, 2, 3)] == [2, *[3 if plan.is_adaptive else 1] * 2]
-    if plan.is_adaptive:
+    assert [plan.rounds_of(k) for k in (1, 2, 3)] == [
+        2,
+        *[3 if plan.strategy_value.has_user_budgets else 1] * 2,
+    ]
+    if plan.strategy_value.has_user_budgets:
         longer = plan.allotment / 2**56
     else:
         longer = math.fsum(length.noise_stddev**-2 for length in plan.lengths[1:])
@@ -457,7 +460,7 @@ def test_json_gives_the_same_plan_back(plan):
 def test_the_lengths_together_spend_epsilon_and_delta_and_no_more(plan):
     """In 60 digits: what rounding does to the root and to the shares is covered."""
     with mpmath.workdps(60):
-        if plan.is_adaptive:
+        if plan.strategy_value.has_user_budgets:
             times = len(plan.private_lengths) if plan.user_budgets == "even" else 1
             precision = mpmath.mpf(times * plan.allotment) / 2**56
         else:

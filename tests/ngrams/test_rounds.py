@@ -11,28 +11,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from beam_dpne import HistogramShard, RunKey, StandingGrams, UserBatch
-from beam_dpne.elements.batches import ROOT
-from beam_dpne.mechanism.cells import (
-    UNITS,
-    LengthRule,
-    RoundRule,
-    evidence_noise,
-    noisy_cells,
-    scores,
-)
+from beam_dpne import HistogramShard, PresentGrams, RunKey, UserBatch
+from beam_dpne.mechanism.cells import evidence_noise, noisy_cells, scores
 from beam_dpne.mechanism.randomness import keyed_hashes, normals
-from beam_dpne.mechanism.rules import length_rule
+from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule, length_rule
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.candidates import keep_standing
-from beam_dpne.ngrams.decisions import (
-    decide,
-    decide_round,
-    merge_standing,
-    noise_bits,
-    standing_part,
-)
+from beam_dpne.ngrams.candidates import keep_present
+from beam_dpne.ngrams.elements import ROOT
 from beam_dpne.ngrams.histogram import merge_shards, shard_open
+from beam_dpne.ngrams.threshold import decide, decide_round, merge_present, noise_bits, present_part
 
 KEY = RunKey(bytes(range(32)))
 COUNT = 3000
@@ -228,13 +215,13 @@ def test_a_decision_is_that_of_the_noise_of_all_rounds_so_far(length):
         found[open_ & (cells >= 0)] = number
         open_ &= (cells < 0) & (cells >= own.cut_cell)
         after = decide_round(shard, rule=rule, run_key=KEY)
-        standing = [
+        present = [
             name
             for name, is_open, round_ in zip(names, open_, found, strict=True)
             if is_open or round_
         ]
-        assert names_of(after) == standing
-        rows = [names.index(name) for name in standing]
+        assert names_of(after) == present
+        rows = [names.index(name) for name in present]
         assert after.found.tolist() == found[rows].tolist()
         if number < len(rule.rounds):
             shard = dataclasses.replace(after, weights=weights[number][rows])
@@ -293,7 +280,7 @@ def open_pieces(length: int):
     rule = rule_of(length)
     rng = np.random.default_rng(7)
     after = decide_round(shard_of(length, rng.integers(0, 2**33, 300)), rule=rule, run_key=KEY)
-    return after, [piece for _, piece in shard_open(after, shards=1)]
+    return after, [piece for _, piece in shard_open(after, histogram_ranges=1)]
 
 
 @pytest.mark.parametrize("length", [1, 3])
@@ -331,9 +318,9 @@ def test_weights_for_grams_that_are_not_open_are_refused(length):
 
 
 @pytest.mark.parametrize("length", [1, 2])
-def test_what_stands_is_sorted_and_says_found_or_the_cell(length):
+def test_what_is_present_is_sorted_and_says_found_or_the_cell(length):
     after, _ = open_pieces(length)
-    part = standing_part(after)
+    part = present_part(after)
     middle = len(part) // 2
 
     def slice_of(rows):
@@ -346,7 +333,7 @@ def test_what_stands_is_sorted_and_says_found_or_the_cell(length):
         )
 
     parts = [slice_of(slice(middle, None)), slice_of(slice(None, middle))]
-    merged = merge_standing(parts, dataclasses.replace(ROOT, length=length - 1), 1)
+    merged = merge_present(parts, dataclasses.replace(ROOT, length=length - 1), 1)
     names = sorted(names_of(after), key=lambda name: name.encode() if length == 1 else name)
     assert names_of(merged) == names
     by_name = dict(zip(names_of(after), zip(after.found, after.cells, strict=True), strict=True))
@@ -357,7 +344,7 @@ def test_what_stands_is_sorted_and_says_found_or_the_cell(length):
 
 @pytest.mark.parametrize("length", [1, 2])
 def test_nothing_stands_where_no_shard_is_left(length):
-    empty = merge_standing([], dataclasses.replace(ROOT, length=length - 1), 2)
+    empty = merge_present([], dataclasses.replace(ROOT, length=length - 1), 2)
     assert (len(empty), empty.length, empty.round) == (0, length, 2)
     assert (empty.words is None) == (length > 1)
 
@@ -372,10 +359,10 @@ def test_positions_of_another_round_are_refused():
         offsets=np.zeros(1, np.int64),
         ids=none.astype(np.int32),
     )
-    standing = StandingGrams(
+    present = PresentGrams(
         length=2, round=2, keys=none, cells=none.astype(np.int32), found=none.astype(np.int8)
     )
-    wrong = dataclasses.replace(standing, length=3, round=1)
+    wrong = dataclasses.replace(present, length=3, round=1)
     for before in (None, wrong):
         with pytest.raises(ValueError, match="round 1 of length 2"):
-            keep_standing(batch, standing, before)
+            keep_present(batch, present, before)

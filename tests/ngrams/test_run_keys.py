@@ -18,7 +18,7 @@ from beam_dpne import (
     SetUnionPlan,
 )
 from beam_dpne.cli.embedded import EmbeddedRunner
-from beam_dpne.ngrams.public_vocabulary import vocabulary_digest
+from beam_dpne.ngrams.vocabulary import vocabulary_digest
 
 KEY = RunKey(bytes(range(32)))
 PLANS = [

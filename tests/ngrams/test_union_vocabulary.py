@@ -15,7 +15,7 @@ from beam_dpne.ngrams.decoding import DecodeGrams
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.plan_checks import UNION_SLACK
 from beam_dpne.ngrams.transform import PrivateNgrams
-from beam_dpne.ngrams.union_vocabulary import union_plan
+from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.release.set_union_ledger import promises
 from beam_dpne.set_union.policies import VOCABULARY_POLICIES
 
@@ -41,7 +41,7 @@ def plans(policies):
 def test_under_gaussian_noise_the_parts_compose_to_one_gaussian_mechanism(plan):
     union = union_plan(plan)
     words = union.composed_noise_scale / union.sensitivity
-    if plan.is_adaptive:
+    if plan.strategy_value.has_user_budgets:
         longer = [(plan.allotment / 2**56) ** -0.5]
     else:
         longer = [length.noise_stddev for length in plan.lengths[1:]]

@@ -14,8 +14,8 @@ import pytest
 from scipy import stats
 
 from beam_dpne import GramSet, RunKey
-from beam_dpne.elements.batches import pack_pairs, unpack_pairs
 from beam_dpne.mechanism.randomness import keyed_bits
+from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.valid import _exact_dot, count_valid, draw_valid, estimate_valid_kgrams
 
 FALSE_FAILURE = 1e-6

@@ -2,8 +2,9 @@
 
 A corpus is made of many copies of a small one: users, documents and words of copy 7 have nothing to do
 with those of copy 8. Users, sums, noise and decisions of the copies then run through
-`loop.settle_length` and its kernels together, as one run does. A run of one copy alone would differ in
-two things only, since they follow |S_{k−1}| and |V_k|: its rules, and its draws of spurious n-grams. So
+`in_memory.release_length` and its kernels together, as one run does. A run of one copy alone would
+differ in two things only, since they follow |S_{k−1}| and |V_k|: its rules, and its draws of spurious
+n-grams. So
 `CopySteps` takes the rule of one copy, and draws from the V_k of each. That one copy is then a run of
 `in_memory.release_ngrams`, bit for bit, is a test of its own.
 
@@ -21,21 +22,20 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne import GramSet, RunKey, UserBatch
-from beam_dpne.elements.batches import (
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.rules import UNITS
+from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.elements import (
     Contributions,
     HistogramShard,
+    PresentGrams,
     SpuriousGrams,
-    StandingGrams,
     pack_pairs,
     unpack_pairs,
 )
-from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.cells import UNITS
-from beam_dpne.mechanism.randomness import upper_tail_normals
-from beam_dpne.ngrams import adaptive, decisions
-from beam_dpne.ngrams.in_memory import ArraySteps
-from beam_dpne.ngrams.loop import settle_length
-from beam_dpne.ngrams.public_vocabulary import public_vocabulary
+from beam_dpne.ngrams.in_memory import ArraySteps, release_length
+from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.vocabulary import public_vocabulary
 from tests.privacy.copies import (
     USER,
     World,
@@ -46,6 +46,7 @@ from tests.privacy.copies import (
     take_copies,
     words_of,
 )
+from tests.privacy.tails import upper_tail_normals
 from tests.privacy.test_attack import random_bits
 
 
@@ -161,7 +162,7 @@ class CopySteps(ArraySteps):
         rule = self.rule(length, previous)
         key = self.run_key.bound_to(f"{length} {self.copies[0]}")
         some, rows = self._of_these_copies(length, previous)
-        drawn = decisions.sample_spurious(some, rule=rule, run_key=key)
+        drawn = sample_spurious(some, rule=rule, run_key=key)
         first, second = unpack_pairs(drawn.keys)
         drawn = dataclasses.replace(drawn, keys=pack_pairs(rows[first], rows[second]))
         return _with_gaussian_tails(drawn) if self.variant.gaussian_tail else drawn
@@ -175,13 +176,13 @@ class CopySteps(ArraySteps):
             previous, keys=previous.keys[rows], scores=previous.scores[rows]
         ), rows
 
-    def spend(self, length, round_number, users, previous, standing):
+    def spend(self, length, round_number, users, previous, present):
         whole = users
-        if self.variant.follows_observed and standing:
-            counts = np.bincount(copies_of_grams(standing[-1], self.world), minlength=self.runs)
+        if self.variant.follows_observed and present:
+            counts = np.bincount(copies_of_grams(present[-1], self.world), minlength=self.runs)
             users = [_keep_back(batch, counts) for batch in users]
-        sent, after = super().spend(length, round_number, users, previous, standing)
-        if self.variant.follows_observed and standing:
+        sent, after = super().spend(length, round_number, users, previous, present)
+        if self.variant.follows_observed and present:
             after = [_give_back(batch, users[0], whole[0]) for batch in after]
         if self.variant.unreduced:
             after = [_left_whole(batch, self.plan.allotment) for batch in after]
@@ -251,15 +252,15 @@ def simulate(
         is_ghost=not present and not drawn,
     )
     users = [positions(world, runs, key, has_user=present or not drawn)]
-    previous = standing = None
+    previous = present = None
     if world.first > 1:
         previous = public_vocabulary(words_of(runs, world.words))
         users = steps.prune(2, users, previous, None)
     outcomes: list[Outcome] = []
     for length in world.plan.private_lengths:
         if outcomes:
-            users = steps.prune(length, users, previous, standing)
-        outcome, users, previous, standing = _settle_all(steps, length, users, previous, outcomes)
+            users = steps.prune(length, users, previous, present)
+        outcome, users, previous, present = _settle_all(steps, length, users, previous, outcomes)
         outcomes.append(outcome)
     return Run(outcomes, steps.log_ratio, steps.left)
 
@@ -270,7 +271,7 @@ def _settle_all(
     users: list[UserBatch],
     previous: GramSet | None,
     before: list[Outcome],
-) -> tuple[Outcome, list[UserBatch], GramSet | None, StandingGrams | None]:
+) -> tuple[Outcome, list[UserBatch], GramSet | None, PresentGrams | None]:
     """Settles a length in all copies; those with |S_{k−1}| and |V_k| in common at once."""
     world, runs = steps.world, steps.runs
     marks = before[-1].found > 0 if before else np.ones((runs, world.words ** (length - 1)), bool)
@@ -281,17 +282,16 @@ def _settle_all(
         valid=valid,
         released=[],
     )
-    rounds = world.plan.rounds_of(length)
-    left, found, standing = users, None, None
+    left, found, present = users, None, None
     for copies in _of_equal_sizes(marks, valid):
         steps.copies, steps.decided = copies, None
         steps.one_copy = _one_copy(world, length, marks[copies[0]], previous, before)
         some = users if copies.size == runs else [take_copies(batch, copies) for batch in users]
-        found, left, standing = settle_length(steps, length, rounds, some, previous)
+        found, left, present = release_length(steps, world.plan, length, some, previous)
         outcome.released.append(found)
         if steps.decided is not None:
             _put(outcome, steps.decided, previous, world)
-    return outcome, left, found, standing
+    return outcome, left, found, present
 
 
 def _of_equal_sizes(marks: np.ndarray, valid: np.ndarray) -> Iterator[np.ndarray]:
@@ -362,8 +362,8 @@ def _with_gaussian_tails(drawn: SpuriousGrams) -> SpuriousGrams:
 
 def _keep_back(batch: UserBatch, counts: np.ndarray) -> UserBatch:
     """Leaves users a part of what they have, over the number of grams that stand for anybody."""
-    standing = counts[batch.users[:, 0].astype(int)]
-    return dataclasses.replace(batch, left=batch.left // np.maximum(standing, 1))
+    present = counts[batch.users[:, 0].astype(int)]
+    return dataclasses.replace(batch, left=batch.left // np.maximum(present, 1))
 
 
 def _give_back(batch: UserBatch, part: UserBatch, whole: UserBatch) -> UserBatch:

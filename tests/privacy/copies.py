@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne import GramSet, PrivacyPlan, RunKey, StandingGrams, UserBatch
-from beam_dpne.elements.batches import NO_GRAM, pack_pairs, unpack_pairs
-from beam_dpne.mechanism import randomness
+from beam_dpne import GramSet, PresentGrams, PrivacyPlan, RunKey, UserBatch
+from beam_dpne.elements.batches import NO_GRAM
+from beam_dpne.elements.words import hash_words
+from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 
 USER = 0
 
@@ -82,7 +83,7 @@ def positions(world: World, runs: int, run_key: RunKey, *, has_user: bool) -> Us
         offsets=np.append(starts.reshape(-1), runs * ids.size),
         ids=np.where(everywhere < 0, NO_GRAM, everywhere + first_words).astype(np.int32),
         words=words,
-        word_hashes=randomness.keyed_hashes(run_key.sub_key("word"), words),
+        word_hashes=hash_words(run_key.sub_key("word"), words),
     )
 
 
@@ -130,7 +131,7 @@ def named(
     return first // world.words, (first % world.words) * world.words + second % world.words
 
 
-def copies_of_grams(grams: GramSet | StandingGrams, world: World) -> np.ndarray:
+def copies_of_grams(grams: GramSet | PresentGrams, world: World) -> np.ndarray:
     """The copy of each gram of the first private length."""
     if grams.words is not None:
         return np.array(grams.words.to_pylist(), dtype=np.int64) // world.words

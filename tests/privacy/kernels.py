@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from beam_dpne import GramSet, PrivacyPlan, RunKey, UserBatch
 from beam_dpne.documents.group_by_user import encode_documents, hash_users, lay_out_positions
-from beam_dpne.elements.batches import SpuriousGrams
-from beam_dpne.ngrams.in_memory import ArraySteps
-from beam_dpne.ngrams.loop import release_lengths, settle_length
+from beam_dpne.ngrams.elements import SpuriousGrams
+from beam_dpne.ngrams.in_memory import ArraySteps, release_length, release_lengths
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,5 +77,5 @@ def settle(
 ) -> Settled:
     """All rounds of one length, from positions of length k − 1."""
     steps = WatchedSteps(plan=plan, run_key=run_key)
-    released, _, _ = settle_length(steps, length, plan.rounds_of(length), [batch], previous)
+    released, _, _ = release_length(steps, plan, length, [batch], previous)
     return steps.settled(released)

@@ -19,7 +19,7 @@ import pytest
 from scipy import special, stats
 
 from beam_dpne import PrivacyPlan, RunKey
-from beam_dpne.mechanism.cells import CELLS_PER_STDDEV
+from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.in_memory import release_ngrams
 from tests.privacy.adaptive_worst_case import RIGHT, Outcome, Run, Variant, simulate

@@ -16,18 +16,17 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne import GramSet, PrivacyPlan, RunKey, StandingGrams
+from beam_dpne import GramSet, PresentGrams, PrivacyPlan, RunKey
 from beam_dpne.documents.group_by_user import (
     encode_documents,
     hash_users,
     lay_out_positions,
     split_by_user,
 )
-from beam_dpne.elements.batches import pack_pairs, unpack_pairs
-from beam_dpne.mechanism.cells import LengthRule
+from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.in_memory import ArraySteps
-from beam_dpne.ngrams.loop import release_lengths
+from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
+from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
 from tests.privacy.test_sensitivity import WORDS, Corpus, corpora
 
 KEY = RunKey(b"adaptive sensitivity".ljust(32, b"."))
@@ -146,8 +145,8 @@ class OnePast(ArraySteps):
     sent: Sent = dataclasses.field(default_factory=dict)
     state: dict[object, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
-    def spend(self, length, round_number, users, previous, standing):
-        sent, users = super().spend(length, round_number, users, previous, standing)
+    def spend(self, length, round_number, users, previous, present):
+        sent, users = super().spend(length, round_number, users, previous, present)
         here = self.sent.setdefault((length, round_number), {})
         for batch in sent:
             names = batch.keys.tolist()
@@ -171,7 +170,7 @@ class OnePast(ArraySteps):
         self._draw(length, round_number, previous, rule)
         names = sorted(self.state)
         rounds, cells = np.array([self.state[name] for name in names]).reshape(-1, 2).T
-        standing = StandingGrams(
+        present = PresentGrams(
             length=length,
             round=round_number,
             keys=np.arange(len(names)) if length == 1 else np.array(names, np.int64),
@@ -182,7 +181,7 @@ class OnePast(ArraySteps):
             vocabulary_size=0 if previous is None else previous.vocabulary_size,
             rule=rule if names else None,
         )
-        return standing, []
+        return present, []
 
     def release(self, length, histogram, previous):
         rule = self.rule(length, previous)

@@ -19,13 +19,13 @@ from scipy import stats
 
 from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.cells import UNITS, LengthRule
+from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import valid
 from beam_dpne.ngrams.candidates import prune_invalid
-from beam_dpne.ngrams.decisions import sample_spurious
-from beam_dpne.ngrams.public_vocabulary import public_vocabulary
-from beam_dpne.ngrams.strategies import Adaptive
+from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.transform import run_context
+from beam_dpne.ngrams.valid import rule_for
+from beam_dpne.ngrams.vocabulary import public_vocabulary
 from tests.privacy.kernels import Settled, run_lengths, settle, users_of
 
 FALSE_FAILURE = 1e-7
@@ -52,7 +52,7 @@ def test_unheld_bigrams_are_released_as_often_as_the_bound_says(rounds, spurious
     plan = plan_of(2, rounds=rounds, spurious_fraction=spurious_fraction)
     keys = 60
     released = [unheld(run(TEXTS, plan, number)[1]).size for number in range(keys)]
-    rule = Adaptive(plan=plan).rule_for(2)(public_vocabulary(VOCABULARY))
+    rule = rule_for(plan, 2, RunKey(bytes(32)))(public_vocabulary(VOCABULARY))
     valid_count = len(VOCABULARY) ** 2
     assert rule.valid == valid_count
     assert valid_count * rule.null_probability <= spurious_fraction * len(VOCABULARY) * (1 + 1e-10)
@@ -91,7 +91,7 @@ def test_unheld_grams_of_every_length_are_released_as_often_as_the_bound_says(pr
 def test_rounds_of_spurious_grams_follow_their_null_probabilities():
     words = public_vocabulary([f"{number:04}" for number in range(2000)])
     plan = plan_of(2, spurious_fraction=0.5)
-    rule = Adaptive(plan=plan).rule_for(2)(words)
+    rule = rule_for(plan, 2, RunKey(bytes(32)))(words)
     drawn = [sample_spurious(words, rule=rule, run_key=run_key(number)) for number in range(40)]
     observed = np.bincount(np.concatenate([each.rounds for each in drawn]), minlength=4)[1:]
     chances = np.array([own.null_probability for own in rule.rounds])
@@ -101,7 +101,7 @@ def test_rounds_of_spurious_grams_follow_their_null_probabilities():
 
 def test_every_candidate_is_spurious_equally_often():
     words = public_vocabulary(VOCABULARY[:12])
-    rule = Adaptive(plan=plan_of(2, spurious_fraction=0.5)).rule_for(2)(words)
+    rule = rule_for(plan_of(2, spurious_fraction=0.5), 2, RunKey(bytes(32)))(words)
     keys = 400
     counts = np.zeros(144, np.int64)
     for number in range(keys):

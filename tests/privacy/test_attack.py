@@ -18,8 +18,6 @@ from scipy import special, stats
 
 from beam_dpne import LengthRule, PrivacyPlan, length_rule
 from beam_dpne.mechanism.cells import (
-    UNITS,
-    RoundRule,
     equal_weights,
     evidence_noise,
     noisy_cells,
@@ -27,6 +25,7 @@ from beam_dpne.mechanism.cells import (
     spurious_cells,
 )
 from beam_dpne.mechanism.gaussian import spurious_threshold
+from beam_dpne.mechanism.rules import UNITS, RoundRule
 
 RUNS = 200_000
 FAILURE = 1e-3

@@ -13,10 +13,12 @@ import pytest
 from scipy import stats
 
 from beam_dpne import GramSet, HistogramShard, RunKey, length_rule
-from beam_dpne.elements.batches import pack_pairs
-from beam_dpne.mechanism.cells import UNITS, LengthRule, RoundRule, evidence_noise, noisy_cells
+from beam_dpne.mechanism.cells import evidence_noise, noisy_cells
 from beam_dpne.mechanism.randomness import keyed_hashes
-from beam_dpne.ngrams.decisions import decide, sample_spurious
+from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule
+from beam_dpne.ngrams.elements import pack_pairs
+from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.threshold import decide
 from beam_dpne.ngrams.valid import count_valid
 
 FALSE_FAILURE = 1e-6

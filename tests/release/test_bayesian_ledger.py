@@ -7,9 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dpne.bayesian.counting import NgramProbabilities, NgramProbabilitiesCoder
+from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.paper_formulas import NO_GUARANTEE
 from beam_dpne.bayesian.plan import MODES, BayesianPlan
+from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.bayesian_ledger import bayesian_ledger
@@ -95,7 +96,7 @@ def test_a_damaged_ledger_is_refused():
 
 def test_the_coder_keeps_everything():
     found = found_of(plan_of("log_global"))
-    decoded = NgramProbabilitiesCoder().decode(NgramProbabilitiesCoder().encode(found))
+    decoded = BatchCoder(NgramProbabilities).decode(BatchCoder(NgramProbabilities).encode(found))
     assert decoded.ngrams.to_pylist() == found.ngrams.to_pylist()
     assert decoded.probabilities.tolist() == found.probabilities.tolist()
     assert (decoded.guarantee, decoded.facts) == (found.guarantee, found.facts)

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from beam_dpne import LengthFacts, PrivacyPlan
+from beam_dpne import LengthReport, PrivacyPlan
 from beam_dpne.documents import tokenizers
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
-from beam_dpne.ngrams.report import RoundFacts
+from beam_dpne.ngrams.report import RoundReport
 from beam_dpne.release.ledger import (
     Part,
     ledger_bytes,
@@ -33,8 +33,8 @@ PLAN = PrivacyPlan(
     epsilon=1, delta=1e-7, max_length=2, max_contributions=(10, 20), strategy="one_round"
 )
 FACTS = (
-    LengthFacts(1, PLAN.lengths[0].noise_stddev, PLAN.lengths[0].threshold, 17, None, 0.0),
-    LengthFacts(2, PLAN.lengths[1].noise_stddev, 41.5, 3, 2**70, 0.17),
+    LengthReport(1, PLAN.lengths[0].noise_stddev, PLAN.lengths[0].threshold, 17, None, 0.0),
+    LengthReport(2, PLAN.lengths[1].noise_stddev, 41.5, 3, 2**70, 0.17),
 )
 PART = Part("ngrams-0123456789abcdef-00000-of-00001.jsonl", 20, "ab" * 32, 1234)
 
@@ -240,12 +240,12 @@ def adaptive_ledger(**changes):
     plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, **changes)
     words, bigrams = plan.lengths
     rounds = (
-        RoundFacts(1, 1.0, 5.25, 0.5, 1e-7, (1.0,)),
-        RoundFacts(2, 1.5, 6.5, None, 1e-6, (1.0, 1.125)),
+        RoundReport(1, 1.0, 5.25, 0.5, 1e-7, (1.0,)),
+        RoundReport(2, 1.5, 6.5, None, 1e-6, (1.0, 1.125)),
     )
     facts = (
-        LengthFacts(1, words.noise_stddev, words.threshold, 17, None, 0.0, rounds[:1]),
-        LengthFacts(2, bigrams.noise_stddev, 6.5, 3, 289, 0.17, rounds),
+        LengthReport(1, words.noise_stddev, words.threshold, 17, None, 0.0, rounds[:1]),
+        LengthReport(2, bigrams.noise_stddev, 6.5, 3, 289, 0.17, rounds),
     )
     return json.loads(ledger_bytes(ledger(plan=plan, facts=facts)))
 

@@ -39,10 +39,11 @@ from beam_dpne import (
     length_rule,
     split_ngram,
 )
-from beam_dpne.elements.batches import pack_pairs
+from beam_dpne.elements.rows import ITEM_SCHEMA, ROW_SCHEMA
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.finite_noise import LAPLACE_END
-from beam_dpne.ngrams.decoding import ITEM_SCHEMA, ROW_SCHEMA, escape_item, unescape_item
+from beam_dpne.ngrams.decoding import escape_item, unescape_item
+from beam_dpne.ngrams.elements import pack_pairs
 from beam_dpne.release.ledger import read_ledger
 from beam_dpne.release.publishing import (
     OUTPUT_FORMATS,

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_hashes
 from beam_dpne.set_union import descent, mad
@@ -18,11 +19,8 @@ from beam_dpne.set_union import threshold as item_selection
 from beam_dpne.set_union import weights as policies
 from beam_dpne.set_union.elements import (
     ItemSet,
-    ItemSetCoder,
     ItemSums,
-    ItemSumsCoder,
     UserItems,
-    UserItemsCoder,
     merge_sums,
 )
 from beam_dpne.set_union.plan import Noise, SetUnionPlan, UnionRound
@@ -213,7 +211,7 @@ def test_a_shard_is_a_function_of_its_users_in_whatever_order_batches_are_joined
     held = [{f"i{rng.randrange(12)}": rng.randint(1, 2) for _ in range(5)} for _ in range(60)]
     users = users_of(*held)
     plan = plan_of(policy, shards=1, cutoff_margin=0.0)
-    parts = [part for one in range(60) for part in policies._bounded_parts(users, np.array([one]))]
+    parts = [policies._take_users(users, np.array([one])) for one in range(60)]
     found = []
     for _ in range(3):
         sums = policies.run_shard(parts, plan, KEY)
@@ -349,14 +347,14 @@ def test_laplaces_follow_the_laplace_law():
 @pytest.mark.parametrize(
     ("coder", "value"),
     [
-        (UserItemsCoder(), users_of({"a": 1, "é": 2}, {}, {"a": 3})),
-        (ItemSumsCoder(), policies.present_items(users_of({"a": 1, "": 2}))),
-        (ItemSumsCoder(), merge_sums([])),
+        (BatchCoder(UserItems), users_of({"a": 1, "é": 2}, {}, {"a": 3})),
+        (BatchCoder(ItemSums), policies.present_items(users_of({"a": 1, "": 2}))),
+        (BatchCoder(ItemSums), merge_sums([])),
         (
-            ItemSetCoder(),
+            BatchCoder(ItemSet),
             ItemSet(items=pa.array(["a"]), scores=np.ones(1), report={"cutoff": None}),
         ),
-        (ItemSetCoder(), ItemSet(items=pa.array([], pa.string()), scores=np.zeros(0))),
+        (BatchCoder(ItemSet), ItemSet(items=pa.array([], pa.string()), scores=np.zeros(0))),
     ],
 )
 def test_coders_give_back_what_they_got(coder, value):

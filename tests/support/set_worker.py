@@ -5,11 +5,12 @@ It says on stdout that the set is open, and at each line that it reads on stdin 
 
 import sys
 
-from beam_dpne.elements.batches import StandingGramsCoder
-from tests import far_files  # Registers the scheme.
+from beam_dpne.elements.coders import BatchCoder
+from beam_dpne.ngrams.elements import PresentGrams
+from tests.support import far_files  # Registers the scheme.
 
 if __name__ == "__main__":
-    standing = StandingGramsCoder().decode(bytes.fromhex(sys.argv[1]))
+    present = BatchCoder(PresentGrams).decode(bytes.fromhex(sys.argv[1]))
     print(f"opened {far_files.far('')}", flush=True)
     for _ in sys.stdin:
-        print(standing.keys.tolist(), flush=True)
+        print(present.keys.tolist(), flush=True)

@@ -53,8 +53,8 @@ MUTANTS = [
     Mutant(
         name="one_gram_more_than_the_limit_of_counts",
         file="beam_dpne/bayesian/counting.py",
-        before="over = np.flatnonzero((held > max_contributions)[user])",
-        after="over = np.flatnonzero((held > max_contributions + 1)[user])",
+        before="outside_limit(grams.offsets, max_contributions, draw)",
+        after="outside_limit(grams.offsets, max_contributions + 1, draw)",
         matters="A user with one n-gram more than the limit would pass the sensitivity.",
         tests=(_MOVES,),
     ),

@@ -89,10 +89,10 @@ MUTANTS = [
     ),
     Mutant(
         name="lengths_share_what_the_words_have_spent",
-        file="beam_dpne/ngrams/plan.py",
-        before="shares = self._shares()[-len(self.strategy_lengths) :]\n",
-        after="shares = self._shares()[-len(self.strategy_lengths) :]\n"
-        "        shares = tuple(share / (1 - self.union_share) for share in shares)\n",
+        file="beam_dpne/ngrams/strategies.py",
+        before="shares = self.shares(len(plan.private_lengths))[-len(plan.strategy_lengths) :]\n",
+        after="shares = self.shares(len(plan.private_lengths))[-len(plan.strategy_lengths) :]\n"
+        "        shares = tuple(share / (1 - plan.union_share) for share in shares)\n",
         matters="The words' part is one of the run's, and is not free.",
         tests=(_WORDS_GAUSSIAN,),
     ),
@@ -106,7 +106,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_delta_is_accepted",
-        file="beam_dpne/ngrams/plan_checks.py",
+        file="beam_dpne/validation.py",
         before="    if delta < _MIN_DELTA:\n",
         after="    if delta < 0:\n",
         matters="The noise ends before a smaller delta, and whoever passes the end is seen.",

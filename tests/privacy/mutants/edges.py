@@ -147,7 +147,7 @@ MUTANTS = [
     ),
     Mutant(
         name="vocabularies_of_one_text_have_one_digest",
-        file="beam_dpne/ngrams/public_vocabulary.py",
+        file="beam_dpne/ngrams/vocabulary.py",
         before='len(word).to_bytes(8, "little") + word for word',
         after="word for word",
         matters="Vocabularies with other words of the same letters would share a key.",

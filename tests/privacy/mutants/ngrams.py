@@ -15,17 +15,17 @@ _RULES = "tests/ngrams/test_adaptive.py"
 MUTANTS = [
     Mutant(
         name="grams_are_not_distinct",
-        file="beam_dpne/ngrams/candidates.py",
-        before="packed = packed[np.flatnonzero(fresh)]",
-        after="packed = packed[np.flatnonzero(fresh | True)]",
+        file="beam_dpne/elements/ragged.py",
+        before="starts = np.flatnonzero(fresh)\n    packed",
+        after="starts = np.flatnonzero(fresh | True)\n    packed",
         matters="A user who repeats an n-gram would add its weight several times.",
         tests=(f"{_SENSITIVITY}::test_removing_any_user_moves_every_histogram_by_at_most_one",),
     ),
     Mutant(
         name="grams_of_large_sets_are_not_distinct",
-        file="beam_dpne/ngrams/candidates.py",
-        before="user, keys = user[fresh], keys[fresh]",
-        after="pass",
+        file="beam_dpne/elements/ragged.py",
+        before="fresh = np.zeros(order.size, dtype=bool)",
+        after="fresh = np.ones(order.size, dtype=bool)",
         matters="In a large vocabulary a user's repeated n-gram would add its weight several times.",
         tests=(
             "tests/elements/test_batches.py::"
@@ -52,9 +52,9 @@ MUTANTS = [
     ),
     Mutant(
         name="the_limit_is_passed_by_one",
-        file="beam_dpne/ngrams/contributions.py",
-        before="np.diff(contributions.offsets) > max_contributions",
-        after="np.diff(contributions.offsets) > max_contributions + 1",
+        file="beam_dpne/elements/ragged.py",
+        before="over = np.flatnonzero(np.diff(offsets) > limit)",
+        after="over = np.flatnonzero(np.diff(offsets) > limit + 1)",
         matters="A user with one n-gram more than the limit would add more than 1 in l2.",
         tests=(f"{_SENSITIVITY}::test_removing_any_user_moves_every_histogram_by_at_most_one",),
     ),
@@ -72,8 +72,8 @@ MUTANTS = [
     Mutant(
         name="spurious_grams_miss_the_held_ones",
         file="beam_dpne/ngrams/histogram.py",
-        before="hash_ranges(spurious.keys.view(np.uint64), shards)",
-        after="hash_ranges(spurious.keys.view(np.uint64) + np.uint64(1), shards)",
+        before="hash_ranges(spurious.keys.view(np.uint64), histogram_ranges)",
+        after="hash_ranges(spurious.keys.view(np.uint64) + np.uint64(1), histogram_ranges)",
         matters="A held n-gram would be decided twice, once as spurious.",
         tests=(_ORACLE,),
     ),
@@ -88,16 +88,16 @@ MUTANTS = [
     Mutant(
         name="longer_grams_without_spurious_ones",
         file="beam_dpne/ngrams/histogram.py",
-        before="if element.length * element.round > 1 and not self._meets_others:",
+        before="if element.length * element.round > 1 and not meets_others:",
         after="if False:",
         matters="Without spurious n-grams a released one tells that somebody holds it.",
         tests=(
-            "tests/ngrams/test_transforms.py::test_a_histogram_of_longer_grams_wants_spurious_ones",
+            "tests/ngrams/test_histogram.py::test_a_histogram_of_longer_grams_wants_spurious_ones",
         ),
     ),
     Mutant(
         name="a_word_is_found_by_the_weight_of_any_round",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="over &= shard.weights[judged] > 0",
         after="over &= weights[:, judged].sum(axis=0) > 0",
         matters="The threshold of words of one user covers the words that this round gives weight.",
@@ -105,7 +105,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_without_weight_are_found",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="    if shard.length == 1:\n        over &=",
         after="    if shard.length == 0:\n        over &=",
         matters="A word that one user holds beyond the limit would be released by noise alone.",
@@ -113,15 +113,15 @@ MUTANTS = [
     ),
     Mutant(
         name="closed_grams_are_looked_at_again",
-        file="beam_dpne/ngrams/decisions.py",
-        before="standing = np.flatnonzero((found > 0) | (cells >= own.cut_cell))",
-        after="standing = np.arange(size)",
+        file="beam_dpne/ngrams/threshold.py",
+        before="present = np.flatnonzero((found > 0) | (cells >= own.cut_cell))",
+        after="present = np.arange(size)",
         matters="Held n-grams would get a further chance that spurious ones do not get.",
         tests=(f"{_ROUNDS}::test_what_was_found_or_closed_is_never_looked_at_again",),
     ),
     Mutant(
         name="found_grams_are_decided_again",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="judged = np.flatnonzero(found == 0)",
         after="judged = np.arange(size)",
         matters="The score of a found n-gram would follow rounds in which nobody weighs it.",
@@ -129,15 +129,15 @@ MUTANTS = [
     ),
     Mutant(
         name="held_grams_are_spurious_too",
-        file="beam_dpne/ngrams/decisions.py",
-        before="unheld = np.flatnonzero(~_among(shard.spurious_keys, shard.keys))",
+        file="beam_dpne/ngrams/threshold.py",
+        before="unheld = np.flatnonzero(places_among(shard.spurious_keys, shard.keys) < 0)",
         after="unheld = np.arange(shard.spurious_keys.size)",
         matters="A held n-gram would be released twice, or by a noise that is not its own.",
         tests=(f"{_STATISTICS}::test_spurious_grams_that_somebody_holds_are_dropped",),
     ),
     Mutant(
         name="one_noise_in_all_rounds",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before='run_key.sub_key("noise", shard.length, round_number)',
         after='run_key.sub_key("noise", shard.length)',
         matters="The rounds' noise would cancel, and the budget of several rounds buys nothing.",
@@ -145,23 +145,23 @@ MUTANTS = [
     ),
     Mutant(
         name="noise_of_a_gram_by_its_prefix",
-        file="beam_dpne/ngrams/decisions.py",
-        before="return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys)",
-        after="return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys >> 32)",
+        file="beam_dpne/ngrams/threshold.py",
+        before="return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys[chosen])",
+        after="return randomness.keyed_bits(sub_key, np.uint64(0), shard.keys[chosen] >> 32)",
         matters="N-grams of one prefix would share a noise, which is seen by comparing them.",
         tests=(_ORACLE,),
     ),
     Mutant(
         name="noise_of_a_word_by_half_its_hash",
-        file="beam_dpne/ngrams/decisions.py",
-        before="return randomness.encrypt_blocks(sub_key, shard.word_hashes)",
-        after="return randomness.keyed_bits(sub_key, np.uint64(0), shard.word_hashes[:, 0])",
+        file="beam_dpne/ngrams/threshold.py",
+        before="return randomness.encrypt_blocks(sub_key, shard.word_hashes[chosen])",
+        after="return randomness.keyed_bits(sub_key, np.uint64(0), shard.word_hashes[chosen, 0])",
         matters="Words that share 64 bits of their hash would share a noise.",
         tests=(_ORACLE,),
     ),
     Mutant(
         name="spurious_noise_is_the_noise_of_held_grams",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/spurious.py",
         before='run_key.sub_key("spurious noise", length)',
         after='run_key.sub_key("spurious draw", length)',
         matters="A spurious n-gram's score would follow from the draw that chose it.",
@@ -169,7 +169,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_grams_are_released_twice",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/spurious.py",
         before="    keys = keys[np.diff(keys, prepend=-1) != 0]\n",
         after="",
         matters="An n-gram that stands twice in the release is spurious for certain, others less so.",
@@ -177,7 +177,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_draws_without_their_duplicates",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/spurious.py",
         before="mean = -members * math.log1p(-rule.null_probability)",
         after="mean = members * rule.null_probability",
         matters="Merged duplicates would make spurious n-grams rarer than unweighted held ones.",
@@ -185,7 +185,7 @@ MUTANTS = [
     ),
     Mutant(
         name="spurious_grams_are_found_in_the_last_round",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/spurious.py",
         before="np.searchsorted(borders, uniform * rule.null_probability)",
         after="np.searchsorted(borders, uniform)",
         matters="The round of an n-gram would tell whether somebody holds it.",
@@ -196,7 +196,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_order_of_a_release_tells_the_spurious",
-        file="beam_dpne/ngrams/decisions.py",
+        file="beam_dpne/ngrams/threshold.py",
         before="order = np.argsort(keys)\n    return GramSet(",
         after="order = np.arange(keys.size)\n    return GramSet(",
         matters="Held n-grams would stand before spurious ones.",
@@ -209,17 +209,17 @@ MUTANTS = [
         after="if False:",
         matters="Held and spurious n-grams would be decided by different thresholds.",
         tests=(
-            "tests/ngrams/test_transforms.py::test_held_and_spurious_grams_are_decided_by_one_rule",
+            "tests/ngrams/test_threshold.py::test_held_and_spurious_grams_are_decided_by_one_rule",
         ),
     ),
     Mutant(
-        name="files_of_standing_sets_are_named_by_their_content",
+        name="files_of_present_sets_are_named_by_their_content",
         file="beam_dpne/ngrams/threshold.py",
         before='key = run_key.sub_key("stored", previous.length + 1, round_number)',
         after='key = b""',
         matters="A file's name would confirm a guess of a private set.",
         tests=(
-            "tests/elements/test_side_inputs.py::test_two_runs_name_the_file_of_one_standing_set_differently",
+            "tests/elements/test_side_inputs.py::test_two_runs_name_the_file_of_one_present_set_differently",
         ),
     ),
     Mutant(
@@ -382,8 +382,8 @@ MUTANTS = [
     Mutant(
         name="open_grams_are_weighed_twice",
         file="beam_dpne/ngrams/budgets.py",
-        before="    packed = packed[np.diff(packed, prepend=-1) != 0]\n",
-        after="",
+        before="(user, rows), _ = distinct((user, batch.ids[place]), (len(batch.users), batch.size))",
+        after="rows = batch.ids[place].astype(np.int64)",
         matters="An n-gram that a user repeats would get its weight several times for the cost of one.",
         tests=(
             f"{_SPENDING}::test_how_users_are_dealt_to_batches_and_a_rerun_change_no_weight",
@@ -392,7 +392,7 @@ MUTANTS = [
     ),
     Mutant(
         name="ids_of_sixteen_bits",
-        file="beam_dpne/elements/batches.py",
+        file="beam_dpne/ngrams/elements.py",
         before="SECOND_BITS = 32",
         after="SECOND_BITS = 16",
         matters="Two n-grams of a large vocabulary would share a key, and with it weights and noise.",

@@ -325,8 +325,8 @@ MUTANTS = [
     Mutant(
         name="threshold_is_reached_instead_of_passed",
         file="beam_dpne/mechanism/cells.py",
-        before="np.ceil((rest / unit + noise * UNITS) / width).astype(np.int64) - 1",
-        after="np.floor((rest / unit + noise * UNITS) / width).astype(np.int64)",
+        before="np.ceil((rest + noise) / width).astype(np.int64) - 1",
+        after="np.floor((rest + noise) / width).astype(np.int64)",
         matters="What is exactly at the threshold would be released, which the calibration excludes.",
         tests=(
             "tests/privacy/test_statistics.py::"

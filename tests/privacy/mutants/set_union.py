@@ -16,8 +16,8 @@ MUTANTS = [
     Mutant(
         name="items_are_not_distinct",
         file="beam_dpne/set_union/weights.py",
-        before="starts = np.flatnonzero(np.diff(packed, prepend=-1))",
-        after="starts = np.arange(packed.size)",
+        before="(user, items), starts = ragged.distinct(pairs, (len(batch.users), batch.size))",
+        after="(user, items), starts = pairs, np.arange(inside.size)",
         matters="A user who repeats an item would give it weight several times.",
         tests=(
             "tests/set_union/test_weights.py::test_items_of_users_are_distinct_with_their_counts",
@@ -366,7 +366,7 @@ MUTANTS = [
     ),
     Mutant(
         name="kept_delta_is_spent_twice",
-        file="beam_dpne/ngrams/union_vocabulary.py",
+        file="beam_dpne/ngrams/vocabulary.py",
         before="delta=2 * (delta - kept) * (1 - 1e-9)",
         after="delta=2 * delta",
         matters="What floating point costs would come on top of the run's delta.",
@@ -376,7 +376,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_have_the_noise_of_the_whole_run",
-        file="beam_dpne/ngrams/union_vocabulary.py",
+        file="beam_dpne/ngrams/vocabulary.py",
         before="plan.noise_stddev / math.sqrt(plan.union_share)",
         after="plan.noise_stddev",
         matters="The words alone would spend the whole budget, and longer n-grams theirs again.",
@@ -384,7 +384,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_slack_of_the_words",
-        file="beam_dpne/ngrams/union_vocabulary.py",
+        file="beam_dpne/ngrams/vocabulary.py",
         before="if union.numerical_slack > UNION_SLACK:",
         after="if False:",
         matters="The run keeps no more of epsilon for the words than it says.",

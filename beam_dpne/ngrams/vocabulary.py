@@ -1,19 +1,51 @@
-"""Words by a policy of set union, as the first length of an n-gram release."""
+"""The first length of a release when the strategy does not find it: public words, or a set union."""
 
 import dataclasses
+import hashlib
 import math
+from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
-from beam_dpne.elements.batches import GramSet, kept_small
+from beam_dpne.elements.coders import spill
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.rules import length_rule
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.plan_checks import UNION_SLACK
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES, shards_for
+
+
+def public_vocabulary(words: Sequence[str]) -> GramSet:
+    """Returns a public vocabulary as S_1: distinct words, sorted by bytes; none is released.
+
+    Raises:
+      ValueError: if there are none.
+    """
+    distinct = sorted({word.encode() for word in words})
+    if not distinct:
+        raise ValueError("vocabulary must have at least one word, got none.")
+    return GramSet(
+        length=1,
+        keys=np.arange(len(distinct)),
+        scores=np.ones(len(distinct)),
+        words=pa.array(distinct, pa.binary()).cast(pa.string()),
+        parent_size=1,
+        vocabulary_size=len(distinct),
+        is_public=True,
+    )
+
+
+def vocabulary_digest(words: Sequence[str]) -> str:
+    """Returns the SHA-256 of a public vocabulary, whatever its order; hexadecimal."""
+    lengths_and_words = (
+        len(word).to_bytes(8, "little") + word for word in sorted({word.encode() for word in words})
+    )
+    return hashlib.sha256(b"".join(lengths_and_words)).hexdigest()
 
 
 def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
@@ -80,4 +112,4 @@ def as_vocabulary(items: ItemSet, *, union: SetUnionPlan, store: SetStore | None
         vocabulary_size=len(items),
         rule=rule,
     )
-    return kept_small(words, store)
+    return spill(words, store)

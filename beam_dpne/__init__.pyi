@@ -1,0 +1,70 @@
+"""The public names, by topic and home; `beam_dpne/__init__.py` reads this file."""
+
+# Transforms of whole programs, their plans and results.
+from beam_dpne.bayesian.paper import PaperBayesianCounts as PaperBayesianCounts
+from beam_dpne.bayesian.paper_formulas import PaperBayesianPlan as PaperBayesianPlan
+from beam_dpne.bayesian.plan import BayesianPlan as BayesianPlan
+from beam_dpne.bayesian.public_counts import PublicCounts as PublicCounts
+from beam_dpne.bayesian.transform import BayesianCounts as BayesianCounts
+from beam_dpne.bayesian.transform import BayesianCountsResult as BayesianCountsResult
+from beam_dpne.ngrams.plan import PrivacyPlan as PrivacyPlan
+from beam_dpne.ngrams.transform import PrivateNgrams as PrivateNgrams
+from beam_dpne.ngrams.transform import PrivateNgramsResult as PrivateNgramsResult
+from beam_dpne.set_union.plan import SetUnionPlan as SetUnionPlan
+from beam_dpne.set_union.transform import PrivateSetUnion as PrivateSetUnion
+from beam_dpne.set_union.transform import PrivateSetUnionResult as PrivateSetUnionResult
+
+# isort: split
+# Rows of a release, the text of an n-gram, and what a ledger says of a run.
+from beam_dpne.elements.rows import NgramProbability as NgramProbability
+from beam_dpne.elements.rows import ReleasedItem as ReleasedItem
+from beam_dpne.elements.rows import ReleasedNgram as ReleasedNgram
+from beam_dpne.ngrams.decoding import DecodeGrams as DecodeGrams
+from beam_dpne.ngrams.decoding import join_tokens as join_tokens
+from beam_dpne.ngrams.decoding import split_ngram as split_ngram
+from beam_dpne.ngrams.report import LengthReport as LengthReport
+from beam_dpne.ngrams.report import ListReport as ListReport
+from beam_dpne.ngrams.report import RoundReport as RoundReport
+
+# isort: split
+# Steps of a run, for pipelines of one's own.
+from beam_dpne.documents.batch import BatchDocuments as BatchDocuments
+from beam_dpne.documents.group_by_user import GroupByUser as GroupByUser
+from beam_dpne.ngrams.budgets import SpendBudgets as SpendBudgets
+from beam_dpne.ngrams.budgets import SpendResult as SpendResult
+from beam_dpne.ngrams.candidates import ExtractGrams as ExtractGrams
+from beam_dpne.ngrams.candidates import PruneInvalid as PruneInvalid
+from beam_dpne.ngrams.contributions import LimitContributions as LimitContributions
+from beam_dpne.ngrams.histogram import WeightedHistogram as WeightedHistogram
+from beam_dpne.ngrams.spurious import SampleSpurious as SampleSpurious
+from beam_dpne.ngrams.threshold import DecideRound as DecideRound
+from beam_dpne.ngrams.threshold import NoisyThreshold as NoisyThreshold
+from beam_dpne.ngrams.threshold import RoundResult as RoundResult
+from beam_dpne.set_union.release import ReleaseItems as ReleaseItems
+
+# isort: split
+# What travels between the steps.
+from beam_dpne.bayesian.counting import NgramProbabilities as NgramProbabilities
+from beam_dpne.bayesian.counting import NoisyCounts as NoisyCounts
+from beam_dpne.elements.batches import DocumentBlock as DocumentBlock
+from beam_dpne.elements.batches import UserBatch as UserBatch
+from beam_dpne.ngrams.elements import Contributions as Contributions
+from beam_dpne.ngrams.elements import GramSet as GramSet
+from beam_dpne.ngrams.elements import HistogramShard as HistogramShard
+from beam_dpne.ngrams.elements import PresentGrams as PresentGrams
+from beam_dpne.ngrams.elements import SpuriousGrams as SpuriousGrams
+from beam_dpne.set_union.elements import ItemSet as ItemSet
+
+# isort: split
+# Strategies, rules, keys and storage.
+from beam_dpne.elements.side_inputs import SetStore as SetStore
+from beam_dpne.mechanism.randomness import RunKey as RunKey
+from beam_dpne.mechanism.rules import LengthRule as LengthRule
+from beam_dpne.mechanism.rules import RoundRule as RoundRule
+from beam_dpne.mechanism.rules import length_rule as length_rule
+from beam_dpne.ngrams.strategies import Adaptive as Adaptive
+from beam_dpne.ngrams.strategies import LengthPlan as LengthPlan
+from beam_dpne.ngrams.strategies import OneRound as OneRound
+from beam_dpne.ngrams.valid import rule_for as rule_for
+from beam_dpne.storage.run_key_file import RunKeyFile as RunKeyFile
+from beam_dpne.version import __version__ as __version__

@@ -1,0 +1,163 @@
+"""How batches of arrays travel: one coder for all of them, and files for those that are large."""
+
+import dataclasses
+import json
+from typing import Any, Protocol, TypeVar
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne.elements import side_inputs
+from beam_dpne.elements.side_inputs import SetStore, StoredFile
+from beam_dpne.mechanism.rules import LengthRule
+
+# Engines take elements of 64 MB, but queue and sort many at a time (deploy/flink/config.yaml).
+MAX_ELEMENT_BYTES = 4 * 2**20
+_ALIGNMENT = 16
+# A batch begins with the size of its schema, which is never 0; a stored one with this.
+_NO_HEAD = bytes(_ALIGNMENT)
+
+
+class BatchCoder(beam.coders.Coder):
+    """Encodes one dataclass of arrays as Arrow IPC messages; decoded arrays are read-only.
+
+    Fields are numpy arrays, Arrow arrays, a `LengthRule`, or JSON types. A value whose field `stored`
+    is set is encoded as the address of the file that holds it (`spill`).
+    """
+
+    def __init__(self, batch_type: type):
+        """Takes the dataclass."""
+        self.batch_type = batch_type
+
+    def encode(self, value: Any) -> bytes:
+        """Returns the value's arrays as one Arrow record, the rest as JSON in its schema."""
+        stored = getattr(value, "stored", None)
+        if stored is not None:
+            return _NO_HEAD + json.dumps(dataclasses.asdict(stored)).encode()
+        scalars: dict[str, Any] = {}
+        columns: dict[str, pa.Array] = {}
+        # Arrow columns are flat: shapes of other arrays go with the scalars, also where a side is 0.
+        shapes: dict[str, tuple[int, ...]] = {}
+        for field in dataclasses.fields(self.batch_type):
+            item = getattr(value, field.name)
+            if isinstance(item, np.ndarray):
+                columns[field.name] = _as_row(pa.array(item.reshape(-1)))
+                if item.ndim > 1:
+                    shapes[field.name] = item.shape
+            elif isinstance(item, pa.Array):
+                columns[field.name] = _as_row(item)
+            elif isinstance(item, LengthRule):
+                scalars[field.name] = dataclasses.asdict(item)
+            elif field.name != "stored":
+                scalars[field.name] = item
+        batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        parameters = json.dumps({"scalars": scalars, "shapes": shapes}).encode()
+        head = batch.schema.with_metadata({b"batch": parameters}).serialize()
+        size = len(head).to_bytes(_ALIGNMENT, "little")
+        padding = bytes(-len(head) % _ALIGNMENT)
+        return b"".join((size, head, padding, batch.serialize()))
+
+    def decode(self, encoded: bytes) -> Any:
+        """Inverse of `encode`; arrays are views of the bytes.
+
+        A stored value is mapped into memory, and is the same object for all bundles of a process.
+        """
+        if not encoded.startswith(_NO_HEAD):
+            return self._decode_buffer(pa.py_buffer(encoded))
+        file = StoredFile(**json.loads(encoded[_ALIGNMENT:]))
+        return side_inputs.opened(
+            file, lambda buffer: dataclasses.replace(self._decode_buffer(buffer), stored=file)
+        )
+
+    def _decode_buffer(self, buffer: pa.Buffer) -> Any:
+        size = int.from_bytes(buffer[:_ALIGNMENT], "little")
+        schema = pa.ipc.read_schema(buffer.slice(_ALIGNMENT, size))
+        start = _ALIGNMENT + size + -size % _ALIGNMENT
+        batch = pa.ipc.read_record_batch(buffer.slice(start), schema)
+        parameters = json.loads((schema.metadata or {})[b"batch"])
+        fields, shapes = parameters["scalars"], parameters["shapes"]
+        if fields.get("rule") is not None:
+            fields["rule"] = LengthRule.from_dict(fields["rule"])
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            values = column.values
+            if pa.types.is_primitive(values.type):
+                values = values.to_numpy(zero_copy_only=True)
+                if name in shapes:
+                    values = values.reshape(shapes[name])
+            fields[name] = values
+        return self.batch_type(**fields)
+
+    def to_type_hint(self) -> Any:
+        """Returns the type of the batches, as notebooks ask for it."""
+        return self.batch_type
+
+    def is_deterministic(self) -> bool:
+        """Batches are values, never keys."""
+        return False
+
+
+def register_batches(*batch_types: type) -> None:
+    """Makes `BatchCoder` the coder of dataclasses in Beam's registry."""
+    for batch_type in batch_types:
+        beam.coders.registry.register_coder(batch_type, _coder_class(batch_type))
+
+
+def _coder_class(batch_type: type) -> type[BatchCoder]:
+    """Returns a class whose instances are `BatchCoder(batch_type)`: the registry asks for a class.
+
+    The coder itself, not this class, is pickled for workers, which find its type by name.
+    """
+
+    def create(_: type) -> BatchCoder:
+        return BatchCoder(batch_type)
+
+    return type(f"{batch_type.__name__}Coder", (BatchCoder,), {"__new__": create})
+
+
+def array_bytes(batch: Any) -> int:
+    """Returns the size of a batch's arrays, in bytes; it encodes to little more."""
+    values = (getattr(batch, field.name) for field in dataclasses.fields(batch))
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray | pa.Array))
+
+
+class Storable(Protocol):
+    """A dataclass that may travel as a file's address.
+
+    Attributes:
+      stored: the file that holds the value; None while it travels whole.
+    """
+
+    @property
+    def stored(self) -> StoredFile | None:
+        """The file that holds the value; None while it travels whole."""
+        ...
+
+    @property
+    def file_name(self) -> str:
+        """What its file's name begins with."""
+        ...
+
+
+_Storable = TypeVar("_Storable", bound=Storable)
+
+
+def spill(batch: _Storable, store: SetStore | None, key: bytes = b"") -> _Storable:
+    """Stores a batch above the limit as a file; it then travels as the file's address.
+
+    Args:
+      batch: a released set, a set between two rounds, or public counts.
+      store: where to; with None everything travels whole.
+      key: for a private set, the secret with which its file is named.
+    """
+    if store is None or array_bytes(batch) <= store.limit:
+        return batch
+    encoded = BatchCoder(type(batch)).encode(dataclasses.replace(batch, stored=None))  # type: ignore
+    file = side_inputs.store(store.folder, batch.file_name, encoded, key)
+    return dataclasses.replace(batch, stored=file)  # type: ignore
+
+
+def _as_row(values: pa.Array) -> pa.LargeListArray:
+    """Wraps a column of any length as the one row of a list column."""
+    offsets = pa.array([0, len(values)], pa.int64())
+    return pa.LargeListArray.from_arrays(offsets, values)

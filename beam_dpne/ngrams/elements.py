@@ -1,0 +1,201 @@
+"""The elements of n-grams: candidates, histograms and released sets as arrays.
+
+A k-gram is a pair of small integers in one int64 (`pack_pairs`): the id of its prefix in S_{k−1}, and
+either the id of its suffix in S_{k−1} (pruning "both") or of its last word in S_1 (pruning "single").
+Ids are ranks in the sorted released set, so they are the same on every runner, and the keys of S_k
+sort like its grams, word by word. At k = 1 grams are strings, in Arrow arrays.
+"""
+
+import dataclasses
+
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne.elements.coders import register_batches
+from beam_dpne.elements.side_inputs import StoredFile
+from beam_dpne.mechanism.rules import LengthRule
+
+SECOND_BITS = 32
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Contributions:
+    """Per user the distinct candidate grams of one length (CSR), and the weight given to each.
+
+    Attributes:
+      length: k.
+      users: (n, 2) uint64.
+      offsets: (n + 1,) int64, where each user's grams begin.
+      keys: (m,) int64, ascending within a user; packed pairs, at k = 1 indices into `words`.
+      weights: (m,) int64 in units of 2^-32, 0 for grams beyond the user's limit; None before
+        `LimitContributions` or `SpendBudgets`.
+      round: r, from 1.
+      words: distinct words (k = 1 only).
+      word_hashes: (words, 2) uint64 (k = 1 only).
+    """
+
+    length: int
+    users: np.ndarray
+    offsets: np.ndarray
+    keys: np.ndarray
+    weights: np.ndarray | None = None
+    round: int = 1
+    words: pa.Array | None = None
+    word_hashes: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class HistogramShard:
+    """One hash range of H_k: every gram that some user holds, also at weight 0.
+
+    In later rounds it has only those of them that are still open, or found already.
+
+    Attributes:
+      length: k.
+      keys: (m,) int64, ascending, distinct; at k = 1 the row numbers of `words`.
+      weights: (m,) int64, sums in units of 2^-32.
+      round: r, from 1.
+      earlier: (r − 1, m) int64, the sums of earlier rounds; None in the first, and in pieces that
+        hold only what users sent.
+      found: (m,) int8, the round in which a gram was found, 0 while it is open; None with `earlier`.
+      cells: (m,) int64, of the round in which it was found, or of the last one; None with `earlier`.
+      words: (k = 1 only).
+      word_hashes: (m, 2) uint64 (k = 1 only).
+      spurious_keys: (s,) int64: grams drawn from this range of V_k; those that somebody holds are
+        dropped by `NoisyThreshold`.
+      spurious_cells: (s,) int64, the cells of their noise.
+      spurious_rounds: (s,) int8, the rounds in which they are found.
+      rule: the rule of this length (length ≥ 2, or later rounds); it comes with the spurious grams.
+    """
+
+    length: int
+    keys: np.ndarray
+    weights: np.ndarray
+    round: int = 1
+    earlier: np.ndarray | None = None
+    found: np.ndarray | None = None
+    cells: np.ndarray | None = None
+    words: pa.Array | None = None
+    word_hashes: np.ndarray | None = None
+    spurious_keys: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    spurious_cells: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+    spurious_rounds: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int8))
+    rule: LengthRule | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class SpuriousGrams:
+    """Grams that noise alone lifts over the threshold, before those that somebody holds are dropped.
+
+    Attributes:
+      length: k.
+      keys: (s,) int64, ascending, distinct.
+      cells: (s,) int64.
+      rounds: (s,) int8, the rounds in which they are found.
+      rule: by which they were drawn; it decides the grams that somebody holds as well.
+    """
+
+    length: int
+    keys: np.ndarray
+    cells: np.ndarray
+    rounds: np.ndarray
+    rule: LengthRule | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class PresentGrams:
+    """N-grams present in the data that are undecided or already accepted after a round.
+
+    The set is as private as the data: only the noisy decisions about it are released.
+
+    Attributes:
+      length: k.
+      round: r, the last round that has been decided.
+      keys: (n,) int64, ascending; at k = 1 row numbers of `words`.
+      cells: (n,) int32, the cell of each open gram's evidence in that round; 0 for found ones.
+      found: (n,) int8, 1 for found grams, 0 for open ones.
+      words: sorted by bytes (k = 1 only).
+      parent_size: |S_{k−1}|.
+      vocabulary_size: |S_1| (length ≥ 2).
+      rule: of the length; None if no gram is present.
+      stored: the file that holds the set, if it was too large for an element (`spill`).
+    """
+
+    length: int
+    round: int
+    keys: np.ndarray
+    cells: np.ndarray
+    found: np.ndarray
+    words: pa.Array | None = None
+    parent_size: int = 0
+    vocabulary_size: int = 0
+    rule: LengthRule | None = None
+    stored: StoredFile | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def file_name(self) -> str:
+        """The beginning of the name of a file that holds this set."""
+        return f"present-{self.round}-{self.length}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class GramSet:
+    """S_k: the released grams of one length, sorted, and the public numbers that led to them.
+
+    Attributes:
+      length: k; 0 is the root, the empty gram, before anything is released.
+      keys: (n,) int64, ascending; at k = 1 row numbers of `words`.
+      scores: (n,) float64, noisy weights by cells.
+      words: S_1 sorted by bytes (k = 1 only).
+      parent_size: |S_{k−1}|.
+      vocabulary_size: |S_1|.
+      rule: σ_k, ρ_k and |V_k|; None for the root, and for a public vocabulary.
+      is_public: whether it is a public vocabulary, which is not released.
+      stored: the file that holds the set, if it was too large for an element (`spill`): it
+        travels as that file's address.
+    """
+
+    length: int
+    keys: np.ndarray
+    scores: np.ndarray
+    words: pa.Array | None = None
+    parent_size: int = 0
+    vocabulary_size: int = 0
+    rule: LengthRule | None = None
+    is_public: bool = False
+    stored: StoredFile | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def pruning(self) -> str:
+        """The second id of a pair: of the gram's suffix ("both"), or of its last word ("single")."""
+        return "both" if self.rule is None else self.rule.pruning
+
+    @property
+    def file_name(self) -> str:
+        """The beginning of the name of a file that holds this set."""
+        return f"released-{self.length}"
+
+
+ROOT = GramSet(length=0, keys=np.zeros(1, np.int64), scores=np.zeros(1, np.float64))
+
+
+def pack_pairs(prefixes: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Returns prefix · 2^32 + second as int64; both below 2^31."""
+    return (prefixes.astype(np.int64) << SECOND_BITS) | seconds.astype(np.int64)
+
+
+def unpack_pairs(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns (prefixes, seconds), int64; inverse of `pack_pairs`."""
+    return keys >> SECOND_BITS, keys & ((1 << SECOND_BITS) - 1)
+
+
+register_batches(Contributions, HistogramShard, SpuriousGrams, PresentGrams, GramSet)

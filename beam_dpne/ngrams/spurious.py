@@ -1,0 +1,114 @@
+"""SampleSpurious: the k-grams that nobody holds and that noise alone releases."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import cast
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import PCollection
+
+from beam_dpne.mechanism import cells, randomness
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.ngrams import valid
+from beam_dpne.ngrams.elements import GramSet, SpuriousGrams
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SampleSpurious(beam.PTransform):
+    """Draws the k-grams of V_k that noise alone would lift over the threshold.
+
+    Each member of V_k is drawn with probability p = Φ̄(ρ_k/σ_k), independently: a Poisson number of
+    uniform draws with mean −|V_k| log(1 − p), duplicates merged. `NoisyThreshold` drops those that
+    somebody holds, which leaves independent Bernoulli(p) on the rest; nobody counts the observed.
+
+    Input: PCollection of one `GramSet`, S_{k−1}, k ≥ 2.
+
+    Output: PCollection of one `SpuriousGrams`.
+
+    Privacy: a function of a released set; what is left after thinning is private only as a part of
+    `NoisyThreshold`.
+
+    Cost: one block and a binary search for each draw, about η·|S_{k−1}| of them.
+
+    Attributes:
+      rule_for: maps S_{k−1} to σ_k and ρ_k, as for `NoisyThreshold`.
+      run_key: secret of the run.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import GramSet, RunKey, SampleSpurious, length_rule
+      >>> rule = length_rule(length=2, noise_stddev=1.0, threshold=-1.0)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     vocabulary = pipeline | beam.Create([GramSet(
+      ...         length=1, keys=np.arange(9), scores=np.ones(9), vocabulary_size=9)])
+      ...     spurious = vocabulary | SampleSpurious(
+      ...         rule_for=lambda previous: rule, run_key=RunKey.generate())
+      ...     _ = spurious | beam.Map(lambda spurious: print(40 < len(spurious.keys) <= 81))
+      True
+
+    References: DPNE appendix A, Algorithm 1, "Add spurious k-grams"; Poisson thinning.
+    """
+
+    rule_for: Callable[[GramSet], LengthRule]
+    run_key: RunKey = dataclasses.field(repr=False)
+
+    def __post_init__(self):
+        super().__init__()
+
+    def expand(self, previous: PCollection[GramSet]) -> PCollection[SpuriousGrams]:
+        """Applies `sample_spurious` to S_{k−1}."""
+        return cast(
+            "PCollection[SpuriousGrams]",
+            previous
+            | "Draw"
+            >> beam.Map(_sample, rule_for=self.rule_for, run_key=self.run_key).with_output_types(
+                SpuriousGrams
+            ),
+        )
+
+
+def _sample(
+    previous: GramSet,
+    *,
+    rule_for: Callable[[GramSet], LengthRule],
+    run_key: RunKey,
+) -> SpuriousGrams:
+    return sample_spurious(previous, rule=rule_for(previous), run_key=run_key)
+
+
+def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
+    """Draws each member of V_k with probability Σ_r P_r, with the round and the cell of its noise."""
+    none = np.zeros(0, np.int64)
+    length = rule.length
+    members = valid.count_valid(previous, rule.pruning)
+    if not rule.rounds or members == 0:
+        return SpuriousGrams(
+            length=length, keys=none, cells=none, rounds=none.astype(np.int8), rule=rule
+        )
+    mean = -members * math.log1p(-rule.null_probability)
+    blocks = np.arange(randomness.poisson_blocks(mean), dtype=np.uint64)
+    count_key = run_key.sub_key("spurious count", length)
+    count_bits = randomness.keyed_bits(count_key, np.uint64(0), blocks)
+    draws = np.arange(randomness.poisson(count_bits, mean), dtype=np.uint64)
+    bits = randomness.keyed_bits(run_key.sub_key("spurious draw", length), np.uint64(0), draws)
+    keys = np.sort(valid.draw_valid(previous, rule.pruning, bits))
+    keys = keys[np.diff(keys, prepend=-1) != 0]
+    rounds = _spurious_rounds(keys, rule, run_key)
+    noise = randomness.keyed_bits(run_key.sub_key("spurious noise", length), np.uint64(0), keys)
+    places = np.zeros(keys.size, dtype=np.int64)
+    for number in np.unique(rounds).tolist():
+        inside = rounds == number
+        places[inside] = cells.spurious_cells(noise[inside], rule, number)
+    return SpuriousGrams(length=length, keys=keys, cells=places, rounds=rounds, rule=rule)
+
+
+def _spurious_rounds(keys: np.ndarray, rule: LengthRule, run_key: RunKey) -> np.ndarray:
+    """Draws for each spurious gram the round in which it is found: r with probability P_r/p."""
+    sub_key = run_key.sub_key("spurious round", rule.length)
+    uniform = randomness.uniforms(randomness.keyed_bits(sub_key, np.uint64(0), keys))
+    borders = np.cumsum([own.null_probability for own in rule.rounds[:-1]])
+    return (1 + np.searchsorted(borders, uniform * rule.null_probability)).astype(np.int8)

@@ -1,0 +1,105 @@
+"""Rows of different lengths in flat arrays: made distinct, limited and cut."""
+
+import collections
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from beam_dpne.elements import coders
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.ragged import (
+    bounded_parts,
+    distinct,
+    group_places,
+    offsets_of,
+    outside_limit,
+    places_among,
+    ranges,
+    rows_of_entries,
+)
+
+sizes = st.lists(st.integers(0, 6), max_size=8)
+
+
+@given(sizes)
+def test_offsets_and_rows_are_those_of_the_sizes(sizes):
+    offsets = offsets_of(np.array(sizes, dtype=np.int64))
+    assert offsets.tolist() == [0, *itertools.accumulate(sizes)]
+    assert rows_of_entries(offsets).tolist() == [
+        row for row, size in enumerate(sizes) for _ in range(size)
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 5)), max_size=6))
+def test_ranges_are_laid_one_after_the_other(parts):
+    starts, counts = (np.array([part[i] for part in parts], dtype=np.int64) for i in (0, 1))
+    expected = [place for start, count in parts for place in range(start, start + count)]
+    assert ranges(starts, counts).tolist() == expected
+
+
+@pytest.mark.parametrize("size", [8, 2**31], ids=["packed", "wide"])
+@given(st.lists(st.tuples(*[st.integers(0, 7)] * 3), max_size=30))
+def test_distinct_tuples_are_those_of_a_counter_in_ascending_order(size, tuples):
+    columns = [np.array([each[i] for each in tuples], dtype=np.int64) for i in range(3)]
+    found, starts = distinct(columns, (size,) * 3)
+    counts = np.diff(starts, append=len(tuples))
+    counter = collections.Counter(tuples)
+    rows = zip(*(column.tolist() for column in found), strict=True)
+    assert dict(zip(rows, counts.tolist(), strict=True)) == counter
+    assert list(zip(*(column.tolist() for column in found), strict=True)) == sorted(counter)
+
+
+@given(sizes, st.integers(1, 4))
+def test_rows_keep_the_entries_with_the_smallest_draws_up_to_the_limit(sizes, limit):
+    offsets = offsets_of(np.array(sizes, dtype=np.int64))
+    draws = np.random.default_rng(7).integers(2**63, size=offsets[-1]).astype(np.uint64)
+
+    def draw(rows, entries):
+        assert rows.tolist() == rows_of_entries(offsets)[entries].tolist()
+        return draws[entries]
+
+    expected = []
+    for start, stop in itertools.pairwise(offsets.tolist()):
+        by_draw = sorted(range(start, stop), key=lambda entry: draws[entry])
+        expected += by_draw[limit:]
+    assert sorted(outside_limit(offsets, limit, draw).tolist()) == sorted(expected)
+
+
+def test_each_key_is_found_at_its_place_and_others_at_minus_one():
+    keys = np.array([2, 5, 9])
+    wanted = np.array([9, 1, 2, 10, 5, 6])
+    assert places_among(wanted, keys).tolist() == [2, -1, 0, -1, 1, -1]
+    assert places_among(wanted, keys[:0]).tolist() == [-1] * 6
+    assert places_among(wanted[:0], keys).tolist() == []
+
+
+def test_labels_are_grouped_in_ascending_order():
+    labels = np.array([2, 0, 2, 5])
+    groups = [(label, places.tolist()) for label, places in group_places(labels, 6)]
+    assert groups == [(0, [1]), (2, [0, 2]), (5, [3])]
+
+
+def test_parts_are_small_enough_or_of_a_single_place(monkeypatch):
+    monkeypatch.setattr(coders, "MAX_ELEMENT_BYTES", 200)
+    sizes = np.array([3, 1, 90, 2, 2, 30, 1])
+    offsets = offsets_of(sizes)
+
+    def take(rows):
+        return UserBatch(
+            length=0,
+            size=0,
+            users=np.zeros((rows.size, 2), np.uint64),
+            offsets=offsets_of(sizes[rows]),
+            ids=ranges(offsets[:-1][rows], sizes[rows]).astype(np.int32),
+            words=pa.array([], pa.string()),
+        )
+
+    parts = list(bounded_parts(np.arange(sizes.size), take))
+    assert np.concatenate([part.ids for part in parts]).tolist() == list(range(sizes.sum()))
+    for part in parts:
+        assert coders.array_bytes(part) <= 200 or len(part.users) == 1
+    assert len(list(bounded_parts(np.arange(0), take))) == 1

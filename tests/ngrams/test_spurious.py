@@ -1,0 +1,92 @@
+"""SampleSpurious: members of V_k are drawn as noise alone would release them."""
+
+import apache_beam as beam
+import numpy as np
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that
+from scipy import stats
+
+from beam_dpne import GramSet, RunKey, SampleSpurious, length_rule
+from beam_dpne.ngrams.elements import unpack_pairs
+from beam_dpne.ngrams.spurious import sample_spurious
+
+KEY = RunKey(bytes(range(32)))
+# 50 words: V_2 has 2,500 members.
+WORDS = GramSet(length=1, keys=np.arange(50), scores=np.ones(50), parent_size=1, vocabulary_size=50)
+FALSE_FAILURE = 1e-9
+
+
+def rule_of(threshold: float | None):
+    return length_rule(length=2, noise_stddev=1.0, threshold=threshold, valid=2500)
+
+
+def drawn(check, *, threshold: float | None = 1.0, previous=WORDS, run_key=KEY):
+    """Applies the transform to S_1, and a check to the drawn set."""
+    rule = rule_of(threshold)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        draw = SampleSpurious(rule_for=lambda _: rule, run_key=run_key)
+        spurious = pipeline | beam.Create([previous]) | draw
+
+        def check_one(sets):
+            (grams,) = sets
+            check(grams)
+
+        assert_that(spurious, check_one)
+
+
+def test_drawn_grams_are_distinct_valid_and_sorted():
+    def check(grams):
+        assert (np.diff(grams.keys) > 0).all()
+        first, second = unpack_pairs(grams.keys)
+        assert 0 <= first.min() <= first.max() < 50
+        assert 0 <= second.min() <= second.max() < 50
+
+    drawn(check)
+
+
+def test_their_number_is_that_of_noise_above_the_threshold():
+    """Each of 2,500 members is there with the probability of a normal tail."""
+
+    def check(grams):
+        tail = float(stats.norm.sf(1.0))
+        assert stats.binomtest(len(grams.keys), 2500, tail).pvalue > FALSE_FAILURE
+
+    drawn(check)
+
+
+def test_each_has_the_cell_and_the_round_in_which_noise_alone_finds_it():
+    def check(grams):
+        assert grams.cells.shape == grams.rounds.shape == grams.keys.shape
+        assert (grams.cells >= 0).all()
+        assert (grams.rounds == 1).all()
+        assert grams.rule == rule_of(1.0), "grams that somebody holds are decided by the same rule"
+
+    drawn(check)
+
+
+@pytest.mark.parametrize("case", ["nothing is valid", "no rounds"])
+def test_nothing_is_drawn_where_nothing_may_be_released(case):
+    def check(grams):
+        assert grams.keys.size == grams.cells.size == grams.rounds.size == 0
+
+    empty = GramSet(length=1, keys=np.zeros(0, np.int64), scores=np.zeros(0), parent_size=1)
+    if case == "no rounds":
+        drawn(check, threshold=None)
+    else:
+        drawn(check, previous=empty)
+
+
+def test_draws_follow_the_key():
+    keys = []
+    for run_key in (KEY, KEY, RunKey(bytes(32))):
+        grams = sample_spurious(WORDS, rule=rule_of(1.0), run_key=run_key)
+        keys.append(grams.keys.tolist())
+
+        def check(found, expected=grams):
+            assert found.keys.tolist() == expected.keys.tolist()
+            assert found.cells.tolist() == expected.cells.tolist()
+
+        drawn(check, run_key=run_key)
+    assert keys[0] == keys[1]
+    assert keys[0] != keys[2]
