@@ -6,7 +6,7 @@ It says on stdout that the set is open, and at each line that it reads on stdin 
 import sys
 
 from beam_dpne.elements.batches import StandingGramsCoder
-from tests import far_files  # Registers the scheme.
+from tests.support import far_files  # Registers the scheme.
 
 if __name__ == "__main__":
     standing = StandingGramsCoder().decode(bytes.fromhex(sys.argv[1]))
