@@ -13,7 +13,11 @@ import pytest
 from beam_dpne.version import __version__
 from tests.conftest import ROOT
 
-BUDGET = ["--epsilon", "10", "--delta", "1e-4", "--max_length", "2", "--max_contributions", "5"]
+BUDGET = [
+    *("--epsilon", "10", "--delta", "1e-4", "--max_length", "2", "--max_contributions", "5"),
+    # So few spurious n-grams are allowed that none is seen.
+    *("--spurious_fraction", "1e-9"),
+]
 ROOMS = {
     *("bayesian", "cli", "documents", "elements", "engines", "evaluation", "mechanism", "ngrams"),
     *("reading", "release", "set_union", "storage"),

@@ -108,7 +108,7 @@ def test_one_key_under_another_tokenizer_draws_other_noise_though_tokens_are_equ
     assert_other_noise(runs, WORDS)
 
 
-@pytest.mark.parametrize("policy", ["weighted_gaussian", "screened_gaussian", "rounds"])
+@pytest.mark.parametrize("policy", ["weighted_gaussian", "screened_gaussian"])
 def test_one_key_under_another_tokenizer_draws_other_noise_for_a_set_union(policy, tmp_path):
     plan = SetUnionPlan(epsilon=8, delta=1e-4, policy=policy, max_contributions=4)
     runs = [
