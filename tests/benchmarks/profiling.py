@@ -61,7 +61,10 @@ class Sampler(threading.Thread):
         return self.seconds
 
     def _advance(self, thread: int) -> float:
-        now = time.clock_gettime(time.pthread_getcpuclockid(thread))
+        try:
+            now = time.clock_gettime(time.pthread_getcpuclockid(thread))
+        except OSError:  # the thread ended after its frame was read
+            return 0.0
         before = self._clocks.get(thread, now)
         self._clocks[thread] = now
         return max(0.0, now - before)
@@ -100,7 +103,7 @@ def _place(frame: types.FrameType) -> Place:
     """The line, or the one that called numpy: its wrappers tell nothing."""
     while "/numpy/" in frame.f_code.co_filename and frame.f_back is not None:
         frame = frame.f_back
-    return Place(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno)
+    return Place(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno or 0)
 
 
 def _profile(setting: Setting, workload: Workload) -> Profile:
