@@ -6,14 +6,13 @@ import os
 import pathlib
 import subprocess
 import sys
-import types
-import weakref
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import hypothesis
 import pytest
-from apache_beam.transforms import core
+
+from tests.support import quick_pipelines
 
 # A machine may be busy; how long an example takes says nothing about whether it is true.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -22,26 +21,7 @@ hypothesis.settings.load_profile("no deadline")
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def _cached(read: Callable[[object], tuple[list, list]]) -> Callable[[object], tuple[list, list]]:
-    """Reads the arguments of each method once.
-
-    Beam asks for the arguments of every method of every DoFn several times a pipeline, which is a
-    third of what a pipeline on small data costs.
-    """
-    known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-    def arguments(function):
-        if not isinstance(function, types.MethodType):
-            return read(function)
-        if function.__func__ not in known:
-            known[function.__func__] = read(function)
-        names, defaults = known[function.__func__]
-        return list(names), list(defaults)
-
-    return arguments
-
-
-core.get_function_args_defaults = _cached(core.get_function_args_defaults)
+quick_pipelines.install()
 
 
 class Ended(NamedTuple):
