@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pyarrow as pa
 import pytest
+from apache_beam.coders import TupleCoder, VarIntCoder
 
 from beam_dpne import RunKey
 from beam_dpne.documents import group_by_user
@@ -196,3 +197,13 @@ def test_pieces_of_two_rules_lengths_or_rounds_are_refused():
         with pytest.raises(ValueError, match="one length and one round"):
             merge_shards(wrong)
     assert merge_shards([pieces[0], pieces[0]]).rule == rules[0]
+
+
+def test_the_size_of_a_batch_is_known_without_encoding_it(monkeypatch):
+    coder = BatchCoder(DocumentBlock)
+    documents = block_of(*corpus())
+    size, estimate = encoded(coder, documents), coder.estimate_size(documents)
+    assert abs(estimate - size) < 2048 < size
+    monkeypatch.setattr(BatchCoder, "encode", None)
+    assert coder.get_impl().estimate_size(documents) == estimate
+    assert TupleCoder([VarIntCoder(), coder]).get_impl().estimate_size((1, documents)) >= estimate
