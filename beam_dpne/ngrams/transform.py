@@ -7,17 +7,13 @@ from typing import NamedTuple, cast
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
-from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.documents.batch import BatchDocuments, checked_names
-from beam_dpne.documents.group_by_user import GroupByUser
-from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
-from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.documents.key_context import key_context
+from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.coders import spill
 from beam_dpne.elements.rows import ReleasedNgram, as_rows
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.engines import run
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.budgets import SpendBudgets, SpendResult
@@ -43,10 +39,8 @@ from beam_dpne.ngrams.vocabulary import (
     union_plan,
     vocabulary_digest,
 )
-from beam_dpne.reading.options import InputDescription, description_of_rows
-from beam_dpne.set_union.release import ReleaseItems
-
-_LARGEST_CONSTANT = 2**20
+from beam_dpne.reading.options import InputDescription
+from beam_dpne.set_union.transform import ReleaseItems
 
 
 class _Released(NamedTuple):
@@ -72,7 +66,7 @@ class PrivateNgramsResult(_Released):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class PrivateNgrams(beam.PTransform):
+class PrivateNgrams(DocumentsTransform):
     """Releases n-grams of up to T words that many users share.
 
     Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
@@ -123,77 +117,36 @@ class PrivateNgrams(beam.PTransform):
     """
 
     plan: PrivacyPlan
-    tokenizer: str | Tokenizer = "words"
-    partitions: int = 8
-    run_key: RunKey | None = dataclasses.field(default=None, repr=False)
     store: SetStore | None = None
     vocabulary: Sequence[str] | None = None
-    described: InputDescription | None = None
-    user_field: str = "user"
-    text_field: str | Sequence[str] = "text"
 
     def __post_init__(self):
-        super().__init__()
-        if self.partitions < 1:
-            raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
-        checked_names(self.user_field, self.text_field)
+        super().__post_init__()
         if self.plan.has_union_vocabulary:
+            # Building this plan checks that a set union is possible with its part of the budget.
             union_plan(self.plan)
         if self.plan.has_public_vocabulary != (self.vocabulary is not None):
             raise ValueError(
                 "vocabulary must be given with vocabulary_policy='public', and only then, got "
                 f"vocabulary_policy={self.plan.vocabulary_policy!r}."
             )
-        check_run_key(self.run_key)
-        resolve_tokenizer(self.tokenizer)
-
-    def default_type_hints(self) -> IOTypeHints:
-        """None: Beam would log a warning about a result that is a named tuple."""
-        return IOTypeHints.empty()
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Brings users together and unrolls `release_lengths`."""
-        run.check_options(documents.pipeline)
-        given = self.run_key or RunKey.generate()
-        run_key = given.bound_to(self._context())
-        users = (
-            documents
-            | "BatchDocuments"
-            >> BatchDocuments(user_field=self.user_field, text_field=self.text_field)
-            | "GroupByUser"
-            >> GroupByUser(
-                tokenizer=self.tokenizer,
-                partitions=self.partitions,
-                max_tokens_per_user=self.plan.max_tokens_per_user,
-                run_key=run_key,
-            )
+        context = run_context(
+            self.plan, self.tokenizer, self.vocabulary, self.described, self.row_description
         )
+        run_key = self.bound_key(context)
+        users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
         steps = _TransformSteps(
             pipeline=documents.pipeline,
             plan=self.plan,
             run_key=run_key,
-            histogram_ranges=-(-self.partitions // 4),
+            histogram_ranges=self.histogram_ranges,
             store=self.store,
             vocabulary=self.vocabulary,
         )
-        positions = cast("PCollection[UserBatch]", users)
-        return PrivateNgramsResult(release_lengths(steps, self.plan, positions))
-
-    def _context(self) -> str:
-        """What the run key is bound to."""
-        if self.run_key is not None:
-            require_identified(self.tokenizer)
-        return run_context(self.plan, self.tokenizer, self.vocabulary, self.described, self._rows)
-
-    @property
-    def input_description(self) -> InputDescription:
-        """How records became documents, as far as it is known; `PublishRelease` asks for it."""
-        return self.described or self._rows
-
-    @property
-    def _rows(self) -> InputDescription:
-        """The fields by which elements are read."""
-        return description_of_rows(self.user_field, self.text_field)
+        return PrivateNgramsResult(release_lengths(steps, self.plan, users))
 
 
 def run_context(
@@ -232,12 +185,7 @@ class _TransformSteps:
 
     def take_words(self, length: int) -> PCollection[GramSet]:
         """Creates a public vocabulary as S_1."""
-        words = public_vocabulary(self.vocabulary or ())
-        store = None
-        if self.store is not None and self.store.from_launch:
-            limit = min(self.store.limit, _LARGEST_CONSTANT)
-            store = dataclasses.replace(self.store, limit=limit)
-        created = beam.Create([spill(words, store)])
+        created = create_public(public_vocabulary(self.vocabulary or ()), self.store)
         return cast("PCollection[GramSet]", self.pipeline | f"{length}/Given" >> created)
 
     def unite_words(self, length: int, users: PCollection[UserBatch]) -> PCollection[GramSet]:

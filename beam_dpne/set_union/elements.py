@@ -15,6 +15,7 @@ from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.ragged import bounded_parts, group_places
 from beam_dpne.elements.rows import ITEM_SCHEMA, with_rounded_scores
 from beam_dpne.elements.words import merge_hashes, merge_words
+from beam_dpne.mechanism.thresholds import GRID_BITS
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -84,6 +85,14 @@ class ItemSet:
 
 
 register_batches(UserItems, ItemSums, ItemSet)
+
+# Weights in units of 2^-50 are kept as a whole number of units of 2^-32 and a rest of so many bits.
+FINE_BITS = GRID_BITS - 32
+
+
+def split_fine(amounts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Splits int64 amounts in units of 2^-50 into whole units of 2^-32, and the rest in 2^-50."""
+    return amounts >> FINE_BITS, amounts & ((1 << FINE_BITS) - 1)
 
 
 def sum_by_item(items: UserItems, weights: np.ndarray) -> ItemSums:

@@ -13,9 +13,16 @@ from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS, cell_units
-from beam_dpne.set_union import mad
+from beam_dpne.set_union import cutoff_policies
 from beam_dpne.set_union import weights as policies
-from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems, zero_sums
+from beam_dpne.set_union.elements import (
+    FINE_BITS,
+    ItemSet,
+    ItemSums,
+    UserItems,
+    split_fine,
+    zero_sums,
+)
 from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
 from beam_dpne.set_union.policies import SPARE_UNITS
 
@@ -102,9 +109,9 @@ def whole_weights(sums: ItemSums, plan: SetUnionPlan) -> tuple[np.ndarray, np.nd
     weights = table[:, 0]
     fractions = table[:, 1] if sums.width > 1 else np.zeros_like(weights)
     if sums.width > 2:
-        weights = weights + np.minimum(table[:, 2], mad.cutoff_units(plan))
-    fine = (1 << mad.FINE_BITS) - 1
-    return weights + (fractions >> mad.FINE_BITS), fractions & fine
+        weights = weights + np.minimum(table[:, 2], cutoff_policies.mad_cutoff_units(plan))
+    whole, fine = split_fine(fractions)
+    return weights + whole, fine
 
 
 def noisy_cells(
@@ -126,7 +133,7 @@ def noisy_cells(
     draw = randomness.laplaces if rule.kind == "laplace" else randomness.normals
     whole, rest = np.divmod(weights - rule.threshold_units, rule.cell_units)
     noise = draw(bits) * (rule.scale * UNITS)
-    fine = fractions / 2.0**mad.FINE_BITS
+    fine = fractions / 2.0**FINE_BITS
     return mechanism_cells.cells_above(whole, rest + fine, noise, rule.cell_units)
 
 

@@ -2,8 +2,8 @@
 
 `limit_items` bounds the contribution of one user. The weighted and counting policies then give weights
 that depend on this user alone (`weigh_items`). In the descent policies a user's weights follow the
-histogram of the users before (`run_shard`, `descent`); in "mad" they follow a first histogram of all
-users (`mad`).
+histogram of the users before (`run_shard`); in "mad" they follow a first histogram of all users. Both
+are in `cutoff_policies`.
 
 *Items of one user alone.* In every policy the items that have any weight are the union over users of
 their limited items: adding a user adds that user's items to it, and no others. Their t ≤ Δ weights are
@@ -43,8 +43,15 @@ from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import GRID_BITS
-from beam_dpne.set_union import descent, mad
-from beam_dpne.set_union.elements import ItemSums, UserItems, hash_order, merge_sums, sum_by_item
+from beam_dpne.set_union import cutoff_policies
+from beam_dpne.set_union.elements import (
+    ItemSums,
+    UserItems,
+    hash_order,
+    merge_sums,
+    split_fine,
+    sum_by_item,
+)
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import COUNT_BITS
 
@@ -174,15 +181,14 @@ def run_shard(
         ordered = rank[items.items[by_count]]
     else:
         ordered = np.sort((user << 32) | rank[items.items]) & 0xFFFFFFFF
-    weights = descent.descend(
+    weights = cutoff_policies.descend(
         plan.policy,
         np.concatenate(([0], np.cumsum(sizes[users]))),
         ordered,
         size=by_hash.size,
         cutoff=cutoff_units(plan, number) // plan.shard_count,
     )
-    fine = GRID_BITS - 32
-    columns = np.stack((weights >> fine, weights & ((1 << fine) - 1)), axis=1)
+    columns = np.stack(split_fine(weights), axis=1)
     return ItemSums(
         words=items.words.take(pa.array(by_hash)),
         word_hashes=items.word_hashes[by_hash],
@@ -250,8 +256,8 @@ def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int
     """
     limited = limit_items(items, plan, run_key, number)
     if plan.update_policy.rule == "reroute":
-        shares = mad.excess_shares(mad.first_weights(limited, plan), plan)
-        return mad.rerouted_weights(limited, shares, plan)
+        shares = cutoff_policies.excess_shares(cutoff_policies.first_weights(limited, plan), plan)
+        return cutoff_policies.rerouted_weights(limited, shares, plan)
     if plan.update_policy.rule != "descent":
         return weigh_items(limited, plan)
     shards: dict[int, list[UserItems]] = {}
