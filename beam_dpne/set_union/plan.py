@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import math
 from typing import Any, NamedTuple
 
@@ -13,11 +12,11 @@ from beam_dpne.set_union.policies import DECISION_ERRORS, SPARE, RoundShares, Up
 from beam_dpne.validation import (
     ADJACENCY,
     MAX_USERS,
+    JsonParameters,
     as_float,
     check_choice,
     check_delta,
     check_integer,
-    json_parameters,
 )
 
 _MAX_CUTOFF = 8000.0
@@ -59,7 +58,7 @@ class UnionRound(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SetUnionPlan:
+class SetUnionPlan(JsonParameters):
     """The public parameters of a private set union; they must never be chosen from private data.
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
@@ -342,24 +341,6 @@ class SetUnionPlan:
                 "thresholds": thresholds.constants(),
             }
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the parameters as JSON types."""
-        return dataclasses.asdict(self)
-
-    def to_json(self) -> str:
-        """Returns the parameters as a JSON object; inverse of `from_json`."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "SetUnionPlan":
-        """Reads a plan written by `to_json`; absent parameters take their defaults.
-
-        Raises:
-          ValueError: if it is not a JSON object, or has a parameter that plans do not have.
-        """
-        known = [field.name for field in dataclasses.fields(cls)]
-        return cls(**json_parameters(text, known, ("epsilon", "delta")))
 
     def _round(self, number: int, share: RoundShares) -> UnionRound:
         scale = self.composed_noise_scale / math.sqrt(share.budget)
