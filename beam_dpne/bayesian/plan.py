@@ -15,6 +15,7 @@ from beam_dpne.mechanism import finite_noise, gaussian, integer_noise, parameter
 from beam_dpne.mechanism.user_count import check_user_count
 from beam_dpne.validation import (
     ADJACENCY,
+    MAX_USERS,
     JsonParameters,
     as_float,
     check_choice,
@@ -28,7 +29,6 @@ DEFAULT_DECAY = 0.01
 _MAX_VOCABULARY = 2**28
 _MAX_CLAMP = 2**20
 _MAX_CONTRIBUTIONS = 10_000_000
-_MAX_TOKENS = 2**30
 _MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
 # Beyond this ε, e^ε times any far tail is above 1, so that σ need not be known.
 _HOPELESS_EPSILON = 100
@@ -51,22 +51,28 @@ NO_GUARANTEE = (
 )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class CountingPlan(abc.ABC):
-    """The parameters by which users' n-grams are found and limited; every plan here has them.
+    """The parameters by which users' n-grams are found and limited, which both plans here document."""
 
-    Attributes:
-      length: n, words in an n-gram, 1 to 5.
-      vocabulary_size: the largest number of public n-grams; the most frequent ones are kept.
-      max_count: C ≥ 1, the largest count that one user adds to an n-gram.
-      max_contributions: W ≥ 1, the largest number of distinct n-grams that one user adds.
-      max_tokens_per_user: the largest number of tokens that are read of one user.
-    """
+    epsilon: float
+    delta: float
+    length: int = 3
+    vocabulary_size: int = 50_000
+    max_count: int = 1
+    max_contributions: int = 10
+    max_tokens_per_user: int = 1_000_000
 
-    length: int
-    vocabulary_size: int
-    max_count: int
-    max_contributions: int
-    max_tokens_per_user: int
+    def __post_init__(self):
+        for name in ("epsilon", "delta"):
+            # Whole numbers become floats, so that equal plans compare equal.
+            object.__setattr__(self, name, as_float(name, getattr(self, name)))
+        gaussian.check_budget(self.epsilon, self.delta)
+        check_integer("length", self.length, 1, MAX_LENGTH)
+        check_integer("vocabulary_size", self.vocabulary_size, 1, _MAX_VOCABULARY)
+        check_integer("max_count", self.max_count, 1, _MAX_CLAMP)
+        check_integer("max_contributions", self.max_contributions, 1, _MAX_CONTRIBUTIONS)
+        check_integer("max_tokens_per_user", self.max_tokens_per_user, 1, MAX_USERS)
 
     @property
     def contribution_limit(self) -> int:
@@ -124,34 +130,23 @@ class BayesianPlan(CountingPlan, JsonParameters):
     References: Ramadan, Withers and Orr, "N-grams Bayesian Differential Privacy"; Balle and Wang 2018.
     """
 
-    epsilon: float
-    delta: float
     mode: str = "counts"
-    length: int = 3
-    vocabulary_size: int = 50_000
-    max_count: int = 1
-    max_contributions: int = 10
     public_weight: float | None = None
     decay: float | None = None
-    max_tokens_per_user: int = 1_000_000
     public_user_count: int | None = None
     adjacency: str = ADJACENCY
 
     def __post_init__(self):
-        self._normalise()
-        gaussian.check_budget(self.epsilon, self.delta)
+        super().__post_init__()
+        for name in ("public_weight", "decay"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, as_float(name, value))
         check_delta(self.delta)
         check_user_count(self.delta, self.public_user_count)
         check_choice("mode", self.mode, MODES)
         check_choice("adjacency", self.adjacency, (ADJACENCY,))
-        check_integer("length", self.length, 1, MAX_LENGTH)
-        check_integer("vocabulary_size", self.vocabulary_size, 1, _MAX_VOCABULARY)
-        check_integer("max_count", self.max_count, 1, _MAX_CLAMP)
-        check_integer("max_contributions", self.max_contributions, 1, _MAX_CONTRIBUTIONS)
-        check_integer("max_tokens_per_user", self.max_tokens_per_user, 1, _MAX_TOKENS)
         self._check_logarithms()
-        self._check_finite_noise()
-        self._check_slack()
+        self._check_noise()
 
     @property
     def guarantee(self) -> str:
@@ -293,12 +288,6 @@ class BayesianPlan(CountingPlan, JsonParameters):
         exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=delta)
         return exact * self.sensitivity * (1 + gaussian.ROOT_MARGIN)
 
-    def _normalise(self) -> None:
-        for name in ("epsilon", "delta", "public_weight", "decay"):
-            value = getattr(self, name)
-            if value is not None or name in ("epsilon", "delta"):
-                object.__setattr__(self, name, as_float(name, value))
-
     def _check_logarithms(self) -> None:
         """Checks ρ and S, which only the mode of logarithms has."""
         for name in ("public_weight", "decay"):
@@ -312,14 +301,13 @@ class BayesianPlan(CountingPlan, JsonParameters):
         if self.decay is not None:
             check_decay("decay", self.decay)
 
-    def _check_finite_noise(self) -> None:
+    def _check_noise(self) -> None:
+        """Checks that noise of 128 bits and floating point are good enough for the budget."""
         finite_noise.check(
             lambda epsilon, delta: [self._noise_draws(epsilon, delta)],
             epsilon=self.epsilon,
             delta=self.delta,
         )
-
-    def _check_slack(self) -> None:
         if self._largest_steps > integer_noise.MAX_STDDEV or (
             self.numerical_slack > _MAX_SLACK_SHARE * self.epsilon
         ):
@@ -358,26 +346,14 @@ class PaperBayesianPlan(CountingPlan):
       ((0.1, 0.5), (1.0, 0.5))
     """
 
-    epsilon: float
-    delta: float
     sensitivity: str = "brute_force"
-    length: int = 3
-    vocabulary_size: int = 50_000
-    max_count: int = 1
-    max_contributions: int = 10
     decays: tuple[float, ...] = (DEFAULT_DECAY,)
     public_weights: tuple[float, ...] = (0.5,)
     tuning_fraction: float = 0.1
-    max_tokens_per_user: int = 1_000_000
 
     def __post_init__(self):
-        for name in ("epsilon", "delta"):
-            object.__setattr__(self, name, as_float(name, getattr(self, name)))
-        gaussian.check_budget(self.epsilon, self.delta)
+        super().__post_init__()
         check_choice("sensitivity", self.sensitivity, SENSITIVITIES)
-        check_integer("length", self.length, 1, MAX_LENGTH)
-        for name in ("vocabulary_size", "max_count", "max_contributions", "max_tokens_per_user"):
-            check_integer(name, getattr(self, name), 1)
         for name, check in (("decays", check_decay), ("public_weights", check_weight)):
             values = getattr(self, name)
             if not isinstance(values, list | tuple) or not values:

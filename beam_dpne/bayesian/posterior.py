@@ -1,6 +1,6 @@
 """From noisy counts of n-grams to probabilities, by post-processing, which costs no privacy.
 
-The noisy count of gram i is c_i + N(0, σ²), with σ known. Given public counts α, the model of the count is
+The noisy count of gram i is c_i + N(0, σ²), with σ known. Given public counts α, its model is
 
     c_i = exp(η_i),  η_i = μ + log α'_i + Σ_j b(w_ij) + r_i,
     b(w) ~ N(0, τ²),  r_i ~ N(−v_i/2, v_i),  v_i = κ² + 1/α'_i + 1/m_i.

@@ -151,11 +151,6 @@ class SetUnionPlan(JsonParameters):
         return self.update_policy.shards or 1
 
     @property
-    def margin(self) -> float:
-        """α or β in Γ = ρ + α · scale; 0 for policies without a cutoff."""
-        return self.update_policy.cutoff_margin or 0.0
-
-    @property
     def delta_share(self) -> float:
         """δ_T/δ; 1 under Laplace noise, which needs no other δ."""
         return self.update_policy.delta_share
@@ -327,7 +322,7 @@ class SetUnionPlan(JsonParameters):
         fields = parameters.without_user_count(self.to_dict())
         resolved = {
             "contribution_limit": self.contribution_limit,
-            "cutoff_margin": self.margin,
+            "cutoff_margin": self.update_policy.cutoff_margin or 0.0,
             "shards": self.shard_count,
             "vocabulary_delta_share": self.delta_share,
             "max_adaptive_degree": self.max_adaptive_degree,
@@ -346,11 +341,12 @@ class SetUnionPlan(JsonParameters):
         scale = self.composed_noise_scale / math.sqrt(share.budget)
         stddev = math.sqrt(2) * scale if self.noise_kind == "laplace" else scale
         threshold = self._threshold(scale, self.vocabulary_delta * share.delta)
+        margin = self.update_policy.cutoff_margin
         return UnionRound(
             number=number,
             noise=Noise(self.noise_kind, scale, stddev),
             threshold=threshold,
-            cutoff=threshold + self.margin * scale if self.update_policy.has_cutoff else None,
+            cutoff=None if margin is None else threshold + margin * scale,
             cut=None if share.cut is None else share.cut * stddev,
         )
 
