@@ -89,7 +89,7 @@ register_batches(UserGrams, GramSums, NoisyCounts, NgramProbabilities)
 
 
 def probability_table(released: Sequence[NgramProbabilities]) -> pa.Table:
-    """Returns the rows of one release, sorted by falling probability, then bytes."""
+    """Returns the rows of one release, in descending order of probabilities, then by bytes."""
     (found,) = released
     rows = pa.table(
         [found.ngrams, pa.array(rounded_probabilities(found.probabilities))],

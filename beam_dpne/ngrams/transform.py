@@ -48,18 +48,18 @@ class _Released(NamedTuple):
 
 
 class PrivateNgramsResult(_Released):
-    """What `PrivateNgrams` returns.
+    """The result of `PrivateNgrams`.
 
     Attributes:
-      released: S_1, …, S_T: PCollections of one `GramSet` each, for transforms of this package:
-        `PublishRelease`, `DecodeGrams`, `ListReport`.
+      released: S_1, …, S_T, a PCollection of one `GramSet` for each, which `PublishRelease`,
+        `DecodeGrams` and `ListReport` take.
     """
 
     @functools.cached_property
     def rows(self) -> PCollection[ReleasedNgram]:
         """All released n-grams, one `ReleasedNgram` each, equal to the rows of published files.
 
-        They have a schema, so that Beam's sinks, data frames and SQL take them. Asking for them adds
+        They have a schema, so that Beam's sinks, data frames and SQL take them. The first access adds
         one step to the pipeline.
         """
         return as_rows(self.released, ReleasedNgram, ngram_table)
@@ -78,24 +78,25 @@ class PrivateNgrams(DocumentsTransform):
     user with all documents is added or removed, for a run key that is secret and used on one input
     only.
 
-    Cost: one shuffle of the corpus; then, for each length, one pass over what is left of the users'
-    positions and one shuffle of partial sums.
+    Cost: one shuffle of the corpus; then, for each round of each length, one pass over the positions
+    that users still have, and one shuffle of partial sums.
 
     Attributes:
       plan: the parameters of the run.
       tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function.
-      partitions: hash partitions of users; a histogram, which is smaller, gets a quarter of that.
-      run_key: secret of the run; by default a fresh one each time the transform is applied. It is
+      partitions: the number of hash partitions of users; a histogram, which is smaller, has a quarter
+        as many.
+      run_key: the secret of the run; by default a fresh one each time the transform is applied. It is
         bound to all that decides the mechanism (`key_context`), so the same key under other
         parameters, another tokenizer or another version draws other noise.
-      described: how records became documents, if they were read from files; part of what the key is
-        bound to. By default the elements are rows with these fields.
-      store: where sets go that are too large for an element: a place as private as the data, that the
-        workers share; None: every set is one element.
-      vocabulary: public words, if the plan says that they are given: n-grams of these words are
-        released; the words themselves, which nobody's data confirm, are not.
-      user_field: name of the field that holds the user: it defines whom the guarantee protects.
-      text_field: name of the field that holds the text, or several names: each text is a document.
+      described: how records became documents, if they were read from files; the key is bound to it.
+        By default the elements are rows with these fields.
+      store: where sets go that are too large for an element. The workers must share it, and it must be
+        as private as the data. With None every set is one element.
+      vocabulary: public words, if the plan has the vocabulary_policy "public". N-grams of these words
+        are released; the words themselves are not, since nobody's data confirm them.
+      user_field: the name of the field with the user, which defines whom the guarantee protects.
+      text_field: the name of the field with the text, or several names, of which each is a document.
 
     Raises:
       ValueError: if partitions < 1, vocabulary and plan disagree, on an unknown tokenizer, or if
@@ -156,7 +157,7 @@ def run_context(
     described: InputDescription | None = None,
     rows: InputDescription | None = None,
 ) -> str:
-    """Returns what the key of a run of `PrivateNgrams` is bound to; see `key_context`."""
+    """Returns the text that the key of a run of `PrivateNgrams` is bound to; see `key_context`."""
     public = "" if vocabulary is None else vocabulary_digest(vocabulary)
     return key_context(
         "ngrams", plan, tokenizer=tokenizer, described=described, rows=rows, public=public
@@ -168,12 +169,12 @@ class _TransformSteps:
     """Applies each step as a labelled transform.
 
     Attributes:
-      pipeline: of the run.
+      pipeline: the pipeline of the run.
       plan: the parameters of the run.
-      run_key: bound to the run's parameters.
-      histogram_ranges: hash ranges of a histogram.
-      store: where sets go that are too large for an element; None: every set is one element.
-      vocabulary: public words, if the plan says that they are given.
+      run_key: the secret of the run, bound to its parameters.
+      histogram_ranges: the number of hash ranges of a histogram.
+      store: where sets go that are too large for an element; with None every set is one element.
+      vocabulary: public words, if the plan has the vocabulary_policy "public".
     """
 
     pipeline: beam.Pipeline

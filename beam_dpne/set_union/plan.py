@@ -201,12 +201,12 @@ class SetUnionPlan(JsonParameters):
     def numerical_slack(self) -> float:
         """The most that floating point may cost of ε, subtracted before the noise is calibrated.
 
-        Every decision is right to a relative c = 1e-12 (2e-12 for Laplace noise). Where a user changes
-        only the decisions on their own items, that is 2c for each of Δ_0 items. In the policies in
-        which users' weights follow others' all decisions may change, n ≤ max_users · Δ_0 in a round:
-        there the errors' logarithms, which are independent, within ±c and of mean at most c², add up
-        to at most s = c √(2 n ln(1/ν)) + n c² but for a probability ν (Hoeffding), in each of two
-        worlds.
+        The probability of every decision is right to a relative c = 1e-12 (2e-12 for Laplace noise). If
+        a user changes only the decisions about the items that this user has, the cost is 2c for each of
+        Δ_0 items. In the policies in which users' weights follow those of others, all decisions may
+        change, n ≤ max_users · Δ_0 in a round. The logarithms of their errors are independent, within
+        ±c, and of mean at most c². Except with a probability ν, they add up to at most
+        s = c √(2 n ln(1/ν)) + n c² (Hoeffding), in each of the two worlds.
         """
         error, count = DECISION_ERRORS[self.noise_kind], self.decision_count
         if not self.update_policy.has_cutoff:
@@ -221,7 +221,7 @@ class SetUnionPlan(JsonParameters):
 
     @property
     def usable_delta(self) -> float:
-        """δ less the cost of floating point: the slack's factor, ν twice, and the far tails."""
+        """δ less the cost of floating point: the slack's factor, multiples of ν, and the far tails."""
         rest = self.delta * (1 - 3 * SPARE) - self.far_tails
         return rest * math.exp(-self.numerical_slack)
 
@@ -338,6 +338,7 @@ class SetUnionPlan(JsonParameters):
         )
 
     def _round(self, number: int, share: RoundShares) -> UnionRound:
+        """Returns the numbers of a round that has a share of the budget."""
         scale = self.composed_noise_scale / math.sqrt(share.budget)
         stddev = math.sqrt(2) * scale if self.noise_kind == "laplace" else scale
         threshold = self._threshold(scale, self.vocabulary_delta * share.delta)
@@ -351,7 +352,7 @@ class SetUnionPlan(JsonParameters):
         )
 
     def _threshold(self, scale: float, delta: float) -> float:
-        """Returns ρ: items of one user alone are released with probability ≤ δ."""
+        """Returns ρ, above which items of one user alone come with a probability of at most δ."""
         alone: dict[str, Any] = {"delta": delta, "max_contributions": self.contribution_limit}
         if self.update_policy.rule == "count":
             return thresholds.count_threshold(kind=self.noise_kind, scale=scale, **alone)
@@ -362,7 +363,7 @@ class SetUnionPlan(JsonParameters):
         return gaussian.vocabulary_threshold(noise_stddev=scale, **alone)
 
     def _check_parameters(self) -> None:
-        """Checks each parameter, and the sequence that two promises make."""
+        """Checks each parameter, and that no shard may have more than max_shard_users users."""
         gaussian.check_budget(self.epsilon, self.delta)
         check_delta(self.delta)
         check_user_count(self.delta, self.public_user_count)
@@ -371,12 +372,12 @@ class SetUnionPlan(JsonParameters):
         check_integer("max_items_per_user", self.max_items_per_user, 1, MAX_USERS)
         check_integer("max_users", self.max_users, 1, MAX_USERS)
         check_integer("max_shard_users", self.max_shard_users, 1, MAX_USERS)
-        sequence = -(-self.max_users // self.shard_count)
-        if self.update_policy.rule == "descent" and sequence > self.max_shard_users:
+        users_of_shard = -(-self.max_users // self.shard_count)
+        if self.update_policy.rule == "descent" and users_of_shard > self.max_shard_users:
             raise ValueError(
-                f"max_shard_users must be at least max_users/shards={sequence}, since a shard's users "
-                f"meet on one worker, got max_shard_users={self.max_shard_users}; raise shards, or "
-                "lower max_users to a public bound of the users."
+                f"max_shard_users must be at least max_users/shards={users_of_shard}, since a shard's "
+                f"users meet on one worker, got max_shard_users={self.max_shard_users}; raise shards, "
+                "or lower max_users to a public bound of the users."
             )
 
     def _check_noise(self) -> None:
