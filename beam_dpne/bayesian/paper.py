@@ -140,7 +140,9 @@ class PaperBayesianCounts(CountingTransform):
         """Computes the sums, the sensitivity of this database over its users, and the probabilities."""
         plan = self.plan
         counted = self.counted(documents)
-        parts = counted.sums | "Parts" >> beam.FlatMap(_values).with_output_types(GramSums)
+        parts = counted.sums | "Parts" >> beam.FlatMapTuple(
+            lambda _, parts: parts
+        ).with_output_types(GramSums)
         find = beam.Map(_norms, AsIter(parts), counted.public, plan=plan, run_key=counted.run_key)
         norms = counted.grams | "LookAtUsers" >> find.with_output_types(Norms)
         release = beam.Map(
@@ -413,10 +415,6 @@ def _add_up(
     if plan.is_tuned:
         judges = of_users(grams, scoring)
         np.add.at(table[:, 2], judges.rows, judges.counts)
-
-
-def _values(keyed: tuple[int, Iterable[GramSums]]) -> Iterable[GramSums]:
-    return keyed[1]
 
 
 def _sums(parts: Iterable[GramSums], public: PublicCounts, plan: PaperBayesianPlan) -> PaperSums:
