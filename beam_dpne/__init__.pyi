@@ -2,8 +2,8 @@
 
 # Transforms of whole programs, their plans and results.
 from beam_dpne.bayesian.paper import PaperBayesianCounts as PaperBayesianCounts
-from beam_dpne.bayesian.paper_formulas import PaperBayesianPlan as PaperBayesianPlan
 from beam_dpne.bayesian.plan import BayesianPlan as BayesianPlan
+from beam_dpne.bayesian.plan import PaperBayesianPlan as PaperBayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts as PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts as BayesianCounts
 from beam_dpne.bayesian.transform import BayesianCountsResult as BayesianCountsResult
@@ -40,7 +40,7 @@ from beam_dpne.ngrams.spurious import SampleSpurious as SampleSpurious
 from beam_dpne.ngrams.threshold import DecideRound as DecideRound
 from beam_dpne.ngrams.threshold import NoisyThreshold as NoisyThreshold
 from beam_dpne.ngrams.threshold import RoundResult as RoundResult
-from beam_dpne.set_union.release import ReleaseItems as ReleaseItems
+from beam_dpne.set_union.transform import ReleaseItems as ReleaseItems
 
 # isort: split
 # What travels between the steps.

@@ -28,7 +28,7 @@ from beam_dpne import (
 from beam_dpne.cli.jobs import Job
 from beam_dpne.cli.programs import NGRAMS
 from beam_dpne.release.publishing import PublishRelease
-from beam_dpne.set_union.release import ReleaseItems
+from beam_dpne.set_union.transform import ReleaseItems
 
 SAMPLES = {
     "length": 2,

@@ -1,18 +1,18 @@
-"""ARPA files: the back-off language model that a joint distribution of n-grams is.
+"""ARPA files: a joint distribution of n-grams as a back-off language model.
 
-Of the longest grams, P(w_n | w_1 … w_{n−1}) is the joint probability over that of its context. Lower
-orders come from marginalising: P(w_1 … w_k) is the probability that a gram of the joint distribution
-has w_1 … w_k at a place, averaged over its n − k + 1 places. So every part of a gram is listed, as
-readers require.
+For the longest grams, P(w_n | w_1 … w_{n−1}) is the joint probability of the gram divided by that of
+its context. Lower orders are marginals: P(w_1 … w_k) is the probability that a gram of the joint
+distribution has w_1 … w_k at a position, averaged over its n − k + 1 positions. So every part of a gram
+is listed, as readers require.
 
-Each context h gives (1 − κ) to the words that follow it, κ being kept back for others, and
+Each context h gives 1 − κ to the words that follow it and keeps κ for others. With
 
     backoff(h) = κ / (1 − Σ_{w after h} P(w | h without its first word)),
 
-so that its probabilities sum to 1 over all words. Where all words follow h, nothing is kept back.
+the probabilities after h sum to 1 over all words. If all words follow h, κ is 0.
 
-The words `<s>`, `</s>` and `<unk>` are listed with next to no probability, since nothing is known of
-borders and of other words.
+The words `<s>`, `</s>` and `<unk>` are listed with next to no probability, since nothing is known about
+the borders of sentences and about other words.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _Ids = npt.NDArray[np.int64]
 
 KEPT_BACK = 0.01
 FIRST_LINE = "\\data\\\n"
-_LEAST_LOG = -99.0  # readers take it as zero
+_LEAST_LOG = -99.0  # readers take it as the logarithm of 0
 _RESERVED = ("<s>", "</s>", "<unk>")
 _LEAST_REST = 1e-9
 
@@ -39,8 +39,8 @@ class Order(NamedTuple):
 
     Attributes:
       grams: (m, k) int64, ids of words.
-      probabilities: (m,) P(last word | the others); sums to 1 at k = 1.
-      backoffs: (m,) of each gram as a context; 1 where nothing follows it.
+      probabilities: (m,) float64, P(last word | the others); they sum to 1 at k = 1.
+      backoffs: (m,) float64, the back-off weight of each gram as a context; 1 if no word follows it.
     """
 
     grams: _Ids
@@ -54,19 +54,19 @@ def model_of(
     """Returns the orders 1 to n of the model.
 
     Args:
-      joint: (V,) ≥ 0, some > 0; grams of probability 0 are left out.
-      grams: (V, n) distinct, ids of words.
+      joint: (V,) the grams' probabilities, ≥ 0, some > 0; grams of probability 0 are left out.
+      grams: (V, n) the ids of each gram's words; all rows are distinct.
       kept_back: κ in [0, 1).
 
     Raises:
-      ValueError: if joint has nothing to tell, or kept_back is out of range.
+      ValueError: if joint has no positive probability or is not finite, or kept_back is out of range.
     """
     if not 0 <= kept_back < 1:
         raise ValueError(f"kept_back must be in [0, 1), got {kept_back=}.")
-    held = joint > 0
-    if not (held.any() and np.isfinite(joint).all()):
+    positive = joint > 0
+    if not (positive.any() and np.isfinite(joint).all()):
         raise ValueError("joint must be finite and have some probability > 0.")
-    whole, shares = grams[held].astype(np.int64), joint[held] / joint[held].sum()
+    whole, shares = grams[positive].astype(np.int64), joint[positive] / joint[positive].sum()
     sizes = range(1, whole.shape[1] + 1)
     marginals = [_marginal(whole, shares, size) for size in sizes]
     first, first_shares = marginals[0]
@@ -85,13 +85,13 @@ def write_arpa(
     *,
     kept_back: float = KEPT_BACK,
 ) -> None:
-    """Writes the model of a joint distribution, logarithms to base 10.
+    """Writes the model of a joint distribution, with logarithms to base 10.
 
     Args:
-      stream: text.
-      joint: (V,) ≥ 0, some > 0.
-      grams: (V, n) ids of words.
-      words: Arrow strings, by id; written as `join_tokens` writes them.
+      stream: the text stream to write to.
+      joint: (V,) the grams' probabilities, ≥ 0, some > 0.
+      grams: (V, n) the ids of each gram's words.
+      words: Arrow strings by id; they are written as `join_tokens` writes them.
       kept_back: see `model_of`.
     """
     texts = [escape_token(word) for word in words.to_pylist()]
@@ -109,30 +109,33 @@ def write_arpa(
 
 
 def _marginal(grams: _Ids, shares: _Floats, size: int) -> tuple[_Ids, _Floats]:
-    """Returns the distinct k-grams inside grams, and their shares: averages over all places."""
-    places = grams.shape[1] - size + 1
-    parts = np.concatenate([grams[:, place : place + size] for place in range(places)])
+    """Returns the distinct k-grams inside grams, and their shares, averaged over all positions."""
+    starts = range(grams.shape[1] - size + 1)
+    # (positions · V, k) the parts at the first position of all grams, then those at the second, …
+    parts = np.concatenate([grams[:, start : start + size] for start in starts])
     distinct, which = np.unique(parts, axis=0, return_inverse=True)
     sums = np.zeros(len(distinct))
-    np.add.at(sums, which.reshape(-1), np.tile(shares / places, places))
+    np.add.at(sums, which.reshape(-1), np.tile(shares / len(starts), len(starts)))
     return distinct, sums
 
 
 def _extend(lower: Order, grams: _Ids, shares: _Floats, kept_back: float) -> tuple[Order, Order]:
     """Returns the lower order with its back-off weights, and the order above it."""
-    contexts = _places(lower.grams, grams[:, :-1])
+    # (m,) the row of each gram's context in the lower order, and P(last word | context less one word).
+    contexts = _rows_among(lower.grams, grams[:, :-1])
+    after = lower.probabilities[_rows_among(lower.grams, grams[:, 1:])]
+    # (contexts,) the lower order's probability of all words that do not follow, and κ.
     size = len(lower.grams)
-    after = lower.probabilities[_places(lower.grams, grams[:, 1:])]
     rest = 1.0 - np.bincount(contexts, after, minlength=size)
     kept = np.where(rest > _LEAST_REST, kept_back, 0.0)
-    given = (1.0 - kept[contexts]) * shares / np.bincount(contexts, shares)[contexts]
-    follows = np.bincount(contexts, minlength=size) > 0
-    backoffs = np.where(follows, kept / np.maximum(rest, _LEAST_REST), 1.0)
-    return lower._replace(backoffs=backoffs), Order(grams, given, np.ones(shares.size))
+    conditional = (1.0 - kept[contexts]) * shares / np.bincount(contexts, shares)[contexts]
+    is_followed = np.bincount(contexts, minlength=size) > 0
+    backoffs = np.where(is_followed, kept / np.maximum(rest, _LEAST_REST), 1.0)
+    return lower._replace(backoffs=backoffs), Order(grams, conditional, np.ones(shares.size))
 
 
-def _places(sorted_grams: _Ids, wanted: _Ids) -> _Ids:
-    """Returns where grams are among sorted ones that have them all."""
+def _rows_among(sorted_grams: _Ids, wanted: _Ids) -> _Ids:
+    """Returns the row of each wanted gram among sorted distinct ones, which have them all."""
     whole = np.concatenate([sorted_grams, wanted])
     _, which = np.unique(whole, axis=0, return_inverse=True)
     return which.reshape(-1)[len(sorted_grams) :]
@@ -149,5 +152,6 @@ def _lines(order: Order, texts: list[str], *, is_longest: bool) -> Iterator[str]
 def _logs(values: _Floats) -> list[float]:
     logs = np.full(values.size, _LEAST_LOG)
     np.log10(values, out=logs, where=values > 0)
-    # No exponents, which some readers do not know, and no −0.
+    # `_lines` writes 7 decimals and no exponents, which some readers cannot parse. Adding 0.0 turns a
+    # rounded −0 into 0.
     return (np.maximum(logs, _LEAST_LOG).round(7) + 0.0).tolist()

@@ -1,4 +1,4 @@
-"""Users' n-grams of a public vocabulary: found, limited, clamped and added up."""
+"""The n-grams of a public vocabulary that users have: they are found, limited, clamped and added up."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,13 +18,13 @@ from beam_dpne.mechanism import randomness
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class UserGrams:
-    """Per user the distinct public grams that the user has, and how often (CSR).
+    """The distinct public grams that each user has, and how often (CSR); its length is m.
 
     Attributes:
       users: (n, 2) uint64, 128-bit keyed hashes; a user is in one batch only, and has some gram.
-      offsets: (n + 1,) int64, where each user's grams begin.
+      offsets: (n + 1,) int64, where each user's grams begin in `rows`.
       rows: (m,) int32, rows of the public vocabulary, ascending within a user.
-      counts: (m,) int64 ≥ 1.
+      counts: (m,) int64 ≥ 1, how often the user has the gram.
     """
 
     users: np.ndarray
@@ -32,16 +32,19 @@ class UserGrams:
     rows: np.ndarray
     counts: np.ndarray
 
+    def __len__(self) -> int:
+        return len(self.rows)
+
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class GramSums:
     """A part of the sums over users, for some rows of the public vocabulary.
 
     Attributes:
-      rows: (m,) int32, distinct.
-      width: columns of `sums`.
+      rows: (m,) int32, distinct rows of the public vocabulary.
+      width: the number of columns of `sums`.
       sums: (m · width,) int64, row by row. Column 0 holds counts, and column 1, if a mode needs it,
-        numbers of users; see `paper_formulas.PaperSums` for a third one.
+        numbers of users; `paper.PaperSums` has a third one.
     """
 
     rows: np.ndarray
@@ -51,10 +54,10 @@ class GramSums:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class NoisyCounts:
-    """Values with noise, of successive rows of the public vocabulary: what the mechanism releases.
+    """Noisy values of successive rows of the public vocabulary, which the mechanism releases.
 
     Attributes:
-      start: the first row.
+      start: the number of the first row.
       values: (m,) int64, in steps of `BayesianPlan.grid`: counts, or logarithms under "log_global".
     """
 
@@ -69,14 +72,14 @@ class NgramProbabilities:
     Attributes:
       ngrams: (V,) Arrow strings, see `join_tokens`; in the order of the public counts.
       probabilities: (V,) float64 ≥ 0, summing to 1.
-      guarantee: in words: what is guaranteed, or that nothing is.
-      facts: for the ledger: JSON types.
+      guarantee: the guarantee in words, or the statement that there is none.
+      report: the public numbers for the ledger as JSON types; see `BayesianPlan.report`.
     """
 
     ngrams: pa.Array
     probabilities: np.ndarray
     guarantee: str
-    facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+    report: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ngrams)
@@ -86,7 +89,7 @@ register_batches(UserGrams, GramSums, NoisyCounts, NgramProbabilities)
 
 
 def probability_table(released: Sequence[NgramProbabilities]) -> pa.Table:
-    """Returns each n-gram's probability, sorted by falling probability, then bytes."""
+    """Returns the rows of one release, in descending order of probabilities, then by bytes."""
     (found,) = released
     rows = pa.table(
         [found.ngrams, pa.array(rounded_probabilities(found.probabilities))],
@@ -96,19 +99,25 @@ def probability_table(released: Sequence[NgramProbabilities]) -> pa.Table:
 
 
 def find_grams(batch: UserBatch, public: PublicCounts) -> UserGrams:
-    """Finds the public grams of each user in positions of length 0, and counts them."""
+    """Finds the public grams of each user in positions of length 0, and counts them.
+
+    Raises:
+      ValueError: if the batch's positions are not of length 0.
+    """
     if batch.length or batch.words is None:
         raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
+    # Each word's place in `public.words`; the entry at the end is for the −1 that ends a document.
     known = np.append(places_in(batch.words, public.words), np.int32(NO_GRAM))
     rows = public.rows_of(known[batch.ids])
-    place = np.flatnonzero(rows >= 0)
-    user = np.searchsorted(batch.offsets, place, side="right") - 1
-    keys, counts = np.unique(user * len(public) + rows[place], return_counts=True)
+    # The positions at which a public gram begins. A pair (user, row) in one integer is a key.
+    starts = np.flatnonzero(rows >= 0)
+    user = np.searchsorted(batch.offsets, starts, side="right") - 1
+    keys, counts = np.unique(user * len(public) + rows[starts], return_counts=True)
     user, rows = np.divmod(keys, len(public))
-    holding, held = np.unique(user, return_counts=True)
+    present, sizes = np.unique(user, return_counts=True)
     return UserGrams(
-        users=batch.users[holding],
-        offsets=np.concatenate(([0], np.cumsum(held, dtype=np.int64))),
+        users=batch.users[present],
+        offsets=ragged.offsets_of(sizes),
         rows=rows.astype(np.int32),
         counts=counts.astype(np.int64),
     )
@@ -117,15 +126,16 @@ def find_grams(batch: UserBatch, public: PublicCounts) -> UserGrams:
 def limit_grams(
     grams: UserGrams, *, max_contributions: int, max_count: int, sub_key: bytes
 ) -> UserGrams:
-    """Leaves each user at most W distinct grams, a keyed random subset, and of each at most C counts.
+    """Keeps at most W distinct grams of each user, a keyed random subset, and clamps counts to C.
 
-    Here, and nowhere else, one user's contribution is bounded: by C·√W in ℓ2, in whole numbers.
+    Here, and nowhere else, one user's contribution is bounded. It is at most C·√W in ℓ2, in whole
+    numbers.
 
     Args:
-      grams: as found.
+      grams: all public grams of the users.
       max_contributions: W.
       max_count: C.
-      sub_key: of the choice.
+      sub_key: the key of the random choice.
     """
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
@@ -142,15 +152,15 @@ def limit_grams(
 
 
 def add_up(grams: UserGrams, table: np.ndarray) -> None:
-    """Adds users' counts to sums, in place; they are integers, so that no order matters.
+    """Adds users' counts to a table in place; they are integers, so that the order does not matter.
 
     Args:
-      grams: limited.
-      table: (V, width) int64, see `GramSums`.
+      grams: the limited grams of a batch of users.
+      table: (V, width) int64, the sums so far; `GramSums` describes the columns.
     """
     np.add.at(table[:, 0], grams.rows, grams.counts)
     if table.shape[1] > 1:
-        # A user has a row once at most, so that occurrences of a row are users.
+        # A user has a row at most once, so that the occurrences of a row are its users.
         table[:, 1] += np.bincount(grams.rows, minlength=len(table))
 
 
@@ -160,13 +170,14 @@ def range_starts(size: int, ranges: int) -> np.ndarray:
 
 
 def cut_by_range(table: np.ndarray, ranges: int) -> Iterator[tuple[int, GramSums]]:
-    """Yields each range's sums that are not 0, small enough for an element."""
-    held = np.flatnonzero(table.any(axis=1))
-    cuts = np.searchsorted(held, range_starts(len(table), ranges))
+    """Yields each range's rows whose sums are not 0, in parts that are small enough for an element."""
+    present = np.flatnonzero(table.any(axis=1))
+    cuts = np.searchsorted(present, range_starts(len(table), ranges))
+    # A row has an int32 for its number, and an int64 for each column.
     at_once = max(1, MAX_ELEMENT_BYTES // (4 + 8 * table.shape[1]))
     for number in range(ranges):
         for start in range(cuts[number], cuts[number + 1], at_once):
-            rows = held[start : min(start + at_once, cuts[number + 1])]
+            rows = present[start : min(start + at_once, cuts[number + 1])]
             yield (
                 number,
                 GramSums(
@@ -176,7 +187,7 @@ def cut_by_range(table: np.ndarray, ranges: int) -> Iterator[tuple[int, GramSums
 
 
 def merge_sums(parts: Iterable[GramSums], start: int, stop: int, width: int) -> np.ndarray:
-    """Adds up the parts of successive rows: (stop − start, width) int64."""
+    """Adds up the parts of the rows from `start` up to `stop`: (stop − start, width) int64."""
     table = np.zeros((stop - start, width), dtype=np.int64)
     for part in parts:
         table[part.rows - start] += part.sums.reshape(-1, part.width)
@@ -194,7 +205,7 @@ def whole_values(parts: Iterable[NoisyCounts], size: int) -> np.ndarray:
     """Returns the values of all rows, (V,) int64, from their parts in any order.
 
     Raises:
-      ValueError: if some are missing.
+      ValueError: if a row is missing.
     """
     values = np.zeros(size, dtype=np.int64)
     seen = np.zeros(size, dtype=bool)

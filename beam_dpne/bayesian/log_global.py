@@ -1,26 +1,28 @@
 """Mode "log_global": decayed logarithms of counts, whose sensitivity is bounded over all databases.
 
-The value of a gram that N users hold with c counts in all, of at most C for each, is
+A gram that N users have, with c counts in all and at most C for each user, has the value
 
     f(N, c) = w(N) · ln(c + 1),  w(N) = min(1, S·N/C),  N ≤ c ≤ C·N.
 
-**Bound.** A user who leaves takes x counts, 1 ≤ x ≤ C, and leaves N − 1 users with c' = c − x,
-N − 1 ≤ c' ≤ C(N − 1). D = f(N, c' + x) − f(N − 1, c') grows with x, so x = C. As a function of c', its
-derivative has the sign of (w(N) − w(N−1))·c' + w(N) − w(N−1)(C + 1), which grows with c': D falls, then
-rises, so it is largest at c' = N − 1 or at c' = C(N − 1):
+*The bound.* Suppose that a user leaves who has x counts, 1 ≤ x ≤ C. Then N − 1 users are left, with
+c' = c − x counts, N − 1 ≤ c' ≤ C(N − 1). The change D = f(N, c' + x) − f(N − 1, c') grows with x, so it
+is largest at x = C. As a function of c', its derivative has the sign of
+(w(N) − w(N−1))·c' + w(N) − w(N−1)(C + 1), which grows with c'. So D falls first and rises then, and it
+is largest at c' = N − 1 or at c' = C(N − 1):
 
     D_1(N) = w(N) ln(N + C) − w(N−1) ln N,   D_2(N) = w(N) ln(CN + 1) − w(N−1) ln(C(N−1) + 1).
 
-Where w(N) = SN/C, up to N = C/S, both grow with N: D_2 since t·ln(Ct + 1) is convex, D_1 since its
-derivative is (S/C)(ln(1 + C/N) − C/(N+C) + 1/N) > 0. Where w(N − 1) = 1 both fall: D_1 = ln(1 + C/N),
-D_2 = ln(1 + C/(C(N−1)+1)). So the largest is among N = ⌊C/S⌋ + {−1, 0, 1, 2, 3}, for every database
-of any size, and one user who moves W grams moves f by at most √W·B in ℓ2.
+As long as w(N) = SN/C, up to N = C/S, both grow with N: D_2 because t·ln(Ct + 1) is convex, D_1 because
+its derivative is (S/C)(ln(1 + C/N) − C/(N+C) + 1/N) > 0. Where w(N − 1) = 1, both fall with N, as then
+D_1 = ln(1 + C/N) and D_2 = ln(1 + C/(C(N−1)+1)). So the largest change B of any database is found among
+N = ⌊C/S⌋ + {−1, 0, 1, 2, 3}, and one user who moves W grams moves f by at most √W·B in ℓ2.
 
-Dropping the mean of the printed x̂ changes nothing that is released: softmax does not see a shift of all
-logarithms. Taking it *inside* the weights, as the paper does, would make every word's value depend on
-all others.
+The mean of the printed x̂ is left out. This changes no probability, since softmax is the same after a
+shift of all logarithms. The paper takes the mean *inside* the weights, which would make every word's
+value depend on all others.
 
-References: the paper's equations 2 and 5 and Corollary 1, whose sensitivity is of one database.
+References: Ramadan, Withers and Orr, equations 2 and 5 and Corollary 1, whose sensitivity holds for one
+database only.
 """
 
 import math
@@ -28,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-# Logarithms of up to 60 and their products, in double precision: many times what they may be off.
+# Many times the error of logarithms of up to 60 and their products in double precision.
 RELATIVE_ROUNDING = 1e-12
 ABSOLUTE_ROUNDING = 1e-13
 GRID_STEPS = 256
@@ -37,7 +39,7 @@ GRID_STEPS = 256
 def decay_weights(users: np.ndarray, *, max_count: int, decay: float) -> np.ndarray:
     """Returns w(N) = min(1, S·N/C) for numbers of users N ≥ 0: float64.
 
-    References: the paper's equation 5.
+    References: equation 5 of Ramadan, Withers and Orr.
     """
     return np.minimum(1.0, decay * users / max_count)
 
@@ -45,14 +47,14 @@ def decay_weights(users: np.ndarray, *, max_count: int, decay: float) -> np.ndar
 def softmax(logs: np.ndarray) -> np.ndarray:
     """Returns probabilities, which sum to 1, from logarithms: (V,) float64.
 
-    References: the paper's equation 4.
+    References: equation 4 of Ramadan, Withers and Orr.
     """
     powers = np.exp(logs - logs.max())
     return powers / powers.sum()
 
 
 def gram_bound(*, max_count: int, decay: float) -> float:
-    """Returns B, how far one user may move one gram's f, over all databases; rounded up.
+    """Returns B, the most by which one user moves one gram's f in any database, rounded up.
 
     Args:
       max_count: C ≥ 1.
@@ -64,21 +66,21 @@ def gram_bound(*, max_count: int, decay: float) -> float:
     True
     """
     turn = math.floor(max_count / decay)
-    places = (max(1, turn + step) for step in range(-1, 4))
-    largest = max(_largest_change(number, max_count, decay) for number in places)
+    numbers_of_users = (max(1, turn + step) for step in range(-1, 4))
+    largest = max(_largest_change(users, max_count, decay) for users in numbers_of_users)
     return largest * (1 + RELATIVE_ROUNDING) + ABSOLUTE_ROUNDING
 
 
 def grid_bits(bound: float) -> int:
-    """Returns k: values are released in steps of 2^-k, of which B has 256 to 512."""
+    """Returns k, such that values are released in steps of 2^-k, and B is 256 to 512 steps."""
     return math.ceil(math.log2(GRID_STEPS / bound))
 
 
 def grid_sensitivity(*, max_count: int, decay: float, max_contributions: int) -> float:
-    """Returns how far one user may move all values, in ℓ2 and in steps of the grid.
+    """Returns the most by which one user moves all values, in ℓ2 and in steps of the grid.
 
-    Each value moves by B at most, and by one step more through rounding, and a thousandth of a step for
-    the floating point before it.
+    Each value moves by at most B, by one step more through rounding to the grid, and by a thousandth of
+    a step through the floating point before it.
     """
     bound = gram_bound(max_count=max_count, decay=decay)
     steps = math.ldexp(bound, grid_bits(bound)) + 1.001
@@ -91,8 +93,8 @@ def grid_values(
     """Returns f(N, c) of each gram in steps of the grid, rounded to the nearest: (V,) int64.
 
     Args:
-      counts: (V,) int64, c.
-      users: (V,) int64, N.
+      counts: (V,) int64, c of each gram.
+      users: (V,) int64, N of each gram.
       max_count: C.
       decay: S.
     """

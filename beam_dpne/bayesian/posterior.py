@@ -1,25 +1,25 @@
-"""From noisy counts of n-grams to probabilities: only post-processing, so that it costs no privacy.
+"""From noisy counts of n-grams to probabilities, by post-processing, which costs no privacy.
 
-The noisy count of gram i is c_i + N(0, σ²), σ known. The model of the count, given public counts α:
+The noisy count of gram i is c_i + N(0, σ²), with σ known. Given public counts α, its model is
 
     c_i = exp(η_i),  η_i = μ + log α'_i + Σ_j b(w_ij) + r_i,
     b(w) ~ N(0, τ²),  r_i ~ N(−v_i/2, v_i),  v_i = κ² + 1/α'_i + 1/m_i.
 
-α' are the public counts less a discount (`discounted`), levelled where the noisy counts say that the
-public ones tell little (`_levelled`). μ is the logarithm of how many times larger the private total
-is. b says how much more a word is used in the private texts, in any place of any gram; through it a
-rare gram without signal learns from all others. r is the gram's own; its
-variance is κ² for what the words do not explain, 1/α'_i for the sampling of the public count, and
-1/m_i for that of the private one, whose expected number m_i = exp(μ + log α'_i + Σ b) is. The mean of
-exp(r) is 1, so that without signal a gram keeps its prior.
+α' are the public counts less a discount (`discounted`). They are levelled if the noisy counts show that
+the public counts say little about the private texts (`_levelled`). e^μ is the ratio of the private to
+the public total. b(w) says how much more the word w is used in the private texts, at any position of
+any gram; through it a rare gram without signal learns from all others. r_i is the rest of gram i. Its
+variance is κ² for the part that the words do not explain, 1/α'_i for the sampling of the public count,
+and 1/m_i for the sampling of the private count, whose expectation is m_i = exp(μ + log α'_i + Σ b). The
+mean of exp(r_i) is 1, so that a gram without signal keeps its prior.
 
-First (μ, b) maximize the penalized likelihood, r_i integrated to first order; τ and κ maximize the
+First (μ, b) maximize the penalized likelihood, with r_i integrated to first order; τ and κ maximize the
 marginal likelihood of the noisy counts. Then each gram's count is its posterior mean, integrated
-numerically under the exact normal likelihood: it is positive, whatever the noisy count.
+numerically under the exact normal likelihood. It is positive, whatever the noisy count.
 
-As σ → ∞ the result is the prior α'/Σα', as σ → 0 the distribution of the counts. τ, κ and μ have
-priors so wide that they matter only where the noisy counts say nothing; these are constants of this
-module, chosen on public texts. No random numbers are drawn.
+As σ → ∞ the result tends to the prior α'/Σα', and as σ → 0 to the distribution of the counts. τ, κ and
+μ have priors so wide that they matter only if the noisy counts say nothing. These priors are constants
+of this module, chosen on public texts. No random numbers are drawn.
 
 References: Ramadan, Withers and Orr, "N-grams Bayesian Differential Privacy", for the idea of a public
 prior of logarithms; MacKay 1992, "Bayesian interpolation", equation 4.2, for the update of τ.
@@ -27,35 +27,36 @@ prior of logarithms; MacKay 1992, "Bayesian interpolation", equation 4.2, for th
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from scipy.sparse import linalg
 
 _Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]
 
-_DISCOUNT = 0.9  # of each public count
-_LEAST_PRIOR = 0.1  # what is left of public counts of 1 and 0
-_TOTAL_STDDEV = 2.0  # prior of μ around 0: within e^±4 almost surely
-_SPREAD = 0.2  # prior guess of τ and of κ
-_WORDS_GUESSED, _GRAMS_GUESSED = 5.0, 100.0  # how many words, grams those guesses count for
+_DISCOUNT = 0.9  # subtracted from each public count
+_LEAST_PRIOR = 0.1  # the prior count of public counts of 1 and 0
+_TOTAL_STDDEV = 2.0  # of the prior of μ, whose mean is 0: e^μ is within e^±4 almost surely
+_SPREAD = 0.2  # the prior guess of τ and of κ
+_WORDS_GUESSED, _GRAMS_GUESSED = 5.0, 100.0  # the weights of these guesses, in words and in grams
 _LEAST_SPREAD, _MOST_SPREAD = 0.05, 1.5
-_SPREADS = np.geomspace(_LEAST_SPREAD, _MOST_SPREAD, 18)
-_LEVELS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # times the mean prior count
-_LEVEL_DOUBT = 10.0  # by how much twice the log likelihood must gain for any but the first
-_LEVEL_SPREAD = 0.5  # of words and grams together, before they are fitted
+_SPREADS = np.geomspace(_LEAST_SPREAD, _MOST_SPREAD, 18)  # the candidates for κ
+_LEVELS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)  # in units of the mean prior count
+_LEVEL_DOUBT = 10.0  # twice the log likelihood that any level but the first must gain
+_LEVEL_SPREAD = 0.5  # of words and grams together, before τ and κ are fitted
 _LEVEL_ROUNDS = 5
 _LEAST_RATIO = 1e-6
-_MOST_SAMPLING = 2.0  # of the variance 1/α' + 1/m, which is not that of a normal where it is large
-_NO_NOISE = 1e-3  # σ from which on a whole number is as good as exact
+_MOST_SAMPLING = 2.0  # cap on 1/α' + 1/m, since a normal describes sampling badly where it is large
+_NO_NOISE = 1e-3  # with a smaller σ, whole numbers are as good as exact
 _ROUNDS, _SETTLED = 30, 1e-4
 _SOLVER_STEPS, _SOLVER_TOLERANCE = 40, 1e-6
 _LEAST_STEP = 1e-3
 _MODE_STEPS = 100
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(24)
-_NODE_SPREAD = 1.2  # nodes reach further than the curvature at the mode says: tails are not normal
+_NODE_SPREAD = 1.2  # spreads the nodes beyond the curvature at the mode, since tails are not normal
 
 
 def probabilities(
@@ -64,16 +65,16 @@ def probabilities(
     """Returns the posterior mean of each gram's share of the private counts.
 
     Args:
-      noisy: (V,) the private counts with noise, some perhaps negative.
+      noisy: (V,) the private counts with noise; some may be negative.
       public: (V,) the public counts, ≥ 0.
-      grams: (V, n) ids of each gram's words.
-      stddev: σ ≥ 0 of the noise, in counts; below 0.001 it is none.
+      grams: (V, n) the ids of each gram's words.
+      stddev: σ ≥ 0 of the noise, in counts; below 0.001 the counts are taken as exact.
 
     Returns:
       (V,) float64, ≥ 0, summing to 1; > 0 if there is noise.
 
     Raises:
-      ValueError: if shapes or values are not so.
+      ValueError: if shapes or values differ from these.
 
     Example:
       >>> grams = np.array([[0, 1], [0, 2], [3, 4]], dtype=np.int32)
@@ -86,13 +87,14 @@ def probabilities(
     _check(noisy, public, grams, stddev)
     prior = discounted(public)
     if stddev < _NO_NOISE:
-        held = np.maximum(noisy, 0).astype(np.float64)
-        return held / held.sum() if held.any() else prior / prior.sum()
+        counts = np.maximum(noisy, 0).astype(np.float64)
+        shares = counts if counts.any() else prior
+        return shares / shares.sum()
     values = noisy.astype(np.float64)
     levelled, total = _levelled(values, prior, stddev)
-    counts = _counts_of(values, np.log(levelled), grams, stddev)
-    fitted = _fit(counts, total)
-    means = _posterior_means(counts.noisy, fitted.log_means, fitted.spreads(counts), stddev)
+    data = _counts_of(values, np.log(levelled), grams, stddev)
+    fitted = _fit(data, total)
+    means = _posterior_means(values, fitted.log_means, fitted.spreads(data), stddev)
     return means / means.sum()
 
 
@@ -101,10 +103,10 @@ class _Counts:
     """The data of the fit.
 
     Attributes:
-      noisy: (V,) noisy counts.
+      noisy: (V,) the noisy counts.
       log_public: (V,) log α'.
-      words: (V, K) how often each gram has each of K words.
-      distinct: K.
+      words: Z, (V, K), how often each gram has each of the K words.
+      distinct: K, the number of words.
       stddev: σ, in counts.
     """
 
@@ -120,8 +122,8 @@ class _Words:
     """The parameters of the fit.
 
     Attributes:
-      total: μ.
-      effects: (K,) b.
+      total: μ, in logarithms.
+      effects: (K,) b, in logarithms.
       log_means: (V,) log m, with m the expected private counts.
       word_spread: τ.
       gram_spread: κ.
@@ -134,19 +136,19 @@ class _Words:
     gram_spread: float = _SPREAD
 
     def spreads(self, counts: _Counts) -> _Floats:
-        """Returns v, the variance of each gram's own logarithm: (V,)."""
-        # 1/α' + 1/m: (V,). The exponent is cut off, since 1/m would overflow for a tiny m.
+        """Returns v, the variance of r: (V,), in squared logarithms."""
+        # (V,) 1/α' + 1/m. The exponent is cut off, since 1/m would overflow for a tiny m.
         sampling = np.exp(-counts.log_public) + np.exp(np.minimum(-self.log_means, 1.0))
         return self.gram_spread**2 + np.minimum(sampling, _MOST_SAMPLING)
 
 
 class _Normal(NamedTuple):
-    """The counts around m to first order: a step d of the logarithms leaves residuals − m d.
+    """The counts around m to first order, where a step d of the logarithms leaves residuals − m d.
 
     Attributes:
       means: (V,) m, in counts.
-      residuals: (V,) noisy counts less m.
-      variances: (V,) of the residuals, from the noise and from the logarithms, in squared counts.
+      residuals: (V,) the noisy counts less m.
+      variances: (V,) the residuals' variances, from noise and logarithms, in squared counts.
     """
 
     means: _Floats
@@ -155,19 +157,19 @@ class _Normal(NamedTuple):
 
     @property
     def weights(self) -> _Floats:
-        """Of each logarithm: the inverse of its variance."""
+        """W: (V,) the inverse variance of each logarithm."""
         return self.means**2 / self.variances
 
 
 def discounted(public: _Integers) -> _Floats:
-    """Returns the prior counts: absolute discounting of the public ones.
+    """Returns the prior counts, by absolute discounting of the public counts: (V,) float64.
 
-    A gram is in the vocabulary because it was seen, so its count is too large on average: in another
-    sample of the same text, grams seen r ≥ 2 times are seen about r − 1 times, and those seen once 0.14
-    times.
+    A gram is in the vocabulary because it was seen, so that its count is too large on average. In
+    another sample of the same text, grams seen r ≥ 2 times are seen about r − 1 times, and grams seen
+    once are seen 0.14 times.
 
     Args:
-      public: (V,) ≥ 0.
+      public: (V,) the public counts, ≥ 0.
 
     References: Ney, Essen and Kneser 1994, "On structuring probabilistic dependences", section 4.
 
@@ -194,14 +196,14 @@ def _check(
 
 
 def _levelled(noisy: _Floats, prior: _Floats, stddev: float) -> tuple[_Floats, float]:
-    """Returns the prior counts, with as much added to each as the noisy ones ask for, and a first μ.
+    """Returns the prior counts at the level that fits the noisy counts best, and a first μ.
 
-    Where public counts say little about the private texts, common grams get less and rare ones more.
-    There are so many rare grams that together they show this whatever the noise. Mostly nothing is
-    added.
+    If public counts say little about the private texts, a constant is added to all prior counts, so
+    that common grams have a smaller share and rare ones a larger. There are so many rare grams that
+    together they show this whatever the noise. Mostly nothing is added.
     """
     fits = [_fit_of_level(noisy, prior, level, stddev) for level in _LEVELS]
-    # One likelihood for each level; the first, which adds nothing, is preferred in doubt.
+    # (levels,) The first level, which adds nothing, is preferred in doubt.
     likelihoods = np.array([fit for fit, _ in fits])
     likelihoods[0] += _LEVEL_DOUBT
     best = int(np.argmax(likelihoods))
@@ -209,16 +211,17 @@ def _levelled(noisy: _Floats, prior: _Floats, stddev: float) -> tuple[_Floats, f
 
 
 def _at_level(prior: _Floats, level: float) -> _Floats:
+    """Returns prior counts with the same sum, to which a part of their mean is added."""
     return (prior + level * prior.mean()) / (1 + level)
 
 
 def _fit_of_level(
     noisy: _Floats, prior: _Floats, level: float, stddev: float
 ) -> tuple[float, float]:
-    """Returns twice the log marginal likelihood of a level, and the μ that has it; or of μ = 0."""
+    """Returns twice the log marginal likelihood of a level, and μ, the better one of 0 and a fit."""
     shares = _at_level(prior, level)
     ratio = 1.0
-    # The ratio of totals by weighted least squares; the weights depend on it, so a few rounds.
+    # The ratio of totals is fitted by least squares, in a few rounds, since the weights depend on it.
     for _ in range(_LEVEL_ROUNDS):
         variances = _level_variances(prior, ratio * shares, stddev)
         total = float((shares * noisy / variances).sum())
@@ -233,7 +236,7 @@ def _fit_of_level(
 
 
 def _level_variances(prior: _Floats, means: _Floats, stddev: float) -> _Floats:
-    """Of noisy counts, before words and spreads are fitted."""
+    """Returns the variances of noisy counts, in squared counts, before words and spreads are fitted."""
     sampling = np.minimum(1 / prior + 1 / means, _MOST_SAMPLING)
     return stddev**2 + means**2 * (_LEVEL_SPREAD**2 + sampling)
 
@@ -243,14 +246,14 @@ def _counts_of(
 ) -> _Counts:
     rows, length = grams.shape
     distinct = int(grams.max()) + 1
-    # CSR: the words of a gram are the columns of its row; a word that is there twice adds up to 2.
+    # CSR: the words of a gram are the columns of its row; the entries of a repeated word add up to 2.
     entries = np.ones(grams.size), grams.ravel(), np.arange(0, grams.size + 1, length)
     words = sparse.csr_matrix(entries, shape=(rows, distinct))
     return _Counts(noisy, log_public, words, distinct, stddev)
 
 
 def _fit(counts: _Counts, total: float) -> _Words:
-    """Fits μ and b, and τ and κ with them, from the public distribution and a first μ on."""
+    """Fits μ and b, and with them τ and κ, starting from the public distribution and a first μ."""
     words = _Words(total, np.zeros(counts.distinct), counts.log_public + total)
     for _ in range(_ROUNDS):
         before = words.log_means
@@ -261,6 +264,7 @@ def _fit(counts: _Counts, total: float) -> _Words:
 
 
 def _linearise(counts: _Counts, words: _Words) -> _Normal:
+    """Returns the normal approximation of the counts at the current parameters."""
     means = np.exp(words.log_means)
     # exp(η) with variance v of η has variance m²·v to first order.
     variances = counts.stddev**2 + means**2 * words.spreads(counts)
@@ -268,13 +272,13 @@ def _linearise(counts: _Counts, words: _Words) -> _Normal:
 
 
 def _improve(counts: _Counts, words: _Words) -> _Words:
-    """Takes a Gauss–Newton step of μ, then of b, as much of it as does not make the fit worse."""
+    """Takes a Gauss–Newton step of μ, then of b, shortened until the fit is not worse."""
     normal = _linearise(counts, words)
     precision = _TOTAL_STDDEV**-2
     slope = float((normal.means * normal.residuals / normal.variances).sum())
     shift = (slope - precision * words.total) / (float(normal.weights.sum()) + precision)
     shift = min(max(shift, -1.0), 1.0)
-    # The normal equations of b, (Zᵀ W Z + 1/τ²) b = Zᵀ(pull + W Z b_before), all in 1/logarithms.
+    # (V,) The normal equations of b are (Zᵀ W Z + 1/τ²) b = Zᵀ(pull + W Z b_before), in 1/logarithms.
     pull = normal.means * (normal.residuals - shift * normal.means) / normal.variances
     working = pull + normal.weights * (counts.words @ words.effects)
     right = counts.words.T @ working
@@ -285,8 +289,8 @@ def _improve(counts: _Counts, words: _Words) -> _Words:
 def _search(
     counts: _Counts, words: _Words, variances: _Floats, shift: float, change: _Floats
 ) -> _Words:
-    """Halves the step until the penalized squares do not grow."""
-    # (V,) by how much the whole step moves each log m.
+    """Halves the step until the penalized squares do not grow; stays if no step is good enough."""
+    # (V,) the change of each log m in a whole step.
     direction = counts.words @ change + shift
     start = _misfit(counts, words, variances)
     size = 1.0
@@ -304,6 +308,7 @@ def _search(
 
 
 def _misfit(counts: _Counts, words: _Words, variances: _Floats) -> float:
+    """Returns the penalized squares: the residuals, b and μ in units of their standard deviations."""
     with np.errstate(over="ignore"):
         squares = (counts.noisy - np.exp(words.log_means)) ** 2 / variances
         penalty = (words.effects**2).sum() / words.word_spread**2
@@ -313,40 +318,42 @@ def _misfit(counts: _Counts, words: _Words, variances: _Floats) -> float:
 def _solve(
     words: sparse.csr_matrix, weights: _Floats, spread: float, right: _Floats, start: _Floats
 ) -> _Floats:
-    """Solves (Zᵀ W Z + 1/τ²) b = right by conjugate gradients, scaled by the diagonal."""
+    """Solves (Zᵀ W Z + 1/τ²) b = right by conjugate gradients from `start` on: (K,) float64.
+
+    The equations are scaled by their diagonal on both sides, and solved for the change of `start`. So
+    the solver stops relative to the residual of `start`, which is often small already.
+    """
     transposed = words.T.tocsr()
-    scale = 1.0 / (transposed @ weights + spread**-2)
-    # (K,) residual of the equations, and its squared norm, scaled; it stops relative to the first one.
-    solution = start.copy()
-    rest = right - transposed @ (weights * (words @ solution)) - solution / spread**2
-    direction = scale * rest
-    norm = goal = float(rest @ direction)
-    for _ in range(_SOLVER_STEPS):
-        if norm <= goal * _SOLVER_TOLERANCE**2:
-            break
-        image = transposed @ (weights * (words @ direction)) + direction / spread**2
-        length = norm / float(direction @ image)
-        solution += length * direction
-        rest -= length * image
-        fresh = float(rest @ (scale * rest))
-        direction = scale * rest + (fresh / norm) * direction
-        norm = fresh
-    return solution
+    # (K,) D^-1/2, with D the diagonal of the equations.
+    scale = 1 / np.sqrt(transposed @ weights + spread**-2)
+
+    def apply(effects: _Floats) -> _Floats:
+        return transposed @ (weights * (words @ effects)) + effects / spread**2
+
+    # Type checkers know the constructor of subclasses only, which has no `matvec`.
+    make_operator: Any = linalg.LinearOperator
+    scaled = make_operator(
+        (start.size, start.size), matvec=lambda b: scale * apply(scale * b), dtype=np.float64
+    )
+    residual = scale * (right - apply(start))
+    change, _ = linalg.cg(scaled, residual, rtol=_SOLVER_TOLERANCE, atol=0.0, maxiter=_SOLVER_STEPS)
+    return start + scale * change
 
 
 def _spread(counts: _Counts, words: _Words) -> _Words:
     """Updates τ and κ.
 
-    τ² = Σ b² / (words that the counts determine), a word's part being 1 − (its posterior variance)/τ²;
-    the variance is that of a word given the others, which is close enough (and free).
+    τ² is Σ b² divided by the number of words that the counts determine. Each word has the part
+    1 − (its posterior variance)/τ² in this number. Its variance given all other words is used, which is
+    close enough and needs no inverse.
     """
     normal = _linearise(counts, words)
-    # (K,) how precisely the counts know each word's b: inverse variances.
+    # (K,) the inverse variance of each word's b from the counts alone, given the other words.
     information = counts.words.T @ normal.weights
     determined = float((information / (information + words.word_spread**-2)).sum())
     squares = float((words.effects**2).sum()) + _WORDS_GUESSED * _SPREAD**2
     word_spread = math.sqrt(squares / (determined + _WORDS_GUESSED))
-    # (V,) variances without κ's part, to which each candidate adds its own.
+    # (V,) the variances without the part of κ, to which each candidate for κ adds its part.
     rest = normal.variances - words.gram_spread**2 * normal.means**2
     fits = [_fit_of_spread(normal, rest, spread) for spread in _SPREADS]
     return dataclasses.replace(
@@ -357,7 +364,7 @@ def _spread(counts: _Counts, words: _Words) -> _Words:
 
 
 def _fit_of_spread(normal: _Normal, rest: _Floats, spread: float) -> float:
-    """Returns twice the log marginal likelihood of κ, with its prior."""
+    """Returns twice the log marginal likelihood of κ, plus twice its log prior."""
     variances = rest + spread**2 * normal.means**2
     likelihood = -(normal.residuals**2 / variances + np.log(variances)).sum()
     return float(likelihood) - _GRAMS_GUESSED * (2 * math.log(spread) + (_SPREAD / spread) ** 2)
@@ -370,8 +377,8 @@ def _posterior_means(
     centres = log_means - 0.5 * variances
     modes = _modes(noisy, centres, variances, stddev)
     widths = _NODE_SPREAD / np.sqrt(_curvatures(noisy, modes, variances, stddev))
-    # Gauss–Hermite nodes around each mode; heights (V,) is the largest log density over the nodes,
-    # which is subtracted before exp so that nothing overflows.
+    # The Gauss–Hermite nodes are around each mode. `heights`, (V,), is the largest log density over the
+    # nodes, which is subtracted before exp so that nothing overflows.
     heights = np.full(noisy.size, -np.inf)
     nodes = [modes + widths * node for node in _NODES]
     logs = []
@@ -387,12 +394,12 @@ def _posterior_means(
 
 
 def _modes(noisy: _Floats, centres: _Floats, variances: _Floats, stddev: float) -> _Floats:
-    """Returns where each posterior of η is highest, by Newton steps of at most 1 from the prior's."""
+    """Returns the mode of each posterior of η, by Newton steps of at most 1 from the prior's: (V,)."""
     modes = centres.copy()
     for _ in range(_MODE_STEPS):
         means = np.exp(modes)
         slopes = (noisy - means) * means / stddev**2 - (modes - centres) / variances
-        # A step of 1 is a factor e of the count, so far as the curvature is believed at once.
+        # A step of 1 is a factor e of the count; beyond it the curvature at this point is no guide.
         steps = np.clip(slopes / _curvatures(noisy, modes, variances, stddev), -1.0, 1.0)
         modes = modes + steps
         if np.abs(steps).max() < _SETTLED:
@@ -403,5 +410,5 @@ def _modes(noisy: _Floats, centres: _Floats, variances: _Floats, stddev: float) 
 def _curvatures(noisy: _Floats, at: _Floats, variances: _Floats, stddev: float) -> _Floats:
     """Returns minus the second derivative of the log posterior of η, kept above 1/v: (V,)."""
     means = np.exp(at)
-    # Where the likelihood is not concave (means < noisy/2), half of the Gauss–Newton term stands in.
+    # Where the likelihood is not concave (means < noisy/2), half of the Gauss–Newton term replaces it.
     return np.maximum((2 * means - noisy) * means, 0.5 * means**2) / stddev**2 + 1 / variances

@@ -1,7 +1,7 @@
 """PublicCounts: the n-grams of a public vocabulary with their public counts, which a text may give.
 
-A public count says how common an n-gram is elsewhere; it is the prior of `BayesianCounts`, and the only
-n-grams that get a probability are those that have one.
+A public count says how common an n-gram is elsewhere. It is the prior of `BayesianCounts`, which gives
+probabilities to no other n-grams than these.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from beam_dpne.ngrams.decoding import SEPARATOR, escape_token
 
 MAX_COUNT = 2**53
 MAX_TOTAL = 2.0**62
-# Places of a level's hash table for each key, so that few share one, and at most 16 MB.
+# A level's hash table has so many slots for each key, so that few keys share one, and at most 16 MB.
 _TABLE_SPARSITY = 16
 _MOST_TABLE_BITS = 22
 _SHARED = -2
@@ -34,10 +34,10 @@ class PublicCounts:
     """A public vocabulary of n-grams of one length, most frequent first, ties by their text's bytes.
 
     Attributes:
-      length: n, words in a gram.
+      length: n, the number of words in a gram.
       words: the distinct words of the grams, Arrow strings sorted by bytes.
-      word_ids: (V · n,) int32, each gram's words as places in `words`, gram by gram.
-      counts: (V,) int64 ≥ 0, α: falling.
+      word_ids: (V · n,) int32, each gram's words as indices into `words`, gram by gram.
+      counts: (V,) int64 ≥ 0, the public counts α, in descending order.
       stored: the file that holds them, if they were too large for an element (`spill`).
 
     Example:
@@ -59,12 +59,12 @@ class PublicCounts:
 
     @property
     def file_name(self) -> str:
-        """What the name of a file begins with that holds these counts."""
+        """The beginning of the name of a file that holds these counts."""
         return f"public-{self.length}"
 
     @property
     def grams(self) -> np.ndarray:
-        """(V, n) int32, each gram's words as places in `words`."""
+        """(V, n) int32, each gram's words as indices into `words`."""
         return self.word_ids.reshape(-1, self.length)
 
     @classmethod
@@ -78,12 +78,13 @@ class PublicCounts:
         """Returns public counts from n-grams, each a sequence of words, and their counts.
 
         Args:
-          ngrams: distinct, all of one length from 1 to 5.
-          counts: as many, integers ≥ 0, some of them positive.
-          vocabulary_size: keeps the most frequent, ties by the bytes of their text; None: all.
+          ngrams: distinct n-grams, all of one length from 1 to 5.
+          counts: an integer ≥ 0 for each n-gram; some must be positive.
+          vocabulary_size: the number of n-grams that are kept, the most frequent and with equal counts
+            the first by bytes; None keeps all.
 
         Raises:
-          PublicCountsError: if they are not so.
+          PublicCountsError: if n-grams or counts do not meet these conditions.
         """
         rows = [tuple(ngram) for ngram in ngrams]
         length = _one_length(rows)
@@ -95,14 +96,14 @@ class PublicCounts:
         return from_codes(encoded.dictionary, codes, _whole(counts), vocabulary_size)
 
     def most_frequent(self, vocabulary_size: int) -> "PublicCounts":
-        """Returns the first grams, as many as there are at most."""
+        """Returns the first `vocabulary_size` grams, or all if there are no more."""
         if vocabulary_size >= len(self):
             return self
         kept = self.grams[:vocabulary_size]
         return from_codes(self.words, kept, self.counts[:vocabulary_size], None)
 
     def texts(self) -> pa.Array:
-        """Returns each gram as `join_tokens` writes it, Arrow strings."""
+        """Returns each gram as `join_tokens` writes it: (V,) Arrow strings."""
         return _texts(self.words, self.grams)
 
     def fingerprint(self) -> str:
@@ -114,25 +115,28 @@ class PublicCounts:
         return digest.hexdigest()
 
     def rows_of(self, ids: np.ndarray) -> np.ndarray:
-        """Returns the row of the gram that starts at each position, −1 where none of ours does.
+        """Returns the row of the gram that starts at each position, −1 where none does: (p,) int32.
 
         Args:
-          ids: (p,) int32, the word at each position as its place in `words`; −1 for other words, and
+          ids: (p,) int32, the word at each position as an index into `words`; −1 for other words, and
             between documents.
         """
         rows = np.full(ids.size, NO_GRAM, dtype=np.int32)
         starts = ids.size - self.length + 1
         if starts <= 0:
             return rows
+        # (starts,) the bitwise or of the next n ids; it is negative if one of them is −1.
         known = ids[:starts].copy()
         for step in range(1, self.length):
             known |= ids[step : step + starts]
-        place = np.flatnonzero(known >= 0)
-        found = ids[place].astype(np.int64)
+        # The positions that are still candidates, and the rank of the prefix that starts there.
+        positions = np.flatnonzero(known >= 0)
+        ranks = ids[positions].astype(np.int64)
         levels, row_of = _levels(self)
         for step, level in enumerate(levels, start=1):
-            place, found = level.find(place, found * len(self.words) + ids[place + step])
-        rows[place] = row_of[found]
+            keys = ranks * len(self.words) + ids[positions + step]
+            positions, ranks = level.find(positions, keys)
+        rows[positions] = row_of[ranks]
         return rows
 
 
@@ -142,26 +146,27 @@ register_batches(PublicCounts)
 def from_codes(
     words: pa.Array, codes: np.ndarray, counts: np.ndarray, vocabulary_size: int | None
 ) -> PublicCounts:
-    """Returns public counts from grams whose words are places in `words`; unused words are dropped.
+    """Returns public counts from grams whose words are indices into `words`; drops unused words.
 
     Args:
       words: distinct words, Arrow strings.
-      codes: (m, n) integers.
-      counts: (m,) int64.
-      vocabulary_size: keeps the most frequent, ties by the bytes of their text; None: all.
+      codes: (m, n) integers, the words of each gram.
+      counts: (m,) int64, the count of each gram.
+      vocabulary_size: the number of grams that are kept, as in `PublicCounts.of`.
 
     Raises:
-      PublicCountsError: if a gram is there twice, or a count is out of range.
+      PublicCountsError: if a gram is repeated, or a count is out of range.
     """
     _check(codes, counts)
     keep = np.arange(counts.size)
     if vocabulary_size is not None and vocabulary_size < counts.size:
+        # All grams with the lowest count that is kept are sorted, since ties are decided by bytes.
         cut = np.partition(counts, -vocabulary_size)[-vocabulary_size]
         keep = np.flatnonzero(counts >= cut)
     table = pa.table(
-        {"count": counts[keep], "text": _texts(words, codes[keep]), "place": keep}
+        {"count": counts[keep], "text": _texts(words, codes[keep]), "row": keep}
     ).sort_by([("count", "descending"), ("text", "ascending")])
-    order = table["place"].to_numpy()[:vocabulary_size]
+    order = table["row"].to_numpy()[:vocabulary_size]
     return _with_sorted_words(words, codes[order], counts[order])
 
 
@@ -175,13 +180,13 @@ def count_text(
     """Counts every occurrence of every n-gram within documents.
 
     Args:
-      blocks: of public documents, Arrow strings (lists of strings for the tokenizer "tokens").
-      length: n.
-      tokenizer: of the private texts too.
-      vocabulary_size: keeps the most frequent, ties by the bytes of their text; None: all.
+      blocks: public documents, Arrow strings (lists of strings for the tokenizer "tokens").
+      length: n, the number of words in an n-gram.
+      tokenizer: the tokenizer of the private texts.
+      vocabulary_size: the number of n-grams that are kept, as in `PublicCounts.of`.
 
     Raises:
-      PublicCountsError: if there is no document of n words.
+      PublicCountsError: if no document has n words.
 
     >>> public = count_text([pa.array(["To be or not to be", "be or"])], length=2, vocabulary_size=2)
     >>> public.texts().to_pylist(), public.counts.tolist()
@@ -267,52 +272,54 @@ def _with_sorted_words(words: pa.Array, codes: np.ndarray, counts: np.ndarray) -
 
 def _texts(words: pa.Array, codes: np.ndarray) -> pa.Array:
     escaped = pa.array([escape_token(word) for word in words.to_pylist()], pa.string())
-    columns = [escaped.take(pa.array(codes[:, place])) for place in range(codes.shape[1])]
+    columns = [escaped.take(pa.array(column)) for column in codes.T]
     return pc.call_function("binary_join_element_wise", [*columns, pa.scalar(SEPARATOR)])
 
 
 class _Level:
-    """The grams of one length: sorted keys, and a hash table of their ranks.
+    """The grams of one length: their sorted keys, and a hash table of the keys' ranks.
 
-    A place of the table that several keys share sends them to a binary search.
+    Keys that share a slot of the table are found by binary search.
     """
 
     def __init__(self, keys: np.ndarray):
         self._keys = keys
         bits = min(_MOST_TABLE_BITS, (_TABLE_SPARSITY * keys.size).bit_length())
         self._shift = np.uint64(64 - bits)
-        places = self._places(keys)
+        slots = self._slots(keys)
+        # (2^bits,) the rank of the only key in each slot, or that there is none, or several.
         self._table = np.full(1 << bits, NO_GRAM, dtype=np.int32)
-        self._table[places] = np.arange(keys.size)
-        self._table[np.bincount(places, minlength=1 << bits) > 1] = _SHARED
+        self._table[slots] = np.arange(keys.size)
+        self._table[np.bincount(slots, minlength=1 << bits) > 1] = _SHARED
 
-    def find(self, place: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns which places have one of the keys, and its rank."""
-        rank = self._table[self._places(wanted)]
-        maybe = np.flatnonzero(rank != NO_GRAM)
-        place, wanted, rank = place[maybe], wanted[maybe], rank[maybe]
-        shared = np.flatnonzero(rank == _SHARED)
-        rank[shared] = np.searchsorted(self._keys, wanted[shared]).clip(max=self._keys.size - 1)
-        there = np.flatnonzero(self._keys[rank] == wanted)
-        return place[there], rank[there].astype(np.int64)
+    def find(self, positions: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the positions whose wanted key is there, and the ranks of these keys: int64."""
+        ranks = self._table[self._slots(wanted)]
+        maybe = np.flatnonzero(ranks != NO_GRAM)
+        positions, wanted, ranks = positions[maybe], wanted[maybe], ranks[maybe]
+        shared = np.flatnonzero(ranks == _SHARED)
+        ranks[shared] = np.searchsorted(self._keys, wanted[shared]).clip(max=self._keys.size - 1)
+        # A slot may hold another key than the wanted one.
+        equal = np.flatnonzero(self._keys[ranks] == wanted)
+        return positions[equal], ranks[equal].astype(np.int64)
 
-    def _places(self, keys: np.ndarray) -> np.ndarray:
+    def _slots(self, keys: np.ndarray) -> np.ndarray:
+        """Returns the highest bits of a product modulo 2^64 (multiplicative hashing): int64."""
         return (keys.view(np.uint64) * _MULTIPLIER >> self._shift).view(np.int64)
 
 
 @cached_for_sets(maxsize=2)
 def _levels(public: PublicCounts) -> tuple[list[_Level], np.ndarray]:
-    """Returns the levels of lengths 2..n, and the row of each rank of the last.
+    """Returns the levels of lengths 2 to n, and the row of each rank of the last one: int32.
 
-    A key is the rank of its prefix among the keys before (of a single word: its place in `words`) times
-    the number of words, plus the next word. Made once for all batches that look rows up.
+    A key is the rank of its prefix among the keys of the level before, times the number of words, plus
+    the next word. The rank of a single word is its index in `words`. Levels are made once for all
+    batches that look rows up.
     """
     ranks, last = public.grams[:, 0].astype(np.int64), len(public.words)
     levels: list[_Level] = []
-    for place in range(1, public.length):
-        keys, ranks = np.unique(
-            ranks * len(public.words) + public.grams[:, place], return_inverse=True
-        )
+    for column in public.grams.T[1:]:
+        keys, ranks = np.unique(ranks * len(public.words) + column, return_inverse=True)
         levels.append(_Level(keys))
         last = keys.size
     row_of = np.full(last, NO_GRAM, dtype=np.int32)
@@ -321,7 +328,7 @@ def _levels(public: PublicCounts) -> tuple[list[_Level], np.ndarray]:
 
 
 class _Sums:
-    """Distinct grams with their counts; blocks wait until there are as many as are summed already."""
+    """Distinct grams with their counts; blocks wait until they have as many grams as the sums do."""
 
     def __init__(self, length: int):
         self._grams = [np.zeros((0, length), dtype=np.int32)]
@@ -358,16 +365,17 @@ def _windows(codes: np.ndarray, offsets: np.ndarray, length: int) -> np.ndarray:
 
 
 def _summed(grams: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Adds up equal rows, by ranking pair after pair in one integer."""
+    """Returns the distinct rows of grams, and the sums of their counts.
+
+    Each column in turn is combined with the rank of the columns before into one integer.
+    """
     if len(grams) == 0:
         return grams, counts
     ranks = grams[:, 0].astype(np.int64)
     words = int(grams.max()) + 1
     first = np.arange(len(grams))
-    for place in range(1, grams.shape[1]):
-        _, first, ranks = np.unique(
-            ranks * words + grams[:, place], return_index=True, return_inverse=True
-        )
+    for column in grams.T[1:]:
+        _, first, ranks = np.unique(ranks * words + column, return_index=True, return_inverse=True)
     if grams.shape[1] == 1:
         _, first, ranks = np.unique(ranks, return_index=True, return_inverse=True)
     totals = np.zeros(first.size, dtype=np.int64)

@@ -3,14 +3,12 @@
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
-from apache_beam.transforms.window import GlobalWindows
-from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.bayesian import counting, log_global, posterior
 from beam_dpne.bayesian.counting import (
@@ -22,24 +20,20 @@ from beam_dpne.bayesian.counting import (
 )
 from beam_dpne.bayesian.plan import BayesianPlan, CountingPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.documents.batch import BatchDocuments, checked_names
-from beam_dpne.documents.group_by_user import GroupByUser
-from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
-from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.documents.key_context import key_context
+from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.coders import spill
+from beam_dpne.elements.bundles import SumBundle
 from beam_dpne.elements.rows import NgramProbability, as_rows
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.engines import run
 from beam_dpne.mechanism import integer_noise
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
-from beam_dpne.reading.options import InputDescription, description_of_rows
+from beam_dpne.reading.options import InputDescription
 
 _KeyedSums = tuple[int, GramSums]
 AddUp = Callable[[UserGrams, np.ndarray], None]
-# A constant is part of the job's graph, whose size the engines limit.
-_LARGEST_CONSTANT = 2**20
 
 
 class _Released(NamedTuple):
@@ -52,7 +46,7 @@ class BayesianCountsResult(_Released):
 
     Attributes:
       released: PCollection of one `NgramProbabilities`.
-      noisy: PCollection of `NoisyCounts`, which together have every row of the public counts; they are
+      noisy: PCollection of `NoisyCounts`, which together have every row of the public counts. They are
         as public as `released`, which is computed from them.
     """
 
@@ -83,96 +77,52 @@ class Counted(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class CountingTransform(beam.PTransform, abc.ABC):
-    """The fields, checks and first steps of `BayesianCounts` and `PaperBayesianCounts`."""
+class CountingTransform(DocumentsTransform, abc.ABC):
+    """The common part of `BayesianCounts` and `PaperBayesianCounts`: it adds up users' public n-grams.
+
+    A subclass says in `summing` which sums it needs, and makes probabilities of them.
+    """
 
     plan: Any
     public: PublicCounts
-    tokenizer: str | Tokenizer = "words"
-    partitions: int = 8
-    run_key: RunKey | None = dataclasses.field(default=None, repr=False)
     store: SetStore | None = None
-    described: InputDescription | None = None
-    user_field: str = "user"
-    text_field: str | Sequence[str] = "text"
 
     def __post_init__(self):
-        super().__init__()
-        if self.partitions < 1:
-            raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
-        checked_names(self.user_field, self.text_field)
+        super().__post_init__()
         if self.public.length != self.plan.length:
             raise ValueError(
                 f"public must have grams of length={self.plan.length} words, as the plan says, got "
                 f"grams of {self.public.length}."
             )
-        check_run_key(self.run_key)
-        resolve_tokenizer(self.tokenizer)
-
-    def default_type_hints(self) -> IOTypeHints:
-        """Returns no hints: Beam would log a warning about a result that is a named tuple."""
-        return IOTypeHints.empty()
-
-    @property
-    def input_description(self) -> InputDescription:
-        """How records became documents, as far as it is known; `PublishRelease` reads it."""
-        return self.described or description_of_rows(self.user_field, self.text_field)
 
     @abc.abstractmethod
     def summing(self, run_key: RunKey) -> tuple[int, AddUp]:
-        """Returns how many columns the sums have, and the function that adds one batch of users."""
+        """Returns the number of columns of the sums, and the function that adds a batch of users."""
 
     def counted(self, documents: PCollection) -> Counted:
         """Groups documents by user, finds and limits the public n-grams, and adds them up."""
-        run.check_options(documents.pipeline)
         kept = self.public.most_frequent(self.plan.vocabulary_size)
-        run_key = self._bound_key(kept)
-        public = AsSingleton(documents.pipeline | "Public" >> self._constant(kept))
-        users = (
-            documents
-            | "BatchDocuments"
-            >> BatchDocuments(user_field=self.user_field, text_field=self.text_field)
-            | "GroupByUser"
-            >> GroupByUser(
-                tokenizer=self.tokenizer,
-                partitions=self.partitions,
-                max_tokens_per_user=self.plan.max_tokens_per_user,
-                run_key=run_key,
-            )
-        )
+        context = run_context(self.plan, self.tokenizer, kept, self.described, self.row_description)
+        run_key = self.bound_key(context)
+        public = AsSingleton(documents.pipeline | "Public" >> create_public(kept, self.store))
+        users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
         find = beam.FlatMap(_find_and_limit, public, plan=self.plan, run_key=run_key)
         grams = users | "FindGrams" >> find.with_output_types(UserGrams)
-        sums = self._sums(grams, public, *self.summing(run_key))
-        return Counted(grams, sums, public, run_key)
+        width, add = self.summing(run_key)
+        return Counted(grams, self._sums(grams, (len(kept), width), add), public, run_key)
 
-    @property
-    def ranges(self) -> int:
-        """How many ranges of rows the sums are cut into."""
-        return -(-self.partitions // 4)
-
-    def _bound_key(self, kept: PublicCounts) -> RunKey:
-        if self.run_key is not None:
-            require_identified(self.tokenizer)
-        rows = description_of_rows(self.user_field, self.text_field)
-        context = run_context(self.plan, self.tokenizer, kept, self.described, rows)
-        return (self.run_key or RunKey.generate()).bound_to(context)
-
-    def _constant(self, kept: PublicCounts) -> beam.PTransform:
-        store = self.store and dataclasses.replace(
-            self.store, limit=min(self.store.limit, _LARGEST_CONSTANT)
+    def _sums(self, grams: Any, shape: tuple[int, int], add: AddUp) -> Any:
+        """Turns users' grams into sums by range of rows, also for ranges of grams that nobody has."""
+        sum_bundle = SumBundle(
+            sum_batch=_not_summed_yet,
+            merge=functools.partial(_add_batches, shape=shape, add=add),
+            cut=functools.partial(counting.cut_by_range, ranges=self.histogram_ranges),
         )
-        return beam.Create([spill(kept, store)])
-
-    def _sums(self, grams: Any, public: AsSingleton, width: int, add: AddUp) -> Any:
-        """From users' grams to sums by range of rows; a range of grams that nobody has is there too."""
-        every = grams.pipeline | "Ranges" >> beam.Create(range(self.ranges))
-        nothing = beam.Map(_no_sums, width=width).with_output_types(_KeyedSums)
-        bundle = beam.ParDo(_SumBundle(width, self.ranges, add), public)
-        parts = (
-            grams | "AddUp" >> bundle.with_output_types(_KeyedSums),
-            every | "Nothing" >> nothing,
-        )
-        return parts | "Sums" >> beam.Flatten() | "ByRange" >> beam.GroupByKey()
+        present = grams | "AddUp" >> beam.ParDo(sum_bundle).with_output_types(_KeyedSums)
+        every_range = grams.pipeline | "Ranges" >> beam.Create(range(self.histogram_ranges))
+        no_sums = beam.Map(_no_sums, width=shape[1]).with_output_types(_KeyedSums)
+        nothing = every_range | "Nothing" >> no_sums
+        return (present, nothing) | "Sums" >> beam.Flatten() | "ByRange" >> beam.GroupByKey()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -197,16 +147,16 @@ class BayesianCounts(CountingTransform):
         plan.vocabulary_size of them are used.
       tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function; the words
         of `public` are such tokens.
-      partitions: hash partitions of users; the sums, which are smaller, get a quarter of that.
-      run_key: secret of the run; by default a fresh one each time the transform is applied. It is bound
-        to everything that decides the mechanism (`key_context`) and to the public counts, so the same
-        key under other parameters, another tokenizer or another version draws other noise.
+      partitions: the number of hash partitions of users; the sums, which are smaller, have a quarter as
+        many.
+      run_key: the secret of the run; by default a fresh one each time the transform is applied. It is
+        bound to everything that decides the mechanism (`key_context`) and to the public counts, so the
+        same key under other parameters, another tokenizer or another version draws other noise.
       store: where public counts go that are too large for the job's graph; with None they stay in it.
       described: how records became documents, if they were read from files; the key is bound to it. By
         default the elements are rows with these fields.
-      user_field: name of the field that holds the user: it defines whom the guarantee protects.
-      text_field: name of the field that holds the text, or several names, whose texts are documents
-        each.
+      user_field: the name of the field with the user, which defines whom the guarantee protects.
+      text_field: the name of the field with the text, or several names, of which each is a document.
 
     Raises:
       ValueError: if partitions < 1, public has grams of another length, on an unknown tokenizer, or if
@@ -224,9 +174,9 @@ class BayesianCounts(CountingTransform):
       good morning 1.0
       good night 0.0
 
-    References: Ramadan, Withers and Orr, "N-grams Bayesian Differential Privacy", for the public prior
-      and for the logarithms of the mode "log_global"; the mode "counts" and both bounds of the
-      sensitivity are not from the paper, whose own mechanism is `PaperBayesianCounts`.
+    References: Ramadan, Withers and Orr, "N-grams Bayesian Differential Privacy", has the public prior
+      and the logarithms of the mode "log_global". The mode "counts" and both bounds on the sensitivity
+      are not from the paper; its mechanism is `PaperBayesianCounts`.
     """
 
     plan: BayesianPlan
@@ -239,7 +189,7 @@ class BayesianCounts(CountingTransform):
             counted.public,
             plan=self.plan,
             run_key=counted.run_key,
-            ranges=self.ranges,
+            ranges=self.histogram_ranges,
         )
         noisy = counted.sums | "AddNoise" >> decide.with_output_types(NoisyCounts)
         once = documents.pipeline | "Once" >> beam.Create([None])
@@ -259,12 +209,12 @@ def run_context(
     described: InputDescription | None = None,
     rows: InputDescription | None = None,
 ) -> str:
-    """Returns what the key of a run of `BayesianCounts` is bound to; see `key_context`.
+    """Returns the text that the key of a run of `BayesianCounts` is bound to; see `key_context`.
 
     Args:
-      plan: of the run.
-      tokenizer: its name, or the function.
-      public: the counts that are used, no more than plan.vocabulary_size.
+      plan: the plan of the run.
+      tokenizer: the tokenizer's name, or the function.
+      public: the counts that are used, at most plan.vocabulary_size of them.
       described: how records became documents.
       rows: the fields by which the elements of the pipeline are read.
     """
@@ -275,7 +225,7 @@ def run_context(
 
 
 def limited_grams(grams: UserGrams, plan: CountingPlan, run_key: RunKey) -> UserGrams:
-    """Returns what each user adds under a plan."""
+    """Limits the n-grams of each user, and their counts, as the plan says."""
     return counting.limit_grams(
         grams,
         max_contributions=plan.contribution_limit,
@@ -287,15 +237,16 @@ def limited_grams(grams: UserGrams, plan: CountingPlan, run_key: RunKey) -> User
 def noisy_values(
     table: np.ndarray, start: int, *, plan: BayesianPlan, run_key: RunKey
 ) -> np.ndarray:
-    """Returns the values of successive rows with their noise: the mechanism.
+    """Adds noise to the values of successive rows; this is the mechanism.
 
-    The noise is keyed by the row, and the run key is bound to the public counts: each gram has its own.
+    The noise is keyed by the row, and the run key is bound to the public counts, so that no two n-grams
+    share their noise.
 
     Args:
-      table: (m, width) int64, whole sums over users; see `GramSums`.
-      start: the first row.
-      plan: of the run.
-      run_key: bound, see `run_context`.
+      table: (m, width) int64, the sums over all users; see `GramSums`.
+      start: the number of the first row.
+      plan: the plan of the run.
+      run_key: bound to the run's parameters; see `run_context`.
 
     Returns:
       (m,) int64, in steps of plan.grid.
@@ -311,12 +262,15 @@ def noisy_values(
 
 
 def probabilities_of(values: np.ndarray, public: PublicCounts, plan: BayesianPlan) -> np.ndarray:
-    """Returns each gram's probability from the noisy values: post-processing.
+    """Computes each n-gram's probability from the noisy values, which is post-processing.
 
     Args:
       values: (V,) int64, in steps of plan.grid.
       public: the counts that are used.
-      plan: of the run.
+      plan: the plan of the run.
+
+    Returns:
+      (V,) float64, which sum to 1.
     """
     if plan.mode == "counts":
         return posterior.probabilities(values, public.counts, public.grams, plan.noise_stddev)
@@ -325,46 +279,36 @@ def probabilities_of(values: np.ndarray, public: PublicCounts, plan: BayesianPla
 
 
 def result_of(
-    probabilities: np.ndarray, public: PublicCounts, plan: CountingPlan, facts: dict[str, Any]
+    probabilities: np.ndarray, public: PublicCounts, plan: CountingPlan, report: dict[str, Any]
 ) -> NgramProbabilities:
-    """Returns probabilities with their n-grams, and the numbers of the ledger.
+    """Returns probabilities with their n-grams, and the public numbers for the ledger.
 
     Args:
       probabilities: (V,) float64.
       public: the counts that are used.
-      plan: of the run.
-      facts: JSON types.
+      plan: the plan of the run.
+      report: the public numbers of the mechanism, as JSON types.
     """
     used = {"ngrams": len(public), "length": public.length, "sha256": public.fingerprint()}
     return NgramProbabilities(
         ngrams=public.texts(),
         probabilities=probabilities,
         guarantee=plan.guarantee,
-        facts=facts | {"public": used},
+        report=report | {"public": used},
     )
 
 
-class _SumBundle(beam.DoFn):
-    """Adds up the users of a bundle, and sends the sums at its end."""
+def _not_summed_yet(grams: UserGrams) -> UserGrams:
+    """Leaves a batch as it is: a table of all rows is filled for many batches at once."""
+    return grams
 
-    def __init__(self, width: int, ranges: int, add: AddUp):
-        self._width = width
-        self._ranges = ranges
-        self._add = add
 
-    def start_bundle(self):
-        self._table: np.ndarray | None = None
-
-    def process(self, element: UserGrams, public: PublicCounts):
-        if self._table is None:
-            self._table = np.zeros((len(public), self._width), dtype=np.int64)
-        self._add(element, self._table)
-
-    def finish_bundle(self) -> Any:
-        if self._table is not None:
-            for piece in counting.cut_by_range(self._table, self._ranges):
-                yield GlobalWindows.windowed_value(piece)
-        self._table = None
+def _add_batches(batches: Iterable[UserGrams], *, shape: tuple[int, int], add: AddUp) -> np.ndarray:
+    """Returns the sums of batches in a table of all rows: (V, width) int64."""
+    table = np.zeros(shape, dtype=np.int64)
+    for grams in batches:
+        add(grams, table)
+    return table
 
 
 def _width(plan: BayesianPlan) -> int:
@@ -375,9 +319,8 @@ def _no_sums(number: int, *, width: int) -> _KeyedSums:
     return number, GramSums(rows=np.zeros(0, np.int32), width=width, sums=np.zeros(0, np.int64))
 
 
-# Beam checks arguments against annotations, which it cannot do for a protocol: hence `Any`.
 def _find_and_limit(
-    batch: UserBatch, public: PublicCounts, *, plan: Any, run_key: RunKey
+    batch: UserBatch, public: PublicCounts, *, plan: CountingPlan, run_key: RunKey
 ) -> list[UserGrams]:
     progress.enter("users", None)
     grams = limited_grams(counting.find_grams(batch, public), plan, run_key)
@@ -394,6 +337,7 @@ def _noisy_range(
 ) -> Iterator[NoisyCounts]:
     progress.enter("decide", None)
     number, parts = keyed
+    # The range has the rows from `start` up to `stop`, of which `table` holds the sums: (m, width).
     start, stop = counting.range_starts(len(public), ranges)[number : number + 2].tolist()
     table = counting.merge_sums(parts, start, stop, _width(plan))
     yield from counting.cut_values(start, noisy_values(table, start, plan=plan, run_key=run_key))
@@ -404,4 +348,4 @@ def _release(
 ) -> NgramProbabilities:
     progress.enter(progress.RELEASED, None)
     values = counting.whole_values(noisy, len(public))
-    return result_of(probabilities_of(values, public, plan), public, plan, plan.facts())
+    return result_of(probabilities_of(values, public, plan), public, plan, plan.report())

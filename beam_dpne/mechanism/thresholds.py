@@ -119,8 +119,8 @@ def descent_rounding(*, max_contributions: int, max_users: int) -> float:
 def rerouting_rounding(*, max_degree: int, max_users: int) -> float:
     """Returns how far rounding can move two neighbouring runs of MAD apart, at most, in ℓ2.
 
-    A user's rerouted share is computed to less than 2 units of 2^-50 for each item (see `mad`), in
-    either run, and each user has at most √d_max · 4 units between the two.
+    A user's rerouted share is computed to less than 2 units of 2^-50 for each item in either run (see
+    `set_union.cutoff_policies`), and each user has at most √d_max · 4 units between the two.
 
     Args:
       max_degree: d_max, items of a user who takes part in rerouting, at most.

@@ -7,17 +7,13 @@ from typing import NamedTuple, cast
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
-from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.documents.batch import BatchDocuments, checked_names
-from beam_dpne.documents.group_by_user import GroupByUser
-from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
-from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.documents.key_context import key_context
+from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.coders import spill
 from beam_dpne.elements.rows import ReleasedNgram, as_rows
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.engines import run
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.budgets import SpendBudgets, SpendResult
@@ -43,10 +39,8 @@ from beam_dpne.ngrams.vocabulary import (
     union_plan,
     vocabulary_digest,
 )
-from beam_dpne.reading.options import InputDescription, description_of_rows
-from beam_dpne.set_union.release import ReleaseItems
-
-_LARGEST_CONSTANT = 2**20
+from beam_dpne.reading.options import InputDescription
+from beam_dpne.set_union.transform import ReleaseItems
 
 
 class _Released(NamedTuple):
@@ -54,25 +48,25 @@ class _Released(NamedTuple):
 
 
 class PrivateNgramsResult(_Released):
-    """What `PrivateNgrams` returns.
+    """The result of `PrivateNgrams`.
 
     Attributes:
-      released: S_1, …, S_T: PCollections of one `GramSet` each, for transforms of this package:
-        `PublishRelease`, `DecodeGrams`, `ListReport`.
+      released: S_1, …, S_T, a PCollection of one `GramSet` for each, which `PublishRelease`,
+        `DecodeGrams` and `ListReport` take.
     """
 
     @functools.cached_property
     def rows(self) -> PCollection[ReleasedNgram]:
         """All released n-grams, one `ReleasedNgram` each, equal to the rows of published files.
 
-        They have a schema, so that Beam's sinks, data frames and SQL take them. Asking for them adds
+        They have a schema, so that Beam's sinks, data frames and SQL take them. The first access adds
         one step to the pipeline.
         """
         return as_rows(self.released, ReleasedNgram, ngram_table)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class PrivateNgrams(beam.PTransform):
+class PrivateNgrams(DocumentsTransform):
     """Releases n-grams of up to T words that many users share.
 
     Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
@@ -84,24 +78,25 @@ class PrivateNgrams(beam.PTransform):
     user with all documents is added or removed, for a run key that is secret and used on one input
     only.
 
-    Cost: one shuffle of the corpus; then, for each length, one pass over what is left of the users'
-    positions and one shuffle of partial sums.
+    Cost: one shuffle of the corpus; then, for each round of each length, one pass over the positions
+    that users still have, and one shuffle of partial sums.
 
     Attributes:
       plan: the parameters of the run.
       tokenizer: "words", "whitespace", "tokens", "package.module:function", or a function.
-      partitions: hash partitions of users; a histogram, which is smaller, gets a quarter of that.
-      run_key: secret of the run; by default a fresh one each time the transform is applied. It is
+      partitions: the number of hash partitions of users; a histogram, which is smaller, has a quarter
+        as many.
+      run_key: the secret of the run; by default a fresh one each time the transform is applied. It is
         bound to all that decides the mechanism (`key_context`), so the same key under other
         parameters, another tokenizer or another version draws other noise.
-      described: how records became documents, if they were read from files; part of what the key is
-        bound to. By default the elements are rows with these fields.
-      store: where sets go that are too large for an element: a place as private as the data, that the
-        workers share; None: every set is one element.
-      vocabulary: public words, if the plan says that they are given: n-grams of these words are
-        released; the words themselves, which nobody's data confirm, are not.
-      user_field: name of the field that holds the user: it defines whom the guarantee protects.
-      text_field: name of the field that holds the text, or several names: each text is a document.
+      described: how records became documents, if they were read from files; the key is bound to it.
+        By default the elements are rows with these fields.
+      store: where sets go that are too large for an element. The workers must share it, and it must be
+        as private as the data. With None every set is one element.
+      vocabulary: public words, if the plan has the vocabulary_policy "public". N-grams of these words
+        are released; the words themselves are not, since nobody's data confirm them.
+      user_field: the name of the field with the user, which defines whom the guarantee protects.
+      text_field: the name of the field with the text, or several names, of which each is a document.
 
     Raises:
       ValueError: if partitions < 1, vocabulary and plan disagree, on an unknown tokenizer, or if
@@ -123,77 +118,36 @@ class PrivateNgrams(beam.PTransform):
     """
 
     plan: PrivacyPlan
-    tokenizer: str | Tokenizer = "words"
-    partitions: int = 8
-    run_key: RunKey | None = dataclasses.field(default=None, repr=False)
     store: SetStore | None = None
     vocabulary: Sequence[str] | None = None
-    described: InputDescription | None = None
-    user_field: str = "user"
-    text_field: str | Sequence[str] = "text"
 
     def __post_init__(self):
-        super().__init__()
-        if self.partitions < 1:
-            raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
-        checked_names(self.user_field, self.text_field)
+        super().__post_init__()
         if self.plan.has_union_vocabulary:
+            # Building this plan checks that a set union is possible with its part of the budget.
             union_plan(self.plan)
         if self.plan.has_public_vocabulary != (self.vocabulary is not None):
             raise ValueError(
                 "vocabulary must be given with vocabulary_policy='public', and only then, got "
                 f"vocabulary_policy={self.plan.vocabulary_policy!r}."
             )
-        check_run_key(self.run_key)
-        resolve_tokenizer(self.tokenizer)
-
-    def default_type_hints(self) -> IOTypeHints:
-        """None: Beam would log a warning about a result that is a named tuple."""
-        return IOTypeHints.empty()
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Brings users together and unrolls `release_lengths`."""
-        run.check_options(documents.pipeline)
-        given = self.run_key or RunKey.generate()
-        run_key = given.bound_to(self._context())
-        users = (
-            documents
-            | "BatchDocuments"
-            >> BatchDocuments(user_field=self.user_field, text_field=self.text_field)
-            | "GroupByUser"
-            >> GroupByUser(
-                tokenizer=self.tokenizer,
-                partitions=self.partitions,
-                max_tokens_per_user=self.plan.max_tokens_per_user,
-                run_key=run_key,
-            )
+        context = run_context(
+            self.plan, self.tokenizer, self.vocabulary, self.described, self.row_description
         )
+        run_key = self.bound_key(context)
+        users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
         steps = _TransformSteps(
             pipeline=documents.pipeline,
             plan=self.plan,
             run_key=run_key,
-            histogram_ranges=-(-self.partitions // 4),
+            histogram_ranges=self.histogram_ranges,
             store=self.store,
             vocabulary=self.vocabulary,
         )
-        positions = cast("PCollection[UserBatch]", users)
-        return PrivateNgramsResult(release_lengths(steps, self.plan, positions))
-
-    def _context(self) -> str:
-        """What the run key is bound to."""
-        if self.run_key is not None:
-            require_identified(self.tokenizer)
-        return run_context(self.plan, self.tokenizer, self.vocabulary, self.described, self._rows)
-
-    @property
-    def input_description(self) -> InputDescription:
-        """How records became documents, as far as it is known; `PublishRelease` asks for it."""
-        return self.described or self._rows
-
-    @property
-    def _rows(self) -> InputDescription:
-        """The fields by which elements are read."""
-        return description_of_rows(self.user_field, self.text_field)
+        return PrivateNgramsResult(release_lengths(steps, self.plan, users))
 
 
 def run_context(
@@ -203,7 +157,7 @@ def run_context(
     described: InputDescription | None = None,
     rows: InputDescription | None = None,
 ) -> str:
-    """Returns what the key of a run of `PrivateNgrams` is bound to; see `key_context`."""
+    """Returns the text that the key of a run of `PrivateNgrams` is bound to; see `key_context`."""
     public = "" if vocabulary is None else vocabulary_digest(vocabulary)
     return key_context(
         "ngrams", plan, tokenizer=tokenizer, described=described, rows=rows, public=public
@@ -215,12 +169,12 @@ class _TransformSteps:
     """Applies each step as a labelled transform.
 
     Attributes:
-      pipeline: of the run.
+      pipeline: the pipeline of the run.
       plan: the parameters of the run.
-      run_key: bound to the run's parameters.
-      histogram_ranges: hash ranges of a histogram.
-      store: where sets go that are too large for an element; None: every set is one element.
-      vocabulary: public words, if the plan says that they are given.
+      run_key: the secret of the run, bound to its parameters.
+      histogram_ranges: the number of hash ranges of a histogram.
+      store: where sets go that are too large for an element; with None every set is one element.
+      vocabulary: public words, if the plan has the vocabulary_policy "public".
     """
 
     pipeline: beam.Pipeline
@@ -232,12 +186,7 @@ class _TransformSteps:
 
     def take_words(self, length: int) -> PCollection[GramSet]:
         """Creates a public vocabulary as S_1."""
-        words = public_vocabulary(self.vocabulary or ())
-        store = None
-        if self.store is not None and self.store.from_launch:
-            limit = min(self.store.limit, _LARGEST_CONSTANT)
-            store = dataclasses.replace(self.store, limit=limit)
-        created = beam.Create([spill(words, store)])
+        created = create_public(public_vocabulary(self.vocabulary or ()), self.store)
         return cast("PCollection[GramSet]", self.pipeline | f"{length}/Given" >> created)
 
     def unite_words(self, length: int, users: PCollection[UserBatch]) -> PCollection[GramSet]:

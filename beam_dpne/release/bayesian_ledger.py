@@ -105,7 +105,7 @@ def _columns(plan: BayesianPlan) -> dict[str, str]:
 
 def _mechanism(plan: BayesianPlan, found: NgramProbabilities) -> dict[str, Any]:
     apart = ("mode", "numerical_slack", "gaussian_delta")
-    facts = {name: value for name, value in found.facts.items() if name not in apart}
+    facts = {name: value for name, value in found.report.items() if name not in apart}
     return {"mode": plan.mode, "meaning": _MODES[plan.mode], **facts}
 
 
@@ -121,8 +121,8 @@ def _spent(plan: BayesianPlan) -> dict[str, Any]:
 
 def _check(plan: BayesianPlan, found: NgramProbabilities) -> None:
     """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
-    wanted = plan.facts()
-    if any(found.facts.get(name) != value for name, value in wanted.items()):
+    wanted = plan.report()
+    if any(found.report.get(name) != value for name, value in wanted.items()):
         raise ValueError("probabilities must be of a run under this plan.")
     if found.guarantee != plan.guarantee:
         raise ValueError("probabilities must have the guarantee of this plan.")

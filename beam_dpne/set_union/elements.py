@@ -1,4 +1,4 @@
-"""The elements of a set union, the sums over users as parts of a histogram, and released rows.
+"""The elements of a set union: users' items, parts of a histogram, and released items.
 
 Each element has arrays for many users or many items.
 """
@@ -15,6 +15,7 @@ from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.ragged import bounded_parts, group_places
 from beam_dpne.elements.rows import ITEM_SCHEMA, with_rounded_scores
 from beam_dpne.elements.words import merge_hashes, merge_words
+from beam_dpne.mechanism.thresholds import GRID_BITS
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,8 +48,8 @@ class ItemSums:
       word_hashes: (words, 2) uint64, the keyed hash of each item.
       width: the number of columns of `sums`.
       sums: (words · width,) int64, row by row. Column 0 is weight in units of 2^-32; column 1 is
-        weight in units of 2^-50, to be added; column 2 is weight in units of 2^-32 that is cut off at
-        τ ("mad").
+        weight in units of 2^-50, which is added to it; column 2 is weight in units of 2^-32 that is cut
+        off at τ before it is added ("mad").
     """
 
     words: pa.Array
@@ -85,6 +86,14 @@ class ItemSet:
 
 register_batches(UserItems, ItemSums, ItemSet)
 
+# Weights in units of 2^-50 are kept as a whole number of units of 2^-32 and a rest of so many bits.
+FINE_BITS = GRID_BITS - 32
+
+
+def split_fine(amounts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Splits int64 amounts in units of 2^-50 into whole units of 2^-32, and the rest in 2^-50."""
+    return amounts >> FINE_BITS, amounts & ((1 << FINE_BITS) - 1)
+
 
 def sum_by_item(items: UserItems, weights: np.ndarray) -> ItemSums:
     """Sums weights over users.
@@ -99,7 +108,7 @@ def sum_by_item(items: UserItems, weights: np.ndarray) -> ItemSums:
     is_present = np.zeros(len(items.words), dtype=bool)
     is_present[items.items] = True
     present = np.flatnonzero(is_present)
-    # (words, width): a row for each word of the batch, also for those that no entry names.
+    # (words, width) with a row for each word of the batch, also for words that no entry names.
     table = np.zeros((is_present.size, weights.shape[1]), dtype=np.int64)
     np.add.at(table, items.items, weights)
     return _rows_of(items, present, table[present])
@@ -137,7 +146,7 @@ def cut_by_hash_range(whole: ItemSums, ranges: int) -> Iterator[tuple[int, ItemS
 
 
 def zero_sums(whole: ItemSums, rows: np.ndarray) -> ItemSums:
-    """Returns some items with a zero for each, where only their names matter."""
+    """Returns some items with a zero as the sum of each, since only their names matter."""
     return _rows_of(whole, rows, np.zeros((rows.size, 1), np.int64))
 
 
@@ -147,7 +156,7 @@ def hash_order(word_hashes: np.ndarray) -> np.ndarray:
 
 
 def item_table(released: Sequence[ItemSet]) -> pa.Table:
-    """Returns the rows of one set union, sorted by falling score, then bytes."""
+    """Returns the rows of one set union, in descending order of scores, then by bytes."""
     (found,) = released
     rows = pa.table([found.items, pa.array(found.scores)], schema=ITEM_SCHEMA)
     return with_rounded_scores(rows.sort_by([("score", "descending"), ("item", "ascending")]))

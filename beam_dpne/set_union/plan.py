@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import math
 from typing import Any, NamedTuple
 
@@ -13,11 +12,11 @@ from beam_dpne.set_union.policies import DECISION_ERRORS, SPARE, RoundShares, Up
 from beam_dpne.validation import (
     ADJACENCY,
     MAX_USERS,
+    JsonParameters,
     as_float,
     check_choice,
     check_delta,
     check_integer,
-    json_parameters,
 )
 
 _MAX_CUTOFF = 8000.0
@@ -59,7 +58,7 @@ class UnionRound(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SetUnionPlan:
+class SetUnionPlan(JsonParameters):
     """The public parameters of a private set union; they must never be chosen from private data.
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
@@ -152,11 +151,6 @@ class SetUnionPlan:
         return self.update_policy.shards or 1
 
     @property
-    def margin(self) -> float:
-        """α or β in Γ = ρ + α · scale; 0 for policies without a cutoff."""
-        return self.update_policy.cutoff_margin or 0.0
-
-    @property
     def delta_share(self) -> float:
         """δ_T/δ; 1 under Laplace noise, which needs no other δ."""
         return self.update_policy.delta_share
@@ -207,12 +201,12 @@ class SetUnionPlan:
     def numerical_slack(self) -> float:
         """The most that floating point may cost of ε, subtracted before the noise is calibrated.
 
-        Every decision is right to a relative c = 1e-12 (2e-12 for Laplace noise). Where a user changes
-        only the decisions on their own items, that is 2c for each of Δ_0 items. In the policies in
-        which users' weights follow others' all decisions may change, n ≤ max_users · Δ_0 in a round:
-        there the errors' logarithms, which are independent, within ±c and of mean at most c², add up
-        to at most s = c √(2 n ln(1/ν)) + n c² but for a probability ν (Hoeffding), in each of two
-        worlds.
+        The probability of every decision is right to a relative c = 1e-12 (2e-12 for Laplace noise). If
+        a user changes only the decisions about the items that this user has, the cost is 2c for each of
+        Δ_0 items. In the policies in which users' weights follow those of others, all decisions may
+        change, n ≤ max_users · Δ_0 in a round. The logarithms of their errors are independent, within
+        ±c, and of mean at most c². Except with a probability ν, they add up to at most
+        s = c √(2 n ln(1/ν)) + n c² (Hoeffding), in each of the two worlds.
         """
         error, count = DECISION_ERRORS[self.noise_kind], self.decision_count
         if not self.update_policy.has_cutoff:
@@ -227,7 +221,7 @@ class SetUnionPlan:
 
     @property
     def usable_delta(self) -> float:
-        """δ less the cost of floating point: the slack's factor, ν twice, and the far tails."""
+        """δ less the cost of floating point: the slack's factor, multiples of ν, and the far tails."""
         rest = self.delta * (1 - 3 * SPARE) - self.far_tails
         return rest * math.exp(-self.numerical_slack)
 
@@ -328,7 +322,7 @@ class SetUnionPlan:
         fields = parameters.without_user_count(self.to_dict())
         resolved = {
             "contribution_limit": self.contribution_limit,
-            "cutoff_margin": self.margin,
+            "cutoff_margin": self.update_policy.cutoff_margin or 0.0,
             "shards": self.shard_count,
             "vocabulary_delta_share": self.delta_share,
             "max_adaptive_degree": self.max_adaptive_degree,
@@ -343,38 +337,22 @@ class SetUnionPlan:
             }
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the parameters as JSON types."""
-        return dataclasses.asdict(self)
-
-    def to_json(self) -> str:
-        """Returns the parameters as a JSON object; inverse of `from_json`."""
-        return json.dumps(self.to_dict(), indent=2) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> "SetUnionPlan":
-        """Reads a plan written by `to_json`; absent parameters take their defaults.
-
-        Raises:
-          ValueError: if it is not a JSON object, or has a parameter that plans do not have.
-        """
-        known = [field.name for field in dataclasses.fields(cls)]
-        return cls(**json_parameters(text, known, ("epsilon", "delta")))
-
     def _round(self, number: int, share: RoundShares) -> UnionRound:
+        """Returns the numbers of a round that has a share of the budget."""
         scale = self.composed_noise_scale / math.sqrt(share.budget)
         stddev = math.sqrt(2) * scale if self.noise_kind == "laplace" else scale
         threshold = self._threshold(scale, self.vocabulary_delta * share.delta)
+        margin = self.update_policy.cutoff_margin
         return UnionRound(
             number=number,
             noise=Noise(self.noise_kind, scale, stddev),
             threshold=threshold,
-            cutoff=threshold + self.margin * scale if self.update_policy.has_cutoff else None,
+            cutoff=None if margin is None else threshold + margin * scale,
             cut=None if share.cut is None else share.cut * stddev,
         )
 
     def _threshold(self, scale: float, delta: float) -> float:
-        """Returns ρ: items of one user alone are released with probability ≤ δ."""
+        """Returns ρ, above which items of one user alone come with a probability of at most δ."""
         alone: dict[str, Any] = {"delta": delta, "max_contributions": self.contribution_limit}
         if self.update_policy.rule == "count":
             return thresholds.count_threshold(kind=self.noise_kind, scale=scale, **alone)
@@ -385,7 +363,7 @@ class SetUnionPlan:
         return gaussian.vocabulary_threshold(noise_stddev=scale, **alone)
 
     def _check_parameters(self) -> None:
-        """Checks each parameter, and the sequence that two promises make."""
+        """Checks each parameter, and that no shard may have more than max_shard_users users."""
         gaussian.check_budget(self.epsilon, self.delta)
         check_delta(self.delta)
         check_user_count(self.delta, self.public_user_count)
@@ -394,12 +372,12 @@ class SetUnionPlan:
         check_integer("max_items_per_user", self.max_items_per_user, 1, MAX_USERS)
         check_integer("max_users", self.max_users, 1, MAX_USERS)
         check_integer("max_shard_users", self.max_shard_users, 1, MAX_USERS)
-        sequence = -(-self.max_users // self.shard_count)
-        if self.update_policy.rule == "descent" and sequence > self.max_shard_users:
+        users_of_shard = -(-self.max_users // self.shard_count)
+        if self.update_policy.rule == "descent" and users_of_shard > self.max_shard_users:
             raise ValueError(
-                f"max_shard_users must be at least max_users/shards={sequence}, since a shard's users "
-                f"meet on one worker, got max_shard_users={self.max_shard_users}; raise shards, or "
-                "lower max_users to a public bound of the users."
+                f"max_shard_users must be at least max_users/shards={users_of_shard}, since a shard's "
+                f"users meet on one worker, got max_shard_users={self.max_shard_users}; raise shards, "
+                "or lower max_users to a public bound of the users."
             )
 
     def _check_noise(self) -> None:

@@ -19,8 +19,9 @@ DESCENT_MARGIN = 5.0
 MAD_MARGIN = 2.0
 # Users with more items do not reroute weight under "mad".
 MAX_ADAPTIVE_DEGREE = 50
-# Parts of the budget and of δ_T in the two rounds of "screened_gaussian", and the standard deviations
-# of noise below which the first round closes an item. They were chosen on public text.
+# The parts of the budget and of δ_T that the two rounds of "screened_gaussian" have, and the noisy
+# weight below which the first round closes an item, in standard deviations of noise. They were chosen
+# on public text.
 SCREENING_SHARES = (0.25, 0.75)
 SCREENING_DELTA_SHARES = (0.1, 0.9)
 SCREENING_CUT = 1.6
@@ -28,7 +29,7 @@ SCREENING_CUT = 1.6
 # add up to more than the numerical slack; see `SetUnionPlan.numerical_slack`.
 DECISION_ERRORS = {"gaussian": 1e-12, "laplace": 2e-12}
 SPARE = 1e-12
-# A threshold is this many units of 2^-32 higher, for weights that are rounded up by 2^-50.
+# A threshold is raised by this many units of 2^-32, since some weights are rounded up by 2^-50.
 SPARE_UNITS = 2
 # Bits of a draw that hold a user's count of an item where "greedy" keeps the most frequent items.
 COUNT_BITS = 24
@@ -41,7 +42,8 @@ class RoundShares(NamedTuple):
     Attributes:
       budget: share of the squared budget; all rounds' shares sum to 1.
       delta: share of δ_T; all rounds' shares sum to 1.
-      cut: standard deviations of noise below which an item is closed; None in the last round.
+      cut: items whose noisy weight is below it are closed, in standard deviations of noise; None in the
+        last round.
     """
 
     budget: float = 1.0
@@ -105,9 +107,10 @@ class UpdatePolicy:
         return 1.0 if self.vocabulary_delta_share is None else self.vocabulary_delta_share
 
     def decision_count(self, *, max_contributions: int, max_users: int) -> int:
-        """Returns how many decisions may depend on one user, at most.
+        """Returns the largest number of decisions that may depend on one user.
 
-        Under a cutoff all decisions of each round may, since users' weights follow those of others.
+        Under a cutoff, all decisions of each round may depend on one user, since users' weights follow
+        those of others.
         """
         if not self.has_cutoff:
             return max_contributions
@@ -123,8 +126,8 @@ class UpdatePolicy:
         for name in changes:
             if getattr(self, name) is None:
                 raise ValueError(
-                    f"{name} must not be given with policy={self.name!r}, which has none; it is of "
-                    f"{', '.join(_policies_with(name))}."
+                    f"{name} must not be given with policy={self.name!r}, which has none; it belongs "
+                    f"to {', '.join(_policies_with(name))}."
                 )
         return dataclasses.replace(self, **changes)
 
@@ -172,7 +175,7 @@ GAUSSIAN_POLICIES = _policies_with("vocabulary_delta_share")
 LAPLACE_POLICIES = tuple(name for name in POLICIES if name not in GAUSSIAN_POLICIES)
 DESCENT_POLICIES = _policies_with("shards")
 CUTOFF_POLICIES = _policies_with("cutoff_margin")
-# How n-gram runs find words: the two strategies' ways, public words, or another set union.
+# The ways in which n-gram runs find words: that of each strategy, public words, or another set union.
 VOCABULARY_POLICIES = ("rounds", "weighted_gaussian", "public", "screened_gaussian")
 
 
@@ -195,7 +198,7 @@ def update_policy(name: str, **parameters: Any) -> UpdatePolicy:
 
 
 def shards_for(max_users: int) -> int:
-    """Returns the least number of shards, at least the default, of DEFAULT_SHARD_USERS at most."""
+    """Returns the smallest number of shards with at most DEFAULT_SHARD_USERS users, or the default."""
     return max(DEFAULT_SHARDS, -(-max_users // DEFAULT_SHARD_USERS))
 
 

@@ -1,4 +1,4 @@
-"""The decision which items are released: exact weights, keyed noise, one cell for each item."""
+"""The decision which items are released: exact weights get keyed noise, and cells are released."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -13,9 +13,16 @@ from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS, cell_units
-from beam_dpne.set_union import mad
-from beam_dpne.set_union import weights as policies
-from beam_dpne.set_union.elements import ItemSet, ItemSums, UserItems, zero_sums
+from beam_dpne.set_union import cutoff_policies
+from beam_dpne.set_union import weights as union_weights
+from beam_dpne.set_union.elements import (
+    FINE_BITS,
+    ItemSet,
+    ItemSums,
+    UserItems,
+    split_fine,
+    zero_sums,
+)
 from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
 from beam_dpne.set_union.policies import SPARE_UNITS
 
@@ -44,8 +51,8 @@ class Decision(NamedTuple):
 
     Attributes:
       found: the items that are released, unsorted, with their scores.
-      still_open: the items that the next round decides, with zeros for sums; it may name items of one
-        user alone, and is never released. None in the last round.
+      still_open: the items that the next round decides, with zeros for sums. They may include items of
+        one user alone, and are never released. None in the last round.
     """
 
     found: ItemSet
@@ -84,6 +91,7 @@ def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1)
     References: DPSU Algorithm 1.
     """
     rule = item_rule(plan.union_rounds[number - 1])
+    # (n,) int64 each: weights in units of 2^-32, and the rest in units of 2^-50.
     weights, fractions = whole_weights(sums, plan)
     bits = randomness.encrypt_blocks(run_key.sub_key("item noise", 0, number), sums.word_hashes)
     cells = noisy_cells(weights, fractions, bits, rule)
@@ -102,9 +110,9 @@ def whole_weights(sums: ItemSums, plan: SetUnionPlan) -> tuple[np.ndarray, np.nd
     weights = table[:, 0]
     fractions = table[:, 1] if sums.width > 1 else np.zeros_like(weights)
     if sums.width > 2:
-        weights = weights + np.minimum(table[:, 2], mad.cutoff_units(plan))
-    fine = (1 << mad.FINE_BITS) - 1
-    return weights + (fractions >> mad.FINE_BITS), fractions & fine
+        weights = weights + np.minimum(table[:, 2], cutoff_policies.mad_cutoff_units(plan))
+    whole, fine = split_fine(fractions)
+    return weights + whole, fine
 
 
 def noisy_cells(
@@ -126,12 +134,12 @@ def noisy_cells(
     draw = randomness.laplaces if rule.kind == "laplace" else randomness.normals
     whole, rest = np.divmod(weights - rule.threshold_units, rule.cell_units)
     noise = draw(bits) * (rule.scale * UNITS)
-    fine = fractions / 2.0**mad.FINE_BITS
+    fine = fractions / 2.0**FINE_BITS
     return mechanism_cells.cells_above(whole, rest + fine, noise, rule.cell_units)
 
 
 def scores(cells: np.ndarray, rule: ItemRule) -> np.ndarray:
-    """Returns the middle of each cell, in units of weight: above ρ exactly for cells ≥ 0."""
+    """Returns the middle of each cell, in units of weight; it is above ρ exactly for cells ≥ 0."""
     return mechanism_cells.middles(cells, rule.threshold_units, rule.cell_units)
 
 
@@ -178,9 +186,9 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
     """
     parts = []
     for decider in plan.union_rounds:
-        sums = policies.histogram(items, plan, run_key, decider.number)
+        sums = union_weights.histogram(items, plan, run_key, decider.number)
         decision = decide(sums, plan, run_key, decider.number)
         parts.append(decision.found)
         if decision.still_open is not None:
-            items = policies.keep_open(items, decision.still_open)
+            items = union_weights.keep_open(items, decision.still_open)
     return merge_released(parts, plan)

@@ -1,25 +1,35 @@
-"""PrivateSetUnion: the union of users' items, as one pipeline."""
+"""PrivateSetUnion, the union of users' items as one pipeline, and its steps (ReleaseItems)."""
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
-from apache_beam.typehints.decorators import IOTypeHints
+from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
-from beam_dpne.documents.batch import BatchDocuments, checked_names
-from beam_dpne.documents.group_by_user import GroupByUser
-from beam_dpne.documents.key_context import check_run_key, key_context, require_identified
-from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.documents.key_context import key_context
+from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.elements import progress
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.bundles import SumBundle
 from beam_dpne.elements.rows import ReleasedItem, as_rows
-from beam_dpne.engines import run
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.options import InputDescription, description_of_rows
-from beam_dpne.set_union.elements import ItemSet, item_table
+from beam_dpne.reading.options import InputDescription
+from beam_dpne.set_union import cutoff_policies, threshold, weights
+from beam_dpne.set_union.elements import (
+    ItemSet,
+    ItemSums,
+    UserItems,
+    cut_by_hash_range,
+    item_table,
+    merge_sums,
+)
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.release import ReleaseItems
+
+_KeyedSums = tuple[int, ItemSums]
+_OPEN = "open"
 
 
 class _Released(NamedTuple):
@@ -44,7 +54,7 @@ class PrivateSetUnionResult(_Released):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class PrivateSetUnion(beam.PTransform):
+class PrivateSetUnion(DocumentsTransform):
     """Releases items that many users have: words, queries, product names, any strings.
 
     Input: documents as `BatchDocuments` takes them: rows with field names (NamedTuple, `beam.Row`,
@@ -95,60 +105,17 @@ class PrivateSetUnion(beam.PTransform):
 
     plan: SetUnionPlan
     tokenizer: str | Tokenizer = "tokens"
-    partitions: int = 8
-    run_key: RunKey | None = dataclasses.field(default=None, repr=False)
-    described: InputDescription | None = None
-    user_field: str = "user"
-    text_field: str | Sequence[str] = "text"
-
-    def __post_init__(self):
-        super().__init__()
-        if self.partitions < 1:
-            raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
-        checked_names(self.user_field, self.text_field)
-        check_run_key(self.run_key)
-        resolve_tokenizer(self.tokenizer)
-
-    def default_type_hints(self) -> IOTypeHints:
-        """Returns no hints: with any, Beam logs a warning about a result that is a named tuple."""
-        return IOTypeHints.empty()
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:
         """Groups by user and releases."""
-        run.check_options(items_of_users.pipeline)
-        run_key = (self.run_key or RunKey.generate()).bound_to(self._context())
-        users = (
-            items_of_users
-            | "BatchDocuments"
-            >> BatchDocuments(user_field=self.user_field, text_field=self.text_field)
-            | "GroupByUser"
-            >> GroupByUser(
-                tokenizer=self.tokenizer,
-                partitions=self.partitions,
-                max_tokens_per_user=self.plan.max_items_per_user,
-                run_key=run_key,
-            )
+        run_key = self.bound_key(
+            run_context(self.plan, self.tokenizer, self.described, self.row_description)
         )
-        release = ReleaseItems(plan=self.plan, run_key=run_key, ranges=-(-self.partitions // 4))
+        users = self.grouped_by_user(items_of_users, run_key, self.plan.max_items_per_user)
+        release = ReleaseItems(plan=self.plan, run_key=run_key, ranges=self.histogram_ranges)
         return PrivateSetUnionResult(
             cast("PCollection[ItemSet]", users | "ReleaseItems" >> release)
         )
-
-    def _context(self) -> str:
-        """Returns the text that the run key is bound to."""
-        if self.run_key is not None:
-            require_identified(self.tokenizer)
-        return run_context(self.plan, self.tokenizer, self.described, self._rows)
-
-    @property
-    def input_description(self) -> InputDescription:
-        """How records became documents, as far as it is known; `PublishRelease` reads it."""
-        return self.described or self._rows
-
-    @property
-    def _rows(self) -> InputDescription:
-        """The fields by which elements are read."""
-        return description_of_rows(self.user_field, self.text_field)
 
 
 def run_context(
@@ -159,3 +126,197 @@ def run_context(
 ) -> str:
     """Returns the text that the key of a run of `PrivateSetUnion` is bound to; see `key_context`."""
     return key_context("set-union", plan, tokenizer=tokenizer, described=described, rows=rows)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ReleaseItems(beam.PTransform):
+    """Releases the union of users' items, after their grouping.
+
+    Input: `UserBatch` of length 0.
+
+    Output: PCollection of one `ItemSet`.
+
+    Privacy: that of `PrivateSetUnion`, if each user is in one batch only.
+
+    Cost: see `PrivateSetUnion`.
+
+    Attributes:
+      plan: the parameters of the run.
+      run_key: the secret of the run, bound to its parameters (`run_context`).
+      ranges: the number of hash ranges of the histogram.
+
+    Raises:
+      ValueError: if ranges < 1.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import BatchDocuments, GroupByUser, RunKey, SetUnionPlan
+      >>> from beam_dpne.set_union.transform import ReleaseItems
+      >>> key = RunKey.generate()
+      >>> plan = SetUnionPlan(epsilon=10, delta=1e-4, policy="weighted_gaussian")
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
+      ...     users = documents | BatchDocuments() | GroupByUser(run_key=key)
+      ...     released = users | ReleaseItems(plan=plan, run_key=key)
+      ...     _ = released | beam.Map(lambda released: print(released.items.to_pylist()))
+      ['good', 'morning']
+
+    References: DPSU Algorithms 1 and 2.
+    """
+
+    plan: SetUnionPlan
+    run_key: RunKey = dataclasses.field(repr=False)
+    ranges: int = 1
+
+    def __post_init__(self):
+        super().__init__()
+        if self.ranges < 1:
+            raise ValueError(f"ranges must be at least 1, got ranges={self.ranges}.")
+
+    def expand(self, users: PCollection[UserBatch]) -> PCollection[ItemSet]:
+        """Unrolls the rounds; the items found in each are joined into one set."""
+        items: Any = users | "Items" >> beam.Map(weights.items_of_users).with_output_types(
+            UserItems
+        )
+        found: list[Any] = []
+        for decider in self.plan.union_rounds:
+            number = decider.number
+            decided = (
+                self._sums(items, number)
+                | f"{number}/ByRange" >> beam.GroupByKey()
+                | f"{number}/Decide"
+                >> beam.ParDo(_Decide(self, number)).with_outputs(_OPEN, main="found")
+            )
+            found.append(decided["found"])
+            if decider.cut is not None:
+                still_open = AsIter(decided[_OPEN])
+                keep_open = beam.ParDo(_KeepOpen(), still_open)
+                items = items | f"{number}/KeepOpen" >> keep_open.with_output_types(UserItems)
+        together = found | "Found" >> beam.Flatten()
+        once = users.pipeline | "Once" >> beam.Create([None])
+        sort = beam.Map(_merge_and_report, AsIter(together), plan=self.plan)
+        return cast("PCollection[ItemSet]", once | "Sort" >> sort.with_output_types(ItemSet))
+
+    def _sums(self, items: Any, number: int) -> Any:
+        """Turns items into parts of a round's histogram, keyed by hash range."""
+        limited = items | f"{number}/Limit" >> beam.Map(
+            weights.limit_items, plan=self.plan, run_key=self.run_key, number=number
+        ).with_output_types(UserItems)
+        if self.plan.update_policy.rule == "descent":
+            return self._descended(items, limited, number)
+        if self.plan.update_policy.rule == "reroute":
+            return self._rerouted(limited)
+        weigh = beam.ParDo(self._sum_bundle(weights.weigh_items, plan=self.plan))
+        return limited | f"{number}/Weigh" >> weigh.with_output_types(_KeyedSums)
+
+    def _descended(self, items: Any, limited: Any, number: int) -> Any:
+        """Takes users in sequence, shard by shard.
+
+        Before a cut, items that users have but gave no weight are added with weight 0.
+        """
+        split = beam.FlatMap(weights.split_to_shards, plan=self.plan, run_key=self.run_key)
+        run = beam.FlatMap(
+            _run_shard, plan=self.plan, run_key=self.run_key, number=number, ranges=self.ranges
+        )
+        sums = (
+            limited
+            | f"{number}/ToShards" >> split.with_output_types(tuple[int, UserItems])
+            | f"{number}/ByShard" >> beam.GroupByKey()
+            | f"{number}/Descend" >> run.with_output_types(_KeyedSums)
+        )
+        if self.plan.union_rounds[number - 1].cut is None:
+            return sums
+        list_present = beam.ParDo(self._sum_bundle(weights.present_items))
+        present = items | f"{number}/Present" >> list_present.with_output_types(_KeyedSums)
+        return (sums, present) | f"{number}/Sums" >> beam.Flatten()
+
+    def _rerouted(self, limited: Any) -> Any:
+        """Makes two passes: the first finds the weight in excess, the second gives it back."""
+        first = beam.ParDo(self._sum_bundle(cutoff_policies.first_weights, plan=self.plan))
+        excess = (
+            limited
+            | "First/Weigh" >> first.with_output_types(_KeyedSums)
+            | "First/ByRange" >> beam.GroupByKey()
+            | "First/Excess" >> beam.Map(_excess, plan=self.plan).with_output_types(ItemSums)
+        )
+        reroute = beam.ParDo(
+            self._sum_bundle(cutoff_policies.rerouted_weights, plan=self.plan),
+            AsIter(cast("PCollection", excess)),
+        )
+        return limited | "1/Reroute" >> reroute.with_output_types(_KeyedSums)
+
+    def _sum_bundle(self, weigh: Callable[..., ItemSums], **parameters: Any) -> "_SumBundle":
+        return _SumBundle(
+            sum_batch=functools.partial(weigh, **parameters),
+            merge=merge_sums,
+            cut=functools.partial(cut_by_hash_range, ranges=self.ranges),
+        )
+
+
+class _MergesSideInput(beam.DoFn):
+    """A DoFn whose side input is sums in parts, which it merges once per bundle, not once per batch."""
+
+    def start_bundle(self):
+        super().start_bundle()
+        self._merged: ItemSums | None = None
+
+    def _whole(self, parts: Iterable[ItemSums]) -> ItemSums:
+        if self._merged is None:
+            self._merged = merge_sums(parts)
+        return self._merged
+
+
+class _KeepOpen(_MergesSideInput):
+    """Keeps the items that the last round left open, and drops users who have none."""
+
+    def process(self, element: UserItems, still_open: Iterable[ItemSums]) -> Iterator[UserItems]:
+        kept = weights.keep_open(element, self._whole(still_open))
+        if len(kept.users):
+            yield kept
+
+
+class _SumBundle(_MergesSideInput, SumBundle):
+    """Weighs the batches of a bundle, and adds the weights up."""
+
+    def process(self, element: UserItems, *side_inputs: Any) -> Iterator[_KeyedSums]:
+        yield from super().process(element, *map(self._whole, side_inputs))
+
+
+class _Decide(beam.DoFn):
+    """Decides the items of a hash range, and sends those that stay open to a separate output."""
+
+    def __init__(self, settings: ReleaseItems, number: int):
+        self._plan = settings.plan
+        self._run_key = settings.run_key
+        self._number = number
+
+    def process(self, element: tuple[int, Iterable[ItemSums]]) -> Iterator[Any]:
+        progress.enter("decide", None)
+        sums = merge_sums(element[1])
+        decision = threshold.decide(sums, self._plan, self._run_key, self._number)
+        yield from threshold.bounded_parts(decision.found)
+        if decision.still_open is not None:
+            for _, part in cut_by_hash_range(decision.still_open, 1):
+                yield TaggedOutput(_OPEN, part)
+
+
+def _run_shard(
+    keyed: tuple[int, Iterable[UserItems]],
+    *,
+    plan: SetUnionPlan,
+    run_key: RunKey,
+    number: int,
+    ranges: int,
+) -> Iterator[_KeyedSums]:
+    progress.enter("users", None)
+    sums = weights.run_shard(keyed[1], plan, run_key, number)
+    return cut_by_hash_range(sums, ranges)
+
+
+def _excess(keyed: tuple[int, Iterable[ItemSums]], *, plan: SetUnionPlan) -> ItemSums:
+    return cutoff_policies.excess_shares(merge_sums(keyed[1]), plan)
+
+
+def _merge_and_report(_: None, parts: Iterable[ItemSet], *, plan: SetUnionPlan) -> ItemSet:
+    progress.enter(progress.RELEASED, None)
+    return threshold.merge_released(parts, plan)

@@ -2,29 +2,31 @@
 
 `limit_items` bounds the contribution of one user. The weighted and counting policies then give weights
 that depend on this user alone (`weigh_items`). In the descent policies a user's weights follow the
-histogram of the users before (`run_shard`, `descent`); in "mad" they follow a first histogram of all
-users (`mad`).
+histogram of the users before (`run_shard`); in "mad" they follow a first histogram of all users. Both
+are in `cutoff_policies`.
 
-*Items of one user alone.* In every policy the items that have any weight are the union over users of
-their limited items: adding a user adds that user's items to it, and no others. Their t ≤ Δ weights are
-bounded as `mechanism.thresholds` assumes: 1, 1/t or 1/√t each, or (greedy) a sum of 1. Let H and H'
-be the histograms without and with user u. The run that releases only items of positive weight in *H*
-is a function of the same kind in both worlds, private by the noise; and the real run differs from it
-only if one of the t items of u alone passes the threshold, which has probability δ_T at most.
+*Items of one user alone.* In every policy the items with any weight are the union of all users' limited
+items, so that adding a user adds that user's items to it, and no others. The t ≤ Δ items that only this
+user has are given the weights that `mechanism.thresholds` assumes: at most 1, 1/t or 1/√t each, or a
+sum of at most 1 (greedy). Let H and H' be the histograms without and with user u. Consider the run that
+releases only items of positive weight in *H*. It is the same function of the noisy histogram in both
+worlds, so that the noise makes it private. The real run differs from it only if one of the t items of u
+alone passes the threshold, which has a probability of at most δ_T.
 
-*Shards.* One user touches the histogram of one shard only, so the sum moves as far as that one.
+*Shards.* One user touches the histogram of one shard only, so the sum of all shards moves no further
+than that one.
 
-*"screened_gaussian"* is ℓ2-descent in two rounds, σ_1 = σ/√q_1 and σ_2 = σ/√q_2, q_1 + q_2 = 1. Round
-1 finds the items above ρ_1 and closes those below b_1; in round 2 users pour a weight of 1 once more,
-into open items only, and all other items are left out as if they did not exist. Think of the noise as
-added to all strings there are, Z_r = H_r + N(0, σ_r²). The open set is a function of Z_1 and of the
-found items, at every string; items that users have but gave no weight are decided too
-(`present_items`), so that nothing else enters it. Given the past, the same in both worlds, round 2 is
-ℓ2-descent on a fixed set of items, and moves by at most S in ℓ2, as round 1 does. With
-‖H'_r − H_r‖ ≤ S on every path the two rounds are at most one Gaussian mechanism with
+*"screened_gaussian"* is ℓ2-descent in two rounds, with σ_1 = σ/√q_1, σ_2 = σ/√q_2 and q_1 + q_2 = 1.
+Round 1 finds the items above ρ_1 and closes those below b_1. In round 2 users pour a weight of 1 once
+more, into open items only; all other items are left out as if they did not exist. Think of noise that
+is added to every possible string, Z_r = H_r + N(0, σ_r²). The open set is a function of Z_1 and of the
+found items, at every string. Items that users have but gave no weight are decided too
+(`present_items`), so that the open set depends on nothing else. Given the same past in both worlds,
+round 2 is ℓ2-descent on a fixed set of items, and moves by at most S in ℓ2, as round 1 does. With
+‖H'_r − H_r‖ ≤ S on every path, the two rounds are at least as private as one Gaussian mechanism with
 sensitivity/σ = S √(Σ 1/σ_r²): conditioning round by round, the log-likelihood ratio, padded to the full
-budget, is exactly normal (adaptive composition of Gaussian mechanisms). Items of u alone: round r has
-E_r δ_T for them, as above, given its past.
+budget, is exactly normal (adaptive composition of Gaussian mechanisms). For the items of u alone, round
+r has its share of δ_T, and the argument above holds given the round's past.
 
 DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020).
 """
@@ -43,8 +45,15 @@ from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import GRID_BITS
-from beam_dpne.set_union import descent, mad
-from beam_dpne.set_union.elements import ItemSums, UserItems, hash_order, merge_sums, sum_by_item
+from beam_dpne.set_union import cutoff_policies
+from beam_dpne.set_union.elements import (
+    ItemSums,
+    UserItems,
+    hash_order,
+    merge_sums,
+    split_fine,
+    sum_by_item,
+)
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import COUNT_BITS
 
@@ -161,28 +170,29 @@ def run_shard(
     items = join_items(parts)
     order = _order_draws(items, run_key)
     users = np.lexsort((order[:, 1], order[:, 0]))
+    # The inverse permutations: (n,) each user's turn, and (words,) each item's rank by keyed hash.
     turn = np.empty(users.size, np.int64)
     turn[users] = np.arange(users.size)
     by_hash = hash_order(items.word_hashes)
     rank = np.empty(by_hash.size, np.int64)
     rank[by_hash] = np.arange(by_hash.size)
     sizes = np.diff(items.offsets)
-    # The turn of each entry's user; entries are brought into the order of turns.
+    # (m,) the turn of each entry's user. `ordered` are the ranks of items in the order of turns; a turn
+    # and a rank are packed into one integer, since sorting values is faster than sorting positions.
     user = np.repeat(turn, sizes)
     if plan.update_policy.prefers_frequent:
         by_count = np.lexsort((rank[items.items], -items.counts, user))
         ordered = rank[items.items[by_count]]
     else:
         ordered = np.sort((user << 32) | rank[items.items]) & 0xFFFFFFFF
-    weights = descent.descend(
+    weights = cutoff_policies.descend(
         plan.policy,
-        np.concatenate(([0], np.cumsum(sizes[users]))),
+        ragged.offsets_of(sizes[users]),
         ordered,
         size=by_hash.size,
         cutoff=cutoff_units(plan, number) // plan.shard_count,
     )
-    fine = GRID_BITS - 32
-    columns = np.stack((weights >> fine, weights & ((1 << fine) - 1)), axis=1)
+    columns = np.stack(split_fine(weights), axis=1)
     return ItemSums(
         words=items.words.take(pa.array(by_hash)),
         word_hashes=items.word_hashes[by_hash],
@@ -197,7 +207,7 @@ def cutoff_units(plan: SetUnionPlan, number: int) -> int:
 
 
 def present_items(items: UserItems) -> ItemSums:
-    """Returns all items that some user of a batch has, at weight 0.
+    """Returns all items that some user of a batch has, with weight 0.
 
     Which items a round closes must not depend on the subsets that were drawn: an item that all its
     users' subsets missed has its noise decided like any other.
@@ -222,7 +232,7 @@ def join_items(parts: Iterable[UserItems]) -> UserItems:
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
-    # `codes` are the places in the joined dictionary of each part's words, part by part.
+    # `codes` are the indices in the joined dictionary of each part's words, part by part.
     words, codes = merge_words(part.words for part in parts)
     first = np.cumsum([0, *(len(part.words) for part in parts)])
     shifts = np.cumsum([0, *(part.items.size for part in parts)])
@@ -250,8 +260,8 @@ def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int
     """
     limited = limit_items(items, plan, run_key, number)
     if plan.update_policy.rule == "reroute":
-        shares = mad.excess_shares(mad.first_weights(limited, plan), plan)
-        return mad.rerouted_weights(limited, shares, plan)
+        shares = cutoff_policies.excess_shares(cutoff_policies.first_weights(limited, plan), plan)
+        return cutoff_policies.rerouted_weights(limited, shares, plan)
     if plan.update_policy.rule != "descent":
         return weigh_items(limited, plan)
     shards: dict[int, list[UserItems]] = {}
@@ -269,7 +279,7 @@ def _order_draws(items: UserItems, run_key: RunKey) -> np.ndarray:
 
 
 def _take_users(items: UserItems, users: np.ndarray) -> UserItems:
-    """Selects users, ascending, and only the words they use."""
+    """Selects users, in ascending order, and only the words that they use."""
     sizes = np.diff(items.offsets)
     chosen = np.zeros(sizes.size, dtype=bool)
     chosen[users] = True
@@ -277,7 +287,7 @@ def _take_users(items: UserItems, users: np.ndarray) -> UserItems:
     kept, codes = used_words(len(items.words), part.items)
     return UserItems(
         users=items.users[users],
-        offsets=np.concatenate(([0], np.cumsum(sizes[users]))),
+        offsets=ragged.offsets_of(sizes[users]),
         items=codes,
         counts=part.counts,
         words=items.words.take(pa.array(kept)),
@@ -286,10 +296,10 @@ def _take_users(items: UserItems, users: np.ndarray) -> UserItems:
 
 
 def _take_entries(items: UserItems, kept: np.ndarray, sizes: np.ndarray) -> UserItems:
-    """Selects (user, item) entries; `sizes` are the numbers of entries that users keep."""
+    """Selects (user, item) entries; `sizes`, (n,), are the numbers of entries that users keep."""
     return UserItems(
         users=items.users,
-        offsets=np.concatenate(([0], np.cumsum(sizes))),
+        offsets=ragged.offsets_of(sizes),
         items=items.items[kept],
         counts=items.counts[kept],
         words=items.words,

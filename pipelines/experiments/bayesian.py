@@ -10,7 +10,7 @@ import pathlib
 from collections.abc import Sequence
 
 from beam_dpne import reading
-from beam_dpne.bayesian.paper_formulas import NO_GUARANTEE
+from beam_dpne.bayesian.plan import NO_GUARANTEE
 from beam_dpne.cli.options import Option
 from beam_dpne.errors import UsageError
 from pipelines.experiments import bayesian_figures, bayesian_parts, bayesian_tables

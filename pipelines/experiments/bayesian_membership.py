@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne.bayesian import log_global
-from beam_dpne.bayesian import paper_formulas as paper
+from beam_dpne.bayesian import log_global, paper
 from beam_dpne.bayesian.counting import UserGrams
 from beam_dpne.bayesian.posterior import probabilities
 from beam_dpne.bayesian.public_counts import PublicCounts

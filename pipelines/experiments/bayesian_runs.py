@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any, ClassVar
 
-from beam_dpne.bayesian.paper_formulas import NO_GUARANTEE, PaperBayesianPlan
-from beam_dpne.bayesian.plan import MODES, BayesianPlan
+from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, BayesianPlan, PaperBayesianPlan
 
 LAPLACE = "laplace"
 LAPLACE_PUBLIC = "laplace_public"

@@ -13,8 +13,7 @@ import re
 
 import pytest
 
-from beam_dpne.bayesian.paper_formulas import PaperBayesianPlan
-from beam_dpne.bayesian.plan import MODES, BayesianPlan
+from beam_dpne.bayesian.plan import MODES, BayesianPlan, PaperBayesianPlan
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.tables import BAYESIAN
 from beam_dpne.errors import ReleaseError

@@ -13,8 +13,7 @@ from beam_dpne import (
     PaperBayesianPlan,
     RunKey,
 )
-from beam_dpne.bayesian.paper_formulas import SENSITIVITIES
-from beam_dpne.bayesian.plan import MODES
+from beam_dpne.bayesian.plan import MODES, SENSITIVITIES
 from beam_dpne.bayesian.public_counts import count_text
 from beam_dpne.elements.side_inputs import SetStore
 from tests.faults import conftest

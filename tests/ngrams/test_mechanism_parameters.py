@@ -136,7 +136,7 @@ def test_defaults_are_resolved():
         == PrivacyPlan(**GIVEN, max_contributions=300, rounds=3).mechanism_parameters()
     )
     union = SetUnionPlan(**GIVEN)
-    explicit = {"shards": union.shard_count, "cutoff_margin": union.margin}
+    explicit = {"shards": union.shard_count, "cutoff_margin": union.update_policy.cutoff_margin}
     explicit["vocabulary_delta_share"] = union.delta_share
     given = dataclasses.replace(union, **explicit)
     assert given != union

@@ -14,8 +14,7 @@ from collections import Counter
 import mpmath
 import numpy as np
 
-from beam_dpne.bayesian.paper_formulas import PaperBayesianPlan
-from beam_dpne.bayesian.plan import BayesianPlan, CountingPlan
+from beam_dpne.bayesian.plan import BayesianPlan, CountingPlan, PaperBayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import run_context
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes

@@ -5,7 +5,7 @@ numbers, the run key and the keyed functions; limiting, ordering, pouring, rerou
 are written here a second time, with exact integers and fractions (ℓ2-descent: floats, operation by
 operation, as its result is defined by them).
 
-Source: Gopi et al. 2020, Algorithms 1, 2, 3, 5; for "mad" the definition in `beam_dpne.set_union.mad`.
+Source: Gopi et al. 2020, Algorithms 1, 2, 3, 5; for "mad" `set_union.cutoff_policies`.
 """
 
 import math

@@ -17,11 +17,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne.bayesian import paper_formulas as paper
-from beam_dpne.bayesian import transform
+from beam_dpne.bayesian import paper, transform
 from beam_dpne.bayesian.counting import UserGrams, add_up
-from beam_dpne.bayesian.paper_formulas import SENSITIVITIES, PaperBayesianPlan
-from beam_dpne.bayesian.plan import BayesianPlan, CountingPlan
+from beam_dpne.bayesian.plan import SENSITIVITIES, BayesianPlan, CountingPlan, PaperBayesianPlan
 from beam_dpne.mechanism.randomness import RunKey
 
 EPSILON, DELTA = 1.0, 1e-2

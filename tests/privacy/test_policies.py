@@ -19,7 +19,7 @@ from scipy import stats
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_hashes
 from beam_dpne.mechanism.thresholds import descent_rounding, greedy_threshold, laplace_threshold
-from beam_dpne.set_union import descent, mad
+from beam_dpne.set_union import cutoff_policies
 from beam_dpne.set_union import threshold as item_selection
 from beam_dpne.set_union import weights as policies
 from beam_dpne.set_union.elements import ItemSums, UserItems
@@ -48,7 +48,7 @@ def pour(policy: str, histogram: list[int], users: list[list[int]], cutoff: int)
     after = list(histogram)
     offsets = np.concatenate(([0], np.cumsum([len(user) for user in users]))).astype(int).tolist()
     items = [item for user in users for item in user]
-    descent._LOOPS[policy](offsets, items, after, cutoff, ONE)
+    cutoff_policies._LOOPS[policy](offsets, items, after, cutoff, ONE)
     return after
 
 
@@ -184,7 +184,7 @@ def test_a_search_breaks_the_tempting_discount_of_mad_and_not_ours():
         fresh = {f"new {i}" for i in range(rng.randint(1, d_max))}
         new = {(-1, 0): {*rng.sample(popular, rng.randint(1, len(popular))), *fresh}}
         plan = mad_plan(d_max)
-        tau = mad.cutoff_units(plan)
+        tau = cutoff_policies.mad_cutoff_units(plan)
         for wrong in (True, False):
             pair = [exact_weights(some, tau, d_max, wrong) for some in ({**users, **new}, users)]
             worst[wrong] = max(worst[wrong], distance(*pair) / 2**32)

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne.bayesian.counting import NgramProbabilities
-from beam_dpne.bayesian.paper_formulas import NO_GUARANTEE
-from beam_dpne.bayesian.plan import MODES, BayesianPlan
+from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, BayesianPlan
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.errors import ReleaseError
@@ -27,7 +26,7 @@ def found_of(plan: BayesianPlan, **others) -> NgramProbabilities:
         ngrams=pa.array(["a b c", "b c d"]),
         probabilities=np.array([0.75, 0.25]),
         guarantee=plan.guarantee,
-        facts=plan.facts() | {"public": public},
+        report=plan.report() | {"public": public},
     )
     return dataclasses.replace(found, **others)
 
@@ -99,7 +98,7 @@ def test_the_coder_keeps_everything():
     decoded = BatchCoder(NgramProbabilities).decode(BatchCoder(NgramProbabilities).encode(found))
     assert decoded.ngrams.to_pylist() == found.ngrams.to_pylist()
     assert decoded.probabilities.tolist() == found.probabilities.tolist()
-    assert (decoded.guarantee, decoded.facts) == (found.guarantee, found.facts)
+    assert (decoded.guarantee, decoded.report) == (found.guarantee, found.report)
 
 
 def test_probabilities_have_nine_digits():

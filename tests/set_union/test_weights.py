@@ -14,7 +14,7 @@ from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_hashes
-from beam_dpne.set_union import descent, mad
+from beam_dpne.set_union import cutoff_policies
 from beam_dpne.set_union import threshold as item_selection
 from beam_dpne.set_union import weights as policies
 from beam_dpne.set_union.elements import (
@@ -159,7 +159,7 @@ def test_pouring_in_a_table(policy, users, cutoff, expected, compiled):
 def descend(policy, users, size, cutoff, compiled) -> list[int]:
     offsets = np.concatenate(([0], np.cumsum([len(user) for user in users]))).astype(np.int64)
     items = np.array([item for user in users for item in user], np.int64)
-    return descent.descend(
+    return cutoff_policies.descend(
         policy, offsets, items, size=size, cutoff=cutoff, compiled=compiled
     ).tolist()
 
@@ -171,7 +171,7 @@ def test_compiled_and_plain_loops_agree_bit_for_bit(policy, cutoff, monkeypatch)
     users = [rng.sample(range(300), rng.choice([0, 1, 2, 17, 60])) for _ in range(800)]
     plain = descend(policy, users, 300, cutoff, compiled=False)
     assert plain == descend(policy, users, 300, cutoff, compiled=True)
-    monkeypatch.setattr(descent, "_USERS_AT_ONCE", 7)
+    monkeypatch.setattr(cutoff_policies, "_USERS_AT_ONCE", 7)
     assert plain == descend(policy, users, 300, cutoff, compiled=False)
     assert max(plain) <= cutoff
 
@@ -179,7 +179,7 @@ def test_compiled_and_plain_loops_agree_bit_for_bit(policy, cutoff, monkeypatch)
 def test_the_compiled_loop_neither_fuses_nor_reorders_float_operations():
     import numba
 
-    loop = numba.njit(fastmath=False)(descent._descend_straight)
+    loop = numba.njit(fastmath=False)(cutoff_policies._descend_straight)
     array = np.zeros(1, np.int64)
     loop(array, array, array, ONE, ONE)
     (code,) = loop.inspect_asm().values()
@@ -250,10 +250,10 @@ def test_rerouting_gives_excess_back_to_those_it_came_from():
     plan = plan_of("mad", 2, epsilon=30.0, delta=0.3)
     users = users_of(*({"x": 1, f"y{i}": 1} for i in range(200)), *[{f"z{i}": 1 for i in range(9)}])
     limited = policies.limit_items(users, plan, KEY)
-    shares = mad.excess_shares(mad.first_weights(limited, plan), plan)
+    shares = cutoff_policies.excess_shares(cutoff_policies.first_weights(limited, plan), plan)
     assert shares.words.to_pylist() == ["x"]
     assert shares.sums[0] / ONE == pytest.approx(1 - plan.cutoff / 100, abs=1e-9)
-    sums = mad.rerouted_weights(limited, shares, plan)
+    sums = cutoff_policies.rerouted_weights(limited, shares, plan)
     whole, fine = item_selection.whole_weights(sums, plan)
     weights = dict(zip(sums.words.to_pylist(), whole / 2**32 + fine / ONE, strict=True))
     discount = math.sqrt(2) * (1 / math.sqrt(2) - 1 / 4)
@@ -267,7 +267,7 @@ def test_only_users_with_few_items_give_to_the_first_pass():
     """Whose weight is given back at the rate that the bound allows for at most d_max items."""
     sizes = [1, 2, 50, 51, 60]
     users = users_of(*({f"{size} {i}": 1 for i in range(size)} for size in sizes))
-    sums = mad.first_weights(users, plan_of("mad", limit=60))
+    sums = cutoff_policies.first_weights(users, plan_of("mad", limit=60))
     given = dict(zip(sums.words.to_pylist(), sums.table[:, 0].tolist(), strict=True))
     assert [given[f"{size} 0"] for size in sizes] == [0, 2**31, 2**32 // 50, 0, 0]
 
@@ -282,7 +282,7 @@ def test_sums_of_rerouted_weight_do_not_overflow():
         sums=np.array([2**60, 2**45 + 5, 2**61]),
     )
     whole, fine = item_selection.whole_weights(sums, plan)
-    assert whole.tolist() == [2**60 + 2**27 + mad.cutoff_units(plan)]
+    assert whole.tolist() == [2**60 + 2**27 + cutoff_policies.mad_cutoff_units(plan)]
     assert fine.tolist() == [5]
 
 

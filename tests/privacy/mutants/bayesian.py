@@ -124,7 +124,7 @@ MUTANTS = [
     Mutant(
         name="probabilities_of_another_plan_are_published",
         file="beam_dpne/release/bayesian_ledger.py",
-        before="if any(found.facts.get(name) != value for name, value in wanted.items()):",
+        before="if any(found.report.get(name) != value for name, value in wanted.items()):",
         after="if False:",
         matters="The ledger would claim another run's guarantee.",
         tests=(f"{_LEDGER}::test_probabilities_of_another_plan_are_refused",),

@@ -73,7 +73,7 @@ MUTANTS = [
     ),
     Mutant(
         name="present_items_without_weight_do_not_reach_the_decision",
-        file="beam_dpne/set_union/release.py",
+        file="beam_dpne/set_union/transform.py",
         before="if self.plan.union_rounds[number - 1].cut is None:",
         after="if True:",
         matters="Which items are open would tell whose subsets were drawn how.",
@@ -84,7 +84,7 @@ MUTANTS = [
     ),
     Mutant(
         name="single_units_are_not_paid",
-        file="beam_dpne/set_union/descent.py",
+        file="beam_dpne/set_union/cutoff_policies.py",
         before="                left -= 1\n",
         after="",
         matters="A greedy user would pour more than the budget of 1.",
@@ -92,15 +92,15 @@ MUTANTS = [
     ),
     Mutant(
         name="greedy_without_single_units",
-        file="beam_dpne/set_union/descent.py",
-        before="                histogram[items[place]] += 1\n                left -= 1\n",
+        file="beam_dpne/set_union/cutoff_policies.py",
+        before="                histogram[items[entry]] += 1\n                left -= 1\n",
         after="                pass\n",
         matters="A user would make others' budgets overflow to items that else had no weight.",
         tests=(f"{_POLICIES}::test_greedy_as_published_releases_others_items_and_ours_does_not",),
     ),
     Mutant(
         name="filled_items_are_not_paid",
-        file="beam_dpne/set_union/descent.py",
+        file="beam_dpne/set_union/cutoff_policies.py",
         before="                    left -= gap\n",
         after="",
         matters="A user would pour more than the budget of 1.",
@@ -108,7 +108,7 @@ MUTANTS = [
     ),
     Mutant(
         name="descent_by_two",
-        file="beam_dpne/set_union/descent.py",
+        file="beam_dpne/set_union/cutoff_policies.py",
         before="if distance > 1.0:",
         after="if distance > 2.0:",
         matters="A user would move the histogram by up to 2.",
@@ -116,7 +116,7 @@ MUTANTS = [
     ),
     Mutant(
         name="descent_by_a_whole_distance",
-        file="beam_dpne/set_union/descent.py",
+        file="beam_dpne/set_union/cutoff_policies.py",
         before="distance = math.sqrt(square)",
         after="distance = float(int(math.sqrt(square)))",
         matters="A user would move the histogram by up to 2.",
@@ -124,7 +124,7 @@ MUTANTS = [
     ),
     Mutant(
         name="rerouting_without_a_discount",
-        file="beam_dpne/set_union/mad.py",
+        file="beam_dpne/set_union/cutoff_policies.py",
         before="kappa = min(1.0, math.sqrt(degree) * discount)",
         after="kappa = 1.0",
         matters="Rerouted weight would move the histogram by more than 1.",
@@ -132,7 +132,7 @@ MUTANTS = [
     ),
     Mutant(
         name="everybody_reroutes",
-        file="beam_dpne/set_union/mad.py",
+        file="beam_dpne/set_union/cutoff_policies.py",
         before="adaptive = (sizes > 1) & (sizes <= plan.max_adaptive_degree)",
         after="adaptive = sizes > 1",
         matters="The bound holds for users with few items only.",
@@ -142,7 +142,7 @@ MUTANTS = [
     ),
     Mutant(
         name="weight_of_rerouters_twice",
-        file="beam_dpne/set_union/mad.py",
+        file="beam_dpne/set_union/cutoff_policies.py",
         before="rest = equal_weights(np.maximum(sizes, 1)) - initial",
         after="rest = equal_weights(np.maximum(sizes, 1))",
         matters="A user would give the first pass's weight a second time.",
@@ -151,7 +151,7 @@ MUTANTS = [
     Mutant(
         name="excess_is_kept_and_rerouted",
         file="beam_dpne/set_union/threshold.py",
-        before="weights = weights + np.minimum(table[:, 2], mad.cutoff_units(plan))",
+        before="weights = weights + np.minimum(table[:, 2], cutoff_policies.mad_cutoff_units(plan))",
         after="weights = weights + table[:, 2]",
         matters="Weight beyond the cutoff would count twice.",
         tests=(f"{_POLICIES}::test_a_search_breaks_the_tempting_discount_of_mad_and_not_ours",),

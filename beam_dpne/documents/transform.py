@@ -1,0 +1,105 @@
+"""DocumentsTransform: the fields, checks and first steps of transforms from documents to releases."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, cast
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
+from apache_beam.typehints.decorators import IOTypeHints
+
+from beam_dpne.documents.batch import BatchDocuments, checked_names
+from beam_dpne.documents.group_by_user import GroupByUser
+from beam_dpne.documents.key_context import check_run_key, require_identified
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.coders import Storable, spill
+from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.engines import run
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.options import InputDescription, description_of_rows
+
+# A constant is part of the job's graph, whose size the engines limit.
+_LARGEST_CONSTANT = 2**20
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class DocumentsTransform(beam.PTransform):
+    """The common part of `PrivateNgrams`, `PrivateSetUnion` and the transforms of Bayesian counts.
+
+    Each of them documents these fields for its users.
+    """
+
+    plan: Any
+    tokenizer: str | Tokenizer = "words"
+    partitions: int = 8
+    run_key: RunKey | None = dataclasses.field(default=None, repr=False)
+    described: InputDescription | None = None
+    user_field: str = "user"
+    text_field: str | Sequence[str] = "text"
+
+    def __post_init__(self):
+        super().__init__()
+        if self.partitions < 1:
+            raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        checked_names(self.user_field, self.text_field)
+        check_run_key(self.run_key)
+        resolve_tokenizer(self.tokenizer)
+
+    def default_type_hints(self) -> IOTypeHints:
+        """Returns no hints: with any, Beam logs a warning about a result that is a named tuple."""
+        return IOTypeHints.empty()
+
+    @property
+    def input_description(self) -> InputDescription:
+        """How records became documents, as far as it is known; `PublishRelease` reads it."""
+        return self.described or self.row_description
+
+    @property
+    def row_description(self) -> InputDescription:
+        """The fields by which the elements of the pipeline are read."""
+        return description_of_rows(self.user_field, self.text_field)
+
+    @property
+    def histogram_ranges(self) -> int:
+        """The number of ranges of a histogram, which is smaller than the corpus."""
+        return -(-self.partitions // 4)
+
+    def bound_key(self, context: str) -> RunKey:
+        """Returns the run key, or a fresh one, bound to the context of this run (`key_context`).
+
+        Raises:
+          ValueError: if a key is given, and nothing identifies the tokenizer.
+        """
+        if self.run_key is not None:
+            require_identified(self.tokenizer)
+        return (self.run_key or RunKey.generate()).bound_to(context)
+
+    def grouped_by_user(
+        self, documents: PCollection, run_key: RunKey, max_tokens_per_user: int
+    ) -> PCollection[UserBatch]:
+        """Checks the pipeline's options, and brings the documents of each user together."""
+        run.check_options(documents.pipeline)
+        batch = BatchDocuments(user_field=self.user_field, text_field=self.text_field)
+        group = GroupByUser(
+            tokenizer=self.tokenizer,
+            partitions=self.partitions,
+            max_tokens_per_user=max_tokens_per_user,
+            run_key=run_key,
+        )
+        users = documents | "BatchDocuments" >> batch | "GroupByUser" >> group
+        return cast("PCollection[UserBatch]", users)
+
+
+def create_public(batch: Storable, store: SetStore | None) -> beam.Create:
+    """Returns the source of one public batch, which is in the job's graph unless it is large.
+
+    Args:
+      batch: a public vocabulary or public counts.
+      store: where a batch goes that is too large for the graph. With None, or with a store into which
+        the launcher puts no files, it stays in the graph.
+    """
+    if store is None or not store.from_launch:
+        return beam.Create([batch])
+    limit = min(store.limit, _LARGEST_CONSTANT)
+    return beam.Create([spill(batch, dataclasses.replace(store, limit=limit))])
