@@ -14,7 +14,7 @@ from rich.table import Table
 from beam_dpne import reading as io
 from beam_dpne.cli import display
 from beam_dpne.cli.options import options_of, with_defaults
-from beam_dpne.cli.tables import EVALUATE
+from beam_dpne.cli.options_by_command import EVALUATE
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError

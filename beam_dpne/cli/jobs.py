@@ -20,11 +20,11 @@ from apache_beam.pvalue import AsIter
 from apache_beam.runners.runner import PipelineResult
 
 from beam_dpne import reading as io
-from beam_dpne.cli import display, run_folders, watching
-from beam_dpne.cli.beam_options import BeamOptions, beam_options
-from beam_dpne.cli.failure_log import with_cause
+from beam_dpne.cli import display, run_folders, runners
+from beam_dpne.cli.failures import with_cause
 from beam_dpne.cli.options import Table, with_defaults
 from beam_dpne.cli.plans import SpendsDelta, warn_of_large_delta
+from beam_dpne.cli.runners import BeamOptions, beam_options
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
@@ -262,12 +262,12 @@ def run_job(job: Job[Any, Any], options: BeamOptions) -> Mapping[str, Any] | Non
     with temporary as folder, tidied, shown:
         canary = None
         if options.can_hang:
-            canary = watching.Canary(marks=Markers(folder), timeout=job.harness_timeout)
+            canary = runners.Canary(marks=Markers(folder), timeout=job.harness_timeout)
             make_marker(canary.marks.wanted)
             progress.enter("engine")
         build(pipeline, job, folder, canary)
-        result = watching.run_pipeline(pipeline, canary)
-    if not watching.has_finished(result):
+        result = runners.run_pipeline(pipeline, canary)
+    if not runners.has_finished(result):
         return None
     _report_rejects(job, result)
     return read_ledger(job.output)
@@ -295,7 +295,7 @@ def _run_folder(job: Job[Any, Any], options: BeamOptions) -> tuple[str, str]:
 
 
 def build(
-    pipeline: beam.Pipeline, job: Job[Any, Any], folder: str, canary: watching.Canary | None = None
+    pipeline: beam.Pipeline, job: Job[Any, Any], folder: str, canary: runners.Canary | None = None
 ) -> None:
     """Wires reading, the private transform and publishing.
 
@@ -323,7 +323,7 @@ def build(
 
 
 def _read_documents(
-    pipeline: beam.Pipeline, job: Job[Any, Any], canary: watching.Canary | None
+    pipeline: beam.Pipeline, job: Job[Any, Any], canary: runners.Canary | None
 ) -> io.ReadResult:
     """Wires the reading of the input, and the operator's list of rejected records.
 
@@ -407,7 +407,7 @@ def _check_rejects(rejects: str, output: str) -> None:
 
 def _report_rejects(job: Job[Any, Any], result: PipelineResult) -> None:
     """Reports on stderr, for the operator, how many records were left out."""
-    counters = watching.counters(result)
+    counters = runners.counters(result)
     reasons = rejected_of(counters)
     if counters.get(NO_RECORDS) and not job.quiet:
         display.print_notice(

@@ -14,8 +14,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.bayesian import arpa
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.cli.beam_options import BeamOptions
 from beam_dpne.cli.jobs import Job
+from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.errors import RunError, UsageError
 from beam_dpne.reading.files import TextStream
 from beam_dpne.reading.options import codec_of

@@ -18,13 +18,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from beam_dpne.cli.options import Table, add_program, add_table
-from beam_dpne.cli.tables import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
+from beam_dpne.cli.options_by_command import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError
 from beam_dpne.version import __version__
 
 if TYPE_CHECKING:
-    from beam_dpne.cli.failure_log import FailureLog
+    from beam_dpne.cli.failures import FailureLog
 
 _FAILED = 1
 _SIGNALLED = 128
@@ -194,7 +194,7 @@ def _failure_log(given: argparse.Namespace) -> "FailureLog | None":
     """Returns the file for a failure, if one was asked for."""
     if getattr(given, "failure_log", None) is None:
         return None
-    from beam_dpne.cli.failure_log import FailureLog
+    from beam_dpne.cli.failures import FailureLog
 
     # The `output` of other programs is a directory of the operator.
     output = given.output if getattr(given, "publishes", False) else None

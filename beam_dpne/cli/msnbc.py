@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from beam_dpne.cli import display
 from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import add_program
-from beam_dpne.cli.tables import NGRAMS
+from beam_dpne.cli.options_by_command import NGRAMS
 from beam_dpne.documents import tokenizers
 from beam_dpne.errors import UsageError
 
@@ -104,7 +104,7 @@ def category_names(path: str) -> list[str]:
 
 def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Path) -> None:
     from beam_dpne.cli import jobs, programs
-    from beam_dpne.cli.beam_options import beam_options
+    from beam_dpne.cli.runners import beam_options
     from beam_dpne.release.publishing import read_release
     from beam_dpne.storage.access import check_access
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from beam_dpne.cli import display
 from beam_dpne.cli.options import with_defaults
-from beam_dpne.cli.tables import PLAN
+from beam_dpne.cli.options_by_command import PLAN
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.user_count import about_large_delta

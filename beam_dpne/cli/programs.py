@@ -9,12 +9,12 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts
 from beam_dpne.cli import display, jobs, language_model
-from beam_dpne.cli.beam_options import BeamOptions
 from beam_dpne.cli.options import with_defaults
+from beam_dpne.cli.options_by_command import BAYESIAN as BAYESIAN_TABLE
+from beam_dpne.cli.options_by_command import NGRAMS as NGRAMS_TABLE
+from beam_dpne.cli.options_by_command import SET_UNION as SET_UNION_TABLE
 from beam_dpne.cli.plans import check_tokens, plan_from_options, read_vocabulary, require_budget
-from beam_dpne.cli.tables import BAYESIAN as BAYESIAN_TABLE
-from beam_dpne.cli.tables import NGRAMS as NGRAMS_TABLE
-from beam_dpne.cli.tables import SET_UNION as SET_UNION_TABLE
+from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.elements.coders import array_bytes
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.errors import UsageError

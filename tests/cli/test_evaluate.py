@@ -11,7 +11,7 @@ import pytest
 
 from beam_dpne import join_tokens
 from beam_dpne.cli.options import options_of
-from beam_dpne.cli.tables import EVALUATE
+from beam_dpne.cli.options_by_command import EVALUATE
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET
 from beam_dpne.release.publishing import read_release
 

@@ -1,13 +1,15 @@
-"""`--failure_log FILE`: a whole failure with its tracebacks, for the operator alone.
+"""The reason of a failure that a program may print, and `--failure_log`, which gets the whole failure.
 
-The line that a failed run prints on stderr holds no data. The file may hold any, since messages of
-libraries, and of a tokenizer that users wrote, quote texts. So only its owner can read it, and it is
-in no release.
+The line that a failed run prints on stderr holds no data. The file may hold data, since the messages
+of libraries, and of a tokenizer that users wrote, quote texts. So only its owner can read it, and it
+is in no release.
 """
 
+import builtins
 import collections
 import contextlib
 import datetime
+import errno
 import logging
 import os
 import re
@@ -22,16 +24,49 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.documents.key_context import tokenizer_identity
 from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, resolve_tokenizer, tokenizer_name
-from beam_dpne.errors import RunError, TokenizerError, UsageError
-from beam_dpne.release.ledger import reason
+from beam_dpne.errors import RunError, TokenizerError, UsageError, may_be_printed
 from beam_dpne.release.paths import is_inside, is_local, release_around
 from beam_dpne.storage.access import check_access
+from beam_dpne.storage.directories import reason
 from beam_dpne.version import __version__
 
+_ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
+_WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
 _FIRST_LINE = "beam-dpne failure log: as private as the data, for the operator only\n"
 _OBJECT = re.compile(r"\w+://[^/]+/(.*[^/])?")
 _MOST_CHARACTERS = 8 * 2**20
 _READ_WRITE = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def printable_reason(error: BaseException) -> str:
+    """Returns the reason of a failure without data: a message of this package, or the error's type.
+
+    An engine hands on a text that has a traceback in it. Only the line after the frames of the last
+    traceback is read, and it is returned only if it begins with an error class of this package; a
+    record would have to imitate a whole traceback, in a message of a library, to be returned.
+    """
+    if may_be_printed(_name_of(type(error))):
+        return _WHILE_RUNNING.sub("", str(error))
+    name, _, message = _raised(str(error)).partition(": ")
+    if may_be_printed(name):
+        return _WHILE_RUNNING.sub("", message)
+    if not isinstance(getattr(builtins, name, None), type):
+        name, message = type(error).__name__, str(error)
+    found = _ERRNO.match(message)
+    if found and int(found.group(1)) in errno.errorcode:
+        return f"{os.strerror(int(found.group(1)))}."
+    return f"{name}; its message is withheld, since it may quote the data."
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _raised(text: str) -> str:
+    """Returns the line that names the error of the last traceback in a text, or an empty one."""
+    _, mark, traceback = text.rpartition("Traceback (most recent call last):")
+    lines = traceback.splitlines()[1:] if mark else []
+    return next((line for line in lines if line and not line[0].isspace()), "")
 
 
 class FailureLog:
