@@ -39,27 +39,24 @@ _READ_WRITE = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONB
 
 
 def printable_reason(error: BaseException) -> str:
-    """Returns the reason of a failure without data: a message of this package, or the error's type.
+    """Returns why a run failed, without data: a message of this package, or the error's type.
 
-    An engine hands on a text that has a traceback in it. Only the line after the frames of the last
-    traceback is read, and it is returned only if it begins with an error class of this package; a
-    record would have to imitate a whole traceback, in a message of a library, to be returned.
+    An engine reports an error as a text that contains tracebacks. Only the line after the frames of
+    the last traceback is read, and it is returned only if it begins with an error class of this
+    package. A record would be returned only if it imitated a whole traceback in a library's message.
     """
-    if may_be_printed(_name_of(type(error))):
+    kind = type(error)
+    if may_be_printed(f"{kind.__module__}.{kind.__qualname__}"):
         return _WHILE_RUNNING.sub("", str(error))
     name, _, message = _raised(str(error)).partition(": ")
     if may_be_printed(name):
         return _WHILE_RUNNING.sub("", message)
     if not isinstance(getattr(builtins, name, None), type):
-        name, message = type(error).__name__, str(error)
+        name, message = kind.__name__, str(error)
     found = _ERRNO.match(message)
     if found and int(found.group(1)) in errno.errorcode:
         return f"{os.strerror(int(found.group(1)))}."
     return f"{name}; its message is withheld, since it may quote the data."
-
-
-def _name_of(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _raised(text: str) -> str:
@@ -70,18 +67,18 @@ def _raised(text: str) -> str:
 
 
 class FailureLog:
-    """The file of one run, open from before it begins until `keep` or `discard`."""
+    """The failure log of one run, which is open from before the run until `keep` or `discard`."""
 
     def __init__(self, path: str, output: str | None, *, remote: bool) -> None:
-        """Checks that the file can be written; a local one is made.
+        """Checks that the file can be written, and makes it if it is local.
 
         Args:
-          path: of the file.
-          output: directory of the release, if the run publishes one.
+          path: path of the file.
+          output: directory of the release, or None if the run publishes none.
           remote: whether the file may be in a bucket.
 
         Raises:
-          UsageError: if the file must not be there, or cannot be.
+          UsageError: if the file must not be at that path, or cannot be written.
         """
         self.path = path
         self._records = ErrorRecords()
@@ -94,12 +91,12 @@ class FailureLog:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Keeps the errors that libraries log; none of them reaches stderr."""
+        """Collects the errors that libraries log; none of them reaches stderr."""
         with self._records.caught():
             yield
 
     def keep(self, error: BaseException) -> str:
-        """Writes the failure; returns a sentence for stderr that says where it is."""
+        """Writes the failure; returns a sentence for stderr that names the file."""
         data = self._text(error).encode("utf-8", "backslashreplace")
         try:
             if self._file is not None:
@@ -111,7 +108,7 @@ class FailureLog:
         return f"The whole failure is in {self.path}, which is as private as the data."
 
     def discard(self) -> None:
-        """Removes the file, if this run made it."""
+        """Removes the file if this run made it."""
         if self._file is not None:
             self._file.discard()
 
@@ -131,7 +128,7 @@ class FailureLog:
 
 
 def _of_engine(error: BaseException) -> str:
-    """Returns the engine's records of a failed job, or why it could not be asked."""
+    """Returns the engine's records of a failed job, or the reason why it could not be asked."""
     if not isinstance(error, RunError) or error.details is None:
         return ""
     try:
@@ -141,7 +138,7 @@ def _of_engine(error: BaseException) -> str:
 
 
 class _LocalFile:
-    """A file that only its owner may read: a new one, or one that an earlier run left."""
+    """A new file that only its owner may read, or the failure log of an earlier run."""
 
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(path)
@@ -169,12 +166,11 @@ class _LocalFile:
             file.write(data)
 
     def discard(self) -> None:
-        mine = os.fstat(self._handle)
+        opened = os.fstat(self._handle)
         os.close(self._handle)
         if self._is_new:
             with contextlib.suppress(OSError):
-                there = os.lstat(self._path)
-                if os.path.samestat(mine, there):
+                if os.path.samestat(opened, os.lstat(self._path)):
                     os.remove(self._path)
 
     def _is_ours(self) -> bool:
@@ -188,7 +184,7 @@ class _LocalFile:
 
 
 def _check_remote(path: str, *, allowed: bool) -> None:
-    """Raises UsageError unless an object can be made, which only its bucket's rules protect."""
+    """Raises UsageError unless a new object can be made, which its bucket's access rules protect."""
     if not allowed:
         raise UsageError(
             f"failure_log must be a local file, got failure_log={path}: whoever may read that bucket "
@@ -207,7 +203,7 @@ def _write_remote(path: str, data: bytes) -> None:
 
 
 def _check_apart(path: str, output: str | None) -> None:
-    """Raises if the file would be in the release, or in or below a directory with a ledger."""
+    """Raises UsageError if the file would be in the release, or in any other one."""
     if output and is_inside(path, output):
         raise UsageError(
             "failure_log must be outside the directory of the release, got "
@@ -222,7 +218,7 @@ def _check_apart(path: str, output: str | None) -> None:
 
 
 def whole_chain(error: BaseException) -> str:
-    """Returns an exception with all that led to it, including those that `raise … from None` hides."""
+    """Returns the tracebacks of an exception and its causes, even those that `from None` hides."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and all(link is not seen for seen in chain):
@@ -236,7 +232,7 @@ def whole_chain(error: BaseException) -> str:
 
 
 class ErrorRecords:
-    """The latest error records of libraries during a run, in memory."""
+    """The latest error records that libraries logged during a run, in memory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -245,13 +241,13 @@ class ErrorRecords:
         self._dropped = 0
 
     def text(self) -> str:
-        """Returns the records, one after the other."""
+        """Returns all records, oldest first."""
         with self._lock:
             first = [f"({self._dropped} earlier records are left out.)"] if self._dropped else []
             return "".join(f"{text}\n" for text in (*first, *self._texts))
 
     def add(self, text: str) -> None:
-        """Adds a record; a repeated one is kept once."""
+        """Adds a record, unless it repeats the last one."""
         with self._lock:
             if self._texts and self._texts[-1] == text:
                 return
@@ -263,7 +259,7 @@ class ErrorRecords:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """Adds every error record; the handlers of the root logger get the same records as before."""
+        """Collects all error records; the root logger's handlers get the same records as before."""
         root = logging.getLogger()
         handlers, level = root.handlers[:], root.level
         root.handlers[:] = [_Divert(self, handlers, level)]
@@ -276,7 +272,7 @@ class ErrorRecords:
 
 
 class _Divert(logging.Handler):
-    """Stands in for the handlers of the root logger, whose level is lower than it was."""
+    """Replaces the handlers of the root logger while its level is lowered."""
 
     def __init__(self, records: ErrorRecords, handlers: list[logging.Handler], level: int) -> None:
         super().__init__()
@@ -284,7 +280,7 @@ class _Divert(logging.Handler):
         self._records, self._handlers, self._level = records, handlers, level
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps an error, and hands on the records that the root's level would have let pass."""
+        """Collects an error, and passes on each record that the root's former level allowed."""
         if record.levelno >= logging.ERROR:
             self._records.add(self.format(record))
         if record.levelno < self._level and not _has_level(record.name):
@@ -296,7 +292,7 @@ class _Divert(logging.Handler):
 
 
 def _has_level(name: str) -> bool:
-    """Whether a logger, or one above it but for the root, has a level."""
+    """Whether a logger has a level, or one of its ancestors other than the root has."""
     logger: logging.Logger | None = logging.getLogger(name)
     while logger is not None and logger.parent is not None:
         if logger.level:
@@ -306,27 +302,27 @@ def _has_level(name: str) -> bool:
 
 
 def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
-    """Returns a tokenizer with the same tokens and the same name whose errors keep their cause.
+    """Returns a tokenizer with the same tokens and the same name, whose errors keep their cause.
 
-    `tokenize` withholds the errors of a tokenizer that users wrote. An engine reports a worker's
-    traceback as text, so the cause must be in the traceback when the operator asked for a failure
-    log; stderr never has it.
+    `tokenize` withholds the errors of a tokenizer that a user wrote. An engine reports a worker's
+    traceback as text, so the cause must be in the traceback if the operator wants a failure log. It
+    is never printed on stderr.
 
     Args:
-      tokenizer: a name, or a function; the package's own stay as they are.
+      tokenizer: a name, or a function; a tokenizer of this package is returned unchanged.
 
     >>> with_cause("words")
     'words'
     """
-    own = TOKENIZERS if isinstance(tokenizer, str) else TOKENIZERS.values()
-    return tokenizer if tokenizer in own else _WithCause(tokenizer)
+    trusted = TOKENIZERS if isinstance(tokenizer, str) else TOKENIZERS.values()
+    return tokenizer if tokenizer in trusted else _WithCause(tokenizer)
 
 
 class _WithCause:
-    """Calls a tokenizer; a name is looked up where it is called, on a worker."""
+    """Calls a tokenizer; a name is resolved by the worker that calls it."""
 
     def __init__(self, tokenizer: str | Tokenizer) -> None:
-        # The run key is bound to name and version: they must be those of the tokenizer itself.
+        # The run key is bound to name and version, which must be those of the tokenizer itself.
         identity = tokenizer_identity(tokenizer)
         self.tokenizer_name = identity["name"]
         self.version = identity["version"]

@@ -52,7 +52,7 @@ from beam_dpne.errors import RunError, UsageError
 from beam_dpne.storage.markers import Markers
 
 _EMBEDDED = ("fnapirunner", "embedded")
-# The path to which Dataflow's Flex launcher has the job written; it is observed, not documented.
+# Dataflow's Flex launcher has the job written to such a path, which is observed and not documented.
 _FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
 _NO_SENDING_BY_TIME = json.dumps({"data_buffer_time_limit_ms": -1}).encode()
 _POLL_SECONDS = 0.5
@@ -63,10 +63,10 @@ class BeamOptions:
     """The runner of a pipeline, and its options.
 
     Attributes:
-      runner: Beam's runner; it is always named, since Beam's default may download one.
+      runner: Beam's runner; this package always names one, since Beam's default may download one.
       pipeline_options: Beam's options.
       embedded: whether the runner is the embedded one, in this process.
-      is_template: whether a classic template is made instead of a run.
+      is_template: whether a classic template is written instead of a run.
     """
 
     runner: PipelineRunner
@@ -86,25 +86,25 @@ class BeamOptions:
 
     @property
     def can_hang(self) -> bool:
-        """Whether the engine keeps a job whose workers cannot start; Dataflow ends such a job."""
+        """Whether the engine keeps a job whose workers cannot start, as all but Dataflow do."""
         return not (self.embedded or self.on_dataflow)
 
     @property
     def hands_over(self) -> bool:
-        """Whether the launcher ends before the job runs, as with both kinds of templates."""
+        """Whether the launcher ends before the job runs, as it does with both kinds of templates."""
         return bool(self.pipeline_options.view_as(GoogleCloudOptions).template_location)
 
     @property
     def writes_template(self) -> bool:
-        """Whether a template is written; other runners than Dataflow's ignore that option and run."""
+        """Whether a template is written; runners other than Dataflow's ignore that option and run."""
         return self.is_template and self.on_dataflow
 
 
 class CachedOptions(PipelineOptions):
-    """Beam's options with one view for each class; Beam asks for thousands while it builds."""
+    """Beam's options that keep one view for each class, since Beam asks for thousands of views."""
 
     def view_as(self, cls):
-        """Returns the same view each time; views share their values."""
+        """Returns the view of a class, the same one each time; all views share their values."""
         views = self.__dict__.setdefault("_views", {})
         if cls not in views:
             views[cls] = super().view_as(cls)
@@ -115,39 +115,39 @@ def beam_options(arguments: Sequence[str]) -> BeamOptions:
     """Returns Beam's options; the runner is the embedded one unless another one is named.
 
     Raises:
-      UsageError: on an option that neither this package nor Beam has, or a wrong value.
+      UsageError: if neither this package nor Beam has an option, or a value is wrong.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = _refuse
     parser.add_argument("--runner", default=_EMBEDDED[0])
-    given, others = parser.parse_known_args(list(arguments))
-    embedded = given.runner.lower() in _EMBEDDED
+    parsed, others = parser.parse_known_args(list(arguments))
+    embedded = parsed.runner.lower() in _EMBEDDED
     unknown = _unknown(others)
     if embedded and unknown:
         _refuse_unknown(unknown[0])
     pipeline_options = CachedOptions(others)
     _set_defaults(pipeline_options, {other.partition("=")[0] for other in others})
     return BeamOptions(
-        runner=EmbeddedRunner() if embedded else _runner(given.runner),
+        runner=EmbeddedRunner() if embedded else _runner(parsed.runner),
         pipeline_options=pipeline_options,
         embedded=embedded,
         is_template=_is_classic_template(pipeline_options),
     )
 
 
-def _set_defaults(options: PipelineOptions, given: Collection[str]) -> None:
-    """Replaces defaults of Beam that do not suit these pipelines, unless an option was given."""
-    if "--save_main_session" not in given:
+def _set_defaults(options: PipelineOptions, flags: Collection[str]) -> None:
+    """Replaces defaults of Beam that do not suit these pipelines, unless their flags were given."""
+    if "--save_main_session" not in flags:
         # No code of this package is in the main module, and the data there may be private.
         options.view_as(SetupOptions).save_main_session = False
-    if "--environment_cache_millis" not in given:
+    if "--environment_cache_millis" not in flags:
         # Otherwise Flink starts a new Python for each short stage, which takes 3 s instead of 0.1 s,
-        # and hangs on one that is just being stopped.
+        # and hangs if it meets a Python that is being stopped.
         options.view_as(PortableOptions).environment_cache_millis = HARNESS_KEPT_MILLIS
 
 
 def _is_classic_template(options: PipelineOptions) -> bool:
-    """Whether the job is only written; the launcher of a Flex Template writes one at every launch."""
+    """Whether the job is written and not run; a Flex Template's launcher writes and runs each job."""
     location = options.view_as(GoogleCloudOptions).template_location
     return bool(location) and not _FLEX_LAUNCH.fullmatch(location)
 
@@ -160,7 +160,7 @@ def _runner(name: str) -> PipelineRunner:
 
 
 def _unknown(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments that Beam does not have; Beam itself would drop them silently."""
+    """Returns the arguments that Beam does not know, and would itself drop silently."""
     parsers: list[argparse.ArgumentParser] = []
     PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
     parsers[0].error = _refuse
@@ -168,7 +168,7 @@ def _unknown(arguments: Sequence[str]) -> list[str]:
 
 
 def _refuse(message: str) -> NoReturn:
-    """Replaces the function of argparse, which prints all of Beam's options and exits."""
+    """Raises UsageError, where argparse would print all of Beam's options and exit."""
     raise UsageError(f"{message}.")
 
 
@@ -188,21 +188,21 @@ def _refuse_unknown(argument: str) -> NoReturn:
 
 
 class EmbeddedRunner(FnApiRunner):
-    """Beam's embedded runner, which frees the last elements of a stage when the stage is done.
+    """Beam's embedded runner with two corrections: memory between stages, and workers in threads.
 
     Beam keeps the workers of each stage for another bundle, and with them the last element of each
     step, which here is a partition of users for each length. The embedded runner runs a stage in one
-    bundle, so that the workers can be shut down after it. A future Beam without such a cache is left
-    alone.
+    bundle, so its workers can be shut down after that. Nothing is done if a later version of Beam
+    has no such cache.
 
-    With `--direct_running_mode multi_threading` Beam's own runner sends what a worker has written
-    once a second, from another thread, also in the middle of an element whose coder is at work.
-    The two parts cannot be decoded, and a large run failed now and then with a ValueError. Here
-    elements are sent when the buffer is full, between two elements.
+    With `--direct_running_mode multi_threading` Beam's runner sends the output of a worker once a
+    second, from another thread, even while a coder is writing an element. The two parts of such an
+    element cannot be decoded, and large runs sometimes failed with a ValueError. Here output is sent
+    only between two elements, when the buffer is full.
     """
 
     def run_via_runner_api(self, pipeline_proto: beam_runner_api_pb2.Pipeline, options: Any) -> Any:
-        """Runs the pipeline, with workers in threads that never send part of an element."""
+        """Runs the pipeline with workers in threads that never send a part of an element."""
         for environment in pipeline_proto.components.environments.values():
             if environment.urn == python_urns.EMBEDDED_PYTHON_GRPC:
                 environment.payload = _NO_SENDING_BY_TIME
@@ -225,11 +225,11 @@ class EmbeddedRunner(FnApiRunner):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Canary:
-    """The sign by which a launcher sees that the workers of an engine have started.
+    """The markers by which a launcher sees that the workers of an engine have started.
 
     Attributes:
-      marks: the markers that the pipeline's first step leaves.
-      timeout: seconds from the state RUNNING until they must be there; 0 means no limit.
+      marks: the markers of the run; the pipeline's first step makes `started`.
+      timeout: seconds from the state RUNNING until that marker must exist; 0 means no limit.
     """
 
     marks: Markers
@@ -237,11 +237,11 @@ class Canary:
 
 
 def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> PipelineResult:
-    """Runs a pipeline to its end; an interrupted or failed launcher cancels the job.
+    """Runs a pipeline to its end; a launcher that is interrupted or fails cancels the job.
 
     Args:
-      pipeline: to run.
-      canary: the sign that workers have started; None where no job can hang.
+      pipeline: the pipeline to run.
+      canary: the markers of started workers, or None if the job cannot hang.
 
     Raises:
       RunError: if the run failed. Its message is one of this package, or else only the type of the
@@ -266,23 +266,19 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
 def _silence_workers() -> None:
     """Stops Beam's worker from printing tracebacks on stderr, which may quote the data.
 
-    With LOOPBACK, Prism's default, the worker is in this process. It also logs the traceback, as an
-    error.
+    The worker is in this process with LOOPBACK, which is Prism's default. It also logs the traceback
+    as an error.
     """
-    sdk_worker.__dict__["print"] = _print_nothing
-
-
-def _print_nothing(*_: object, **__: object) -> None:
-    """Stands in for `print`."""
+    sdk_worker.__dict__["print"] = lambda *_, **__: None
 
 
 def has_finished(result: PipelineResult) -> bool:
-    """Whether the job ran to its end; the job of a template is only written."""
+    """Whether the job ran to its end, which the job of a template does not."""
     return getattr(result, "has_job", True) and result.state == PipelineState.DONE
 
 
 def counters(result: PipelineResult) -> dict[str, int]:
-    """Returns the values of this package's counters by name; none where the engine has no counters."""
+    """Returns the values of this package's counters by name, or none if the engine counts nothing."""
     metrics = result.metrics()
     if metrics is None:
         return {}
@@ -296,15 +292,13 @@ def counters(result: PipelineResult) -> dict[str, int]:
 def _watched(
     result: PipelineResult, canary: Canary | None, pipeline: beam.Pipeline, stopped: list[str]
 ) -> Iterator[None]:
-    """Cancels a job whose workers do not start, and adds the reason to `stopped`."""
+    """Cancels a job whose workers do not start, and appends the reason to `stopped`."""
     if canary is None or canary.timeout == 0:
         yield
         return
     ended = threading.Event()
-    options = pipeline.options
-    thread = threading.Thread(
-        target=_watch, args=(result, canary, options, stopped, ended), daemon=True
-    )
+    watched = (result, canary, pipeline.options, stopped, ended)
+    thread = threading.Thread(target=_watch, args=watched, daemon=True)
     thread.start()
     try:
         yield
@@ -320,6 +314,7 @@ def _watch(
     stopped: list[str],
     ended: threading.Event,
 ) -> None:
+    """Waits for the marker of a worker, and cancels the job if it comes too late."""
     running_since = None
     while not ended.wait(_POLL_SECONDS):
         if _is_made(canary.marks.started):
@@ -334,7 +329,7 @@ def _watch(
 
 
 def _is_made(mark: str) -> bool:
-    """Whether the marker is there; an object store that does not answer now may do so later."""
+    """Whether a marker exists; False if the object store does not answer now."""
     with contextlib.suppress(Exception):
         return FileSystems.exists(mark)
     return False
