@@ -62,7 +62,7 @@ def print_plan(plan: PrivacyPlan) -> None:
     """Prints the budget and the noise of each length of a plan."""
     console = stdout_console()
     headings = ("length", "rounds", "noise σ", "budget share", "threshold ρ", "max contributions Δ")
-    table = _aligned_table(f"ε = {plan.epsilon:g}, δ = {plan.delta:g}", headings)
+    table = aligned_table(f"ε = {plan.epsilon:g}, δ = {plan.delta:g}", headings)
     for length in plan.lengths:
         table.add_row(str(length.length), *_length_cells(plan, length))
     console.print(table)
@@ -107,7 +107,7 @@ def published(output: str) -> Iterator[None]:
 def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints how many n-grams of each length a run released, from its ledger, and the directory."""
     headings = ("length", "n-grams", "noise σ", "threshold ρ", "valid", "seconds")
-    table = _aligned_table("Released", headings)
+    table = aligned_table("Released", headings)
     times = _seconds_by_length()
     for length in ledger["lengths"]:
         table.add_row(
@@ -127,7 +127,7 @@ def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> Non
 def print_items(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints how many items a set union released, from its ledger, and the directory."""
     headings = ("policy", "items", "noise", "threshold ρ", "cutoff Γ", "shards", "seconds")
-    table = _aligned_table("Released", headings, text=("policy", "noise"))
+    table = aligned_table("Released", headings, text=("policy", "noise"))
     mechanism = ledger["mechanism"]
     *_, last = mechanism["rounds"]
     sign = "λ" if mechanism["noise"] == "laplace" else "σ"
@@ -146,7 +146,7 @@ def print_items(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
 def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints how many probabilities a run released, from its ledger, and the directory."""
     headings = ("mode", "n-grams", "length", "noise σ", "sensitivity", "seconds")
-    table = _aligned_table("Released", headings, text=("mode",))
+    table = aligned_table("Released", headings, text=("mode",))
     mechanism = ledger["mechanism"]
     numbers = (mechanism.get(name) for name in ("noise_stddev", "sensitivity"))
     table.add_row(
@@ -159,7 +159,7 @@ def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) 
     _print_released(ledger, table, output)
 
 
-def _aligned_table(title: str, headings: Sequence[str], text: Sequence[str] = ()) -> Table:
+def aligned_table(title: str, headings: Sequence[str], text: Sequence[str] = ()) -> Table:
     """Returns an empty table; the columns in `text` are aligned left, and all others right."""
     table = Table(title=title, title_justify="left")
     for heading in headings:
@@ -181,7 +181,7 @@ def _print_released(ledger: Mapping[str, Any], table: Table, output: str) -> Non
 
 def print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table whose first column is text and whose other columns are numbers."""
-    table = _aligned_table(title, headings, text=headings[:1])
+    table = aligned_table(title, headings, text=headings[:1])
     for row in rows:
         table.add_row(*row)
     console = stdout_console()

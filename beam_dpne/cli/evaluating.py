@@ -125,7 +125,7 @@ def job_from_options(parsed: argparse.Namespace) -> EvaluationJob:
     if ledger["program"] == _PROBABILITIES:
         raise UsageError(
             f"release must be of beam-dpne ngrams or set-union, got release={values['release']}, which "
-            "has the probabilities of a public vocabulary: nothing in it was found."
+            "has the probabilities of a public vocabulary, and no n-grams that were found in the data."
         )
     if output is not None:
         require_matplotlib()
@@ -218,6 +218,7 @@ def _tokenizer(
 
 
 def _compared(job: EvaluationJob, corpus: Corpus, notes: Sequence[str]) -> dict[str, Any]:
+    """Returns the description of release and data that is written beside the figures."""
     return {
         "release": job.release,
         "program": job.ledger["program"],
@@ -247,7 +248,7 @@ def _print(
     )
     rows = evaluation.lengths if job.is_items else evaluation.rows
     console.print(_coverage_table(rows, job.noun))
-    console.print(_anonymity_table(rows))
+    console.print(_anonymity_table(rows, job.noun))
     for note in notes:
         console.print(f"· {note}", soft_wrap=True)
     if job.output is not None:
@@ -255,11 +256,9 @@ def _print(
 
 
 def _coverage_table(rows: Sequence[Coverage], noun: str) -> Table:
-    title = f"What is released, and the share that it covers of all occurrences of {noun}"
-    table = Table(title=title, title_justify="left")
+    title = f"Released {noun}, and the share of all occurrences of {noun} that they cover"
     headings = ("length", "released", "real", "spurious", "spurious ratio")
-    for heading in (*headings, "covered", "user mean", "user median"):
-        table.add_column(heading, justify="right")
+    table = display.aligned_table(title, (*headings, "covered", "user mean", "user median"))
     for row in rows:
         if row.length is None:
             table.add_section()
@@ -276,11 +275,10 @@ def _coverage_table(rows: Sequence[Coverage], noun: str) -> Table:
     return table
 
 
-def _anonymity_table(rows: Sequence[Coverage]) -> Table:
-    table = Table(title="Released share of what at least k users hold", title_justify="left")
-    table.add_column("length", justify="right")
-    for each in rows[0].k_anonymity:
-        table.add_column(f"k = {each.k:,}", justify="right")
+def _anonymity_table(rows: Sequence[Coverage], noun: str) -> Table:
+    headings = ("length", *(f"k = {each.k:,}" for each in rows[0].k_anonymity))
+    title = f"Released share of the {noun} that at least k users have"
+    table = display.aligned_table(title, headings)
     for row in rows:
         if row.length is None:
             table.add_section()

@@ -61,8 +61,8 @@ def printable_reason(error: BaseException) -> str:
 
 def _raised(text: str) -> str:
     """Returns the line that names the error of the last traceback in a text, or an empty one."""
-    _, mark, traceback = text.rpartition("Traceback (most recent call last):")
-    lines = traceback.splitlines()[1:] if mark else []
+    _, mark, frames = text.rpartition("Traceback (most recent call last):")
+    lines = frames.splitlines()[1:] if mark else []
     return next((line for line in lines if line and not line[0].isspace()), "")
 
 
@@ -86,14 +86,12 @@ class FailureLog:
             raise UsageError("failure_log must be the path of a file, got failure_log=''.")
         if not is_local(path):
             _check_remote(path, allowed=remote)
-        _check_apart(path, output)
+        check_outside_releases("failure_log", path, output)
         self._file = _LocalFile(path) if is_local(path) else None
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Collects the errors that libraries log; none of them reaches stderr."""
-        with self._records.caught():
-            yield
+    def listening(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context that collects the errors that libraries log; none reaches stderr."""
+        return self._records.caught()
 
     def keep(self, error: BaseException) -> str:
         """Writes the failure; returns a sentence for stderr that names the file."""
@@ -102,7 +100,9 @@ class FailureLog:
             if self._file is not None:
                 self._file.append(data)
             else:
-                _write_remote(self.path, data)
+                uncompressed = CompressionTypes.UNCOMPRESSED
+                with FileSystems.create(self.path, compression_type=uncompressed) as file:
+                    file.write(data)
         except Exception as failure:
             return f"The failure log {self.path} could not be written ({reason(failure)})."
         return f"The whole failure is in {self.path}, which is as private as the data."
@@ -197,22 +197,23 @@ def _check_remote(path: str, *, allowed: bool) -> None:
         raise UsageError(f"failure_log must be a new file in a bucket, got failure_log={path}.")
 
 
-def _write_remote(path: str, data: bytes) -> None:
-    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        file.write(data)
+def check_outside_releases(name: str, path: str, output: str | None) -> None:
+    """Raises UsageError if a path for private files is in a release; links are followed.
 
-
-def _check_apart(path: str, output: str | None) -> None:
-    """Raises UsageError if the file would be in the release, or in any other one."""
+    Args:
+      name: name of the option that gives the path.
+      path: path of a file or a directory whose content is as private as the data.
+      output: directory of the run's release, or None if the run publishes none.
+    """
     if output and is_inside(path, output):
         raise UsageError(
-            "failure_log must be outside the directory of the release, got "
-            f"failure_log={path}: it is as private as the data."
+            f"{name} must be outside the directory of the release, got {name}={path}: it is as "
+            "private as the data."
         )
     folder = release_around(path)
     if folder is not None:
         raise UsageError(
-            f"failure_log must be outside every release, got failure_log={path}, which is in "
+            f"{name} must be outside every release, got {name}={path}, which is in "
             f"{folder or '/'}, where a ledger.json is: it is as private as the data."
         )
 

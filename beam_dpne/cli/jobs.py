@@ -22,7 +22,7 @@ from apache_beam.pvalue import AsIter
 from apache_beam.runners.runner import PipelineResult
 
 from beam_dpne.cli import display, run_folders, runners
-from beam_dpne.cli.failures import with_cause
+from beam_dpne.cli.failures import check_outside_releases, with_cause
 from beam_dpne.cli.options import Table, with_defaults
 from beam_dpne.cli.plans import SpendsDelta, warn_of_large_delta
 from beam_dpne.cli.runners import BeamOptions
@@ -50,15 +50,16 @@ from beam_dpne.reading.rejects import (
     rejected_of,
 )
 from beam_dpne.release.ledger import read_ledger
-from beam_dpne.release.paths import absolute, has_ledger, is_inside, is_local, real_path
+from beam_dpne.release.paths import absolute, is_local, real_path
 from beam_dpne.release.publishing import PublishRelease, check_output
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.markers import Markers, make_marker
 from beam_dpne.storage.run_key_file import RunKeyFile
 
-# A graph that an engine takes has less than 10 MB, and data in it are a third larger.
+# Engines accept a graph of less than 10 MB, in which data take a third more bytes.
 LARGEST_IN_GRAPH = 6 * 2**20
+_SECRET = "This line is for the operator only; it is as secret as the data."
 _PARTITION_BYTES = 8 * 2**20
 _LARGEST_PARTITION_BYTES = 40 * 2**20
 _COMPRESSION_RATIO = 4
@@ -385,19 +386,10 @@ def _check_rejects(rejects: str, output: str) -> None:
     """Raises UsageError unless the directory for rejects is outside releases and can be written."""
     if not rejects:
         raise UsageError("rejects must be the path of a directory, got rejects=''.")
-    inner = real_path(rejects)
-    if is_inside(rejects, output):
-        raise UsageError(
-            f"rejects must be outside the directory of the release, got rejects={rejects}: they "
-            "are as private as the data."
-        )
-    if has_ledger(inner):
-        raise UsageError(
-            f"rejects must be outside every release, got rejects={rejects}, which has a ledger.json: "
-            "they are as private as the data."
-        )
+    check_outside_releases("rejects", rejects, output)
     if not is_local(rejects):
         return
+    inner = real_path(rejects)
     while not os.path.lexists(inner):
         inner = os.path.dirname(inner)
     if not (os.path.isdir(inner) and os.access(inner, os.W_OK | os.X_OK)):
@@ -406,19 +398,18 @@ def _check_rejects(rejects: str, output: str) -> None:
 
 def _report_rejects(job: Job[Any, Any], result: PipelineResult) -> None:
     """Reports on stderr, for the operator, how many records were left out."""
-    counters = runners.counters(result)
-    reasons = rejected_of(counters)
-    if counters.get(NO_RECORDS) and not job.quiet:
-        display.print_notice(
-            "beam-dpne: the input has no records, so nothing can be released. For the operator; as "
-            "secret as the data."
-        )
-    if not reasons or job.quiet:
+    if job.quiet:
         return
-    rejected = sum(reasons.values())
-    where = f"see {job.rejects}" if job.rejects else "--rejects DIR lists them"
-    noun = "record was" if rejected == 1 else "records were"
-    display.print_notice(
-        f"beam-dpne: {rejected} {noun} rejected ({where}): {describe(reasons)}. For the operator; as "
-        "secret as the data."
-    )
+    counters = runners.counters(result)
+    if counters.get(NO_RECORDS):
+        display.print_notice(
+            f"beam-dpne: the input has no records, so nothing can be released. {_SECRET}"
+        )
+    reasons = rejected_of(counters)
+    if reasons:
+        rejected = sum(reasons.values())
+        where = f"see {job.rejects}" if job.rejects else "--rejects DIR lists them"
+        noun = "record was" if rejected == 1 else "records were"
+        display.print_notice(
+            f"beam-dpne: {rejected} {noun} rejected ({where}): {describe(reasons)}. {_SECRET}"
+        )

@@ -1,8 +1,9 @@
 """The program `beam-dpne`: its commands, its exit status, and the line that it prints of an error.
 
 The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if the
-program was interrupted and 143 if it was terminated. `_outcome` decides what is printed of an error:
-the messages of this package, and of no library, since those may quote the data.
+program was interrupted and 143 if it was terminated. `_outcome` composes the line: it has the message
+of a wrong parameter, a missing file or a failed run, and only the type and place of any other error,
+whose message may quote the data. `failures` has the reason of a failed run.
 """
 
 import argparse
@@ -151,7 +152,11 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
                 log.discard()
             elif is_withheld and hasattr(parsed, "failure_log"):
                 text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
-            return _leave(number) if number else _report(status, text)
+            if number:
+                return _leave(number)
+            if text:
+                print(f"beam-dpne: {text.strip()}", file=sys.stderr)
+            return status
         if log is not None:
             log.discard()
     return 0
@@ -173,6 +178,7 @@ class _Signals:
     """
 
     def __init__(self) -> None:
+        # The number of the signal that was received, or 0.
         self.received = 0
         self._before: dict[int, Any] = {}
 
@@ -224,13 +230,6 @@ def _outcome(error: BaseException) -> tuple[int, str]:
             "message is withheld, since it may quote the data."
         )
     return status, text
-
-
-def _report(status: int, text: str) -> int:
-    """Prints a line about an error, unless it is empty; returns the exit status."""
-    if text:
-        print(f"beam-dpne: {text.strip()}", file=sys.stderr)
-    return status
 
 
 def _leave(number: int) -> int:

@@ -254,7 +254,7 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
         result = pipeline.run()
         with (
             cancelled_on_failure(result, pipeline.options),
-            _watched(result, canary, pipeline, stopped),
+            _watched(result, canary, pipeline.options, stopped),
         ):
             result.wait_until_finish()
     except Exception as error:
@@ -290,42 +290,35 @@ def counters(result: PipelineResult) -> dict[str, int]:
 
 @contextlib.contextmanager
 def _watched(
-    result: PipelineResult, canary: Canary | None, pipeline: beam.Pipeline, stopped: list[str]
+    result: PipelineResult, canary: Canary | None, options: PipelineOptions, stopped: list[str]
 ) -> Iterator[None]:
     """Cancels a job whose workers do not start, and appends the reason to `stopped`."""
     if canary is None or canary.timeout == 0:
         yield
         return
     ended = threading.Event()
-    watched = (result, canary, pipeline.options, stopped, ended)
-    thread = threading.Thread(target=_watch, args=watched, daemon=True)
+
+    def watch() -> None:
+        running_since = None
+        while not ended.wait(_POLL_SECONDS):
+            if _is_made(canary.marks.started):
+                return
+            if running_since is None and state_of(result) == PipelineState.RUNNING:
+                running_since = time.monotonic()
+            late = running_since is not None and time.monotonic() - running_since > canary.timeout
+            # The marker may have been made while the state was asked for.
+            if late and not _is_made(canary.marks.started):
+                stopped.append(_advice(canary, options))
+                cancel(result, options)
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-
-
-def _watch(
-    result: PipelineResult,
-    canary: Canary,
-    options: PipelineOptions,
-    stopped: list[str],
-    ended: threading.Event,
-) -> None:
-    """Waits for the marker of a worker, and cancels the job if it comes too late."""
-    running_since = None
-    while not ended.wait(_POLL_SECONDS):
-        if _is_made(canary.marks.started):
-            return
-        if running_since is None and state_of(result) == PipelineState.RUNNING:
-            running_since = time.monotonic()
-        late = running_since is not None and time.monotonic() - running_since > canary.timeout
-        if late and not _is_made(canary.marks.started):
-            stopped.append(_advice(canary, options))
-            cancel(result, options)
-            return
 
 
 def _is_made(mark: str) -> bool:

@@ -119,7 +119,7 @@ def test_tables_say_the_same_as_the_json_and_every_file_that_it_is_not_private(j
     assert len(lines) == 1 + 4 * 7
     flat = " ".join(ended.out.replace("│", " ").split())
     assert NOTICE in flat
-    assert flat.index(NOTICE) < flat.index("What is released")
+    assert flat.index(NOTICE) < flat.index("Released n-grams")
     total = by_length(whole)["all"]
     for name in ("released", "real", "spurious"):
         assert f"{total[name]:,}" in flat

@@ -265,9 +265,9 @@ MUTANTS = [
     ),
     Mutant(
         name="rejects_go_into_the_release",
-        file="beam_dpne/cli/jobs.py",
-        before="if is_inside(rejects, output):",
-        after="if False:",
+        file="beam_dpne/cli/failures.py",
+        before="    if output and is_inside(path, output):\n",
+        after="    if False:\n",
         matters="Positions of rejected records, as private as the data, would be published.",
         tests=("tests/cli/test_ngrams.py::test_rejects_never_go_into_the_release",),
     ),
