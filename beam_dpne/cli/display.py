@@ -21,9 +21,9 @@ _PHRASES = {
     "": "starting",
     "engine": "running on the engine",
     "read": "reading and tokenizing",
-    "users": "adding up what users have",
+    "users": "adding up contributions of users",
     "decide": "adding noise",
-    "released": "sorting what is released",
+    "released": "sorting the released rows",
     "publish": "writing the release",
 }
 

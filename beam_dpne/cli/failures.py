@@ -187,8 +187,8 @@ def _check_remote(path: str, *, allowed: bool) -> None:
     """Raises UsageError unless a new object can be made, which its bucket's access rules protect."""
     if not allowed:
         raise UsageError(
-            f"failure_log must be a local file, got failure_log={path}: whoever may read that bucket "
-            "could read the data in it. If only the operator may, add --failure_log_remote."
+            f"failure_log must be a local file, got failure_log={path}: everybody who may read "
+            "that bucket could read the data in it. If only the operator may, add --failure_log_remote."
         )
     if not _OBJECT.fullmatch(path):
         raise UsageError(f"failure_log must be the path of a file, got failure_log={path}.")

@@ -95,7 +95,7 @@ def _public_counts(
     """Returns the public counts that the plan keeps; checks the path of a language model, too."""
     if not parsed.public:
         raise UsageError(
-            "public must be given: --public PATH, a text, a file of counts or a release."
+            "public must be given: --public PATH names a text, a file of counts or a release."
         )
     check_access([parsed.public], [], options.pipeline_options)
     _check_public("public", parsed.public, job.files)
