@@ -206,9 +206,9 @@ def test_an_earlier_evaluation_is_replaced_and_other_files_stay(judge, tmp_path)
 def test_another_tokenizer_is_told_of(judge):
     ended = judge("--tokenizer", "whitespace")
     assert ended.status == 0
-    assert "Tokenizer whitespace; the release's was words" in ended.out
-    assert "Tokenizer" not in judge().out
-    assert "Tokenizer" not in judge("--tokenizer", "item", release="items").out
+    assert "The tokenizer is whitespace and the release's was words" in ended.out
+    assert "The tokenizer" not in judge().out
+    assert "The tokenizer" not in judge("--tokenizer", "item", release="items").out
 
 
 # Where it must not write
