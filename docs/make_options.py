@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from beam_dpne.cli.options import Option
-from beam_dpne.cli.tables import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
+from beam_dpne.cli.options_by_command import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
 
 PAGE = pathlib.Path(__file__).with_name("options.md")
 COMMANDS: Mapping[str, Mapping[str, Sequence[Option]]] = {

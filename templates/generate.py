@@ -17,7 +17,7 @@ from typing import Any
 
 from beam_dpne.cli import msnbc
 from beam_dpne.cli.options import Option, Table, integer
-from beam_dpne.cli.tables import BAYESIAN, NGRAMS, PLAN, SET_UNION
+from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, PLAN, SET_UNION
 from deploy.downloads import versions
 
 HERE = pathlib.Path(__file__).parent

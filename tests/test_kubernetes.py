@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import (
 
 from beam_dpne.cli.main import OneLineParser
 from beam_dpne.cli.options import add_program
-from beam_dpne.cli.tables import BAYESIAN, NGRAMS, SET_UNION
+from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
 from beam_dpne.version import __version__
 from deploy import java
 from deploy.downloads import versions

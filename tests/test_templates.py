@@ -16,7 +16,7 @@ from beam_dpne import PrivacyPlan
 from beam_dpne.cli import options as definitions
 from beam_dpne.cli.main import OneLineParser
 from beam_dpne.cli.msnbc import main as msnbc
-from beam_dpne.cli.tables import BAYESIAN, NGRAMS, SET_UNION
+from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
 from deploy import java
 from deploy.downloads import versions
 from templates import generate

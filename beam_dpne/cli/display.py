@@ -1,4 +1,4 @@
-"""What a person sees of a run: a progress line on stderr, and tables on stdout."""
+"""The display of a run: a progress line on stderr, and tables on stdout."""
 
 import contextlib
 import sys
@@ -21,24 +21,24 @@ _PHRASES = {
     "": "starting",
     "engine": "running on the engine",
     "read": "reading and tokenizing",
-    "users": "adding up what users have",
+    "users": "adding up contributions of users",
     "decide": "adding noise",
-    "released": "sorting what is released",
+    "released": "sorting the released rows",
     "publish": "writing the release",
 }
 
 
 @contextlib.contextmanager
 def progress_line(*, max_length: int | None, input_bytes: int, quiet: bool) -> Iterator[None]:
-    """Shows on stderr what an embedded run is doing: a live line on a terminal, else log lines.
+    """Shows the progress of an embedded run on stderr: a live line on a terminal, else log lines.
 
     It shows the stage, the length, the time and the share of the input's bytes. Users and n-grams
     are never shown.
 
     Args:
-      max_length: T; None for programs that have no lengths.
-      input_bytes: size of the input files as they are stored.
-      quiet: show nothing.
+      max_length: T, or None for programs that have no lengths.
+      input_bytes: size in bytes of the input files as they are stored.
+      quiet: whether nothing is shown.
     """
     progress.reset()
     if quiet:
@@ -59,12 +59,10 @@ def progress_line(*, max_length: int | None, input_bytes: int, quiet: bool) -> I
 
 
 def print_plan(plan: PrivacyPlan) -> None:
-    """Prints what each length of a plan would spend."""
-    console = _stdout()
-    table = Table(title=f"ε = {plan.epsilon:g}, δ = {plan.delta:g}", title_justify="left")
+    """Prints the budget and the noise of each length of a plan."""
+    console = stdout_console()
     headings = ("length", "rounds", "noise σ", "budget share", "threshold ρ", "max contributions Δ")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    table = aligned_table(f"ε = {plan.epsilon:g}, δ = {plan.delta:g}", headings)
     for length in plan.lengths:
         table.add_row(str(length.length), *_length_cells(plan, length))
     console.print(table)
@@ -99,7 +97,7 @@ def _length_cells(plan: PrivacyPlan, length: LengthPlan) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def published(output: str) -> Iterator[None]:
-    """Wraps the printing of a release's tables: if it fails, the release is still complete."""
+    """Reports a failure to print the tables of a release as a notice, since the release is complete."""
     try:
         yield
     except (OSError, SystemExit):
@@ -107,8 +105,9 @@ def published(output: str) -> Iterator[None]:
 
 
 def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
-    """Prints what a run released, from its ledger, and where it is."""
-    table = _released_table("length", "n-grams", "noise σ", "threshold ρ", "valid", "seconds")
+    """Prints how many n-grams of each length a run released, from its ledger, and the directory."""
+    headings = ("length", "n-grams", "noise σ", "threshold ρ", "valid", "seconds")
+    table = aligned_table("Released", headings)
     times = _seconds_by_length()
     for length in ledger["lengths"]:
         table.add_row(
@@ -126,9 +125,9 @@ def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> Non
 
 
 def print_items(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
-    """Prints what a set union released, from its ledger, and where it is."""
+    """Prints how many items a set union released, from its ledger, and the directory."""
     headings = ("policy", "items", "noise", "threshold ρ", "cutoff Γ", "shards", "seconds")
-    table = _released_table(*headings, text=("policy", "noise"))
+    table = aligned_table("Released", headings, text=("policy", "noise"))
     mechanism = ledger["mechanism"]
     *_, last = mechanism["rounds"]
     sign = "λ" if mechanism["noise"] == "laplace" else "σ"
@@ -145,9 +144,9 @@ def print_items(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
 
 
 def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
-    """Prints what a run of `beam-dpne bayesian` released, from its ledger, and where it is."""
+    """Prints how many probabilities a run released, from its ledger, and the directory."""
     headings = ("mode", "n-grams", "length", "noise σ", "sensitivity", "seconds")
-    table = _released_table(*headings, text=("mode",))
+    table = aligned_table("Released", headings, text=("mode",))
     mechanism = ledger["mechanism"]
     numbers = (mechanism.get(name) for name in ("noise_stddev", "sensitivity"))
     table.add_row(
@@ -160,39 +159,32 @@ def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) 
     _print_released(ledger, table, output)
 
 
-def _released_table(*headings: str, text: Sequence[str] = ()) -> Table:
-    """Returns an empty table of a release; the columns named in `text` are not numbers."""
-    table = Table(title="Released", title_justify="left")
+def aligned_table(title: str, headings: Sequence[str], text: Sequence[str] = ()) -> Table:
+    """Returns an empty table; the columns in `text` are aligned left, and all others right."""
+    table = Table(title=title, title_justify="left")
     for heading in headings:
         table.add_column(heading, justify="left" if heading in text else "right")
     return table
 
 
 def _print_released(ledger: Mapping[str, Any], table: Table, output: str) -> None:
-    """Prints the operator's notes, the table and the directory."""
-    console = _stdout()
-    _print_notes(console, ledger)
-    console.print(table)
-    console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
-
-
-def _print_notes(console: Console, ledger: Mapping[str, Any]) -> None:
-    """Prints the title and the privacy unit of a release, where its operator gave them."""
+    """Prints the title and the privacy unit if the operator gave them, the table and the directory."""
+    console = stdout_console()
     notes = ledger["notes"]
     if notes["title"] is not None:
         console.print(f"Title: {notes['title']}", soft_wrap=True)
     if notes["unit"] is not None:
         console.print(f"One user is {notes['unit']}.", soft_wrap=True)
+    console.print(table)
+    console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
 
 
 def print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table whose first column is text and whose other columns are numbers."""
-    table = Table(title=title, title_justify="left")
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if place == 0 else "right")
+    table = aligned_table(title, headings, text=headings[:1])
     for row in rows:
         table.add_row(*row)
-    console = _stdout()
+    console = stdout_console()
     console.print()
     console.print(table)
 
@@ -202,13 +194,14 @@ def print_notice(text: str) -> None:
     _console(sys.stderr).print(text, soft_wrap=True)
 
 
-def _stdout() -> Console:
+def stdout_console() -> Console:
+    """Returns a console on stdout, 100 characters wide if that is no terminal."""
     console = _console(sys.stdout)
     return console if console.is_terminal else _console(sys.stdout, width=100)
 
 
 def _console(file: TextIO, width: int | None = None) -> Console:
-    """Returns a console that shows words and paths as they are: no markup, no emoji codes."""
+    """Returns a console that shows words and paths as they are, without markup or emoji codes."""
     return Console(file=file, width=width, markup=False, emoji=False, highlight=False)
 
 
@@ -226,15 +219,6 @@ def _seconds_by_length() -> dict[int, float]:
     return seconds
 
 
-def _describe(snapshot: progress.Snapshot, max_length: int | None, input_bytes: int) -> str:
-    phrase = _PHRASES.get(snapshot.stage, snapshot.stage)
-    if max_length is not None and snapshot.length is not None:
-        return f"length {snapshot.length} of {max_length}: {phrase}"
-    if snapshot.stage == "read" and input_bytes:
-        return f"{phrase}, {min(1.0, snapshot.bytes_read / input_bytes):.0%} of the input"
-    return phrase
-
-
 def _watch_terminal(
     console: Console, done: threading.Event, max_length: int | None, input_bytes: int
 ) -> None:
@@ -242,29 +226,27 @@ def _watch_terminal(
     start = time.monotonic()
     with Status("starting", console=console) as status:
         while not done.wait(_REFRESH_SECONDS):
-            text = _describe(progress.snapshot(), max_length, input_bytes)
+            snapshot = progress.snapshot()
+            text = _PHRASES.get(snapshot.stage, snapshot.stage)
+            if max_length is not None and snapshot.length is not None:
+                text = f"length {snapshot.length} of {max_length}: {text}"
+            elif snapshot.stage == "read" and input_bytes:
+                share = min(1.0, snapshot.bytes_read / input_bytes)
+                text = f"{text}, {share:.0%} of the input"
             status.update(f"{text}, {time.monotonic() - start:.0f} s")
 
 
 def _watch_log(
-    console: Console, done: threading.Event, max_length: int | None, input_bytes: int
+    console: Console, done: threading.Event, max_length: int | None, _input_bytes: int
 ) -> None:
-    """Writes one line for each length, and for each stage that has none."""
+    """Prints one line for each length, and for each stage without a length, until the run is done."""
     start = time.monotonic()
-    shown: tuple[str, int | None] | None = None
+    shown = ""
     while not done.wait(_REFRESH_SECONDS):
-        now = progress.snapshot()
-        if max_length is None:
-            now = now._replace(length=None)
-        step = (now.stage if now.length is None else "", now.length)
-        if step != shown and now.stage:
-            shown = step
-            text = (
-                f"length {now.length} of {max_length}"
-                if now.length is not None
-                else _PHRASES.get(now.stage, now.stage)
-            )
-            console.print(
-                f"beam-dpne: {time.monotonic() - start:6.1f} s  {text}",
-                soft_wrap=True,
-            )
+        snapshot = progress.snapshot()
+        text = _PHRASES.get(snapshot.stage, snapshot.stage)
+        if max_length is not None and snapshot.length is not None:
+            text = f"length {snapshot.length} of {max_length}"
+        if snapshot.stage and text != shown:
+            shown = text
+            console.print(f"beam-dpne: {time.monotonic() - start:6.1f} s  {text}", soft_wrap=True)

@@ -3,19 +3,16 @@
 import argparse
 import dataclasses
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from beam_dpne import reading as io
 from beam_dpne.cli import display
 from beam_dpne.cli.options import options_of, with_defaults
-from beam_dpne.cli.tables import EVALUATE
-from beam_dpne.documents import tokenizers
+from beam_dpne.cli.options_by_command import EVALUATE
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
@@ -30,35 +27,35 @@ from beam_dpne.evaluation.reports import (
     write_report,
 )
 from beam_dpne.evaluation.secrecy import NOTICE
+from beam_dpne.reading import InputFile, ReadOptions, check_fields, match_inputs
 from beam_dpne.reading.rejects import describe
 from beam_dpne.release.ledger import LEDGER_NAME, ledger_path, read_ledger
 from beam_dpne.release.publishing import read_release
 from beam_dpne.storage.access import check_access
 
-_WIDTH = 100
 _ITEMS = "set-union"
 _PROBABILITIES = "bayesian"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EvaluationJob:
-    """Everything that `beam-dpne evaluate` was asked to do, checked.
+    """The checked options of `beam-dpne evaluate`.
 
     Attributes:
-      files: the private input, sorted.
-      reading: how it is read.
+      files: the private input files, sorted.
+      reading: the options with which they are read.
       tokenizer: a tokenizer's name, or a function.
-      strict: fail at the first reject.
-      release: directory of the release.
-      ledger: of the release.
+      strict: whether the evaluation fails at the first rejected record.
+      release: the directory of the release.
+      ledger: the ledger of the release.
       k_anonymity: numbers of users, ascending.
-      output: the operator's directory, if any.
-      quiet: no progress.
+      output: the operator's directory, or None.
+      quiet: whether no progress is shown.
     """
 
-    files: Sequence[io.InputFile]
-    reading: io.ReadOptions
-    tokenizer: str | tokenizers.Tokenizer
+    files: Sequence[InputFile]
+    reading: ReadOptions
+    tokenizer: str | Tokenizer
     strict: bool
     release: str
     ledger: Mapping[str, Any]
@@ -68,12 +65,12 @@ class EvaluationJob:
 
     @property
     def max_length(self) -> int:
-        """T of the release; 1 of a set union."""
+        """T of the release, which is 1 for a set union."""
         return 1 if self.is_items else max(each["length"] for each in self.ledger["lengths"])
 
     @property
     def is_items(self) -> bool:
-        """Whether the release is a set union's."""
+        """Whether the release is of items, from a set union."""
         return self.ledger["program"] == _ITEMS
 
     @property
@@ -83,28 +80,27 @@ class EvaluationJob:
 
     @property
     def spurious_fraction(self) -> float | None:
-        """η of the release; None for a set union, which has no spurious items."""
+        """η of the release, or None for a set union, which has no spurious items."""
         return None if self.is_items else self.ledger["plan"].get("spurious_fraction")
 
 
-def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
-    """Evaluates a release, prints the tables and writes files where asked."""
+def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
+    """Evaluates a release, prints the tables, and writes the files if `output` is given."""
     if beam_arguments:
         raise UsageError(
             f"beam-dpne evaluate has no option {beam_arguments[0].split('=')[0]}; it runs in memory, "
             "without an engine."
         )
-    job = job_from_options(given)
+    job = job_from_options(parsed)
     size = sum(file.size for file in job.files)
     with display.progress_line(max_length=job.max_length, input_bytes=size, quiet=job.quiet):
         corpus, evaluation = run_job(job)
-    notes = notes_of(job, corpus)
+    notes = _notes(job, corpus)
     if job.output is not None:
-        compared = _compared(job, corpus, notes)
         files = report_files(
             evaluation,
-            compared,
-            caption=caption_of(job),
+            _compared(job, corpus, notes),
+            caption=_caption(job),
             spurious_fraction=job.spurious_fraction,
             noun=job.noun,
         )
@@ -112,13 +108,13 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     _print(job, corpus, evaluation, notes)
 
 
-def job_from_options(given: argparse.Namespace) -> EvaluationJob:
-    """Checks all options; reads the ledger, and no data beyond the heads of the input files.
+def job_from_options(parsed: argparse.Namespace) -> EvaluationJob:
+    """Checks all options; reads the ledger, and only the heads of the input files.
 
     Raises:
       UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
     """
-    values = with_defaults(given, options_of(EVALUATE))
+    values = with_defaults(parsed, options_of(EVALUATE))
     for name in ("input", "release"):
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} PATH.")
@@ -129,31 +125,28 @@ def job_from_options(given: argparse.Namespace) -> EvaluationJob:
     if ledger["program"] == _PROBABILITIES:
         raise UsageError(
             f"release must be of beam-dpne ngrams or set-union, got release={values['release']}, which "
-            "has the probabilities of a public vocabulary: nothing in it was found."
+            "has the probabilities of a public vocabulary, and no n-grams that were found in the data."
         )
     if output is not None:
         require_matplotlib()
         check_apart(output, values["release"])
         check_writable(output)
-    files = io.match_inputs(values["input"], values["input_format"])
+    files = match_inputs(values["input"], values["input_format"])
     tokenizer = _tokenizer(values["tokenizer"], ledger, files)
-    tokenizers.resolve_tokenizer(tokenizer)
-    names = [field.name for field in dataclasses.fields(io.ReadOptions)]
-    reading = io.ReadOptions(
+    resolve_tokenizer(tokenizer)
+    names = [field.name for field in dataclasses.fields(ReadOptions)]
+    reading = ReadOptions(
         text_is_tokens=tokenizer == "tokens",
         **{name: values[name] for name in names if name in values},
     )
-    io.check_fields(files, reading)
+    check_fields(files, reading)
     return EvaluationJob(
         files=files,
         reading=reading,
         tokenizer=tokenizer,
-        strict=values["strict"],
-        release=values["release"],
         ledger=ledger,
         k_anonymity=k_anonymity,
-        output=output,
-        quiet=values["quiet"],
+        **{name: values[name] for name in ("strict", "release", "output", "quiet")},
     )
 
 
@@ -167,30 +160,30 @@ def run_job(job: EvaluationJob) -> tuple[Corpus, Evaluation]:
     return corpus, evaluate(index, released, k_anonymity=job.k_anonymity)
 
 
-def notes_of(job: EvaluationJob, corpus: Corpus) -> list[str]:
-    """Returns the notes without which the figures could be misread."""
-    notes = ["All data count, also what the run's limits left out of single users."]
+def _notes(job: EvaluationJob, corpus: Corpus) -> list[str]:
+    """Returns the notes that a reader needs to understand the figures."""
+    notes = ["All data count, even those of a user that the run left out because of its limits."]
     limit = job.ledger["plan"].get("max_tokens_per_user")
     if limit is not None:
         above = int((corpus.occurrences(1) > limit).sum())
         notes.append(
-            f"Users with more than the {limit:,} tokens that the run looked at: {above:,}."
+            f"Users with more than {limit:,} tokens, of whom the run read a part: {above:,}."
         )
     if job.ledger["plan"].get("vocabulary_policy") == "public":
-        notes.append("The vocabulary was public: single words are no part of the release.")
+        notes.append("The vocabulary was public, so single words are not part of the release.")
     if corpus.rejected:
         reasons = describe(corpus.rejected_reasons)
         notes.append(f"Records that could not be used: {corpus.rejected:,} ({reasons}).")
     if corpus.tokenizer != job.ledger["tokenizer"]:
         notes.append(
-            f"Tokenizer {corpus.tokenizer}; the release's was {job.ledger['tokenizer']}, so that "
-            "what looks spurious may be real."
+            f"The tokenizer is {corpus.tokenizer} and the release's was {job.ledger['tokenizer']}, so "
+            "n-grams that look spurious may be real."
         )
     return notes
 
 
-def caption_of(job: EvaluationJob) -> str:
-    """Returns the caption of the pictures: names of files, never their folders."""
+def _caption(job: EvaluationJob) -> str:
+    """Returns the caption of the pictures, which names files without their folders."""
     plan = job.ledger["plan"]
     title = job.ledger.get("notes", {}).get("title")
     content = job.ledger["parts"][0]["name"].split("-")[1]
@@ -203,28 +196,29 @@ def caption_of(job: EvaluationJob) -> str:
     )
 
 
-def _k_anonymity(given: int | Sequence[int]) -> tuple[int, ...]:
-    values = (given,) if isinstance(given, int) else tuple(given)
+def _k_anonymity(value: int | Sequence[int]) -> tuple[int, ...]:
+    values = (value,) if isinstance(value, int) else tuple(value)
     if min(values) < 1:
         raise UsageError(f"k_anonymity must be numbers of at least 1, got {min(values)}.")
     return tuple(sorted(set(values)))
 
 
 def _tokenizer(
-    given: str | None, ledger: Mapping[str, Any], files: Sequence[io.InputFile]
-) -> str | tokenizers.Tokenizer:
-    """Returns the tokenizer of the options or else of the release.
+    name: str | None, ledger: Mapping[str, Any], files: Sequence[InputFile]
+) -> str | Tokenizer:
+    """Returns the tokenizer that the options name, or else the one of the release.
 
     The tokenizer of the MSNBC program needs the names in the header of the file.
     """
     from beam_dpne.cli.msnbc import CategoryNames, category_names
 
-    if given is None and ledger["tokenizer"] == tokenizers.tokenizer_name(CategoryNames):
+    if name is None and ledger["tokenizer"] == tokenizer_name(CategoryNames):
         return CategoryNames(category_names(files[-1].path))
-    return given or ledger["tokenizer"]
+    return name or ledger["tokenizer"]
 
 
 def _compared(job: EvaluationJob, corpus: Corpus, notes: Sequence[str]) -> dict[str, Any]:
+    """Returns the description of release and data that is written beside the figures."""
     return {
         "release": job.release,
         "program": job.ledger["program"],
@@ -245,10 +239,8 @@ def _compared(job: EvaluationJob, corpus: Corpus, notes: Sequence[str]) -> dict[
 def _print(
     job: EvaluationJob, corpus: Corpus, evaluation: Evaluation, notes: Sequence[str]
 ) -> None:
-    """Prints the notice, two tables and the notes on stdout."""
-    console = Console(file=sys.stdout, markup=False, emoji=False, highlight=False)
-    if not console.is_terminal:
-        console = Console(file=sys.stdout, width=_WIDTH, markup=False, emoji=False, highlight=False)
+    """Prints the notice that the output is not private, two tables and the notes on stdout."""
+    console = display.stdout_console()
     console.print(Panel(NOTICE, border_style="bold red", style="bold red"))
     console.print(
         f"{corpus.tokens:,} tokens in {corpus.document_lengths.size:,} documents of "
@@ -256,7 +248,7 @@ def _print(
     )
     rows = evaluation.lengths if job.is_items else evaluation.rows
     console.print(_coverage_table(rows, job.noun))
-    console.print(_anonymity_table(rows))
+    console.print(_anonymity_table(rows, job.noun))
     for note in notes:
         console.print(f"· {note}", soft_wrap=True)
     if job.output is not None:
@@ -264,11 +256,9 @@ def _print(
 
 
 def _coverage_table(rows: Sequence[Coverage], noun: str) -> Table:
-    title = f"What is released, and the share that it covers of all occurrences of {noun}"
-    table = Table(title=title, title_justify="left")
+    title = f"Released {noun}, and the share of all occurrences of {noun} that they cover"
     headings = ("length", "released", "real", "spurious", "spurious ratio")
-    for heading in (*headings, "covered", "user mean", "user median"):
-        table.add_column(heading, justify="right")
+    table = display.aligned_table(title, (*headings, "covered", "user mean", "user median"))
     for row in rows:
         if row.length is None:
             table.add_section()
@@ -285,11 +275,10 @@ def _coverage_table(rows: Sequence[Coverage], noun: str) -> Table:
     return table
 
 
-def _anonymity_table(rows: Sequence[Coverage]) -> Table:
-    table = Table(title="Released share of what at least k users hold", title_justify="left")
-    table.add_column("length", justify="right")
-    for each in rows[0].k_anonymity:
-        table.add_column(f"k = {each.k:,}", justify="right")
+def _anonymity_table(rows: Sequence[Coverage], noun: str) -> Table:
+    headings = ("length", *(f"k = {each.k:,}" for each in rows[0].k_anonymity))
+    title = f"Released share of the {noun} that at least k users have"
+    table = display.aligned_table(title, headings)
     for row in rows:
         if row.length is None:
             table.add_section()

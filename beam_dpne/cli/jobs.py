@@ -1,6 +1,8 @@
-"""The programs that publish a release: check options, read, run, publish, report.
+"""The steps of a job that publishes a release, in their order, for all three programs.
 
-They have one shape. What sets one apart is a value of `Program`; the three are in `programs`.
+`job_from_options` checks all options. `release` runs the job and prints the release: `run_job` makes
+the temporary folder, builds the pipeline (`build`: read, transform, publish), runs it and reports
+rejected records. The differences between programs are values of `Program`, which are in `programs`.
 """
 
 import argparse
@@ -19,16 +21,25 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter
 from apache_beam.runners.runner import PipelineResult
 
-from beam_dpne import reading as io
-from beam_dpne.cli import display, run_folders, watching
-from beam_dpne.cli.beam_options import BeamOptions, beam_options
-from beam_dpne.cli.failure_log import with_cause
+from beam_dpne.cli import display, run_folders, runners
+from beam_dpne.cli.failures import check_outside_releases, with_cause
 from beam_dpne.cli.options import Table, with_defaults
 from beam_dpne.cli.plans import SpendsDelta, warn_of_large_delta
-from beam_dpne.documents import tokenizers
+from beam_dpne.cli.runners import BeamOptions
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading import (
+    InputFile,
+    ReadDocuments,
+    ReadOptions,
+    ReadResult,
+    WriteRejects,
+    check_fields,
+    match_inputs,
+    tidied,
+)
 from beam_dpne.reading.options import InputDescription, codec_of
 from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
@@ -39,25 +50,30 @@ from beam_dpne.reading.rejects import (
     rejected_of,
 )
 from beam_dpne.release.ledger import read_ledger
-from beam_dpne.release.paths import absolute, has_ledger, is_inside, is_local, real_path
+from beam_dpne.release.paths import absolute, is_local, real_path
 from beam_dpne.release.publishing import PublishRelease, check_output
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.markers import Markers, make_marker
 from beam_dpne.storage.run_key_file import RunKeyFile
 
-# A graph that an engine takes has less than 10 MB, and data in it are a third larger.
+# Engines accept a graph of less than 10 MB, in which data take a third more bytes.
 LARGEST_IN_GRAPH = 6 * 2**20
+_SECRET = "This line is for the operator only; it is as secret as the data."
 _PARTITION_BYTES = 8 * 2**20
 _LARGEST_PARTITION_BYTES = 40 * 2**20
 _COMPRESSION_RATIO = 4
 _FEW_PARTITIONS = 4096
-_UNCHANGED = ("strict", "rejects", "max_rejected", "output", "output_format", "overwrite")
-_UNCHANGED += ("harness_timeout", "quiet", "side_input_limit", "arpa")
-_READ_OPTIONS = ("input_format", "user_field", "text_field", "encoding", "delimiter", "quoting")
-_READ_OPTIONS += ("columns", "max_record_bytes")
+# Options whose values are fields of `Job`, and of `ReadOptions`, under the same names.
+_JOB_OPTIONS = (
+    *("strict", "rejects", "max_rejected", "output", "output_format", "overwrite"),
+    *("harness_timeout", "quiet", "side_input_limit", "arpa"),
+)
+_READ_OPTIONS = (
+    *("input_format", "user_field", "text_field", "encoding", "delimiter", "quoting"),
+    *("columns", "max_record_bytes"),
+)
 _NOTES = tuple(field.name for field in dataclasses.fields(ReleaseNotes))
-
 
 _Plan = TypeVar("_Plan", bound=SpendsDelta)
 _Public = TypeVar("_Public")
@@ -65,17 +81,17 @@ _Public = TypeVar("_Public")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Program(Generic[_Plan, _Public]):
-    """What sets one program that publishes a release apart from the others.
+    """The parts of a program that publishes a release, as far as programs differ.
 
     Attributes:
       table: its options.
       plan: returns the privacy parameters from the parsed options, or raises UsageError.
-      public: returns the public data that the run needs, or None; called with the parsed options,
-        the job without those data, and Beam's options.
-      transform: returns the private transform of a job; called with the run's temporary folder, too.
-      show: prints the release from its ledger, the directory and the seconds that the run took.
-      max_length: returns T of a plan, for the progress; None for programs that have no lengths.
-      finish: does what follows a complete release.
+      public: returns the public data that the run needs, or None, from the parsed options, the job
+        without those data, and the options of Beam.
+      transform: returns the private transform from the job and the run's temporary folder.
+      show: prints the release from its ledger, its directory and the seconds that the run took.
+      max_length: returns T of a plan, for the progress line, or None if the program has no lengths.
+      finish: runs after a complete release.
     """
 
     table: Table
@@ -89,37 +105,37 @@ class Program(Generic[_Plan, _Public]):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job(Generic[_Plan, _Public]):
-    """Everything that a program was asked to do, checked.
+    """The checked options of one run.
 
     Attributes:
-      program: which one.
+      program: the program that runs.
       plan: the privacy parameters.
       public: the public data of the run, if any: words, or counts of n-grams.
-      files: input files, sorted.
+      files: the input files, sorted.
       reading: the options with which they are read.
       tokenizer: a tokenizer's name, or a function.
-      strict: fail at the first reject.
-      rejects: the operator's directory for rejects, or None.
-      max_rejected: largest share of rejected records that a run survives.
-      output: directory of the release.
-      output_format: of its files.
-      overwrite: replace a release that is there.
+      strict: whether the run fails at the first rejected record.
+      rejects: the operator's directory for rejected records, or None.
+      max_rejected: the largest share of rejected records at which a run still publishes.
+      output: the directory of the release.
+      output_format: the format of its files.
+      overwrite: whether a release in that directory is replaced.
       notes: the operator's notes on the release.
-      partitions: number of parts of the users.
-      run_key: secret of the run, or the file that holds it if one was given.
+      partitions: the number of parts into which users are divided.
+      run_key: the secret of the run, or the file that holds it if one was given.
       harness_timeout: seconds in which an engine's workers must start; 0 means no limit.
-      quiet: no progress.
+      quiet: whether no progress is shown.
       side_input_limit: size in bytes of a set above which it reaches the workers as a file.
-      hands_over: whether the launcher ends before the job runs, and leaves no file of its own.
-      arpa: file for a language model, if the program makes one and it is wanted.
+      hands_over: whether the launcher ends before the job runs, so that it can leave no file to it.
+      arpa: the file for a language model, or None.
     """
 
     program: Program[_Plan, _Public]
     plan: _Plan
     public: _Public | None = dataclasses.field(default=None, repr=False)
-    files: Sequence[io.InputFile]
-    reading: io.ReadOptions
-    tokenizer: str | tokenizers.Tokenizer
+    files: Sequence[InputFile]
+    reading: ReadOptions
+    tokenizer: str | Tokenizer
     strict: bool
     rejects: str | None
     max_rejected: float = DEFAULT_MAX_REJECTED
@@ -137,30 +153,22 @@ class Job(Generic[_Plan, _Public]):
 
     @property
     def run_key_given(self) -> bool:
-        """Whether the run key is in a file, instead of fresh."""
+        """Whether the run key is read from a file; otherwise it is fresh."""
         return isinstance(self.run_key, RunKeyFile)
 
     @property
     def described(self) -> InputDescription:
-        """The way in which records become documents, in public words."""
+        """The public description of how records become documents, for ledger and run key."""
         return self.reading.describe([file.path for file in self.files])
 
     @property
     def input_bytes(self) -> int:
-        """Size of the input files as they are stored."""
+        """Size in bytes of the input files as they are stored."""
         return sum(file.size for file in self.files)
 
 
-def run_command(
-    program: Program[_Plan, _Public], given: argparse.Namespace, beam_arguments: Sequence[str]
-) -> None:
-    """Runs a program and prints the release."""
-    options = beam_options(beam_arguments)
-    release(job_from_options(program, given, options), options)
-
-
 def release(job: Job[_Plan, _Public], options: BeamOptions) -> Mapping[str, Any] | None:
-    """Runs a job and prints the release; returns its ledger, None if only a template was made.
+    """Runs a job and prints the release; returns its ledger, or None if only a template was written.
 
     Raises:
       RunError: if it failed; nothing has been published then.
@@ -177,78 +185,70 @@ def release(job: Job[_Plan, _Public], options: BeamOptions) -> Mapping[str, Any]
 
 def job_from_options(
     program: Program[_Plan, _Public],
-    given: argparse.Namespace,
+    parsed: argparse.Namespace,
     options: BeamOptions,
-    tokenizer: tokenizers.Tokenizer | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> Job[_Plan, _Public]:
-    """Checks all options; reads public data, and no more than the heads of the input files.
+    """Checks all options; reads the public data, and only the heads of the input files.
 
     Args:
-      program: whose options they are.
-      given: parsed options.
-      options: where the job will run.
-      tokenizer: instead of the option.
+      program: the program that the options belong to.
+      parsed: the parsed options.
+      options: the options of Beam.
+      tokenizer: replaces the one that the options name.
 
     Raises:
       UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
     """
-    plan = program.plan(given)
-    settings = _settings(program.table, given, options, tokenizer)
+    plan = program.plan(parsed)
+    settings = _settings(program.table, parsed, options, tokenizer)
     job = Job(program=program, plan=plan, **settings)
-    return dataclasses.replace(job, public=program.public(given, job, options))
+    return dataclasses.replace(job, public=program.public(parsed, job, options))
 
 
 def _settings(
     table: Table,
-    given: argparse.Namespace,
+    parsed: argparse.Namespace,
     options: BeamOptions,
-    tokenizer: tokenizers.Tokenizer | None,
+    tokenizer: Tokenizer | None,
 ) -> dict[str, Any]:
     """Checks the options that all programs share, and returns the fields of `Job`."""
-    values = with_defaults(given, [*table["reading"], *table["writing"], *table["running"]])
+    values = with_defaults(parsed, [*table["reading"], *table["writing"], *table["running"]])
     for name in ("input", "output"):
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} PATH.")
     notes = ReleaseNotes(**{name: values[name] for name in _NOTES})
     check_max_rejected(values["max_rejected"])
-    chosen = tokenizer or _tokenizer_name(given, values)
-    tokenizers.resolve_tokenizer(chosen)
-    reading = io.ReadOptions(
+    chosen = tokenizer or _tokenizer_name(parsed, values)
+    resolve_tokenizer(chosen)
+    read_options = ReadOptions(
         **{name: values[name] for name in _READ_OPTIONS}, text_is_tokens=chosen == "tokens"
     )
     _check_access(values, options)
     run_key = _run_key(values["run_key_file"], options)
     for name, least in (("side_input_limit", 1), ("partitions", 1), ("harness_timeout", 0)):
-        _require_at_least(least, name, values.get(name))
+        value = values.get(name)
+        if value is not None and value < least:
+            raise UsageError(f"{name} must be at least {least}, got {name}={value}.")
     check_output(values["output"], overwrite=values["overwrite"])
     if values["rejects"] is not None:
         _check_rejects(values["rejects"], values["output"])
-    files = io.match_inputs(values["input"], values["input_format"])
-    io.check_fields(files, reading)
+    files = match_inputs(values["input"], values["input_format"])
+    check_fields(files, read_options)
     return {
         "files": files,
-        "reading": reading,
+        "reading": read_options,
         "notes": notes,
         "tokenizer": with_cause(chosen) if values["failure_log"] else chosen,
         "partitions": values["partitions"] or default_partitions(files),
         "run_key": run_key,
         "hands_over": options.hands_over,
-        **{name: values[name] for name in _UNCHANGED if name in values},
+        **{name: values[name] for name in _JOB_OPTIONS if name in values},
     }
 
 
-def _require_at_least(least: int, name: str, value: int | None) -> None:
-    """Raises UsageError if an option was given and is too small."""
-    if value is not None and value < least:
-        raise UsageError(f"{name} must be at least {least}, got {name}={value}.")
-
-
 def run_job(job: Job[Any, Any], options: BeamOptions) -> Mapping[str, Any] | None:
-    """Runs the job; returns the ledger of the release, None if only a template was made.
-
-    Args:
-      job: the run.
-      options: the options of Beam.
+    """Runs a job; returns the ledger of the release, or None if only a template was written.
 
     Raises:
       RunError: if it failed; nothing has been published then.
@@ -257,17 +257,17 @@ def run_job(job: Job[Any, Any], options: BeamOptions) -> Mapping[str, Any] | Non
     shown = display.progress_line(
         max_length=job.program.max_length(job.plan), input_bytes=job.input_bytes, quiet=job.quiet
     )
-    tidied = io.tidied(job.rejects) if job.rejects else contextlib.nullcontext()
+    tidy_rejects = tidied(job.rejects) if job.rejects else contextlib.nullcontext()
     temporary = run_folders.run_folder(*_run_folder(job, options), embedded=options.embedded)
-    with temporary as folder, tidied, shown:
+    with temporary as folder, tidy_rejects, shown:
         canary = None
         if options.can_hang:
-            canary = watching.Canary(marks=Markers(folder), timeout=job.harness_timeout)
+            canary = runners.Canary(marks=Markers(folder), timeout=job.harness_timeout)
             make_marker(canary.marks.wanted)
             progress.enter("engine")
         build(pipeline, job, folder, canary)
-        result = watching.run_pipeline(pipeline, canary)
-    if not watching.has_finished(result):
+        result = runners.run_pipeline(pipeline, canary)
+    if not runners.has_finished(result):
         return None
     _report_rejects(job, result)
     return read_ledger(job.output)
@@ -286,7 +286,7 @@ def check_in_template(job: Job[Any, Any], name: str, size: int) -> None:
 
 
 def _run_folder(job: Job[Any, Any], options: BeamOptions) -> tuple[str, str]:
-    """Returns the directory of the run's temporary folder, and the folder's name."""
+    """Returns the parent directory and the name of the run's temporary folder."""
     output = absolute(job.output).rstrip("/")
     # There is no directory beside a bucket.
     beside = output if re.fullmatch(r"\w+://[^/]+", output) else os.path.dirname(output)
@@ -295,15 +295,15 @@ def _run_folder(job: Job[Any, Any], options: BeamOptions) -> tuple[str, str]:
 
 
 def build(
-    pipeline: beam.Pipeline, job: Job[Any, Any], folder: str, canary: watching.Canary | None = None
+    pipeline: beam.Pipeline, job: Job[Any, Any], folder: str, canary: runners.Canary | None = None
 ) -> None:
     """Wires reading, the private transform and publishing.
 
     Args:
-      pipeline: an empty one.
-      job: the run.
+      pipeline: an empty pipeline.
+      job: the job that it will do.
       folder: the run's temporary folder.
-      canary: the markers that the first step leaves for the launcher, or None.
+      canary: the markers by which the first step reports its start, or None if none is needed.
     """
     read = _read_documents(pipeline, job, canary)
     released = read.documents | job.program.transform(job, folder)
@@ -323,13 +323,13 @@ def build(
 
 
 def _read_documents(
-    pipeline: beam.Pipeline, job: Job[Any, Any], canary: watching.Canary | None
-) -> io.ReadResult:
+    pipeline: beam.Pipeline, job: Job[Any, Any], canary: runners.Canary | None
+) -> ReadResult:
     """Wires the reading of the input, and the operator's list of rejected records.
 
-    The tally comes after the list of rejects, so that a run that fails by the tally has written it.
+    The tally waits for the list of rejects, so that the list is there if a run fails by the tally.
     """
-    read = pipeline | "Read" >> io.ReadDocuments(
+    read = pipeline | "Read" >> ReadDocuments(
         inputs=[file.path for file in job.files],
         strict=job.strict,
         on_start=canary and canary.marks.report_start,
@@ -337,7 +337,7 @@ def _read_documents(
     )
     if job.rejects is None:
         return read
-    paths = read.rejects | "WriteRejects" >> io.WriteRejects(path=absolute(job.rejects))
+    paths = read.rejects | "WriteRejects" >> WriteRejects(path=absolute(job.rejects))
     after = beam.Map(_tally_after, AsIter(paths)).with_output_types(Tally)
     return read._replace(tally=read.tally | "AfterRejects" >> after)
 
@@ -346,25 +346,25 @@ def _tally_after(tally: Tally, _written: Iterable[str]) -> Tally:
     return tally
 
 
-def default_partitions(files: Sequence[io.InputFile]) -> int:
-    """Returns a number of partitions such that each holds about 8 MiB of text, of a huge corpus 40.
+def default_partitions(files: Sequence[InputFile]) -> int:
+    """Returns a number of partitions that each hold about 8 MiB of text, or 40 MiB of a huge corpus.
 
-    A reader cuts its documents into that many blocks, so that more than some thousands are slow.
+    A reader cuts its documents into that many blocks, so more than a few thousand are slow.
     """
     text = sum(file.size * (_COMPRESSION_RATIO if codec_of(file.path) else 1) for file in files)
     wanted = min(_FEW_PARTITIONS, math.ceil(text / _PARTITION_BYTES))
     return max(1, wanted, math.ceil(text / _LARGEST_PARTITION_BYTES))
 
 
-def _tokenizer_name(given: argparse.Namespace, values: Mapping[str, Any]) -> str:
+def _tokenizer_name(parsed: argparse.Namespace, values: Mapping[str, Any]) -> str:
     """Returns the tokenizer of the options; its default depends on the format of the input."""
-    if given.tokenizer is None and values["input_format"] == "sequences":
+    if parsed.tokenizer is None and values["input_format"] == "sequences":
         return "whitespace"
     return values["tokenizer"]
 
 
 def _run_key(path: str | None, options: BeamOptions) -> RunKey:
-    """Returns the key of the run: the one in a file, or a fresh one."""
+    """Returns the run key in a file, or a fresh one if there is no file."""
     if path is None:
         if options.is_template:
             raise UsageError(
@@ -376,29 +376,20 @@ def _run_key(path: str | None, options: BeamOptions) -> RunKey:
 
 
 def _check_access(values: Mapping[str, Any], options: BeamOptions) -> None:
-    """Raises if remote paths cannot be used; Beam would first search long for credentials."""
+    """Raises AccessError if remote paths cannot be used; Beam would search long for credentials."""
     written = (values["output"], values["rejects"], options.temp_location)
-    reading = [*values["input"], *filter(None, [values["run_key_file"]])]
-    check_access(reading, list(filter(None, written)), options.pipeline_options)
+    read = [*values["input"], *filter(None, [values["run_key_file"]])]
+    check_access(read, list(filter(None, written)), options.pipeline_options)
 
 
 def _check_rejects(rejects: str, output: str) -> None:
-    """Raises UsageError unless the directory for rejects is in no release and can be written."""
+    """Raises UsageError unless the directory for rejects is outside releases and can be written."""
     if not rejects:
         raise UsageError("rejects must be the path of a directory, got rejects=''.")
-    inner = real_path(rejects)
-    if is_inside(rejects, output):
-        raise UsageError(
-            f"rejects must be outside the directory of the release, got rejects={rejects}: they "
-            "are as private as the data."
-        )
-    if has_ledger(inner):
-        raise UsageError(
-            f"rejects must be outside every release, got rejects={rejects}, which has a ledger.json: "
-            "they are as private as the data."
-        )
+    check_outside_releases("rejects", rejects, output)
     if not is_local(rejects):
         return
+    inner = real_path(rejects)
     while not os.path.lexists(inner):
         inner = os.path.dirname(inner)
     if not (os.path.isdir(inner) and os.access(inner, os.W_OK | os.X_OK)):
@@ -407,19 +398,18 @@ def _check_rejects(rejects: str, output: str) -> None:
 
 def _report_rejects(job: Job[Any, Any], result: PipelineResult) -> None:
     """Reports on stderr, for the operator, how many records were left out."""
-    counters = watching.counters(result)
-    reasons = rejected_of(counters)
-    if counters.get(NO_RECORDS) and not job.quiet:
-        display.print_notice(
-            "beam-dpne: the input has no records, so nothing can be released. For the operator; as "
-            "secret as the data."
-        )
-    if not reasons or job.quiet:
+    if job.quiet:
         return
-    rejected = sum(reasons.values())
-    where = f"see {job.rejects}" if job.rejects else "--rejects DIR lists them"
-    noun = "record was" if rejected == 1 else "records were"
-    display.print_notice(
-        f"beam-dpne: {rejected} {noun} rejected ({where}): {describe(reasons)}. For the operator; as "
-        "secret as the data."
-    )
+    counters = runners.counters(result)
+    if counters.get(NO_RECORDS):
+        display.print_notice(
+            f"beam-dpne: the input has no records, so nothing can be released. {_SECRET}"
+        )
+    reasons = rejected_of(counters)
+    if reasons:
+        rejected = sum(reasons.values())
+        where = f"see {job.rejects}" if job.rejects else "--rejects DIR lists them"
+        noun = "record was" if rejected == 1 else "records were"
+        display.print_notice(
+            f"beam-dpne: {rejected} {noun} rejected ({where}): {describe(reasons)}. {_SECRET}"
+        )

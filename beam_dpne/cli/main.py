@@ -1,6 +1,9 @@
-"""The program `beam-dpne`: sub-commands, exit statuses, and errors as one line.
+"""The program `beam-dpne`: its commands, its exit status, and the line that it prints of an error.
 
-Exit status: 0 done, 1 the run failed, 2 a parameter is wrong, 130 interrupted, 143 terminated.
+The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if the
+program was interrupted and 143 if it was terminated. `_outcome` composes the line: it has the message
+of a wrong parameter, a missing file or a failed run, and only the type and place of any other error,
+whose message may quote the data. `failures` has the reason of a failed run.
 """
 
 import argparse
@@ -18,34 +21,35 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from beam_dpne.cli.options import Table, add_program, add_table
-from beam_dpne.cli.tables import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
+from beam_dpne.cli.options_by_command import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError
 from beam_dpne.version import __version__
 
 if TYPE_CHECKING:
-    from beam_dpne.cli.failure_log import FailureLog
+    from beam_dpne.cli.failures import FailureLog
 
 _FAILED = 1
 _SIGNALLED = 128
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there"
 # While an engine runs a job, the launcher does not know which stage it has reached.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")
-# Every text that replaces a withheld message has these words.
+# Every text that replaces a withheld message contains these words.
 _WITHHELD = "may quote"
+_BEAM_OPTIONS = "Options of Apache Beam (--runner, …) may follow."
 
 
 class _Command(NamedTuple):
     """One sub-command.
 
     Attributes:
-      name: as it is typed.
-      summary: a line for the list of commands.
-      description: for its own help.
+      name: its name on the command line.
+      summary: its line in the list of commands.
+      description: the first lines of its help.
       table: its options.
-      module: of `beam_dpne.cli`, whose `run_command` runs it; it is imported when it is needed,
-        since Beam takes two seconds to load.
-      publishes: whether `output` is the directory of a release.
+      module: the module of `beam_dpne.cli` whose `run_command` runs it; it is imported only when it
+        is needed, since Beam takes two seconds to load.
+      publishes: whether its option `output` is the directory of a release.
     """
 
     name: str
@@ -61,7 +65,7 @@ _COMMANDS = (
         name="ngrams",
         summary="release the n-grams that many users share",
         description="Releases the n-grams that many users share, with user-level (ε, δ)-"
-        "differential privacy. Options of Apache Beam (--runner, …) may follow.",
+        f"differential privacy. {_BEAM_OPTIONS}",
         table=NGRAMS,
         module="programs",
         publishes=True,
@@ -70,7 +74,7 @@ _COMMANDS = (
         name="set-union",
         summary="release the items that many users share",
         description="Releases the items that many users share (words, names, queries, whole records), "
-        "with user-level (ε, δ)-differential privacy. Options of Apache Beam (--runner, …) may follow.",
+        f"with user-level (ε, δ)-differential privacy. {_BEAM_OPTIONS}",
         table=SET_UNION,
         module="programs",
         publishes=True,
@@ -79,8 +83,7 @@ _COMMANDS = (
         name="bayesian",
         summary="estimate the probability of every n-gram of a public vocabulary",
         description="Estimates a probability for every n-gram of a public vocabulary from users' "
-        "texts, with user-level (ε, δ)-differential privacy. Options of Apache Beam (--runner, …) may "
-        "follow.",
+        f"texts, with user-level (ε, δ)-differential privacy. {_BEAM_OPTIONS}",
         table=BAYESIAN,
         module="programs",
         publishes=True,
@@ -88,7 +91,8 @@ _COMMANDS = (
     _Command(
         name="plan",
         summary="show the noise that privacy parameters need, and write them to a file",
-        description="Prints what each length of a run would spend, and writes the plan as JSON.",
+        description="Prints the budget and the noise of each length of a run, and writes the plan as "
+        "JSON.",
         table=PLAN,
         module="plans",
         publishes=False,
@@ -97,7 +101,7 @@ _COMMANDS = (
         name="evaluate",
         summary="compare a release with the private data it came from; for the operator",
         description="Compares a release with the private data it came from: how much of it is real, "
-        "how much of the data it covers. What it prints and writes is NOT private: it is as secret as "
+        "how much of the data it covers. Its output is NOT private: it is as secret as "
         "the data, and for the operator only. The data must fit in memory: 10 million words and 9 "
         "lengths take 2 GB.",
         table=EVALUATE,
@@ -115,25 +119,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
     """Parses the arguments and runs the `command` that the parser sets as a default.
 
+    If that fails, one line on stderr states the error, without data.
+
     Args:
-      parser: of the program.
-      arguments: its options; those that the parser does not have are Beam's.
+      parser: the parser of the program.
+      arguments: the options of the program; those that the parser does not know are Beam's.
 
     Returns:
-      The exit status; one line on stderr says what went wrong.
+      The exit status.
     """
     _let_streams_replace()
     try:
-        given, beam_arguments = parser.parse_known_args(list(arguments))
+        parsed, beam_arguments = parser.parse_known_args(list(arguments))
     except SystemExit as stop:
         return int(stop.code or 0)
     _quiet_libraries()
     with _Signals() as signals:
         log = None
         try:
-            log = _failure_log(given)
+            log = _failure_log(parsed)
             with log.listening() if log else contextlib.nullcontext():
-                given.command(given, beam_arguments)
+                parsed.command(parsed, beam_arguments)
         except BaseException as error:
             number = signals.received or (
                 signal.SIGINT if isinstance(error, KeyboardInterrupt) else 0
@@ -144,38 +150,43 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
                 text = f"{text} {log.keep(error)}"
             elif log is not None:
                 log.discard()
-            elif is_withheld and hasattr(given, "failure_log"):
+            elif is_withheld and hasattr(parsed, "failure_log"):
                 text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
-            return _leave(number) if number else _report(status, text)
+            if number:
+                return _leave(number)
+            if text:
+                print(f"beam-dpne: {text.strip()}", file=sys.stderr)
+            return status
         if log is not None:
             log.discard()
     return 0
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser whose errors are one line, like all others; the usage is for --help."""
+    """A parser that prints an error as one line, and the usage only for --help."""
 
     def error(self, message: str) -> NoReturn:
-        """Exits with status 2."""
+        """Prints the error and exits with status 2."""
         self.exit(2, f"beam-dpne: error: {message}. See --help.\n")
 
 
 class _Signals:
-    """While it is entered, Ctrl-C and SIGTERM raise `KeyboardInterrupt` and are remembered.
+    """A context in which Ctrl-C and SIGTERM raise `KeyboardInterrupt` and are remembered.
 
-    Beam wraps the errors of a bundle, so that the type of an exception does not show what raised it.
-    A second signal ends the process at once.
+    Beam wraps the errors of a bundle, so the type of an exception does not show that a signal raised
+    it. A second signal ends the process at once.
     """
 
     def __init__(self) -> None:
+        # The number of the signal that was received, or 0.
         self.received = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "_Signals":
-        ours = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+        defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
         if threading.current_thread() is threading.main_thread():
-            for number, usual in ours.items():
-                # A handler that somebody set stays as it is, and so does an ignored signal (nohup).
+            for number, usual in defaults.items():
+                # A handler that somebody else set is kept, and so is an ignored signal (nohup).
                 if signal.getsignal(number) == usual:
                     self._before[number] = signal.signal(number, self._receive)
         return self
@@ -190,19 +201,19 @@ class _Signals:
         raise KeyboardInterrupt
 
 
-def _failure_log(given: argparse.Namespace) -> "FailureLog | None":
-    """Returns the file for a failure, if one was asked for."""
-    if getattr(given, "failure_log", None) is None:
+def _failure_log(parsed: argparse.Namespace) -> "FailureLog | None":
+    """Returns the failure log of the options, or None."""
+    if getattr(parsed, "failure_log", None) is None:
         return None
-    from beam_dpne.cli.failure_log import FailureLog
+    from beam_dpne.cli.failures import FailureLog
 
-    # The `output` of other programs is a directory of the operator.
-    output = given.output if getattr(given, "publishes", False) else None
-    return FailureLog(given.failure_log, output, remote=bool(given.failure_log_remote))
+    # The `output` of a program that publishes no release is a directory of the operator.
+    output = parsed.output if getattr(parsed, "publishes", False) else None
+    return FailureLog(parsed.failure_log, output, remote=bool(parsed.failure_log_remote))
 
 
 def _outcome(error: BaseException) -> tuple[int, str]:
-    """Returns the exit status, and what may be said of an error, without data."""
+    """Returns the exit status, and the line that states an error without data."""
     status = _FAILED
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else status, ""
@@ -221,23 +232,19 @@ def _outcome(error: BaseException) -> tuple[int, str]:
     return status, text
 
 
-def _report(status: int, text: str) -> int:
-    """Prints a line about an error unless the text is empty; returns the exit status."""
-    if text:
-        print(f"beam-dpne: {text.strip()}", file=sys.stderr)
-    return status
-
-
 def _leave(number: int) -> int:
-    """Prints which signal ends the program; returns the exit status.
+    """Prints that a signal ended the program; returns the exit status.
 
-    Exits at once if a runner's threads are still at work: the interpreter would wait for them.
+    It exits at once if threads of a runner are still running, since the interpreter would wait for
+    them.
     """
     stage = progress.snapshot().stage
     state = _CHECK_LEDGER if stage in _MAY_HAVE_PUBLISHED else "nothing was published"
-    what = "terminated" if number == signal.SIGTERM else "interrupted"
-    print(f"beam-dpne: {what}; {state}.", file=sys.stderr)
-    others = (t for t in threading.enumerate() if t is not threading.current_thread())
+    ended = "terminated" if number == signal.SIGTERM else "interrupted"
+    print(f"beam-dpne: {ended}; {state}.", file=sys.stderr)
+    others = (
+        thread for thread in threading.enumerate() if thread is not threading.current_thread()
+    )
     if not all(thread.daemon for thread in others):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -268,12 +275,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run_command(module: str, given: argparse.Namespace, beam_arguments: list[str]) -> None:
-    importlib.import_module(f"beam_dpne.cli.{module}").run_command(given, beam_arguments)
+def _run_command(module: str, parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
+    importlib.import_module(f"beam_dpne.cli.{module}").run_command(parsed, beam_arguments)
 
 
 def _let_streams_replace() -> None:
-    """Makes a terminal without Greek letters show something else instead of failing the run."""
+    """Lets a terminal without Greek letters show other characters, so that printing does not fail."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -281,10 +288,10 @@ def _let_streams_replace() -> None:
 
 
 def _quiet_libraries() -> None:
-    """Silences libraries, whose log lines may quote data; warnings of this package are printed."""
+    """Silences libraries, whose log lines may quote data; this package's warnings are printed."""
     logging.getLogger().setLevel(logging.CRITICAL + 1)
     logging.getLogger("beam_dpne").setLevel(logging.WARNING)
-    # Its job server sets the level again when it starts; a filter stays.
+    # Prism's job server sets the level of its logger when it starts, but keeps the logger's filters.
     logging.getLogger("PrismJobServer").addFilter(lambda _: False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 

@@ -1,8 +1,8 @@
-"""The paper's experiment on MSNBC page visits: ours beside Table 5 of the DPNE paper.
+"""The paper's experiment on MSNBC page visits, compared with Table 5 of the DPNE paper.
 
-The same code as `beam-dpne ngrams`, with the parameters of the paper's section 3.2, the category
-names of the file's header as words, and a comparison at the end. With `--strategy adaptive` only ε,
-δ, T and η are the paper's.
+It runs `beam-dpne ngrams` with the parameters of the paper's section 3.2 and with the category names
+in the file's header as words, and prints a comparison. With `--strategy adaptive` only ε, δ, T and η
+are the paper's.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from beam_dpne.cli import display
 from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import add_program
-from beam_dpne.cli.tables import NGRAMS
+from beam_dpne.cli.options_by_command import NGRAMS
 from beam_dpne.documents import tokenizers
 from beam_dpne.errors import UsageError
 
@@ -41,23 +41,26 @@ _HEAD_BYTES = 4096
 
 
 class CategoryNames:
-    """A tokenizer: page categories, numbered from 1 in the data, by the names of the header.
+    """A tokenizer that replaces page categories, numbered from 1 in the data, by their names.
+
+    It is in the package because workers unpickle it, and because `beam-dpne evaluate` needs it.
 
     Attributes:
-      tokenizer_name: in ledgers, and in what a run key is bound to.
-      version: the digest of the names, which decide the tokens.
+      tokenizer_name: its name in ledgers and in the context of a run key.
+      version: the digest of the names, on which the tokens depend.
     """
 
     tokenizer_name = "msnbc_categories"
 
     def __init__(self, names: Sequence[str]):
-        """Takes the names in the order of their numbers."""
+        """Takes the names of the categories in the order of their numbers."""
         self._names = pa.array(names, pa.string())
         self.version = hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()
 
     def __call__(self, texts: pa.Array) -> pa.ListArray:
         """Splits at blanks and replaces numbers by names."""
         visits = tokenizers.whitespace(texts)
+        # Only the distinct numbers, a dozen of them, are parsed and looked up.
         encoded = visits.values.dictionary_encode()
         numbers = encoded.dictionary.cast(pa.int32()).to_numpy(zero_copy_only=False)
         names = self._names.take(pa.array(numbers - 1)).take(encoded.indices)
@@ -68,8 +71,8 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
     """Runs the experiment; options of `beam-dpne ngrams` change its parameters.
 
     Args:
-      argv: options.
-      data: the MSNBC file, unless --input names it.
+      argv: the options.
+      data: the MSNBC file; --input replaces it.
     """
     parser = OneLineParser(
         prog="msnbc.py",
@@ -86,7 +89,7 @@ def category_names(path: str) -> list[str]:
     """Returns the category names of the file's header, in the order of their numbers.
 
     Args:
-      path: of the MSNBC file, local or on any Beam file system.
+      path: path of the MSNBC file, local or on any Beam file system.
 
     Raises:
       UsageError: if the file has no such header.
@@ -102,19 +105,19 @@ def category_names(path: str) -> list[str]:
     return names[0]
 
 
-def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Path) -> None:
+def _run(parsed: argparse.Namespace, beam_arguments: list[str], data: pathlib.Path) -> None:
     from beam_dpne.cli import jobs, programs
-    from beam_dpne.cli.beam_options import beam_options
+    from beam_dpne.cli.runners import beam_options
     from beam_dpne.release.publishing import read_release
     from beam_dpne.storage.access import check_access
 
     options = beam_options(beam_arguments)
-    given.input = given.input or [str(data)]
-    if given.strategy == PAPER["strategy"] and given.max_contributions is None:
-        given.max_contributions = PAPER_MAX_CONTRIBUTIONS
-    check_access(given.input, [], options.pipeline_options)
-    names = category_names(given.input[-1])
-    job = jobs.job_from_options(programs.NGRAMS, given, options, tokenizer=CategoryNames(names))
+    parsed.input = parsed.input or [str(data)]
+    if parsed.strategy == PAPER["strategy"] and parsed.max_contributions is None:
+        parsed.max_contributions = PAPER_MAX_CONTRIBUTIONS
+    check_access(parsed.input, [], options.pipeline_options)
+    names = category_names(parsed.input[-1])
+    job = jobs.job_from_options(programs.NGRAMS, parsed, options, tokenizer=CategoryNames(names))
     ledger = jobs.release(job, options)
     if ledger is None:
         return
@@ -124,7 +127,8 @@ def _run(given: argparse.Namespace, beam_arguments: list[str], data: pathlib.Pat
 
 
 def _print_comparison(ledger: Mapping[str, Any]) -> None:
-    ours = {facts["length"]: facts["released"] for facts in ledger["lengths"]}
+    """Prints the numbers of released n-grams beside the paper's, by length."""
+    ours = {row["length"]: row["released"] for row in ledger["lengths"]}
     paper = dict(enumerate(TABLE_5, start=1))
     rows = [
         (

@@ -1,27 +1,31 @@
-"""`beam-dpne plan`; the plan that options describe, public words, and advice on the budget."""
+"""`beam-dpne plan`, the plan that options describe, and public words."""
 
 import argparse
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.cli import display
-from beam_dpne.cli.options import with_defaults
-from beam_dpne.cli.tables import PLAN
+from beam_dpne.cli.options import Option, with_defaults
+from beam_dpne.cli.options_by_command import PLAN
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.user_count import about_large_delta
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.storage.access import check_access
+from beam_dpne.storage.directories import connect_anonymously_to_emulators
 
 _SINGLE = tuple(option for option in PLAN["privacy"] if option.name != "plan")
 
 
 class SpendsDelta(Protocol):
-    """The privacy parameters of a run, whichever program's they are."""
+    """The privacy parameters of a run, which the plans of all programs have."""
 
     @property
     def delta(self) -> float:
@@ -30,49 +34,55 @@ class SpendsDelta(Protocol):
 
     @property
     def public_user_count(self) -> int | None:
-        """How many users the input has, where that is public."""
+        """Number of users of the input if it is public, else None."""
         ...
 
 
-def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
-    """Prints the table of a plan, and writes it where asked."""
+def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
+    """Prints the table of a plan, and writes the plan to the file `output` if there is one."""
     if beam_arguments:
         raise UsageError(f"beam-dpne plan has no option {beam_arguments[0].split('=')[0]}.")
-    plan = plan_from_options(given)
+    plan = plan_from_options(parsed)
     warn_of_large_delta(plan)
-    if given.output is not None:
-        _write(given.output, plan.to_json())
+    if parsed.output is not None:
+        _write(parsed.output, plan.to_json())
     display.print_plan(plan)
-    if given.output is not None:
-        display.print_notice(f"beam-dpne: the plan is in {given.output}.")
+    if parsed.output is not None:
+        display.print_notice(f"beam-dpne: the plan is in {parsed.output}.")
 
 
-def plan_from_options(given: argparse.Namespace) -> PrivacyPlan:
+def plan_from_options(parsed: argparse.Namespace) -> PrivacyPlan:
     """Returns the plan that the options describe, by single parameters or by a file.
 
     Raises:
       UsageError: if a parameter is missing, wrong, or given twice.
     """
-    if given.plan is None:
-        return _plan_from_single(given)
-    both = [option.name for option in _SINGLE if getattr(given, option.name) is not None]
-    if both:
-        raise UsageError(f"--plan stands for the single parameters; leave out --{both[0]}.")
-    return PrivacyPlan.from_json(
-        _read(given.plan, "plan", "a JSON file as written by `beam-dpne plan`")
-    )
-
-
-def _plan_from_single(given: argparse.Namespace) -> PrivacyPlan:
-    values = with_defaults(given, _SINGLE)
-    require_budget(values)
-    if getattr(given, "vocabulary", None) is not None and values["vocabulary_policy"] is None:
+    if parsed.plan is not None:
+        both = [option.name for option in _SINGLE if getattr(parsed, option.name) is not None]
+        if both:
+            raise UsageError(f"--plan stands for the single parameters; leave out --{both[0]}.")
+        text = _read(parsed.plan, "plan", "a JSON file as written by `beam-dpne plan`")
+        return PrivacyPlan.from_json(text)
+    values = privacy_values(parsed, _SINGLE)
+    if getattr(parsed, "vocabulary", None) is not None and values["vocabulary_policy"] is None:
         values["vocabulary_policy"] = "public"
     return PrivacyPlan(**values)
 
 
-def require_budget(values: Mapping[str, Any], common: str = "1 to 4 is common for text") -> None:
-    """Raises UsageError, with advice, unless epsilon and delta are given."""
+def privacy_values(
+    parsed: argparse.Namespace, options: Sequence[Option], common: str = "1 to 4 is common for text"
+) -> dict[str, Any]:
+    """Returns the values of the options for privacy.
+
+    Args:
+      parsed: parsed options.
+      options: those for privacy.
+      common: advice on epsilon, for the error.
+
+    Raises:
+      UsageError: if epsilon or delta is missing.
+    """
+    values = with_defaults(parsed, options)
     missing = [name for name in ("epsilon", "delta") if values[name] is None]
     if missing:
         raise UsageError(
@@ -80,12 +90,14 @@ def require_budget(values: Mapping[str, Any], common: str = "1 to 4 is common fo
             f"budget of the whole run, {common}; --delta is well below one over "
             "the number of users, e.g. 1e-7 for a million users."
         )
+    return values
 
 
 def warn_of_large_delta(plan: SpendsDelta) -> None:
-    """Warns on stderr of a δ of 0.001 or more, with --quiet too, since it weakens the guarantee.
+    """Warns on stderr, even with --quiet, of a δ of 0.001 or more, which weakens the guarantee.
 
-    A public number of users silences it, since a δ above one over that number is refused.
+    There is no warning if the number of users is public, since a δ above one over that number is
+    refused.
     """
     warning = about_large_delta(plan.delta)
     if warning is not None and plan.public_user_count is None:
@@ -96,7 +108,7 @@ def warn_of_large_delta(plan: SpendsDelta) -> None:
 
 
 def read_vocabulary(path: str) -> list[str]:
-    """Reads a public vocabulary, one word a line; empty lines are left out.
+    """Reads a public vocabulary with one word in each line; empty lines are skipped.
 
     Raises:
       UsageError: if it cannot be read, or has no word.
@@ -112,14 +124,16 @@ def check_tokens(words: Sequence[str], tokenizer: str | Tokenizer) -> None:
     """Raises UsageError unless each word of a public vocabulary is a token that texts can have."""
     if tokenizer == "tokens":
         return
-    tokens = tokenize(resolve_tokenizer(tokenizer), pa.array(words, pa.string()))
-    counts = np.diff(tokens.offsets.to_numpy())
-    alone = np.flatnonzero(counts == 1)
+    texts = pa.array(words, pa.string())
+    tokens = tokenize(resolve_tokenizer(tokenizer), texts)
+    starts = tokens.offsets.to_numpy()
+    # Indices of the words that the tokenizer does not split, and the one token of each.
+    alone = np.flatnonzero(np.diff(starts) == 1)
+    found = tokens.values.take(pa.array(starts[alone]))
+    equal = pc.call_function("equal", [found, texts.take(pa.array(alone))])
+    # One flag for each word: its only token is the word, unchanged.
     same = np.zeros(len(words), dtype=bool)
-    found = tokens.values.take(pa.array(tokens.offsets.to_numpy()[alone]))
-    same[alone] = pc.call_function(
-        "equal", [found, pa.array(words, pa.string()).take(pa.array(alone))]
-    ).to_numpy(zero_copy_only=False)
+    same[alone] = equal.to_numpy(zero_copy_only=False)
     if not same.all():
         raise UsageError(
             f"vocabulary must have one token a line, as tokenizer={tokenizer_name(tokenizer)} writes "
@@ -130,9 +144,12 @@ def check_tokens(words: Sequence[str], tokenizer: str | Tokenizer) -> None:
 
 def _read(path: str, name: str, wanted: str) -> str:
     """Returns the text of a small file, local or on any Beam file system."""
-    file = _file(path)
+    is_remote = _is_remote(path)
     try:
-        return file.read_bytes().decode("utf-8")
+        if not is_remote:
+            return pathlib.Path(path).read_bytes().decode("utf-8")
+        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            return file.read().decode("utf-8")
     except Exception as error:
         raise UsageError(
             f"{name} cannot be read, got {path} ({type(error).__name__}). Name {wanted}."
@@ -140,38 +157,23 @@ def _read(path: str, name: str, wanted: str) -> str:
 
 
 def _write(path: str, text: str) -> None:
-    file = _file(path)
+    """Writes a small file, local or on any Beam file system."""
+    is_remote = _is_remote(path)
     try:
-        file.write_bytes(text.encode("utf-8"))
+        if not is_remote:
+            pathlib.Path(path).write_bytes(text.encode("utf-8"))
+            return
+        with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+            file.write(text.encode("utf-8"))
     except Exception as error:
         why = getattr(error, "strerror", None) or type(error).__name__
         raise UsageError(f"output cannot be written, got {path} ({why}).") from None
 
 
-def _file(path: str) -> "pathlib.Path | _RemoteFile":
-    """Returns a file to read and write; raises AccessError if its storage cannot be used."""
-    return _RemoteFile(path) if "://" in path else pathlib.Path(path)
-
-
-class _RemoteFile:
-    """A file on one of Beam's file systems; Beam is imported late, since it takes two seconds."""
-
-    def __init__(self, path: str) -> None:
-        from apache_beam.io.filesystem import CompressionTypes
-        from apache_beam.io.filesystems import FileSystems
-
-        from beam_dpne.storage.access import check_access
-        from beam_dpne.storage.directories import connect_anonymously_to_emulators
-
-        connect_anonymously_to_emulators()
-        check_access([path], [])
-        self._systems = FileSystems
-        self._where = {"path": path, "compression_type": CompressionTypes.UNCOMPRESSED}
-
-    def read_bytes(self) -> bytes:
-        with self._systems.open(**self._where) as file:
-            return file.read()
-
-    def write_bytes(self, data: bytes) -> None:
-        with self._systems.create(**self._where) as file:
-            file.write(data)
+def _is_remote(path: str) -> bool:
+    """Whether a path is on a Beam file system; raises AccessError if that cannot be used."""
+    if "://" not in path:
+        return False
+    connect_anonymously_to_emulators()
+    check_access([path], [])
+    return True

@@ -1,8 +1,8 @@
 """The run's temporary folder, which only its owner can read and which is deleted at the end.
 
 An embedded run writes sets that are as private as the data to this machine's temporary directory. A
-run that was killed (SIGKILL) deletes nothing, so the next run deletes its folder: a living launcher
-holds a lock on a file in its folder, and the system releases the lock when the process has ended.
+run that was killed (SIGKILL) deletes nothing, so the next run deletes its folder. A running launcher
+holds a lock on a file in its folder, and the system releases the lock when the process ends.
 """
 
 import contextlib
@@ -20,22 +20,22 @@ from beam_dpne.elements import side_inputs
 from beam_dpne.errors import UsageError
 
 PREFIX = ".beam_dpne-"
-# The name of the machine is in it: in a folder that two machines mount, one may not see the lock of
-# the other.
+# The lock has the name of the machine, since two machines that mount one folder may not see each
+# other's locks.
 _LOCK = f"locked-on-{platform.node()}"
 _HAS_LOCKS = importlib.util.find_spec("fcntl") is not None
 
 
 @contextlib.contextmanager
 def run_folder(parent: str, name: str, *, embedded: bool = False) -> Iterator[str]:
-    """Yields the path of the run's temporary folder, and deletes what the run has put there.
+    """Yields the path of the run's temporary folder, and deletes the folder at the end.
 
     Args:
-      parent: directory on storage that workers and launcher share.
-      name: of the folder in it.
-      embedded: whether this process alone uses it. If so, and on a local file system, nobody else
-        can read it, and folders of embedded runs that were killed are deleted first. On an engine a
-        job may outlive its launcher, so that no such folder is deleted.
+      parent: a directory on storage that workers and launcher share.
+      name: name of the folder in that directory.
+      embedded: whether this process alone uses the folder. If so, and on a local file system, only its
+        owner can read it, and folders of embedded runs that were killed are deleted first. On an
+        engine a job may outlive its launcher, so folders of other runs are left alone.
 
     Raises:
       UsageError: if an embedded run cannot make its folder.
@@ -73,10 +73,10 @@ def _delete_folder(folder: str) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Makes the folder, for its owner only, and holds its lock until the run or the process ends.
+    """Makes the folder so that only its owner can read it, and locks it until the run or process ends.
 
     Raises:
-      UsageError: if that cannot be done.
+      UsageError: if the folder cannot be made.
     """
     try:
         handle = _locked_folder(folder)
@@ -91,7 +91,7 @@ def _locked(folder: str) -> Iterator[None]:
 
 
 def _locked_folder(folder: str) -> int:
-    """Returns the handle of the lock; its file appears under its name when it is locked."""
+    """Makes the folder and its lock, which is locked before it gets its name; returns the handle."""
     import fcntl
 
     os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
@@ -104,7 +104,7 @@ def _locked_folder(folder: str) -> int:
 
 
 def _delete_abandoned(parent: str) -> None:
-    """Deletes folders of embedded runs of this user whose process has ended, whatever their age."""
+    """Deletes the folders of this user's embedded runs whose processes have ended."""
     with contextlib.suppress(OSError), os.scandir(parent or ".") as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and _is_private_folder(entry):
@@ -121,7 +121,7 @@ def _is_private_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _delete_if_abandoned(folder: str) -> None:
-    """Deletes a folder whose lock is free; raises OSError if a process holds it or it is missing."""
+    """Deletes a folder whose lock is free; raises OSError if the lock is taken or missing."""
     import fcntl
 
     handle = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_NOFOLLOW)

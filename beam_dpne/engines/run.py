@@ -5,8 +5,8 @@ harnesses cannot start in the state RUNNING for ever. By default Beam's job serv
 harness of a step when the step is done, and starts another one for the next step. The pipelines of this
 package have dozens of short steps, and hang when a step meets a harness that is being stopped.
 
-The job server also forgets a job that is cancelled, while Flink runs on. So Flink itself is asked to
-cancel a job, and why a job failed.
+The job server also forgets a job that is cancelled, while Flink runs on. So this module asks Flink
+itself to cancel a job, and asks it for the tracebacks of a failed job.
 """
 
 import contextlib
@@ -41,6 +41,9 @@ FLINK_OPTIONS = (
 )
 _PORTABLE = "PortableRunner"
 _STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
+# States in which a job at Flink has ended, and the seconds for which this module waits for Flink.
+_FINAL = frozenset({"CANCELED", "FAILED", "FINISHED"})
+_SECONDS = 10
 
 
 def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResult:
@@ -79,7 +82,8 @@ def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResul
     check_options(pipeline)
     _check_threads(pipeline)
     with _terminable():
-        if harness_timeout and _PORTABLE in _names(pipeline):
+        classes = {kind.__name__ for kind in type(pipeline.runner).__mro__}
+        if harness_timeout and _PORTABLE in classes:
             _check_workers(pipeline, harness_timeout)
         result = pipeline.run()
         with cancelled_on_failure(result, pipeline.options):
@@ -138,7 +142,7 @@ def state_of(result: PipelineResult) -> str | None:
 
 
 def likely_wrong(options: PipelineOptions) -> str:
-    """Returns advice for the case that the workers of an engine do not start."""
+    """Returns advice for a job whose workers do not start, from the environment in its options."""
     portable = options.view_as(PortableOptions)
     kind = portable.environment_type or "DOCKER"
     where = portable.environment_config if kind == "EXTERNAL" else "…"
@@ -172,6 +176,7 @@ def _check_workers(pipeline: beam.Pipeline, timeout: int) -> None:
 
 
 def _refuse_late(options: PipelineOptions, timeout: int) -> NoReturn:
+    """Raises EngineError because no worker did the first step in time."""
     stays = " On Flink give --flink_master HOST:8081 too, or the job of that step stays there."
     raise EngineError(
         f"no worker did a first step within {timeout} s (harness_timeout), so its job was cancelled "
@@ -190,13 +195,9 @@ def _check_versions(launcher: tuple[str, str]) -> None:
         )
 
 
-def _names(pipeline: beam.Pipeline) -> set[str]:
-    return {kind.__name__ for kind in type(pipeline.runner).__mro__}
-
-
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Makes SIGTERM raise an error, so that a job is cancelled, and end the process after that.
+    """Lets SIGTERM cancel the job before it ends the process.
 
     This works only in the main thread, and only if the signal is not handled or ignored already. A
     second signal ends the process at once.
@@ -216,19 +217,19 @@ def _terminable() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if received:  # Beam may have wrapped what was raised.
+        if received:  # Beam may have wrapped the KeyboardInterrupt, so its type is not checked.
             signal.raise_signal(signal.SIGTERM)
         raise
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-_FINAL = frozenset({"CANCELED", "FAILED", "FINISHED"})
-_SECONDS = 10
-
-
 def flink_address(options: PipelineOptions) -> str | None:
-    """Returns the address of Flink's REST interface, http://host:port; None without --flink_master."""
+    """Returns the address of Flink's REST interface, or None without --flink_master.
+
+    >>> flink_address(FlinkRunnerOptions(["--flink_master=host:8081"]))
+    'http://host:8081'
+    """
     master = options.view_as(FlinkRunnerOptions).flink_master or ""
     if not master or master.startswith("["):
         return None
@@ -238,19 +239,19 @@ def flink_address(options: PipelineOptions) -> str | None:
 def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> bool:
     """Cancels the job at Flink; returns whether that certainly succeeded.
 
-    The job may be on its way from the job server to Flink, so it is waited for, for some seconds.
+    The job may be on its way from the job server to Flink, so this waits up to ten seconds for it.
 
     Raises:
       OSError: Flink does not answer.
     """
     address = flink_address(options)
-    name = _name(result)
+    name = _job_name(result)
     if address is None or name is None:
         return False
     until = time.monotonic() + _SECONDS
     while not (found := _running(address, name)) and time.monotonic() < until:
         time.sleep(0.5)
-    if len(found) != 1:  # With several jobs of one --job_name the right one is not known.
+    if len(found) != 1:  # If several jobs have the same --job_name, the right one is not known.
         return False
     url = f"{address}/jobs/{found[0]}?mode=cancel"
     urllib.request.urlopen(urllib.request.Request(url, method="PATCH"), timeout=_SECONDS).close()
@@ -258,7 +259,7 @@ def cancel_at_flink(result: PipelineResult, options: PipelineOptions) -> bool:
 
 
 def failures_at_flink(result: PipelineResult | None, options: PipelineOptions) -> str:
-    """Returns the tracebacks that Flink has recorded of a job; "" if Flink cannot be asked.
+    """Returns the tracebacks that Flink has recorded of a job, or "" without the address of Flink.
 
     Args:
       result: Result of the job; None if it was never submitted.
@@ -267,7 +268,7 @@ def failures_at_flink(result: PipelineResult | None, options: PipelineOptions) -
     Raises:
       OSError: Flink does not answer.
     """
-    address, name = flink_address(options), _name(result)
+    address, name = flink_address(options), _job_name(result)
     if address is None or name is None:
         return ""
     jobs = [job for job in _get(f"{address}/jobs/overview")["jobs"] if job["name"] == name]
@@ -280,13 +281,14 @@ def failures_at_flink(result: PipelineResult | None, options: PipelineOptions) -
     return "\n".join(texts or [found.get("root-exception") or ""])
 
 
-def _name(result: PipelineResult | None) -> str | None:
-    """Returns the name of a job at Flink; the job server adds a UUID to it."""
+def _job_name(result: PipelineResult | None) -> str | None:
+    """Returns the name of a job at Flink, which is its id at the job server without the last part."""
     job = getattr(result, "_job_id", None)
     return job and job.rpartition("_")[0]
 
 
 def _running(address: str, name: str) -> list[str]:
+    """Returns the ids of the jobs at Flink with this name that have not ended."""
     jobs = _get(f"{address}/jobs/overview")["jobs"]
     return [job["jid"] for job in jobs if job["name"] == name and job["state"] not in _FINAL]
 

@@ -14,8 +14,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.cli.beam_options import CachedOptions
-from beam_dpne.cli.embedded import EmbeddedRunner
+from beam_dpne.cli.runners import CachedOptions, EmbeddedRunner
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError
 from beam_dpne.evaluation.corpus import documents_of, load_corpus

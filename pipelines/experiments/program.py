@@ -11,8 +11,7 @@ from typing import Any
 
 from beam_dpne.cli import display
 from beam_dpne.cli.main import OneLineParser, run_program
-from beam_dpne.cli.options import Option, add_options, names, with_defaults
-from beam_dpne.cli.shared_options import FAILURE_LOG
+from beam_dpne.cli.options import FAILURE_LOG, Option, add_options, names, with_defaults
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.plots import require_matplotlib
 from beam_dpne.mechanism.randomness import RunKey

@@ -15,7 +15,7 @@ import pytest
 
 from beam_dpne.bayesian.plan import MODES, BayesianPlan, PaperBayesianPlan
 from beam_dpne.cli.options import options_of
-from beam_dpne.cli.tables import BAYESIAN
+from beam_dpne.cli.options_by_command import BAYESIAN
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.kinds import kind_of
 from beam_dpne.release.ledger import read_ledger

@@ -11,7 +11,7 @@ import pytest
 
 from beam_dpne import join_tokens
 from beam_dpne.cli.options import options_of
-from beam_dpne.cli.tables import EVALUATE
+from beam_dpne.cli.options_by_command import EVALUATE
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET
 from beam_dpne.release.publishing import read_release
 
@@ -119,7 +119,7 @@ def test_tables_say_the_same_as_the_json_and_every_file_that_it_is_not_private(j
     assert len(lines) == 1 + 4 * 7
     flat = " ".join(ended.out.replace("│", " ").split())
     assert NOTICE in flat
-    assert flat.index(NOTICE) < flat.index("What is released")
+    assert flat.index(NOTICE) < flat.index("Released n-grams")
     total = by_length(whole)["all"]
     for name in ("released", "real", "spurious"):
         assert f"{total[name]:,}" in flat
@@ -206,9 +206,9 @@ def test_an_earlier_evaluation_is_replaced_and_other_files_stay(judge, tmp_path)
 def test_another_tokenizer_is_told_of(judge):
     ended = judge("--tokenizer", "whitespace")
     assert ended.status == 0
-    assert "Tokenizer whitespace; the release's was words" in ended.out
-    assert "Tokenizer" not in judge().out
-    assert "Tokenizer" not in judge("--tokenizer", "item", release="items").out
+    assert "The tokenizer is whitespace and the release's was words" in ended.out
+    assert "The tokenizer" not in judge().out
+    assert "The tokenizer" not in judge("--tokenizer", "item", release="items").out
 
 
 # Where it must not write

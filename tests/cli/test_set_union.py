@@ -18,7 +18,7 @@ import pytest
 from beam_dpne.cli import display
 from beam_dpne.cli.main import main
 from beam_dpne.cli.options import options_of
-from beam_dpne.cli.tables import SET_UNION
+from beam_dpne.cli.options_by_command import SET_UNION
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
 from beam_dpne.release.ledger import read_ledger
@@ -371,16 +371,16 @@ def test_missing_files_and_fields_are_refused(union):
 
 
 def test_a_job_on_an_engine_is_watched_and_asks_whether_it_is_wanted(data, tmp_path, monkeypatch):
-    from beam_dpne.cli import watching
+    from beam_dpne.cli import runners
 
     seen = []
 
     def run(pipeline, canary):
         labels = {t.unique_name for t in pipeline.to_runner_api().components.transforms.values()}
         seen.append((labels, pathlib.Path(canary.marks.wanted).exists(), canary.timeout))
-        raise watching.RunError("stop here")
+        raise runners.RunError("stop here")
 
-    monkeypatch.setattr(watching, "run_pipeline", run)
+    monkeypatch.setattr(runners, "run_pipeline", run)
     files = ["--input", str(data / "lists.jsonl"), "--output", str(tmp_path / "out")]
     given = ["set-union", *map(str, BUDGET), *files, "--tokenizer", "tokens"]
     assert main([*given, "--harness_timeout", "9", "--runner", "PrismRunner"]) == 1

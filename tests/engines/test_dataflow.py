@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as api
 
-from beam_dpne.cli.beam_options import beam_options
+from beam_dpne.cli.runners import beam_options
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import run_context

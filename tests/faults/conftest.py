@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_dpne.cli import beam_options
+from beam_dpne.cli import runners
 from beam_dpne.cli.main import main
 from tests.conftest import Ended
 from tests.faults.runner import Disturbance, FaultyRunner
@@ -112,12 +112,12 @@ class Outcome(NamedTuple):
 @contextlib.contextmanager
 def runner_in_place(runner: FaultyRunner) -> Iterator[None]:
     """The program runs on this runner instead of the embedded one, of which it is a subclass."""
-    embedded = beam_options.EmbeddedRunner
-    beam_options.EmbeddedRunner = lambda: runner  # type: ignore[assignment, misc]
+    embedded = runners.EmbeddedRunner
+    runners.EmbeddedRunner = lambda: runner  # type: ignore[assignment, misc]
     try:
         yield
     finally:
-        beam_options.EmbeddedRunner = embedded
+        runners.EmbeddedRunner = embedded
 
 
 Run = Callable[..., Outcome]

@@ -20,7 +20,7 @@ from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners.portability.fn_api_runner import worker_handlers
 from apache_beam.runners.portability.fn_api_runner.fn_runner import BundleManager
 
-from beam_dpne.cli.embedded import EmbeddedRunner
+from beam_dpne.cli.runners import EmbeddedRunner
 from tests.faults import schedules
 from tests.faults.injection import inject
 from tests.faults.schedules import Schedule

@@ -10,7 +10,7 @@ import apache_beam as beam
 import pytest
 
 import beam_dpne
-from beam_dpne.cli.embedded import EmbeddedRunner
+from beam_dpne.cli.runners import EmbeddedRunner
 from beam_dpne.elements.bundles import SumBundle
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.release.publishing import PublishRelease

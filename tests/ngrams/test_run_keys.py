@@ -17,7 +17,7 @@ from beam_dpne import (
     RunKey,
     SetUnionPlan,
 )
-from beam_dpne.cli.embedded import EmbeddedRunner
+from beam_dpne.cli.runners import EmbeddedRunner
 from beam_dpne.ngrams.vocabulary import vocabulary_digest
 
 KEY = RunKey(bytes(range(32)))

@@ -9,7 +9,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
-from beam_dpne.cli.watching import reason
+from beam_dpne.cli.failures import printable_reason
 from beam_dpne.errors import TooManyRejectedError
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.reading.rejects import (
@@ -175,7 +175,7 @@ def test_a_pipeline_of_ones_own_can_ask_for_it(tmp_path, max_rejected):
                 )
             )
     except Exception as error:
-        raised = reason(error)
+        raised = printable_reason(error)
     assert (tmp_path / "out").exists() == (max_rejected == 0.25)
     if max_rejected == 0.25:
         assert raised is None

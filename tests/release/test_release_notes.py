@@ -7,7 +7,8 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
-from beam_dpne.cli.shared_options import WRITING
+from beam_dpne.cli.options import options_of
+from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading import ReadOptions
 from beam_dpne.reading.options import InputDescription
@@ -162,7 +163,8 @@ def test_a_program_refuses_them_before_it_runs(run):
 
 
 def test_all_programs_that_publish_have_the_three_options():
-    assert {"title", "contact", "unit"} <= {option.name for option in WRITING}
+    for table in (NGRAMS, SET_UNION, BAYESIAN):
+        assert {"title", "contact", "unit"} <= {option.name for option in options_of(table)}
 
 
 @pytest.mark.parametrize(

@@ -265,9 +265,9 @@ MUTANTS = [
     ),
     Mutant(
         name="rejects_go_into_the_release",
-        file="beam_dpne/cli/jobs.py",
-        before="if is_inside(rejects, output):",
-        after="if False:",
+        file="beam_dpne/cli/failures.py",
+        before="    if output and is_inside(path, output):\n",
+        after="    if False:\n",
         matters="Positions of rejected records, as private as the data, would be published.",
         tests=("tests/cli/test_ngrams.py::test_rejects_never_go_into_the_release",),
     ),
@@ -292,22 +292,22 @@ MUTANTS = [
     ),
     Mutant(
         name="messages_of_a_run_are_told",
-        file="beam_dpne/cli/watching.py",
+        file="beam_dpne/cli/failures.py",
         before='return f"{name}; its message is withheld, since it may quote the data."',
         after='return f"{name}: {message}"',
         matters="The message of an engine may quote the data.",
         tests=(
-            "tests/cli/test_watching.py::test_of_an_engines_error_nothing_that_may_be_data_is_told",
+            "tests/cli/test_failures.py::test_of_an_engines_error_nothing_that_may_be_data_is_told",
         ),
     ),
     Mutant(
         name="any_class_s_message_is_told",
-        file="beam_dpne/cli/watching.py",
+        file="beam_dpne/cli/failures.py",
         before="    if may_be_printed(name):\n",
         after='    if "." in name:\n',
         matters="The message of a class that is not ours may quote the data.",
         tests=(
-            "tests/cli/test_watching.py::test_of_an_engines_error_nothing_that_may_be_data_is_told",
+            "tests/cli/test_failures.py::test_of_an_engines_error_nothing_that_may_be_data_is_told",
         ),
     ),
     Mutant(

@@ -1,32 +1,50 @@
-"""The options of each command of `beam-dpne`: tables of what the others do not share."""
+"""The complete table of options of each command of `beam-dpne`, and the options for privacy."""
 
 from beam_dpne.cli.options import (
+    FAILURE_LOG,
+    INPUT,
+    QUIET,
+    RECORDS,
+    RUNNING,
     Option,
     Table,
-    changed,
     integer,
     integers,
     number,
     numbers,
-)
-from beam_dpne.cli.shared_options import (
-    FAILURE_LOG,
-    FUNCTION_PATTERN,
-    QUIET,
-    READING,
-    RUNNING,
-    WRITING,
+    tokenizer_option,
+    tokenizer_pattern,
+    writing,
 )
 from beam_dpne.set_union.policies import DEFAULT_POLICY, POLICIES, VOCABULARY_POLICIES
 
-K_ANONYMITY = (1, 2, 5, 10, 20, 50, 100)
-# No set of released n-grams reaches the workers of the other programs.
+_K_ANONYMITY = (1, 2, 5, 10, 20, 50, 100)
+# Only beam-dpne ngrams sends sets of released n-grams to the workers.
 _WITHOUT_SETS = tuple(option for option in RUNNING if option.name != "side_input_limit")
 
 
 def _epsilon(advice: str) -> Option:
     budget = "Privacy budget ε > 0 of the whole run, per user."
     return Option(name="epsilon", parse=number, help=f"{budget} It is required. {advice}")
+
+
+def _max_users(use: str) -> Option:
+    return Option(
+        name="max_users",
+        default=10_000_000,
+        parse=integer,
+        help="Upper bound on the number of users of the input, at least 1. You promise it; it is never "
+        f"checked against the data. {use} Otherwise it is ignored. Choose a round number well above "
+        "the number that is publicly known.",
+    )
+
+
+def _max_tokens(limit: str = "") -> Option:
+    text = (
+        "Largest number of tokens of one user that are read, at least 1. Users above it keep a random "
+        f"subset of their documents. {limit}"
+    )
+    return Option(name="max_tokens_per_user", default=1_000_000, parse=integer, help=text.rstrip())
 
 
 _DELTA = Option(
@@ -145,22 +163,10 @@ _NGRAMS_PRIVACY = (
         "noise_growth. There must be one share for each length, and they must sum to 1. They are "
         "refused with adaptive.",
     ),
-    Option(
-        name="max_tokens_per_user",
-        default=1_000_000,
-        parse=integer,
-        help="Largest number of tokens of one user that are read, at least 1. Users above it keep a "
-        "random subset of their documents. A number is refused if it makes the numerical slack "
-        "exceed epsilon/1000.",
-    ),
-    Option(
-        name="max_users",
-        default=10_000_000,
-        parse=integer,
-        help="Upper bound on the number of users of the input, at least 1. You promise it; it is never "
-        "checked against the data. If vocabulary_policy is screened_gaussian, the bound on rounding "
-        "and the number of shards depend on it; otherwise it is ignored. Choose a round number well "
-        "above what is publicly known.",
+    _max_tokens("A number is refused if it makes the numerical slack exceed epsilon/1000."),
+    _max_users(
+        "If vocabulary_policy is screened_gaussian, the bound on rounding and the number of shards "
+        "depend on it."
     ),
     _PUBLIC_USER_COUNT,
     Option(
@@ -171,28 +177,13 @@ _NGRAMS_PRIVACY = (
     ),
 )
 
-_VOCABULARY = (
-    Option(
-        name="vocabulary",
-        path="file",
-        help="File with a public vocabulary, one token in each line as the tokenizer writes it, e.g. "
-        "gs://bucket/words.txt. Single words are then given instead of found; they cost nothing "
-        "and are not released. The vocabulary must not be made from the private data. An empty "
-        "file is refused.",
-    ),
-)
-
-_ITEMS_READING = changed(
-    READING,
-    tokenizer={
-        "form_pattern": f"words|unicode_words|whitespace|tokens|item|{FUNCTION_PATTERN}",
-        "help": "How texts become items. words makes runs of letters, digits, their marks, _ and inner "
-        "apostrophes, lower-cased. unicode_words uses Unicode's word boundaries and needs the extra "
-        "unicode. whitespace splits at blanks. tokens means that the text field is a list of items, "
-        "of any characters. item means that each text is one item, as it is. package.module:function "
-        "names a function over an Arrow string array, which must treat each text alone, or the "
-        "guarantee is void. The default for sequences is whitespace. An unknown name is refused.",
-    },
+_VOCABULARY = Option(
+    name="vocabulary",
+    path="file",
+    help="File with a public vocabulary, one token in each line as the tokenizer writes it, e.g. "
+    "gs://bucket/words.txt. Single words are then given instead of found; they cost nothing "
+    "and are not released. The vocabulary must not be made from the private data. An empty "
+    "file is refused.",
 )
 
 _UNION_PRIVACY = (
@@ -248,14 +239,8 @@ _UNION_PRIVACY = (
         "in (0, 1). The noise gets the rest of delta. It is refused with Laplace noise and "
         "greedy, which need delta for nothing else.",
     ),
-    Option(
-        name="max_users",
-        default=10_000_000,
-        parse=integer,
-        help="Upper bound on the number of users of the input, at least 1. You promise it; it is never "
-        "checked against the data. If policy is policy_*, screened_gaussian, greedy or mad, the "
-        "bound on rounding depends on it; otherwise it is ignored. Choose a round number well "
-        "above what is publicly known.",
+    _max_users(
+        "If policy is policy_*, screened_gaussian, greedy or mad, the bound on rounding depends on it."
     ),
     Option(
         name="max_items_per_user",
@@ -267,17 +252,15 @@ _UNION_PRIVACY = (
     _PUBLIC_USER_COUNT,
 )
 
-_PUBLIC = (
-    Option(
-        name="public",
-        path="file",
-        help="Public n-grams with the numbers of their occurrences elsewhere, e.g. "
-        "gs://bucket/public.txt.gz. It is a text with one document in each line, which the same "
-        "tokenizer splits; or a file of counts with lines ngram<TAB>count; or the directory of a "
-        "release of beam-dpne ngrams, whose scores are the counts. Only these n-grams get a "
-        "probability. They must not be made from the private data; one of the input files is "
-        "refused.",
-    ),
+_PUBLIC = Option(
+    name="public",
+    path="file",
+    help="Public n-grams with the numbers of their occurrences elsewhere, e.g. "
+    "gs://bucket/public.txt.gz. It is a text with one document in each line, which the same "
+    "tokenizer splits; or a file of counts with lines ngram<TAB>count; or the directory of a "
+    "release of beam-dpne ngrams, whose scores are the counts. Only these n-grams get a "
+    "probability. They must not be made from the private data; one of the input files is "
+    "refused.",
 )
 
 _BAYESIAN_PRIVACY = (
@@ -336,13 +319,7 @@ _BAYESIAN_PRIVACY = (
         help="Parameter S of decay, 1e-6 to 1e6: an n-gram of N users counts min(1, S·N/C), so that "
         "rare n-grams need less noise. It belongs to log_global, and is refused with counts.",
     ),
-    Option(
-        name="max_tokens_per_user",
-        default=1_000_000,
-        parse=integer,
-        help="Largest number of tokens of one user that are read, at least 1. Users above it keep a "
-        "random subset of their documents.",
-    ),
+    _max_tokens(),
     _PUBLIC_USER_COUNT,
 )
 
@@ -354,38 +331,37 @@ _ARPA = Option(
 )
 
 
-def _writing(parts: str, of: str) -> tuple[Option, ...]:
-    """Returns the options for writing, with the names of what another program publishes."""
-    return changed(
-        WRITING,
-        output={
-            "help": f"Directory of the release, e.g. gs://bucket/releases/2025-01. It gets {parts}-* "
-            "files and, last, ledger.json. Use a new directory for each run; one with files in it is "
-            "refused.",
-        },
-        output_format={
-            "help": f"Format of the files of {of}. Choose the one that their reader needs; the release "
-            "is the same.",
-        },
-    )
-
+_ITEMS_TOKENIZER = tokenizer_option(
+    "items",
+    tokens="the text field is a list of items, of any characters",
+    item="each text is one item, as it is",
+)
+_READING = (
+    *INPUT,
+    tokenizer_option("tokens", tokens="the text field is a list of tokens already"),
+    *RECORDS,
+)
 
 NGRAMS: Table = {
-    "reading": READING,
-    "privacy": (*_NGRAMS_PRIVACY, *_VOCABULARY),
-    "writing": WRITING,
+    "reading": _READING,
+    "privacy": (*_NGRAMS_PRIVACY, _VOCABULARY),
+    "writing": writing("ngrams", "n-grams"),
     "running": RUNNING,
 }
 SET_UNION: Table = {
-    "reading": _ITEMS_READING,
+    "reading": (
+        *INPUT,
+        _ITEMS_TOKENIZER,
+        *RECORDS,
+    ),
     "privacy": _UNION_PRIVACY,
-    "writing": _writing("items", "items"),
+    "writing": writing("items", "items"),
     "running": _WITHOUT_SETS,
 }
 BAYESIAN: Table = {
-    "reading": (*READING, *_PUBLIC),
+    "reading": (*_READING, _PUBLIC),
     "privacy": _BAYESIAN_PRIVACY,
-    "writing": (*_writing("probabilities", "probabilities"), _ARPA),
+    "writing": (*writing("probabilities", "probabilities"), _ARPA),
     "running": _WITHOUT_SETS,
 }
 PLAN: Table = {
@@ -409,9 +385,9 @@ _EVALUATING = (
     ),
     Option(
         name="k_anonymity",
-        default=K_ANONYMITY,
+        default=_K_ANONYMITY,
         parse=integers,
-        shown_default=",".join(map(str, K_ANONYMITY)),
+        shown_default=",".join(map(str, _K_ANONYMITY)),
         help="Numbers of users k, e.g. 1,10,100. For each k, the evaluation reports the released share "
         "of the n-grams that at least k users have. Numbers below 1 are refused.",
     ),
@@ -428,20 +404,18 @@ _EVALUATING = (
 )
 
 EVALUATE: Table = {
-    "reading": tuple(
-        option
-        for option in changed(
-            _ITEMS_READING,
-            tokenizer={
-                "default": None,
-                "shown_default": "that of the release",
-                "help": "How texts become tokens. The default is the tokenizer of the release, which "
-                "its ledger names. Give package.module:function if that was a function of yours that "
-                "has moved since. Under another tokenizer, n-grams that users have look spurious.",
-            },
-        )
+    "reading": (
+        *INPUT,
+        Option(
+            name="tokenizer",
+            form_pattern=tokenizer_pattern("tokens", "item"),
+            shown_default="that of the release",
+            help="How texts become tokens. The default is the tokenizer of the release, which its "
+            "ledger names. Give package.module:function if that was a function of yours that has "
+            "moved since. Under another tokenizer, n-grams that users have look spurious.",
+        ),
         # The run that made the release has reported its rejects.
-        if option.name not in ("rejects", "max_rejected")
+        *(option for option in RECORDS if option.name not in ("rejects", "max_rejected")),
     ),
     "evaluating": _EVALUATING,
 }

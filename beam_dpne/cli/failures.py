@@ -1,13 +1,15 @@
-"""`--failure_log FILE`: a whole failure with its tracebacks, for the operator alone.
+"""The reason of a failure that a program may print, and `--failure_log`, which gets the whole failure.
 
-The line that a failed run prints on stderr holds no data. The file may hold any, since messages of
-libraries, and of a tokenizer that users wrote, quote texts. So only its owner can read it, and it is
-in no release.
+The line that a failed run prints on stderr holds no data. The file may hold data, since the messages
+of libraries, and of a tokenizer that users wrote, quote texts. So only its owner can read it, and it
+is in no release.
 """
 
+import builtins
 import collections
 import contextlib
 import datetime
+import errno
 import logging
 import os
 import re
@@ -22,31 +24,61 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.documents.key_context import tokenizer_identity
 from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, resolve_tokenizer, tokenizer_name
-from beam_dpne.errors import RunError, TokenizerError, UsageError
-from beam_dpne.release.ledger import reason
+from beam_dpne.errors import RunError, TokenizerError, UsageError, may_be_printed
 from beam_dpne.release.paths import is_inside, is_local, release_around
 from beam_dpne.storage.access import check_access
+from beam_dpne.storage.directories import reason
 from beam_dpne.version import __version__
 
+_ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
+_WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
 _FIRST_LINE = "beam-dpne failure log: as private as the data, for the operator only\n"
 _OBJECT = re.compile(r"\w+://[^/]+/(.*[^/])?")
 _MOST_CHARACTERS = 8 * 2**20
 _READ_WRITE = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
+def printable_reason(error: BaseException) -> str:
+    """Returns why a run failed, without data: a message of this package, or the error's type.
+
+    An engine reports an error as a text that contains tracebacks. Only the line after the frames of
+    the last traceback is read, and it is returned only if it begins with an error class of this
+    package. A record would be returned only if it imitated a whole traceback in a library's message.
+    """
+    kind = type(error)
+    if may_be_printed(f"{kind.__module__}.{kind.__qualname__}"):
+        return _WHILE_RUNNING.sub("", str(error))
+    name, _, message = _raised(str(error)).partition(": ")
+    if may_be_printed(name):
+        return _WHILE_RUNNING.sub("", message)
+    if not isinstance(getattr(builtins, name, None), type):
+        name, message = kind.__name__, str(error)
+    found = _ERRNO.match(message)
+    if found and int(found.group(1)) in errno.errorcode:
+        return f"{os.strerror(int(found.group(1)))}."
+    return f"{name}; its message is withheld, since it may quote the data."
+
+
+def _raised(text: str) -> str:
+    """Returns the line that names the error of the last traceback in a text, or an empty one."""
+    _, mark, frames = text.rpartition("Traceback (most recent call last):")
+    lines = frames.splitlines()[1:] if mark else []
+    return next((line for line in lines if line and not line[0].isspace()), "")
+
+
 class FailureLog:
-    """The file of one run, open from before it begins until `keep` or `discard`."""
+    """The failure log of one run, which is open from before the run until `keep` or `discard`."""
 
     def __init__(self, path: str, output: str | None, *, remote: bool) -> None:
-        """Checks that the file can be written; a local one is made.
+        """Checks that the file can be written, and makes it if it is local.
 
         Args:
-          path: of the file.
-          output: directory of the release, if the run publishes one.
+          path: path of the file.
+          output: directory of the release, or None if the run publishes none.
           remote: whether the file may be in a bucket.
 
         Raises:
-          UsageError: if the file must not be there, or cannot be.
+          UsageError: if the file must not be at that path, or cannot be written.
         """
         self.path = path
         self._records = ErrorRecords()
@@ -54,29 +86,29 @@ class FailureLog:
             raise UsageError("failure_log must be the path of a file, got failure_log=''.")
         if not is_local(path):
             _check_remote(path, allowed=remote)
-        _check_apart(path, output)
+        check_outside_releases("failure_log", path, output)
         self._file = _LocalFile(path) if is_local(path) else None
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[None]:
-        """Keeps the errors that libraries log; none of them reaches stderr."""
-        with self._records.caught():
-            yield
+    def listening(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context that collects the errors that libraries log; none reaches stderr."""
+        return self._records.caught()
 
     def keep(self, error: BaseException) -> str:
-        """Writes the failure; returns a sentence for stderr that says where it is."""
+        """Writes the failure; returns a sentence for stderr that names the file."""
         data = self._text(error).encode("utf-8", "backslashreplace")
         try:
             if self._file is not None:
                 self._file.append(data)
             else:
-                _write_remote(self.path, data)
+                uncompressed = CompressionTypes.UNCOMPRESSED
+                with FileSystems.create(self.path, compression_type=uncompressed) as file:
+                    file.write(data)
         except Exception as failure:
             return f"The failure log {self.path} could not be written ({reason(failure)})."
         return f"The whole failure is in {self.path}, which is as private as the data."
 
     def discard(self) -> None:
-        """Removes the file, if this run made it."""
+        """Removes the file if this run made it."""
         if self._file is not None:
             self._file.discard()
 
@@ -96,7 +128,7 @@ class FailureLog:
 
 
 def _of_engine(error: BaseException) -> str:
-    """Returns the engine's records of a failed job, or why it could not be asked."""
+    """Returns the engine's records of a failed job, or the reason why it could not be asked."""
     if not isinstance(error, RunError) or error.details is None:
         return ""
     try:
@@ -106,7 +138,7 @@ def _of_engine(error: BaseException) -> str:
 
 
 class _LocalFile:
-    """A file that only its owner may read: a new one, or one that an earlier run left."""
+    """A new file that only its owner may read, or the failure log of an earlier run."""
 
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(path)
@@ -134,12 +166,11 @@ class _LocalFile:
             file.write(data)
 
     def discard(self) -> None:
-        mine = os.fstat(self._handle)
+        opened = os.fstat(self._handle)
         os.close(self._handle)
         if self._is_new:
             with contextlib.suppress(OSError):
-                there = os.lstat(self._path)
-                if os.path.samestat(mine, there):
+                if os.path.samestat(opened, os.lstat(self._path)):
                     os.remove(self._path)
 
     def _is_ours(self) -> bool:
@@ -153,11 +184,11 @@ class _LocalFile:
 
 
 def _check_remote(path: str, *, allowed: bool) -> None:
-    """Raises UsageError unless an object can be made, which only its bucket's rules protect."""
+    """Raises UsageError unless a new object can be made, which its bucket's access rules protect."""
     if not allowed:
         raise UsageError(
-            f"failure_log must be a local file, got failure_log={path}: whoever may read that bucket "
-            "could read the data in it. If only the operator may, add --failure_log_remote."
+            f"failure_log must be a local file, got failure_log={path}: everybody who may read "
+            "that bucket could read the data in it. If only the operator may, add --failure_log_remote."
         )
     if not _OBJECT.fullmatch(path):
         raise UsageError(f"failure_log must be the path of a file, got failure_log={path}.")
@@ -166,28 +197,29 @@ def _check_remote(path: str, *, allowed: bool) -> None:
         raise UsageError(f"failure_log must be a new file in a bucket, got failure_log={path}.")
 
 
-def _write_remote(path: str, data: bytes) -> None:
-    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        file.write(data)
+def check_outside_releases(name: str, path: str, output: str | None) -> None:
+    """Raises UsageError if a path for private files is in a release; links are followed.
 
-
-def _check_apart(path: str, output: str | None) -> None:
-    """Raises if the file would be in the release, or in or below a directory with a ledger."""
+    Args:
+      name: name of the option that gives the path.
+      path: path of a file or a directory whose content is as private as the data.
+      output: directory of the run's release, or None if the run publishes none.
+    """
     if output and is_inside(path, output):
         raise UsageError(
-            "failure_log must be outside the directory of the release, got "
-            f"failure_log={path}: it is as private as the data."
+            f"{name} must be outside the directory of the release, got {name}={path}: it is as "
+            "private as the data."
         )
     folder = release_around(path)
     if folder is not None:
         raise UsageError(
-            f"failure_log must be outside every release, got failure_log={path}, which is in "
+            f"{name} must be outside every release, got {name}={path}, which is in "
             f"{folder or '/'}, where a ledger.json is: it is as private as the data."
         )
 
 
 def whole_chain(error: BaseException) -> str:
-    """Returns an exception with all that led to it, including those that `raise … from None` hides."""
+    """Returns the tracebacks of an exception and its causes, even those that `from None` hides."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and all(link is not seen for seen in chain):
@@ -201,7 +233,7 @@ def whole_chain(error: BaseException) -> str:
 
 
 class ErrorRecords:
-    """The latest error records of libraries during a run, in memory."""
+    """The latest error records that libraries logged during a run, in memory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -210,13 +242,13 @@ class ErrorRecords:
         self._dropped = 0
 
     def text(self) -> str:
-        """Returns the records, one after the other."""
+        """Returns all records, oldest first."""
         with self._lock:
             first = [f"({self._dropped} earlier records are left out.)"] if self._dropped else []
             return "".join(f"{text}\n" for text in (*first, *self._texts))
 
     def add(self, text: str) -> None:
-        """Adds a record; a repeated one is kept once."""
+        """Adds a record, unless it repeats the last one."""
         with self._lock:
             if self._texts and self._texts[-1] == text:
                 return
@@ -228,7 +260,7 @@ class ErrorRecords:
 
     @contextlib.contextmanager
     def caught(self) -> Iterator[None]:
-        """Adds every error record; the handlers of the root logger get the same records as before."""
+        """Collects all error records; the root logger's handlers get the same records as before."""
         root = logging.getLogger()
         handlers, level = root.handlers[:], root.level
         root.handlers[:] = [_Divert(self, handlers, level)]
@@ -241,7 +273,7 @@ class ErrorRecords:
 
 
 class _Divert(logging.Handler):
-    """Stands in for the handlers of the root logger, whose level is lower than it was."""
+    """Replaces the handlers of the root logger while its level is lowered."""
 
     def __init__(self, records: ErrorRecords, handlers: list[logging.Handler], level: int) -> None:
         super().__init__()
@@ -249,7 +281,7 @@ class _Divert(logging.Handler):
         self._records, self._handlers, self._level = records, handlers, level
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keeps an error, and hands on the records that the root's level would have let pass."""
+        """Collects an error, and passes on each record that the root's former level allowed."""
         if record.levelno >= logging.ERROR:
             self._records.add(self.format(record))
         if record.levelno < self._level and not _has_level(record.name):
@@ -261,7 +293,7 @@ class _Divert(logging.Handler):
 
 
 def _has_level(name: str) -> bool:
-    """Whether a logger, or one above it but for the root, has a level."""
+    """Whether a logger has a level, or one of its ancestors other than the root has."""
     logger: logging.Logger | None = logging.getLogger(name)
     while logger is not None and logger.parent is not None:
         if logger.level:
@@ -271,27 +303,27 @@ def _has_level(name: str) -> bool:
 
 
 def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:
-    """Returns a tokenizer with the same tokens and the same name whose errors keep their cause.
+    """Returns a tokenizer with the same tokens and the same name, whose errors keep their cause.
 
-    `tokenize` withholds the errors of a tokenizer that users wrote. An engine reports a worker's
-    traceback as text, so the cause must be in the traceback when the operator asked for a failure
-    log; stderr never has it.
+    `tokenize` withholds the errors of a tokenizer that a user wrote. An engine reports a worker's
+    traceback as text, so the cause must be in the traceback if the operator wants a failure log. It
+    is never printed on stderr.
 
     Args:
-      tokenizer: a name, or a function; the package's own stay as they are.
+      tokenizer: a name, or a function; a tokenizer of this package is returned unchanged.
 
     >>> with_cause("words")
     'words'
     """
-    own = TOKENIZERS if isinstance(tokenizer, str) else TOKENIZERS.values()
-    return tokenizer if tokenizer in own else _WithCause(tokenizer)
+    trusted = TOKENIZERS if isinstance(tokenizer, str) else TOKENIZERS.values()
+    return tokenizer if tokenizer in trusted else _WithCause(tokenizer)
 
 
 class _WithCause:
-    """Calls a tokenizer; a name is looked up where it is called, on a worker."""
+    """Calls a tokenizer; a name is resolved by the worker that calls it."""
 
     def __init__(self, tokenizer: str | Tokenizer) -> None:
-        # The run key is bound to name and version: they must be those of the tokenizer itself.
+        # The run key is bound to name and version, which must be those of the tokenizer itself.
         identity = tokenizer_identity(tokenizer)
         self.tokenizer_name = identity["name"]
         self.version = identity["version"]

@@ -1,8 +1,10 @@
-"""`--failure_log`: what stderr withholds reaches the operator, and nobody else."""
+"""Reasons of failures hold no data; `--failure_log` gives the operator what stderr withholds."""
 
+import importlib
 import json
 import logging
 import os
+import pkgutil
 import signal
 import stat
 import threading
@@ -13,10 +15,12 @@ from typing import Any, ClassVar
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_dpne.cli.failure_log import ErrorRecords, whole_chain
+import beam_dpne
+from beam_dpne import errors
+from beam_dpne.cli.failures import ErrorRecords, printable_reason, whole_chain, with_cause
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.engines.run import failures_at_flink
-from beam_dpne.errors import RunError
+from beam_dpne.errors import BeamDpneError, RunError, may_be_printed
 
 CANARY = "zebra4711"
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
@@ -271,7 +275,7 @@ def test_a_chain_is_whole_although_it_was_cut():
     except ValueError as error:
         text = whole_chain(error)
     assert text.index("KeyError: 'first'") < text.index("ValueError: second")
-    assert "test_failure_log.py" in text
+    assert "test_failures.py" in text
 
 
 def test_errors_that_libraries_log_are_caught_and_shown_to_nobody(capfd):
@@ -351,7 +355,81 @@ def test_flink_is_asked_why_the_job_failed():
 
 
 def test_the_wrapper_has_the_tokenizers_name(files):
-    from beam_dpne.cli.failure_log import with_cause
-
     assert tokenizer_name(with_cause("quoting_splitter:splits")) == "quoting_splitter:splits"
     assert with_cause("item") == "item"
+
+
+FLINK_SAYS = """Pipeline BeamApp_1 failed in state FAILED: java.lang.RuntimeException: Error received \
+from SDK harness for instruction 7: Traceback (most recent call last):
+  File "sdk_worker.py", line 300, in _execute
+    raise ValueError("private words")
+ValueError: private words
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "publishing.py", line 12, in _replace
+beam_dpne.errors.ReleaseError: out is a release already. [while running 'Publish/Publish']
+
+\tat java.base/java.lang.Thread.run(Thread.java:840)"""
+
+
+def test_of_an_engines_error_our_own_words_are_told():
+    assert printable_reason(RuntimeError(FLINK_SAYS)) == "out is a release already."
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "beam_dpne_acme.tokenizers.BadText: cannot split 'patient John Smith'",
+        "acme.Error: hello\nbeam_dpne.ledger.ReleaseError: patient John Smith",
+        "ValueError: a\nMrSmithIsPositiveError",
+        "ValueError: a\n[Errno 123456789] Smith",
+        "ValueError: [Errno 4111] Smith",
+        "OSError: [Errno 4111111111111111] Smith",
+        "Smith: John",
+        "SmithError",
+    ],
+)
+def test_of_an_engines_error_nothing_that_may_be_data_is_told(raised):
+    line = (
+        "beam_dpne.errors.ReleaseError: out is a release already. [while running 'Publish/Publish']"
+    )
+    text = printable_reason(RuntimeError(FLINK_SAYS.replace(line, raised)))
+    assert "Smith" not in text
+    assert "4111" not in text
+    assert "withheld" in text
+
+
+def test_known_errors_of_the_system_are_told_in_its_words():
+    line = (
+        "beam_dpne.errors.ReleaseError: out is a release already. [while running 'Publish/Publish']"
+    )
+    full = FLINK_SAYS.replace(line, "OSError: [Errno 28] No space left on device: '/smith'")
+    assert printable_reason(RuntimeError(full)) == "No space left on device."
+
+
+def test_all_our_errors_and_only_ours_are_told():
+    kinds = set()
+    for module in pkgutil.walk_packages(beam_dpne.__path__, "beam_dpne."):
+        if module.name == "beam_dpne.storage.gcs":  # Of an extra.
+            continue
+        found = vars(importlib.import_module(module.name)).values()
+        kinds |= {k for k in found if isinstance(k, type) and issubclass(k, Exception)}
+    kinds = {kind for kind in kinds if kind.__module__.startswith("beam_dpne.")}
+    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
+    # The reader catches these and reports them by its own phrases.
+    caught = {f"beam_dpne.reading.records.{name}" for name in ("BrokenText", "TruncatedRecord")}
+    printed = {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds - {BeamDpneError}}
+    assert len(printed - caught) == len(BeamDpneError.__subclasses__())
+    assert {name for name in names if may_be_printed(name)} == names - caught
+    assert all(issubclass(k, BeamDpneError) for k in kinds if k.__module__ == errors.__name__)
+
+
+def test_messages_of_subclasses_that_others_write_are_withheld():
+    class Theirs(errors.ReleaseError):
+        pass
+
+    assert "withheld" in printable_reason(Theirs("Smith"))
+    assert not may_be_printed("beam_dpne.errors.Callable")
+    assert not may_be_printed("beam_dpne.errors.may_be_printed")

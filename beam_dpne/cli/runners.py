@@ -1,0 +1,336 @@
+"""How a pipeline runs on Beam: its options, its runner, its end, and the start of its workers.
+
+The embedded runner runs it in this process. An engine may keep a job whose workers cannot start; such
+a job is watched, and cancelled after `--harness_timeout` seconds.
+"""
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import difflib
+import functools
+import json
+import re
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NoReturn
+
+import apache_beam as beam
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.metrics.metric import MetricsFilter
+from apache_beam.options.pipeline_options import (
+    GoogleCloudOptions,
+    PipelineOptions,
+    PortableOptions,
+    SetupOptions,
+)
+from apache_beam.portability import python_urns
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.runner import (
+    PipelineResult,
+    PipelineRunner,
+    PipelineState,
+    create_runner,
+)
+from apache_beam.runners.worker import sdk_worker
+
+from beam_dpne.cli.failures import printable_reason
+from beam_dpne.cli.options import options_of
+from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
+from beam_dpne.engines.run import (
+    HARNESS_KEPT_MILLIS,
+    cancel,
+    cancelled_on_failure,
+    failures_at_flink,
+    likely_wrong,
+    state_of,
+)
+from beam_dpne.errors import RunError, UsageError
+from beam_dpne.storage.markers import Markers
+
+_EMBEDDED = ("fnapirunner", "embedded")
+# Dataflow's Flex launcher has the job written to such a path, which is observed and not documented.
+_FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
+_NO_SENDING_BY_TIME = json.dumps({"data_buffer_time_limit_ms": -1}).encode()
+_POLL_SECONDS = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BeamOptions:
+    """The runner of a pipeline, and its options.
+
+    Attributes:
+      runner: Beam's runner; this package always names one, since Beam's default may download one.
+      pipeline_options: Beam's options.
+      embedded: whether the runner is the embedded one, in this process.
+      is_template: whether a classic template is written instead of a run.
+    """
+
+    runner: PipelineRunner
+    pipeline_options: PipelineOptions
+    embedded: bool
+    is_template: bool = False
+
+    @property
+    def temp_location(self) -> str | None:
+        """Beam's temporary location, or None."""
+        return self.pipeline_options.view_as(GoogleCloudOptions).temp_location
+
+    @property
+    def on_dataflow(self) -> bool:
+        """Whether the pipeline goes to Dataflow."""
+        return type(self.runner).__name__ == "DataflowRunner"
+
+    @property
+    def can_hang(self) -> bool:
+        """Whether the engine keeps a job whose workers cannot start, as all but Dataflow do."""
+        return not (self.embedded or self.on_dataflow)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether the launcher ends before the job runs, as it does with both kinds of templates."""
+        return bool(self.pipeline_options.view_as(GoogleCloudOptions).template_location)
+
+    @property
+    def writes_template(self) -> bool:
+        """Whether a template is written; runners other than Dataflow's ignore that option and run."""
+        return self.is_template and self.on_dataflow
+
+
+class CachedOptions(PipelineOptions):
+    """Beam's options that keep one view for each class, since Beam asks for thousands of views."""
+
+    def view_as(self, cls):
+        """Returns the view of a class, the same one each time; all views share their values."""
+        views = self.__dict__.setdefault("_views", {})
+        if cls not in views:
+            views[cls] = super().view_as(cls)
+        return views[cls]
+
+
+def beam_options(arguments: Sequence[str]) -> BeamOptions:
+    """Returns Beam's options; the runner is the embedded one unless another one is named.
+
+    Raises:
+      UsageError: if neither this package nor Beam has an option, or a value is wrong.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.error = _refuse
+    parser.add_argument("--runner", default=_EMBEDDED[0])
+    parsed, others = parser.parse_known_args(list(arguments))
+    embedded = parsed.runner.lower() in _EMBEDDED
+    unknown = _unknown(others)
+    if embedded and unknown:
+        _refuse_unknown(unknown[0])
+    pipeline_options = CachedOptions(others)
+    _set_defaults(pipeline_options, {other.partition("=")[0] for other in others})
+    return BeamOptions(
+        runner=EmbeddedRunner() if embedded else _runner(parsed.runner),
+        pipeline_options=pipeline_options,
+        embedded=embedded,
+        is_template=_is_classic_template(pipeline_options),
+    )
+
+
+def _set_defaults(options: PipelineOptions, flags: Collection[str]) -> None:
+    """Replaces defaults of Beam that do not suit these pipelines, unless their flags were given."""
+    if "--save_main_session" not in flags:
+        # No code of this package is in the main module, and the data there may be private.
+        options.view_as(SetupOptions).save_main_session = False
+    if "--environment_cache_millis" not in flags:
+        # Otherwise Flink starts a new Python for each short stage, which takes 3 s instead of 0.1 s,
+        # and hangs if it meets a Python that is being stopped.
+        options.view_as(PortableOptions).environment_cache_millis = HARNESS_KEPT_MILLIS
+
+
+def _is_classic_template(options: PipelineOptions) -> bool:
+    """Whether the job is written and not run; a Flex Template's launcher writes and runs each job."""
+    location = options.view_as(GoogleCloudOptions).template_location
+    return bool(location) and not _FLEX_LAUNCH.fullmatch(location)
+
+
+def _runner(name: str) -> PipelineRunner:
+    try:
+        return create_runner(name)
+    except (ValueError, ImportError, AttributeError) as error:
+        raise UsageError(f"runner cannot be used, got runner={name}: {error}") from None
+
+
+def _unknown(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments that Beam does not know, and would itself drop silently."""
+    parsers: list[argparse.ArgumentParser] = []
+    PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
+    parsers[0].error = _refuse
+    return parsers[0].parse_known_args(list(arguments))[1]
+
+
+def _refuse(message: str) -> NoReturn:
+    """Raises UsageError, where argparse would print all of Beam's options and exit."""
+    raise UsageError(f"{message}.")
+
+
+def _refuse_unknown(argument: str) -> NoReturn:
+    if not argument.startswith("-"):
+        raise UsageError(f"there is no argument {argument!r}; name input files with --input.")
+    flag = argument.partition("=")[0]
+    tables = (NGRAMS, SET_UNION, BAYESIAN)
+    ours = [option.name for table in tables for option in options_of(table)]
+    near = difflib.get_close_matches(
+        flag.lstrip("-"), [*ours, *PipelineOptions([]).get_all_options()], n=1
+    )
+    hint = f"; did you mean --{near[0]}?" if near else "."
+    if flag.lstrip("-") in ours:
+        hint = " here; it is of another command, see beam-dpne --help."
+    raise UsageError(f"there is no option {argument.split('=', maxsplit=1)[0]}{hint}")
+
+
+class EmbeddedRunner(FnApiRunner):
+    """Beam's embedded runner with two corrections: memory between stages, and workers in threads.
+
+    Beam keeps the workers of each stage for another bundle, and with them the last element of each
+    step, which here is a partition of users for each length. The embedded runner runs a stage in one
+    bundle, so its workers can be shut down after that. Nothing is done if a later version of Beam
+    has no such cache.
+
+    With `--direct_running_mode multi_threading` Beam's runner sends the output of a worker once a
+    second, from another thread, even while a coder is writing an element. The two parts of such an
+    element cannot be decoded, and large runs sometimes failed with a ValueError. Here output is sent
+    only between two elements, when the buffer is full.
+    """
+
+    def run_via_runner_api(self, pipeline_proto: beam_runner_api_pb2.Pipeline, options: Any) -> Any:
+        """Runs the pipeline with workers in threads that never send a part of an element."""
+        for environment in pipeline_proto.components.environments.values():
+            if environment.urn == python_urns.EMBEDDED_PYTHON_GRPC:
+                environment.payload = _NO_SENDING_BY_TIME
+        return super().run_via_runner_api(pipeline_proto, options)
+
+    def _execute_bundle(
+        self, runner_execution_context: Any, bundle_context_manager: Any, bundle_input: Any
+    ) -> Any:
+        result = super()._execute_bundle(
+            runner_execution_context, bundle_context_manager, bundle_input
+        )
+        for handler in bundle_context_manager.worker_handlers:
+            cache = getattr(handler, "bundle_processor_cache", None)
+            for processors in list(getattr(cache, "cached_bundle_processors", {}).values()):
+                with contextlib.suppress(IndexError):
+                    while True:
+                        processors.pop().shutdown()
+        return result
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Canary:
+    """The markers by which a launcher sees that the workers of an engine have started.
+
+    Attributes:
+      marks: the markers of the run; the pipeline's first step makes `started`.
+      timeout: seconds from the state RUNNING until that marker must exist; 0 means no limit.
+    """
+
+    marks: Markers
+    timeout: int
+
+
+def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> PipelineResult:
+    """Runs a pipeline to its end; a launcher that is interrupted or fails cancels the job.
+
+    Args:
+      pipeline: the pipeline to run.
+      canary: the markers of started workers, or None if the job cannot hang.
+
+    Raises:
+      RunError: if the run failed. Its message is one of this package, or else only the type of the
+        error, since the messages of libraries may quote data.
+    """
+    _silence_workers()
+    stopped: list[str] = []
+    result = None
+    try:
+        result = pipeline.run()
+        with (
+            cancelled_on_failure(result, pipeline.options),
+            _watched(result, canary, pipeline.options, stopped),
+        ):
+            result.wait_until_finish()
+    except Exception as error:
+        details = functools.partial(failures_at_flink, result, pipeline.options)
+        raise RunError(stopped[0] if stopped else printable_reason(error), details) from None
+    return result
+
+
+def _silence_workers() -> None:
+    """Stops Beam's worker from printing tracebacks on stderr, which may quote the data.
+
+    The worker is in this process with LOOPBACK, which is Prism's default. It also logs the traceback
+    as an error.
+    """
+    sdk_worker.__dict__["print"] = lambda *_, **__: None
+
+
+def has_finished(result: PipelineResult) -> bool:
+    """Whether the job ran to its end, which the job of a template does not."""
+    return getattr(result, "has_job", True) and result.state == PipelineState.DONE
+
+
+def counters(result: PipelineResult) -> dict[str, int]:
+    """Returns the values of this package's counters by name, or none if the engine counts nothing."""
+    metrics = result.metrics()
+    if metrics is None:
+        return {}
+    values: collections.Counter[str] = collections.Counter()
+    for metric in metrics.query(MetricsFilter().with_namespace("beam_dpne"))["counters"]:
+        values[metric.key.metric.name] += metric.committed or 0
+    return dict(values)
+
+
+@contextlib.contextmanager
+def _watched(
+    result: PipelineResult, canary: Canary | None, options: PipelineOptions, stopped: list[str]
+) -> Iterator[None]:
+    """Cancels a job whose workers do not start, and appends the reason to `stopped`."""
+    if canary is None or canary.timeout == 0:
+        yield
+        return
+    ended = threading.Event()
+
+    def watch() -> None:
+        running_since = None
+        while not ended.wait(_POLL_SECONDS):
+            if _is_made(canary.marks.started):
+                return
+            if running_since is None and state_of(result) == PipelineState.RUNNING:
+                running_since = time.monotonic()
+            late = running_since is not None and time.monotonic() - running_since > canary.timeout
+            # The marker may have been made while the state was asked for.
+            if late and not _is_made(canary.marks.started):
+                stopped.append(_advice(canary, options))
+                cancel(result, options)
+                return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _is_made(mark: str) -> bool:
+    """Whether a marker exists; False if the object store does not answer now."""
+    with contextlib.suppress(Exception):
+        return FileSystems.exists(mark)
+    return False
+
+
+def _advice(canary: Canary, options: PipelineOptions) -> str:
+    return (
+        f"no worker did a first step within {canary.timeout} s (--harness_timeout) of the job's start, "
+        f"which includes planning and upload, so the job was cancelled. {likely_wrong(options)} "
+        f"Or temp_location: launcher and workers must share {canary.marks.folder}."
+    )

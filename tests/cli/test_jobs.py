@@ -1,0 +1,50 @@
+"""A job's settings that follow from the input and from the launcher's working directory."""
+
+import pathlib
+
+import pytest
+
+from beam_dpne.cli.jobs import default_partitions
+from beam_dpne.reading import InputFile
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("sizes", "partitions"),
+    [
+        ([1], 1),
+        ([8 * MIB], 1),
+        ([9 * MIB], 2),
+        ([20 * MIB, 20 * MIB], 5),
+        ([2**35], 4096),
+        ([2**37], 4096),
+        ([40 * MIB * 10_000], 10_000),
+    ],
+)
+def test_partitions_follow_the_size_of_the_text(sizes, partitions):
+    files = [InputFile(place, f"{place}.jsonl", size) for place, size in enumerate(sizes)]
+    assert default_partitions(files) == partitions
+
+
+def test_compressed_files_count_as_the_text_they_hold():
+    assert default_partitions([InputFile(0, "a.jsonl.gz", 8 * MIB)]) == 4
+
+
+def test_paths_of_workers_are_absolute(cli, tmp_path, monkeypatch):
+    """A worker has a working directory of its own."""
+    from beam_dpne.cli import jobs
+
+    seen = []
+    build = jobs.PublishRelease
+
+    def publish(**settings):
+        seen.append(settings["output"])
+        return build(**settings)
+
+    monkeypatch.setattr(jobs, "PublishRelease", publish)
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("a.jsonl").write_text('{"user": "u", "text": "t"}\n')
+    ended = cli("ngrams", "--epsilon", 1, "--delta", 1e-5, "--input", "a.jsonl", "--output", "out")
+    assert ended.status == 0, ended.err
+    assert seen == [str(tmp_path / "out")]

@@ -1,0 +1,196 @@
+"""Beam's options, engines whose workers may not start, and the modes of the embedded runner."""
+
+import dataclasses
+import pathlib
+import time
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_dpne import PrivacyPlan, PrivateNgrams
+from beam_dpne.cli.failures import printable_reason
+from beam_dpne.cli.runners import EmbeddedRunner, beam_options
+from beam_dpne.errors import SharedStorageError
+from beam_dpne.reading import ReadDocuments
+from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.storage.markers import Markers, make_marker
+from tests.conftest import ROOT
+
+FLEX = "gs://stage/staging/template_launches/2026-07-16_07_08_11-11717246933709634581/job_object"
+
+
+@pytest.mark.parametrize(
+    ("location", "classic"),
+    [
+        (None, False),
+        ("gs://bucket/templates/ngrams", True),
+        ("template", True),
+        ("gs://bucket/job_object", True),
+        ("gs://bucket/template_launches/mine/job_object", True),
+        (FLEX, False),
+        (f"{FLEX}/more", True),
+    ],
+)
+def test_a_flex_launch_is_no_classic_template(location, classic):
+    given = [] if location is None else ["--template_location", location]
+    assert beam_options(given).is_template == classic
+
+
+def test_harnesses_are_kept_between_stages_and_the_main_module_stays_at_home():
+    options = beam_options(["--runner", "PrismRunner"]).pipeline_options
+    assert options.view_as(PortableOptions).environment_cache_millis >= 60_000
+    assert options.view_as(SetupOptions).save_main_session is False
+
+
+def test_what_is_given_is_not_replaced():
+    given = ["--runner", "PrismRunner", "--environment_cache_millis=7", "--save_main_session"]
+    options = beam_options(given).pipeline_options
+    assert options.view_as(PortableOptions).environment_cache_millis == "7"
+    assert options.view_as(SetupOptions).save_main_session is True
+
+
+@pytest.mark.parametrize(("runner", "hangs"), [("FnApiRunner", False), ("PrismRunner", True)])
+def test_engines_are_watched_and_the_embedded_runner_is_not(runner, hangs):
+    assert beam_options(["--runner", runner]).can_hang is hangs
+
+
+def test_the_first_step_leaves_the_mark_before_anything_is_read(tmp_path):
+    marks = Markers(str(tmp_path / "run"))
+    make_marker(marks.wanted)
+    missing = str(tmp_path / "missing.jsonl")
+    with pytest.raises(Exception, match="existing files"), beam.Pipeline(runner=FnApiRunner()) as p:
+        _ = p | ReadDocuments(inputs=[missing], on_start=marks.report_start)
+    assert pathlib.Path(marks.started).exists()
+
+
+def test_workers_that_start_after_the_launcher_gave_up_do_not_revive_the_run(tmp_path):
+    marks = Markers(str(tmp_path / "run"))
+    with pytest.raises(SharedStorageError, match="gave this run up"):
+        marks.report_start()
+    assert not pathlib.Path(marks.folder).exists()
+
+
+def test_a_mark_that_cannot_be_made_names_the_setting(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SharedStorageError, match="temp_location must be writable"):
+        make_marker(Markers(str(tmp_path / "file")).wanted)
+
+
+def test_a_run_that_its_launcher_gave_up_publishes_nothing(tmp_path):
+    """An engine may run on: Beam's job server for Flink only forgets a job that is cancelled."""
+    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
+    for there in (False, True):
+        marks = Markers(str(tmp_path / f"run-{there}"))
+        if there:
+            make_marker(marks.wanted)
+        publish = PublishRelease(
+            output=str(tmp_path / f"out-{there}"),
+            output_format="jsonl",
+            plan=plan,
+            tokenizer="words",
+            run_key_given=False,
+            permit=marks.require_wanted,
+        )
+        raised = None
+        try:
+            with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+                documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
+                _ = documents | PrivateNgrams(plan=plan) | publish
+        except Exception as error:
+            raised = printable_reason(error)
+        assert (raised is None) == there
+        assert (tmp_path / f"out-{there}").exists() == there
+
+
+def test_a_job_on_an_engine_is_watched_and_asks_whether_it_is_wanted(tmp_path, monkeypatch):
+    """Without the canary every run of more than --harness_timeout would be cancelled."""
+    from beam_dpne.cli import runners
+    from beam_dpne.cli.main import main
+
+    seen = []
+
+    def run(pipeline, canary):
+        labels = {t.unique_name for t in pipeline.to_runner_api().components.transforms.values()}
+        wanted = pathlib.Path(canary.marks.wanted).exists()
+        seen.append((labels, wanted, canary.timeout))
+        raise runners.RunError("stop here")
+
+    monkeypatch.setattr(runners, "run_pipeline", run)
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"user": "u", "text": "t"}\n')
+    files = ["--input", str(path), "--output", str(tmp_path / "out")]
+    given = ["ngrams", "--epsilon", "1", "--delta", "1e-5", *files, "--harness_timeout", "9"]
+    assert main([*given, "--runner", "PrismRunner"]) == 1
+    ((labels, wanted, timeout),) = seen
+    assert "Read/Canary" in labels
+    assert wanted
+    assert timeout == 9
+    assert [p.name for p in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+# Beam's own runner sends what is written once a second.
+_SECONDS_OF_ENCODING = 1.4
+
+
+@dataclasses.dataclass
+class Slow:
+    """An element that takes long to encode, as a large set does on a busy machine."""
+
+    number: int
+
+
+class SlowCoder(beam.coders.Coder):
+    """Encodes a `Slow`; its key is written before that."""
+
+    def encode(self, value):
+        time.sleep(_SECONDS_OF_ENCODING)
+        return b"%d" % value.number
+
+    def decode(self, encoded):
+        return Slow(int(encoded))
+
+    def is_deterministic(self):
+        return False
+
+
+beam.coders.registry.register_coder(Slow, SlowCoder)
+
+
+def keyed(number: int) -> tuple[int, Slow]:
+    return number, Slow(number)
+
+
+def test_an_element_that_is_slow_to_encode_is_not_cut_in_two(tmp_path):
+    options = PipelineOptions(["--direct_running_mode", "multi_threading"])
+    with beam.Pipeline(runner=EmbeddedRunner(), options=options) as pipeline:
+        _ = (
+            pipeline
+            | beam.Create([1, 2])
+            | beam.Map(keyed).with_output_types(tuple[int, Slow])
+            | beam.GroupByKey()
+            | beam.MapTuple(lambda key, values: f"{key} {[value.number for value in values]}")
+            | beam.io.WriteToText(str(tmp_path / "out"), shard_name_template="")
+        )
+    assert sorted((tmp_path / "out").read_text().splitlines()) == ["1 [1]", "2 [2]"]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_in_threads_release_what_a_single_one_does(cli, tmp_path, workers):
+    key = tmp_path / "run.key"
+    key.write_text("5eed" * 16)
+    sample = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
+    given = ("--input", sample, "--epsilon", 4, "--delta", 1e-6, "--max_length", 2)
+    threads = ("--direct_running_mode", "multi_threading", "--direct_num_workers", workers)
+    releases = []
+    for name, mode in (("single", ()), ("threads", threads)):
+        output = tmp_path / name
+        ended = cli("ngrams", *given, "--run_key_file", key, "--output", output, *mode)
+        assert ended.status == 0, ended.err
+        releases.append(files(output))
+    assert releases[0] == releases[1]
+
+
+def files(release: pathlib.Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in release.iterdir()}
