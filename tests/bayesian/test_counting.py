@@ -67,7 +67,7 @@ def test_a_user_above_the_limit_keeps_a_uniform_subset():
 @pytest.mark.parametrize("mode", MODES)
 def test_a_range_of_rows_has_the_noise_of_its_rows(mode):
     """With the noise of other rows two ranges would share theirs."""
-    plan = BayesianPlan(mode=mode, epsilon=0.1, delta=1e-6, length=2, max_contributions=4)
+    plan = BayesianPlan(mode=mode, epsilon=0.1, delta=1e-6, max_count=2, max_contributions=4)
     table = np.zeros((50, 2), np.int64)
     whole = transform.noisy_values(table, 0, plan=plan, run_key=KEY)
     for start in (1, 7, 49):
