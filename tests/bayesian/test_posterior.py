@@ -1,5 +1,8 @@
 """Post-processing of noisy counts: what it must keep, and that it is worth having."""
 
+import functools
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +15,7 @@ from beam_dpne.bayesian.posterior import discounted, probabilities
 COUNTS = st.integers(-(10**9), 10**9)
 
 
+@functools.cache
 def made_up(seed, *, size=2000, shift=0.6, total=3e5):
     """Trigrams over Zipf-like words, and private counts that differ by words and by grams."""
     generator = np.random.default_rng(seed)
@@ -75,8 +79,9 @@ def test_the_private_distribution_is_approached_as_the_noise_falls(seed):
     np.testing.assert_allclose(exact, counts / counts.sum())
 
 
-@pytest.mark.parametrize("stddev", [300, 100, 30, 10])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("seed", "stddev"), [(1, 300), (2, 300), (3, 300), (1, 100), (1, 30), (2, 10), (3, 10)]
+)
 def test_it_is_better_than_the_public_counts_and_than_the_noisy_ones(seed, stddev):
     grams, public, counts = made_up(seed)
     values = noisy(counts, stddev)
@@ -119,12 +124,13 @@ def test_grams_without_effect_of_words_shrink_each_by_itself():
 )
 def test_posterior_means_are_those_of_numerical_integration(value, centre, variance, stddev):
     def density(log):
-        prior = stats.norm(centre - variance / 2, variance**0.5).pdf(log)
-        return prior * stats.norm(np.exp(log), stddev).pdf(value)
+        """The product of two normal densities, but for a constant factor."""
+        prior = (log - (centre - variance / 2)) ** 2 / variance
+        return math.exp(-(prior + ((value - math.exp(log)) / stddev) ** 2) / 2)
 
     low, high = centre - 12, centre + 8
     mass = integrate.quad(density, low, high, limit=500)[0]
-    mean = integrate.quad(lambda log: np.exp(log) * density(log), low, high, limit=500)[0]
+    mean = integrate.quad(lambda log: math.exp(log) * density(log), low, high, limit=500)[0]
     found = posterior._posterior_means(
         *(np.array([one]) for one in (value, centre, variance)), stddev
     )
@@ -146,21 +152,21 @@ def test_the_same_counts_give_the_same_bits():
     assert first.tobytes() == second.tobytes()
 
 
-@pytest.mark.parametrize(
-    ("noisy", "public", "grams", "stddev", "words"),
-    [
-        ([], [], np.zeros((0, 2)), 1, "equally long and not empty"),
-        ([1, 2], [1], np.zeros((2, 2)), 1, "equally long"),
-        ([1, 2], [1, 2], np.zeros((1, 2)), 1, "a row for each count"),
-        ([1, 2], [1, -2], np.zeros((2, 2)), 1, "public must be"),
-        ([1, 2], [1, 2], np.zeros((2, 2)), -1, "stddev must be"),
-        ([1, 2], [1, 2], np.zeros((2, 2)), np.inf, "stddev must be"),
-    ],
-)
-def test_what_is_no_counts_is_refused(noisy, public, grams, stddev, words):
-    arrays = np.array(noisy, dtype=np.int64), np.array(public, dtype=np.int64)
-    with pytest.raises(ValueError, match=words):
-        probabilities(*arrays, grams.astype(np.int32), stddev)
+REFUSED = [
+    ([], [], (0, 2), 1, "equally long and not empty"),
+    ([1, 2], [1], (2, 2), 1, "equally long"),
+    ([1, 2], [1, 2], (1, 2), 1, "a row for each count"),
+    ([1, 2], [1, -2], (2, 2), 1, "public must be"),
+    ([1, 2], [1, 2], (2, 2), -1, "stddev must be"),
+    ([1, 2], [1, 2], (2, 2), np.inf, "stddev must be"),
+]
+
+
+def test_what_is_no_counts_is_refused():
+    for noisy, public, shape, stddev, words in REFUSED:
+        arrays = np.array(noisy, dtype=np.int64), np.array(public, dtype=np.int64)
+        with pytest.raises(ValueError, match=words):
+            probabilities(*arrays, np.zeros(shape, np.int32), stddev)
 
 
 def test_public_counts_that_tell_nothing_do_little_harm():

@@ -14,8 +14,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.bayesian import counting, posterior, public_counts, transform
-from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts, UserGrams
+from beam_dpne.bayesian import counting, posterior
+from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import BayesianCounts, probabilities_of, run_context
@@ -129,14 +129,14 @@ def test_beam_and_pseudocode_have_the_same_noisy_values(mode, length):
     assert found.probabilities.min() >= 0
 
 
-@pytest.mark.parametrize(("repeats", "divisions"), [(0, (40,)), (2, (9,))])
-def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_result(repeats, divisions):
+@pytest.mark.parametrize(("partitions", "repeats"), [(40, 0), (9, 2)])
+def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_result(
+    partitions, repeats
+):
     documents, public, plan = documents_of(4), public_of(4, 2), plan_of(max_count=3)
-    expected = noisy_values(documents, public, plan, KEY)
-    for seed, partitions in enumerate(divisions):
-        cut = as_batches(documents, random.Random(seed))
-        noisy, _ = run_beam(cut, public, plan, partitions=partitions, repeats=repeats)
-        assert noisy == expected
+    cut = as_batches(documents, random.Random(0))
+    noisy, _ = run_beam(cut, public, plan, partitions=partitions, repeats=repeats)
+    assert noisy == noisy_values(documents, public, plan, KEY)
 
 
 @pytest.mark.slow
@@ -171,10 +171,10 @@ def test_probabilities_of_logarithms_are_weighted_with_the_public_ones():
 
 
 @pytest.mark.parametrize("mode", ["counts", "log_global"])
-@pytest.mark.parametrize("length", [1, 2, 5])
-def test_any_noisy_values_give_a_distribution(mode, length):
-    rng = np.random.default_rng(length)
-    for size, epsilon in itertools.product((1, 2, 9), (0.03, 1.0, 20.0)):
+def test_any_noisy_values_give_a_distribution(mode):
+    rng = np.random.default_rng(1)
+    cases = itertools.product((1, 2, 5), (1, 2, 9), (0.03, 1.0, 20.0))
+    for length, size, epsilon in cases:
         every = list(itertools.product("abc", repeat=length))[:size]
         alpha = rng.choice([1, 2, 1000, 2**40], size=len(every)).tolist()
         public = PublicCounts.of(every, [*alpha[:-1], 0] if len(every) > 1 else alpha)
@@ -196,9 +196,10 @@ def test_without_budget_logarithms_give_the_public_distribution():
     assert found == pytest.approx(np.array([901, 91, 10]) / 1002, rel=0.1)
 
 
-def test_nobody_leaves_a_distribution():
+def test_nobody_leaves_a_distribution_and_the_guarantee_in_words():
     _, found = run_beam([], public_of(1, 2), plan_of())
     assert found.probabilities.sum() == pytest.approx(1, abs=1e-12)
+    assert found.guarantee == "user-level (2, 1e-06)-differential privacy"
 
 
 @pytest.mark.parametrize("mode", ["counts", "log_global"])
@@ -211,18 +212,6 @@ def test_every_gram_has_noise_of_its_own_though_nobody_has_it(mode):
     assert abs(scaled.mean()) < 0.1
     assert abs(scaled.std() - 1) < 0.12
     assert len(set(noisy)) > 400
-
-
-@pytest.mark.parametrize("mode", ["counts", "log_global"])
-def test_a_range_of_rows_has_the_noise_of_its_rows(mode):
-    """With the noise of other rows two ranges would share theirs."""
-    plan = plan_of(mode, epsilon=0.1)
-    table = np.zeros((50, 2), np.int64)
-    whole = transform.noisy_values(table, 0, plan=plan, run_key=KEY)
-    for start in (1, 7, 49):
-        part = transform.noisy_values(table[start:], start, plan=plan, run_key=KEY)
-        assert part.tolist() == whole[start:].tolist()
-    assert len(set(whole.tolist())) > 40
 
 
 def test_texts_are_tokenized_and_documents_are_not_joined():
@@ -240,7 +229,7 @@ def test_texts_are_tokenized_and_documents_are_not_joined():
 def test_a_run_key_is_bound_to_plan_and_public_counts():
     documents, public = documents_of(7), public_of(7, 2)
     cut = as_batches(documents, random.Random(0))
-    one, _ = run_beam(cut, public, plan_of())
+    one = noisy_values(documents, public, plan_of(), KEY)
     other, _ = run_beam(cut, public, plan_of(epsilon=2.0000001))
     assert sum(a == b for a, b in zip(one, other, strict=True)) < len(one) / 2
     raised = {gram: count + 1 for gram, count in public.items()}
@@ -251,7 +240,7 @@ def test_a_run_key_is_bound_to_plan_and_public_counts():
 def test_large_public_counts_travel_as_a_file(tmp_path):
     documents, public = documents_of(8), public_of(8, 2)
     cut = as_batches(documents, random.Random(0))
-    expected, _ = run_beam(cut, public, plan_of())
+    expected = noisy_values(documents, public, plan_of(), KEY)
     stored = SetStore(folder=str(tmp_path / "sets"), limit=10)
     assert run_beam(cut, public, plan_of(), store=stored)[0] == expected
     assert len(list((tmp_path / "sets").iterdir())) == 1
@@ -260,44 +249,10 @@ def test_large_public_counts_travel_as_a_file(tmp_path):
 def test_elements_cut_small_do_not_change_the_result(monkeypatch):
     documents, public = documents_of(9), public_of(9, 2)
     cut = as_batches(documents, random.Random(0))
-    expected, _ = run_beam(cut, public, plan_of("log_global"))
+    expected = noisy_values(documents, public, plan_of("log_global"), KEY)
     monkeypatch.setattr(counting, "MAX_ELEMENT_BYTES", 40)
     assert run_beam(cut, public, plan_of("log_global"))[0] == expected
     assert len(_noisy) > 4
-
-
-@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 4))
-@settings(max_examples=60)
-def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, clamp):
-    rng = np.random.default_rng(seed)
-    held = rng.integers(0, 9, size=8)
-    grams = UserGrams(
-        users=rng.integers(0, 2**63, size=(8, 2)).astype(np.uint64),
-        offsets=np.concatenate(([0], np.cumsum(held))),
-        rows=np.concatenate([np.sort(rng.permutation(12)[:n]) for n in held]).astype(np.int32),
-        counts=rng.integers(1, 9, size=held.sum()),
-    )
-    limited = counting.limit_grams(
-        grams, max_contributions=limit, max_count=clamp, sub_key=KEY.sub_key("subset")
-    )
-    whole = np.zeros((12, 2), np.int64)
-    counting.add_up(limited, whole)
-    for user in range(8):
-        own = slice(limited.offsets[user], limited.offsets[user + 1])
-        left = np.zeros((12, 2), np.int64)
-        others = np.delete(np.arange(8), user)
-        rest = [np.arange(*limited.offsets[o : o + 2]) for o in others]
-        places = np.concatenate(rest)
-        without = UserGrams(
-            users=limited.users[others],
-            offsets=np.concatenate(([0], np.cumsum([part.size for part in rest]))),
-            rows=limited.rows[places],
-            counts=limited.counts[places],
-        )
-        counting.add_up(without, left)
-        moved = whole - left
-        assert (moved[:, 0] ** 2).sum() <= limit * clamp**2
-        assert moved[:, 1].sum() == limited.rows[own].size <= limit
 
 
 @pytest.mark.parametrize(
@@ -328,29 +283,6 @@ def test_neighbours_under_one_key_differ_by_no_more_than_the_sensitivity(mode, m
         assert squares <= 5 * 3**2
 
 
-def test_a_user_above_the_limit_keeps_a_uniform_subset():
-    users = 20_000
-    grams = UserGrams(
-        users=np.arange(2 * users, dtype=np.uint64).reshape(-1, 2),
-        offsets=np.arange(0, 4 * users + 1, 4),
-        rows=np.tile(np.arange(4, dtype=np.int32), users),
-        counts=np.ones(4 * users, np.int64),
-    )
-    limited = counting.limit_grams(
-        grams, max_contributions=1, max_count=1, sub_key=KEY.sub_key("subset")
-    )
-    assert (np.diff(limited.offsets) == 1).all()
-    share = np.bincount(limited.rows) / users
-    # Seven deviations of a share of 20,000 draws: odds below 1e-10.
-    assert np.abs(share - 0.25).max() < 7 * (0.25 * 0.75 / users) ** 0.5
-
-
-def test_the_guarantee_is_told_in_words():
-    public = public_of(2, 2)
-    _, found = run_beam([], public, plan_of())
-    assert found.guarantee == "user-level (2, 1e-06)-differential privacy"
-
-
 def test_what_cannot_be_is_refused_when_the_pipeline_is_built():
     public = PublicCounts.of([("a", "b")], [1])
     with pytest.raises(ValueError, match=r"length=3 words, as the plan says, got grams of 2"):
@@ -359,19 +291,6 @@ def test_what_cannot_be_is_refused_when_the_pipeline_is_built():
         BayesianCounts(plan=plan_of(), public=public, partitions=0)
     with pytest.raises(ValueError, match="tokenizer"):
         BayesianCounts(plan=plan_of(), public=public, tokenizer="wrods")
-
-
-def test_missing_values_are_an_error():
-    with pytest.raises(ValueError, match="every row"):
-        counting.whole_values([NoisyCounts(start=0, values=np.zeros(2, np.int64))], 3)
-
-
-def test_rows_are_found_once_for_all_batches():
-    public = PublicCounts.of([("a", "b"), ("b", "a")], [2, 1])
-    public_counts._levels.cache_clear()
-    for _ in range(3):
-        public.rows_of(np.array([0, 1, 0, -1], np.int32))
-    assert public_counts._levels.cache_info().misses == 1
 
 
 def test_a_run_key_is_bound_to_plan_tokenizer_and_public_counts():

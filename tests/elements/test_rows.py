@@ -33,12 +33,10 @@ NGRAMS = PrivacyPlan(
     epsilon=10, delta=1e-4, max_length=3, max_contributions=4, strategy="one_round"
 )
 ITEMS = SetUnionPlan(epsilon=10, delta=1e-4, policy="weighted_gaussian")
-ROUNDS = SetUnionPlan(epsilon=10, delta=1e-4)
 COUNTS = BayesianPlan(epsilon=10, delta=1e-4, length=1)
 RELEASES = {
     "ngrams": (PrivateNgrams(plan=NGRAMS), ReleasedNgram),
     "items": (PrivateSetUnion(plan=ITEMS, tokenizer="words"), ReleasedItem),
-    "items by rounds": (PrivateSetUnion(plan=ROUNDS, tokenizer="words"), ReleasedItem),
     "probabilities": (BayesianCounts(plan=COUNTS, public=PUBLIC), NgramProbability),
 }
 each_release = pytest.mark.parametrize("name", RELEASES)

@@ -5,6 +5,7 @@ import dataclasses
 import os
 import pathlib
 import pickle
+import random
 import shutil
 import signal
 import subprocess
@@ -20,14 +21,16 @@ import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import DecodeGrams, GramSet, PrivacyPlan, PrivateNgrams, RunKey, length_rule
+from beam_dpne import GramSet, PrivacyPlan, PrivateNgrams, RunKey, length_rule
 from beam_dpne.elements import side_inputs
 from beam_dpne.elements.coders import BatchCoder, spill
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.ngrams import candidates, elements, threshold
 from beam_dpne.ngrams.elements import PresentGrams
 from tests.conftest import ROOT
+from tests.ngrams.test_oracle import KEY, run_kernels, words_of
 from tests.support.far_files import far
+from tests.support.kept import keep
 
 VOCABULARY = GramSet(
     length=1,
@@ -119,8 +122,7 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
         BatchCoder(GramSet).decode(BatchCoder(GramSet).encode(kept))
 
 
-@pytest.mark.parametrize("pruning", ["both", "single"])
-@pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
+@pytest.mark.parametrize(("strategy", "pruning"), [("adaptive", "both"), ("one_round", "single")])
 def test_a_limit_of_one_byte_does_not_change_the_release(tmp_path, strategy, pruning):
     plan = PrivacyPlan(
         epsilon=20,
@@ -130,25 +132,16 @@ def test_a_limit_of_one_byte_does_not_change_the_release(tmp_path, strategy, pru
         pruning=pruning,
         strategy=strategy,
     )
-    users = [(f"user {i}", f"good morning to you number {i % 7}") for i in range(200)]
-    rows = []
-    for name, store in (
-        ("elements", None),
-        ("files", SetStore(folder=str(tmp_path / "s"), limit=1)),
-    ):
-        path = tmp_path / name
-        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-            documents = pipeline | beam.Create(users)
-            result = documents | PrivateNgrams(plan=plan, run_key=RunKey(bytes(32)), store=store)
-            lines = (
-                result.released
-                | DecodeGrams()
-                | beam.FlatMap(lambda rows: map(str, rows.to_pylist()))
-            )
-            _ = lines | beam.io.WriteToText(str(path), shard_name_template="")
-        rows.append(sorted(path.read_text().splitlines()))
-    assert rows[0] == rows[1]
-    assert any("'length': 3" in row for row in rows[0])
+    documents = {f"user {i}": [f"good morning to you number {i % 7}".split()] for i in range(200)}
+    expected = run_kernels(documents, plan, KEY, random.Random(0), partitions=3)
+    rows = [(user, text) for user, texts in documents.items() for text in texts]
+    store = SetStore(folder=str(tmp_path / "s"), limit=1)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        run = PrivateNgrams(plan=plan, run_key=KEY, store=store, tokenizer="tokens")
+        sets = keep((pipeline | beam.Create(rows) | run).released | beam.Flatten())
+    released = words_of(sets)
+    assert released == words_of(expected.sets)
+    assert ("good", "morning", "to") in released[3]
     kept = {path.name.rpartition("-")[0] for path in (tmp_path / "s").iterdir()}
     assert {"released-1", "released-2", "released-3"} <= kept
     present = {"present-1-1", "present-1-2", "present-2-2", "present-1-3", "present-2-3"}
@@ -163,15 +156,8 @@ def test_the_program_leaves_no_temporary_files(cli, tmp_path):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     options = (
-        "ngrams",
-        "--input",
-        data,
-        "--epsilon",
-        10,
-        "--delta",
-        1e-4,
-        "--run_key_file",
-        tmp_path / "key",
+        *("ngrams", "--input", data, "--run_key_file", tmp_path / "key"),
+        *("--epsilon", 10, "--delta", 1e-4, "--max_length", 2),
     )
     seen = []
     store = side_inputs.store
@@ -241,42 +227,37 @@ def asked(process: subprocess.Popen) -> str:
     return process.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("end", ["exit", signal.SIGTERM, signal.SIGKILL])
-def test_nothing_of_a_fetched_set_outlives_its_worker(kept_far, tmp_path, end):
-    temporary = tmp_path / "temporary"
-    with worker(kept_far, temporary) as process:
-        assert asked(process) == str(STANDING.keys.tolist())
-        assert list(temporary.iterdir()) == []
-        if end == "exit":
-            process.stdin.close()
-        else:
-            process.send_signal(end)
-        assert process.wait(timeout=30) == (0 if end == "exit" else -end)
-    assert list(temporary.iterdir()) == []
-
-
-def test_a_worker_keeps_its_copy_when_another_one_ends_and_a_third_one_fetches(kept_far, tmp_path):
-    temporary = tmp_path / "temporary"
-    with worker(kept_far, temporary) as first:
-        with worker(kept_far, temporary) as second:
-            second.kill()
-        with worker(kept_far, temporary) as third:
-            shutil.rmtree(tmp_path / "far")
-            for process in (first, third):
-                assert asked(process) == str(STANDING.keys.tolist())
-
-
-def test_what_others_put_into_the_temporary_directory_stays_as_it_is(kept_far, tmp_path):
+def test_nothing_of_a_fetched_set_outlives_its_worker_and_others_keep_theirs(kept_far, tmp_path):
+    """Workers that share a temporary directory end in three ways; others' files there stay."""
     temporary, elsewhere = tmp_path / "temporary", tmp_path / "elsewhere"
     temporary.mkdir()
     elsewhere.mkdir()
     (temporary / f"beam_dpne-sets-{os.getuid()}").symlink_to(elsewhere)
     (temporary / "beam_dpne-theirs").write_text("theirs")
     before = sorted(temporary.iterdir())
-    with worker(kept_far, temporary) as process:
-        assert asked(process) == str(STANDING.keys.tolist())
-    assert sorted(temporary.iterdir()) == before
-    assert list(elsewhere.iterdir()) == []
+
+    def nothing_is_left() -> bool:
+        return sorted(temporary.iterdir()) == before and list(elsewhere.iterdir()) == []
+
+    with worker(kept_far, temporary) as first:
+        with worker(kept_far, temporary) as second:
+            assert asked(second) == str(STANDING.keys.tolist())
+            assert nothing_is_left()
+            second.kill()
+            assert second.wait(timeout=30) == -signal.SIGKILL
+            assert nothing_is_left()
+        with worker(kept_far, temporary) as third:
+            shutil.rmtree(tmp_path / "far")
+            for process in (first, third):
+                assert asked(process) == str(STANDING.keys.tolist())
+            third.send_signal(signal.SIGTERM)
+            assert third.wait(timeout=30) == -signal.SIGTERM
+            assert nothing_is_left()
+        assert asked(first) == str(STANDING.keys.tolist())
+        first.stdin.close()
+        assert first.wait(timeout=30) == 0
+    assert nothing_is_left()
+    assert (temporary / "beam_dpne-theirs").read_text() == "theirs"
 
 
 def test_a_worker_lets_go_of_a_set_when_the_run_deletes_its_file(tmp_path, monkeypatch):

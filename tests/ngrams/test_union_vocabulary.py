@@ -18,6 +18,7 @@ from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.release.set_union_ledger import promises
 from beam_dpne.set_union.policies import VOCABULARY_POLICIES
+from tests.support.refusals import not_refused
 
 BUDGET = {"epsilon": 4.0, "delta": 1e-6, "max_length": 3}
 UNIONS = [name for name in VOCABULARY_POLICIES if name not in ("rounds", "public")]
@@ -72,7 +73,7 @@ def test_a_union_with_more_slack_than_the_run_keeps_for_it_is_refused():
 
 @pytest.mark.parametrize("plan", plans(UNIONS))
 def test_what_many_users_share_is_released_under_every_policy(plan):
-    documents = [(f"u{i}", "Good morning dear friend") for i in range(3000)]
+    documents = [(f"u{i}", "Good morning dear friend") for i in range(1000)]
     quiet = PrivacyPlan(
         **{**json.loads(plan.to_json()), "spurious_fraction": 1e-9, "max_contributions": 4}
     )
@@ -111,10 +112,10 @@ def test_policies_that_no_promise_concerns_ignore_it():
             assert union_plan(few).noise == union_plan(many).noise
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.5, "3", True, None, 2**31])
-def test_a_promise_that_is_no_number_of_users_is_refused_by_name(value):
-    with pytest.raises(ValueError, match="max_users must be an integer"):
-        PrivacyPlan(**BUDGET, max_users=value)
+def test_a_promise_that_is_no_number_of_users_is_refused_by_name():
+    wrong = (0, -1, 2.5, "3", True, None, 2**31)
+    cases = [(BUDGET | {"max_users": value}, "max_users must be an integer") for value in wrong]
+    assert not_refused(PrivacyPlan, cases) == []
 
 
 def test_a_promise_too_large_for_the_slack_is_refused_with_both_numbers():

@@ -4,7 +4,8 @@ from tests.privacy.mutants.mutant import Mutant
 
 _BAYESIAN = "tests/bayesian/test_transform.py"
 _ORACLE = f"{_BAYESIAN}::test_beam_and_pseudocode_have_the_same_noisy_values"
-_MOVES = f"{_BAYESIAN}::test_one_user_moves_the_sums_by_no_more_than_the_sensitivity"
+_COUNTING = "tests/bayesian/test_counting.py"
+_MOVES = f"{_COUNTING}::test_one_user_moves_the_sums_by_no_more_than_the_sensitivity"
 _PLAN = "tests/bayesian/test_plan.py"
 _LOG_GLOBAL = "tests/bayesian/test_log_global.py"
 _LEDGER = "tests/release/test_bayesian_ledger.py"
@@ -24,7 +25,7 @@ MUTANTS = [
         before="rows = np.arange(start, start + len(table))",
         after="rows = np.arange(len(table))",
         matters="Counts of two ranges would share their noise.",
-        tests=(f"{_BAYESIAN}::test_a_range_of_rows_has_the_noise_of_its_rows",),
+        tests=(f"{_COUNTING}::test_a_range_of_rows_has_the_noise_of_its_rows",),
     ),
     Mutant(
         name="grams_of_nobody_have_no_noise",

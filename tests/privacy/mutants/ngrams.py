@@ -337,7 +337,7 @@ MUTANTS = [
         before="    if grams.length == 1:\n        return np.ones(grams.keys.size)\n",
         after="",
         matters="The threshold of words of one user needs equal weights.",
-        tests=(f"{_SPENDING}::test_each_round_of_words_costs_at_most_its_part_in_equal_weights",),
+        tests=(f"{_SPENDING}::test_no_user_ever_sends_more_than_the_budget",),
     ),
     Mutant(
         name="words_spend_beyond_their_round",
@@ -345,7 +345,7 @@ MUTANTS = [
         before="spent = np.minimum(spent, adaptive.round_cap(plan.allotment, own_round))",
         after="pass",
         matters="A user who saved budget in round 1 would pass the norm that the threshold assumes.",
-        tests=(f"{_SPENDING}::test_each_round_of_words_costs_at_most_its_part_in_equal_weights",),
+        tests=(f"{_SPENDING}::test_no_user_ever_sends_more_than_the_budget",),
     ),
     Mutant(
         name="what_was_spent_stays",

@@ -1,0 +1,81 @@
+"""What users send and what is added up: limits, exact sums, and the noise of each row."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from beam_dpne.bayesian import counting, transform
+from beam_dpne.bayesian.counting import NoisyCounts, UserGrams
+from beam_dpne.bayesian.plan import MODES, BayesianPlan
+from beam_dpne.mechanism.randomness import RunKey
+
+KEY = RunKey(b"bayesian".ljust(32, b"."))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 4))
+@settings(max_examples=60)
+def test_one_user_moves_the_sums_by_no_more_than_the_sensitivity(seed, limit, clamp):
+    rng = np.random.default_rng(seed)
+    held = rng.integers(0, 9, size=8)
+    grams = UserGrams(
+        users=rng.integers(0, 2**63, size=(8, 2)).astype(np.uint64),
+        offsets=np.concatenate(([0], np.cumsum(held))),
+        rows=np.concatenate([np.sort(rng.permutation(12)[:n]) for n in held]).astype(np.int32),
+        counts=rng.integers(1, 9, size=held.sum()),
+    )
+    limited = counting.limit_grams(
+        grams, max_contributions=limit, max_count=clamp, sub_key=KEY.sub_key("subset")
+    )
+    whole = np.zeros((12, 2), np.int64)
+    counting.add_up(limited, whole)
+    for user in range(8):
+        own = slice(limited.offsets[user], limited.offsets[user + 1])
+        left = np.zeros((12, 2), np.int64)
+        others = np.delete(np.arange(8), user)
+        rest = [np.arange(*limited.offsets[o : o + 2]) for o in others]
+        places = np.concatenate(rest)
+        without = UserGrams(
+            users=limited.users[others],
+            offsets=np.concatenate(([0], np.cumsum([part.size for part in rest]))),
+            rows=limited.rows[places],
+            counts=limited.counts[places],
+        )
+        counting.add_up(without, left)
+        moved = whole - left
+        assert (moved[:, 0] ** 2).sum() <= limit * clamp**2
+        assert moved[:, 1].sum() == limited.rows[own].size <= limit
+
+
+def test_a_user_above_the_limit_keeps_a_uniform_subset():
+    users = 20_000
+    grams = UserGrams(
+        users=np.arange(2 * users, dtype=np.uint64).reshape(-1, 2),
+        offsets=np.arange(0, 4 * users + 1, 4),
+        rows=np.tile(np.arange(4, dtype=np.int32), users),
+        counts=np.ones(4 * users, np.int64),
+    )
+    limited = counting.limit_grams(
+        grams, max_contributions=1, max_count=1, sub_key=KEY.sub_key("subset")
+    )
+    assert (np.diff(limited.offsets) == 1).all()
+    share = np.bincount(limited.rows) / users
+    # Seven deviations of a share of 20,000 draws: odds below 1e-10.
+    assert np.abs(share - 0.25).max() < 7 * (0.25 * 0.75 / users) ** 0.5
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_range_of_rows_has_the_noise_of_its_rows(mode):
+    """With the noise of other rows two ranges would share theirs."""
+    plan = BayesianPlan(mode=mode, epsilon=0.1, delta=1e-6, max_count=2, max_contributions=4)
+    table = np.zeros((50, 2), np.int64)
+    whole = transform.noisy_values(table, 0, plan=plan, run_key=KEY)
+    for start in (1, 7, 49):
+        part = transform.noisy_values(table[start:], start, plan=plan, run_key=KEY)
+        assert part.tolist() == whole[start:].tolist()
+    assert len(set(whole.tolist())) > 40
+
+
+def test_missing_values_are_an_error():
+    with pytest.raises(ValueError, match="every row"):
+        counting.whole_values([NoisyCounts(start=0, values=np.zeros(2, np.int64))], 3)
