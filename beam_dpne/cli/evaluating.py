@@ -20,9 +20,14 @@ from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.coverage import Coverage, Evaluation, evaluate, released_codes
-from beam_dpne.evaluation.headings import budget_text, caption_text, names_text
 from beam_dpne.evaluation.index import index_corpus
-from beam_dpne.evaluation.plots import require_matplotlib
+from beam_dpne.evaluation.plots import (
+    budget_text,
+    caption_text,
+    names_text,
+    plots,
+    require_matplotlib,
+)
 from beam_dpne.evaluation.reports import (
     check_apart,
     check_writable,
@@ -31,8 +36,7 @@ from beam_dpne.evaluation.reports import (
 )
 from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.reading.rejects import describe
-from beam_dpne.release.ledger import LEDGER_NAME, ledger_path, read_ledger
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import LEDGER_NAME, ledger_path, read_ledger, read_release
 from beam_dpne.storage.access import check_access
 
 _WIDTH = 100
@@ -101,13 +105,13 @@ def run_command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
     notes = notes_of(job, corpus)
     if job.output is not None:
         compared = _compared(job, corpus, notes)
-        files = report_files(
+        pictures = plots(
             evaluation,
-            compared,
             caption=caption_of(job),
             spurious_fraction=job.spurious_fraction,
             noun=job.noun,
         )
+        files = report_files(evaluation, compared, pictures)
         write_report(job.output, job.release, files)
     _print(job, corpus, evaluation, notes)
 

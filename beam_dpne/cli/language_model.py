@@ -19,10 +19,9 @@ from beam_dpne.cli.jobs import Job
 from beam_dpne.errors import RunError, UsageError
 from beam_dpne.reading.files import TextStream
 from beam_dpne.reading.options import codec_of
-from beam_dpne.release.ledger import reason
-from beam_dpne.release.paths import has_ledger, is_inside, is_local, real_path
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import has_ledger, is_inside, is_local, read_release, real_path
 from beam_dpne.storage.access import check_access
+from beam_dpne.storage.directories import reason
 
 
 def check(path: str, job: Job[Any, Any], options: BeamOptions, others: Sequence[str]) -> None:

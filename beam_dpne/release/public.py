@@ -15,8 +15,14 @@ from beam_dpne.errors import InputError, PublicCountsError
 from beam_dpne.ngrams.decoding import split_ngram
 from beam_dpne.reading.beginnings import BYTE_ORDER_MARK
 from beam_dpne.reading.files import TextStream, guarded
-from beam_dpne.release.ledger import LEDGER_NAME, PART_NAME, ledger_path
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import (
+    LEDGER_NAME,
+    PART_NAME,
+    is_local,
+    ledger_path,
+    read_release,
+    real_path,
+)
 
 _BLOCK_BYTES = 16 * 2**20
 _LONGEST_LINE = 2**20
@@ -53,7 +59,7 @@ def read_public_counts(
     """
     if _is_release(path):
         return _from_release(path, length, vocabulary_size)
-    if FileSystems.get_scheme(path) is None and not os.path.isfile(path):
+    if is_local(path) and not os.path.isfile(path):
         raise FileNotFoundError(f"public must name an existing file or directory, got {path}.")
     with guarded(path):
         stream = TextStream(path)
@@ -79,10 +85,9 @@ def same_file(public: str, private: str) -> bool:
     """
     if _is_release(public):
         return False
-    local = FileSystems.get_scheme(public) is None
-    if local and not os.path.isfile(public):
+    if is_local(public) and not os.path.isfile(public):
         return False
-    if public == private or (local and os.path.realpath(public) == os.path.realpath(private)):
+    if real_path(public) == real_path(private):
         return True
     with guarded(public):
         first = TextStream(public)
@@ -129,9 +134,9 @@ def _refuse_other_files(path: str, beginning: bytes, has_counts: bool) -> None:
 
 
 def _is_release(path: str) -> bool:
-    if path.endswith(LEDGER_NAME) or FileSystems.get_scheme(path) is None:
-        return path.endswith(LEDGER_NAME) or os.path.isdir(path)
-    return FileSystems.exists(ledger_path(path))
+    if path.endswith(LEDGER_NAME):
+        return True
+    return os.path.isdir(path) if is_local(path) else FileSystems.exists(ledger_path(path))
 
 
 def _from_release(path: str, length: int, vocabulary_size: int | None) -> PublicCounts:

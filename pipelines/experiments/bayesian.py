@@ -19,7 +19,7 @@ from pipelines.experiments.corpora import Source
 from pipelines.experiments.experiments import Part
 from pipelines.experiments.program import (
     TITLES_FILE,
-    Tell,
+    Report,
     Values,
     common_options,
     fixed_key,
@@ -82,14 +82,14 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
     )
 
 
-def _make(values: Values, cache: pathlib.Path, tell: Tell, *, data: pathlib.Path) -> Study:
+def _make(values: Values, cache: pathlib.Path, report: Report, *, data: pathlib.Path) -> Study:
     if values["public"] and not os.path.isfile(values["public"]):
         raise UsageError(f"public must name an existing file, got public={values['public']}.")
     public = values["public"] or str(data / PUBLIC_FILE)
     is_public = values["public_data"] or not values["titles"]
     private = source_of(values["titles"] or str(data / TITLES_FILE), public, is_public=is_public)
     known = BayesianData(private, public, cache)
-    tell("reading and counting …")
+    report("reading and counting …")
     scale = bayesian_parts.QUICK if values["quick"] else bayesian_parts.DEFAULT
     everybody, largest = len(known.corpus.users), len(known.exact.public)
     experiments = bayesian_parts.all_experiments(scale.within(largest), everybody)

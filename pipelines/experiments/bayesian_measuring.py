@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from beam_dpne import reading
 from beam_dpne.errors import RunError
-from beam_dpne.evaluation.corpus import Corpus, load_corpus, read_corpus, save_corpus
+from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
+from beam_dpne.release.files import read_release
 from beam_dpne.release.public import read_public_counts
-from beam_dpne.release.publishing import read_release
 from pipelines.experiments.bayesian_mechanisms import TOKENIZER, World, release
 from pipelines.experiments.bayesian_membership import attack, counterexample, pair_of
 from pipelines.experiments.bayesian_runs import BayesianRun
@@ -28,6 +28,7 @@ from pipelines.experiments.cost import environment
 from pipelines.experiments.divergence import best_floor, kl_divergence, with_floor
 from pipelines.experiments.exact_counts import ExactCounts, count_exactly
 from pipelines.experiments.perplexity import CoveredSentences, covered_sentences, perplexity
+from pipelines.experiments.saved_corpora import load_corpus, save_corpus, user_hashes
 
 LENGTH = 3
 LARGEST_VOCABULARY = 60_000
@@ -108,7 +109,7 @@ class BayesianData:
 
     def _draws(self) -> npt.NDArray[np.uint64]:
         everybody = np.arange(len(self.corpus.users))
-        return self.corpus.user_hashes(_FIRST_KEY.sub_key("parts of the users"), everybody)
+        return user_hashes(self.corpus, _FIRST_KEY.sub_key("parts of the users"), everybody)
 
 
 def measure(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:

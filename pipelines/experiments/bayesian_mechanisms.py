@@ -82,9 +82,9 @@ def release(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
       run: the mechanism and its parameters.
       run_key: not bound.
     """
-    own = _BASELINES.get(run.mechanism)
-    if own is not None:
-        return own(world, run, run_key)
+    baseline = _BASELINES.get(run.mechanism)
+    if baseline is not None:
+        return baseline(world, run, run_key)
     if run.mechanism in PAPER_SENSITIVITIES:
         return _paper(world, run.paper_plan, run_key)
     plan = run.plan

@@ -124,7 +124,11 @@ class BayesianRun:
 
     def parameters(self) -> dict[str, Any]:
         """Everything that the result depends on but the data, as JSON types."""
-        own = dataclasses.asdict(self)
-        own["delta"], own["max_count"] = DELTA, MAX_COUNT
-        del own["corpus"]
-        return {"kind": "bayesian", "privacy": "" if self.is_private else NO_GUARANTEE, "run": own}
+        fields = dataclasses.asdict(self)
+        fields["delta"], fields["max_count"] = DELTA, MAX_COUNT
+        del fields["corpus"]
+        return {
+            "kind": "bayesian",
+            "privacy": "" if self.is_private else NO_GUARANTEE,
+            "run": fields,
+        }

@@ -36,10 +36,10 @@ def kl_divergence(private: _Floats, released: _Floats) -> float:
     >>> round(kl_divergence(np.array([1.0, 0.0]), np.array([0.5, 0.5])), 6)
     0.693147
     """
-    held = private > 0
+    present = private > 0
     with np.errstate(divide="ignore"):
-        ratios = np.log(private[held]) - np.log(released[held])
-    return float((private[held] * ratios).sum())
+        ratios = np.log(private[present]) - np.log(released[present])
+    return float((private[present] * ratios).sum())
 
 
 def best_floor(private: _Floats, released: _Floats) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.evaluation.ranking import places_of
+from beam_dpne.evaluation.index import places_of
 
 _Integers = npt.NDArray[np.int64]
 
@@ -76,13 +76,13 @@ class ExactCounts:
         """Returns the counts of the first grams of the vocabulary only."""
         inside = self.rows < vocabulary_size
         user = np.repeat(np.arange(self.holding.size), np.diff(self.offsets))[inside]
-        held = np.bincount(user, minlength=self.holding.size)
-        left = held > 0
+        sizes = np.bincount(user, minlength=self.holding.size)
+        left = sizes > 0
         return dataclasses.replace(
             self,
             public=self.public.most_frequent(vocabulary_size),
             holding=self.holding[left],
-            offsets=np.append(0, np.cumsum(held[left])),
+            offsets=np.append(0, np.cumsum(sizes[left])),
             rows=self.rows[inside],
             values=self.values[inside],
             copies=self.copies[left],
@@ -114,15 +114,15 @@ def count_exactly(corpus: Corpus, public: PublicCounts) -> ExactCounts:
       public: the vocabulary.
     """
     rows = public_rows(corpus, public)
-    place = np.flatnonzero(rows >= 0)
-    keys = corpus.user_of_position[place].astype(np.int64) * len(public) + rows[place]
+    position = np.flatnonzero(rows >= 0)
+    keys = corpus.user_of_position[position].astype(np.int64) * len(public) + rows[position]
     keys, values = np.unique(keys, return_counts=True)
     users, found = np.divmod(keys, len(public))
-    holding, held = np.unique(users, return_counts=True)
+    holding, sizes = np.unique(users, return_counts=True)
     return ExactCounts(
         public=public,
         holding=holding,
-        offsets=np.append(0, np.cumsum(held)),
+        offsets=np.append(0, np.cumsum(sizes)),
         rows=found.astype(np.int32),
         values=values.astype(np.int64),
         copies=np.ones(holding.size, dtype=np.int64),
@@ -132,20 +132,20 @@ def count_exactly(corpus: Corpus, public: PublicCounts) -> ExactCounts:
 
 def public_rows(corpus: Corpus, public: PublicCounts) -> npt.NDArray[np.int32]:
     """Returns the public gram that begins at each position of a corpus, −1 where none does."""
-    places = pc.call_function(
+    codes = pc.call_function(
         "index_in", [corpus.words.cast("string")], pc.SetLookupOptions(value_set=public.words)
     )
-    known = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    known = codes.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     # A border's code is −1, the last place.
     words = np.append(known, -1)[corpus.codes]
     starts = np.flatnonzero(words[: max(0, words.size - public.length + 1)] >= 0)
     ranks = words[starts]
     ranked = public.grams[:, 0].astype(np.int64)
-    for place in range(1, public.length):
+    for position in range(1, public.length):
         keys, ranked = np.unique(
-            ranked * len(public.words) + public.grams[:, place], return_inverse=True
+            ranked * len(public.words) + public.grams[:, position], return_inverse=True
         )
-        following = words[starts + place]
+        following = words[starts + position]
         found = places_of(keys, ranks * len(public.words) + following)
         alive = (found >= 0) & (following >= 0)
         starts, ranks = starts[alive], found[alive]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_dpne.evaluation.headings import PANEL_NAME, Heading, draw_heading, png_bytes
+from beam_dpne.evaluation.plots import PANEL_NAME, Heading, draw_heading, png_bytes
 from pipelines.experiments.experiments import Experiment
 from pipelines.experiments.results import Results
 

@@ -21,7 +21,7 @@ _RATIO_DIGITS = 9
 
 
 def inference_probability(
-    own: _Floats, with_user: npt.NDArray[np.float64], without: npt.NDArray[np.float64]
+    user_shares: _Floats, with_user: npt.NDArray[np.float64], without: npt.NDArray[np.float64]
 ) -> float:
     """Returns how often KL(own ‖ θ) < KL(own ‖ θ_{−u}), the draws taken in pairs; ties count half.
 
@@ -32,8 +32,8 @@ def inference_probability(
 
     References: Ramadan, Withers and Orr, section 5.
     """
-    near = np.array([kl_divergence(own, one) for one in with_user])
-    far = np.array([kl_divergence(own, one) for one in without])
+    near = np.array([kl_divergence(user_shares, one) for one in with_user])
+    far = np.array([kl_divergence(user_shares, one) for one in without])
     return float(((near < far) + 0.5 * (near == far)).mean())
 
 

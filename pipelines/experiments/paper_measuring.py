@@ -18,7 +18,6 @@ from beam_dpne.cli.beam_options import CachedOptions
 from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError
-from beam_dpne.evaluation.corpus import documents_of, load_corpus
 from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.decoding import DecodeGrams
@@ -30,6 +29,7 @@ from pipelines.experiments.baselines import dpsu_all, dpsu_even, dpsu_single
 from pipelines.experiments.corpora import Corpora
 from pipelines.experiments.cost import environment
 from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
+from pipelines.experiments.saved_corpora import documents_of, load_corpus
 
 # Those of DPNE's Figure 4 and DPSU's Table 2, and some for context.
 K_ANONYMITY = (1, 2, 5, 10, 15, 18, 20, 25, 50, 100)
@@ -77,7 +77,7 @@ def _length(row: Coverage, bound: float) -> dict[str, Any]:
         "spurious": row.spurious,
         "spurious_bound": bound,
         "occurrence_share": row.occurrence_share,
-        "k_anonymity": [[own.k, own.held, own.released] for own in row.k_anonymity],
+        "k_anonymity": [[each.k, each.held, each.released] for each in row.k_anonymity],
     }
 
 
@@ -137,8 +137,8 @@ def _measure_cost(run: CostRun, corpora: Corpora) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         plan = pathlib.Path(folder, "plan.json")
         plan.write_text(run.plan.to_json(), encoding="utf-8")
-        told = pathlib.Path(folder, "cost.json")
-        command = [sys.executable, "-m", "pipelines.experiments.cost", str(told), "ngrams"]
+        cost_file = pathlib.Path(folder, "cost.json")
+        command = [sys.executable, "-m", "pipelines.experiments.cost", str(cost_file), "ngrams"]
         command += ["--input", source.path, "--plan", str(plan), *source.options, "--quiet"]
         command += ["--output", str(pathlib.Path(folder, "release"))]
         started = time.monotonic()
@@ -146,7 +146,7 @@ def _measure_cost(run: CostRun, corpora: Corpora) -> dict[str, Any]:
         seconds = time.monotonic() - started
         if ended.returncode:
             raise RunError(f"beam-dpne ngrams ended with status {ended.returncode}.")
-        return {"seconds": seconds, **json.loads(told.read_text(encoding="utf-8"))}
+        return {"seconds": seconds, **json.loads(cost_file.read_text(encoding="utf-8"))}
 
 
 def _pipeline() -> beam.Pipeline:
@@ -175,8 +175,8 @@ def _write_rows(rows: pa.RecordBatch, folder: str) -> None:
 
 
 def _write_facts(facts: LengthReport, folder: str) -> None:
-    own: tuple[int, float] = (facts.length, facts.spurious_bound)
-    pathlib.Path(folder, f"{facts.length}.json").write_text(json.dumps(own), encoding="utf-8")
+    numbers: tuple[int, float] = (facts.length, facts.spurious_bound)
+    pathlib.Path(folder, f"{facts.length}.json").write_text(json.dumps(numbers), encoding="utf-8")
 
 
 def _read_rows(folder: str, schema: pa.Schema) -> pa.Table:

@@ -49,10 +49,10 @@ def covered_sentences(corpus: Corpus, public: PublicCounts) -> CoveredSentences:
     covered = known[ends] - known[starts] == ends - starts
     starts, sizes = starts[covered], (ends - starts)[covered]
     first = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
-    places = first + np.arange(first.size)
+    positions = first + np.arange(first.size)
     return CoveredSentences(
-        rows=rows[places].astype(np.int64),
-        users=corpus.user_of_position[places],
+        rows=rows[positions].astype(np.int64),
+        users=corpus.user_of_position[positions],
         authors=corpus.user_of_position[starts],
     )
 

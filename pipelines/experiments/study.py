@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from beam_dpne.evaluation.headings import Heading, budget_text, caption_text
+from beam_dpne.evaluation.plots import Heading, budget_text, caption_text
 from beam_dpne.evaluation.secrecy import secrecy_of, table_text
 from beam_dpne.mechanism.randomness import RunKey
 from pipelines.experiments.corpora import Source

@@ -19,8 +19,9 @@ from beam_dpne.bayesian.public_counts import PublicCounts, _Sums, count_text
 from beam_dpne.documents.tokenizers import words
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
+from beam_dpne.release.files import read_release
 from beam_dpne.release.public import read_public_counts
-from beam_dpne.release.publishing import PublishRelease, read_release
+from beam_dpne.release.publishing import PublishRelease
 
 ODD = ["", " ", "a b", "\t", "\\", "é", "🙂", "a", "b"]
 

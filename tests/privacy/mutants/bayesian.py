@@ -139,7 +139,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_plan_is_published_as_a_set_union",
-        file="beam_dpne/release/kinds.py",
+        file="beam_dpne/release/publishing.py",
         before="if isinstance(plan, SetUnionPlan):",
         after="if not isinstance(plan, PrivacyPlan):",
         matters="A plan of the paper's mechanism would have a kind of release.",
