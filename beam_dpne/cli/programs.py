@@ -20,7 +20,7 @@ from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.errors import UsageError
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgrams
-from beam_dpne.release.public import read_public_counts, same_file
+from beam_dpne.release.public_counts_files import read_public_counts, same_file
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.storage.access import check_access

@@ -206,7 +206,7 @@ def _coverage(
     anonymity = []
     for k in k_anonymity:
         released = int(np.count_nonzero(users >= k)) + (singles if k <= 1 else 0)
-        anonymity.append(_anonymity(k, level.held(k), released, found.ids.size))
+        anonymity.append(_anonymity(k, level.number_of_at_least(k), released, found.ids.size))
     return Coverage(
         length=level.length,
         released=found.ids.size,

@@ -54,7 +54,7 @@ class LengthIndex:
         """Number of distinct k-grams that occur once."""
         return self.total - int(self.ids.size)
 
-    def held(self, users: int) -> int:
+    def number_of_at_least(self, users: int) -> int:
         """Returns the number of distinct k-grams that at least so many users have."""
         repeated = int(np.count_nonzero(self.users >= users))
         return repeated + self.singles if users <= 1 else repeated

@@ -50,7 +50,7 @@ class UnionNoise:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class BaselineResult:
-    """What a baseline gives.
+    """The result of a baseline.
 
     Attributes:
       name: "DPSU-all", "DPSU-even" or "DPSU-single".
@@ -68,7 +68,7 @@ class BaselineResult:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many grams of each length."""
+        """Number of n-grams of each length."""
         return tuple(len(grams) for grams in self.released.values())
 
 

@@ -46,10 +46,9 @@ OPTIONS = (
 TITLE = "# Private n-gram probabilities: experiments"
 _INTRODUCTION = (
     "The figures and the table of Ramadan, Withers and Orr, *N-grams Bayesian Differential Privacy*, "
-    "run again by `pipelines/reproduce_bayesian.py`, with ours beside them: δ = 1e-7; for every "
-    "mechanism each user adds 1 of a trigram at most (C) and 30 trigrams (W), but where W is varied. "
-    "KL divergence is from "
-    "the distribution of all counts, without any limit."
+    "run again by `pipelines/reproduce_bayesian.py`, with ours beside them: δ = 1e-7; under "
+    "every mechanism each user adds at most 1 to a trigram (C) and at most 30 trigrams (W), except "
+    "where W is varied. KL divergence is from the distribution of all counts, without any limit."
 )
 _ZEROS = (
     "A threshold leaves zeros, whose divergence is infinite; the paper does not say what it did. Here "
@@ -59,7 +58,7 @@ _ZEROS = (
 )
 _PAPER = (
     f"The paper's mechanism has {NO_GUARANTEE}. Its curves are no private releases at their ε; the "
-    "experiment `counterexample` shows what its noise tells. k-anonymity has no differential privacy "
+    "experiment `counterexample` shows what its noise reveals. k-anonymity has no differential privacy "
     "guarantee either."
 )
 

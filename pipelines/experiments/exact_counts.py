@@ -16,16 +16,16 @@ _Integers = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ExactCounts:
-    """Which user has which public gram how often (CSR), as secret as the data.
+    """The number of times that each user has each public n-gram (CSR), as secret as the data.
 
     Attributes:
-      public: the vocabulary, V grams.
-      holding: (n,) int64, places in the corpus of the users that have any, ascending.
-      offsets: (n + 1,) int64, where each one's grams begin.
+      public: The vocabulary of V n-grams.
+      holding: (n,) int64, indices in the corpus of the users who have any of them, ascending.
+      offsets: (n + 1,) int64, the index in `rows` at which each such user's n-grams begin.
       rows: (m,) int32, rows of the vocabulary, ascending within a user.
-      values: (m,) int64 ≥ 1, how often.
-      copies: (n,) int64, how many users each one stands for: 1, unless resampled.
-      users: all users, with public grams or without.
+      values: (m,) int64 ≥ 1, the number of times that the user has the n-gram.
+      copies: (n,) int64, the number of users for whom each user stands, 1 unless resampled.
+      users: Number of all users, with public n-grams or without.
     """
 
     public: PublicCounts
@@ -38,17 +38,17 @@ class ExactCounts:
 
     @functools.cached_property
     def counts(self) -> _Integers:
-        """How often all users have each gram, without any limit: (V,) int64."""
+        """Number of times that all users together have each n-gram, without any limit: (V,) int64."""
         return self.summed(self.offsets, self.rows, self.values)
 
     @functools.cached_property
     def holders(self) -> _Integers:
-        """How many users have each gram: (V,) int64."""
+        """Number of users who have each n-gram: (V,) int64."""
         return self.summed(self.offsets, self.rows, np.ones_like(self.values))
 
     @property
     def distribution(self) -> npt.NDArray[np.float64]:
-        """The private distribution, which mechanisms are to approach: (V,), summing to 1.
+        """The private distribution, to which mechanisms are compared: (V,), summing to 1.
 
         Raises:
           ValueError: if nobody has a gram of the vocabulary.
@@ -61,11 +61,11 @@ class ExactCounts:
     def summed(
         self, offsets: _Integers, rows: npt.NDArray[np.int32], values: _Integers
     ) -> _Integers:
-        """Adds values up by gram, each user as often as it is there: (V,) int64.
+        """Returns the sum of the values of each n-gram, with each user's copies: (V,) int64.
 
         Args:
-          offsets: (n + 1,) where each holding user's values begin.
-          rows: (k,) their grams.
+          offsets: (n + 1,) int64, the index in `rows` at which each user's values begin.
+          rows: (k,) int32, the n-gram of each value.
           values: (k,) integers.
         """
         weights = np.repeat(self.copies, np.diff(offsets)) * values
@@ -89,16 +89,16 @@ class ExactCounts:
         )
 
     def of_users(self, chosen: npt.NDArray[np.bool_]) -> "ExactCounts":
-        """Returns the counts of some users: (u,) bool, by their place in the corpus."""
+        """Returns the counts of some users, which (u,) bool choose by their index in the corpus."""
         kept = np.where(chosen[self.holding], self.copies, 0)
         return dataclasses.replace(self, copies=kept, users=int(chosen.sum()))
 
     def resampled(self, users: int, seed: int) -> "ExactCounts":
-        """Returns as many users, drawn with replacement from these: no real data any more.
+        """Returns so many users, drawn with replacement from these; they are not real data.
 
         Args:
-          users: how many.
-          seed: of numpy's generator; it protects nothing.
+          users: Number of users.
+          seed: Seed of numpy's generator, which protects nothing.
         """
         others = self.users - self.copies.sum()
         shares = np.append(self.copies, others) / self.users
@@ -110,8 +110,8 @@ def count_exactly(corpus: Corpus, public: PublicCounts) -> ExactCounts:
     """Finds the public grams of all users.
 
     Args:
-      corpus: private.
-      public: the vocabulary.
+      corpus: The private corpus.
+      public: The vocabulary.
     """
     rows = public_rows(corpus, public)
     position = np.flatnonzero(rows >= 0)
@@ -136,7 +136,7 @@ def public_rows(corpus: Corpus, public: PublicCounts) -> npt.NDArray[np.int32]:
         "index_in", [corpus.words.cast("string")], pc.SetLookupOptions(value_set=public.words)
     )
     known = codes.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    # A border's code is −1, the last place.
+    # A border has the code −1, which reads the last entry, −1.
     words = np.append(known, -1)[corpus.codes]
     starts = np.flatnonzero(words[: max(0, words.size - public.length + 1)] >= 0)
     ranks = words[starts]

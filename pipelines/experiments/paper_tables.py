@@ -86,14 +86,14 @@ def _length_notes(experiment: Experiment) -> list[str]:
     if experiment.printed is not None and not experiment.comparable:
         notes.append(
             "The paper's figures are of other data (Reddit posts of 1.2 million users), which are not "
-            "to be had: compare shapes and ratios, not sizes."
+            "available: compare shapes and ratios, not sizes."
         )
     return [*notes, *_printed_notes(experiment.printed)]
 
 
 def _spurious_share(experiment: Experiment, results: Results) -> Any:
-    measured = ("spurious", "released", "share")
-    headings = ("η", *(f"{label}: {name}" for label in (PAPER, OURS) for name in measured))
+    columns = ("spurious", "released", "share")
+    headings = ("η", *(f"{label}: {name}" for label in (PAPER, OURS) for name in columns))
     headings += ("paper, other data",)
     printed = experiment.printed
     known = dict(zip(printed.columns, printed.rows["actual_ratio"], strict=True)) if printed else {}

@@ -52,8 +52,8 @@ _PARAGRAPHS = (
     "The tables and figures of two papers, run again by `pipelines/reproduce_papers.py`, with ours "
     "beside them. DPNE: Kim et al., *Differentially Private n-gram Extraction* (NeurIPS 2021). DPSU: "
     "Gopi et al., *Differentially Private Set Union* (ICML 2020).",
-    "Real and spurious n-grams are told apart on the data themselves: an evaluation in memory, no "
-    "private computation.",
+    "Real and spurious n-grams are distinguished on the data themselves, by an evaluation in memory "
+    "that is not private.",
 )
 _SAMPLE = 10
 

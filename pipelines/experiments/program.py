@@ -44,7 +44,7 @@ def common_options(parts: Sequence[str], quick: str) -> tuple[Option, ...]:
             name="titles",
             path="file",
             help="Texts of users, JSON lines with user and text; without it, the sample that ships "
-            "with this program. The papers' own texts are not to be had.",
+            "with this program. The texts of the papers are not available.",
         ),
         Option(
             name="parts",
@@ -84,14 +84,14 @@ def run_study(
     """Parses the options of a program of experiments, and runs it; returns the exit status.
 
     Args:
-      argv: arguments of the command line.
-      program: its name.
-      description: for the help.
-      title: first line of its summary.
-      options: those that it has.
-      parts: values of `--parts`.
-      make: from the values of options, the directory for tokenized data and a function that reports
-        progress to the study; it checks options of its program.
+      argv: Arguments of the command line.
+      program: Name of the program.
+      description: Description for the help.
+      title: First line of the summary.
+      options: Options of the program.
+      parts: Values of `--parts`.
+      make: Function that returns the study, from the values of the options, the directory for tokenized
+        data, and a function that reports progress; it checks the options of its program.
     """
 
     def command(arguments: argparse.Namespace, beam_arguments: list[str]) -> None:
@@ -177,11 +177,11 @@ def _check_output(output: str, title: str) -> None:
     readme = folder / "README.md"
     if readme.is_file() and not readme.read_bytes().startswith(title.encode()):
         raise UsageError(
-            f"output must be a directory of this program's, got output={output}, whose README.md is "
-            "not; name another one."
+            f"output must be a directory of this program, got output={output}, whose README.md "
+            "another program wrote; name another directory."
         )
     if any(os.path.lexists(above / _LEDGER) for above in (folder, *folder.parents)):
         raise UsageError(
-            f"output must be outside every release, got output={output}: what is counted "
-            "on the data is as secret as they are."
+            f"output must be outside every release, got output={output}: numbers "
+            "counted on the data are as secret as the data."
         )

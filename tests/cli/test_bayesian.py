@@ -298,7 +298,7 @@ def test_private_data_are_no_public_counts(cli, tmp_path, how):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a b\t-1\n", "line 1 has less"),
+        ("a b\t-1\n", "the count in line 1 is negative"),
         ("a b c\t1\n", "line 1 has 3 words"),
         ("a b\t1\na b\t1\n", "must be distinct"),
         ("", "at least 2 words, got none"),

@@ -147,7 +147,7 @@ MUTANTS = [
     ),
     Mutant(
         name="private_data_pass_as_public_counts",
-        file="beam_dpne/release/public.py",
+        file="beam_dpne/release/public_counts_files.py",
         before="return not (one + other).strip(_BLANKS)",
         after="return False",
         matters="Counts of the private texts would be published as the prior.",

@@ -1,4 +1,4 @@
-"""Reading public counts from a text, a file of counts, or the directory of a release."""
+"""Reading public counts from a text, from a file of counts, or from the directory of a release."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def read_public_counts(
     tokenizer: str | Tokenizer = "words",
     vocabulary_size: int | None = None,
 ) -> PublicCounts:
-    """Reads public counts. Nothing that is read here may come from the private data.
+    """Reads public counts, which must not come from the private data.
 
     Args:
       path: Local path or one on any Beam file system; files may be compressed, by extension. One of
@@ -52,9 +52,9 @@ def read_public_counts(
         their text; None keeps all.
 
     Raises:
-      PublicCountsError: A line is malformed, or the counts are empty, negative, doubled, or of n-grams
-        of another length; or the file is part of a release, a language model, or JSON, which would be
-        taken for text.
+      PublicCountsError: A line is malformed; the counts are empty, negative, doubled, or of n-grams of
+        another length; or the file is part of a release, a language model, or JSON, which would be
+        read as a text.
       InputError, FileNotFoundError, ReleaseError: The path cannot be read.
     """
     if _is_release(path):
@@ -81,7 +81,7 @@ def read_public_counts(
 def same_file(public: str, private: str) -> bool:
     """Returns whether two paths lead to one file, or to files with the same text, compressed or not.
 
-    It reads up to the first difference; blank lines at the end do not count.
+    The files are read up to their first difference; blank lines at their ends do not count.
     """
     if _is_release(public):
         return False
@@ -99,6 +99,7 @@ def same_file(public: str, private: str) -> bool:
 
 
 def _same_text(first: TextStream, second: TextStream) -> bool:
+    # The bytes that have been read of each file and are not compared yet.
     one = other = b""
     while True:
         one = one or first.read(_COMPARED_AT_ONCE)
@@ -112,7 +113,7 @@ def _same_text(first: TextStream, second: TextStream) -> bool:
 
 
 def _refuse_other_files(path: str, beginning: bytes, has_counts: bool) -> None:
-    """Raises PublicCountsError if a file is of a kind that would be misread as a text."""
+    """Raises PublicCountsError if a file has another format that would be misread as a text."""
     name = path.rpartition("/")[2]
     if PART_NAME.fullmatch(name):
         raise PublicCountsError(
@@ -177,11 +178,13 @@ def _counted(line: str, number: int, length: int) -> tuple[tuple[str, ...], int]
     is_negative = digits.startswith("-") and digits[1:].isdecimal()
     if not tab or not digits.isascii() or not (digits.isdecimal() or is_negative):
         raise PublicCountsError(
-            f"public must have lines `ngram<TAB>count`, count a whole number; line {number} is none. "
-            "(A text must not have a tab in its first line.)"
+            f"public must have lines `ngram<TAB>count`, with a whole number as count; line {number} is "
+            "none. (A text must not have a tab in its first line.)"
         )
     if is_negative:
-        raise PublicCountsError(f"public counts must be at least 0; line {number} has less.")
+        raise PublicCountsError(
+            f"public counts must be at least 0; the count in line {number} is negative."
+        )
     try:
         gram = split_ngram(text)
     except ValueError as error:
