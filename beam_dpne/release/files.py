@@ -58,20 +58,31 @@ class Part(NamedTuple):
     bytes: int
 
 
-class Program(NamedTuple):
-    """The names that the files of one program's releases have, and its ledger's sections.
+def _same(text: str) -> str:
+    return text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+    """The form of one program's releases: their parts, and the ledger's section with released rows.
 
     Attributes:
       stem: Beginning of the names of the parts.
       noun: Name of the released rows, in the plural.
+      schema: Columns of the rows: numbers, and one column of text.
       section: Name of the ledger's section with the numbers of released rows.
       counts: Names of the whole numbers that this section, or each entry of it, must have.
+      to_line: Function that writes a text without tabs and line ends, for tsv.
+      from_line: Inverse of `to_line`.
     """
 
     stem: str
     noun: str
-    section: str
+    schema: pa.Schema
+    section: str = "mechanism"
     counts: tuple[str, ...] = ("released",)
+    to_line: Callable[[str], str] = _same
+    from_line: Callable[[str], str] = _same
 
     @property
     def sections(self) -> dict[str, type]:
@@ -88,42 +99,16 @@ class Program(NamedTuple):
             return None
         return sum(entry["released"] for entry in entries)
 
-
-_SECTION_TYPES: dict[str, type] = {"lengths": list, "mechanism": dict}
-PROGRAMS = {
-    "ngrams": Program("ngrams", "n-grams", "lengths", ("length", "released")),
-    "set-union": Program("items", "items", "mechanism"),
-    "bayesian": Program("probabilities", "n-gram probabilities", "mechanism"),
-}
-
-
-def _same(text: str) -> str:
-    return text
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Layout:
-    """The form of the parts of one program's releases.
-
-    Attributes:
-      stem: Beginning of the files' names.
-      schema: Columns of the rows: numbers, and one column of text.
-      text: Name of the column of text.
-      to_line: Function that writes a text without tabs and line ends, for tsv.
-      from_line: Inverse of `to_line`.
-    """
-
-    stem: str
-    schema: pa.Schema
-    text: str
-    to_line: Callable[[str], str] = _same
-    from_line: Callable[[str], str] = _same
-
     @functools.cached_property
     def row_type(self) -> type[Any]:
         """Type of a row in jsonl."""
         fields = [(field.name, _PYTHON[field.type]) for field in self.schema]
         return msgspec.defstruct("Row", fields, gc=False)
+
+    @property
+    def text(self) -> str:
+        """Name of the column of text."""
+        return next(field.name for field in self.schema if field.type == pa.string())
 
     def lines(self, rows: pa.Table, name: str) -> list[str]:
         """Returns a column's values as they are written in tsv."""
@@ -131,86 +116,97 @@ class Layout:
         return [write(value) for value in rows.column(name).to_pylist()]
 
 
-# The text of an n-gram is one line in every format, see `join_tokens`.
-NGRAM_FILES = Layout(stem=PROGRAMS["ngrams"].stem, schema=ROW_SCHEMA, text="ngram")
-ITEM_FILES = Layout(
-    stem=PROGRAMS["set-union"].stem,
-    schema=ITEM_SCHEMA,
-    text="item",
-    to_line=escape_item,
-    from_line=unescape_item,
-)
-PROBABILITY_FILES = Layout(stem=PROGRAMS["bayesian"].stem, schema=PROBABILITY_SCHEMA, text="ngram")
-_LAYOUTS = {layout.stem: layout for layout in (NGRAM_FILES, ITEM_FILES, PROBABILITY_FILES)}
+_SECTION_TYPES: dict[str, type] = {"lengths": list, "mechanism": dict}
+PROGRAMS = {
+    # The text of an n-gram is one line in every format, see `join_tokens`.
+    "ngrams": Program(
+        stem="ngrams",
+        noun="n-grams",
+        schema=ROW_SCHEMA,
+        section="lengths",
+        counts=("length", "released"),
+    ),
+    "set-union": Program(
+        stem="items",
+        noun="items",
+        schema=ITEM_SCHEMA,
+        to_line=escape_item,
+        from_line=unescape_item,
+    ),
+    "bayesian": Program(
+        stem="probabilities", noun="n-gram probabilities", schema=PROBABILITY_SCHEMA
+    ),
+}
+_BY_STEM = {program.stem: program for program in PROGRAMS.values()}
 
 
 def render_parts(
-    layout: Layout, rows: pa.Table, output_format: str, rows_per_part: int
+    program: Program, rows: pa.Table, output_format: str, rows_per_part: int
 ) -> Iterator[tuple[Part, bytes]]:
     """Yields the parts one after the other; a release without rows has one part without rows."""
-    digest = _content_hash(layout, rows, output_format, rows_per_part)
+    digest = _content_hash(program, rows, output_format, rows_per_part)
     count = max(1, -(-len(rows) // rows_per_part))
     for number in range(count):
         piece = rows.slice(number * rows_per_part, rows_per_part)
-        data = _WRITE[output_format](layout, piece)
-        name = f"{layout.stem}-{digest}-{number:05}-of-{count:05}.{output_format}"
+        data = _WRITE[output_format](program, piece)
+        name = f"{program.stem}-{digest}-{number:05}-of-{count:05}.{output_format}"
         yield Part(name, len(piece), hashlib.sha256(data).hexdigest(), len(data)), data
 
 
-def _content_hash(layout: Layout, rows: pa.Table, output_format: str, rows_per_part: int) -> str:
+def _content_hash(program: Program, rows: pa.Table, output_format: str, rows_per_part: int) -> str:
     """Returns sixteen digits that depend on the rows, the cut into parts and the writer's version.
 
     Files of equal names therefore have equal bytes.
     """
     cut = min(rows_per_part, len(rows))
     digest = hashlib.sha256(f"{_WRITERS[output_format]} {len(rows)} {cut}\n".encode())
-    for name in layout.schema.names:
-        if name != layout.text:
+    for name in program.schema.names:
+        if name != program.text:
             digest.update(rows.column(name).to_numpy())
     for start in range(0, len(rows), _HASHED_AT_ONCE):
-        lines = layout.lines(rows.slice(start, _HASHED_AT_ONCE), layout.text)
+        lines = program.lines(rows.slice(start, _HASHED_AT_ONCE), program.text)
         digest.update("".join(f"{line}\n" for line in lines).encode())
     return digest.hexdigest()[:16]
 
 
-def _write_jsonl(layout: Layout, rows: pa.Table) -> bytes:
+def _write_jsonl(program: Program, rows: pa.Table) -> bytes:
     columns = (column.to_pylist() for column in rows.columns)
-    return msgspec.json.Encoder().encode_lines(map(layout.row_type, *columns))
+    return msgspec.json.Encoder().encode_lines(map(program.row_type, *columns))
 
 
-def _write_tsv(layout: Layout, rows: pa.Table) -> bytes:
-    columns = [layout.lines(rows, name) for name in layout.schema.names]
-    lines = [layout.schema.names, *zip(*columns, strict=True)]
+def _write_tsv(program: Program, rows: pa.Table) -> bytes:
+    columns = [program.lines(rows, name) for name in program.schema.names]
+    lines = [program.schema.names, *zip(*columns, strict=True)]
     return "".join("\t".join(line) + "\n" for line in lines).encode()
 
 
-def _write_parquet(_: Layout, rows: pa.Table) -> bytes:
+def _write_parquet(_: Program, rows: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pyarrow.parquet.write_table(rows.combine_chunks(), sink, compression="zstd")
     return sink.getvalue().to_pybytes()
 
 
-def _parse_jsonl(layout: Layout, data: bytes) -> pa.Table:
-    rows = msgspec.json.Decoder(layout.row_type).decode_lines(data)
-    columns = [[getattr(row, name) for row in rows] for name in layout.schema.names]
-    return pa.table(columns, schema=layout.schema)
+def _parse_jsonl(program: Program, data: bytes) -> pa.Table:
+    rows = msgspec.json.Decoder(program.row_type).decode_lines(data)
+    columns = [[getattr(row, name) for row in rows] for name in program.schema.names]
+    return pa.table(columns, schema=program.schema)
 
 
-def _parse_tsv(layout: Layout, data: bytes) -> pa.Table:
+def _parse_tsv(program: Program, data: bytes) -> pa.Table:
     rows = pyarrow.csv.read_csv(
         pa.BufferReader(data),
         parse_options=pyarrow.csv.ParseOptions(
             delimiter="\t", quote_char=False, escape_char=False, newlines_in_values=False
         ),
-        convert_options=pyarrow.csv.ConvertOptions(column_types=layout.schema),
+        convert_options=pyarrow.csv.ConvertOptions(column_types=program.schema),
     )
-    column = rows.schema.get_field_index(layout.text)
-    texts = [layout.from_line(line) for line in rows.column(column).to_pylist()]
-    return rows.set_column(column, layout.schema.field(column), pa.array(texts, pa.string()))
+    column = rows.schema.get_field_index(program.text)
+    texts = [program.from_line(line) for line in rows.column(column).to_pylist()]
+    return rows.set_column(column, program.schema.field(column), pa.array(texts, pa.string()))
 
 
-def _parse_parquet(layout: Layout, data: bytes) -> pa.Table:
-    return pyarrow.parquet.read_table(pa.BufferReader(data)).cast(layout.schema)
+def _parse_parquet(program: Program, data: bytes) -> pa.Table:
+    return pyarrow.parquet.read_table(pa.BufferReader(data)).cast(program.schema)
 
 
 _WRITE = {"jsonl": _write_jsonl, "tsv": _write_tsv, "parquet": _write_parquet}
@@ -243,8 +239,8 @@ def _read_part(directory: Directory, part: Part) -> pa.Table:
             raise ReleaseError(f"The release is incomplete: part {part.name} is missing.")
         if (len(data), hashlib.sha256(data).hexdigest()) != (part.bytes, part.sha256):
             raise ReleaseError(f"The release is damaged: part {part.name} has another SHA-256.")
-        layout = _LAYOUTS[part.name.partition("-")[0]]
-        rows = _PARSE[part.name.rpartition(".")[2]](layout, data)
+        program = _BY_STEM[part.name.partition("-")[0]]
+        rows = _PARSE[part.name.rpartition(".")[2]](program, data)
         if len(rows) != part.rows:
             raise ReleaseError(f"The release is damaged: part {part.name} has other rows.")
     return rows

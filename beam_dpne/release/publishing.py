@@ -40,14 +40,12 @@ from beam_dpne.reading.rejects import (
 )
 from beam_dpne.release.bayesian_ledger import bayesian_ledger
 from beam_dpne.release.files import (
-    ITEM_FILES,
     LEDGER_NAME,
-    NGRAM_FILES,
     OUTPUT_FORMATS,
     PART_NAME,
-    PROBABILITY_FILES,
-    Layout,
+    PROGRAMS,
     Part,
+    Program,
     as_release_error,
     is_ledger,
     listed_parts,
@@ -249,8 +247,8 @@ def _publish_sets(
 
 def contents_of(
     plan: _Plan, released: Sequence[Any]
-) -> tuple[Layout, pa.Table, Callable[..., dict[str, Any]]]:
-    """Returns how the results of a run are published: the form of the parts, the rows, and the ledger.
+) -> tuple[Program, pa.Table, Callable[..., dict[str, Any]]]:
+    """Returns how the results of a run are published: the program, the rows, and the ledger.
 
     The third is a function from the arguments of `whole_ledger` that do not depend on the program.
 
@@ -260,15 +258,15 @@ def contents_of(
     if isinstance(plan, BayesianPlan):
         (found,) = released
         ledger = functools.partial(bayesian_ledger, plan=plan, found=found)
-        return PROBABILITY_FILES, probability_table(released), ledger
+        return PROGRAMS["bayesian"], probability_table(released), ledger
     if isinstance(plan, SetUnionPlan):
         (items,) = released
         ledger = functools.partial(set_union_ledger, plan=plan, items=items)
-        return ITEM_FILES, item_table(released), ledger
+        return PROGRAMS["set-union"], item_table(released), ledger
     if isinstance(plan, PrivacyPlan):
         reports = [length_report(grams) for grams in released]
         ledger = functools.partial(ngrams_ledger, plan=plan, reports=reports)
-        return NGRAM_FILES, ngram_table(released), ledger
+        return PROGRAMS["ngrams"], ngram_table(released), ledger
     raise TypeError(
         "plan must be a PrivacyPlan, a SetUnionPlan or a BayesianPlan, under which a release is "
         f"private, got {type(plan).__name__}."
@@ -303,8 +301,8 @@ def publish_release(
       ReleaseError: A release exists and overwrite is off, or the output cannot be written. The
         existing release stays as it was.
     """
-    layout, rows, ledger = contents_of(plan, released)
-    parts = functools.partial(render_parts, layout, rows, output_format, rows_per_part)
+    program, rows, ledger = contents_of(plan, released)
+    parts = functools.partial(render_parts, program, rows, output_format, rows_per_part)
 
     def ledger_for(listed: Sequence[Part]) -> bytes:
         return ledger_bytes(ledger(parts=listed, **common))
