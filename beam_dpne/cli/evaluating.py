@@ -17,9 +17,14 @@ from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.coverage import Coverage, Evaluation, evaluate, released_codes
-from beam_dpne.evaluation.headings import budget_text, caption_text, names_text
 from beam_dpne.evaluation.index import index_corpus
-from beam_dpne.evaluation.plots import require_matplotlib
+from beam_dpne.evaluation.plots import (
+    budget_text,
+    caption_text,
+    names_text,
+    plots,
+    require_matplotlib,
+)
 from beam_dpne.evaluation.reports import (
     check_apart,
     check_writable,
@@ -29,8 +34,7 @@ from beam_dpne.evaluation.reports import (
 from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.reading import InputFile, ReadOptions, check_fields, match_inputs
 from beam_dpne.reading.rejects import describe
-from beam_dpne.release.ledger import LEDGER_NAME, ledger_path, read_ledger
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import LEDGER_NAME, ledger_path, read_ledger, read_release
 from beam_dpne.storage.access import check_access
 
 _ITEMS = "set-union"
@@ -97,13 +101,14 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
         corpus, evaluation = run_job(job)
     notes = _notes(job, corpus)
     if job.output is not None:
-        files = report_files(
+        compared = _compared(job, corpus, notes)
+        pictures = plots(
             evaluation,
-            _compared(job, corpus, notes),
             caption=_caption(job),
             spurious_fraction=job.spurious_fraction,
             noun=job.noun,
         )
+        files = report_files(evaluation, compared, pictures)
         write_report(job.output, job.release, files)
     _print(job, corpus, evaluation, notes)
 

@@ -25,7 +25,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dpne.documents.key_context import tokenizer_identity
 from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.errors import RunError, TokenizerError, UsageError, may_be_printed
-from beam_dpne.release.paths import is_inside, is_local, release_around
+from beam_dpne.release.files import is_inside, is_local, release_around
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.directories import reason
 from beam_dpne.version import __version__

@@ -49,10 +49,9 @@ from beam_dpne.reading.rejects import (
     describe,
     rejected_of,
 )
-from beam_dpne.release.ledger import read_ledger
-from beam_dpne.release.paths import absolute, is_local, real_path
+from beam_dpne.release.files import absolute, is_local, read_ledger, real_path
+from beam_dpne.release.ledger import NO_NOTES, ReleaseNotes
 from beam_dpne.release.publishing import PublishRelease, check_output
-from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.markers import Markers, make_marker
 from beam_dpne.storage.run_key_file import RunKeyFile

@@ -33,9 +33,8 @@ from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reading import InputFile
 from beam_dpne.reading.files import TextStream
 from beam_dpne.reading.options import codec_of
-from beam_dpne.release.paths import has_ledger, is_inside, is_local, real_path
-from beam_dpne.release.public import read_public_counts, same_file
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import has_ledger, is_inside, is_local, read_release, real_path
+from beam_dpne.release.public_counts_files import read_public_counts, same_file
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.storage.access import check_access

@@ -1,7 +1,7 @@
 """The part of a private corpus that a release covers, and the part of the release that is spurious."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +20,11 @@ class Anonymity(NamedTuple):
     """Coverage of the n-grams that at least k users have.
 
     Attributes:
-      k: number of users.
-      held: number of distinct n-grams that at least k users have, |S_k| of DPSU's Table 2.
-      released: number of those that are released.
+      k: Number of users.
+      held: Number of distinct n-grams that at least k users have, |S_k| of DPSU's Table 2.
+      released: Number of those that are released.
       share: released/held, the covered ratio of DPNE's Figure 4; None if held is 0.
-      size_ratio: size of the whole release over held, the "% coverage" of DPSU's Table 2, which can
+      size_ratio: Size of the whole release over held, the "% coverage" of DPSU's Table 2, which can
         exceed 1.
     """
 
@@ -41,14 +41,14 @@ class Coverage:
 
     Attributes:
       length: k; None for all lengths together.
-      released: number of n-grams in the release.
-      real: number of those that at least one user has; the others are spurious.
-      occurrences: number of occurrences of n-grams of this length in the corpus.
-      occurrences_covered: number of occurrences of released ones.
-      users: number of users who have any n-gram of this length.
-      mean_user_share: mean over these users of the share of a user's occurrences that is covered.
-      median_user_share: median of the same.
-      k_anonymity: for each k.
+      released: Number of n-grams in the release.
+      real: Number of those that at least one user has; the others are spurious.
+      occurrences: Number of occurrences of n-grams of this length in the corpus.
+      occurrences_covered: Number of occurrences of released n-grams.
+      users: Number of users who have any n-gram of this length.
+      mean_user_share: Mean, over these users, of the share of a user's occurrences that is covered.
+      median_user_share: Median of the same shares.
+      k_anonymity: Coverage of the n-grams of at least k users, for each k.
     """
 
     length: int | None
@@ -68,7 +68,7 @@ class Coverage:
 
     @property
     def spurious_ratio(self) -> float | None:
-        """Spurious over released: DPNE's Table 3 has the actual ratio of all lengths together."""
+        """Spurious over released n-grams, which DPNE's Table 3 has for all lengths together."""
         return _ratio(self.spurious, self.released)
 
     @property
@@ -82,8 +82,8 @@ class Evaluation:
     """Coverage of a release.
 
     Attributes:
-      lengths: one for each length 1, …, T.
-      total: all lengths together.
+      lengths: Coverage of each length 1, …, T.
+      total: Coverage of all lengths together.
     """
 
     lengths: tuple[Coverage, ...]
@@ -91,7 +91,7 @@ class Evaluation:
 
     @property
     def rows(self) -> tuple[Coverage, ...]:
-        """Each length, then all together."""
+        """Coverage of each length, and last of all lengths together."""
         return (*self.lengths, self.total)
 
 
@@ -101,13 +101,13 @@ def evaluate(
     """Compares released sets with the corpus they came from.
 
     Args:
-      index: of the corpus, of all lengths that are to be judged.
-      released: for each length k, (r, k) integers: the codes of each gram's words, −1 for a word that
-        nobody has. No gram is there twice. A length that is missing released nothing.
-      k_anonymity: numbers of users.
+      index: Index of the corpus, with all lengths that are to be judged.
+      released: For each length k, (r, k) integers: the codes of each n-gram's words, −1 for a word
+        that nobody has. No n-gram is there twice. A length that is missing released nothing.
+      k_anonymity: Numbers of users.
 
     Raises:
-      ValueError: on a length that the index does not have, or a gram that is there twice.
+      ValueError: A length is not in the index, or an n-gram is there twice.
 
     >>> from beam_dpne.evaluation.corpus import corpus_of
     >>> from beam_dpne.evaluation.index import index_corpus
@@ -141,8 +141,8 @@ def released_codes(corpus: Corpus, table: pa.Table) -> dict[int, np.ndarray]:
     """Returns the rows of a release as codes of the corpus's words: for each length (r, k) int64.
 
     Args:
-      corpus: the corpus; a word that it does not have becomes −1.
-      table: a table of `read_release`, with columns length and ngram, or item (one word each).
+      corpus: The corpus; a word that it does not have becomes −1.
+      table: A table of `read_release`, with columns length and ngram, or item (one word each).
     """
     if "item" in table.column_names:
         items = _joined(table.column("item")).cast(pa.large_string())
@@ -156,13 +156,6 @@ def released_codes(corpus: Corpus, table: pa.Table) -> dict[int, np.ndarray]:
     return grams
 
 
-def gram_texts(corpus: Corpus, grams: np.ndarray) -> list[tuple[str, ...]]:
-    """Returns the words of grams given by codes."""
-    flat = corpus.words.take(pa.array(grams.reshape(-1))).to_pylist()
-    length = grams.shape[1]
-    return [tuple(flat[at : at + length]) for at in range(0, len(flat), length)]
-
-
 def _plain_token(text: str) -> str:
     return split_ngram(text)[0]
 
@@ -171,8 +164,13 @@ def _joined(column: pa.ChunkedArray) -> pa.Array:
     return column.cast(pa.large_string()).combine_chunks()
 
 
-def _codes(corpus: Corpus, tokens: pa.Array, plain=None) -> np.ndarray:
-    """Returns the code of each token, −1 for those that the corpus does not have."""
+def _codes(
+    corpus: Corpus, tokens: pa.Array, plain: Callable[[str], str] | None = None
+) -> np.ndarray:
+    """Returns the code of each token, −1 for those that the corpus does not have: (n,) int64.
+
+    `plain`, if there is one, turns each token as written in a release into the token itself.
+    """
     encoded = tokens.dictionary_encode()
     distinct = encoded.dictionary
     if plain is not None:
@@ -184,12 +182,12 @@ def _codes(corpus: Corpus, tokens: pa.Array, plain=None) -> np.ndarray:
 
 
 def _checked(found: Found, length: int) -> Found:
-    """Raises ValueError if a gram is there twice: its occurrences would be counted twice."""
+    """Raises ValueError if an n-gram is there twice, as its occurrences would be counted twice."""
     for column in found:
         present = column[column >= 0]
         if np.unique(present).size != present.size:
             raise ValueError(
-                f"released must have each gram once, got one of length {length} twice."
+                f"released must have each n-gram once, got one of length {length} twice."
             )
     return found
 
@@ -201,12 +199,14 @@ def _coverage(
     k_anonymity: Sequence[int],
 ) -> Coverage:
     """Returns the coverage of one length; `by_user` has covered and all occurrences of each user."""
+    # Released n-grams that occur: (q,) the ids of those that occur at least twice, and the number of
+    # those that occur once, each of which one user has.
     repeated, singles = found.ids[found.ids >= 0], int(np.count_nonzero(found.positions >= 0))
     users = level.users[repeated]
     anonymity = []
     for k in k_anonymity:
         released = int(np.count_nonzero(users >= k)) + (singles if k <= 1 else 0)
-        anonymity.append(_anonymity(k, level.held(k), released, found.ids.size))
+        anonymity.append(_anonymity(k, level.number_of_at_least(k), released, found.ids.size))
     return Coverage(
         length=level.length,
         released=found.ids.size,
@@ -242,7 +242,8 @@ def _total(rows: Sequence[Coverage], covered: np.ndarray, present: np.ndarray) -
 
 
 def _user_occurrences(index: GramIndex, level: LengthIndex, found: Found) -> np.ndarray:
-    """Returns the number of covered occurrences of this length of each user: (u,) int64."""
+    """Returns the number of each user's covered occurrences of this length: (u,) int64."""
+    # (m,) whether each n-gram that occurs at least twice is released.
     is_released = np.zeros(level.keys.size, dtype=bool)
     is_released[found.ids[found.ids >= 0]] = True
     single = found.positions[found.positions >= 0]

@@ -1,9 +1,9 @@
-"""Users and occurrences of each n-gram of a corpus, counted by ranking pairs, length by length.
+"""Users and occurrences of each n-gram of a corpus, counted length by length without building strings.
 
-A k-gram is the pair (its prefix's id at length k − 1, its last word's code), as one integer; equal
-pairs are found by sorting. A gram that occurs once has only extensions that occur once, so only its
-position is kept: the positions still to be sorted shrink from length to length, and all numbers stay
-exact.
+A k-gram is the pair (id of its prefix at length k − 1, code of its last word), packed into one integer;
+equal pairs are found by sorting. An n-gram that occurs once has only extensions that occur once, so
+that only its position is kept: the positions that remain to be sorted become fewer from length to
+length, and all numbers stay exact.
 """
 
 import dataclasses
@@ -14,26 +14,29 @@ import numpy as np
 
 from beam_dpne.elements import progress
 from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.evaluation.ranking import group_keys, places_of
+
+_SIGNED_BITS = 63
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class LengthIndex:
     """The k-grams of a corpus for one k.
 
-    A key is the id of the gram's prefix among those of length k − 1 (0 at k = 1), times the number of
-    words, plus the code of its last word.
+    A key is the id of the n-gram's prefix among those of length k − 1 (0 at k = 1), times the number of
+    distinct words, plus the code of its last word.
 
     Attributes:
       length: k.
-      keys: (m,) int64, ascending: the grams that occur at least twice; a gram's id is its index.
-      users: (m,) int64, number of users who have each.
+      keys: (m,) int64, ascending: keys of the n-grams that occur at least twice; the index of an
+        n-gram in it is the n-gram's id.
+      users: (m,) int64, number of users who have each of these n-grams.
       occurrences: (m,) int64, number of occurrences of each.
-      positions: (p,) int64, ascending: positions at which one of them begins.
-      ids: (p,) int32, the id of the gram at each of these positions.
-      single_keys: (s,) int64, ascending: the grams that occur once, of prefixes that occur twice.
+      positions: (p,) int64, ascending: positions in the corpus at which one of them begins.
+      ids: (p,) int32, id of the n-gram at each of these positions.
+      single_keys: (s,) int64, ascending: keys of the n-grams that occur once and have a prefix that
+        occurs at least twice.
       single_positions: (s,) int64, the position at which each begins.
-      total: number of occurrences of all k-grams.
+      total: Number of occurrences of all k-grams.
     """
 
     length: int
@@ -48,21 +51,21 @@ class LengthIndex:
 
     @property
     def singles(self) -> int:
-        """Number of distinct grams that occur once."""
+        """Number of distinct k-grams that occur once."""
         return self.total - int(self.ids.size)
 
-    def held(self, users: int) -> int:
-        """Returns the number of distinct grams that at least so many users have."""
+    def number_of_at_least(self, users: int) -> int:
+        """Returns the number of distinct k-grams that at least so many users have."""
         repeated = int(np.count_nonzero(self.users >= users))
         return repeated + self.singles if users <= 1 else repeated
 
 
 class Found(NamedTuple):
-    """Positions of grams in a corpus.
+    """The n-grams of a list that occur in a corpus.
 
     Attributes:
-      ids: (r,) int64, id among those that occur at least twice, else −1.
-      positions: (r,) int64, the position of a gram that occurs once, else −1.
+      ids: (r,) int64, ids of those that occur at least twice, −1 for the others.
+      positions: (r,) int64, positions of those that occur once, −1 for the others.
     """
 
     ids: np.ndarray
@@ -74,27 +77,29 @@ class GramIndex:
     """The n-grams of a corpus of each length 1, …, T.
 
     Attributes:
-      corpus: the corpus that was counted.
-      lengths: one for each length.
+      corpus: The corpus that was counted.
+      lengths: The k-grams of each length k.
     """
 
     corpus: Corpus
     lengths: tuple[LengthIndex, ...]
 
     def find(self, grams: np.ndarray) -> Found:
-        """Looks up grams of one length.
+        """Looks up n-grams of one length.
 
         Args:
-          grams: (r, k) integers, the codes of each gram's words, −1 for a word that nobody has.
+          grams: (r, k) integers, the codes of each n-gram's words, −1 for a word that nobody has.
         """
         ids = np.zeros(len(grams), dtype=np.int64)
         positions = np.full(len(grams), -1, dtype=np.int64)
         for index, level in enumerate(self.lengths[: grams.shape[1]]):
             word = grams[:, index].astype(np.int64)
-            # (q,) grams whose prefix occurs once: the corpus itself shows whether they go on alike.
+            # (q,) rows whose prefix occurs once; they occur if the word after that prefix in the
+            # corpus is their next word.
             once = np.flatnonzero(positions >= 0)
             next_word = self.corpus.codes[positions[once] + index]
             positions[once[(next_word != word[once]) | (next_word < 0)]] = -1
+            # (r,) keys of the rows whose prefix occurs at least twice, −1 for the others.
             keys = np.where((ids >= 0) & (word >= 0), ids * len(self.corpus.words) + word, -1)
             single = places_of(level.single_keys, keys)
             positions[single >= 0] = level.single_positions[single[single >= 0]]
@@ -105,8 +110,8 @@ class GramIndex:
 def index_corpus(corpus: Corpus, max_length: int) -> GramIndex:
     """Counts the n-grams of each length up to T.
 
-    Cost: for each length, one sort of the positions that remain. 10 million words of titles with
-    T = 9 take 11 s and 1.7 GB.
+    Each length costs one sort of the positions that remain. Ten million words of titles with T = 9
+    take 11 s and 1.7 GB.
     """
     return GramIndex(corpus=corpus, lengths=tuple(_levels(corpus, max_length)))
 
@@ -125,24 +130,27 @@ def _levels(corpus: Corpus, max_length: int) -> Iterator[LengthIndex]:
 def _next_level(
     corpus: Corpus, length: int, positions: np.ndarray, ids: np.ndarray, prefixes: int
 ) -> LengthIndex:
-    """Extends each gram of length k − 1 by the word after it."""
+    """Extends each n-gram of length k − 1, by its position and id, with the word after it."""
+    # (p,) int32, the word after each n-gram; it is negative where the document ends there.
     word = corpus.codes[positions + length - 1]
     inside = word >= 0
     positions, word = positions[inside], word[inside]
     keys = ids[inside].astype(np.int64) * len(corpus.words) + word
     groups = group_keys(keys, max(1, prefixes) * len(corpus.words))
+    # (g,) whether a k-gram occurs at least twice; only those get an id, the others −1.
     repeated = groups.sizes >= 2
     new_ids = np.where(repeated, np.cumsum(repeated) - 1, -1).astype(np.int32)
+    # (p,) the id of the k-gram at each position, and whether it stays for the next length.
     spread = groups.spread(new_ids)
-    again = spread >= 0
+    remains = spread >= 0
     single = groups.order[groups.starts[~repeated]]
     return LengthIndex(
         length=length,
         keys=groups.keys[repeated],
         users=_distinct(corpus.user_of_position[positions[groups.order]], groups.starts)[repeated],
         occurrences=groups.sizes[repeated],
-        positions=positions[again],
-        ids=spread[again],
+        positions=positions[remains],
+        ids=spread[remains],
         single_keys=groups.keys[~repeated],
         single_positions=positions[single],
         total=int(np.maximum(0, corpus.document_lengths - length + 1).sum()),
@@ -154,7 +162,71 @@ def _distinct(users: np.ndarray, starts: np.ndarray) -> np.ndarray:
     if users.size == 0:
         return np.zeros(0, dtype=np.int64)
     # (n,) whether a position is the first of its user in its group.
-    fresh = np.ones(users.size, dtype=bool)
-    np.not_equal(users[1:], users[:-1], out=fresh[1:])
-    fresh[starts] = True
-    return np.add.reduceat(fresh, starts, dtype=np.int64)
+    first = _differs_from_previous(users)
+    first[starts] = True
+    return np.add.reduceat(first, starts, dtype=np.int64)
+
+
+class Groups(NamedTuple):
+    """Positions of an array, grouped by key.
+
+    Attributes:
+      keys: (g,) int64, the distinct keys, ascending.
+      sizes: (g,) int64, number of occurrences of each key.
+      order: (n,) int64, the positions of the first key in ascending order, then those of the second
+        key, and so on.
+    """
+
+    keys: np.ndarray
+    sizes: np.ndarray
+    order: np.ndarray
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The index in `order` at which each key begins: (g,) int64."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """Returns, for each position, the value of its key: (n,) from (g,)."""
+        spread = np.empty(self.order.size, dtype=values.dtype)
+        spread[self.order] = np.repeat(values, self.sizes)
+        return spread
+
+
+def group_keys(keys: np.ndarray, bound: int) -> Groups:
+    """Groups the positions of an array of integers by their value.
+
+    Args:
+      keys: (n,) int64 in range(bound).
+      bound: At most 2^63.
+    """
+    ordered, order = _sorted(keys, bound)
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    return Groups(ordered[starts], np.diff(starts, append=keys.size), order)
+
+
+def places_of(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Returns the index of each wanted number among sorted distinct keys, −1 if absent: int64."""
+    if keys.size == 0:
+        return np.full(wanted.size, -1, dtype=np.int64)
+    nearest = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    return np.where(keys[nearest] == wanted, nearest, -1)
+
+
+def _differs_from_previous(values: np.ndarray) -> np.ndarray:
+    """Returns whether each value differs from the one before it; the first one does: (n,) bool."""
+    differs = np.ones(values.size, dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=differs[1:])
+    return differs
+
+
+def _sorted(keys: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the sorted keys and their positions; equal keys stay in order of position."""
+    bits = max(1, int(keys.size - 1).bit_length()) if keys.size else 1
+    if bound <= 1 << (_SIGNED_BITS - bits):
+        # (n,) int64, the key in the high bits and its position in the low ones: sorting values is ten
+        # times as fast as sorting positions, and the sorted values contain both.
+        packed = np.sort(keys << bits | np.arange(keys.size))
+        return packed >> bits, packed & ((1 << bits) - 1)
+    order = np.argsort(keys, kind="stable")
+    return keys[order], order

@@ -1,19 +1,26 @@
-"""Pictures of an evaluation as PNG; they are as secret as the data, and a banner in each says so."""
+"""Pictures of an evaluation as PNG, and the banner, title and caption above every picture.
+
+The pictures are as secret as the data, and a banner in each says so. A caption names ε, δ, the data and
+the release, so that a picture can be understood alone.
+"""
 
 import importlib.util
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import io
+import os
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from beam_dpne.errors import PlotsUnavailableError
 from beam_dpne.evaluation.coverage import Coverage, Evaluation
-from beam_dpne.evaluation.headings import Heading, draw_heading, png_bytes
-from beam_dpne.evaluation.secrecy import SECRET
+from beam_dpne.evaluation.secrecy import SECRET, Secrecy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _BLUE, _ORANGE, _GREY = "#2b6cb0", "#dd6b20", "#718096"
+_BANNER_RED, _CAPTION_GREY = "#c53030", "#4a5568"
 _INCHES, _DPI = (7.2, 4.6), 150
 _ROOM_ABOVE = 1.12
 _SHARES: Sequence[tuple[str, str, Callable[[Coverage], float | None]]] = (
@@ -21,6 +28,15 @@ _SHARES: Sequence[tuple[str, str, Callable[[Coverage], float | None]]] = (
     ("of a user's, mean over users", _ORANGE, lambda row: row.mean_user_share),
     ("of a user's, median over users", _GREY, lambda row: row.median_user_share),
 )
+_TITLE_POINTS, _CAPTION_POINTS, _LINE, _GAP = 11.5, 8.5, 1.3, 5.0
+# Margin left and right of the text, as a part of the width.
+_MARGIN = 0.01
+# Width of an average letter, as a part of the size of the type.
+_LETTER_WIDTH = 0.6
+_POINTS_AN_INCH = 72
+_FEW_NAMES = 2
+# Height in points that the name of a panel needs above it.
+PANEL_NAME = 15.0
 
 
 def require_matplotlib() -> None:
@@ -41,10 +57,10 @@ def plots(
     """Returns all pictures of an evaluation: the bytes of a PNG by its name without extension.
 
     Args:
-      evaluation: of a release.
-      caption: ε, δ, data and release, for every picture (see `headings.caption_text`).
+      evaluation: Evaluation of a release.
+      caption: ε, δ, data and release, for every picture (see `caption_text`).
       spurious_fraction: η of the release, if it has one.
-      noun: what is released.
+      noun: Name of the released rows, in the plural.
 
     Raises:
       PlotsUnavailableError: matplotlib is not installed.
@@ -69,25 +85,25 @@ def released_plot(evaluation: Evaluation, caption: str) -> bytes:
     """Draws the number of released n-grams of each length, real and spurious."""
     rows = evaluation.lengths
     figure, axes = _empty("Released n-grams", caption, "n-grams", rows)
-    places = range(len(rows))
+    positions = range(len(rows))
     real, spurious = [row.real for row in rows], [row.spurious for row in rows]
-    axes.bar(places, real, color=_BLUE, label="held by at least one user")
-    axes.bar(places, spurious, bottom=real, color=_ORANGE, label="spurious: held by nobody")
-    for place, row in zip(places, rows, strict=True):
-        _write_above(axes, place, row.released, f"{row.released:,}")
+    axes.bar(positions, real, color=_BLUE, label="of at least one user")
+    axes.bar(positions, spurious, bottom=real, color=_ORANGE, label="spurious: of no user")
+    for position, row in zip(positions, rows, strict=True):
+        _write_above(axes, position, row.released, f"{row.released:,}")
     axes.set_ylim(0, max(1, *(row.released for row in rows)) * _ROOM_ABOVE)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     return _png(figure, axes, caption, legend=True)
 
 
 def spurious_plot(evaluation: Evaluation, caption: str, spurious_fraction: float | None) -> bytes:
-    """Draws the share that η bounds: spurious n-grams over released n-grams one word shorter.
+    """Draws the ratio whose expectation η bounds, spurious n-grams over n-grams one word shorter.
 
-    Single words are never spurious.
+    Both are released n-grams; single words are never spurious.
     """
     rows = evaluation.lengths
     figure, axes = _empty(
-        "Spurious n-grams: released, held by nobody",
+        "Spurious n-grams: released, and of no user",
         caption,
         "over released n-grams one word shorter",
         rows,
@@ -97,8 +113,8 @@ def spurious_plot(evaluation: Evaluation, caption: str, spurious_fraction: float
         row.spurious / before if before else 0.0 for row, before in zip(rows, shorter, strict=True)
     ]
     axes.bar(range(len(rows)), ratios, color=_ORANGE)
-    for place, (row, ratio) in enumerate(zip(rows, ratios, strict=True)):
-        _write_above(axes, place, ratio, f"{row.spurious:,}")
+    for position, (row, ratio) in enumerate(zip(rows, ratios, strict=True)):
+        _write_above(axes, position, ratio, f"{row.spurious:,}")
     top = max(*ratios, spurious_fraction or 0.0, 1e-4)
     axes.set_ylim(0, top * _ROOM_ABOVE)
     _percent(axes)
@@ -114,13 +130,13 @@ def anonymity_plot(evaluation: Evaluation, caption: str) -> bytes:
 
     rows = evaluation.lengths
     figure, axes = _empty(
-        "Coverage of what at least k users hold", caption, "released of these", rows
+        "Coverage of the n-grams of at least k users", caption, "released of these", rows
     )
-    ks = [own.k for own in rows[0].k_anonymity]
+    ks = [coverage.k for coverage in rows[0].k_anonymity]
     for number, k in enumerate(ks):
         shares = [row.k_anonymity[number].share for row in rows]
         colour = colormaps["viridis"](0.9 * number / max(1, len(ks) - 1))
-        known = [(place, share) for place, share in enumerate(shares) if share is not None]
+        known = [(position, share) for position, share in enumerate(shares) if share is not None]
         label = f"k = {k:,}"
         axes.plot(*_columns(known), marker="o", markersize=4, color=colour, label=label)
     axes.set_ylim(0, 1.03)
@@ -131,11 +147,11 @@ def anonymity_plot(evaluation: Evaluation, caption: str) -> bytes:
 def single_released_plot(row: Coverage, caption: str, noun: str) -> bytes:
     """Draws the numbers of real and of spurious rows in a release of one length."""
     figure, axes = _empty(f"Released {noun}", caption, noun, ())
-    names = ("held by at least one user", "spurious: held by nobody")
+    names = ("of at least one user", "spurious: of no user")
     values = (row.real, row.spurious)
     axes.bar(names, values, width=0.5, color=(_BLUE, _ORANGE))
-    for place, value in enumerate(values):
-        _write_above(axes, place, value, f"{value:,}")
+    for position, value in enumerate(values):
+        _write_above(axes, position, value, f"{value:,}")
     axes.set_ylim(0, max(1, *values) * _ROOM_ABOVE)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     return _png(figure, axes, caption, legend=False)
@@ -144,10 +160,10 @@ def single_released_plot(row: Coverage, caption: str, noun: str) -> bytes:
 def single_occurrence_plot(row: Coverage, caption: str, noun: str) -> bytes:
     """Draws the share of occurrences that a release of one length covers."""
     figure, axes = _empty(f"Occurrences that released {noun} cover", caption, "covered", ())
-    for place, (label, colour, share_of) in enumerate(_SHARES):
+    for position, (label, colour, share_of) in enumerate(_SHARES):
         share = share_of(row) or 0.0
         axes.bar(label, share, width=0.5, color=colour)
-        _write_above(axes, place, share, f"{share:.1%}")
+        _write_above(axes, position, share, f"{share:.1%}")
     axes.set_ylim(0, _ROOM_ABOVE)
     _percent(axes)
     return _png(figure, axes, caption, legend=False)
@@ -155,15 +171,15 @@ def single_occurrence_plot(row: Coverage, caption: str, noun: str) -> bytes:
 
 def size_plot(row: Coverage, caption: str) -> bytes:
     """Draws coverage over k, for a release of one length: both measures (DPSU, Table 2)."""
-    figure, axes = _empty("Coverage of what at least k users hold", caption, "of these", ())
-    known = [own for own in row.k_anonymity if own.held]
-    ks, places = [own.k for own in known], range(len(known))
-    shares = [own.share or 0.0 for own in known]
-    axes.plot(places, shares, marker="o", color=_BLUE, label="released")
-    sizes = [own.size_ratio or 0.0 for own in known]
+    figure, axes = _empty("Coverage of the n-grams of at least k users", caption, "of these", ())
+    known = [coverage for coverage in row.k_anonymity if coverage.held]
+    positions = range(len(known))
+    shares = [coverage.share or 0.0 for coverage in known]
+    axes.plot(positions, shares, marker="o", color=_BLUE, label="released")
+    sizes = [coverage.size_ratio or 0.0 for coverage in known]
     label = "size of the whole release over their number"
-    axes.plot(places, sizes, marker="s", color=_GREY, linestyle="--", label=label)
-    axes.set_xticks(places, [f"{k:,}" for k in ks])
+    axes.plot(positions, sizes, marker="s", color=_GREY, linestyle="--", label=label)
+    axes.set_xticks(positions, [f"{coverage.k:,}" for coverage in known])
     axes.set_xlabel("k, users")
     axes.set_yscale("log")
     _percent(axes)
@@ -177,9 +193,9 @@ def occurrence_plot(evaluation: Evaluation, caption: str) -> bytes:
     figure, axes = _empty("Occurrences that released n-grams cover", caption, "covered", rows)
     width = 0.27
     for number, (label, colour, share_of) in enumerate(_SHARES):
-        places = [place + (number - 1) * width for place in range(len(rows))]
+        positions = [position + (number - 1) * width for position in range(len(rows))]
         shares = [share_of(row) or 0.0 for row in rows]
-        axes.bar(places, shares, width=width * 0.92, color=colour, label=label)
+        axes.bar(positions, shares, width=width * 0.92, color=colour, label=label)
     axes.set_ylim(0, 1)
     _percent(axes)
     return _png(figure, axes, caption, legend=True)
@@ -203,9 +219,9 @@ def _empty(title: str, caption: str, unit: str, rows: Sequence[Coverage]) -> "tu
     return figure, axes
 
 
-def _write_above(axes: "Axes", place: int, height: float, text: str) -> None:
+def _write_above(axes: "Axes", position: int, height: float, text: str) -> None:
     offset = {"xytext": (0, 3), "textcoords": "offset points"}
-    axes.annotate(text, (place, height), ha="center", va="bottom", fontsize=8, **offset)
+    axes.annotate(text, (position, height), ha="center", va="bottom", fontsize=8, **offset)
 
 
 def _percent(axes: "Axes") -> None:
@@ -213,7 +229,7 @@ def _percent(axes: "Axes") -> None:
 
 
 def _columns(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
-    return [place for place, _ in points], [share for _, share in points]
+    return [position for position, _ in points], [share for _, share in points]
 
 
 def _png(
@@ -221,10 +237,113 @@ def _png(
 ) -> bytes:
     handles, labels = axes.get_legend_handles_labels()
     if legend and beside:
-        own = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-        axes.legend(handles[::-1], labels[::-1], frameon=False, **own)
+        beside_axes = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+        axes.legend(handles[::-1], labels[::-1], frameon=False, **beside_axes)
     elif legend:
         figure.legend(
             handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9
         )
     return png_bytes(figure, Heading(caption, SECRET))
+
+
+def budget_text(epsilons: Iterable[float | None], deltas: Iterable[float | None]) -> str:
+    """Returns ε and δ of the releases in a picture, as ranges where there are several.
+
+    >>> budget_text([1.0, 0.5, None], [1e-7])
+    'ε = 0.5 to 1, δ = 1e-7'
+    >>> budget_text([None], [])
+    'no ε and δ'
+    """
+    known = [
+        (sign, sorted({value for value in values if value is not None}))
+        for sign, values in (("ε", epsilons), ("δ", deltas))
+    ]
+    texts = [f"{sign} = {_range(values)}" for sign, values in known if values]
+    return ", ".join(texts) or "no ε and δ"
+
+
+def names_text(paths: Sequence[str]) -> str:
+    """Returns the names of files without their folders; of many, the first ones and the number.
+
+    >>> names_text(["a/b.csv", "gs://c/d.csv", "e.csv"])
+    'b.csv, d.csv and 1 more'
+    """
+    names = [os.path.basename(path.rstrip("/")) for path in paths]
+    more = len(names) - _FEW_NAMES
+    shown = ", ".join(names[:_FEW_NAMES])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def caption_text(budget: str, data: str, release: str) -> str:
+    """Returns the caption of a picture: the budget, the data and the release."""
+    return f"{budget} · data: {data} · release: {release}"
+
+
+class Heading(NamedTuple):
+    """The texts above a picture, except for its title.
+
+    Attributes:
+      caption: Budget, data and release: see `caption_text`.
+      secrecy: The mark of the data.
+    """
+
+    caption: str
+    secrecy: Secrecy
+
+
+def draw_heading(
+    figure: "Figure", axes: "Axes", title: str, heading: Heading, *, below: float = 0.0
+) -> None:
+    """Writes the banner, a title and a caption above a picture.
+
+    Args:
+      figure: The figure of the picture.
+      axes: The uppermost axes; title and caption are written above them, at the left of the picture.
+      title: Title of the picture.
+      heading: Banner and caption.
+      below: Points that stay free between the caption and the axes.
+    """
+    if heading.secrecy.banner is not None:
+        figure.suptitle(heading.secrecy.banner, color=_BANNER_RED, fontsize=10, fontweight="bold")
+    points = figure.get_figwidth() * _POINTS_AN_INCH * (1 - 2 * _MARGIN) / _LETTER_WIDTH
+    height = below + _GAP
+    for text, size, color in (
+        (heading.caption, _CAPTION_POINTS, _CAPTION_GREY),
+        (title, _TITLE_POINTS, "black"),
+    ):
+        lines = textwrap.wrap(text, int(points / size))
+        written = axes.annotate(
+            "\n".join(lines),
+            (_MARGIN, 1),
+            xycoords=("figure fraction", "axes fraction"),
+            xytext=(0, height),
+            textcoords="offset points",
+            va="bottom",
+            fontsize=size,
+            color=color,
+            annotation_clip=False,
+            parse_math=False,
+        )
+        # Its width must not move the axes; the empty title below keeps room for its height.
+        written.set_in_layout(False)
+        height += len(lines) * size * _LINE + _GAP
+    axes.set_title(" ", fontsize=1, pad=height)
+
+
+def png_bytes(figure: "Figure", heading: Heading) -> bytes:
+    """Returns a picture; its metadata names no time, so that equal figures give equal bytes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    metadata = {
+        "Title": heading.secrecy.banner or heading.secrecy.notice,
+        "Description": heading.caption,
+        "Software": "beam_dpne",
+    }
+    buffer = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _range(values: Sequence[float]) -> str:
+    shown = [f"{value:.3g}".replace("e-0", "e-") for value in (values[0], values[-1])]
+    return " to ".join(dict.fromkeys(shown))

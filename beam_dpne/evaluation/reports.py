@@ -1,18 +1,16 @@
-"""An evaluation as files of the operator, tables and pictures, which must not be in a release."""
+"""The files of an evaluation, tables and pictures for the operator, which must not be in a release."""
 
 import contextlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.errors import ReportError
-from beam_dpne.evaluation.coverage import Coverage, Evaluation
-from beam_dpne.evaluation.plots import plots
+from beam_dpne.evaluation.coverage import Anonymity, Coverage, Evaluation
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET, table_text
-from beam_dpne.release.ledger import LEDGER_NAME, ledger_path, reason
-from beam_dpne.release.paths import is_inside, real_path, release_around
+from beam_dpne.release.files import is_inside, real_path, release_around, release_folder
 from beam_dpne.storage.access import directory_at
+from beam_dpne.storage.directories import reason
 
 _COVERAGE = (
     *("released", "real", "spurious", "spurious_ratio", "occurrences", "occurrences_covered"),
@@ -21,36 +19,23 @@ _COVERAGE = (
 
 
 def report_files(
-    evaluation: Evaluation,
-    compared: Mapping[str, Any],
-    *,
-    caption: str,
-    spurious_fraction: float | None,
-    noun: str = "n-grams",
+    evaluation: Evaluation, compared: Mapping[str, Any], pictures: Mapping[str, bytes]
 ) -> dict[str, bytes]:
     """Returns the files of an evaluation, each of which says that it is not private.
 
     Args:
-      evaluation: of a release.
-      compared: description of the release and the data, as JSON types.
-      caption: ε, δ, data and release, for the pictures (see `headings.caption_text`).
-      spurious_fraction: η of the release, if it has one.
-      noun: what is released.
+      evaluation: Evaluation of a release.
+      compared: Description of the release and the data, as JSON types.
+      pictures: Pictures of the evaluation, as `plots` returned them.
 
     Returns:
       The bytes of each file by its name: all figures as JSON; one CSV of coverage and one of
       k-anonymity, which say in a column of every row that they are not private; and the pictures.
-
-    Raises:
-      PlotsUnavailableError: matplotlib is not installed.
     """
-    pictures = plots(evaluation, caption=caption, spurious_fraction=spurious_fraction, noun=noun)
     files = {
         "evaluation.json": _json(evaluation, compared),
         "coverage.csv": _csv(("length", *_COVERAGE), _coverage_rows(evaluation)),
-        "k_anonymity.csv": _csv(
-            ("length", "k", "held", "released", "share", "size_ratio"), _anonymity_rows(evaluation)
-        ),
+        "k_anonymity.csv": _csv(("length", *Anonymity._fields), _anonymity_rows(evaluation)),
         **{f"{name}.png": picture for name, picture in pictures.items()},
     }
     return {PREFIX + name: data for name, data in files.items()}
@@ -59,32 +44,32 @@ def report_files(
 def check_apart(output: str, release: str) -> None:
     """Checks that a directory is neither a release nor inside one.
 
-    Links are followed, and every directory above is looked at.
+    Links are followed, and all directories above are checked too.
 
     Args:
-      output: directory for files that are not private, local or on any Beam file system; it may be
+      output: Directory for files that are not private, local or on any Beam file system; it may be
         missing.
-      release: a release's directory, or its ledger.
+      release: Path of a release's directory, or of its ledger.
 
     Raises:
-      ReportError: if it is one, or inside one.
+      ReportError: The directory is a release, or inside one.
     """
     if not output:
         raise ReportError("output must be the path of a directory, got output=''.")
-    judged = real_path(ledger_path(release)[: -len(LEDGER_NAME)] or os.curdir)
+    judged = real_path(release_folder(release))
     folder = judged if is_inside(output, judged) else release_around(output)
     if folder is not None:
         raise ReportError(
             f"output must be outside every release, got output={output}, which is in "
-            f"{folder or '/'}: what is computed from the private data is as secret as they are."
+            f"{folder or '/'}: files computed from the private data are as secret as the data."
         )
 
 
 def check_writable(output: str) -> None:
-    """Checks that files can be put into a directory; writes nothing that stays.
+    """Checks that files can be written into a directory, and leaves none there.
 
     Raises:
-      ReportError: if they cannot.
+      ReportError: No file can be written there.
     """
     with _writing_to(output):
         directory = directory_at(output)
@@ -96,7 +81,7 @@ def write_report(output: str, release: str, files: Mapping[str, bytes]) -> None:
     """Writes the files of an evaluation; those of an earlier one are replaced.
 
     Raises:
-      ReportError: if the directory is inside a release, or cannot be written.
+      ReportError: The directory is inside a release, or cannot be written.
     """
     check_apart(output, release)
     with _writing_to(output):
@@ -118,9 +103,14 @@ def _writing_to(output: str) -> Iterator[None]:
 
 
 def _json(evaluation: Evaluation, compared: Mapping[str, Any]) -> bytes:
-    rows = [{"length": _name(row), **_values(row)} for row in evaluation.rows]
-    for described, row in zip(rows, evaluation.rows, strict=True):
-        described["k_anonymity"] = [anonymity._asdict() for anonymity in row.k_anonymity]
+    rows = [
+        {
+            "length": _name(row),
+            **_values(row),
+            "k_anonymity": [anonymity._asdict() for anonymity in row.k_anonymity],
+        }
+        for row in evaluation.rows
+    ]
     whole = {"notice": NOTICE, **compared, "coverage": rows}
     return (json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 

@@ -1,6 +1,6 @@
 """The marks by which the files of an evaluation say whether they are as secret as the data.
 
-The mark is in each file's name, and in the file: in the first lines of text and JSON, in a column of
+The mark is in each file's name and in the file: in the first lines of text and JSON, in a column of
 every row of a table (so that programs that read tables need no option to skip a line), and as a
 banner across a picture. Figures of public data are as public as the data and have no banner.
 """

@@ -5,26 +5,26 @@ from typing import Any
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
-from beam_dpne.release.ledger import FAR_TAILS_MEANING, Contents, whole_ledger
+from beam_dpne.release.ledger import Contents, whole_ledger
 
 _MODES = {
-    "counts": "each user adds to at most max_contributions distinct n-grams of the public vocabulary, "
-    "and at most max_count to each; every n-gram of the vocabulary gets Gaussian noise, rounded to "
-    "whole counts, whether or not anybody has it; probabilities are computed from noisy and public "
-    "counts alone",
-    "log_global": "for each n-gram, f = min(1, decay * users / max_count) * ln(counts + 1) is rounded "
-    "to a grid and gets Gaussian noise on that grid; gram_bound holds over all databases, and the mean "
-    "of the logarithms, which the paper subtracts, is left out, since softmax does not depend on it; "
-    "the noisy values are weighted with the public logarithms, and softmax makes probabilities of them",
+    "counts": "Each user adds to at most max_contributions distinct n-grams of the public vocabulary, "
+    "and at most max_count to each. Every n-gram of the vocabulary gets Gaussian noise, rounded to "
+    "whole counts, whether or not any user has it. Probabilities are computed from noisy and public "
+    "counts alone.",
+    "log_global": "For each n-gram, f = min(1, decay * users / max_count) * ln(counts + 1) is rounded "
+    "to a grid and gets Gaussian noise on that grid. The bound gram_bound holds over all databases. "
+    "The mean of the logarithms, which the paper subtracts, is left out, since softmax does not depend "
+    "on it. The noisy values are weighted with the public logarithms, and softmax turns them into "
+    "probabilities.",
 }
 _COLUMNS = {
     "meaning": "how a probability is computed",
     "max_count": "C, the largest number of times that one n-gram of one user counts",
     "max_contributions": "W, the largest number of distinct n-grams that one user adds",
-    "public": "the public vocabulary with its counts, which nothing protects: the number of n-grams, "
-    "the number of words in each, and the SHA-256 of n-grams and counts "
-    "(beam_dpne.PublicCounts.fingerprint)",
-    "released": "number of n-grams with a probability: that of the whole public vocabulary",
+    "public": "the number of n-grams in the public vocabulary, the number of words in each, and the "
+    "SHA-256 of n-grams and counts (beam_dpne.PublicCounts.fingerprint); nothing protects them",
+    "released": "number of n-grams with a probability, which are all n-grams of the public vocabulary",
     "gram_bound": "upper bound on the distance by which one user moves the value of one n-gram, before "
     "it is rounded to the grid: C, or under log_global a bound over all databases",
     "grid": "the step of the released values, in counts or logarithms; the noise is on this grid",
@@ -37,19 +37,19 @@ _WEIGHT_COLUMNS = {
     "public_weight": "the weight of the public logarithms; the private ones have the rest of 1",
 }
 _SLACK = (
-    "The part of epsilon that pays for floating-point arithmetic and for noise made of 128 bits: the "
+    "This part of epsilon pays for floating-point arithmetic and for noise made of 128 bits. The "
     "probability of each noisy integer is right to a relative 2e-12, or to 1e-13 * sigma in steps of "
-    "the grid if that is more, outside far tails whose probability is subtracted from delta. It is "
-    "subtracted from epsilon before the noise is calibrated, and delta is multiplied by "
+    "the grid if that is more, outside far tails whose probability is subtracted from delta. This part "
+    "is subtracted from epsilon before the noise is calibrated, and delta is multiplied by "
     "exp(-numerical_slack)."
 )
 _PUBLIC = (
-    "the public counts: every n-gram in them gets a probability. If they were made from the private "
-    "data, the release reveals whatever they reveal of those data; if they are a private release of "
-    "the same data, its epsilon and delta are added"
+    "The public counts are not protected: every n-gram in them gets a probability. If they were made "
+    "from the private data, the release reveals whatever they reveal of those data. If they are a "
+    "private release of the same data, its epsilon and delta are added."
 )
 _FILE_COLUMNS = {
-    "ngram": "its words, joined by one blank; see beam_dpne.join_tokens",
+    "ngram": "the words, joined by one blank; see beam_dpne.join_tokens",
     "probability": "a number with nine significant digits; all probabilities sum to 1 up to that "
     "rounding",
     "order": "by falling probability, then by the bytes of the n-gram",
@@ -57,66 +57,45 @@ _FILE_COLUMNS = {
 
 
 def bayesian_ledger(
-    *,
-    plan: BayesianPlan,
-    found: NgramProbabilities,
-    **common: Any,
+    *, plan: BayesianPlan, found: NgramProbabilities, **common: Any
 ) -> dict[str, Any]:
     """Returns the ledger of n-gram probabilities.
 
     Args:
-      plan: of the run.
-      found: the released probabilities.
-      common: the arguments of `whole_ledger` that do not depend on the program.
+      plan: Plan of the run.
+      found: The released probabilities.
+      common: The arguments of `whole_ledger` that do not depend on the program.
 
     Raises:
-      ValueError: if the probabilities or parts are not those of a run under this plan.
+      ValueError: The probabilities or parts are not those of a run under this plan.
     """
     _check(plan, found)
-    contents = Contents(
-        program="bayesian",
-        plan=plan,
-        grounds={},
-        groups=_groups(plan),
-        spent=_spent(plan),
-        sections={
-            "mechanism_columns": _columns(plan),
-            "mechanism": {**_mechanism(plan, found), "released": len(found)},
-        },
-        columns=_FILE_COLUMNS,
-        not_protected=[_PUBLIC],
-    )
-    return whole_ledger(contents, **common)
-
-
-def _groups(plan: BayesianPlan) -> dict[str, Any]:
     noise = GaussianNoise(
         epsilon=plan.epsilon - plan.numerical_slack,
         delta=plan.gaussian_delta,
         mu=plan.sensitivity / plan.noise_stddev,
     )
-    return groups_section(epsilon=plan.epsilon, delta=plan.delta, gaussian=noise)
-
-
-def _columns(plan: BayesianPlan) -> dict[str, str]:
-    weights = {} if plan.mode == "counts" else _WEIGHT_COLUMNS
-    return {**_COLUMNS, **weights}
+    contents = Contents(
+        program="bayesian",
+        plan=plan,
+        sections={
+            "mechanism_columns": _COLUMNS | ({} if plan.mode == "counts" else _WEIGHT_COLUMNS),
+            "mechanism": {**_mechanism(plan, found), "released": len(found)},
+        },
+        spent={},
+        slack_meaning=_SLACK,
+        columns=_FILE_COLUMNS,
+        groups=groups_section(epsilon=plan.epsilon, delta=plan.delta, gaussian=noise),
+        grounds={},
+        not_protected=[_PUBLIC],
+    )
+    return whole_ledger(contents, **common)
 
 
 def _mechanism(plan: BayesianPlan, found: NgramProbabilities) -> dict[str, Any]:
-    apart = ("mode", "numerical_slack", "gaussian_delta")
-    facts = {name: value for name, value in found.report.items() if name not in apart}
-    return {"mode": plan.mode, "meaning": _MODES[plan.mode], **facts}
-
-
-def _spent(plan: BayesianPlan) -> dict[str, Any]:
-    return {
-        "gaussian_delta": plan.gaussian_delta,
-        "far_tails": plan.far_tails,
-        "far_tails_meaning": FAR_TAILS_MEANING,
-        "numerical_slack": plan.numerical_slack,
-        "numerical_slack_meaning": _SLACK,
-    }
+    stated_elsewhere = ("mode", "numerical_slack", "gaussian_delta")
+    numbers = {name: value for name, value in found.report.items() if name not in stated_elsewhere}
+    return {"mode": plan.mode, "meaning": _MODES[plan.mode], **numbers}
 
 
 def _check(plan: BayesianPlan, found: NgramProbabilities) -> None:

@@ -9,27 +9,38 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.report import LengthReport
 from beam_dpne.ngrams.strategies import LengthPlan
 from beam_dpne.ngrams.vocabulary import union_plan
-from beam_dpne.release.ledger import (
-    FAR_TAILS_MEANING,
-    Contents,
-    individual_budgets,
-    whole_ledger,
-)
+from beam_dpne.release.ledger import Contents, whole_ledger
 from beam_dpne.release.set_union_ledger import mechanism, promises
 
 _SLACK = (
-    "The part of epsilon that pays for floating-point arithmetic: the probability of every decision is "
+    "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "
     "right to a relative 1e-12, and a user changes at most max_tokens_per_user decisions in one round "
-    "of one length. It is subtracted from epsilon before the noise is calibrated, and both deltas are "
-    "multiplied by exp(-numerical_slack)."
+    "of one length. This part is subtracted from epsilon before the noise is calibrated, and both "
+    "deltas are multiplied by exp(-numerical_slack)."
+)
+_INDIVIDUAL_BUDGETS = (
+    "Every user has one budget for the whole run, mu^2 with mu = 1 / composed_noise_stddev. A "
+    "contribution costs the sum of its squared weights, computed from the integers that were sent. "
+    "Over all lengths and rounds the costs of one user add up to at most mu^2, whatever the "
+    "released sets are. The budget that a user has left is a private state: it decides what this user "
+    "sends next, and affects everything else only through sums with noise of standard deviation 1. By "
+    "the theorem on fully adaptive composition with individual budgets for Gaussian noise, the whole "
+    "run is as private as one Gaussian mechanism of sensitivity mu and noise of standard deviation 1."
+)
+_REFERENCES = (
+    "A. Smith and A. Thakurta (2022): Fully Adaptive Composition for Gaussian Differential Privacy",
+    "A. Koskela, M. Tobaben and A. Honkela (2022): Individual Privacy Accounting with Gaussian "
+    "Differential Privacy",
+    "V. Feldman and T. Zrnic (2021): Individual Privacy Accounting via a Rényi Filter",
 )
 _PUBLIC = (
     "The words are public: they cost nothing and are not released. The column valid of length 1 is "
     "their number."
 )
 _TOGETHER = (
-    "The words were found by a set union whose Gaussian noise is one part of the run's noise: the "
-    "squares of sensitivity over noise add up to 1 / composed_noise_stddev^2 over all lengths."
+    "The words were found by a set union whose Gaussian noise is one part of the noise of the run: "
+    "over all lengths, the squares of sensitivity over noise add up to at most 1 / "
+    "composed_noise_stddev^2."
 )
 _RELEASED = "number of n-grams of this length in the release"
 _VALID = (
@@ -78,51 +89,53 @@ _SCORES = {
 
 
 def ngrams_ledger(
-    *,
-    plan: PrivacyPlan,
-    facts: Sequence[LengthReport],
-    **common: Any,
+    *, plan: PrivacyPlan, reports: Sequence[LengthReport], **common: Any
 ) -> dict[str, Any]:
     """Returns the ledger of a release of n-grams.
 
     Args:
-      plan: of the run.
-      facts: of each length, in any order.
-      common: the arguments of `whole_ledger` that do not depend on the program.
+      plan: Plan of the run.
+      reports: The report of each length, in any order.
+      common: The arguments of `whole_ledger` that do not depend on the program.
 
     Raises:
-      ValueError: if facts or parts are not those of one run under this plan.
+      ValueError: The reports or parts are not those of one run under this plan.
     """
-    ordered = sorted(facts, key=lambda fact: fact.length)
-    _check_facts(plan, ordered)
+    ordered = sorted(reports, key=lambda report: report.length)
+    _check_reports(plan, ordered)
+    # All noise of a run, the words' included, is one Gaussian mechanism.
+    noise = GaussianNoise(
+        epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=1 / plan.noise_stddev
+    )
     contents = Contents(
         program="ngrams",
         plan=plan,
-        grounds=_grounds(plan),
-        groups=_groups(plan),
-        spent={
-            "gaussian_delta": plan.gaussian_delta,
-            "vocabulary_delta": plan.vocabulary_delta,
-            "composed_noise_stddev": plan.noise_stddev,
-            "far_tails": plan.far_tails,
-            "far_tails_meaning": FAR_TAILS_MEANING,
-            "numerical_slack": plan.numerical_slack,
-            "numerical_slack_meaning": _SLACK,
-        },
         sections={
             **_vocabulary(plan),
             "lengths_columns": dict(_LENGTHS_COLUMNS[plan.strategy]),
             "lengths": [
-                _length(length, fact, with_rounds=plan.strategy_value.has_user_budgets)
-                for length, fact in zip(plan.lengths, ordered, strict=True)
+                _length(length, report, with_rounds=plan.strategy_value.has_user_budgets)
+                for length, report in zip(plan.lengths, ordered, strict=True)
             ],
         },
+        spent={
+            "vocabulary_delta": plan.vocabulary_delta,
+            "composed_noise_stddev": plan.noise_stddev,
+        },
+        slack_meaning=_SLACK,
         columns={
             "length": "number of words in the n-gram",
             "ngram": _TEXT,
             "score": _SCORES[plan.strategy],
             "order": "by length, then by falling score, then by the bytes of the n-gram",
         },
+        groups=groups_section(
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            gaussian=noise,
+            found_alone=None if plan.has_public_vocabulary else "word",
+        ),
+        grounds=_grounds(plan),
     )
     return whole_ledger(contents, **common)
 
@@ -131,24 +144,14 @@ def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
     """Returns the theorems and promises on which the guarantee rests."""
     grounds: dict[str, Any] = {}
     if plan.user_budgets == "individual":
-        grounds |= individual_budgets(plan.noise_stddev)
+        grounds["individual_budgets"] = {
+            "statement": _INDIVIDUAL_BUDGETS,
+            "mu": 1 / plan.noise_stddev,
+            "references": list(_REFERENCES),
+        }
     if plan.has_union_vocabulary:
-        grounds |= {"composition": _TOGETHER}
-        grounds |= promises(union_plan(plan))
+        grounds |= {"composition": _TOGETHER, **promises(union_plan(plan))}
     return grounds
-
-
-def _groups(plan: PrivacyPlan) -> dict[str, Any]:
-    """All noise is one Gaussian mechanism's."""
-    return groups_section(
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        gaussian=GaussianNoise(
-            epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=1 / plan.noise_stddev
-        ),
-        has_laplace=False,
-        found_alone=None if plan.has_public_vocabulary else "word",
-    )
 
 
 def _vocabulary(plan: PrivacyPlan) -> dict[str, Any]:
@@ -157,42 +160,42 @@ def _vocabulary(plan: PrivacyPlan) -> dict[str, Any]:
         return {"vocabulary": {"policy": "public", "meaning": _PUBLIC}}
     if not plan.has_union_vocabulary:
         return {}
-    columns, found = mechanism(union_plan(plan))
-    return {"vocabulary_columns": columns, "vocabulary": found}
+    columns, numbers = mechanism(union_plan(plan))
+    return {"vocabulary_columns": columns, "vocabulary": numbers}
 
 
-def _check_facts(plan: PrivacyPlan, facts: Sequence[LengthReport]) -> None:
+def _check_reports(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> None:
     """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
-    if [fact.length for fact in facts] != [length.length for length in plan.lengths]:
+    reported = [report.length for report in reports]
+    if reported != [length.length for length in plan.lengths]:
         raise ValueError(
-            f"facts must be of the plan's lengths 1 to {plan.max_length}, "
-            f"got {[fact.length for fact in facts]}."
+            f"reports must be of the plan's lengths 1 to {plan.max_length}, got {reported}."
         )
-    wanted = [length.noise_stddev for length in plan.lengths]
+    planned = [length.noise_stddev for length in plan.lengths]
     if plan.has_union_vocabulary:
-        wanted[0] = union_plan(plan).noise.stddev
-    for noise_stddev, fact in zip(wanted, facts, strict=True):
-        if not math.isclose(noise_stddev, fact.noise_stddev, rel_tol=1e-12):
+        planned[0] = union_plan(plan).noise.stddev
+    for noise_stddev, report in zip(planned, reports, strict=True):
+        if not math.isclose(noise_stddev, report.noise_stddev, rel_tol=1e-12):
             raise ValueError(
-                f"facts must be of a run under this plan: at length {fact.length} the noise has "
-                f"deviation {fact.noise_stddev}, the plan says {noise_stddev}."
+                f"reports must be of a run under this plan: at length {report.length} the noise has "
+                f"standard deviation {report.noise_stddev}, and the plan requires {noise_stddev}."
             )
-    first, found = plan.lengths[0].threshold, facts[0].threshold
-    if first is not None and (found is None or found < first):
+    lowest, used = plan.lengths[0].threshold, reports[0].threshold
+    if lowest is not None and (used is None or used < lowest):
         raise ValueError(
-            "facts must be of a run under this plan: its vocabulary threshold is below the plan's."
+            "reports must be of a run under this plan: the threshold of the words is below the plan's."
         )
 
 
-def _length(length: LengthPlan, fact: LengthReport, *, with_rounds: bool) -> dict[str, Any]:
+def _length(length: LengthPlan, report: LengthReport, *, with_rounds: bool) -> dict[str, Any]:
     return {
         "length": length.length,
         "budget_share": length.budget_share,
         "max_contributions": length.max_contributions,
-        "noise_stddev": fact.noise_stddev,
-        "threshold": fact.threshold,
-        "released": fact.released,
-        "valid": fact.valid,
-        "expected_spurious_at_most": fact.spurious_bound,
-        **({"rounds": [each._asdict() for each in fact.rounds]} if with_rounds else {}),
+        "noise_stddev": report.noise_stddev,
+        "threshold": report.threshold,
+        "released": report.released,
+        "valid": report.valid,
+        "expected_spurious_at_most": report.spurious_bound,
+        **({"rounds": [each._asdict() for each in report.rounds]} if with_rounds else {}),
     }

@@ -1,4 +1,4 @@
-"""Publishing a release: parts first, then the ledger in one step; and reading a release back.
+"""Publishing a release: parts first, then the ledger in one step.
 
 The files are a function of the released sets, the plan and versions, and of nothing else that is known
 about the data. Names of parts are derived from their content, so that a repeated bundle writes the same
@@ -8,25 +8,26 @@ files again.
 import contextlib
 import dataclasses
 import functools
-import hashlib
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection, PValue
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.bayesian.counting import NgramProbabilities
+from beam_dpne.bayesian.counting import NgramProbabilities, probability_table
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.transform import BayesianCountsResult
 from beam_dpne.documents.tokenizers import Tokenizer, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.elements.rows import longest_beside_shorter
 from beam_dpne.errors import ReleaseError
+from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.report import length_report
 from beam_dpne.ngrams.transform import PrivateNgramsResult
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.rejects import (
@@ -37,23 +38,27 @@ from beam_dpne.reading.rejects import (
     report_counts,
     require_few_rejected,
 )
-from beam_dpne.release.kinds import OUTPUT_FORMATS, kind_of, parse_part, render_parts
-from beam_dpne.release.ledger import (
+from beam_dpne.release.bayesian_ledger import bayesian_ledger
+from beam_dpne.release.files import (
     LEDGER_NAME,
+    OUTPUT_FORMATS,
     PART_NAME,
+    PROGRAMS,
     Part,
+    Program,
+    as_release_error,
     is_ledger,
-    ledger_bytes,
-    ledger_path,
     listed_parts,
-    read_ledger,
+    render_parts,
 )
-from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
-from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.release.ledger import NO_NOTES, ReleaseNotes, ledger_bytes
+from beam_dpne.release.ngrams_ledger import ngrams_ledger
+from beam_dpne.release.set_union_ledger import set_union_ledger
+from beam_dpne.set_union.elements import ItemSet, item_table
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnionResult
 from beam_dpne.storage.access import directory_at
-from beam_dpne.storage.directories import Directory, reason
+from beam_dpne.storage.directories import Directory
 
 _PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(
@@ -77,9 +82,8 @@ class PublishRelease(beam.PTransform):
     (string, see `join_tokens`) and score (float64, units of weight, six decimals), sorted by length,
     falling score, then bytes. Set union: `items-<hash of content>-NNNNN-of-NNNNN.<format>` with
     item (string) and score, sorted by falling score, then bytes. N-gram probabilities:
-    `probabilities-…` with ngram and probability (float64, nine significant digits), sorted by falling
-    probability, then bytes; without a guarantee `probabilities_without_privacy-…`, with a third
-    column privacy (string) that says so in every row. A line of jsonl is
+    `probabilities-<hash of content>-NNNNN-of-NNNNN.<format>` with ngram and probability (float64, nine
+    significant digits), sorted by falling probability, then bytes. A line of jsonl is
     `{"length":1,"ngram":"a","score":7.5}`; tsv has a header line and no quoting, and items are
     written by `escape_item`.
 
@@ -97,11 +101,12 @@ class PublishRelease(beam.PTransform):
         means the description by the transform that released the sets.
       notes: The operator's notes on the release (title, contact, privacy unit); for the ledger.
       overwrite: Whether a release that exists is replaced. It stays whole until the new ledger
-        replaces its ledger. Then its parts are deleted, and files that a killed run has left; other
-        files are never deleted.
+        replaces its ledger. Then its parts are deleted, and so are files that a killed run has left;
+        other files are never deleted.
       rows_per_part: Number of rows of a part; the rows of all lengths are cut together.
       permit: Function that the worker calls just before it publishes; if it raises an error, nothing
-        is published. By it a launcher that gave the run up stops a job that the engine runs on.
+        is published. With it, a launcher that has given up a run keeps the engine's job, which may
+        still be running, from publishing.
       tally: Tallies of the records that were read (`ReadDocuments`); None if they were not counted.
       max_rejected: Largest share of those records that may be rejected, in [0, 1]; above it nothing
         is published. Beam's counters `beam_dpne:rejected_records.*` count them by reason.
@@ -117,6 +122,7 @@ class PublishRelease(beam.PTransform):
       >>> import tempfile
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
       >>> from beam_dpne import PrivacyPlan, PrivateNgrams
+      >>> from beam_dpne.release.files import read_release
       >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
       ...                    spurious_fraction=1e-9)
       >>> with tempfile.TemporaryDirectory() as folder:
@@ -200,44 +206,12 @@ def check_output(output: str, *, overwrite: bool) -> None:
     if not output:
         raise ReleaseError("output must be the path of a directory, got output=''.")
     directory = directory_at(output)
-    with _translated(f"output must be a directory that can be written, got output={output}"):
+    with as_release_error(f"output must be a directory that can be written, got output={output}"):
         names = directory.names()
         _check_replaceable(directory.read(LEDGER_NAME), output)
         if not overwrite:
             _check_empty(names, output)
         directory.probe()
-
-
-def read_release(path: str) -> pa.Table:
-    """Reads the rows of a release, following its ledger and checking every part.
-
-    Args:
-      path: Path of the release's directory, or of its `ledger.json`; local or on any Beam file system.
-
-    Returns:
-      Columns length (int32), ngram (string) and score (float64), or item (string) and score, or ngram
-      and probability, in the order of the release.
-
-    Raises:
-      ReleaseError: The release is incomplete or damaged.
-    """
-    folder = directory_at(ledger_path(path)[: -len(LEDGER_NAME)] or os.curdir)
-    ledger = read_ledger(path)
-    tables = [_read_part(folder, Part(**part)) for part in ledger["parts"]]
-    return pa.concat_tables(tables)
-
-
-def _read_part(directory: Directory, part: Part) -> pa.Table:
-    with _translated(f"Part {part.name} of the release cannot be read"):
-        data = directory.read(part.name)
-        if data is None:
-            raise ReleaseError(f"The release is incomplete: part {part.name} is missing.")
-        if (len(data), hashlib.sha256(data).hexdigest()) != (part.bytes, part.sha256):
-            raise ReleaseError(f"The release is damaged: part {part.name} has another SHA-256.")
-        rows = parse_part(part.name, data)
-        if len(rows) != part.rows:
-            raise ReleaseError(f"The release is damaged: part {part.name} has other rows.")
-    return rows
 
 
 def _described_by(released: PCollection) -> InputDescription | None:
@@ -271,22 +245,54 @@ def _publish_sets(
     return publish_release([*shorter, longest], **settings)
 
 
+def contents_of(
+    plan: _Plan, released: Sequence[Any]
+) -> tuple[Program, pa.Table, Callable[..., dict[str, Any]]]:
+    """Returns how the results of a run are published: the program, the rows, and the ledger.
+
+    The third is a function from the arguments of `whole_ledger` that do not depend on the program.
+
+    Raises:
+      TypeError: The plan is of no private program.
+    """
+    if isinstance(plan, BayesianPlan):
+        (found,) = released
+        ledger = functools.partial(bayesian_ledger, plan=plan, found=found)
+        return PROGRAMS["bayesian"], probability_table(released), ledger
+    if isinstance(plan, SetUnionPlan):
+        (items,) = released
+        ledger = functools.partial(set_union_ledger, plan=plan, items=items)
+        return PROGRAMS["set-union"], item_table(released), ledger
+    if isinstance(plan, PrivacyPlan):
+        reports = [length_report(grams) for grams in released]
+        ledger = functools.partial(ngrams_ledger, plan=plan, reports=reports)
+        return PROGRAMS["ngrams"], ngram_table(released), ledger
+    raise TypeError(
+        "plan must be a PrivacyPlan, a SetUnionPlan or a BayesianPlan, under which a release is "
+        f"private, got {type(plan).__name__}."
+    )
+
+
 def publish_release(
     released: Sequence[_Released],
     *,
     output: str,
     output_format: str,
     plan: _Plan,
-    tokenizer: str | Tokenizer,
-    run_key_given: bool,
-    described: InputDescription | None = None,
-    notes: ReleaseNotes = NO_NOTES,
     overwrite: bool = False,
     rows_per_part: int = 1_000_000,
+    **common: Any,
 ) -> str:
-    """Publishes released sets as files that a ledger lists: S_1, …, S_T in any order, or one set.
+    """Publishes released sets as files that a ledger lists.
 
-    The other arguments are the fields of `PublishRelease`, which calls this function in a pipeline.
+    Args:
+      released: S_1, …, S_T in any order, or one set of items or probabilities.
+      output: As in `PublishRelease`, which calls this function in a pipeline.
+      output_format: As there.
+      plan: As there.
+      overwrite: As there.
+      rows_per_part: As there.
+      common: The arguments of `whole_ledger` that do not depend on the program, except the parts.
 
     Returns:
       The path of the ledger.
@@ -295,31 +301,20 @@ def publish_release(
       ReleaseError: A release exists and overwrite is off, or the output cannot be written. The
         existing release stays as it was.
     """
-    kind = kind_of(plan)
-    rows = kind.rows(released)
-    parts = functools.partial(render_parts, kind.layout, rows, output_format, rows_per_part)
+    program, rows, ledger = contents_of(plan, released)
+    parts = functools.partial(render_parts, program, rows, output_format, rows_per_part)
 
     def ledger_for(listed: Sequence[Part]) -> bytes:
-        return ledger_bytes(
-            kind.ledger(
-                plan,
-                released,
-                parts=listed,
-                run_key_given=run_key_given,
-                tokenizer=tokenizer,
-                described=described,
-                notes=notes,
-            )
-        )
+        return ledger_bytes(ledger(parts=listed, **common))
 
     directory = directory_at(output)
-    with _translated(f"The release cannot be published in {output}"), directory.locked():
+    with as_release_error(f"The release cannot be published in {output}"), directory.locked():
         before = directory.names()
         current = directory.read(LEDGER_NAME)
         _check_replaceable(current, output)
         if current is None or overwrite:
-            placed = _place(directory, parts(), ledger_for, current)
-            directory.remove(_obsolete(before, overwrite=overwrite) - placed)
+            written = _write(directory, parts(), ledger_for, current)
+            directory.remove(_obsolete(before, overwrite=overwrite) - written)
         elif current != ledger_for([part for part, _ in parts()]):
             raise ReleaseError(
                 f"{output} is a release already; choose another directory or --overwrite."
@@ -327,7 +322,7 @@ def publish_release(
     return directory.path_of(LEDGER_NAME)
 
 
-def _place(
+def _write(
     directory: Directory,
     parts: Iterable[tuple[Part, bytes]],
     ledger_for: _LedgerFor,
@@ -337,19 +332,19 @@ def _place(
 
     If that fails, the parts that were written are deleted, unless the ledger that is there lists them.
     """
-    placed: list[Part] = []
+    written: list[Part] = []
     try:
         for part, data in parts:
-            placed.append(part)
+            written.append(part)
             directory.put(part.name, data)
-        directory.replace(LEDGER_NAME, ledger_for(placed), seen=current)
+        directory.replace(LEDGER_NAME, ledger_for(written), seen=current)
     except BaseException:
         with contextlib.suppress(Exception):
             listed = listed_parts(directory.read(LEDGER_NAME))
-            withdrawn = {part.name for part in placed} - listed
+            withdrawn = {part.name for part in written} - listed
             directory.remove(withdrawn.intersection(directory.names()))
         raise
-    return {part.name for part in placed}
+    return {part.name for part in written}
 
 
 def _obsolete(before: Iterable[str], *, overwrite: bool) -> set[str]:
@@ -386,14 +381,3 @@ def _check_replaceable(ledger: bytes | None, output: str) -> None:
             f"output has a {LEDGER_NAME} that beam_dpne did not write, got output={output}. "
             "Choose another directory."
         )
-
-
-@contextlib.contextmanager
-def _translated(failure: str) -> Iterator[None]:
-    """Replaces errors by a ReleaseError of one sentence, without messages of libraries."""
-    try:
-        yield
-    except ReleaseError:
-        raise
-    except Exception as error:
-        raise ReleaseError(f"{failure}: {reason(error)}.") from None

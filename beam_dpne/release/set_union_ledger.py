@@ -1,40 +1,37 @@
-"""The ledger of a release of a set union: its mechanism, its grounds, and its released number."""
+"""The ledger of a set union: its mechanism in numbers and in words, and the operator's promise."""
 
 import math
 from typing import Any
 
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
-from beam_dpne.release.ledger import (
-    FAR_TAILS_MEANING,
-    Contents,
-    whole_ledger,
-)
+from beam_dpne.release.ledger import Contents, whole_ledger
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 
 _SHARDS = (
-    "Users are divided among shards by a keyed hash; each shard fills a separate histogram, up to "
-    "cutoff / shards"
+    "Users are divided among shards by a keyed hash, and each shard fills a separate histogram, up to "
+    "cutoff / shards."
 )
+# Key: the first word of a policy's name.
 _POLICIES = {
-    "count": "each user adds 1 to each of at most max_contributions items that the user has",
-    "weighted": "each user divides one unit of weight, in the norm of the sensitivity, evenly among at "
-    "most max_contributions items that the user has",
-    "policy": "users come one after the other, in the order of a keyed hash; each moves at most "
+    "count": "Each user adds 1 to each of at most max_contributions items that the user has.",
+    "weighted": "Each user divides one unit of weight, in the norm of the sensitivity, evenly among at "
+    "most max_contributions items that the user has.",
+    "policy": "Users come one after the other, in the order of a keyed hash. Each user moves at most "
     "max_contributions items that the user has towards the cutoff, by one unit in all, in the norm of "
-    f"the sensitivity; items at the cutoff get nothing. {_SHARDS}",
-    "screened": "there are two rounds of policy_gaussian, with a quarter and three quarters of the "
-    "budget; the second is about the items that the first has neither found nor closed. "
+    f"the sensitivity. Items at the cutoff get nothing. {_SHARDS}",
+    "screened": "There are two rounds of policy_gaussian, with a quarter and three quarters of the "
+    "budget. The second round is about the items that the first has neither found nor closed. "
     f"{_SHARDS}",
-    "greedy": "users come one after the other, in the order of a keyed hash; each gives 2^-50 to every "
-    "item that the user has and pours one unit of weight in all into them, the most frequent first, "
-    f"each item up to the cutoff. {_SHARDS}",
-    "mad": "each user divides one unit of weight evenly; the weight that an item gets beyond the "
-    "cutoff is given back to the users it came from, and each of them spreads a discounted part of it "
-    "over all of the user's items",
+    "greedy": "Users come one after the other, in the order of a keyed hash. Each user gives 2^-50 to "
+    "every item that the user has and distributes one unit of weight in all among them, the most "
+    f"frequent item first, each item up to the cutoff. {_SHARDS}",
+    "mad": "Each user divides one unit of weight evenly. The weight that an item gets beyond the "
+    "cutoff is given back to the users that it came from, and each of them spreads a discounted part "
+    "of it over all of the user's items.",
 }
 _COLUMNS = {
-    "meaning": "how the weights of users are computed",
+    "meaning": "how users add weight to items",
     "sensitivity": "upper bound on the distance by which one user moves the weights of a round, "
     "in the norm named beside it, in units of weight; it includes rounding_bound",
     "rounding_bound": "upper bound on the distance that rounding adds, over all users that follow in "
@@ -50,9 +47,9 @@ _COLUMNS = {
     "below it are closed and get no further weight, null in the last round",
 }
 _SLACK = (
-    "The part of epsilon that pays for floating-point arithmetic: the probability of every decision is "
-    "right to a relative 1e-12 (2e-12 with Laplace noise). It is subtracted from epsilon before the "
-    "noise is calibrated, and both deltas are multiplied by exp(-numerical_slack)."
+    "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "
+    "right to a relative 1e-12 (2e-12 with Laplace noise). This part is subtracted from epsilon before "
+    "the noise is calibrated, and both deltas are multiplied by exp(-numerical_slack)."
 )
 _PROMISE = (
     "The operator promises that the input has at most max_users users. This is never checked against "
@@ -70,39 +67,42 @@ _SCORE = (
 )
 
 
-def set_union_ledger(
-    *,
-    plan: SetUnionPlan,
-    items: ItemSet,
-    **common: Any,
-) -> dict[str, Any]:
+def set_union_ledger(*, plan: SetUnionPlan, items: ItemSet, **common: Any) -> dict[str, Any]:
     """Returns the ledger of a release of items.
 
     Args:
-      plan: of the run.
-      items: the released items.
-      common: the arguments of `whole_ledger` that do not depend on the program.
+      plan: Plan of the run.
+      items: The released items.
+      common: The arguments of `whole_ledger` that do not depend on the program.
 
     Raises:
-      ValueError: if the items or parts are not those of a run under this plan.
+      ValueError: The items or parts are not those of a run under this plan.
     """
     _check_items(plan, items)
     columns, numbers = mechanism(plan)
+    has_laplace = plan.noise_kind == "laplace"
     contents = Contents(
         program="set-union",
         plan=plan,
-        grounds=promises(plan),
-        groups=_groups(plan),
-        spent=_spent(plan),
         sections={
             "mechanism_columns": {**columns, "released": "number of items in the release"},
             "mechanism": {**numbers, "released": len(items)},
         },
+        spent={"vocabulary_delta": plan.vocabulary_delta},
+        slack_meaning=_SLACK,
         columns={
             "item": _ITEM,
             "score": _SCORE,
             "order": "by falling score, then by the bytes of the item",
         },
+        groups=groups_section(
+            epsilon=plan.epsilon,
+            delta=plan.delta,
+            gaussian=None if has_laplace else _gaussian_noise(plan),
+            has_laplace=has_laplace,
+            found_alone="item",
+        ),
+        grounds=promises(plan),
     )
     return whole_ledger(contents, **common)
 
@@ -116,23 +116,31 @@ def promises(plan: SetUnionPlan) -> dict[str, Any]:
 
 def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
     """Returns the meanings of the numbers of a set union's mechanism, and the numbers."""
+    rounds = [
+        {
+            "round": each.number,
+            "noise_scale": each.noise.scale,
+            "noise_stddev": each.noise.stddev,
+            "threshold": each.threshold,
+            "cutoff": each.cutoff,
+            "cut": each.cut,
+        }
+        for each in plan.union_rounds
+    ]
     numbers = {
         "policy": plan.policy,
         "meaning": _POLICIES[plan.policy.partition("_")[0]],
         "max_contributions": plan.contribution_limit,
-        **_calibrated(plan),
+        "noise": plan.noise_kind,
+        "sensitivity": plan.sensitivity,
+        "sensitivity_norm": "l1" if plan.noise_kind == "laplace" else "l2",
+        "rounding_bound": plan.rounding_bound,
+        "composed_noise_scale": plan.composed_noise_scale,
+        "cutoff_margin": plan.update_policy.cutoff_margin,
+        "shards": plan.shard_count,
+        "rounds": rounds,
     }
     return dict(_COLUMNS), numbers
-
-
-def _groups(plan: SetUnionPlan) -> dict[str, Any]:
-    return groups_section(
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        gaussian=None if plan.noise_kind == "laplace" else _gaussian_noise(plan),
-        has_laplace=plan.noise_kind == "laplace",
-        found_alone="item",
-    )
 
 
 def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise:
@@ -142,41 +150,6 @@ def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise:
         delta=plan.gaussian_delta,
         mu=plan.sensitivity / plan.composed_noise_scale,
     )
-
-
-def _spent(plan: SetUnionPlan) -> dict[str, Any]:
-    return {
-        "gaussian_delta": plan.gaussian_delta,
-        "vocabulary_delta": plan.vocabulary_delta,
-        "far_tails": plan.far_tails,
-        "far_tails_meaning": FAR_TAILS_MEANING,
-        "numerical_slack": plan.numerical_slack,
-        "numerical_slack_meaning": _SLACK,
-    }
-
-
-def _calibrated(plan: SetUnionPlan) -> dict[str, Any]:
-    """Returns the numbers of policies whose noise is calibrated to weights of one unit."""
-    return {
-        "noise": plan.noise_kind,
-        "sensitivity": plan.sensitivity,
-        "sensitivity_norm": "l1" if plan.noise_kind == "laplace" else "l2",
-        "rounding_bound": plan.rounding_bound,
-        "composed_noise_scale": plan.composed_noise_scale,
-        "cutoff_margin": plan.update_policy.cutoff_margin,
-        "shards": plan.shard_count,
-        "rounds": [
-            {
-                "round": each.number,
-                "noise_scale": each.noise.scale,
-                "noise_stddev": each.noise.stddev,
-                "threshold": each.threshold,
-                "cutoff": each.cutoff,
-                "cut": each.cut,
-            }
-            for each in plan.union_rounds
-        ],
-    }
 
 
 def _check_items(plan: SetUnionPlan, items: ItemSet) -> None:

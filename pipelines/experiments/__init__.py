@@ -1,4 +1,4 @@
-"""The papers' experiments, run again: which runs there are, their measurement, tables and pictures.
+"""The papers' experiments, run again: lists of runs, their measurement, tables and pictures.
 
 Nothing here is private: figures are counted on the data themselves, under run keys that are public.
 """

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.evaluation.ranking import sorted_distinct
 from beam_dpne.mechanism import gaussian, randomness
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.ngrams.plan_checks import RELATIVE_ERROR_PER_DECISION
-from pipelines.experiments.ranked import RankedGrams
+from pipelines.experiments.ranked import RankedGrams, sorted_distinct
+from pipelines.experiments.saved_corpora import user_hashes
 
 COMPOSITIONS = ("gaussian", "basic")
 NO_GUARANTEE = (
@@ -50,7 +50,7 @@ class UnionNoise:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class BaselineResult:
-    """What a baseline gives.
+    """The result of a baseline.
 
     Attributes:
       name: "DPSU-all", "DPSU-even" or "DPSU-single".
@@ -68,7 +68,7 @@ class BaselineResult:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many grams of each length."""
+        """Number of n-grams of each length."""
         return tuple(len(grams) for grams in self.released.values())
 
 
@@ -238,7 +238,7 @@ def union_weights(
         over = np.flatnonzero(counts > max_contributions)
         if over.size:
             own = np.flatnonzero((counts > max_contributions)[user])
-            hashes = grams.corpus.user_hashes(run_key.sub_key("user"), first + over)
+            hashes = user_hashes(grams.corpus, run_key.sub_key("user"), first + over)
             left = np.repeat(hashes, counts[over])
             bits = randomness.keyed_bits(run_key.sub_key("subset"), left, item[own])
             kept[own] = randomness.keyed_subset(user[own], bits[:, 0], max_contributions)

@@ -19,7 +19,7 @@ from pipelines.experiments.corpora import Source
 from pipelines.experiments.experiments import Part
 from pipelines.experiments.program import (
     TITLES_FILE,
-    Tell,
+    Report,
     Values,
     common_options,
     fixed_key,
@@ -46,10 +46,9 @@ OPTIONS = (
 TITLE = "# Private n-gram probabilities: experiments"
 _INTRODUCTION = (
     "The figures and the table of Ramadan, Withers and Orr, *N-grams Bayesian Differential Privacy*, "
-    "run again by `pipelines/reproduce_bayesian.py`, with ours beside them: δ = 1e-7; for every "
-    "mechanism each user adds 1 of a trigram at most (C) and 30 trigrams (W), but where W is varied. "
-    "KL divergence is from "
-    "the distribution of all counts, without any limit."
+    "run again by `pipelines/reproduce_bayesian.py`, with ours beside them: δ = 1e-7; under "
+    "every mechanism each user adds at most 1 to a trigram (C) and at most 30 trigrams (W), except "
+    "where W is varied. KL divergence is from the distribution of all counts, without any limit."
 )
 _ZEROS = (
     "A threshold leaves zeros, whose divergence is infinite; the paper does not say what it did. Here "
@@ -59,7 +58,7 @@ _ZEROS = (
 )
 _PAPER = (
     f"The paper's mechanism has {NO_GUARANTEE}. Its curves are no private releases at their ε; the "
-    "experiment `counterexample` shows what its noise tells. k-anonymity has no differential privacy "
+    "experiment `counterexample` shows what its noise reveals. k-anonymity has no differential privacy "
     "guarantee either."
 )
 
@@ -82,14 +81,14 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
     )
 
 
-def _make(values: Values, cache: pathlib.Path, tell: Tell, *, data: pathlib.Path) -> Study:
+def _make(values: Values, cache: pathlib.Path, report: Report, *, data: pathlib.Path) -> Study:
     if values["public"] and not os.path.isfile(values["public"]):
         raise UsageError(f"public must name an existing file, got public={values['public']}.")
     public = values["public"] or str(data / PUBLIC_FILE)
     is_public = values["public_data"] or not values["titles"]
     private = source_of(values["titles"] or str(data / TITLES_FILE), public, is_public=is_public)
     known = BayesianData(private, public, cache)
-    tell("reading and counting …")
+    report("reading and counting …")
     scale = bayesian_parts.QUICK if values["quick"] else bayesian_parts.DEFAULT
     everybody, largest = len(known.corpus.users), len(known.exact.public)
     experiments = bayesian_parts.all_experiments(scale.within(largest), everybody)

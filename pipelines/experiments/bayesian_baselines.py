@@ -1,4 +1,4 @@
-"""What private n-gram probabilities are compared with: Laplace noise, k-anonymity, public data alone.
+"""Baselines for private n-gram probabilities: Laplace noise, k-anonymity, and public data alone.
 
 All return a distribution over the vocabulary, (V,) float64; zeros are zeros (`divergence.with_floor`).
 
@@ -69,7 +69,7 @@ def laplace_with_public(
 
 
 def k_anonymity(counts: _Integers, holders: _Integers, users: int) -> _Floats:
-    """Returns the exact distribution of the grams that at least so many users hold; 0 for others.
+    """Returns the exact distribution of the n-grams of at least so many users, with 0 for the others.
 
     No differential privacy: what is kept is exact.
 
@@ -85,7 +85,7 @@ def k_anonymity(counts: _Integers, holders: _Integers, users: int) -> _Floats:
 
 
 def public_only(public: _Integers, added: int = 0) -> _Floats:
-    """Returns the public distribution; with 1 added, as the paper's logarithms have it."""
+    """Returns the public distribution, if asked with 1 added to the counts as in the paper."""
     return _positive((public + added).astype(np.float64))
 
 
@@ -95,6 +95,6 @@ def _noise(size: int, scale: float, run_key: RunKey) -> _Floats:
 
 
 def _positive(values: _Floats) -> _Floats:
-    """Cuts off at 0 and normalises; the uniform distribution if nothing is left."""
+    """Cuts values off at 0 and normalises; returns the uniform distribution if all are 0."""
     kept = np.maximum(values, 0.0)
     return kept / kept.sum() if kept.any() else np.full(kept.size, 1 / kept.size)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from beam_dpne.evaluation.headings import Heading
+from beam_dpne.evaluation.plots import Heading
 from pipelines.experiments.bayesian_runs import (
     ANONYMITY,
     COUNTS,
@@ -86,8 +86,8 @@ def _perplexities(experiment: Experiment, results: Results, heading: Heading) ->
         run = setting_of(rows[0])
         bars = [mean_of(results.of(row), "perplexity") or 0.0 for row in rows]
         axes.barh(range(len(names)), bars, color=[_STYLES[name]["color"] for name in names])
-        for place, value in enumerate(bars):
-            axes.annotate(f" {value:.3g}", (value, place), va="center", fontsize=8)
+        for position, value in enumerate(bars):
+            axes.annotate(f" {value:.3g}", (value, position), va="center", fontsize=8)
         axes.set_yticks(range(len(names)), [LABELS[name] for name in names], fontsize=8)
         axes.set_xlim(0, 1.15 * max([*bars, 1.0]))
         axes.grid(axis="y", visible=False)

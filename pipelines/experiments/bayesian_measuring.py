@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 from beam_dpne import reading
 from beam_dpne.errors import RunError
-from beam_dpne.evaluation.corpus import Corpus, load_corpus, read_corpus, save_corpus
+from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
-from beam_dpne.release.public import read_public_counts
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import read_release
+from beam_dpne.release.public_counts_files import read_public_counts
 from pipelines.experiments.bayesian_mechanisms import TOKENIZER, World, release
 from pipelines.experiments.bayesian_membership import attack, counterexample, pair_of
 from pipelines.experiments.bayesian_runs import BayesianRun
@@ -28,6 +28,7 @@ from pipelines.experiments.cost import environment
 from pipelines.experiments.divergence import best_floor, kl_divergence, with_floor
 from pipelines.experiments.exact_counts import ExactCounts, count_exactly
 from pipelines.experiments.perplexity import CoveredSentences, covered_sentences, perplexity
+from pipelines.experiments.saved_corpora import load_corpus, save_corpus, user_hashes
 
 LENGTH = 3
 LARGEST_VOCABULARY = 60_000
@@ -36,15 +37,15 @@ _FIRST_KEY = RunKey.from_hex("0" * 64)
 
 
 class BayesianData:
-    """The private and the public data: read once, and counted exactly once."""
+    """The private and the public data, which are read once and counted exactly once."""
 
     def __init__(self, private: Source, public: str, cache: pathlib.Path):
-        """Reads nothing yet.
+        """Prepares the data and reads nothing yet.
 
         Args:
-          private: the users' texts.
-          public: path of the public text.
-          cache: local directory for the tokenized texts, as secret as they are.
+          private: The users' texts.
+          public: Path of the public text.
+          cache: Local directory for the tokenized texts, as secret as the texts.
         """
         self.private = private
         self.public = public
@@ -71,7 +72,7 @@ class BayesianData:
         return count_exactly(self.corpus, public)
 
     def world(self, run: BayesianRun) -> World:
-        """Returns the database that a run is about; the last one is kept."""
+        """Returns the data of a run; the last data are kept."""
         wanted = run.vocabulary_size, run.users, run.public_noise, run.held_out
         if self._kept is None or self._kept[0] != wanted:
             exact = self._sized(self.exact.most_frequent(run.vocabulary_size), run)
@@ -81,7 +82,7 @@ class BayesianData:
         return self._kept[1]
 
     def trained(self, held_out: bool) -> npt.NDArray[np.bool_]:
-        """Returns which users a model is made of: (u,) bool."""
+        """Returns whether a model is made of each user: (u,) bool."""
         if not held_out:
             return np.ones(len(self.corpus.users), dtype=bool)
         return self._draws() % np.uint64(_HELD_OUT) != 0
@@ -94,7 +95,7 @@ class BayesianData:
         return self._covered[vocabulary_size]
 
     def _sized(self, exact: ExactCounts, run: BayesianRun) -> ExactCounts:
-        """Leaves as many users as asked for; or draws more."""
+        """Returns data with the number of users that was asked for; larger numbers are drawn."""
         if run.held_out:
             return exact.of_users(self.trained(held_out=True))
         if run.users is None:
@@ -108,16 +109,16 @@ class BayesianData:
 
     def _draws(self) -> npt.NDArray[np.uint64]:
         everybody = np.arange(len(self.corpus.users))
-        return self.corpus.user_hashes(_FIRST_KEY.sub_key("parts of the users"), everybody)
+        return user_hashes(self.corpus, _FIRST_KEY.sub_key("parts of the users"), everybody)
 
 
 def measure(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:
-    """Makes a run and returns what there is to know of it, as JSON types; as secret as the data.
+    """Makes a run and returns its measurements, as JSON types; they are as secret as the data.
 
     Args:
-      run: what to run.
-      data: on which data.
-      run_key: of all noise.
+      run: The run.
+      data: Its data.
+      run_key: Key of all noise.
 
     Raises:
       RunError: a process failed.
@@ -135,7 +136,7 @@ def _divergence(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[s
 
 
 def _judged(private: npt.NDArray[np.float64], found: npt.NDArray[np.float64]) -> dict[str, Any]:
-    """The divergence with the floor that all get, without any, and with the best in hindsight."""
+    """Returns the divergence with the common floor, with none, and with the best one in hindsight."""
     exact = kl_divergence(private, found)
     best, share = best_floor(private, found)
     return {
@@ -169,7 +170,7 @@ def _counterexample(run: BayesianRun, data: BayesianData, run_key: RunKey) -> di
 
 
 def _pipeline(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:
-    """Runs `beam-dpne bayesian` in a process of its own, and compares it with the simulation."""
+    """Runs `beam-dpne bayesian` in a separate process, and compares it with the simulation."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "run.key").write_text(f"{run.key:064x}", encoding="ascii")

@@ -1,4 +1,4 @@
-"""The mechanisms' mathematics on exact counts, without a pipeline: what hundreds of draws need.
+"""The mechanisms' mathematics on exact counts, without a pipeline, for hundreds of draws.
 
 The same functions as the pipeline's, so that the same run key gives the same noisy counts; a test and
 an experiment compare the two.
@@ -41,9 +41,9 @@ class World:
     """A database as a mechanism sees it.
 
     Attributes:
-      exact: who has which public gram.
-      names: (u,) all users' names.
-      described: how records became documents; part of what the run key is bound to.
+      exact: The public n-grams of each user, with counts.
+      names: (u,) names of all users.
+      described: How records became documents; the run key is bound to it, among others.
     """
 
     exact: ExactCounts
@@ -55,7 +55,7 @@ class World:
         return run_key.bound_to(run_context(plan, TOKENIZER, self.exact.public, self.described))
 
     def limited(self, plan: CountingPlan, bound: RunKey) -> UserGrams:
-        """Returns what each user adds; copies of a user choose alike."""
+        """Returns the counts that each user adds; all copies of a user make the same choice."""
         exact = self.exact
         hashes = hash_users(self.names, bound.sub_key("user"))[exact.holding]
         grams = UserGrams(users=hashes, offsets=exact.offsets, rows=exact.rows, counts=exact.values)
@@ -77,13 +77,13 @@ def release(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
     """Returns the distribution that a mechanism releases: (V,).
 
     Args:
-      world: the data.
-      run: the mechanism and its parameters.
-      run_key: not bound.
+      world: The data.
+      run: The mechanism and its parameters.
+      run_key: The run key, before it is bound to the plan.
     """
-    own = _BASELINES.get(run.mechanism)
-    if own is not None:
-        return own(world, run, run_key)
+    baseline = _BASELINES.get(run.mechanism)
+    if baseline is not None:
+        return baseline(world, run, run_key)
     if run.mechanism in PAPER_SENSITIVITIES:
         return _paper(world, run.paper_plan, run_key)
     plan = run.plan
@@ -119,7 +119,7 @@ def _laplace_public(world: World, run: BayesianRun, run_key: RunKey) -> _Floats:
 
 
 def _limited_counts(world: World, run: BayesianRun, run_key: RunKey) -> tuple[np.ndarray, dict]:
-    """The counts that `counts` adds noise to, and what Laplace noise depends on."""
+    """Returns the limited counts, to which the mode `counts` and Laplace noise are added."""
     plan = dataclasses.replace(run, mechanism="counts").plan
     bound = world.bound(plan, run_key)
     grams = world.limited(plan, bound)

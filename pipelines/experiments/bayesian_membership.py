@@ -27,10 +27,10 @@ class Pair:
     """Two databases that differ in one user, after the limits of contributions.
 
     Attributes:
-      public: the vocabulary.
-      grams: (CSR) what each user adds; the last one is the user who is there or not.
-      counts: (V,) sums with the user.
-      users: (V,) how many users have each gram, with the user.
+      public: The vocabulary of V grams.
+      grams: The counts that each user adds (CSR); the last user is the one who is added or removed.
+      counts: (V,) sums of counts, the last user included.
+      users: (V,) number of users who have each gram, the last user included.
     """
 
     public: PublicCounts
@@ -44,10 +44,10 @@ class Pair:
         return self.grams.rows[self.grams.offsets[-2] :]
 
     @property
-    def own(self) -> npt.NDArray[np.int64]:
-        """(V,) what the user adds."""
-        added = self.grams.counts[self.grams.offsets[-2] :]
-        return np.bincount(self.rows, added, minlength=len(self.public)).astype(np.int64)
+    def added(self) -> npt.NDArray[np.int64]:
+        """The number that the user adds to each gram: (V,) int64."""
+        counts = self.grams.counts[self.grams.offsets[-2] :]
+        return np.bincount(self.rows, counts, minlength=len(self.public)).astype(np.int64)
 
 
 def pair_of(world: World, run: BayesianRun, run_key: RunKey) -> Pair:
@@ -66,14 +66,14 @@ def pair_of(world: World, run: BayesianRun, run_key: RunKey) -> Pair:
 
 
 def counterexample(users: int = 5000, words: int = 50) -> Pair:
-    """Returns a pair on which the paper's noise tells who is there: 5,000 users of words 1 to 49 each.
+    """Returns a pair of inputs that the paper's noise distinguishes: 5,000 users have 49 words each.
 
-    The user who is there or not is the only one of the last word.
+    The one user who is added or removed is the only user of the last word.
     """
-    held = np.arange(words - 1)
+    common = np.arange(words - 1)
     counts = np.append(np.full(words - 1, users), 1)
-    public = PublicCounts.of([(f"w{place:03d}",) for place in range(words)], [1] * words)
-    rows = np.append(np.tile(held, users), words - 1)
+    public = PublicCounts.of([(f"w{number:03d}",) for number in range(words)], [1] * words)
+    rows = np.append(np.tile(common, users), words - 1)
     offsets = np.append(np.arange(users + 1) * (words - 1), rows.size)
     grams = UserGrams(
         users=np.zeros((users + 1, 2), np.uint64),
@@ -85,14 +85,14 @@ def counterexample(users: int = 5000, words: int = 50) -> Pair:
 
 
 def attack(pair: Pair, run: BayesianRun, run_key: RunKey) -> dict[str, Any]:
-    """Returns the paper's inference probability, and the lower bound of ε by the likelihood ratio.
+    """Returns the paper's inference probability, and a lower bound of ε from the likelihood ratio.
 
     Args:
-      pair: both worlds.
-      run: the mechanism; `draws` pairs of releases for the paper's statistic.
-      run_key: of the noise.
+      pair: Both worlds.
+      run: The mechanism, with the number of pairs of releases that the paper's statistic needs.
+      run_key: Key of the noise.
     """
-    own = pair.own / pair.own.sum()
+    user_shares = pair.added / pair.added.sum()
     if run.mechanism in PAPER_SENSITIVITIES:
         scores, shares = _attack_paper(pair, run, run_key)
     else:
@@ -103,7 +103,9 @@ def attack(pair: Pair, run: BayesianRun, run_key: RunKey) -> dict[str, Any]:
         ]
     floored = [np.array([with_floor(one, FLOOR) for one in part]) for part in shares]
     return {
-        "probability": membership.inference_probability(own, *floored) if run.draws else None,
+        "probability": membership.inference_probability(user_shares, *floored)
+        if run.draws
+        else None,
         "epsilon_bound": membership.epsilon_lower_bound(*scores, delta=DELTA),
         "ratio_draws": int(scores[0].size),
     }
@@ -114,7 +116,7 @@ def _sub_key(run_key: RunKey, present: bool, draw: int) -> tuple[bool, RunKey]:
 
 
 def _scale(run: BayesianRun) -> float:
-    """The noise of counts: σ, or the scale of Laplace."""
+    """Returns the noise of counts: σ, or the scale of Laplace noise."""
     plan = dataclasses.replace(run, mechanism="counts").plan
     if run.mechanism == LAPLACE:
         return plan.max_count * plan.contribution_limit / plan.epsilon
@@ -126,9 +128,9 @@ def _noise(run: BayesianRun, bits: np.ndarray) -> _Floats:
 
 
 def _ratios(pair: Pair, run: BayesianRun, run_key: RunKey) -> list[_Floats]:
-    """Log likelihood ratios of draws of both worlds; only the user's grams tell them apart."""
+    """Returns log likelihood ratios of draws of both worlds, which differ only in the user's grams."""
     present = pair.counts[pair.rows].astype(np.float64)
-    absent = present - pair.own[pair.rows]
+    absent = present - pair.added[pair.rows]
     ratio = (
         membership.laplace_log_ratios
         if run.mechanism == LAPLACE
@@ -137,16 +139,16 @@ def _ratios(pair: Pair, run: BayesianRun, run_key: RunKey) -> list[_Floats]:
     found = []
     for name, means in (("with", present), ("without", absent)):
         sub_key = run_key.sub_key(f"ratios {name}")
-        places = np.arange(RATIO_DRAWS * means.size)
-        noise = _noise(run, keyed_bits(sub_key, places, 0)).reshape(RATIO_DRAWS, -1)
+        positions = np.arange(RATIO_DRAWS * means.size)
+        noise = _noise(run, keyed_bits(sub_key, positions, 0)).reshape(RATIO_DRAWS, -1)
         found.append(ratio(means + noise, present, absent, _scale(run)))
     return found
 
 
 def _released(pair: Pair, run: BayesianRun, world: tuple[bool, RunKey]) -> _Floats:
-    """One release of one world."""
+    """Returns one release of one world."""
     present, key = world
-    counts = pair.counts - (0 if present else pair.own)
+    counts = pair.counts - (0 if present else pair.added)
     noisy = counts + _noise(run, keyed_bits(key.sub_key("noise"), np.arange(counts.size), 0))
     if run.mechanism == LAPLACE:
         kept = np.maximum(noisy, 0)
@@ -158,29 +160,29 @@ def _released(pair: Pair, run: BayesianRun, world: tuple[bool, RunKey]) -> _Floa
 def _attack_paper(
     pair: Pair, run: BayesianRun, run_key: RunKey
 ) -> tuple[list[_Floats], list[list[_Floats]]]:
-    """The paper's mechanism has another mean and another noise in each world."""
+    """Attacks the paper's mechanism, which has another mean and another noise in each world."""
     worlds = [_paper_world(pair, run, present) for present in (True, False)]
     draws = _RATIOS_A_DRAW * run.draws or RATIO_DRAWS
     scores, shares = [], []
     for name, (means, stddev) in zip(("with", "without"), worlds, strict=True):
         sub_key = run_key.sub_key(f"paper {name}")
         at_once = max(1, _AT_ONCE // means.size)
-        ratios, own = [], []
+        ratios, drawn = [], []
         for first in range(0, draws, at_once):
             size = min(at_once, draws - first)
-            places = np.arange(first * means.size, (first + size) * means.size)
-            logs = normals(keyed_bits(sub_key, places, 0)).reshape(size, -1) * stddev + means
+            positions = np.arange(first * means.size, (first + size) * means.size)
+            logs = normals(keyed_bits(sub_key, positions, 0)).reshape(size, -1) * stddev + means
             ratios.append(membership.softmax_log_ratios(logs, *worlds))
-            own += [log_global.softmax(one) for one in logs[: run.draws - len(own)]]
+            drawn += [log_global.softmax(one) for one in logs[: run.draws - len(drawn)]]
         scores.append(np.concatenate(ratios))
-        shares.append(own)
+        shares.append(drawn)
     return scores, shares
 
 
 def _paper_world(pair: Pair, run: BayesianRun, present: bool) -> tuple[_Floats, float]:
     """Returns the mean and the noise of the logarithms in one world."""
     plan = run.paper_plan
-    left = 0 if present else pair.own
+    left = 0 if present else pair.added
     sums = paper.PaperSums(np.stack([pair.counts - left, pair.users - (left > 0)], axis=1))
     last = len(pair.grams.offsets) - (1 if present else 2)
     grams = UserGrams(
@@ -204,13 +206,13 @@ def _paper_world(pair: Pair, run: BayesianRun, present: bool) -> tuple[_Floats, 
 
 def _ordered(grams: UserGrams, order: np.ndarray) -> UserGrams:
     """Returns the same users in another order."""
-    held = np.diff(grams.offsets)[order]
+    sizes = np.diff(grams.offsets)[order]
     starts = grams.offsets[:-1][order]
-    first = np.repeat(starts - (np.cumsum(held) - held), held)
-    places = first + np.arange(first.size)
+    first = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+    positions = first + np.arange(first.size)
     return UserGrams(
         users=grams.users[order],
-        offsets=np.append(0, np.cumsum(held)),
-        rows=grams.rows[places],
-        counts=grams.counts[places],
+        offsets=np.append(0, np.cumsum(sizes)),
+        rows=grams.rows[positions],
+        counts=grams.counts[positions],
     )

@@ -1,11 +1,13 @@
 """The experiments of private n-gram probabilities as lists of runs: the paper's figures and table.
 
-δ = 1e-7, C = 1, W = 30 for every mechanism, but where W is varied; the paper has W = |U|/1000, and
-C = 1 below a million users, else 10. Nothing was chosen by looking at these data.
+Every mechanism has δ = 1e-7, C = 1 and W = 30, except where W is varied. The paper has W = |U|/1000,
+and C = 1 below a million users, 10 from there on. Nothing was chosen by looking at these data.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from pipelines.experiments.bayesian_runs import (
     ANONYMITY,
@@ -36,16 +38,17 @@ FEW = (COUNTS, PAPER, LAPLACE, LAPLACE_PUBLIC, PUBLIC)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scale:
-    """How much is run.
+    """The number of runs, by the values of the parameters.
 
     Attributes:
-      keys: of the curves over ε and of targets.
-      few_keys: of the other curves.
-      epsilons, users, contributions, vocabularies, public_noises, anonymities: values.
-      attacked: ε of membership inference.
-      draws: of each world, of the paper's statistic.
+      keys: Numbers of the run keys of the curves over ε and of targets.
+      few_keys: Numbers of the run keys of the other curves.
+      epsilons, users, contributions, vocabularies, public_noises, anonymities: Values of the varied
+        parameters; a number of users of None means all users of the data.
+      attacked: Values of ε for membership inference.
+      draws: Number of draws of each world for the paper's statistic.
       vocabulary_size: V where it is not varied.
-      table_vocabularies: V of perplexities.
+      table_vocabularies: Values of V for perplexities.
     """
 
     keys: tuple[int, ...] = (1, 2, 3)
@@ -62,7 +65,7 @@ class Scale:
     table_vocabularies: tuple[int, ...] = TABLE_VOCABULARIES
 
     def within(self, largest: int) -> "Scale":
-        """Returns the same with no vocabulary larger than the public counts have."""
+        """Returns the same scale with no vocabulary larger than the public counts."""
         return dataclasses.replace(
             self,
             vocabulary_size=min(self.vocabulary_size, largest),
@@ -93,8 +96,8 @@ def all_experiments(scale: Scale, everybody: int) -> tuple[Experiment, ...]:
     """Returns all experiments.
 
     Args:
-      scale: how much is run.
-      everybody: how many users there are.
+      scale: The number of runs.
+      everybody: The number of all users.
     """
     return (
         _epsilons(scale),
@@ -112,7 +115,7 @@ def all_experiments(scale: Scale, everybody: int) -> tuple[Experiment, ...]:
 
 
 def targets_of(experiments: Sequence[Experiment]) -> Experiment:
-    """Returns the overview: its rows are those of other experiments, by "name: label"."""
+    """Returns the overview, with the rows of other experiments under the labels "name: label"."""
     rows = [
         dataclasses.replace(row, label=f"{experiment.name}: {row.label}")
         for experiment in experiments
@@ -134,87 +137,87 @@ def targets_of(experiments: Sequence[Experiment]) -> Experiment:
 
 
 def _epsilons(scale: Scale) -> Experiment:
-    return Experiment(
-        corpus=CORPUS,
+    return _divergence(
         name="epsilon",
         title="KL divergence from the private distribution over ε",
-        kind="divergence",
         swept="ε",
         rows=_curves(
             COMPARED,
             scale.epsilons,
             scale.keys,
-            lambda name, at: {"epsilon": at, "vocabulary_size": scale.vocabulary_size},
+            lambda at: {"epsilon": at, "vocabulary_size": scale.vocabulary_size},
         ),
         notes=(
-            "The paper's Figure 1: 4.4 million users there. Its mechanism is tuned as printed, by a "
-            "noisy choice among 40 candidates: its curve jumps with what was chosen.",
+            "The paper's Figure 1, which has 4.4 million users. The paper's mechanism is tuned as "
+            "printed, by a noisy choice among 40 candidates, and its curve jumps with that choice.",
         ),
     )
 
 
 def _users(scale: Scale, everybody: int) -> Experiment:
-    curves = _curves(
-        FEW,
-        [everybody if number is None else number for number in scale.users],
-        scale.few_keys,
-        lambda name, at: {
-            "epsilon": TARGET_EPSILON,
-            "users": None if at == everybody else int(at),
-            "vocabulary_size": scale.vocabulary_size,
-        },
-    )
-    return Experiment(
-        corpus=CORPUS,
+    return _divergence(
         name="users",
         title=f"KL divergence over the number of users, ε = {TARGET_EPSILON:g}",
-        kind="divergence",
         swept="users",
-        rows=curves,
+        rows=_user_curves(scale, everybody, _numbers_of_users(scale, everybody)),
         notes=(
-            f"The paper's Figure 2. There are {everybody:,} users; more are drawn from them with "
-            "replacement, so they are no new users: this shows what noise costs, not what more data "
-            "would tell. The divergence is from the distribution of the same users.",
+            f"The paper's Figure 2. There are {everybody:,} users. Larger numbers are drawn from them "
+            "with replacement, so that they are no new users: the curve shows the cost of noise, and "
+            "not the gain from more data. The divergence is from the distribution of the same users.",
         ),
     )
 
 
 def _users_of_paper(scale: Scale, everybody: int) -> Experiment:
-    numbers = [everybody if number is None else number for number in scale.users]
-    curves = _curves(
-        FEW,
-        [number for number in numbers if number >= PAPER_USERS_A_CONTRIBUTION],
-        scale.few_keys,
-        lambda name, at: {
-            "epsilon": TARGET_EPSILON,
-            "users": None if at == everybody else int(at),
-            "max_contributions": int(at) // PAPER_USERS_A_CONTRIBUTION,
-            "vocabulary_size": scale.vocabulary_size,
-        },
-    )
-    return Experiment(
-        corpus=CORPUS,
+    numbers = _numbers_of_users(scale, everybody)
+    return _divergence(
         name="users_paper_limit",
         title=f"KL divergence over the number of users, W = |U|/1000, ε = {TARGET_EPSILON:g}",
-        kind="divergence",
         swept="users",
-        rows=curves,
+        rows=_user_curves(
+            scale,
+            everybody,
+            [number for number in numbers if number >= PAPER_USERS_A_CONTRIBUTION],
+            lambda number: {"max_contributions": number // PAPER_USERS_A_CONTRIBUTION},
+        ),
         notes=("As before, but with the paper's limit of contributions.",),
     )
 
 
+def _numbers_of_users(scale: Scale, everybody: int) -> list[int]:
+    return [everybody if number is None else number for number in scale.users]
+
+
+def _user_curves(
+    scale: Scale,
+    everybody: int,
+    numbers: Sequence[int],
+    more: Callable[[int], dict[str, Any]] = lambda number: {},
+) -> tuple[Row, ...]:
+    """Returns the curves over the number of users; `more` has the settings that depend on it."""
+    return _curves(
+        FEW,
+        numbers,
+        scale.few_keys,
+        lambda at: {
+            "epsilon": TARGET_EPSILON,
+            "users": None if at == everybody else int(at),
+            "vocabulary_size": scale.vocabulary_size,
+            **more(int(at)),
+        },
+    )
+
+
 def _contributions(scale: Scale) -> Experiment:
-    return Experiment(
-        corpus=CORPUS,
+    return _divergence(
         name="contributions",
         title=f"KL divergence over W, ε = {TARGET_EPSILON:g}",
-        kind="divergence",
         swept="W",
         rows=_curves(
             FEW,
             scale.contributions,
             scale.few_keys,
-            lambda name, at: {
+            lambda at: {
                 "epsilon": TARGET_EPSILON,
                 "max_contributions": int(at),
                 "vocabulary_size": scale.vocabulary_size,
@@ -225,34 +228,30 @@ def _contributions(scale: Scale) -> Experiment:
 
 
 def _vocabularies(scale: Scale) -> Experiment:
-    return Experiment(
-        corpus=CORPUS,
+    return _divergence(
         name="vocabulary",
         title=f"KL divergence over the size of the vocabulary, ε = {TARGET_EPSILON:g}",
-        kind="divergence",
         swept="trigrams in the vocabulary",
         rows=_curves(
             FEW,
             scale.vocabularies,
             scale.few_keys,
-            lambda name, at: {"epsilon": TARGET_EPSILON, "vocabulary_size": int(at)},
+            lambda at: {"epsilon": TARGET_EPSILON, "vocabulary_size": int(at)},
         ),
         notes=("The paper's Figure 3.",),
     )
 
 
 def _public_quality(scale: Scale) -> Experiment:
-    return Experiment(
-        corpus=CORPUS,
+    return _divergence(
         name="public_quality",
         title=f"KL divergence over noise added to the public counts, ε = {TARGET_EPSILON:g}",
-        kind="divergence",
         swept="scale of the Laplace noise",
         rows=_curves(
             (COUNTS, PAPER, PUBLIC, LAPLACE),
             scale.public_noises,
             scale.few_keys,
-            lambda name, at: {
+            lambda at: {
                 "epsilon": TARGET_EPSILON,
                 "public_noise": at,
                 "vocabulary_size": scale.vocabulary_size,
@@ -267,13 +266,11 @@ def _anonymities(scale: Scale) -> Experiment:
         (ANONYMITY,),
         scale.anonymities,
         scale.few_keys,
-        lambda name, at: {"anonymity": int(at), "vocabulary_size": scale.vocabulary_size},
+        lambda at: {"anonymity": int(at), "vocabulary_size": scale.vocabulary_size},
     )
-    return Experiment(
-        corpus=CORPUS,
+    return _divergence(
         name="k_anonymity",
         title="KL divergence of k-anonymity over K",
-        kind="divergence",
         swept="K",
         rows=curves,
         notes=("The paper's Figure 5; compare with the curve of `counts` over ε.",),
@@ -282,15 +279,15 @@ def _anonymities(scale: Scale) -> Experiment:
 
 def _perplexities(scale: Scale) -> Experiment:
     names = (PRIVATE, ANONYMITY, COUNTS, LOG_GLOBAL, PAPER, LAPLACE_PUBLIC, LAPLACE, PUBLIC)
-    values = [(size, held) for size in scale.table_vocabularies for held in (False, True)]
+    values = itertools.product(scale.table_vocabularies, (False, True))
     rows = []
-    for place, (size, held) in enumerate(values):
+    for position, (size, held_out) in enumerate(values):
         for name in names:
-            settings = {"vocabulary_size": size, "held_out": held}
+            settings = {"vocabulary_size": size, "held_out": held_out}
             settings |= {} if name in EXACT else {"epsilon": TABLE_EPSILON}
             settings |= {"anonymity": TABLE_ANONYMITY} if name == ANONYMITY else {}
             runs = _runs("perplexity", name, scale.few_keys, settings)
-            rows.append(Row(label=name, at=float(place), runs=runs))
+            rows.append(Row(label=name, at=float(position), runs=runs))
     return Experiment(
         corpus=CORPUS,
         name="perplexity",
@@ -313,7 +310,7 @@ def _attacks(scale: Scale) -> Experiment:
         (COUNTS, PAPER, LAPLACE),
         scale.attacked,
         scale.few_keys,
-        lambda name, at: {
+        lambda at: {
             "epsilon": at,
             "vocabulary_size": min(MEMBERSHIP_VOCABULARY, scale.vocabulary_size),
             "draws": scale.draws,
@@ -328,10 +325,11 @@ def _attacks(scale: Scale) -> Experiment:
         swept="ε",
         rows=curves,
         notes=(
-            "The paper's Figure 6, left: how often the user's own distribution is nearer to the "
-            "release with the user. Right: the lower bound of ε, at 95 %, by the likelihood ratio, "
-            "the best test there is. The paper's mechanism is not tuned here (S = 0.01, ρ = ½). A low "
-            "curve of the paper's is no guarantee: see the next experiment.",
+            "The paper's Figure 6 is on the left: how often the distribution of the user is nearer to "
+            "the release with the user. On the right is the lower bound of ε, at 95 %, by the "
+            "likelihood ratio, which is the best possible test. The paper's mechanism is not tuned "
+            "here (S = 0.01, ρ = ½). A low curve of the paper's mechanism is no guarantee: see the "
+            "next experiment.",
         ),
     )
 
@@ -341,7 +339,7 @@ def _counterexample(scale: Scale) -> Experiment:
         (COUNTS, PAPER, LAPLACE),
         scale.attacked,
         scale.few_keys,
-        lambda name, at: {"epsilon": at, "vocabulary_size": 50},
+        lambda at: {"epsilon": at, "vocabulary_size": 50},
         kind="counterexample",
     )
     return Experiment(
@@ -354,7 +352,8 @@ def _counterexample(scale: Scale) -> Experiment:
         data="made up",
         notes=(
             "5,000 users have 49 words each, and one user has a word alone (C = 1, S = 0.01). With "
-            "that user the paper's noise is thousands of times larger: the noise tells who is there.",
+            "that user the paper's noise is thousands of times larger, so that the noise reveals "
+            "whether the user is there.",
         ),
     )
 
@@ -364,7 +363,7 @@ def _whole(scale: Scale) -> Experiment:
         (COUNTS,),
         (TARGET_EPSILON,),
         scale.few_keys,
-        lambda name, at: {"epsilon": at, "vocabulary_size": scale.vocabulary_size},
+        lambda at: {"epsilon": at, "vocabulary_size": scale.vocabulary_size},
         kind="pipeline",
     )
     return Experiment(
@@ -378,19 +377,24 @@ def _whole(scale: Scale) -> Experiment:
     )
 
 
+def _divergence(**fields: Any) -> Experiment:
+    """Returns an experiment on KL divergence, with the other fields of `Experiment`."""
+    return Experiment(corpus=CORPUS, kind="divergence", **fields)
+
+
 def _curves(
     names: Iterable[str],
     values: Sequence[float],
     keys: tuple[int, ...],
-    settings_of,
+    settings_of: Callable[[float], dict[str, Any]],
     *,
     kind: str = "divergence",
 ) -> tuple[Row, ...]:
-    """Value by value, so that the data of a value are made once."""
+    """Returns the rows of curves, value by value, so that the data of a value are made once."""
     rows = []
     for at in values:
         for name in names:
-            settings = settings_of(name, at)
+            settings = settings_of(at)
             if name in EXACT:
                 settings.pop("epsilon", None)
             rows.append(Row(label=name, at=float(at), runs=_runs(kind, name, keys, settings)))

@@ -37,21 +37,23 @@ PAPER_USERS_A_CONTRIBUTION = 1000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BayesianRun:
-    """One mechanism under one setting, and what is measured of it.
+    """One mechanism under one setting, and the kind of its measurement.
 
     Attributes:
       kind: "divergence", "perplexity", "membership", "counterexample" or "pipeline".
-      mechanism: a mode, or a baseline above.
-      epsilon: ε; None where there is none.
+      mechanism: A mode, or a baseline above.
+      epsilon: ε, or None where there is none.
       vocabulary_size: V.
-      users: how many; None: all. More than there are: drawn with replacement.
-      public_noise: scale of Laplace noise added to the public counts, which makes them worse.
-      anonymity: K, of k-anonymity.
-      held_out: train on nine tenths of the users, judge on the others' sentences.
-      draws: of each world, of membership inference.
+      users: Number of users, or None for all. If it is larger than the number in the data, users are
+        drawn with replacement.
+      public_noise: Scale of Laplace noise added to the public counts, which makes them worse.
+      anonymity: K of k-anonymity.
+      held_out: Whether the model is made of nine tenths of the users and judged on the sentences of the
+        others.
+      draws: Number of draws of each world for membership inference.
       max_contributions: W.
-      key: number of the run key.
-      corpus: name of the data.
+      key: Number of the run key.
+      corpus: Name of the data.
     """
 
     kind: str
@@ -70,7 +72,7 @@ class BayesianRun:
 
     @property
     def description(self) -> str:
-        """One line for the operator."""
+        """Description in one line for the operator."""
         values = dataclasses.asdict(self)
         default = {field.name: field.default for field in dataclasses.fields(self)}
         return ", ".join(
@@ -79,7 +81,7 @@ class BayesianRun:
 
     @property
     def budget(self) -> tuple[float | None, float | None]:
-        """ε and δ; None where there is none."""
+        """ε and δ, with None where there is none."""
         return self.epsilon, None if self.epsilon is None else DELTA
 
     @property
@@ -118,12 +120,16 @@ class BayesianRun:
 
     @property
     def longest(self) -> int:
-        """Nothing is counted by length here."""
+        """1, since nothing is counted by length here."""
         return 1
 
     def parameters(self) -> dict[str, Any]:
-        """Everything that the result depends on but the data, as JSON types."""
-        own = dataclasses.asdict(self)
-        own["delta"], own["max_count"] = DELTA, MAX_COUNT
-        del own["corpus"]
-        return {"kind": "bayesian", "privacy": "" if self.is_private else NO_GUARANTEE, "run": own}
+        """Returns everything on which the result depends except the data, as JSON types."""
+        fields = dataclasses.asdict(self)
+        fields["delta"], fields["max_count"] = DELTA, MAX_COUNT
+        del fields["corpus"]
+        return {
+            "kind": "bayesian",
+            "privacy": "" if self.is_private else NO_GUARANTEE,
+            "run": fields,
+        }

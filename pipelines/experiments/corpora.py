@@ -1,4 +1,4 @@
-"""The data of the experiments: each tokenized once, sampled, counted and kept in memory."""
+"""The data of the experiments, each of which is tokenized once, sampled, counted and kept in memory."""
 
 import dataclasses
 import functools
@@ -11,13 +11,13 @@ import numpy as np
 from beam_dpne import reading as io
 from beam_dpne.documents.group_by_user import hash_users
 from beam_dpne.elements.words import hash_words
-from beam_dpne.evaluation.corpus import Corpus, load_corpus, read_corpus, sample_users, save_corpus
+from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.index import GramIndex, index_corpus
-from beam_dpne.evaluation.ranking import sorted_distinct
 from beam_dpne.evaluation.secrecy import Secrecy, secrecy_of
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union.elements import UserItems
-from pipelines.experiments.ranked import RankedGrams, rank_grams
+from pipelines.experiments.ranked import RankedGrams, rank_grams, sorted_distinct
+from pipelines.experiments.saved_corpora import load_corpus, sample_users, save_corpus
 
 _TOKENS_A_PARTITION = 1_000_000
 _FEWEST_PARTITIONS = 4
@@ -29,14 +29,14 @@ class Source:
     """Where a corpus comes from.
 
     Attributes:
-      path: of the file.
-      title: the data, for tables and pictures.
-      note: what to know about them.
-      reading: how the file is read.
-      tokenizer: by name.
-      one_in: 1; or n, for a keyed n-th of the users.
-      options: of `beam-dpne`, to read it the same way.
-      is_public: whether the data are public, so that what is counted on them is no secret.
+      path: Path of the file.
+      title: Name of the data, for tables and pictures.
+      note: A note on the data for the reader.
+      reading: How the file is read.
+      tokenizer: Name of the tokenizer.
+      one_in: 1 for all users, or n for a keyed n-th of them.
+      options: Options with which `beam-dpne` reads the file the same way.
+      is_public: Whether the data are public, so that numbers counted on them are no secret.
     """
 
     path: str
@@ -50,19 +50,19 @@ class Source:
 
     @property
     def secrecy(self) -> Secrecy:
-        """What files say that were counted on these data."""
+        """The mark of files whose numbers were counted on these data."""
         return secrecy_of(is_public=self.is_public)
 
     @functools.cached_property
     def digest(self) -> str:
-        """Of the file, and how it is read: hexadecimal."""
+        """SHA-256 of the file and of how it is read, hexadecimal."""
         hashed = hashlib.sha256(pathlib.Path(self.path).read_bytes()).hexdigest()
         how = f"{hashed} {self.reading} {self.tokenizer} {self.one_in}"
         return hashlib.sha256(how.encode()).hexdigest()
 
 
 class Corpora:
-    """All corpora; what is counted on them is kept for one of them at a time."""
+    """All corpora; counts are kept for one of them at a time."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Corpora:
         sampling: RunKey,
         longest: Mapping[str, int],
     ):
-        """Reads nothing yet.
+        """Prepares the corpora and reads nothing yet.
 
         Args:
-          sources: by name.
-          cache: local directory for tokenized corpora, as secret as the data.
-          sampling: decides whose users are a sample.
-          longest: up to which length each corpus will be counted, at least.
+          sources: The data by name.
+          cache: Local directory for tokenized corpora, as secret as the data.
+          sampling: Key that decides which users are in a sample.
+          longest: The length up to which each corpus will be counted at least.
         """
         self.sources = sources
         self._longest = longest
@@ -88,7 +88,7 @@ class Corpora:
         self._items: tuple[str, np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def folder(self, name: str) -> pathlib.Path:
-        """Returns where a corpus is saved; reads and saves it the first time."""
+        """Returns the folder of a saved corpus; reads and saves the corpus the first time."""
         source = self.sources[name]
         folder = self._cache / f"{name}-{source.digest[:_SHOWN_DIGITS]}"
         if not (folder / "corpus.json").is_file():
@@ -102,11 +102,11 @@ class Corpora:
         return self._corpora[name]
 
     def partitions(self, name: str) -> int:
-        """Returns how many partitions of users a run over a corpus should have."""
+        """Returns the number of partitions of users that a run over a corpus should have."""
         return max(_FEWEST_PARTITIONS, self.corpus(name).tokens // _TOKENS_A_PARTITION)
 
     def index(self, name: str, max_length: int) -> GramIndex:
-        """Returns who holds which n-grams of a corpus, of lengths up to T."""
+        """Returns the users and occurrences of the n-grams of a corpus, of lengths up to T."""
         kept = self._kept("index", name, max_length)
         if not isinstance(kept, GramIndex):
             most = max(max_length, self._longest.get(name, 1))
@@ -142,10 +142,10 @@ class Corpora:
         )
 
     def _kept(self, kind: str, name: str, max_length: int) -> GramIndex | RankedGrams | None:
-        """What is kept, if it will do; else it is let go before another takes its memory."""
-        own = self._counted.get(kind)
-        if own is not None and own[0] == name and own[1] >= max_length:
-            return own[2]
+        """Returns the counts that are kept if they suffice; otherwise frees their memory first."""
+        kept = self._counted.get(kind)
+        if kept is not None and kept[0] == name and kept[1] >= max_length:
+            return kept[2]
         self._counted.pop(kind, None)
         return None
 
@@ -153,8 +153,8 @@ class Corpora:
         source = self.sources[name]
         if source.one_in > 1:
             whole = next(
-                own
-                for own, other in self.sources.items()
+                whole_name
+                for whole_name, other in self.sources.items()
                 if other.path == source.path and other.one_in == 1
             )
             sub_key = self._sampling.sub_key("sample of users")
@@ -163,9 +163,10 @@ class Corpora:
 
 
 def _distinct_words(corpus: Corpus) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns each user's distinct words: where they begin, the words, and how often."""
+    """Returns each user's distinct words (CSR): offsets, codes of words, and numbers of occurrences."""
     inside = np.flatnonzero(corpus.codes >= 0)
     users = corpus.user_of_position[inside].astype(np.int64)
+    # (n,) int64, the user in the high 32 bits and the word in the low ones, so that one sort groups.
     pairs = np.sort(users << 32 | corpus.codes[inside])
     distinct = sorted_distinct(pairs)
     counts = np.diff(np.searchsorted(pairs, distinct), append=pairs.size)

@@ -1,4 +1,4 @@
-"""python -m pipelines.experiments.cost FILE OPTION…: runs `beam-dpne`, and writes what it cost."""
+"""python -m pipelines.experiments.cost FILE OPTION…: runs `beam-dpne`, and writes its cost."""
 
 import json
 import os
@@ -15,17 +15,17 @@ _UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs a program in this process; the first argument is a file for what it cost."""
-    told, *rest = arguments
+    """Runs a program in this process and writes its cost to a file, which the first argument names."""
+    cost_file, *rest = arguments
     status = main(rest)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     cost = {"peak_bytes": peak_bytes(), "cpu_seconds": usage.ru_utime + usage.ru_stime}
-    pathlib.Path(told).write_text(json.dumps(cost), encoding="utf-8")
+    pathlib.Path(cost_file).write_text(json.dumps(cost), encoding="utf-8")
     return status
 
 
 def environment() -> Mapping[str, str]:
-    """Returns the environment in which another process finds this module: the repository is in it."""
+    """Returns an environment with the repository, in which another process finds this module."""
     paths = [str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -33,8 +33,8 @@ def environment() -> Mapping[str, str]:
 def peak_bytes() -> int:
     """Returns the peak of this process's resident memory.
 
-    Of Linux's own figure of the address space: `ru_maxrss` begins with that of the parent, which may
-    hold a corpus.
+    On Linux it is read from the process's status, because `ru_maxrss` begins with the peak of the
+    parent, which may hold a corpus.
     """
     if _STATUS.is_file():
         for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():

@@ -1,4 +1,4 @@
-"""How far a distribution is from another: Kullback–Leibler divergence, with a floor for zeros."""
+"""The Kullback–Leibler divergence of distributions, with a floor for zeros."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,7 @@ FLOOR = 0.01
 
 
 def with_floor(probabilities: _Floats, share: float = FLOOR) -> _Floats:
-    """Mixes a distribution with a share of the uniform one, so that nothing has probability 0.
+    """Mixes a distribution with a share of the uniform one, so that no probability is 0.
 
     The paper does not say what its baselines do with the zeros of a threshold, without which their
     divergence would be infinite; here every mechanism that is compared gets the same share.
@@ -36,14 +36,14 @@ def kl_divergence(private: _Floats, released: _Floats) -> float:
     >>> round(kl_divergence(np.array([1.0, 0.0]), np.array([0.5, 0.5])), 6)
     0.693147
     """
-    held = private > 0
+    present = private > 0
     with np.errstate(divide="ignore"):
-        ratios = np.log(private[held]) - np.log(released[held])
-    return float((private[held] * ratios).sum())
+        ratios = np.log(private[present]) - np.log(released[present])
+    return float((private[present] * ratios).sum())
 
 
 def best_floor(private: _Floats, released: _Floats) -> tuple[float, float]:
-    """Returns the least divergence that any floor gives, and its share: in hindsight, on private data.
+    """Returns the least divergence of all floors, and its share, which is chosen on the private data.
 
     The divergence is convex in the share, so that halving brackets of its slope find it.
     """

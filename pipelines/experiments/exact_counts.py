@@ -9,23 +9,23 @@ import pyarrow.compute as pc
 
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.evaluation.ranking import places_of
+from beam_dpne.evaluation.index import places_of
 
 _Integers = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class ExactCounts:
-    """Which user has which public gram how often (CSR), as secret as the data.
+    """The number of times that each user has each public n-gram (CSR), as secret as the data.
 
     Attributes:
-      public: the vocabulary, V grams.
-      holding: (n,) int64, places in the corpus of the users that have any, ascending.
-      offsets: (n + 1,) int64, where each one's grams begin.
+      public: The vocabulary of V n-grams.
+      holding: (n,) int64, indices in the corpus of the users who have any of them, ascending.
+      offsets: (n + 1,) int64, the index in `rows` at which each such user's n-grams begin.
       rows: (m,) int32, rows of the vocabulary, ascending within a user.
-      values: (m,) int64 ≥ 1, how often.
-      copies: (n,) int64, how many users each one stands for: 1, unless resampled.
-      users: all users, with public grams or without.
+      values: (m,) int64 ≥ 1, the number of times that the user has the n-gram.
+      copies: (n,) int64, the number of users for whom each user stands, 1 unless resampled.
+      users: Number of all users, with public n-grams or without.
     """
 
     public: PublicCounts
@@ -38,17 +38,17 @@ class ExactCounts:
 
     @functools.cached_property
     def counts(self) -> _Integers:
-        """How often all users have each gram, without any limit: (V,) int64."""
+        """Number of times that all users together have each n-gram, without any limit: (V,) int64."""
         return self.summed(self.offsets, self.rows, self.values)
 
     @functools.cached_property
     def holders(self) -> _Integers:
-        """How many users have each gram: (V,) int64."""
+        """Number of users who have each n-gram: (V,) int64."""
         return self.summed(self.offsets, self.rows, np.ones_like(self.values))
 
     @property
     def distribution(self) -> npt.NDArray[np.float64]:
-        """The private distribution, which mechanisms are to approach: (V,), summing to 1.
+        """The private distribution, to which mechanisms are compared: (V,), summing to 1.
 
         Raises:
           ValueError: if nobody has a gram of the vocabulary.
@@ -61,11 +61,11 @@ class ExactCounts:
     def summed(
         self, offsets: _Integers, rows: npt.NDArray[np.int32], values: _Integers
     ) -> _Integers:
-        """Adds values up by gram, each user as often as it is there: (V,) int64.
+        """Returns the sum of the values of each n-gram, with each user's copies: (V,) int64.
 
         Args:
-          offsets: (n + 1,) where each holding user's values begin.
-          rows: (k,) their grams.
+          offsets: (n + 1,) int64, the index in `rows` at which each user's values begin.
+          rows: (k,) int32, the n-gram of each value.
           values: (k,) integers.
         """
         weights = np.repeat(self.copies, np.diff(offsets)) * values
@@ -76,29 +76,29 @@ class ExactCounts:
         """Returns the counts of the first grams of the vocabulary only."""
         inside = self.rows < vocabulary_size
         user = np.repeat(np.arange(self.holding.size), np.diff(self.offsets))[inside]
-        held = np.bincount(user, minlength=self.holding.size)
-        left = held > 0
+        sizes = np.bincount(user, minlength=self.holding.size)
+        left = sizes > 0
         return dataclasses.replace(
             self,
             public=self.public.most_frequent(vocabulary_size),
             holding=self.holding[left],
-            offsets=np.append(0, np.cumsum(held[left])),
+            offsets=np.append(0, np.cumsum(sizes[left])),
             rows=self.rows[inside],
             values=self.values[inside],
             copies=self.copies[left],
         )
 
     def of_users(self, chosen: npt.NDArray[np.bool_]) -> "ExactCounts":
-        """Returns the counts of some users: (u,) bool, by their place in the corpus."""
+        """Returns the counts of some users, which (u,) bool choose by their index in the corpus."""
         kept = np.where(chosen[self.holding], self.copies, 0)
         return dataclasses.replace(self, copies=kept, users=int(chosen.sum()))
 
     def resampled(self, users: int, seed: int) -> "ExactCounts":
-        """Returns as many users, drawn with replacement from these: no real data any more.
+        """Returns so many users, drawn with replacement from these; they are not real data.
 
         Args:
-          users: how many.
-          seed: of numpy's generator; it protects nothing.
+          users: Number of users.
+          seed: Seed of numpy's generator, which protects nothing.
         """
         others = self.users - self.copies.sum()
         shares = np.append(self.copies, others) / self.users
@@ -110,19 +110,19 @@ def count_exactly(corpus: Corpus, public: PublicCounts) -> ExactCounts:
     """Finds the public grams of all users.
 
     Args:
-      corpus: private.
-      public: the vocabulary.
+      corpus: The private corpus.
+      public: The vocabulary.
     """
     rows = public_rows(corpus, public)
-    place = np.flatnonzero(rows >= 0)
-    keys = corpus.user_of_position[place].astype(np.int64) * len(public) + rows[place]
+    position = np.flatnonzero(rows >= 0)
+    keys = corpus.user_of_position[position].astype(np.int64) * len(public) + rows[position]
     keys, values = np.unique(keys, return_counts=True)
     users, found = np.divmod(keys, len(public))
-    holding, held = np.unique(users, return_counts=True)
+    holding, sizes = np.unique(users, return_counts=True)
     return ExactCounts(
         public=public,
         holding=holding,
-        offsets=np.append(0, np.cumsum(held)),
+        offsets=np.append(0, np.cumsum(sizes)),
         rows=found.astype(np.int32),
         values=values.astype(np.int64),
         copies=np.ones(holding.size, dtype=np.int64),
@@ -132,20 +132,20 @@ def count_exactly(corpus: Corpus, public: PublicCounts) -> ExactCounts:
 
 def public_rows(corpus: Corpus, public: PublicCounts) -> npt.NDArray[np.int32]:
     """Returns the public gram that begins at each position of a corpus, −1 where none does."""
-    places = pc.call_function(
+    codes = pc.call_function(
         "index_in", [corpus.words.cast("string")], pc.SetLookupOptions(value_set=public.words)
     )
-    known = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    # A border's code is −1, the last place.
+    known = codes.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    # A border has the code −1, which reads the last entry, −1.
     words = np.append(known, -1)[corpus.codes]
     starts = np.flatnonzero(words[: max(0, words.size - public.length + 1)] >= 0)
     ranks = words[starts]
     ranked = public.grams[:, 0].astype(np.int64)
-    for place in range(1, public.length):
+    for position in range(1, public.length):
         keys, ranked = np.unique(
-            ranked * len(public.words) + public.grams[:, place], return_inverse=True
+            ranked * len(public.words) + public.grams[:, position], return_inverse=True
         )
-        following = words[starts + place]
+        following = words[starts + position]
         found = places_of(keys, ranks * len(public.words) + following)
         alive = (found >= 0) & (following >= 0)
         starts, ranks = starts[alive], found[alive]

@@ -1,4 +1,4 @@
-"""Experiments as lists of runs: rows of tables or points of curves, tables with pictures, parts."""
+"""Experiments as lists of runs: the rows of a table, a table with its picture, and parts of a study."""
 
 import dataclasses
 
@@ -13,9 +13,9 @@ class Row:
     """One row of a table or one point of a curve: the same run under several keys.
 
     Attributes:
-      label: its name.
-      runs: one for each key.
-      at: the value of the parameter that is varied, or None.
+      label: Name of the row.
+      runs: One run for each key.
+      at: Value of the parameter that is varied, or None.
     """
 
     label: str
@@ -28,16 +28,16 @@ class Experiment:
     """One table with its picture.
 
     Attributes:
-      name: of its files.
-      title: a sentence that says what it shows.
-      corpus: name of the data.
-      kind: by which rows become a table and a picture.
-      rows: of the table.
-      swept: the parameter that `Row.at` gives, as tables show it.
-      printed: the paper's figures.
-      comparable: whether the paper's data are these.
-      notes: sentences for its reader.
-      data: description of made-up data, which are no secret, if it is not about the corpus.
+      name: Name of its files.
+      title: Title of the table and the picture.
+      corpus: Name of the data.
+      kind: Kind of table and picture into which the rows are made.
+      rows: Rows of the table.
+      swept: Name of the parameter that `Row.at` gives, as tables show it.
+      printed: The paper's figures.
+      comparable: Whether the paper's figures are of the same data.
+      notes: Sentences for the reader.
+      data: Description of made-up data, which are no secret; None if the data are the corpus.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Experiment:
         return list(dict.fromkeys(row.at for row in self.rows if row.at is not None))
 
     def row(self, label: str, at: At = None) -> Row | None:
-        """Returns a row, None if there is none."""
+        """Returns the row of a name and a value, or None if there is none."""
         return next((row for row in self.rows if (row.label, row.at) == (label, at)), None)
 
     def curve(self, label: str) -> list[Row]:
@@ -85,9 +85,9 @@ class Part:
     """A value of `--parts`.
 
     Attributes:
-      name: of the option's value.
-      experiments: its tables.
-      title: a heading over several experiments, or none.
+      name: The value of the option.
+      experiments: Experiments of the part.
+      title: Heading over several experiments, or "".
     """
 
     name: str
@@ -96,7 +96,7 @@ class Part:
 
     @property
     def runs(self) -> list[AnyRun]:
-        """All runs, each once: corpus by corpus and kind by kind, the first key of all rows first."""
+        """All runs, each once, ordered by corpus and by kind; the first key of all rows comes first."""
         rows = [row for experiment in self.experiments for row in experiment.rows]
         most = max((len(row.runs) for row in rows), default=0)
         ordered = [row.runs[i] for i in range(most) for row in rows if i < len(row.runs)]

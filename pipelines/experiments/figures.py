@@ -1,9 +1,9 @@
-"""Drawing pictures of experiments, as PNG; each says what was spent, and how secret its data are."""
+"""Pictures of experiments as PNG; each states its budgets and the secrecy of its data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from beam_dpne.evaluation.headings import PANEL_NAME, Heading, draw_heading, png_bytes
+from beam_dpne.evaluation.plots import PANEL_NAME, Heading, draw_heading, png_bytes
 from pipelines.experiments.experiments import Experiment
 from pipelines.experiments.results import Results
 
@@ -22,13 +22,13 @@ Drawers = Mapping[str, Callable[[Experiment, Results, Heading], bytes]]
 def figure_of(
     experiment: Experiment, results: Results, heading: Heading, drawers: Drawers
 ) -> bytes | None:
-    """Draws an experiment as PNG, of the results that are there; None without any, or without a drawer.
+    """Draws the results of an experiment as PNG; returns None without results or without a drawer.
 
     Args:
-      experiment: to be drawn.
-      results: so far.
-      heading: what was spent, on which data, and how secret they are.
-      drawers: by kind.
+      experiment: The experiment.
+      results: Results so far.
+      heading: Budgets and data, and the mark of the data's secrecy.
+      drawers: Functions that draw pictures, by kind.
     """
     draw = drawers.get(experiment.kind)
     if draw is None or not any(results.of(row) for row in experiment.rows):
@@ -55,7 +55,7 @@ def empty_figure(
 
 
 def draw_curve(axes: "Axes", xs: Sequence, ys: Sequence, label: str, style: Mapping) -> None:
-    """Draws a curve; values that are missing, and zeros, for which a log scale has no place, end it."""
+    """Draws a curve without missing values and without zeros, which a log scale cannot show."""
     points: list[tuple[Any, Any]] = [(x, y) for x, y in zip(xs, ys, strict=True) if y]
     if points:
         axes.plot(*zip(*points, strict=True), label=label, **style)

@@ -1,4 +1,4 @@
-"""Membership inference: is a user in the data? What draws of a mechanism give away, with and without.
+"""Membership inference: how well draws of a mechanism show whether a user is in the data.
 
 Two statistics. The paper's: how often the user's own distribution is nearer to what was released with
 the user than to what was released without. The likelihood ratio: no test of the same size finds the
@@ -21,19 +21,19 @@ _RATIO_DIGITS = 9
 
 
 def inference_probability(
-    own: _Floats, with_user: npt.NDArray[np.float64], without: npt.NDArray[np.float64]
+    user_shares: _Floats, with_user: npt.NDArray[np.float64], without: npt.NDArray[np.float64]
 ) -> float:
-    """Returns how often KL(own ‖ θ) < KL(own ‖ θ_{−u}), the draws taken in pairs; ties count half.
+    """Returns the share of pairs of draws with KL(p_u ‖ θ) < KL(p_u ‖ θ_{−u}); ties count half.
 
     Args:
-      own: (V,) the user's own distribution.
+      user_shares: (V,) p_u, the distribution of the user's n-grams.
       with_user: (draws, V) θ, released with the user.
       without: (draws, V) θ_{−u}, released without.
 
     References: Ramadan, Withers and Orr, section 5.
     """
-    near = np.array([kl_divergence(own, one) for one in with_user])
-    far = np.array([kl_divergence(own, one) for one in without])
+    near = np.array([kl_divergence(user_shares, one) for one in with_user])
+    far = np.array([kl_divergence(user_shares, one) for one in without])
     return float(((near < far) + 0.5 * (near == far)).mean())
 
 
@@ -53,7 +53,7 @@ def laplace_log_ratios(values: _Floats, with_user: _Floats, without: _Floats, sc
     """Returns the same for Laplace noise of a scale: (draws,).
 
     Rounded, since most draws have the same ratio: what floating point adds to it is no property of
-    the noise, and would tell the worlds apart.
+    the noise, and would distinguish the worlds.
     """
     ratios = (np.abs(values - without) - np.abs(values - with_user)).sum(axis=1) / scale
     return np.round(ratios, _RATIO_DIGITS)
@@ -124,13 +124,13 @@ def upper_rate(hits: int, draws: int, failing: float) -> float:
 
 
 def _centred_log_density(centred: _Floats, means: _Floats, stddev: float) -> _Floats:
-    """The density of a normal vector less its mean: one dimension less."""
+    """Returns the log density of a normal vector less its mean, which has one dimension less."""
     squares = ((centred - (means - means.mean())) ** 2).sum(axis=1)
     return -squares / (2 * stddev**2) - (means.size - 1) * math.log(stddev)
 
 
 def _choose(with_user: _Floats, without: _Floats, delta: float) -> tuple[float, bool]:
-    """Returns the threshold, and whether low scores are the event, that look best."""
+    """Returns the threshold with the best bound, and whether low scores are the event."""
     options = []
     for flipped in (False, True):
         present, absent = (-without, -with_user) if flipped else (with_user, without)

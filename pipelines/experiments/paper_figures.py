@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from beam_dpne.evaluation.headings import Heading
+from beam_dpne.evaluation.plots import Heading
 from pipelines.experiments.experiments import Experiment
 from pipelines.experiments.figures import RED, Drawers, draw_curve, empty_figure, name_panel, png_of
 from pipelines.experiments.paper_parts import (
@@ -68,9 +68,9 @@ def _lengths(experiment: Experiment, results: Results, heading: Heading) -> byte
     """Real n-grams over their length, a curve for each algorithm."""
     figure, (axes,) = empty_figure(experiment.title, heading)
     for row in experiment.rows:
-        own = results.of(row)
-        if own:
-            values = _by_length(own)
+        measured = results.of(row)
+        if measured:
+            values = _by_length(measured)
             _curve(axes, range(1, len(values) + 1), values, row.label, _STYLES[row.label])
     if experiment.comparable and experiment.printed is not None:
         for name, values in experiment.printed.rows.items():
@@ -116,9 +116,9 @@ def _sweep(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     for axes, label in zip(panels, labels, strict=True):
         rows = [row for row in experiment.rows if row.label == label]
         for number, row in enumerate(rows):
-            own = results.of(row)
-            if own:
-                values = _by_length(own)
+            measured = results.of(row)
+            if measured:
+                values = _by_length(measured)
                 name = (
                     f"{experiment.swept} = {row.at if isinstance(row.at, str) else f'{row.at:g}'}"
                 )
@@ -213,16 +213,16 @@ def _targets(experiment: Experiment, results: Results, heading: Heading) -> byte
     return png_of(figure, axes, heading)
 
 
-def _by_length(own: Sequence[Result]) -> list[float]:
+def _by_length(measured: Sequence[Result]) -> list[float]:
     return [
-        statistics.median(found["lengths"][place]["real"] for found in own)
-        for place in range(len(own[0]["lengths"]))
+        statistics.median(found["lengths"][place]["real"] for found in measured)
+        for place in range(len(measured[0]["lengths"]))
     ]
 
 
 def _share(level: Mapping[str, Any], k: int) -> float | None:
-    held, released = next((own[1:] for own in level["k_anonymity"] if own[0] == k), (0, 0))
-    return released / held if held else None
+    present, released = next((counts for at, *counts in level["k_anonymity"] if at == k), (0, 0))
+    return released / present if present else None
 
 
 def _curve(axes: "Axes", xs: Sequence, ys: Sequence, label: str, style: _Style) -> None:

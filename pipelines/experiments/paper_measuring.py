@@ -1,4 +1,4 @@
-"""Measuring one run: what it releases, how much of that is real, and how long it takes."""
+"""Measuring one run: its released n-grams, the number of real ones among them, and its time."""
 
 import json
 import os
@@ -17,7 +17,6 @@ import pyarrow as pa
 from beam_dpne.cli.runners import CachedOptions, EmbeddedRunner
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError
-from beam_dpne.evaluation.corpus import documents_of, load_corpus
 from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.decoding import DecodeGrams
@@ -29,6 +28,7 @@ from pipelines.experiments.baselines import dpsu_all, dpsu_even, dpsu_single
 from pipelines.experiments.corpora import Corpora
 from pipelines.experiments.cost import environment
 from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
+from pipelines.experiments.saved_corpora import documents_of, load_corpus
 
 # Those of DPNE's Figure 4 and DPSU's Table 2, and some for context.
 K_ANONYMITY = (1, 2, 5, 10, 15, 18, 20, 25, 50, 100)
@@ -37,12 +37,12 @@ _TOKENS = "tokens"
 
 
 def measure(run: Run, corpora: Corpora, run_key: RunKey) -> dict[str, Any]:
-    """Makes a run and returns what there is to know of it, as JSON types; as secret as the data.
+    """Makes a run and returns its measurements, as JSON types; they are as secret as the data.
 
     Args:
-      run: what to run.
-      corpora: of which it is one.
-      run_key: that its number stands for.
+      run: The run.
+      corpora: The data, among them those of the run.
+      run_key: The run key for which the run's number stands.
 
     Returns:
       `seconds` of the run alone; but for costs `lengths`, one for each length, see `_length`; for costs
@@ -76,14 +76,14 @@ def _length(row: Coverage, bound: float) -> dict[str, Any]:
         "spurious": row.spurious,
         "spurious_bound": bound,
         "occurrence_share": row.occurrence_share,
-        "k_anonymity": [[own.k, own.held, own.released] for own in row.k_anonymity],
+        "k_anonymity": [[each.k, each.held, each.released] for each in row.k_anonymity],
     }
 
 
 def _run_ngrams(
     run: NgramRun, corpora: Corpora, run_key: RunKey
 ) -> tuple[dict[int, np.ndarray], dict[int, float], float]:
-    """Returns what is released, each length's bound on spurious grams, and seconds."""
+    """Returns the released n-grams, each length's bound on spurious ones, and the run's seconds."""
     corpus_folder = str(corpora.folder(run.corpus))
     partitions = corpora.partitions(run.corpus)
     with tempfile.TemporaryDirectory() as folder:
@@ -104,7 +104,7 @@ def _run_ngrams(
 def _run_union(
     run: UnionRun, corpora: Corpora, run_key: RunKey
 ) -> tuple[dict[int, np.ndarray], float]:
-    """Returns what is released, and seconds; it runs in memory."""
+    """Returns the released items and the seconds of the run, which is done in memory."""
     corpus = corpora.corpus(run.corpus)
     bound = run_key.bound_to(transform.run_context(run.plan, _TOKENS))
     items = corpora.user_items(run.corpus, bound)
@@ -131,13 +131,13 @@ def _run_baseline(
 
 
 def _measure_cost(run: CostRun, corpora: Corpora) -> dict[str, Any]:
-    """Runs the program as its users do: its own process, reading the file, writing a release."""
+    """Runs the program as its users do, in a separate process from the file to the release."""
     source = corpora.sources[run.corpus]
     with tempfile.TemporaryDirectory() as folder:
         plan = pathlib.Path(folder, "plan.json")
         plan.write_text(run.plan.to_json(), encoding="utf-8")
-        told = pathlib.Path(folder, "cost.json")
-        command = [sys.executable, "-m", "pipelines.experiments.cost", str(told), "ngrams"]
+        cost_file = pathlib.Path(folder, "cost.json")
+        command = [sys.executable, "-m", "pipelines.experiments.cost", str(cost_file), "ngrams"]
         command += ["--input", source.path, "--plan", str(plan), *source.options, "--quiet"]
         command += ["--output", str(pathlib.Path(folder, "release"))]
         started = time.monotonic()
@@ -145,7 +145,7 @@ def _measure_cost(run: CostRun, corpora: Corpora) -> dict[str, Any]:
         seconds = time.monotonic() - started
         if ended.returncode:
             raise RunError(f"beam-dpne ngrams ended with status {ended.returncode}.")
-        return {"seconds": seconds, **json.loads(told.read_text(encoding="utf-8"))}
+        return {"seconds": seconds, **json.loads(cost_file.read_text(encoding="utf-8"))}
 
 
 def _pipeline() -> beam.Pipeline:
@@ -166,7 +166,7 @@ def _read_documents(folder: str) -> Iterator[pa.RecordBatch]:
 
 
 def _write_rows(rows: pa.RecordBatch, folder: str) -> None:
-    """A file for each batch: the length of its first row tells them apart."""
+    """Writes a file for each batch, named by the length of the batch's first row."""
     name = rows.column("length")[0].as_py() if "length" in rows.schema.names else 1
     path = os.path.join(folder, f"{name}.arrow")
     with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
@@ -174,12 +174,12 @@ def _write_rows(rows: pa.RecordBatch, folder: str) -> None:
 
 
 def _write_facts(facts: LengthReport, folder: str) -> None:
-    own: tuple[int, float] = (facts.length, facts.spurious_bound)
-    pathlib.Path(folder, f"{facts.length}.json").write_text(json.dumps(own), encoding="utf-8")
+    numbers: tuple[int, float] = (facts.length, facts.spurious_bound)
+    pathlib.Path(folder, f"{facts.length}.json").write_text(json.dumps(numbers), encoding="utf-8")
 
 
 def _read_rows(folder: str, schema: pa.Schema) -> pa.Table:
-    """Joins what was written; of nothing, an empty table."""
+    """Returns the rows of all written files, or an empty table without any."""
     tables = [schema.empty_table()]
     for path in sorted(pathlib.Path(folder).glob("*.arrow")):
         with pa.OSFile(str(path), "rb") as source:

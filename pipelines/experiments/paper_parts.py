@@ -257,12 +257,15 @@ def _sweeps(scale: Scale, corpus: str) -> tuple[Experiment, ...]:
         )
 
     def rows_of(
-        values: Sequence[float | int | str], own: Callable[[Any], Mapping[str, Any]], *, both: bool
+        values: Sequence[float | int | str],
+        varied: Callable[[Any], Mapping[str, Any]],
+        *,
+        both: bool,
     ) -> list[Row]:
         rows = []
         for label, base in ((PAPER, one_round), (OURS, {}))[: 2 if both else 1]:
             for value in values:
-                parameters = {**plan, **base, **own(value)}
+                parameters = {**plan, **base, **varied(value)}
                 runs = _ngrams(corpus, scale.few_keys, **parameters)
                 rows.append(Row(label=label, at=value, runs=runs))
         return rows

@@ -52,22 +52,22 @@ def _lengths(experiment: Experiment, results: Results) -> Any:
     headings += ("keys", "seconds")
     rows = []
     for row in experiment.rows:
-        own = results.of(row)
-        if not own:
+        measured = results.of(row)
+        if not measured:
             continue
         is_single = row.label == "DPSU-single"
         rows.append(
             (
                 row.label,
                 *(
-                    _median(own, lambda found, i=i: found["lengths"][i]["real"])
+                    _median(measured, lambda found, i=i: found["lengths"][i]["real"])
                     for i in range(longest)
                 ),
-                None if is_single else median_real(own),
-                None if is_single else _median(own, spurious_total),
-                None if is_single else _median(own, _bound),
-                len(own),
-                _median(own, lambda found: round(found["seconds"], 1)),
+                None if is_single else median_real(measured),
+                None if is_single else _median(measured, spurious_total),
+                None if is_single else _median(measured, _bound),
+                len(measured),
+                _median(measured, lambda found: round(found["seconds"], 1)),
             )
         )
     for name, values in (experiment.printed.rows if experiment.printed else {}).items():
@@ -86,14 +86,14 @@ def _length_notes(experiment: Experiment) -> list[str]:
     if experiment.printed is not None and not experiment.comparable:
         notes.append(
             "The paper's figures are of other data (Reddit posts of 1.2 million users), which are not "
-            "to be had: compare shapes and ratios, not sizes."
+            "available: compare shapes and ratios, not sizes."
         )
     return [*notes, *_printed_notes(experiment.printed)]
 
 
 def _spurious_share(experiment: Experiment, results: Results) -> Any:
-    measured = ("spurious", "released", "share")
-    headings = ("η", *(f"{label}: {name}" for label in (PAPER, OURS) for name in measured))
+    columns = ("spurious", "released", "share")
+    headings = ("η", *(f"{label}: {name}" for label in (PAPER, OURS) for name in columns))
     headings += ("paper, other data",)
     printed = experiment.printed
     known = dict(zip(printed.columns, printed.rows["actual_ratio"], strict=True)) if printed else {}
@@ -101,10 +101,12 @@ def _spurious_share(experiment: Experiment, results: Results) -> Any:
     for eta in experiment.values:
         cells: list[Cell] = [eta]
         for label in (PAPER, OURS):
-            own = _found(experiment, results, label, eta)
-            released = _median(own, _released)
-            spurious = _median(own, spurious_total)
-            share = _median(own, lambda found: spurious_total(found) / max(1, _released(found)))
+            measured = _found(experiment, results, label, eta)
+            released = _median(measured, _released)
+            spurious = _median(measured, spurious_total)
+            share = _median(
+                measured, lambda found: spurious_total(found) / max(1, _released(found))
+            )
             cells += [spurious, released, share and round(share, 5)]
         rows.append((*cells, known.get(eta)))
     return headings, rows, _printed_notes(printed)
@@ -122,19 +124,20 @@ def _sweep(experiment: Experiment, results: Results) -> Any:
     )
     rows = []
     for row in experiment.rows:
-        own = results.of(row)
-        if own:
+        measured = results.of(row)
+        if measured:
             lengths = (
-                _median(own, lambda found, i=i: found["lengths"][i]["real"]) for i in range(longest)
+                _median(measured, lambda found, i=i: found["lengths"][i]["real"])
+                for i in range(longest)
             )
             rows.append(
                 (
                     row.label,
                     row.at,
                     *lengths,
-                    median_real(own),
-                    _median(own, spurious_total),
-                    len(own),
+                    median_real(measured),
+                    _median(measured, spurious_total),
+                    len(measured),
                 )
             )
     return headings, rows, ["Medians over keys; real n-grams of each length."]
@@ -148,7 +151,7 @@ def _union(experiment: Experiment, results: Results) -> Any:
     for policy in (*PUBLISHED, *OTHER_POLICIES):
         found = [_found(experiment, results, policy, limit) for limit in limits]
         if any(found):
-            cells = [_mean_text([real_total(one) for one in own]) for own in found]
+            cells = [_mean_text([real_total(one) for one in measured]) for measured in found]
             rows.append((policy, *cells, max(map(len, found))))
     printed = experiment.printed
     for name, values in (printed.rows if printed else {}).items():
@@ -165,25 +168,25 @@ def _union(experiment: Experiment, results: Results) -> Any:
 
 
 def _sizes(experiment: Experiment, results: Results) -> Any:
-    held: dict[int, int] = {}
+    present: dict[int, int] = {}
     columns = {}
     for row in experiment.rows:
-        own = results.of(row)
-        if own:
-            held |= {k: count for k, count, _ in own[0]["lengths"][0]["k_anonymity"]}
-            columns[row.label] = statistics.median(map(real_total, own))
+        measured = results.of(row)
+        if measured:
+            present |= {k: count for k, count, _ in measured[0]["lengths"][0]["k_anonymity"]}
+            columns[row.label] = statistics.median(map(real_total, measured))
     headings = ("k", "words of at least k users", *columns)
     printed = experiment.printed
     shown = [name for name in (printed.rows if printed else {}) if name != "held"]
     headings += tuple(f"paper: {name}" for name in shown)
     rows = []
-    for k in (int(k) for k in (printed.columns if printed else held)):
-        if k not in held:
+    for k in (int(k) for k in (printed.columns if printed else present)):
+        if k not in present:
             continue
         place = printed.columns.index(k) if printed else 0
         theirs = [printed.rows[name][place] for name in shown] if printed else []
-        ours = [round(size / max(1, held[k]), 3) for size in columns.values()]
-        rows.append((k, held[k], *ours, *theirs))
+        ours = [round(size / max(1, present[k]), 3) for size in columns.values()]
+        rows.append((k, present[k], *ours, *theirs))
     sizes = ", ".join(f"{label} {size:,.0f}" for label, size in columns.items())
     notes = [f"Sizes of the released sets (medians over orders): {sizes}."]
     return headings, rows, [*notes, *_printed_notes(printed)]
@@ -196,9 +199,9 @@ def _anonymity(experiment: Experiment, results: Results) -> Any:
         for found in results.of(row)[:1]:
             for level in found["lengths"]:
                 rows += [
-                    (row.label, level["length"], k, held, count, round(count / held, 4))
-                    for k, held, count in level["k_anonymity"]
-                    if held
+                    (row.label, level["length"], k, present, count, round(count / present, 4))
+                    for k, present, count in level["k_anonymity"]
+                    if present
                 ]
     return headings, rows, ["Of the first key."]
 
@@ -223,13 +226,15 @@ def _ngram_targets(experiment: Experiment, results: Results) -> list[tuple[Cell,
     ):
         whose = "the paper's DPNE" if corpus == "msnbc" else "DPNE (one_round, Δ = 100), T = 7"
         for label, least in wanted.items():
-            own = median_real(_found(experiment, results, f"{corpus}: {label}"))
-            rows.append(_judged(f"{corpus}, {label}: real n-grams over {whose}", own, base, least))
+            measured = median_real(_found(experiment, results, f"{corpus}: {label}"))
+            rows.append(
+                _judged(f"{corpus}, {label}: real n-grams over {whose}", measured, base, least)
+            )
     return rows
 
 
 def _union_targets(experiment: Experiment, results: Results) -> list[tuple[Cell, ...]]:
-    own = median_real(_found(experiment, results, DEFAULT_UNION))
+    measured = median_real(_found(experiment, results, DEFAULT_UNION))
     best: dict[str, tuple[float, Any]] = {}
     for row in experiment.rows:
         size = median_real(results.of(row)) if row.label in PUBLISHED else None
@@ -242,11 +247,11 @@ def _union_targets(experiment: Experiment, results: Results) -> list[tuple[Cell,
         title = (
             f"set union, default, over weighted Gaussian with its best Δ_0 of {limits} ({limit})"
         )
-        rows.append(_judged(title, own, size, 1.5))
+        rows.append(_judged(title, measured, size, 1.5))
         policy = max(best, key=lambda name: best[name])
         size, limit = best[policy]
         title = f"set union, default, over the best published policy ({policy}, Δ_0 = {limit})"
-        rows.append(_judged(title, own, size, 1.0))
+        rows.append(_judged(title, measured, size, 1.0))
     return rows
 
 
@@ -259,24 +264,30 @@ def _cost_targets(experiment: Experiment, results: Results) -> list[tuple[Cell, 
         ("CPU time of it, s", "cpu_seconds", 1.0, None),
         ("peak memory of it, GB", "peak_bytes", _GIGABYTE, 1.3),
     ):
-        own, base = (_median(found, _scaled(field, unit)) for found in (ours, theirs))
-        rows.append(_judged(f"adaptive over one_round: {title}", own, base, most, at_most=True))
+        measured, base = (_median(found, _scaled(field, unit)) for found in (ours, theirs))
+        rows.append(
+            _judged(f"adaptive over one_round: {title}", measured, base, most, at_most=True)
+        )
     return rows
 
 
 def _judged(
-    title: str, own: float | None, base: float | None, asked: float | None, at_most: bool = False
+    title: str,
+    measured: float | None,
+    base: float | None,
+    asked: float | None,
+    at_most: bool = False,
 ) -> tuple[Cell, ...]:
     sign = "≤" if at_most else "≥"
     wanted = None if asked is None else f"{sign} {asked:g} ×"
-    if own is None or not base:
+    if measured is None or not base:
         return (title, None, None, None, wanted, None)
-    ratio = own / base
+    ratio = measured / base
     met = None
     if asked is not None:
         met = "yes" if (ratio <= asked if at_most else ratio >= asked) else "no"
-    digits = 2 if own < 1000 else 0
-    return (title, _rounded(own, digits), _rounded(base, digits), round(ratio, 3), wanted, met)
+    digits = 2 if measured < 1000 else 0
+    return (title, _rounded(measured, digits), _rounded(base, digits), round(ratio, 3), wanted, met)
 
 
 def _rounded(value: float, digits: int) -> Cell:

@@ -18,7 +18,7 @@ from pipelines.experiments.corpora import Corpora, Source
 from pipelines.experiments.paper_measuring import measure
 from pipelines.experiments.program import (
     TITLES_FILE,
-    Tell,
+    Report,
     Values,
     common_options,
     fixed_key,
@@ -52,8 +52,8 @@ _PARAGRAPHS = (
     "The tables and figures of two papers, run again by `pipelines/reproduce_papers.py`, with ours "
     "beside them. DPNE: Kim et al., *Differentially Private n-gram Extraction* (NeurIPS 2021). DPSU: "
     "Gopi et al., *Differentially Private Set Union* (ICML 2020).",
-    "Real and spurious n-grams are told apart on the data themselves: an evaluation in memory, no "
-    "private computation.",
+    "Real and spurious n-grams are distinguished on the data themselves, by an evaluation in memory "
+    "that is not private.",
 )
 _SAMPLE = 10
 
@@ -76,7 +76,7 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
     )
 
 
-def _make(values: Values, cache: pathlib.Path, tell: Tell, *, data: pathlib.Path) -> Study:
+def _make(values: Values, cache: pathlib.Path, report: Report, *, data: pathlib.Path) -> Study:
     if values["full"] and values["quick"]:
         raise UsageError("full and quick must not be given together.")
     base = RunKeyFile.checked(values["run_key_file"]) if values["run_key_file"] else None
@@ -128,19 +128,19 @@ def sources_of(values: Values, data: pathlib.Path) -> dict[str, Source]:
     The sample that ships with the repository is not cut down further.
     """
     visits = reading.ReadOptions(input_format="sequences")
-    given = values["titles"]
-    path = given or str(data / TITLES_FILE)
+    titles = values["titles"]
+    path = titles or str(data / TITLES_FILE)
     name = os.path.basename(path)
     note = f"{name}, tokenizer words; not the papers' data"
-    said = bool(values.get("public_data"))
-    title = f"titles ({name})" if given else "titles (the sample in the repository)"
+    declared_public = bool(values.get("public_data"))
+    title = f"titles ({name})" if titles else "titles (the sample in the repository)"
     texts = Source(
         path=path,
         title=title,
         note=note,
         reading=reading.ReadOptions(),
         tokenizer="words",
-        is_public=said or not given,
+        is_public=declared_public or not titles,
     )
     sources = {
         "msnbc": Source(
@@ -149,11 +149,11 @@ def sources_of(values: Values, data: pathlib.Path) -> dict[str, Source]:
             note="one document a user; the data of DPNE, Table 5",
             reading=visits,
             tokenizer="whitespace",
-            is_public=said or not values["msnbc"],
+            is_public=declared_public or not values["msnbc"],
         ),
         "titles": texts,
     }
-    if given and not values["full"]:
+    if titles and not values["full"]:
         sources["titles_tenth"] = Source(
             path=path,
             title=f"a keyed tenth of the users of titles ({name})",

@@ -21,12 +21,12 @@ _Floats = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class CoveredSentences:
-    """The sentences that a vocabulary covers.
+    """The sentences all of whose n-grams are in a vocabulary.
 
     Attributes:
-      rows: (m,) int64, the gram of each predicted word, row of the vocabulary.
-      users: (m,) int32, the place of the user of each.
-      authors: (s,) int32, the place of the user of each sentence.
+      rows: (m,) int64, for each predicted word, the row of its n-gram in the vocabulary.
+      users: (m,) int32, for each predicted word, the index of its user in the corpus.
+      authors: (s,) int32, for each sentence, the index of its user in the corpus.
     """
 
     rows: npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ class CoveredSentences:
     authors: npt.NDArray[np.int32]
 
     def of(self, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Returns the rows of some users: (u,) bool."""
+        """Returns the rows of some users, which (u,) bool choose."""
         return self.rows[chosen[self.users]]
 
 
@@ -49,10 +49,10 @@ def covered_sentences(corpus: Corpus, public: PublicCounts) -> CoveredSentences:
     covered = known[ends] - known[starts] == ends - starts
     starts, sizes = starts[covered], (ends - starts)[covered]
     first = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
-    places = first + np.arange(first.size)
+    positions = first + np.arange(first.size)
     return CoveredSentences(
-        rows=rows[places].astype(np.int64),
-        users=corpus.user_of_position[places],
+        rows=rows[positions].astype(np.int64),
+        users=corpus.user_of_position[positions],
         authors=corpus.user_of_position[starts],
     )
 

@@ -22,7 +22,7 @@ from pipelines.experiments.tables import cell_text
 TITLES_FILE = "reddit_titles_sample.jsonl.gz"
 _CACHE, _RUNS, _LEDGER = "cache", "runs", "ledger.json"
 Values = Mapping[str, Any]
-Tell = Callable[..., None]
+Report = Callable[..., None]
 
 
 def common_options(parts: Sequence[str], quick: str) -> tuple[Option, ...]:
@@ -43,7 +43,7 @@ def common_options(parts: Sequence[str], quick: str) -> tuple[Option, ...]:
             name="titles",
             path="file",
             help="Texts of users, JSON lines with user and text; without it, the sample that ships "
-            "with this program. The papers' own texts are not to be had.",
+            "with this program. The texts of the papers are not available.",
         ),
         Option(
             name="parts",
@@ -78,25 +78,25 @@ def run_study(
     title: str,
     options: Sequence[Option],
     parts: Sequence[str],
-    make: Callable[[Values, pathlib.Path, Tell], Study],
+    make: Callable[[Values, pathlib.Path, Report], Study],
 ) -> int:
     """Parses the options of a program of experiments, and runs it; returns the exit status.
 
     Args:
-      argv: arguments of the command line.
-      program: its name.
-      description: for the help.
-      title: first line of its summary.
-      options: those that it has.
-      parts: values of `--parts`.
-      make: from the values of options, the directory for tokenized data and a function that reports
-        progress to the study; it checks options of its program.
+      argv: Arguments of the command line.
+      program: Name of the program.
+      description: Description for the help.
+      title: First line of the summary.
+      options: Options of the program.
+      parts: Values of `--parts`.
+      make: Function that returns the study, from the values of the options, the directory for tokenized
+        data, and a function that reports progress; it checks the options of its program.
     """
 
-    def command(given: argparse.Namespace, beam_arguments: list[str]) -> None:
+    def command(arguments: argparse.Namespace, beam_arguments: list[str]) -> None:
         if beam_arguments:
             raise UsageError(f"{program} has no option {beam_arguments[0].split('=')[0]}.")
-        values = with_defaults(given, options)
+        values = with_defaults(arguments, options)
         _check(values, parts, title)
         require_matplotlib()
         _run(values, make)
@@ -117,11 +117,11 @@ def fixed_key(number: int) -> RunKey:
     return RunKey.from_hex(f"{number:064x}")
 
 
-def _run(values: Values, make: Callable[[Values, pathlib.Path, Tell], Study]) -> None:
+def _run(values: Values, make: Callable[[Values, pathlib.Path, Report], Study]) -> None:
     output = pathlib.Path(values["output"])
     started = time.monotonic()
 
-    def tell(text: str, begin: str | None = None, end: str = "\n") -> None:
+    def report(text: str, begin: str | None = None, end: str = "\n") -> None:
         """Writes a line, or a part of one, on stderr."""
         if not values["quiet"]:
             if begin is None:
@@ -129,14 +129,14 @@ def _run(values: Values, make: Callable[[Values, pathlib.Path, Tell], Study]) ->
             print(begin + text, end=end, file=sys.stderr, flush=True)
 
     try:
-        study = make(values, output / _CACHE, tell)
+        study = make(values, output / _CACHE, report)
         results = Results(output / _RUNS, study.sources, study.keys)
-        _make_runs(study, results, output, tell)
+        _make_runs(study, results, output, report)
     finally:
         if not values["keep"]:
             shutil.rmtree(output / _CACHE, ignore_errors=True)
         elif (output / _CACHE).is_dir():
-            tell(f"tokenized data, as secret as the data, are in {output / _CACHE}")
+            report(f"tokenized data, as secret as the data, are in {output / _CACHE}")
     for table in study.targets(results):
         rows = [[cell_text(cell) for cell in row] for row in table.rows]
         display.print_rows(table.title, table.headings, rows)
@@ -144,19 +144,19 @@ def _run(values: Values, make: Callable[[Values, pathlib.Path, Tell], Study]) ->
     print(f"Files, {secrecy}: {output} (start with {SUMMARY})")
 
 
-def _make_runs(study: Study, results: Results, output: pathlib.Path, tell: Tell) -> None:
+def _make_runs(study: Study, results: Results, output: pathlib.Path, report: Report) -> None:
     """Makes the runs that have no result, part by part, and writes the summary after each."""
     for part in study.parts:
         try:
             runs = part.runs
-            tell(f"{part.name}: {len(runs)} runs")
+            report(f"{part.name}: {len(runs)} runs")
             for number, run in enumerate(runs, start=1):
                 if results.find(run) is not None:
                     continue
-                tell(f"{part.name} {number}/{len(runs)}: {run.description} …", end=" ")
+                report(f"{part.name} {number}/{len(runs)}: {run.description} …", end=" ")
                 result = study.measure(run, study.key_of(run.key))
                 results.keep(run, result)
-                tell(f"{result['seconds']:.1f} s", begin="")
+                report(f"{result['seconds']:.1f} s", begin="")
         finally:
             write_summary(output, study, results, redraw=(part.name,))
 
@@ -172,15 +172,15 @@ def _check(values: Values, parts: Sequence[str], title: str) -> None:
 
 def _check_output(output: str, title: str) -> None:
     """Raises UsageError if an output is inside a release, or has a summary with another title."""
-    place = pathlib.Path(output).resolve()
-    readme = place / "README.md"
+    folder = pathlib.Path(output).resolve()
+    readme = folder / "README.md"
     if readme.is_file() and not readme.read_bytes().startswith(title.encode()):
         raise UsageError(
-            f"output must be a directory of this program's, got output={output}, whose README.md is "
-            "not; name another one."
+            f"output must be a directory of this program, got output={output}, whose README.md "
+            "another program wrote; name another directory."
         )
-    if any(os.path.lexists(above / _LEDGER) for above in (place, *place.parents)):
+    if any(os.path.lexists(above / _LEDGER) for above in (folder, *folder.parents)):
         raise UsageError(
-            f"output must be outside every release, got output={output}: what is counted "
-            "on the data is as secret as they are."
+            f"output must be outside every release, got output={output}: numbers "
+            "counted on the data are as secret as the data."
         )

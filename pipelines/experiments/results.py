@@ -1,4 +1,4 @@
-"""What has been measured, one file for each run; a run that is there is not made again."""
+"""Results of runs, one file for each; a run whose result is there is not made again."""
 
 import contextlib
 import json
@@ -14,10 +14,16 @@ from pipelines.experiments.runs import AnyRun, Result, fingerprint
 
 
 class Results:
-    """A directory of results, under the fingerprints of what was run."""
+    """A directory of results, in files named by the fingerprints of their runs."""
 
     def __init__(self, folder: pathlib.Path, sources: Mapping[str, Source], keys: str):
-        """Takes the directory, made if need be, the data, and what numbers of keys stand for."""
+        """Makes the directory if needed.
+
+        Args:
+          folder: Directory of the results.
+          sources: The data by name.
+          keys: Text that identifies the run keys for which numbers of keys stand.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._sources = sources
@@ -25,7 +31,7 @@ class Results:
         self._read: dict[AnyRun, Result] = {}
 
     def find(self, run: AnyRun) -> Result | None:
-        """Returns the result of a run, None if there is none."""
+        """Returns the result of a run, or None if there is none."""
         if run not in self._read:
             with contextlib.suppress(FileNotFoundError):
                 text = self._path(run).read_text(encoding="utf-8")
@@ -38,32 +44,32 @@ class Results:
         return [result for result in found if result is not None]
 
     def keep(self, run: AnyRun, result: Mapping[str, Any]) -> None:
-        """Writes a result, all of it or nothing."""
+        """Writes a result as a whole or not at all."""
         self._read.pop(run, None)
         notice = self._sources[run.corpus].secrecy.notice
         whole = {"notice": notice, "run": run.parameters(), "result": result}
-        place_file(self._path(run), json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+        write_file(self._path(run), json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
 
     def _path(self, run: AnyRun) -> pathlib.Path:
         name = fingerprint(run, self._sources[run.corpus].digest, self._keys)
         return self._folder / f"{name}.json"
 
 
-def place_marked(folder: pathlib.Path, name: str, data: str | bytes, secrecy: Secrecy) -> str:
+def write_marked(folder: pathlib.Path, name: str, data: str | bytes, secrecy: Secrecy) -> str:
     """Writes a file under a name with its mark, and removes it under the name of another mark.
 
     Returns:
-      The name.
+      The marked name.
     """
     marked = secrecy.prefix + name
-    place_file(folder / marked, data)
+    write_file(folder / marked, data)
     for other in (SECRET, PUBLIC):
         if other.prefix != secrecy.prefix:
             (folder / (other.prefix + name)).unlink(missing_ok=True)
     return marked
 
 
-def place_file(path: pathlib.Path, data: str | bytes) -> None:
+def write_file(path: pathlib.Path, data: str | bytes) -> None:
     """Writes a file under a temporary name, then renames it."""
     written = path.with_name(f".{path.name}.tmp")
     written.write_bytes(data.encode() if isinstance(data, str) else data)

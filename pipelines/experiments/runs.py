@@ -16,9 +16,9 @@ class NgramRun:
     """A run of `PrivateNgrams`, and the evaluation of its release.
 
     Attributes:
-      corpus: name of the data.
-      plan: the parameters.
-      key: number of the run key.
+      corpus: Name of the data.
+      plan: The plan of the run.
+      key: Number of the run key.
     """
 
     corpus: str
@@ -29,7 +29,7 @@ class NgramRun:
 
     @property
     def description(self) -> str:
-        """One line for the operator."""
+        """Description in one line for the operator."""
         plan = self.plan
         name = f"{plan.strategy}, {plan.user_budgets}" if plan.user_budgets else plan.strategy
         return f"{self.corpus}, {name}, T = {plan.max_length}, ε = {plan.epsilon:g}, key {self.key}"
@@ -41,11 +41,11 @@ class NgramRun:
 
     @property
     def longest(self) -> int:
-        """T."""
+        """T, the longest length of the run."""
         return self.plan.max_length
 
     def parameters(self) -> dict[str, Any]:
-        """Everything that the result depends on but the data, as JSON types."""
+        """Returns everything on which the result depends except the data, as JSON types."""
         return {"kind": self.kind, "plan": self.plan.to_dict(), "key": self.key}
 
 
@@ -53,7 +53,7 @@ class NgramRun:
 class CostRun(NgramRun):
     """A run of `beam-dpne ngrams` as another process, for its time and memory.
 
-    The number of the key is that of the repetition, too.
+    The number of the key is also the number of the repetition.
     """
 
     order: ClassVar[int] = 2
@@ -61,7 +61,7 @@ class CostRun(NgramRun):
 
     @property
     def description(self) -> str:
-        """One line for the operator."""
+        """Description in one line for the operator."""
         return f"{self.corpus}, cost of {self.plan.strategy} as a process, key {self.key}"
 
 
@@ -70,13 +70,13 @@ class BaselineRun:
     """A run of one of the DPNE paper's baselines.
 
     Attributes:
-      corpus: name of the data.
+      corpus: Name of the data.
       baseline: "DPSU-all", "DPSU-even" or "DPSU-single".
       epsilon: ε.
       delta: δ.
       max_length: T.
-      max_contributions: Δ for each length.
-      key: number of the run key.
+      max_contributions: Δ of each length.
+      key: Number of the run key.
     """
 
     corpus: str
@@ -90,7 +90,7 @@ class BaselineRun:
 
     @property
     def description(self) -> str:
-        """One line for the operator."""
+        """Description in one line for the operator."""
         return f"{self.corpus}, {self.baseline}, T = {self.max_length}, key {self.key}"
 
     @property
@@ -100,11 +100,11 @@ class BaselineRun:
 
     @property
     def longest(self) -> int:
-        """T."""
+        """T, the longest length of the run."""
         return self.max_length
 
     def parameters(self) -> dict[str, Any]:
-        """Everything that the result depends on but the data, as JSON types."""
+        """Returns everything on which the result depends except the data, as JSON types."""
         fields = dataclasses.asdict(self)
         del fields["corpus"]
         return {"kind": "baseline", **fields}
@@ -115,9 +115,9 @@ class UnionRun:
     """A run of set union over the words of a corpus.
 
     Attributes:
-      corpus: name of the data.
-      plan: the parameters.
-      key: number of the run key, which also orders the users.
+      corpus: Name of the data.
+      plan: The plan of the run.
+      key: Number of the run key, which also orders the users.
     """
 
     corpus: str
@@ -127,7 +127,7 @@ class UnionRun:
 
     @property
     def description(self) -> str:
-        """One line for the operator."""
+        """Description in one line for the operator."""
         limit = self.plan.max_contributions
         return f"{self.corpus}, {self.plan.policy}, Δ_0 = {limit}, key {self.key}"
 
@@ -138,11 +138,11 @@ class UnionRun:
 
     @property
     def longest(self) -> int:
-        """Set union is of words alone."""
+        """1, since a set union releases only single words."""
         return 1
 
     def parameters(self) -> dict[str, Any]:
-        """Everything that the result depends on but the data, as JSON types."""
+        """Returns everything on which the result depends except the data, as JSON types."""
         return {"kind": "union", "plan": self.plan.to_dict(), "key": self.key}
 
 
@@ -163,7 +163,7 @@ class AnyRun(Hashable, Protocol):
 
     @property
     def description(self) -> str:
-        """One line for the operator."""
+        """Description in one line for the operator."""
         ...
 
     @property
@@ -173,11 +173,11 @@ class AnyRun(Hashable, Protocol):
 
     @property
     def longest(self) -> int:
-        """T."""
+        """T, the longest length of the run."""
         ...
 
     def parameters(self) -> dict[str, Any]:
-        """Everything that the result depends on but the data, as JSON types."""
+        """Returns everything on which the result depends except the data, as JSON types."""
         ...
 
 
@@ -186,12 +186,12 @@ Result = Mapping[str, Any]
 
 
 def fingerprint(run: AnyRun, data: str, keys: str) -> str:
-    """Returns what a result is filed under: 32 hexadecimal digits.
+    """Returns the name under which a result is kept, 32 hexadecimal digits.
 
     Args:
-      run: what was run.
-      data: digest of the data, and how they are read.
-      keys: what the numbers of run keys stand for.
+      run: The run.
+      data: Digest of the data and of how they are read.
+      keys: Text that identifies the run keys for which numbers stand.
     """
     whole = {**run.parameters(), "data": data, "keys": keys, "version": __version__}
     text = json.dumps(whole, sort_keys=True)

@@ -1,4 +1,4 @@
-"""A study of one or more papers: its parts, and the folder of its results, written as they come in.
+"""A study of one or more papers: its parts, and the folder of its results, rewritten after each part.
 
 The folder has a CSV and a PNG for each experiment, and one Markdown file with the text around them.
 """
@@ -8,13 +8,13 @@ import pathlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from beam_dpne.evaluation.headings import Heading, budget_text, caption_text
+from beam_dpne.evaluation.plots import Heading, budget_text, caption_text
 from beam_dpne.evaluation.secrecy import secrecy_of, table_text
 from beam_dpne.mechanism.randomness import RunKey
 from pipelines.experiments.corpora import Source
 from pipelines.experiments.experiments import Experiment, Part
 from pipelines.experiments.figures import Drawers, figure_of
-from pipelines.experiments.results import Results, place_file, place_marked
+from pipelines.experiments.results import Results, write_file, write_marked
 from pipelines.experiments.tables import Makers, Table, markdown_rows, table_of
 
 SUMMARY = "README.md"
@@ -33,22 +33,22 @@ TARGETS = "targets"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Study:
-    """Everything that is run, and how it is shown.
+    """The runs of a study, and the form in which their results are shown.
 
     Attributes:
-      title: first line of the summary, by which the folder is recognised.
-      paragraphs: text of the summary.
-      sources: the data, by name.
-      parts: those that were asked for.
-      makers: of tables, by kind.
-      drawers: of pictures, by kind.
-      measure: makes a run under a run key.
-      key_of: the run key that a number stands for.
-      keys: what the numbers of run keys stand for, as results are filed.
-      keys_note: the same, in a sentence of the summary.
-      overview: an experiment that is shown whichever parts were asked for, if there are results.
-      columns: further columns of every table, each with the value of all rows.
-      claims: sentences of the papers, by experiment.
+      title: First line of the summary, by which the folder is recognised.
+      paragraphs: Text of the summary.
+      sources: The data by name.
+      parts: The parts that were asked for.
+      makers: Functions that make tables, by kind.
+      drawers: Functions that draw pictures, by kind.
+      measure: Function that makes a run under a run key and returns its result.
+      key_of: Function from a number to the run key for which it stands.
+      keys: Text that identifies those run keys in the fingerprints of results.
+      keys_note: Sentences of the summary about the run keys.
+      overview: An experiment that is shown whichever parts were asked for, if there are results.
+      columns: Further columns of every table, each with one value for all rows.
+      claims: Sentences of the papers, by experiment.
     """
 
     title: str
@@ -81,12 +81,12 @@ class Study:
         return [self.table(one, results) for one in experiments if one.kind == TARGETS]
 
     def describe(self, experiment: Experiment) -> str:
-        """Returns which data an experiment is about."""
+        """Returns the description of the data of an experiment."""
         chosen = [self.sources[name] for name in experiment.corpora]
         return experiment.data or " and ".join(source.title for source in chosen)
 
     def heading(self, experiment: Experiment) -> Heading:
-        """Returns the caption of a picture: budgets, data, and that there is no release."""
+        """Returns the heading of a picture: budgets, data, and a note that nothing is released."""
         budgets = [run.budget for run in experiment.runs]
         chosen = [self.sources[name] for name in experiment.corpora]
         is_public = experiment.data is not None or all(source.is_public for source in chosen)
@@ -101,13 +101,13 @@ class Study:
 def write_summary(
     folder: pathlib.Path, study: Study, results: Results, redraw: Collection[str] | None = None
 ) -> None:
-    """Writes all tables and pictures that there are results for, and the text around them.
+    """Writes all tables and pictures for which there are results, and the text around them.
 
     Args:
-      folder: of the output; files of an earlier run are replaced.
-      study: to be shown.
-      results: so far.
-      redraw: names of the parts whose pictures are drawn; others keep theirs. None: all.
+      folder: Folder of the output; files of an earlier run are replaced.
+      study: The study.
+      results: Results so far.
+      redraw: Names of the parts whose pictures are drawn again; None means all parts.
     """
     notice = secrecy_of(is_public=study.is_public).notice
     lines = [study.title, "", f"> **{notice}**"]
@@ -122,7 +122,7 @@ def write_summary(
         mark, draw = "###" if part.title else "##", redraw is None or part.name in redraw
         for experiment in part.experiments:
             lines += _section(folder, study, experiment, results, mark, draw=draw)
-    place_file(folder / SUMMARY, "\n".join(lines) + "\n")
+    write_file(folder / SUMMARY, "\n".join(lines) + "\n")
 
 
 def _section(
@@ -142,7 +142,7 @@ def _section(
     secrecy = heading.secrecy
     columns = {"data": study.describe(experiment), **study.columns}
     text = table_text(table.headings, table.rows, secrecy, columns)
-    csv_name = place_marked(folder, f"{table.name}.csv", text, secrecy)
+    csv_name = write_marked(folder, f"{table.name}.csv", text, secrecy)
     if experiment.kind != TARGETS:
         lines += [f"Data: {study.describe(experiment)}.", ""]
     if experiment.kind not in _CSV_ONLY:
@@ -150,7 +150,7 @@ def _section(
     if draw:
         picture = figure_of(experiment, results, heading, study.drawers)
         if picture is not None:
-            place_marked(folder, f"{table.name}.png", picture, secrecy)
+            write_marked(folder, f"{table.name}.png", picture, secrecy)
     png_name = f"{secrecy.prefix}{table.name}.png"
     if (folder / png_name).is_file():
         lines += ["", f"![{table.title}]({png_name})"]
@@ -161,6 +161,6 @@ def _section(
 
 
 def no_release(keys: Collection[int]) -> str:
-    """Returns what the caption of an experiment says instead of the name of a release."""
+    """Returns the text that stands in a caption instead of the name of a release."""
     numbers = ", ".join(map(str, sorted(keys)))
     return f"none, runs of an experiment under {'key' if len(keys) == 1 else 'keys'} {numbers}"

@@ -1,4 +1,4 @@
-"""Tables of experiments: their cells as CSV and Markdown have them, and what was asked for."""
+"""Tables of experiments, and their cells in CSV and in Markdown."""
 
 import dataclasses
 import statistics
@@ -20,11 +20,11 @@ class Table:
     """A table with notes for its reader.
 
     Attributes:
-      name: of its file.
-      title: a sentence that says what it shows.
-      headings: of its columns.
-      rows: cells; None where there is nothing.
-      notes: sentences.
+      name: Name of its file.
+      title: Title of the table.
+      headings: Headings of the columns.
+      rows: Cells of each row; None is an empty cell.
+      notes: Sentences for the reader.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Table:
 
 
 def table_of(experiment: Experiment, results: Results, makers: Makers) -> Table:
-    """Returns the table of an experiment, of the results that are there.
+    """Returns the table of an experiment with the results so far.
 
     Args:
-      experiment: to be shown.
-      results: so far.
-      makers: by kind.
+      experiment: The experiment.
+      results: Results so far.
+      makers: Functions that make tables, by kind.
     """
     headings, rows, notes = makers[experiment.kind](experiment, results)
     return Table(
@@ -53,7 +53,7 @@ def table_of(experiment: Experiment, results: Results, makers: Makers) -> Table:
 
 
 def mean_of(results: Sequence[Result], name: str) -> float | None:
-    """Returns the mean of a measured value over runs; None if there is none, or not of each."""
+    """Returns the mean of a measured value over runs, or None if not every run has one."""
     values = [result[name] for result in results]
     if not values or any(value is None for value in values):
         return None
@@ -61,7 +61,7 @@ def mean_of(results: Sequence[Result], name: str) -> float | None:
 
 
 def markdown_rows(table: Table) -> list[str]:
-    """Returns a table in Markdown: first column text, the others numbers."""
+    """Returns a table in Markdown, with text in the first column and numbers in the others."""
     align = "|".join(["---", *["---:"] * (len(table.headings) - 1)])
     lines = [f"| {' | '.join(table.headings)} |", f"|{align}|"]
     return [*lines, *(f"| {' | '.join(map(cell_text, row))} |" for row in table.rows)]

@@ -19,8 +19,9 @@ from beam_dpne.bayesian.public_counts import PublicCounts, _Sums, count_text
 from beam_dpne.documents.tokenizers import words
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
-from beam_dpne.release.public import read_public_counts
-from beam_dpne.release.publishing import PublishRelease, read_release
+from beam_dpne.release.files import read_release
+from beam_dpne.release.public_counts_files import read_public_counts
+from beam_dpne.release.publishing import PublishRelease
 from tests.support.refusals import not_refused
 
 ODD = ["", " ", "a b", "\t", "\\", "é", "🙂", "a", "b"]
@@ -192,7 +193,7 @@ def test_a_text_is_split_by_the_tokenizer_that_is_named(file):
 
 
 def test_lines_across_blocks_are_whole(file, monkeypatch):
-    monkeypatch.setattr("beam_dpne.release.public._BLOCK_BYTES", 5)
+    monkeypatch.setattr("beam_dpne.release.public_counts_files._BLOCK_BYTES", 5)
     public = read_public_counts(file("naïve naïve\nb b\nno newline".encode()), length=2)
     assert as_rows(public) == [("b b", 1), ("naïve naïve", 1), ("no newline", 1)]
 
@@ -210,7 +211,7 @@ BAD_FILES = [
     (b"one\nword\n", "at least 2 words, got none"),
     (b"a b\tmany\n", "line 1 is none"),
     (b"a b\t1\na b c\n", "line 2 is none"),
-    (b"a b\t1\nc d\t-2\n", "at least 0; line 2 has less"),
+    (b"a b\t1\nc d\t-2\n", "at least 0; the count in line 2 is negative"),
     (b"a b\t1\nc d e\t2\n", "length=2; line 2 has 3 words"),
     (b"a b\t1\na b\t2\n", "distinct, got 1 repeated"),
     (b"a b\t1.0\n", "line 1 is none"),

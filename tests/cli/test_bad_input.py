@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import read_release
 from tests.conftest import ROOT
 
 CANARY = "CANARY zebra 4711"

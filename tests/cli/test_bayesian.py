@@ -17,9 +17,9 @@ from beam_dpne.bayesian.plan import MODES, BayesianPlan, PaperBayesianPlan
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import BAYESIAN
 from beam_dpne.errors import ReleaseError
-from beam_dpne.release.kinds import kind_of
-from beam_dpne.release.ledger import read_ledger
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import read_ledger, read_release
+from beam_dpne.release.publishing import contents_of
+from tests.release.test_bayesian_ledger import found_of, plan_of
 
 KEY = "0f1e2d3c" * 8
 BUDGET = ("--epsilon", 8, "--delta", 1e-4, "--max_contributions", 3, "--length", 2)
@@ -138,7 +138,7 @@ def test_a_private_mode_publishes_a_distribution_under_a_guarantee(bayesian, mod
     assert ledger["mechanism"]["public"]["ngrams"] == len(PUBLIC)
     assert set(ledger["mechanism"]) - {"mode"} <= {"noise", *ledger["mechanism_columns"]}
     assert ledger["spent"]["numerical_slack"] > 0
-    assert any("the public counts" in text for text in ledger["not_protected"])
+    assert any("The public counts are not protected" in text for text in ledger["not_protected"])
     text = ended.out + ended.err + "".join(map(str, files_of(folder).values()))
     assert "zebra" not in text.lower()
     assert KEY not in text
@@ -297,7 +297,7 @@ def test_private_data_are_no_public_counts(cli, tmp_path, how):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a b\t-1\n", "line 1 has less"),
+        ("a b\t-1\n", "the count in line 1 is negative"),
         ("a b c\t1\n", "line 1 has 3 words"),
         ("a b\t1\na b\t1\n", "must be distinct"),
         ("", "at least 2 words, got none"),
@@ -399,6 +399,6 @@ def test_a_release_of_probabilities_is_no_public_counts(bayesian):
 
 
 def test_only_private_plans_have_a_kind_of_release():
-    assert kind_of(BayesianPlan(epsilon=1, delta=1e-7)).layout.stem == "probabilities"
+    assert contents_of(plan_of(), [found_of(plan_of())])[0].stem == "probabilities"
     with pytest.raises(TypeError, match="got PaperBayesianPlan"):
-        kind_of(PaperBayesianPlan(epsilon=1, delta=1e-7))
+        contents_of(PaperBayesianPlan(epsilon=1, delta=1e-7), [found_of(plan_of())])

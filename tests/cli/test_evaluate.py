@@ -13,7 +13,7 @@ from beam_dpne import join_tokens
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import EVALUATE
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import read_release
 
 pytest_plugins = ["tests.engines.storage"]
 

@@ -14,8 +14,7 @@ import pytest
 
 from beam_dpne import split_ngram
 from beam_dpne.cli.msnbc import BEST_LENGTHS, TABLE_5, category_names, main
-from beam_dpne.release.ledger import read_ledger
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import read_ledger, read_release
 from tests.conftest import ROOT
 
 DATA = ROOT / "pipelines" / "data" / "msnbc990928.seq.gz"

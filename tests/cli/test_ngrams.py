@@ -20,8 +20,7 @@ from beam_dpne import PrivacyPlan
 from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import NGRAMS
-from beam_dpne.release.ledger import read_ledger
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import read_ledger, read_release
 from beam_dpne.version import __version__
 
 OPTIONS = [

@@ -21,8 +21,7 @@ from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import SET_UNION
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
-from beam_dpne.release.ledger import read_ledger
-from beam_dpne.release.publishing import OUTPUT_FORMATS, read_release
+from beam_dpne.release.files import OUTPUT_FORMATS, read_ledger, read_release
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import CUTOFF_POLICIES, DESCENT_POLICIES, POLICIES
 

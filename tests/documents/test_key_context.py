@@ -27,7 +27,7 @@ from beam_dpne.documents.key_context import key_context, tokenizer_identity
 from beam_dpne.ngrams import adaptive
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.ledger import read_ledger
+from beam_dpne.release.files import read_ledger
 from beam_dpne.release.publishing import PublishRelease
 
 KEY = RunKey(b"k" * 32)

@@ -25,7 +25,8 @@ from beam_dpne import (
 )
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA
-from beam_dpne.release.publishing import PublishRelease, read_release
+from beam_dpne.release.files import read_release
+from beam_dpne.release.publishing import PublishRelease
 
 PUBLIC = PublicCounts.of([("good",), ("to",), ("zebra",)], [3, 2, 1])
 USERS = [(f"u{i}", "Good morning to you" if i % 3 else "good night") for i in range(300)]

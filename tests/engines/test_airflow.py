@@ -22,8 +22,7 @@ from google.cloud import dataflow_v1beta3 as dataflow
 from beam_dpne.cli.main import run_program
 from beam_dpne.cli.options import add_program
 from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
-from beam_dpne.release.ledger import read_ledger
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import read_ledger, read_release
 from deploy.downloads import cache, versions
 from tests.conftest import ROOT
 from tests.engines.conftest import PRIVACY, SAMPLE, release_bytes

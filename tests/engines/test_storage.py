@@ -23,8 +23,14 @@ from apache_beam.testing.util import assert_that
 from beam_dpne.errors import AccessError, InputError, ReleaseError
 from beam_dpne.reading import ReadDocuments, ReadOptions, check_fields, match_inputs
 from beam_dpne.reading.rejects import WriteRejects, tidied
-from beam_dpne.release.ledger import LEDGER_NAME, listed_parts, read_ledger
-from beam_dpne.release.publishing import OUTPUT_FORMATS, check_output, read_release
+from beam_dpne.release.files import (
+    LEDGER_NAME,
+    OUTPUT_FORMATS,
+    listed_parts,
+    read_ledger,
+    read_release,
+)
+from beam_dpne.release.publishing import check_output
 from beam_dpne.storage.access import check_access, directory_at
 from tests.conftest import ROOT, Ended, Program
 from tests.engines.conftest import JOBS, PRIVACY, SAMPLE, release_bytes

@@ -21,30 +21,25 @@ import beam_dpne
 import beam_dpne.evaluation
 from beam_dpne import join_tokens
 from beam_dpne.errors import InputError, PlotsUnavailableError
-from beam_dpne.evaluation.corpus import (
-    corpus_of,
-    documents_of,
-    load_corpus,
-    read_corpus,
-    sample_users,
-    save_corpus,
-)
-from beam_dpne.evaluation.coverage import evaluate, gram_texts, released_codes
-from beam_dpne.evaluation.headings import (
+from beam_dpne.evaluation.corpus import corpus_of, read_corpus
+from beam_dpne.evaluation.coverage import evaluate, released_codes
+from beam_dpne.evaluation.index import group_keys, index_corpus, places_of
+from beam_dpne.evaluation.plots import (
     PANEL_NAME,
     Heading,
     budget_text,
     caption_text,
     draw_heading,
+    plots,
+    require_matplotlib,
 )
-from beam_dpne.evaluation.index import index_corpus
-from beam_dpne.evaluation.plots import plots, require_matplotlib
-from beam_dpne.evaluation.ranking import group_keys, places_of, sorted_distinct
 from beam_dpne.evaluation.reports import report_files
 from beam_dpne.evaluation.secrecy import BANNER, NOTICE, SECRET
 from beam_dpne.reading import ReadOptions, match_inputs
 from pipelines.experiments import printed as papers
-from pipelines.experiments.ranked import rank_grams
+from pipelines.experiments.ranked import rank_grams, sorted_distinct
+from tests.experiments.test_saved_corpora import TEXTS, rows_of
+from tests.support.grams import gram_texts
 
 LENGTHS = 4
 KS = (1, 2, 3, 5)
@@ -226,18 +221,6 @@ def test_places_are_those_of_a_dictionary():
 # Corpora
 
 
-def rows_of(corpus):
-    """Each user's documents, as a multiset."""
-    found = collections.defaultdict(collections.Counter)
-    for batch in documents_of(corpus, rows=2):
-        for row in batch.to_pylist():
-            found[row["user"]][tuple(row["text"])] += 1
-    return found
-
-
-TEXTS = [("bob", ["b", "a"]), ("ann", ["é", "", "c"]), ("bob", []), ("ann", ["a"]), ("dan", [])]
-
-
 def test_documents_come_back_from_a_corpus():
     assert rows_of(corpus_of(TEXTS)) == {
         "bob": {("b", "a"): 1},
@@ -250,33 +233,6 @@ def test_a_corpus_does_not_depend_on_the_order_of_documents_but_for_its_users_an
     assert corpora[0].words.equals(corpora[1].words)
     assert corpora[0].words.to_pylist() == ["", "a", "b", "c", "é"]
     assert rows_of(corpora[0]) == rows_of(corpora[1])
-
-
-def test_a_saved_corpus_is_read_back(tmp_path):
-    corpus = corpus_of(TEXTS)
-    save_corpus(corpus, tmp_path / "c")
-    again = load_corpus(tmp_path / "c")
-    assert rows_of(again) == rows_of(corpus)
-    for name in ("words", "users", "tokenizer", "rejected", "tokens"):
-        assert getattr(again, name) == getattr(corpus, name)
-    for name in ("codes", "offsets"):
-        assert np.array_equal(getattr(again, name), getattr(corpus, name))
-    (tmp_path / "c" / "corpus.json").unlink()
-    with pytest.raises(FileNotFoundError, match="must hold a saved corpus"):
-        load_corpus(tmp_path / "c")
-
-
-def test_a_sample_has_whole_users_and_only_their_words():
-    documents = [(f"u{i}", [f"own{i}", "all"]) for i in range(500) for _ in range(2)]
-    corpus = corpus_of(documents)
-    sample = sample_users(corpus, bytes(32), 10)
-    # Fixed key: no failure by chance. Binomial(500, 0.1) has deviation 6.7.
-    assert 25 < len(sample.users) < 75
-    users = set(sample.users.to_pylist())
-    assert rows_of(sample) == {user: own for user, own in rows_of(corpus).items() if user in users}
-    assert set(sample.words.to_pylist()) == {"all", *(f"own{user[1:]}" for user in users)}
-    other = sample_users(corpus_of(documents[::-1]), bytes(32), 10)
-    assert set(other.users.to_pylist()) == users
 
 
 @pytest.mark.parametrize("split", [1, 10**6])
@@ -301,8 +257,6 @@ def test_each_line_of_sequences_is_a_user_of_its_own(tmp_path):
     corpus = read_corpus(files, ReadOptions(input_format="sequences"), "whitespace")
     judged = evaluate(index_corpus(corpus, 2), codes_of(corpus, [("1", "2")]), k_anonymity=(2,))
     assert judged.lengths[1].k_anonymity[0].released == 1
-    save_corpus(corpus, tmp_path / "saved")
-    assert load_corpus(tmp_path / "saved").users.equals(corpus.users)
 
 
 def test_an_input_without_words_is_refused(tmp_path):
@@ -348,11 +302,14 @@ def judged_sample(lengths):
     return evaluate(index_corpus(corpus, lengths), released)
 
 
+def report_of(judged, spurious_fraction):
+    pictures = plots(judged, caption=CAPTION, spurious_fraction=spurious_fraction)
+    return report_files(judged, {"release": "r"}, pictures)
+
+
 @pytest.mark.parametrize("lengths", [1, 3])
 def test_every_file_of_a_report_says_that_it_is_not_private(lengths):
-    files = report_files(
-        judged_sample(lengths), {"release": "r"}, caption=CAPTION, spurious_fraction=0.01
-    )
+    files = report_of(judged_sample(lengths), spurious_fraction=0.01)
     kinds = collections.Counter(name.rsplit(".", 1)[1] for name in files)
     assert kinds == {"json": 1, "csv": 2, "png": 4 if lengths > 1 else 3}
     for name, data in files.items():
@@ -429,8 +386,7 @@ def test_title_and_caption_of_any_length_stay_inside_the_picture(width, panels):
 
 
 def test_equal_evaluations_give_equal_files():
-    given = {"caption": CAPTION, "spurious_fraction": None}
-    files = [report_files(judged_sample(3), {}, **given) for _ in range(2)]
+    files = [report_of(judged_sample(3), spurious_fraction=None) for _ in range(2)]
     assert files[0] == files[1]
 
 

@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 from beam_dpne.evaluation.corpus import corpus_of, read_corpus
-from beam_dpne.evaluation.coverage import gram_texts
 from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_delta
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
 from beam_dpne.reading import ReadOptions, match_inputs
@@ -29,6 +28,7 @@ from pipelines.experiments.baselines import (
 from pipelines.experiments.printed import DPNE_TABLE_5
 from pipelines.experiments.ranked import rank_grams
 from tests.conftest import ROOT
+from tests.support.grams import gram_texts
 
 KEY = RunKey(bytes(range(32)))
 DATA = ROOT / "pipelines" / "data" / "msnbc990928.seq.gz"

@@ -409,5 +409,5 @@ def test_an_output_inside_a_release_is_refused(data, tmp_path, capsys):
 def test_the_directory_of_another_program_is_left_as_it_is(data, tmp_path, capsys):
     (tmp_path / "README.md").write_text("# Private n-gram probabilities: experiments\n")
     assert main(["--output", str(tmp_path)], data) == 2
-    assert "output must be a directory of this program's" in capsys.readouterr().err
+    assert "output must be a directory of this program," in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]

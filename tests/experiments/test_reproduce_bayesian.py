@@ -285,5 +285,5 @@ def test_the_directory_of_another_program_is_left_as_it_is(folder, tmp_path, cap
     own.mkdir()
     (own / "README.md").write_text("# The papers' experiments\n")
     assert main(options_of(folder, own), folder) == 2
-    assert "output must be a directory of this program's" in capsys.readouterr().err
+    assert "output must be a directory of this program," in capsys.readouterr().err
     assert [path.name for path in own.iterdir()] == ["README.md"]

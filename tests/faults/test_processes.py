@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import read_release
 from tests.faults import conftest
 from tests.faults.conftest import ADAPTIVE, ADAPTIVE_SMALL
 from tests.faults.jobs import Jobs

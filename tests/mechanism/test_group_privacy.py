@@ -195,7 +195,7 @@ def ledger_by_vocabulary(policy: str) -> dict:
         union = vocabulary.union_plan(plan)
         words = LengthReport(1, union.noise.stddev, union.threshold, 17, None, 0.0)
     bigrams = LengthReport(2, plan.lengths[1].noise_stddev, 41.5, 20 - words.released, 289, 0.17)
-    return ledger(plan=plan, facts=(words, bigrams))
+    return ledger(plan=plan, reports=(words, bigrams))
 
 
 def test_words_that_are_given_have_no_threshold_that_a_group_could_pass():

@@ -9,7 +9,8 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli.main import main
 from beam_dpne.mechanism.user_count import LARGE_DELTA, about_large_delta
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.release.ledger import Contents, Part, whole_ledger
+from beam_dpne.release.files import Part
+from beam_dpne.release.ledger import Contents, whole_ledger
 from beam_dpne.set_union.plan import SetUnionPlan
 from tests.support.refusals import not_refused
 
@@ -117,6 +118,7 @@ def test_a_small_delta_is_not_in_the_ledger():
         plan=plan,
         sections={"mechanism_columns": {}, "mechanism": {"released": 0}},
         spent={},
+        slack_meaning="",
         columns={},
         grounds={},
         groups={},

@@ -20,7 +20,8 @@ from beam_dpne.reading.rejects import (
     require_few_rejected,
     tally_of,
 )
-from beam_dpne.release.publishing import PublishRelease, read_release
+from beam_dpne.release.files import read_release
+from beam_dpne.release.publishing import PublishRelease
 
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
 LENGTHS = ("--max_length", 2, "--max_contributions", 5)

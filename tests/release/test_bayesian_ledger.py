@@ -13,7 +13,8 @@ from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.bayesian_ledger import bayesian_ledger
-from beam_dpne.release.ledger import Part, ledger_bytes, parse_ledger
+from beam_dpne.release.files import Part, parse_ledger
+from beam_dpne.release.ledger import ledger_bytes
 
 
 def plan_of(mode: str = "counts", **others) -> BayesianPlan:
@@ -89,7 +90,7 @@ def test_parts_must_hold_what_was_released():
 def test_a_damaged_ledger_is_refused():
     written = ledger_of(plan_of())
     del written["mechanism"]["released"]
-    with pytest.raises(ReleaseError, match="how many n-grams have a probability"):
+    with pytest.raises(ReleaseError, match="number of released n-gram probabilities"):
         parse_ledger(ledger_bytes(written), "here")
 
 

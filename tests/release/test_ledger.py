@@ -15,14 +15,8 @@ from beam_dpne.documents import tokenizers
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.report import RoundReport
-from beam_dpne.release.ledger import (
-    Part,
-    ledger_bytes,
-    ledger_path,
-    listed_parts,
-    read_ledger,
-    tokenizer_name,
-)
+from beam_dpne.release.files import Part, ledger_path, listed_parts, read_ledger
+from beam_dpne.release.ledger import ledger_bytes, tokenizer_name
 from beam_dpne.release.ngrams_ledger import ngrams_ledger
 from beam_dpne.release.set_union_ledger import set_union_ledger
 from beam_dpne.set_union.elements import ItemSet
@@ -32,7 +26,7 @@ from beam_dpne.set_union.policies import CUTOFF_POLICIES, POLICIES
 PLAN = PrivacyPlan(
     epsilon=1, delta=1e-7, max_length=2, max_contributions=(10, 20), strategy="one_round"
 )
-FACTS = (
+REPORTS = (
     LengthReport(1, PLAN.lengths[0].noise_stddev, PLAN.lengths[0].threshold, 17, None, 0.0),
     LengthReport(2, PLAN.lengths[1].noise_stddev, 41.5, 3, 2**70, 0.17),
 )
@@ -42,7 +36,7 @@ PART = Part("ngrams-0123456789abcdef-00000-of-00001.jsonl", 20, "ab" * 32, 1234)
 def ledger(**changes):
     settings = {
         "plan": PLAN,
-        "facts": FACTS,
+        "reports": REPORTS,
         "parts": [PART],
         "run_key_given": False,
         "tokenizer": "words",
@@ -138,8 +132,8 @@ def test_a_tokenizer_is_named_by_where_it_was_defined(tokenizer, name):
     assert ledger(tokenizer=tokenizer)["tokenizer"] == name
 
 
-def test_equal_ledgers_have_equal_bytes_whatever_the_order_of_the_facts():
-    assert ledger_bytes(ledger()) == ledger_bytes(ledger(facts=FACTS[::-1]))
+def test_equal_ledgers_have_equal_bytes_whatever_the_order_of_the_reports():
+    assert ledger_bytes(ledger()) == ledger_bytes(ledger(reports=REPORTS[::-1]))
     assert ledger_bytes(ledger()) != ledger_bytes(ledger(run_key_given=True))
 
 
@@ -153,14 +147,14 @@ def test_bytes_are_indented_utf8_json():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"facts": FACTS[:1]}, "lengths 1 to 2"),
-        ({"facts": [*FACTS, FACTS[1]]}, "lengths 1 to 2"),
-        ({"facts": [FACTS[0], FACTS[1]._replace(noise_stddev=1.0)]}, "under this plan"),
+        ({"reports": REPORTS[:1]}, "lengths 1 to 2"),
+        ({"reports": [*REPORTS, REPORTS[1]]}, "lengths 1 to 2"),
+        ({"reports": [REPORTS[0], REPORTS[1]._replace(noise_stddev=1.0)]}, "under this plan"),
         ({"parts": []}, "as many rows"),
         ({"parts": [PART, PART]}, "as many rows"),
     ],
 )
-def test_facts_of_another_run_are_refused(changes, message):
+def test_reports_of_another_run_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         ledger(**changes)
 
@@ -204,8 +198,8 @@ def with_part(**changes):
         (with_part(rows=True), "'parts' must list"),
         (with_part(sha256="ab"), "'parts' must list"),
         (with_part(bytes=None), "'parts' must list"),
-        (with_part(rows=21), "do not hold what it says was released"),
-        (ledger() | {"lengths": [{}]}, "'lengths' must describe"),
+        (with_part(rows=21), "do not have as many rows as it says were released"),
+        (ledger() | {"lengths": [{}]}, "'lengths' must state the number of released n-grams"),
     ],
 )
 def test_what_is_not_a_whole_ledger_is_refused(tmp_path, content, message):
@@ -243,11 +237,11 @@ def adaptive_ledger(**changes):
         RoundReport(1, 1.0, 5.25, 0.5, 1e-7, (1.0,)),
         RoundReport(2, 1.5, 6.5, None, 1e-6, (1.0, 1.125)),
     )
-    facts = (
+    reports = (
         LengthReport(1, words.noise_stddev, words.threshold, 17, None, 0.0, rounds[:1]),
         LengthReport(2, bigrams.noise_stddev, 6.5, 3, 289, 0.17, rounds),
     )
-    return json.loads(ledger_bytes(ledger(plan=plan, facts=facts)))
+    return json.loads(ledger_bytes(ledger(plan=plan, reports=reports)))
 
 
 def test_each_round_of_the_adaptive_strategy_says_what_decided():
@@ -379,8 +373,8 @@ def union_items(plan):
     [
         ({"program": "bigrams"}, "'program' is missing or not one of ngrams, set-union"),
         ({"program": "ngrams"}, "'lengths_columns' is missing"),
-        ({"mechanism": {}}, "'mechanism' must tell how many items"),
-        ({"mechanism": {"released": 3}}, "do not hold what it says was released"),
+        ({"mechanism": {}}, "'mechanism' must state the number of released items"),
+        ({"mechanism": {"released": 3}}, "do not have as many rows as it says were released"),
         ({"parts": [PART._asdict() | {"rows": 2}]}, "'parts' must list"),
     ],
 )

@@ -44,14 +44,8 @@ from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.finite_noise import LAPLACE_END
 from beam_dpne.ngrams.decoding import escape_item, unescape_item
 from beam_dpne.ngrams.elements import pack_pairs
-from beam_dpne.release.ledger import read_ledger
-from beam_dpne.release.publishing import (
-    OUTPUT_FORMATS,
-    PublishRelease,
-    check_output,
-    publish_release,
-    read_release,
-)
+from beam_dpne.release.files import OUTPUT_FORMATS, read_ledger, read_release
+from beam_dpne.release.publishing import PublishRelease, check_output, publish_release
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.access import directory_at

@@ -140,7 +140,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_plan_is_published_as_a_set_union",
-        file="beam_dpne/release/kinds.py",
+        file="beam_dpne/release/publishing.py",
         before="if isinstance(plan, SetUnionPlan):",
         after="if not isinstance(plan, PrivacyPlan):",
         matters="A plan of the paper's mechanism would have a kind of release.",
@@ -148,7 +148,7 @@ MUTANTS = [
     ),
     Mutant(
         name="private_data_pass_as_public_counts",
-        file="beam_dpne/release/public.py",
+        file="beam_dpne/release/public_counts_files.py",
         before="return not (one + other).strip(_BLANKS)",
         after="return False",
         matters="Counts of the private texts would be published as the prior.",

@@ -207,7 +207,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_ledger_may_list_any_path",
-        file="beam_dpne/release/ledger.py",
+        file="beam_dpne/release/files.py",
         before='bool(PART_NAME.fullmatch(str(part.get("name"))))',
         after='bool(part.get("name"))',
         matters="Overwriting a release would delete files outside of its directory.",
@@ -222,12 +222,12 @@ MUTANTS = [
         tests=("tests/release/test_publishing.py::test_a_part_that_does_not_parse_is_not_quoted",),
     ),
     Mutant(
-        name="facts_of_another_run_are_published",
+        name="reports_of_another_run_are_published",
         file="beam_dpne/release/ngrams_ledger.py",
-        before="if not math.isclose(noise_stddev, fact.noise_stddev, rel_tol=1e-12):",
+        before="if not math.isclose(noise_stddev, report.noise_stddev, rel_tol=1e-12):",
         after="if False:",
         matters="The ledger would claim another run's guarantee.",
-        tests=(f"{_LEDGER}::test_facts_of_another_run_are_refused",),
+        tests=(f"{_LEDGER}::test_reports_of_another_run_are_refused",),
     ),
     Mutant(
         name="items_of_another_run_are_published",

@@ -12,14 +12,15 @@ from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading import ReadOptions
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.ledger import READABLE_SCHEMAS, SCHEMA, parse_ledger, read_ledger
-from beam_dpne.release.publishing import PublishRelease, read_release
-from beam_dpne.release.release_notes import (
-    MAX_CHARACTERS,
-    ReleaseNotes,
-    input_section,
-    user_sentence,
+from beam_dpne.release.files import (
+    READABLE_SCHEMAS,
+    SCHEMA,
+    parse_ledger,
+    read_ledger,
+    read_release,
 )
+from beam_dpne.release.ledger import MAX_CHARACTERS, ReleaseNotes, input_section, user_sentence
+from beam_dpne.release.publishing import PublishRelease
 from tests.conftest import ROOT
 from tests.release.test_bayesian_ledger import ledger_of, plan_of
 from tests.release.test_ledger import ledger, union_ledger

@@ -1,4 +1,4 @@
-"""Reading public counts from a text, a file of counts, or the directory of a release."""
+"""Reading public counts from a text, from a file of counts, or from the directory of a release."""
 
 import os
 import re
@@ -15,8 +15,14 @@ from beam_dpne.errors import InputError, PublicCountsError
 from beam_dpne.ngrams.decoding import split_ngram
 from beam_dpne.reading.beginnings import BYTE_ORDER_MARK
 from beam_dpne.reading.files import TextStream, guarded
-from beam_dpne.release.ledger import LEDGER_NAME, PART_NAME, ledger_path
-from beam_dpne.release.publishing import read_release
+from beam_dpne.release.files import (
+    LEDGER_NAME,
+    PART_NAME,
+    is_local,
+    ledger_path,
+    read_release,
+    real_path,
+)
 
 _BLOCK_BYTES = 16 * 2**20
 _LONGEST_LINE = 2**20
@@ -31,7 +37,7 @@ def read_public_counts(
     tokenizer: str | Tokenizer = "words",
     vocabulary_size: int | None = None,
 ) -> PublicCounts:
-    """Reads public counts. Nothing that is read here may come from the private data.
+    """Reads public counts, which must not come from the private data.
 
     Args:
       path: Local path or one on any Beam file system; files may be compressed, by extension. One of
@@ -46,14 +52,14 @@ def read_public_counts(
         their text; None keeps all.
 
     Raises:
-      PublicCountsError: A line is malformed, or the counts are empty, negative, doubled, or of n-grams
-        of another length; or the file is part of a release, a language model, or JSON, which would be
-        taken for text.
+      PublicCountsError: A line is malformed; the counts are empty, negative, doubled, or of n-grams of
+        another length; or the file is part of a release, a language model, or JSON, which would be
+        read as a text.
       InputError, FileNotFoundError, ReleaseError: The path cannot be read.
     """
     if _is_release(path):
         return _from_release(path, length, vocabulary_size)
-    if FileSystems.get_scheme(path) is None and not os.path.isfile(path):
+    if is_local(path) and not os.path.isfile(path):
         raise FileNotFoundError(f"public must name an existing file or directory, got {path}.")
     with guarded(path):
         stream = TextStream(path)
@@ -75,14 +81,13 @@ def read_public_counts(
 def same_file(public: str, private: str) -> bool:
     """Returns whether two paths lead to one file, or to files with the same text, compressed or not.
 
-    It reads up to the first difference; blank lines at the end do not count.
+    The files are read up to their first difference; blank lines at their ends do not count.
     """
     if _is_release(public):
         return False
-    local = FileSystems.get_scheme(public) is None
-    if local and not os.path.isfile(public):
+    if is_local(public) and not os.path.isfile(public):
         return False
-    if public == private or (local and os.path.realpath(public) == os.path.realpath(private)):
+    if real_path(public) == real_path(private):
         return True
     with guarded(public):
         first = TextStream(public)
@@ -94,6 +99,7 @@ def same_file(public: str, private: str) -> bool:
 
 
 def _same_text(first: TextStream, second: TextStream) -> bool:
+    # The bytes that have been read of each file and are not compared yet.
     one = other = b""
     while True:
         one = one or first.read(_COMPARED_AT_ONCE)
@@ -107,7 +113,7 @@ def _same_text(first: TextStream, second: TextStream) -> bool:
 
 
 def _refuse_other_files(path: str, beginning: bytes, has_counts: bool) -> None:
-    """Raises PublicCountsError if a file is of a kind that would be misread as a text."""
+    """Raises PublicCountsError if a file has another format that would be misread as a text."""
     name = path.rpartition("/")[2]
     if PART_NAME.fullmatch(name):
         raise PublicCountsError(
@@ -129,9 +135,9 @@ def _refuse_other_files(path: str, beginning: bytes, has_counts: bool) -> None:
 
 
 def _is_release(path: str) -> bool:
-    if path.endswith(LEDGER_NAME) or FileSystems.get_scheme(path) is None:
-        return path.endswith(LEDGER_NAME) or os.path.isdir(path)
-    return FileSystems.exists(ledger_path(path))
+    if path.endswith(LEDGER_NAME):
+        return True
+    return os.path.isdir(path) if is_local(path) else FileSystems.exists(ledger_path(path))
 
 
 def _from_release(path: str, length: int, vocabulary_size: int | None) -> PublicCounts:
@@ -172,11 +178,13 @@ def _counted(line: str, number: int, length: int) -> tuple[tuple[str, ...], int]
     is_negative = digits.startswith("-") and digits[1:].isdecimal()
     if not tab or not digits.isascii() or not (digits.isdecimal() or is_negative):
         raise PublicCountsError(
-            f"public must have lines `ngram<TAB>count`, count a whole number; line {number} is none. "
-            "(A text must not have a tab in its first line.)"
+            f"public must have lines `ngram<TAB>count`, with a whole number as count; line {number} is "
+            "none. (A text must not have a tab in its first line.)"
         )
     if is_negative:
-        raise PublicCountsError(f"public counts must be at least 0; line {number} has less.")
+        raise PublicCountsError(
+            f"public counts must be at least 0; the count in line {number} is negative."
+        )
     try:
         gram = split_ngram(text)
     except ValueError as error:
