@@ -43,8 +43,7 @@ from beam_dpne.release.paths import absolute, has_ledger, is_inside, is_local, r
 from beam_dpne.release.publishing import PublishRelease, check_output
 from beam_dpne.release.release_notes import NO_NOTES, ReleaseNotes
 from beam_dpne.storage.access import check_access
-from beam_dpne.storage.markers import Markers, make_marker
-from beam_dpne.storage.run_key_file import RunKeyFile
+from beam_dpne.storage.run_files import Markers, RunKeyFile, make_marker
 
 # A graph that an engine takes has less than 10 MB, and data in it are a third larger.
 LARGEST_IN_GRAPH = 6 * 2**20

@@ -27,7 +27,7 @@ from beam_dpne.engines.run import (
     state_of,
 )
 from beam_dpne.errors import RunError, may_be_printed
-from beam_dpne.storage.markers import Markers
+from beam_dpne.storage.run_files import Markers
 
 _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
 _WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")

@@ -3,7 +3,7 @@
 from tests.privacy.mutants.mutant import Mutant
 
 _KEYS = "tests/ngrams/test_run_keys.py"
-_KEY_FILE = "tests/storage/test_run_key_file.py"
+_KEY_FILE = "tests/storage/test_run_files.py"
 _STORED = "tests/elements/test_side_inputs.py"
 _LEDGER = "tests/release/test_ledger.py"
 
@@ -157,7 +157,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_worker_takes_any_key",
-        file="beam_dpne/storage/run_key_file.py",
+        file="beam_dpne/storage/run_files.py",
         before="if fingerprint is not None and _fingerprint(key) != fingerprint:",
         after="if False:",
         matters="Noise of two keys in one release would void the guarantee.",
@@ -165,7 +165,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_key_in_a_file_is_not_bound",
-        file="beam_dpne/storage/run_key_file.py",
+        file="beam_dpne/storage/run_files.py",
         before="key = key.bound_to(context)",
         after="key = key",
         matters="One key file under two plans would draw one noise.",
@@ -173,7 +173,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_job_graph_holds_the_key",
-        file="beam_dpne/storage/run_key_file.py",
+        file="beam_dpne/storage/run_files.py",
         before="return RunKeyFile, (self._path, self._fingerprint, self._contexts)",
         after="return RunKey, (self._key(),)",
         matters="Whoever sees the job's graph could subtract the noise.",
