@@ -776,7 +776,7 @@ def null_tokens(texts):
         ("fails_deep", "raised ArrowInvalid"),
         ("another_type", "must return a list<string> Arrow array, got string"),
         ("python_lists", "must return a list<string> Arrow array, got list"),
-        ("another_length", "must return one list a text"),
+        ("another_length", "must return one list for each text"),
         ("null_lists", "must return no nulls"),
         ("null_tokens", "must return no nulls"),
     ],

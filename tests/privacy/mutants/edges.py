@@ -85,7 +85,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_users_first_bytes_name_the_encoding",
-        file="beam_dpne/reading/beginnings.py",
+        file="beam_dpne/reading/headers.py",
         before="marks=has_head)",
         after="marks=True)",
         matters="One user's line would decide how the lines of all others are read.",
@@ -96,7 +96,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_users_first_line_begins_an_array",
-        file="beam_dpne/reading/beginnings.py",
+        file="beam_dpne/reading/headers.py",
         before='array_start(head) if kind == "json" else 0',
         after="array_start(head)",
         matters="One user's line would decide how the lines of all others are read.",
@@ -108,7 +108,7 @@ MUTANTS = [
     Mutant(
         name="keys_with_tokenizers_that_nobody_knows",
         file="beam_dpne/documents/key_context.py",
-        before="    if not at_top or function.__closure__ or _given_version(tokenizer) == _UNKNOWN:\n",
+        before="    if not at_top or function.__closure__ or _custom_version(tokenizer) == _UNKNOWN:\n",
         after="    if False:\n",
         matters="Two tokenizers of one name under one key would give exact weights by subtraction.",
         tests=(
@@ -273,7 +273,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_first_line_is_shown_as_fields",
-        file="beam_dpne/reading/beginnings.py",
+        file="beam_dpne/reading/headers.py",
         before='return bool(wanted & set(names)) or wanted != {"user", "text"}',
         after="return True",
         matters="Without a header line the first record would be quoted in an error.",
