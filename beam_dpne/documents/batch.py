@@ -1,11 +1,10 @@
 """BatchDocuments: documents of all forms become record batches of users and texts.
 
 A user and a text are both strings, so that only a name distinguishes them. Rows with field names are
-read by name, in any order of their fields, and only plain tuples of (user, text) by position. Record
-batches are brought into one normal form: users as strings, texts as strings or as lists of strings.
+read by name, in any order of their fields, and only plain tuples of (user, text) by position. In the
+batches, users become strings, and texts become strings or lists of strings.
 """
 
-import collections.abc
 import dataclasses
 import difflib
 import types
@@ -29,7 +28,7 @@ Text = str | list[str]
 
 _USERS = (str, int, np.integer)
 _TEXTS = (str, list, tuple)
-_LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
+_LISTS = (list, tuple, Sequence, Iterable)
 _TOKEN_LISTS = pa.list_(pa.string())
 _SHOWN = 30
 # Least similarity of a field that an error names. Keys of a dict may be data rather than names, so that
@@ -57,7 +56,7 @@ class BatchDocuments(beam.PTransform):
     Attributes:
       user_field: Name of the field that holds the user, which is the unit that the guarantee protects.
       text_field: Name of the field that holds the text, or several names. Then each text is a document
-        of its user, and a text that is None is left out if the row has another.
+        of its user, and a text that is None is left out if the row has another text.
       batch_size: Largest number of documents in a batch that is made of rows.
 
     Raises:
@@ -137,9 +136,8 @@ class _Batch(beam.DoFn):
             for batch in batches:
                 yield from normalized_batches(batch, self._user_field, self._text_fields)
             return
-        for user, text in documents_of(
-            element, self._user_field, self._text_fields, self._by_position
-        ):
+        fields = self._user_field, self._text_fields
+        for user, text in documents_of(element, *fields, self._by_position):
             self._users.append(user)
             self._texts.append(text)
             if len(self._users) >= self._batch_size:
@@ -378,7 +376,7 @@ def user_column(users: pa.Array, name: str = USER) -> pa.Array:
         users = _cast(as_text(users), pa.string(), name)
     if users.null_count:
         raise ValueError(f"The column {name!r} must not have nulls; drop those documents.")
-    if pa.types.is_string(users.type) and _has_empty(users):
+    if users.type != NAMED_USER and not pc.call_function("binary_length", [users]).to_numpy().all():
         raise ValueError(f"The column {name!r} must not have empty users; drop those documents.")
     return users
 
@@ -437,10 +435,6 @@ def normalized_batches(
 def _may_be_text(kind: pa.DataType) -> bool:
     """Returns whether a column's values can be cast to strings without changing their meaning."""
     return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
-
-
-def _has_empty(users: pa.Array) -> bool:
-    return not pc.call_function("binary_length", [users]).to_numpy().all()
 
 
 def _cast(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:

@@ -27,11 +27,11 @@ from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.records import NAMED_USER
 
-# Tokens that a bundle gathers before it cuts them by partition, and that a partition joins before it
-# limits large users.
+# A bundle cuts its tokens by partition when it has gathered so many.
 _GATHERED_TOKENS = 2_000_000
+# A partition limits its large users when it has joined so many tokens.
 _MAX_BLOCK_TOKENS = 4_000_000
-# The first 16 of 64 bits remain.
+# A hash of 64 bits, shifted by this number, keeps its first 16 bits.
 _SPARE_BITS = 64 - 16
 
 

@@ -193,11 +193,7 @@ def _require_unquoted_texts(
     rows = [row for row in rows if len(row) == len(beginning.columns)]
     quoted = sum(all(_is_quoted(row[index]) for index in indices) for row in rows)
     if 2 * quoted > len(rows):
-        raise InputError(
-            f"quoting must be given for {path}, most of whose first records have texts in quotes. Give "
-            "--quoting quoted if they only enclose texts, or --quoting none if they are part of the "
-            "texts."
-        )
+        raise _unknown_quoting(path, "most of whose first records have texts in quotes")
 
 
 def _keys(line: bytes) -> list[str] | None:
@@ -218,8 +214,8 @@ def _require_fields(path: str, names: Sequence[str], options: ReadOptions) -> No
             )
         if field not in names:
             known = (_known(names) if _is_header(names, options) else None) or (
-                f"Its first line has {len(names)} column{'s' * (len(names) != 1)}, which are not "
-                "shown, since without a header line they would be data. "
+                f"Its first line has {len(names)} column{'s' * (len(names) != 1)}, and it is not "
+                "shown, since without a header line it would be data. "
                 f"{_other_delimiter(names)}If the file has a header line, name its fields with "
                 "--user_field and --text_field. If it has none, name the columns with --columns."
             )
@@ -231,11 +227,14 @@ def _require_fields(path: str, names: Sequence[str], options: ReadOptions) -> No
 def _require_unquoted_names(path: str, names: Sequence[str]) -> None:
     """Raises InputError if all names of a header line are in quotes though quoting is off."""
     if names and all(_is_quoted(name) for name in names):
-        raise InputError(
-            f"quoting must be given for {path}, whose header line has each field in quotes. Give "
-            "--quoting quoted if they only enclose fields, or --quoting none if they are part of the "
-            "fields."
-        )
+        raise _unknown_quoting(path, "whose header line has each field in quotes")
+
+
+def _unknown_quoting(path: str, observation: str) -> InputError:
+    return InputError(
+        f"quoting must be given for {path}, {observation}. Give --quoting quoted if quotes only "
+        "enclose the fields, or --quoting none if they are part of the fields."
+    )
 
 
 def _is_quoted(value: str) -> bool:
