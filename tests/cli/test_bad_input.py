@@ -461,7 +461,7 @@ def test_a_first_line_that_is_data_is_not_shown_as_fields(attempt, work):
     [
         ([1.5], [CANARY], "must be text or integers, got double"),
         ([[CANARY]], [CANARY], "must be text or integers, got list"),
-        (["u"], [[CANARY]], "Use tokenizer 'tokens'"),
+        (["u"], [[CANARY]], "Use the tokenizer 'tokens'"),
         (["u"], [4711], "must be text, got int64"),
         (["u"], [CANARY.encode()], "must be text, got binary"),
     ],
