@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-from beam_dpne.storage.import_messages import leave_out_expected
+from beam_dpne.storage import leave_out_expected
 
 leave_out_expected()
 

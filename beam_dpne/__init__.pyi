@@ -66,5 +66,5 @@ from beam_dpne.ngrams.strategies import Adaptive as Adaptive
 from beam_dpne.ngrams.strategies import LengthPlan as LengthPlan
 from beam_dpne.ngrams.strategies import OneRound as OneRound
 from beam_dpne.ngrams.valid import rule_for as rule_for
-from beam_dpne.storage.run_key_file import RunKeyFile as RunKeyFile
+from beam_dpne.storage.run_files import RunKeyFile as RunKeyFile
 from beam_dpne.version import __version__ as __version__

@@ -53,8 +53,7 @@ from beam_dpne.release.files import absolute, is_local, read_ledger, real_path
 from beam_dpne.release.ledger import NO_NOTES, ReleaseNotes
 from beam_dpne.release.publishing import PublishRelease, check_output
 from beam_dpne.storage.access import check_access
-from beam_dpne.storage.markers import Markers, make_marker
-from beam_dpne.storage.run_key_file import RunKeyFile
+from beam_dpne.storage.run_files import Markers, RunKeyFile, make_marker
 
 # Engines accept a graph of less than 10 MB, in which data take a third more bytes.
 LARGEST_IN_GRAPH = 6 * 2**20

@@ -49,7 +49,7 @@ from beam_dpne.engines.run import (
     state_of,
 )
 from beam_dpne.errors import RunError, UsageError
-from beam_dpne.storage.markers import Markers
+from beam_dpne.storage.run_files import Markers
 
 _EMBEDDED = ("fnapirunner", "embedded")
 # Dataflow's Flex launcher has the job written to such a path, which is observed and not documented.

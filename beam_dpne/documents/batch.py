@@ -1,10 +1,10 @@
 """BatchDocuments: documents of all forms become record batches of users and texts.
 
 A user and a text are both strings, so that only a name distinguishes them. Rows with field names are
-read by name, whatever the order of their fields, and only plain tuples of (user, text) by position.
+read by name, in any order of their fields, and only plain tuples of (user, text) by position. In the
+batches, users become strings, and texts become strings or lists of strings.
 """
 
-import collections.abc
 import dataclasses
 import difflib
 import types
@@ -15,12 +15,25 @@ from typing import Any, cast
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_dpne.reading.columns import TEXT, USER, normalized_batches
 from beam_dpne.reading.options import names_of
+from beam_dpne.reading.records import NAMED_USER, as_text, is_list, is_text, plain, record_batch
+
+USER, TEXT = "user", "text"
+Text = str | list[str]
+
+_USERS = (str, int, np.integer)
+_TEXTS = (str, list, tuple)
+_LISTS = (list, tuple, Sequence, Iterable)
+_TOKEN_LISTS = pa.list_(pa.string())
+_SHOWN = 30
+# Least similarity of a field that an error names. Keys of a dict may be data rather than names, so that
+# only a key that differs from the wanted name by a letter or two is quoted.
+_NEAR, _SURELY_NEAR = 0.6, 0.8
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -41,9 +54,9 @@ class BatchDocuments(beam.PTransform):
     Cost: no shuffle.
 
     Attributes:
-      user_field: Name of the field that holds the user; it defines whom the guarantee protects.
+      user_field: Name of the field that holds the user, which is the unit that the guarantee protects.
       text_field: Name of the field that holds the text, or several names. Then each text is a document
-        of its user, and a text that is None is left out if the row has another.
+        of its user, and a text that is None is left out if the row has another text.
       batch_size: Largest number of documents in a batch that is made of rows.
 
     Raises:
@@ -74,19 +87,16 @@ class BatchDocuments(beam.PTransform):
             raise ValueError(f"batch_size must be at least 1, got batch_size={self.batch_size}.")
 
     def expand(self, documents: PCollection) -> PCollection[pa.RecordBatch]:
-        """Checks the input as far as it is known, and adds the step that makes batches."""
+        """Checks the input and its known element type, and adds the step that makes batches."""
         text_fields = checked_names(self.user_field, self.text_field)
         require_one_release(documents)
         by_position = check_element_type(documents.element_type, self.user_field, text_fields)
-        batch = _Batch(self.user_field, text_fields, self.batch_size, by_position)
-        return cast(
-            "PCollection[pa.RecordBatch]",
-            documents | "Batch" >> beam.ParDo(batch).with_output_types(pa.RecordBatch),
-        )
+        batch = beam.ParDo(_Batch(self, by_position)).with_output_types(pa.RecordBatch)
+        return cast("PCollection[pa.RecordBatch]", documents | "Batch" >> batch)
 
 
 def require_one_release(documents: PCollection) -> None:
-    """Checks that there is one release, since a user contributes to each release anew.
+    """Checks that the documents give one release, since a user contributes to each release anew.
 
     Raises:
       ValueError: The input is unbounded, or not in the global window with its default trigger.
@@ -110,13 +120,11 @@ def require_one_release(documents: PCollection) -> None:
 class _Batch(beam.DoFn):
     """Buffers rows within a bundle, and normalizes record batches."""
 
-    def __init__(
-        self, user_field: str, text_fields: Sequence[str], batch_size: int, by_position: bool
-    ):
-        self._user_field = user_field
+    def __init__(self, settings: BatchDocuments, by_position: bool):
+        self._user_field = settings.user_field
+        self._text_fields = names_of(settings.text_field)
+        self._batch_size = settings.batch_size
         self._by_position = by_position
-        self._text_fields = text_fields
-        self._batch_size = batch_size
 
     def start_bundle(self):
         self._users: list[str] = []
@@ -128,9 +136,8 @@ class _Batch(beam.DoFn):
             for batch in batches:
                 yield from normalized_batches(batch, self._user_field, self._text_fields)
             return
-        for user, text in documents_of(
-            element, self._user_field, self._text_fields, self._by_position
-        ):
+        fields = self._user_field, self._text_fields
+        for user, text in documents_of(element, *fields, self._by_position):
             self._users.append(user)
             self._texts.append(text)
             if len(self._users) >= self._batch_size:
@@ -146,23 +153,12 @@ class _Batch(beam.DoFn):
         are_tokens = {isinstance(text, list) for text in texts}
         if len(are_tokens) > 1:
             raise TypeError("Texts must be all str, or all lists of tokens, got some of each.")
-        kind = pa.list_(pa.string()) if are_tokens == {True} else pa.string()
+        kind = _TOKEN_LISTS if are_tokens == {True} else pa.string()
         try:
             columns = [pa.array(users, pa.string()), pa.array(texts, kind)]
         except (UnicodeError, pa.ArrowException):
             raise ValueError("A user or a text cannot be encoded as UTF-8.") from None
-        return pa.RecordBatch.from_arrays(columns, names=[USER, TEXT])
-
-
-Text = str | list[str]
-
-_USERS = (str, int, np.integer)
-_TEXTS = (str, list, tuple)
-_LISTS = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
-_SHOWN = 30
-# Least similarity of a field that an error names. Keys of a dict may be data rather than names, so that
-# only one that differs from the wanted name by a letter or two is quoted.
-_NEAR, _SURELY_NEAR = 0.6, 0.8
+        return record_batch(*columns)
 
 
 def checked_names(user_field: str, text_field: str | Sequence[str]) -> tuple[str, ...]:
@@ -186,7 +182,7 @@ def checked_names(user_field: str, text_field: str | Sequence[str]) -> tuple[str
 
 
 def check_element_type(element_type: Any, user_field: str, text_fields: Sequence[str]) -> bool:
-    """Checks the fields of a PCollection's element type, as far as they are known.
+    """Checks the known fields of a PCollection's element type.
 
     Args:
       element_type: Type of the elements, as Beam has inferred it or as it was declared.
@@ -194,11 +190,11 @@ def check_element_type(element_type: Any, user_field: str, text_fields: Sequence
       text_fields: Names of the texts' fields.
 
     Returns:
-      Whether plain tuples may be read by position. They may not if the type says that all elements have
-      named fields, since a tuple would be in the order of those.
+      Whether plain tuples may be read by position. They may not if all elements have named fields by
+      their type, since a tuple could be in the order of those fields.
 
     Raises:
-      ValueError: A field is missing, or has a type that no user, or no text, can have.
+      ValueError: A field is missing, or its type is impossible for a user or a text.
     """
     without_fields = False
     for kind in _members_of_union(element_type) or [element_type]:
@@ -223,7 +219,7 @@ def documents_of(
       by_position: Whether plain tuples of (user, text) are accepted.
 
     Raises:
-      TypeError, ValueError: The element has other fields or types; the message holds no value of it.
+      TypeError, ValueError: The element has other fields or types. The message holds no value of it.
     """
     fields = _fields_of_element(element)
     if fields is not None:
@@ -238,31 +234,31 @@ def documents_of(
     elif type(element) is tuple and not by_position:
         raise TypeError(
             "Documents must be of the PCollection's element type, which has named fields, got a plain "
-            "tuple, whose order may be that of those fields. Build the row type itself."
+            "tuple, which may be in the order of those fields. Build the row type itself."
         )
     elif type(element) is tuple and len(element) == 2 and len(text_fields) == 1:
         user, texts = element[0], [element[1]]
     else:
+        condition = "" if len(text_fields) == 1 else " where text_field is one field"
+        size = f" of {len(element)}" if isinstance(element, tuple) else ""
         raise TypeError(
             "Documents must be rows with field names (NamedTuple, beam.Row, dict, dataclass), "
-            f"pyarrow.RecordBatch, or plain tuples of (user, text){_beside(text_fields)}, "
-            f"got {type(element).__name__}{_size(element)}."
+            f"pyarrow.RecordBatch, or plain tuples of (user, text){condition}, "
+            f"got {type(element).__name__}{size}."
         )
-    found = [text for text in texts if text is not None]
-    if not found:
+    present = [text for text in texts if text is not None]
+    if not present:
         raise TypeError(
             f"Each document must have a text, got None in {' and '.join(map(repr, text_fields))}; "
             "drop those documents."
         )
     name = _checked_user(user)
-    for text in found:
+    for text in present:
         yield name, _checked_text(text)
 
 
 def _fields_of_element(element: Any) -> Mapping[str, Any] | None:
     """Returns the values of an element by field name, or None if it has no field names."""
-    if type(element) is tuple:
-        return None
     if isinstance(element, Mapping):
         return element
     if isinstance(element, beam.Row):
@@ -294,8 +290,9 @@ def _fields_of_type(kind: Any) -> dict[str, Any] | None:
 
 
 def _check_field(
-    option: str, name: str, fields: Mapping[str, Any], wanted: tuple[type, ...], said: str
+    option: str, name: str, fields: Mapping[str, Any], wanted: tuple[type, ...], kinds: str
 ) -> None:
+    """Raises ValueError unless a row type has a field that may have one of the wanted types."""
     if name not in fields:
         more = ", …" if len(fields) > _SHOWN else ""
         raise ValueError(
@@ -305,7 +302,7 @@ def _check_field(
     if not _may_be(fields[name], wanted):
         shown = getattr(fields[name], "__name__", None) or str(fields[name])
         raise ValueError(
-            f"{option} must name a field of type {said}, got {option}={name!r}, which has type "
+            f"{option} must name a field of type {kinds}, got {option}={name!r}, which has type "
             f"{shown}. Convert it before."
         )
 
@@ -319,7 +316,7 @@ def _near(name: str, fields: Iterable[Any], cutoff: float) -> str:
 
 
 def _may_be(hint: Any, wanted: tuple[type, ...]) -> bool:
-    """Returns whether a value of a declared type can have a wanted type; unknown types always can."""
+    """Returns whether a value of a declared type can have a wanted type, as for any unknown type."""
     hint = getattr(hint, "__supertype__", hint)
     members = _members_of_union(hint)
     if members:
@@ -342,7 +339,7 @@ def _members_of_union(hint: Any) -> Iterable[Any]:
 
 
 def _checked_user(user: Any) -> str:
-    """Returns a user as text; integers by their decimal digits, as the readers of files do."""
+    """Returns a user as text; an integer becomes its decimal digits, as in the readers of files."""
     if isinstance(user, str):
         if not user:
             raise ValueError("A user must not be empty; drop documents without a user.")
@@ -362,9 +359,92 @@ def _checked_text(text: Any) -> Text:
     return list(text)
 
 
-def _beside(text_fields: Sequence[str]) -> str:
-    return "" if len(text_fields) == 1 else " where text_field is one field"
+def user_column(users: pa.Array, name: str = USER) -> pa.Array:
+    """Returns users as strings, with integers as decimal digits, and keeps 16-byte names.
+
+    Raises:
+      TypeError: The column has another type.
+      ValueError: A user is null or empty.
+    """
+    kind = plain(users.type)
+    if users.type != NAMED_USER:
+        if not (_may_be_text(kind) or pa.types.is_integer(kind)):
+            raise TypeError(
+                f"The column {name!r} must hold strings, integers or fixed_size_binary(16), "
+                f"got {kind}."
+            )
+        users = _cast(as_text(users), pa.string(), name)
+    if users.null_count:
+        raise ValueError(f"The column {name!r} must not have nulls; drop those documents.")
+    if users.type != NAMED_USER and not pc.call_function("binary_length", [users]).to_numpy().all():
+        raise ValueError(f"The column {name!r} must not have empty users; drop those documents.")
+    return users
 
 
-def _size(element: Any) -> str:
-    return f" of {len(element)}" if isinstance(element, tuple) else ""
+def text_column(texts: pa.Array, name: str) -> pa.Array:
+    """Returns texts as strings, or lists of tokens as lists of strings, and keeps nulls.
+
+    Raises:
+      TypeError: The column has another type.
+    """
+    kind = plain(texts.type)
+    if is_list(kind) and _may_be_text(plain(kind.value_type)):
+        return _cast(texts, _TOKEN_LISTS, name)
+    if _may_be_text(kind):
+        return _cast(as_text(texts), pa.string(), name)
+    raise TypeError(f"The column {name!r} must hold texts, or lists of texts, got {kind}.")
+
+
+def normalized_batches(
+    batch: pa.RecordBatch, user_field: str, text_fields: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yields the documents of each text column, as batches with columns `user` and `text`.
+
+    Args:
+      batch: Any record batch that has the columns.
+      user_field: Name of the users' column.
+      text_fields: Names of the texts' columns. If there are several, null texts are left out.
+
+    Raises:
+      ValueError: A column is missing or there are two of its name, or a row has no user or no text.
+      TypeError: A column has a wrong type.
+    """
+    for name in (user_field, *text_fields):
+        if batch.schema.names.count(name) != 1:
+            raise ValueError(
+                f"A batch of documents must have one column {name!r}, got "
+                f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
+                "text_field of BatchDocuments."
+            )
+    users = user_column(batch.column(user_field), user_field)
+    columns = [text_column(batch.column(name), name) for name in text_fields]
+    if not any(column.null_count for column in columns):
+        yield from (record_batch(users, texts) for texts in columns)
+        return
+    # (rows,) bool for each text column, whether the row has a text there.
+    present = [column.is_valid() for column in columns]
+    if not np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in present]).all():
+        raise ValueError(
+            "Each document must have a text, got a null in "
+            f"{' and '.join(map(repr, text_fields))}; drop those documents."
+        )
+    for texts, mask in zip(columns, present, strict=True):
+        yield record_batch(users.filter(mask), texts.filter(mask))
+
+
+def _may_be_text(kind: pa.DataType) -> bool:
+    """Returns whether a column's values can be cast to strings without changing their meaning."""
+    return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
+
+
+def _cast(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    """Casts a column; its error has only the type of Arrow's error, whose message may quote data."""
+    if values.type == kind:
+        return values
+    try:
+        return values.cast(kind)
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"The column {name!r} cannot be cast from {values.type} to {kind} "
+            f"({type(error).__name__}); give smaller batches, or cast it before."
+        ) from None

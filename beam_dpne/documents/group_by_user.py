@@ -1,6 +1,7 @@
 """GroupByUser: documents are tokenized, shuffled once by user, and laid out as positions."""
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
@@ -11,18 +12,26 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.documents import tokenizers
-from beam_dpne.documents.batch import require_one_release
-from beam_dpne.elements import progress
+from beam_dpne.documents.batch import (
+    TEXT,
+    USER,
+    normalized_batches,
+    require_one_release,
+    user_column,
+)
+from beam_dpne.elements import coders, progress
 from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch
-from beam_dpne.elements.coders import MAX_ELEMENT_BYTES, array_bytes
-from beam_dpne.elements.ragged import group_places
-from beam_dpne.elements.words import hash_words
+from beam_dpne.elements.ragged import bounded_parts, group_places, offsets_of, ranges
+from beam_dpne.elements.words import hash_words, merge_words
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.columns import NAMED_USER, document_columns, user_column
+from beam_dpne.reading.records import NAMED_USER
 
+# A bundle cuts its tokens by partition when it has gathered so many.
 _GATHERED_TOKENS = 2_000_000
+# A partition limits its large users when it has joined so many tokens.
 _MAX_BLOCK_TOKENS = 4_000_000
+# A hash of 64 bits, shifted by this number, keeps its first 16 bits.
 _SPARE_BITS = 64 - 16
 
 
@@ -30,8 +39,8 @@ _SPARE_BITS = 64 - 16
 class GroupByUser(beam.PTransform):
     """Tokenizes documents and groups them by user, in the only shuffle of the corpus.
 
-    A user with more than `max_tokens_per_user` tokens keeps a random subset of the documents. It is
-    drawn by a keyed hash of their tokens, so that it does not depend on the order of documents.
+    A user with more than `max_tokens_per_user` tokens keeps a random subset of the documents. The
+    subset is drawn by a keyed hash of their tokens, so that it does not depend on their order.
 
     Input: `pyarrow.RecordBatch` with columns `user` and `text`. `user` is a string, or 16 bytes that
     identify the user.
@@ -40,8 +49,8 @@ class GroupByUser(beam.PTransform):
 
     Privacy: not private. Users are distinguished by 128 bits of a keyed hash.
 
-    Cost: one shuffle of the tokens, as 32-bit integers beside each block's distinct words. A worker
-    holds one partition.
+    Cost: one shuffle of the tokens, which are 32-bit integers, with each block's distinct words. A
+    worker holds one partition.
 
     Attributes:
       tokenizer: Name, or function over Arrow arrays (see `tokenizers`).
@@ -117,9 +126,10 @@ class _TokenizeAndPartition(beam.DoFn):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, DocumentBlock]]:
         progress.enter("read", None)
-        users, texts = document_columns(batch)
-        tokens = tokenizers.tokenize(self._tokenize, texts)
-        block = encode_documents(hash_users(users, self._user_key), tokens)
+        (documents,) = normalized_batches(batch, USER, [TEXT])
+        tokens = tokenizers.tokenize(self._tokenize, documents.column(TEXT))
+        users = hash_users(documents.column(USER), self._user_key)
+        block = encode_documents(users, tokens)
         self._waiting.append(block)
         self._tokens += block.codes.size
         if self._tokens > _GATHERED_TOKENS:
@@ -141,8 +151,8 @@ class _TokenizeAndPartition(beam.DoFn):
 def hash_users(users: pa.Array, sub_key: bytes) -> np.ndarray:
     """Returns the 128-bit keyed hash of each user: (n, 2) uint64.
 
-    Strings are hashed as UTF-8 and integers as decimal digits. A 16-byte name is encrypted as one AES
-    block, which is injective.
+    Strings are hashed as UTF-8, and integers as decimal digits. A 16-byte name is encrypted as one AES
+    block, so that different names have different hashes.
 
     Raises:
       TypeError: The users have another type.
@@ -166,7 +176,7 @@ def encode_documents(users: np.ndarray, tokens: pa.ListArray) -> DocumentBlock:
 
 
 def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, DocumentBlock]]:
-    """Cuts a block by the users' partition; documents without tokens are dropped."""
+    """Cuts a block by the users' partitions, and drops documents without tokens."""
     filled = np.flatnonzero(np.diff(block.offsets))
     partition = (block.users[filled, 0] % np.uint64(partitions)).astype(np.int64)
     for number, places in group_places(partition, partitions):
@@ -174,50 +184,47 @@ def split_by_user(block: DocumentBlock, partitions: int) -> Iterator[tuple[int, 
 
 
 def bounded_blocks(block: DocumentBlock) -> Iterator[DocumentBlock]:
-    """Halves a block until its parts are small enough for an element."""
-    count = len(block.users)
-    if array_bytes(block) <= MAX_ELEMENT_BYTES or count == 1:
+    """Cuts a block between documents into parts that are small enough for an element."""
+    if coders.array_bytes(block) <= coders.MAX_ELEMENT_BYTES:
         yield block
         return
-    for half in np.array_split(np.arange(count), 2):
-        yield from bounded_blocks(_take_documents(block, half))
+    take = functools.partial(_take_documents, block)
+    yield from bounded_parts(np.arange(len(block.users)), take)
 
 
 def bounded_batches(batch: UserBatch) -> Iterator[UserBatch]:
-    """Halves a batch of users' positions until its parts are small enough for an element."""
-    count = len(batch.users)
-    if array_bytes(batch) <= MAX_ELEMENT_BYTES or count == 1:
+    """Cuts a batch of positions between users into parts that are small enough for an element."""
+    if coders.array_bytes(batch) <= coders.MAX_ELEMENT_BYTES:
         yield batch
         return
-    for start, stop in ((0, count // 2), (count // 2, count)):
-        yield from bounded_batches(_take_users(batch, start, stop))
+    yield from bounded_parts(np.arange(len(batch.users)), functools.partial(_take_users, batch))
 
 
 def limit_documents(
     blocks: list[DocumentBlock], max_tokens: int, sub_key: bytes, *, final: bool
 ) -> DocumentBlock:
-    """Joins blocks, and of users above the limit keeps the first documents in a keyed random order.
+    """Joins blocks; users above the limit keep their first documents in a keyed random order.
 
-    The order is that of a keyed hash of a document's tokens. The document that reaches the limit is
-    cut in the final call only, since the hash is of the whole document. The first documents of a
-    union are among the first of each part, so that parts may be limited one by one.
+    Documents are ordered by a keyed hash of their tokens. The document that reaches the limit is cut in
+    the final call only, because its hash needs all of its tokens. The first documents of several blocks
+    are among the first of each block, so that blocks may be limited one by one.
 
     Args:
       blocks: At least one block.
       max_tokens: Largest number of tokens of a user.
-      sub_key: Key of the order.
+      sub_key: Key of the hash.
       final: Whether no further documents of these users will come.
     """
     block = _join_blocks(blocks)
     lengths = np.diff(block.offsets)
-    # Users are put into 2^16 buckets by their hash. If no bucket is above the limit, no user is, and
-    # the users need not be sorted.
+    # Users fall into 2^16 buckets by their hash. If no bucket is above the limit, no user is, and the
+    # users need not be sorted.
     bucket = (block.users[:, 0] >> np.uint64(_SPARE_BITS)).astype(np.int64)
     if np.bincount(bucket, weights=lengths).max(initial=0) <= max_tokens:
         return block
     order = _user_order(block.users)
-    # In this order user i has the documents starts[i] … stops[i] − 1, with totals[i] tokens; allowed[d]
-    # is how many tokens of document d are kept.
+    # In this order user i has the documents starts[i] … stops[i] − 1, with totals[i] tokens. allowed[d]
+    # is the number of tokens that document d keeps.
     starts = np.flatnonzero(_changes(block.users[order]))
     totals = np.add.reduceat(lengths[order], starts)
     allowed = lengths.copy()
@@ -230,17 +237,17 @@ def limit_documents(
 
 
 def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
-    """Sorts documents by user, one position for each token, and NO_GRAM after each document."""
+    """Sorts documents by user, with one position for each token and NO_GRAM after each document."""
     lengths = np.diff(block.offsets)
     order = _user_order(block.users)
     sorted_users, lengths = block.users[order], lengths[order]
     starts = np.flatnonzero(_changes(sorted_users))
-    # `ends` has the position after each document and its border.
+    # (documents,) the position after each document and the NO_GRAM that ends it.
     ends = np.cumsum(lengths + 1)
     ids = np.full(int(ends[-1]) if ends.size else 0, NO_GRAM, dtype=np.int32)
     inside = np.ones(ids.size, dtype=bool)
     inside[ends - 1] = False
-    ids[inside] = block.codes[_ranges(block.offsets[:-1][order], lengths)]
+    ids[inside] = block.codes[ranges(block.offsets[:-1][order], lengths)]
     words = block.words
     return UserBatch(
         length=0,
@@ -259,7 +266,7 @@ def _lay_out(
     max_tokens: int,
     run_key: RunKey,
 ) -> Iterator[UserBatch]:
-    """Joins a partition's blocks, limiting large users in between, and lays out its positions."""
+    """Joins a partition's blocks, limits large users after each few, and lays out the positions."""
     _, blocks = partition
     document_key = run_key.sub_key("document")
     progress.enter("users", 1)
@@ -301,38 +308,36 @@ def _join_blocks(blocks: list[DocumentBlock]) -> DocumentBlock:
     if len(blocks) == 1:
         return blocks[0]
     # new_codes[first[b] + c] is the code in the merged dictionary of code c in block b.
-    encoded = pa.concat_arrays([block.words for block in blocks]).dictionary_encode()
-    new_codes = encoded.indices.to_numpy()
+    words, new_codes = merge_words(block.words for block in blocks)
     first = np.cumsum([0, *(len(block.words) for block in blocks)])
     codes = [new_codes[base:][block.codes] for base, block in zip(first[:-1], blocks, strict=True)]
-    shifts = np.cumsum([0, *(block.codes.size for block in blocks)])
-    offsets = [block.offsets[1:] + shift for block, shift in zip(blocks, shifts[:-1], strict=True)]
     return DocumentBlock(
         users=np.concatenate([block.users for block in blocks]),
-        offsets=np.concatenate(([0], *offsets)),
+        offsets=offsets_of(np.concatenate([np.diff(block.offsets) for block in blocks])),
         codes=np.concatenate(codes),
-        words=encoded.dictionary,
+        words=words,
     )
 
 
 def _take_documents(
     block: DocumentBlock, documents: np.ndarray, lengths: np.ndarray | None = None
 ) -> DocumentBlock:
-    """Selects documents (their first tokens, if lengths are given) and only the words in them."""
+    """Selects documents, or their first tokens if lengths are given, and the words that they hold."""
     starts = block.offsets[:-1][documents]
     if lengths is None:
         lengths = block.offsets[1:][documents] - starts
-    kept, codes = _renumbered(block.codes[_ranges(starts, lengths)], len(block.words))
+    kept, codes = _renumbered(block.codes[ranges(starts, lengths)], len(block.words))
     return DocumentBlock(
         users=block.users[documents],
-        offsets=np.concatenate(([0], np.cumsum(lengths))),
+        offsets=offsets_of(lengths),
         codes=codes,
         words=block.words.take(pa.array(kept)),
     )
 
 
-def _take_users(batch: UserBatch, start: int, stop: int) -> UserBatch:
-    """Selects neighbouring users, and only their words."""
+def _take_users(batch: UserBatch, users: np.ndarray) -> UserBatch:
+    """Selects neighbouring users, and the words that they hold."""
+    start, stop = users[0], users[-1] + 1
     first, last = batch.offsets[start], batch.offsets[stop]
     kept, ids = _renumbered(batch.ids[first:last], batch.size)
     if batch.words is None or batch.word_hashes is None:
@@ -351,7 +356,7 @@ def _take_users(batch: UserBatch, start: int, stop: int) -> UserBatch:
 def _renumbered(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the codes below `size` that occur, sorted, and all codes as indices into these.
 
-    NO_GRAM, which is −1, stays NO_GRAM: it reads the last entry of the table.
+    NO_GRAM remains NO_GRAM: as an index, −1 reads the last entry of the table, which is NO_GRAM.
     """
     used = np.zeros(size + 1, dtype=bool)
     used[codes] = True
@@ -359,12 +364,6 @@ def _renumbered(codes: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     table = np.full(size + 1, NO_GRAM, dtype=np.int32)
     table[kept] = np.arange(kept.size, dtype=np.int32)
     return kept, table[codes]
-
-
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns start, start + 1, … start + length − 1 for each range, one after the other."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
 
 
 def _user_order(users: np.ndarray) -> np.ndarray:
@@ -376,7 +375,7 @@ def _user_order(users: np.ndarray) -> np.ndarray:
 
 
 def _changes(users: np.ndarray) -> np.ndarray:
-    """Marks the rows that differ from the row before; the first always does."""
+    """Marks the first row, and the rows that differ from the row before: (n,) bool."""
     fresh = np.ones(len(users), dtype=bool)
     fresh[1:] = (users[1:] != users[:-1]).any(axis=1)
     return fresh

@@ -1,11 +1,11 @@
 """The context of a run key: a text with everything public that determines weights and noise.
 
-Suppose that two runs of one key on one input compute weights differently but draw the same noise. Then
-the difference of the two releases is the difference of the weights, exactly. So the key of a run is
-derived from the run key and the context, and any two runs whose weights may differ draw independent
-noise. The context names the mechanism's version, every resolved parameter and constant of the plan, how
-records became documents, and the tokenizer with its version. It does not name anything that may differ
-between equal runs (paths, engines, partitions), nor the module of a class or function of this package.
+Suppose that two runs of one key on one input compute different weights but draw the same noise. Then
+the difference of the two releases is exactly the difference of the weights. So the key of a run is
+derived from the run key and the context, and two runs whose weights may differ draw independent noise.
+The context names the mechanism's version, every resolved parameter and constant of the plan, how
+records became documents, and the tokenizer with its version. It names nothing that may differ between
+equal runs (paths, engines, partitions), and no module of a class or function of this package.
 """
 
 import hashlib
@@ -18,10 +18,10 @@ from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, resolve_tokeni
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
 
-# Raised whenever any release under a fixed key would change; tests/golden holds such releases.
+# It is increased whenever any release under a fixed key would change; tests/golden holds such releases.
 MECHANISM_VERSION = 2
-# Raised when the tokenizer gives other tokens for some text. The version of tokenizers that look up
-# characters in Unicode's tables includes the version of the tables.
+# A version is increased when the tokenizer returns other tokens for some text. For tokenizers that look
+# up characters in Unicode's tables, the version of the tables is added.
 _TOKENIZER_VERSIONS = {"words": 2, "whitespace": 1, "tokens": 1, "item": 1}
 _WITH_CHARACTER_TABLES = ("words", "whitespace")
 _UNKNOWN = "unknown"
@@ -52,7 +52,7 @@ def key_context(
       tokenizer: Name of the tokenizer, or the function.
       described: How records became documents; by default `rows`.
       rows: Fields by which the elements of the pipeline are read; by default `user` and `text`.
-      public: Digest of the public data that take part (a vocabulary or public counts).
+      public: Digest of the public data that the run uses (a vocabulary or public counts).
     """
     fields = rows or InputDescription()
     context = {
@@ -71,9 +71,9 @@ def tokenizer_identity(tokenizer: str | Tokenizer) -> dict[str, str]:
     """Returns a tokenizer's name and version, which the run key is bound to.
 
     The version of an operator's function is its attribute `version`, if it has one. Otherwise it is
-    the SHA-256 of the source of the module that defines the function, so that a changed tokenizer
-    draws other noise. Without source, as in an interactive session, the version is unknown, and only
-    the name counts.
+    the SHA-256 of the source of the module that defines the function, so that runs with a changed
+    tokenizer draw other noise. Without source, as in an interactive session, the version is unknown,
+    and the key is bound to the name only.
 
     >>> tokenizer_identity("tokens")
     {'name': 'tokens', 'version': '1'}
@@ -81,8 +81,8 @@ def tokenizer_identity(tokenizer: str | Tokenizer) -> dict[str, str]:
     named = (name for name, function in TOKENIZERS.items() if function is tokenizer)
     name = tokenizer if isinstance(tokenizer, str) else next(named, None)
     if name in _TOKENIZER_VERSIONS:
-        return {"name": name, "version": _own_version(name)}
-    return {"name": tokenizer_name(tokenizer), "version": _given_version(tokenizer)}
+        return {"name": name, "version": _built_in_version(name)}
+    return {"name": tokenizer_name(tokenizer), "version": _custom_version(tokenizer)}
 
 
 def check_run_key(run_key: object) -> None:
@@ -94,11 +94,11 @@ def check_run_key(run_key: object) -> None:
 
 
 def require_identified(tokenizer: str | Tokenizer) -> None:
-    """Checks that a tokenizer's identity determines its tokens, as a given run key requires.
+    """Checks that a tokenizer's identity determines its tokens, as an operator's run key requires.
 
     A function at the top of a module is identified by the module's source. A partial, a lambda, a
-    closure, a method, an object, and a function without source have state that no name identifies: two
-    of them under one key could draw the same noise for different tokens.
+    closure, a method, an object, and a function without source may have state that no name identifies.
+    Two of them under one key could draw the same noise for different tokens.
 
     Raises:
       ValueError: The tokenizer is one of those and has no attribute `version`.
@@ -107,15 +107,15 @@ def require_identified(tokenizer: str | Tokenizer) -> None:
     if function in TOKENIZERS.values() or getattr(function, "version", None) is not None:
         return
     at_top = inspect.isfunction(function) and function.__qualname__.isidentifier()
-    if not at_top or function.__closure__ or _given_version(tokenizer) == _UNKNOWN:
+    if not at_top or function.__closure__ or _custom_version(tokenizer) == _UNKNOWN:
         raise ValueError(
             "tokenizer must be a function at the top of a module, or have an attribute `version` that "
-            "changes with what it does, where a run key is given: the key's noise is bound to it. Got "
-            f"tokenizer={tokenizer_name(tokenizer)}."
+            "changes with its behaviour, if a run key is given, since the key's noise is bound to it. "
+            f"Got tokenizer={tokenizer_name(tokenizer)}."
         )
 
 
-def _own_version(name: str) -> str:
+def _built_in_version(name: str) -> str:
     """Returns the version of a tokenizer of this package, and of the character tables that it uses."""
     version = str(_TOKENIZER_VERSIONS[name])
     if name not in _WITH_CHARACTER_TABLES:
@@ -123,19 +123,16 @@ def _own_version(name: str) -> str:
     return f"{version}, Unicode {unicodedata.unidata_version}"
 
 
-def _given_version(tokenizer: str | Tokenizer) -> str:
-    """Returns the version of an operator's function."""
+def _custom_version(tokenizer: str | Tokenizer) -> str:
+    """Returns the version of an operator's function, or "unknown" if it has none and no source."""
     function = resolve_tokenizer(tokenizer)
     version = getattr(function, "version", None)
     if version is not None:
         return str(version)
     try:
-        source = inspect.getsource(inspect.getmodule(_definition(function)) or function)
+        # A callable object is defined by its class.
+        definition = function if hasattr(function, "__qualname__") else type(function)
+        source = inspect.getsource(inspect.getmodule(definition) or function)
     except (OSError, TypeError):
         return _UNKNOWN
     return hashlib.sha256(source.encode()).hexdigest()
-
-
-def _definition(function: Any) -> Any:
-    """Returns the definition in a module: the function itself, or the class of a callable object."""
-    return function if hasattr(function, "__qualname__") else type(function)

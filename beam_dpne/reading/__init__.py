@@ -1,8 +1,8 @@
 """Reading users' documents from files, and writing the records that were rejected."""
 
 from beam_dpne.errors import AccessError, InputError, TooManyRejectedError
-from beam_dpne.reading.beginnings import check_fields
 from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.headers import check_fields
 from beam_dpne.reading.options import FORMATS, ReadOptions
 from beam_dpne.reading.rejects import Reject, Tally, WriteRejects, tidied
 from beam_dpne.reading.transform import ReadDocuments, ReadResult

@@ -1,39 +1,45 @@
 """Parsers of CSV (RFC 4180), TSV (IANA text/tab-separated-values) and sequences.
 
-The parser of CSV is this package's own because a record of one user must not change how the records of
-others are read. pyarrow's parser joins an unclosed quote with the next user's line, joins text after a
-closing quote to the field, and fails on a long row. The parser of Python's standard library is right,
-but reads 23 MB/s and cannot split a file. Here the fields of a block are found by counting delimiters
-and quotes in numpy, and only a block with stray quotes is read record by record.
+A record of one user must not change how the records of others are read, so CSV needs a parser of this
+package. pyarrow's parser joins an unclosed quote with the next user's line, joins text after a closing
+quote to the field, and fails on a long row. The parser of Python's standard library is right, but it
+reads 23 MB/s and cannot split a file. Here the fields of a block are found by counting delimiters and
+quotes in numpy, and only a block with stray quotes is read record by record.
 
-In sequences each line is the text of a user, with tokens separated by blanks.
+In CSV, quoted fields may contain line ends, and a line may also end at a single carriage return (as in
+Python's csv module). In sequences each line is the text of a user, with tokens separated by blanks.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.columns import NAMED_USER, Batch, checked, gather, record_batch, valid_utf8
 from beam_dpne.reading.encodings import Encoding, recoded
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import (
-    QUOTE,
+    CR,
+    LF,
+    NAMED_USER,
+    Batch,
     Block,
     Borders,
+    BrokenText,
     LineBorders,
     Offsets,
-    QuotedBorders,
-    outside_quotes,
-    well_quoted,
+    checked,
+    gather,
+    record_batch,
+    valid_utf8,
 )
 from beam_dpne.reading.rejects import BAD_QUOTES, NOT_UTF8, RAGGED
 
+QUOTE = 0x22
 HEAD_BYTES = 65536
-_UTF8 = Encoding()
 _NO_QUOTES = np.zeros(0, np.int64)
 
 
@@ -61,9 +67,7 @@ def dialect_of(kind: str, options: ReadOptions) -> Dialect:
     )
 
 
-def header(
-    path: str, head: bytes, dialect: Dialect, encoding: Encoding = _UTF8
-) -> tuple[list[str], int]:
+def header(path: str, head: bytes, dialect: Dialect, encoding: Encoding) -> tuple[list[str], int]:
     """Reads the names of the columns.
 
     Args:
@@ -86,17 +90,17 @@ def header(
             f"{path} must begin with a header line shorter than {HEAD_BYTES} bytes. "
             "Name the columns with --columns."
         )
-    line = head[: end if end >= 0 else len(head)].rstrip(b"\r\n")
-    names = split_fields(line, dialect)
+    size = end if end >= 0 else len(head)
+    names = split_fields(head[:size].rstrip(b"\r\n"), dialect)
     try:
         decoded = [recoded(name, encoding).decode() for name in names or []]
     except UnicodeDecodeError:
-        said = "in the encoding that was given" if encoding.is_given else "in UTF-8"
+        expected = "the encoding that was given" if encoding.is_given else "UTF-8"
         raise InputError(
-            f"{path} must begin with a header line {said}. Name the encoding of the file with "
+            f"{path} must begin with a header line in {expected}. Name the encoding of the file with "
             "--encoding, e.g. cp1252."
         ) from None
-    return decoded, end if end >= 0 else len(head)
+    return decoded, size
 
 
 def split_fields(record: bytes, dialect: Dialect) -> list[bytes] | None:
@@ -121,47 +125,157 @@ def split_fields(record: bytes, dialect: Dialect) -> list[bytes] | None:
     return None
 
 
-class DelimitedParser:
-    """Turns blocks of CSV or TSV into documents.
+class QuotedBorders:
+    """Ends a record at a line end outside quotes; a quote opens only at the start of a field."""
 
-    Attributes:
-      dialect: Delimiter and quoting of the text.
-      width: Number of columns.
-      wanted: Indices of the user's and the texts' columns.
+    def __init__(self, delimiter: bytes = b",") -> None:
+        self.delimiter = delimiter
+
+    def ends(self, data: bytes) -> Offsets:
+        """Returns the positions after the line ends outside quotes."""
+        raw = np.frombuffer(data, np.uint8)
+        quotes = np.flatnonzero(raw == QUOTE)
+        if not well_quoted(raw, quotes, self.delimiter[0]):
+            return self._scan(data)
+        line_feed, is_return = raw == LF, raw == CR
+        # "\r\n" ends a record once, so that only a "\r" without a "\n" after it counts. A "\r" at the
+        # end of the data may be the first half of "\r\n" and is left for the next piece.
+        lone = is_return[:-1] & ~line_feed[1:]
+        line_feed[: len(lone)] |= lone
+        found = np.flatnonzero(line_feed)
+        return found[outside_quotes(quotes, found)] + 1
+
+    def _scan(self, data: bytes) -> Offsets:
+        """Returns the same positions, found record by record, for data with stray quotes."""
+        found: list[int] = []
+        scanner = self.scanner()
+        while (end := scanner.feed(data, found[-1] if found else 0)) >= 0:
+            found.append(end)
+            scanner = self.scanner()
+        return np.array(found, np.int64)
+
+    def scanner(self) -> "QuotedScanner":
+        """Returns a scanner at the beginning of a record."""
+        return QuotedScanner(self.delimiter)
+
+
+def outside_quotes(quotes: Offsets, positions: Offsets) -> npt.NDArray[np.bool_]:
+    """Returns which positions have an even number of quotes before them: (n,) bool."""
+    return np.searchsorted(quotes, positions) % 2 == 0
+
+
+def well_quoted(raw: npt.NDArray[np.uint8], quotes: Offsets, delimiter: int) -> bool:
+    """Returns whether quotes open and close in turn, so that counting them finds quoted text.
+
+    They do if the 1st, 3rd, … quote follows a border of fields (or, in a doubled quote, the quote
+    before it), and the 2nd, 4th, … quote precedes one. The last field may be incomplete.
+
+    Args:
+      raw: (bytes,) uint8, the text from the beginning of a record.
+      quotes: Positions of all quotes in it.
+      delimiter: Code of the delimiter.
+    """
+    # (256,) whether a byte may come right before an opening quote, or right after a closing one.
+    border = np.zeros(256, bool)
+    border[[delimiter, LF, CR, QUOTE]] = True
+    opening, closing = quotes[0::2], quotes[1::2]
+    inner = opening[opening > 0]
+    followed = closing[closing < len(raw) - 1]
+    return bool(border[raw[inner - 1]].all() and border[raw[followed + 1]].all())
+
+
+class QuotedScanner:
+    """Finds the end of one CSV record by a state machine, which skips bytes that change no state.
+
+    Each state is a method that takes the data and a position, and returns the next position to look at.
     """
 
+    def __init__(self, delimiter: bytes) -> None:
+        self._border = re.compile(b"[\r\n" + re.escape(delimiter) + b"]")
+        self._state: Callable[[bytes, int], int] = self._field
+        self._end = -1
+
+    def feed(self, data: bytes, at: int = 0) -> int:
+        """Returns the position after the record's terminator, or -1 if the record does not end here."""
+        while at < len(data) and self._end < 0:
+            at = self._state(data, at)
+        return self._end
+
+    def finish(self) -> None:
+        """Raises BrokenText if the pieces so far end inside a quoted field."""
+        if self._state == self._quoted:
+            raise BrokenText(
+                "ends inside a quoted field. The file is truncated, or a quote is not closed."
+            )
+
+    def _field(self, data: bytes, at: int) -> int:
+        opens = data[at] == QUOTE
+        self._state = self._quoted if opens else self._plain
+        return at + opens
+
+    def _quoted(self, data: bytes, at: int) -> int:
+        quote = data.find(b'"', at)
+        if quote < 0:
+            return len(data)
+        self._state = self._closed
+        return quote + 1
+
+    def _closed(self, data: bytes, at: int) -> int:
+        doubled = data[at] == QUOTE
+        self._state = self._quoted if doubled else self._plain
+        return at + doubled
+
+    def _plain(self, data: bytes, at: int) -> int:
+        found = self._border.search(data, at)
+        if not found:
+            return len(data)
+        self._state = self._field
+        if data[found.start()] == LF:
+            self._end = found.end()
+        elif data[found.start()] == CR:
+            self._state = self._returned
+        return found.end()
+
+    def _returned(self, data: bytes, at: int) -> int:
+        self._end = at + (data[at] == LF)
+        return at
+
+
+class DelimitedParser:
+    """Turns blocks of CSV or TSV into documents."""
+
     def __init__(self, columns: Sequence[str], dialect: Dialect, options: ReadOptions) -> None:
-        self.dialect = dialect
-        self.width = len(columns)
-        self.wanted = [columns.index(name) for _, name in options.wanted_fields]
+        self._dialect = dialect
+        self._width = len(columns)
+        self._wanted = [columns.index(name) for _, name in options.wanted_fields]
 
     def parse(self, block: Block) -> Batch:
         """Splits the records of a block; blank lines are skipped."""
         block = block.filled()
         raw = np.frombuffer(block.data, np.uint8)
-        quotes = np.flatnonzero(raw == QUOTE) if self.dialect.quoted else _NO_QUOTES
-        if well_quoted(raw, quotes, self.dialect.delimiter[0]):
+        quotes = np.flatnonzero(raw == QUOTE) if self._dialect.quoted else _NO_QUOTES
+        if well_quoted(raw, quotes, self._dialect.delimiter[0]):
             return self._parse_vectorized(block, quotes)
         return self._parse_each(block)
 
     def _parse_vectorized(self, block: Block, quotes: Offsets) -> Batch:
         raw = np.frombuffer(block.data, np.uint8)
         starts, ends, positions = block.starts, block.ends, block.positions
-        delimiters = np.flatnonzero(raw == self.dialect.delimiter[0])
+        delimiters = np.flatnonzero(raw == self._dialect.delimiter[0])
         delimiters = delimiters[outside_quotes(quotes, delimiters)]
-        # (records,) index in `delimiters` of the first one at or after the record's start. Field i of a
-        # record lies between delimiters first + i - 1 and first + i.
+        # (records,) the first delimiter at or after each record's start, as an index in `delimiters`.
+        # Field i of a record lies between the delimiters first + i - 1 and first + i.
         first = np.searchsorted(delimiters, starts)
-        good = np.searchsorted(delimiters, ends) - first == self.width - 1
+        good = np.searchsorted(delimiters, ends) - first == self._width - 1
         rejects = [(int(position), RAGGED) for position in positions[~good]]
         starts, ends, first = starts[good], ends[good], first[good]
-        # Positions of the second quote of each doubled quote, which is to be dropped. Quotes open and
-        # close in turn, so that a doubled quote is one that opens right after one that closes.
+        # Positions of the second quote of each doubled quote, which is dropped. Quotes open and close
+        # in turn, so that in a doubled quote one opens right after another has closed.
         doubled = quotes[2::2][np.diff(quotes)[1::2] == 1] if quotes.size else None
         columns = []
-        for column in self.wanted:
+        for column in self._wanted:
             left = starts if column == 0 else delimiters[first + column - 1] + 1
-            right = ends if column == self.width - 1 else delimiters[first + column]
+            right = ends if column == self._width - 1 else delimiters[first + column]
             columns.append(_unquoted(block.data, left, right, doubled))
         return _merged(columns, positions[good], rejects)
 
@@ -170,18 +284,16 @@ class DelimitedParser:
         rejects: list[tuple[int, str]] = []
         rows: list[list[bytes]] = []
         positions: list[int] = []
-        spans = zip(
-            block.positions.tolist(), block.starts.tolist(), block.ends.tolist(), strict=True
-        )
-        for position, start, end in spans:
-            fields = split_fields(block.data[start:end], self.dialect)
-            if fields is None or len(fields) != self.width:
-                reason = BAD_QUOTES if fields is None else RAGGED
-                rejects.append((position, reason))
+        for position, record in block.records():
+            fields = split_fields(record, self._dialect)
+            if fields is None or len(fields) != self._width:
+                rejects.append((position, BAD_QUOTES if fields is None else RAGGED))
             else:
-                rows.append([fields[column] for column in self.wanted])
+                rows.append([fields[column] for column in self._wanted])
                 positions.append(position)
-        columns = [pa.array([row[i] for row in rows], pa.binary()) for i in range(len(self.wanted))]
+        columns = [
+            pa.array([row[i] for row in rows], pa.binary()) for i in range(len(self._wanted))
+        ]
         return _merged(columns, np.array(positions, np.int64), rejects)
 
 
@@ -199,7 +311,7 @@ def _merged(columns: list[pa.Array], positions: Offsets, rejects: list[tuple[int
     return batch._replace(rejects=sorted(rejects + batch.rejects))
 
 
-# Only a file that begins with this line has a header, as the MSNBC data do.
+# A file of sequences has a header only if it begins with this line, as the MSNBC data do.
 HEADER_START = b"% Different categories found in input file:"
 _HEADER_END = re.compile(rb"\n% Sequences:[^\n]*(?:\n(?:\r?\n)*|\Z)")
 
@@ -207,8 +319,8 @@ _HEADER_END = re.compile(rb"\n% Sequences:[^\n]*(?:\n(?:\r?\n)*|\Z)")
 def header_bytes(head: bytes) -> int:
     r"""Returns the bytes of the header of a file like the MSNBC data; 0 for other files.
 
-    Only the first line can announce a header, and an announced header must end. Otherwise one user's
-    line could turn the lines of other users into a header.
+    Only the first line can announce a header, and the end of the header must be found. Otherwise one
+    user's line could turn the lines of other users into a header.
 
     Raises:
       InputError: The first bytes announce a header that does not end in them.
@@ -225,7 +337,7 @@ def header_bytes(head: bytes) -> int:
 
 
 class SequencesParser:
-    """Turns blocks of lines into documents; each line is a user, named by file and offset."""
+    """Turns blocks of lines into documents; each line is a user, whose name is its file and offset."""
 
     def __init__(self, number: int) -> None:
         self._number = number

@@ -1,4 +1,4 @@
-"""Encodings of text files: how the encoding of a file is chosen, and how its bytes become UTF-8.
+"""Encodings of text files: the choice of a file's encoding, and the conversion of its bytes to UTF-8.
 
 Bytes that are invalid in the encoding become a sequence that is invalid in UTF-8, so that the parsers
 reject the records that hold them and keep the others.
@@ -46,8 +46,8 @@ class Encoding(NamedTuple):
 
     Attributes:
       name: Python's name of the codec.
-      is_given: Whether the operator or a byte order mark named it, rather than a default.
-      is_recoded: Whether the stream decodes the file, so that it is read as UTF-8.
+      is_given: Whether the operator or a byte order mark named it. Otherwise it is the default.
+      is_recoded: Whether the stream decodes the file, so that parsers read UTF-8.
     """
 
     name: str = UTF8
@@ -61,7 +61,7 @@ class Encoding(NamedTuple):
 
     @property
     def keeps_ascii(self) -> bool:
-        """Whether each ASCII byte stands for itself wherever it is, as in UTF-8 and Latin-1.
+        """Whether each ASCII byte always encodes itself, as in UTF-8 and Latin-1.
 
         Such a file is cut at its line feeds, quotes and delimiters before it is decoded, so that
         positions are those of the file, and a large file can be read from several places.
@@ -73,7 +73,7 @@ class Encoding(NamedTuple):
 def canonical_encoding(name: str) -> str:
     """Returns Python's canonical name of a codec that can read text files.
 
-    Codecs whose state outlasts a line are refused. With them one user's text could change how the lines
+    A codec whose state outlasts a line is rejected. With it, one user's text could change how the lines
     of all later users are read, and no bound on a user's contribution would hold.
 
     Raises:
@@ -93,7 +93,7 @@ def canonical_encoding(name: str) -> str:
     if found.startswith(_STATEFUL):
         raise ValueError(
             f"encoding must be one in which each line can be read alone, got encoding={name!r}, "
-            "where a text may change how later lines are read. Convert the files to utf-8."
+            "in which a text may change how later lines are read. Convert the files to utf-8."
         )
     if not is_text:
         raise ValueError(
@@ -113,7 +113,7 @@ def encoding_of(head: bytes, chosen: str | None, *, marks: bool = True) -> Encod
         bytes belong to a record, because one user's record would decide how all records are read.
 
     Raises:
-      BrokenText: The text looks like UTF-16, and neither the operator nor a mark says so.
+      BrokenText: The text looks like UTF-16, and neither the operator nor a mark names this encoding.
     """
     if chosen is not None:
         return Encoding(canonical_encoding(chosen), is_given=True)
@@ -123,43 +123,43 @@ def encoding_of(head: bytes, chosen: str | None, *, marks: bool = True) -> Encod
     for name, at in (("utf-16-le", 1), ("utf-16-be", 0)):
         if head[at:4:2] == b"\0\0" and 0 not in head[1 - at : 4 : 2]:
             raise BrokenText(
-                f"looks like text in {name} without a byte order mark. If it is, name the encoding "
-                f"with --encoding {name}."
+                f"looks like text in {name} without a byte order mark. If it is, pass "
+                f"--encoding {name}."
             )
     return Encoding()
 
 
 def recoded(data: bytes, encoding: Encoding) -> bytes:
-    """Converts text, cut from a file, to UTF-8; invalid bytes become invalid UTF-8."""
+    """Converts bytes of a file to UTF-8; bytes that are invalid become invalid UTF-8."""
     if encoding.is_utf8 or data.isascii():
         return data
     return data.decode(encoding.name, _UNKNOWN_BYTES).encode(UTF8, "surrogatepass")
 
 
 def recoded_block(block: Block, encoding: Encoding) -> Block:
-    """Converts a block to UTF-8 if its encoding keeps ASCII; its positions stay those in the file."""
+    """Converts a block to UTF-8 if its encoding keeps ASCII; its positions remain those in the file."""
     lengths = None if encoding.is_utf8 else _byte_lengths(encoding.name)
     if lengths is None or block.data.isascii():
         return block
     raw = np.frombuffer(block.data, np.uint8)
-    # `wide` has the positions of bytes beyond ASCII, and added[i] is how many bytes longer the text has
-    # become before wide[i].
+    # `wide` has the positions of the bytes beyond ASCII, and added[i] is the number of bytes that the
+    # text before wide[i] gains.
     wide = np.flatnonzero(raw >= _ASCII)
     added = np.append(0, np.cumsum(lengths[raw[wide]] - 1))
 
-    def moved(places: Offsets) -> Offsets:
-        return places + added[np.searchsorted(wide, places)]
+    def moved(positions: Offsets) -> Offsets:
+        return positions + added[np.searchsorted(wide, positions)]
 
     return block._replace(
         data=recoded(block.data, encoding),
         starts=moved(block.starts),
         ends=moved(block.ends),
-        places=block.positions,
+        text_positions=block.positions,
     )
 
 
 class Recoder:
-    """Reads a text from its start as UTF-8, decoding it piece by piece."""
+    """Converts a text to UTF-8 piece by piece, from its start."""
 
     def __init__(self, read: Callable[[int], bytes], encoding: Encoding) -> None:
         self._read = read
@@ -168,7 +168,7 @@ class Recoder:
         self._is_done = False
 
     def read(self, size: int) -> bytes:
-        """Returns at most `size` bytes, none only at the end."""
+        """Returns at most `size` bytes, and no bytes only at the end."""
         while not self._ready and not self._is_done:
             data = self._read(min(size, _PIECE_BYTES))
             self._is_done = not data
@@ -180,10 +180,11 @@ class Recoder:
 
 @functools.cache
 def _byte_lengths(name: str) -> npt.NDArray[np.int64] | None:
-    """Returns how many bytes of UTF-8 each byte becomes, (256,); None if the encoding changes ASCII.
+    """Returns the number of UTF-8 bytes for each byte, (256,), or None if the encoding changes ASCII.
 
-    An encoding keeps ASCII if each byte is one character, ASCII bytes are themselves, and no other
-    byte is an ASCII character. A codec that waits for a second byte returns no character for a first.
+    An encoding keeps ASCII if each byte is one character, each ASCII byte is its ASCII character, and
+    no other byte is an ASCII character. A codec with several bytes for a character fails this test,
+    because it returns no character for a first byte.
     """
     lengths = np.ones(256, np.int64)
     for byte in range(256):

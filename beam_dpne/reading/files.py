@@ -1,4 +1,4 @@
-"""Input files: found by path, glob or folder, and streamed as decompressed, decoded bytes."""
+"""Input files are found by path, glob or folder, and read as streams of decompressed, decoded bytes."""
 
 import concurrent.futures
 import contextlib
@@ -21,6 +21,10 @@ from beam_dpne.storage.directories import connect_anonymously_to_emulators, requ
 
 _NOT_DATA = (".", "_")
 _SHOWN = 5
+# Bytes that one request to an object store fetches at least, for files that are read whole or in parts.
+_STREAM_BUFFER = 4 * 2**20
+_RANGE_BUFFER = 2**20
+_MATCHED_AT_ONCE = 16
 
 
 def require_one_format(files: Mapping[str, int], named: str, input_format: str) -> dict[str, int]:
@@ -40,9 +44,9 @@ def require_one_format(files: Mapping[str, int], named: str, input_format: str) 
     data = {path: size for path, size in files.items() if not _name(path).startswith(_NOT_DATA)}
     if not data:
         raise InputError(
-            f"input must name files or a folder with files in it, got {named}, which has none. Names "
-            "that begin with . or _ and folders within it do not count; for files in folders within, "
-            f"use a glob such as {named.rstrip('/')}/*/*.jsonl."
+            f"input must name files or a folder with files in it, got {named}, which has none. Files "
+            "whose names begin with . or _ and files in subfolders do not count. For files in "
+            f"subfolders, use a glob such as {named.rstrip('/')}/*/*.jsonl."
         )
     if input_format == "auto":
         _require_one_extension(data, named)
@@ -54,6 +58,7 @@ def _name(path: str) -> str:
 
 
 def _require_one_extension(paths: Mapping[str, int], named: str) -> None:
+    """Raises InputError unless the extensions of all files stand for the same known format."""
     formats: dict[str, str] = {}
     for path in sorted(paths):
         extension = extension_of(path)
@@ -70,19 +75,19 @@ def _require_one_extension(paths: Mapping[str, int], named: str) -> None:
         found = ", ".join(list(formats)[:_SHOWN])
         raise InputError(
             f"input must be a folder of files of one format, got {named}, which has files with the "
-            f"extensions {found}. Name those of one format by a glob such as "
+            f"extensions {found}. Name the files of one format by a glob such as "
             f"{named.rstrip('/')}/*{next(iter(formats))}."
         )
 
 
-# Least bytes that one request to an object store fetches, for files that are read whole and in parts.
-_STREAM_BUFFER = 4 * 2**20
-_RANGE_BUFFER = 2**20
-_MATCHED_AT_ONCE = 16
-
-
 class InputFile(NamedTuple):
-    """A matched file: its index among all sorted inputs (`number`), its path and its size in bytes."""
+    """A file that was matched.
+
+    Attributes:
+      number: Index of the file among all sorted inputs.
+      path: Path of the file.
+      size: Bytes of the file as it is stored.
+    """
 
     number: int
     path: str
@@ -180,7 +185,7 @@ def _listed(pattern: str, named: str) -> dict[str, int]:
 
 
 def _cause(error: Exception) -> str:
-    """Returns the type of the innermost error; Beam's errors hold others by path."""
+    """Returns the type of the innermost error, since Beam's errors hold another error for each path."""
     while isinstance(error, BeamIOError) and error.exception_details:
         error = next(iter(error.exception_details.values()))
     return type(error).__name__
@@ -207,8 +212,8 @@ def guarded(path: str) -> Iterator[None]:
     """Replaces errors in reading a file by an error that names the file and quotes no data.
 
     Raises:
-      InputError: Any error was raised. Libraries quote data in their messages, so that of their errors
-        only the type is reported.
+      InputError: Any error was raised. Messages of libraries may quote data, so that only the types of
+        their errors are reported.
     """
     try:
         yield
@@ -218,13 +223,13 @@ def guarded(path: str) -> Iterator[None]:
         raise InputError(f"{path} {error}") from None
     except UnicodeError:
         raise InputError(
-            f"{path} cannot be decoded. It is damaged, or its encoding is not the one that was given "
-            "or that its first bytes tell; name the encoding with --encoding, e.g. utf-16-le."
+            f"{path} cannot be decoded. It is damaged, or it does not have the encoding that was given "
+            "or that its byte order mark names. Name its encoding with --encoding, e.g. utf-16-le."
         ) from None
     except Exception as error:
         raise InputError(
-            f"{path} cannot be read ({type(error).__name__}). The file is truncated, damaged, or "
-            "not what its extension or --input_format says."
+            f"{path} cannot be read ({type(error).__name__}). The file is truncated or damaged, or "
+            "its format is not that of its extension or of --input_format."
         ) from None
 
 
@@ -249,7 +254,7 @@ class _Counted(io.RawIOBase):
 
 
 class TextStream:
-    """The decompressed bytes of one file; it can look ahead and push bytes back.
+    """Reads the decompressed bytes of one file; bytes can be read ahead and pushed back.
 
     Attributes:
       path: The file's path; its extension determines the decompression.
@@ -259,13 +264,11 @@ class TextStream:
         self.path = path
         self._counted = _Counted(open_raw(path))
         codec = codec_of(path)
-        self._source = self._decompress(codec) if codec else self._counted
+        raw = pa.PythonFile(self._counted, mode="r") if codec else None
+        self._source = pa.CompressedInputStream(raw, codec) if raw else self._counted
         self._read: Callable[[int], bytes] = self._source.read
         self._ahead = b""
         self._base = 0
-
-    def _decompress(self, codec: str) -> pa.NativeFile:
-        return pa.CompressedInputStream(pa.PythonFile(self._counted, mode="r"), codec)
 
     def start_decoding(self, chosen: str | None, *, marks: bool) -> Encoding:
         """Chooses the encoding at the beginning of the text.
@@ -286,11 +289,11 @@ class TextStream:
 
     @property
     def taken(self) -> int:
-        """Bytes of the stored file that were read since the start or the last `seek`."""
+        """Number of bytes of the stored file that were read since the start or the last `seek`."""
         return self._counted.taken - self._base
 
     def read(self, size: int) -> bytes:
-        """Reads `size` bytes, fewer only at the end of the text."""
+        """Reads `size` bytes, or fewer at the end of the text."""
         parts = [self._ahead[:size]]
         self._ahead = self._ahead[size:]
         missing = size - len(parts[0])

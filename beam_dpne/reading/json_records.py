@@ -1,11 +1,11 @@
-r"""Parsers of JSON: lines with one object each, or one array of objects.
+"""Parsers of JSON: lines with one object each, or one array of objects.
 
 A block of lines is decoded in one call. If that fails, each line is decoded by the same decoder, so
-that what is accepted never depends on where a block begins.
+that it never depends on the beginning of a block whether a record is accepted.
 
 An array is cut into its elements without holding the file. An element ends at a comma or the closing
-bracket that is outside strings and inside no other bracket. The cutter looks only at brackets, commas,
-quotes and backslashes; the decoder of JSON lines then decides whether an element is JSON.
+bracket that is outside strings and inside no other bracket. Only brackets, commas, quotes and
+backslashes are looked at for this. The decoder of JSON lines then decides whether an element is JSON.
 """
 
 import operator
@@ -16,9 +16,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.reading.columns import Batch, interleaved
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import Block, BrokenText, Offsets
+from beam_dpne.reading.records import Batch, Block, BrokenText, Offsets, interleaved
 from beam_dpne.reading.rejects import (
     BAD_TEXT,
     BAD_TOKENS,
@@ -48,13 +47,13 @@ class JsonlParser:
         self._lenient = self._decoder(Any, Any, is_lenient=True)
 
     def _decoder(self, user: Any, text: Any, *, is_lenient: bool = False) -> Any:
-        """Returns a decoder of objects with these types; one of several texts may be missing."""
+        """Returns a decoder of objects with these types, where one of several texts may be missing."""
         fields: list[Any] = []
         for name in self._names:
             kind = user if name == "user" else text
             is_optional = is_lenient or (name != "user" and len(self._texts) > 1)
             fields.append((name, kind, None) if is_optional else (name, kind))
-        # The struct must have fields without a default first, and the user's field comes first.
+        # Fields without a default must come first in a struct, as the user's field does.
         record = msgspec.defstruct("Record", fields, rename=self._names, gc=False)
         return msgspec.json.Decoder(record)
 
@@ -73,17 +72,17 @@ class JsonlParser:
             return None
         if records is None or len(records) != len(block.starts):
             return None
-        whole = all(record.user != "" for record in records)
-        if whole and len(self._texts) > 1:
-            whole = all(map(self._has_text, records))
-        return records if whole else None
+        usable = all(record.user != "" for record in records)
+        if usable and len(self._texts) > 1:
+            usable = all(map(self._has_text, records))
+        return records if usable else None
 
     def _strict_records(self, block: Block) -> list[Any] | None:
         """Returns the records of a block if each is exactly one line, else None.
 
-        `decode_lines` takes any sequence of objects. If each line begins with a brace and ends with
-        one, no object crosses the border of two lines, and the caller checks that there are as many
-        objects as lines.
+        `decode_lines` accepts any sequence of objects. If each line begins and ends with a brace, no
+        object crosses the border of two lines. The caller checks that there are as many objects as
+        lines.
         """
         raw = np.frombuffer(block.data, np.uint8)
         begins, closes = raw[block.starts], raw[block.ends - 1]
@@ -95,14 +94,10 @@ class JsonlParser:
         return any(text(record) is not None for text in self._texts)
 
     def _decode_each(self, block: Block) -> Batch:
-        """Decodes line by line, with rejects."""
+        """Decodes line by line, and rejects the lines that are no usable records."""
         records: list[Any] = []
         rejects: list[tuple[int, str]] = []
-        spans = zip(
-            block.positions.tolist(), block.starts.tolist(), block.ends.tolist(), strict=True
-        )
-        for position, start, end in spans:
-            line = block.data[start:end]
+        for position, line in block.records():
             if not line.strip(BLANKS):
                 continue
             record = self._decode(line)
@@ -113,7 +108,7 @@ class JsonlParser:
         return self._batch(records, rejects)
 
     def _decode(self, line: bytes) -> Any:
-        """Returns the record of a line, or the reason why it is rejected."""
+        """Returns the record of a line, or the reason why the line is rejected."""
         try:
             line.decode()
         except UnicodeDecodeError:
@@ -127,7 +122,7 @@ class JsonlParser:
         return record if self._has_text(record) else NO_TEXT
 
     def _reason(self, line: bytes) -> str:
-        """Returns the reason why a line is rejected."""
+        """Returns the reason why a line that the strict decoder refused is rejected."""
         try:
             record = self._lenient.decode(line)
         except msgspec.ValidationError:
@@ -143,6 +138,7 @@ class JsonlParser:
         return BAD_TOKENS if self._is_tokens else BAD_TEXT
 
     def _batch(self, records: list[Any], rejects: list[tuple[int, str]]) -> Batch:
+        """Turns decoded records into documents; a user that is an integer becomes its digits."""
         users = [record.user for record in records]
         if int in set(map(type, users)):
             users = [str(user) for user in users]
@@ -159,11 +155,11 @@ _CLASSES = bytes(
     )
     for byte in range(256)
 )
+# (6,) change of the number of open brackets by each class.
 _STEPS = np.zeros(6, np.int64)
 _STEPS[[_OPEN, _CLOSE]] = 1, -1
 _IS_BLANK = np.zeros(256, bool)
 _IS_BLANK[list(BLANKS)] = True
-_TRIMMED_TOGETHER = 32
 _NOT_CLOSED = (
     "ends inside its JSON array. The file is truncated, or a quote or a bracket is not closed."
 )
@@ -172,12 +168,12 @@ _GOES_ON = (
     "object on each line."
 )
 _BAD_BRACKET = (
-    "has a closing brace too many in its JSON array, so that records cannot be told apart."
+    "has a closing brace too many in its JSON array, so that its records cannot be separated."
 )
 
 
 def array_start(head: bytes) -> int:
-    """Returns the bytes of the opening bracket and the blanks before it; 0 if there is no array.
+    """Returns the number of bytes up to and with the opening bracket, or 0 if there is no array.
 
     >>> array_start(b' [{"user": 1}]'), array_start(b'{"user": 1}')
     (2, 0)
@@ -187,7 +183,7 @@ def array_start(head: bytes) -> int:
 
 
 class _State(NamedTuple):
-    """State of the text before a piece: open brackets, and whether it is in a string or escaped."""
+    """State between two pieces: the number of open brackets, and whether a string or escape is open."""
 
     depth: int = 0
     in_string: bool = False
@@ -195,7 +191,13 @@ class _State(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Borders in a piece: positions after commas, the position after the array's end, and the state."""
+    """Borders of elements in a piece.
+
+    Attributes:
+      commas: Positions after the commas between elements.
+      end: Position after the array's closing bracket; None if it is not in the piece.
+      after: State after the piece.
+    """
 
     commas: Offsets
     end: int | None
@@ -203,34 +205,39 @@ class _Found(NamedTuple):
 
 
 def _find_borders(data: bytes, state: _State) -> _Found:
-    # `classes` and `places` hold the class and the position of each byte that matters.
+    """Finds the borders of elements in a piece of an array.
+
+    Raises:
+      BrokenText: A brace closes the array.
+    """
+    # (m,) the class and the position of each byte that matters.
     classes = np.frombuffer(data.translate(_CLASSES), np.uint8)
-    places = np.flatnonzero(classes != 0)
-    classes = classes[places]
-    escaped = _escaped(places[classes == _ESCAPE], len(data), state.is_escaped)
+    positions = np.flatnonzero(classes != 0)
+    classes = classes[positions]
+    escaped = _escaped(positions[classes == _ESCAPE], len(data), state.is_escaped)
     is_quote = classes == _QUOTE
     if escaped.size:
-        is_quote &= ~np.isin(places, escaped, assume_unique=True)
-    # Whether the text after each of the places is in a string. Quotes themselves are dropped below.
+        is_quote &= ~np.isin(positions, escaped, assume_unique=True)
+    # (m,) whether the text after each of these bytes is in a string. Quotes are dropped below.
     in_string = (np.cumsum(is_quote) + state.in_string) % 2 == 1
     outside = ~in_string & (classes >= _COMMA)
-    places, classes = places[outside], classes[outside]
-    # Number of open brackets after each of the places; below 0 the array has ended.
+    positions, classes = positions[outside], classes[outside]
+    # (m,) number of open brackets after each of the remaining bytes; it is −1 after the array's end.
     depth = state.depth + np.cumsum(_STEPS[classes])
     below = np.flatnonzero(depth < 0)
     if below.size:
         first = int(below[0])
-        end = int(places[first])
+        end = int(positions[first])
         if data[end] != ord("]"):
             raise BrokenText(_BAD_BRACKET)
-        commas = places[:first][(classes[:first] == _COMMA) & (depth[:first] == 0)]
+        commas = positions[:first][(classes[:first] == _COMMA) & (depth[:first] == 0)]
         return _Found(commas + 1, end + 1, state)
     after = _State(
         depth=int(depth[-1]) if depth.size else state.depth,
         in_string=bool(in_string[-1]) if in_string.size else state.in_string,
         is_escaped=bool(escaped.size and escaped[-1] == len(data)),
     )
-    return _Found(places[(classes == _COMMA) & (depth == 0)] + 1, None, after)
+    return _Found(positions[(classes == _COMMA) & (depth == 0)] + 1, None, after)
 
 
 def _escaped(escapes: Offsets, size: int, first_is_escaped: bool) -> Offsets:
@@ -238,7 +245,7 @@ def _escaped(escapes: Offsets, size: int, first_is_escaped: bool) -> Offsets:
 
     Args:
       escapes: Positions of the backslashes.
-      size: Bytes of the piece; it is among the results if the next piece's first byte is escaped.
+      size: Bytes of the piece. It is among the results if the first byte of the next piece is escaped.
       first_is_escaped: Whether the piece before ends with an odd number of backslashes.
     """
     if first_is_escaped:
@@ -256,47 +263,35 @@ def _escaped(escapes: Offsets, size: int, first_is_escaped: bool) -> Offsets:
 
 
 class ArrayBorders:
-    """Ends an element after its comma, and the last one after the array's bracket."""
+    """Ends an element after its comma, and the last element after the array's bracket.
+
+    It is the scanner of one element as well, because a text is scanned for one element at a time.
+    """
 
     def __init__(self) -> None:
         self._is_ended = False
+        self._state = _State()
 
     def ends(self, data: bytes) -> Offsets:
         """Returns the positions after elements; blanks after the array count as one more record."""
         if self._is_ended:
-            return self._rest(data, 0)
+            return self._end_of_blanks(data, 0)
         found = _find_borders(data, _State())
         if found.end is None:
             return found.commas
-        return np.concatenate([found.commas, [found.end], self._rest(data, found.end)])
+        return np.concatenate([found.commas, [found.end], self._end_of_blanks(data, found.end)])
 
-    def _rest(self, data: bytes, at: int) -> Offsets:
+    def _end_of_blanks(self, data: bytes, at: int) -> Offsets:
         """Passes over the text after the array, which must be blank."""
         self._is_ended = True
         if data[at:].strip(BLANKS):
             raise BrokenText(_GOES_ON)
         return np.array([len(data)] if len(data) > at else [], np.int64)
 
-    def finish(self, rest: bytes) -> None:
-        """Raises BrokenText unless the array has been closed."""
-        if not self._is_ended:
-            raise BrokenText(_NOT_CLOSED)
-
-    def scanner(self) -> "ArrayScanner":
-        """Returns a scanner at the beginning of an element."""
-        return ArrayScanner(self)
-
-    def close(self) -> None:
-        """Records that the array has ended."""
-        self._is_ended = True
-
-
-class ArrayScanner:
-    """Looks for the end of one element through any number of pieces."""
-
-    def __init__(self, borders: ArrayBorders) -> None:
-        self._borders = borders
+    def scanner(self) -> "ArrayBorders":
+        """Returns this object, ready for the beginning of an element."""
         self._state = _State()
+        return self
 
     def feed(self, data: bytes, at: int = 0) -> int:
         """Returns where the element ends, after its comma or the array's bracket, or -1."""
@@ -306,12 +301,13 @@ class ArrayScanner:
             return at + int(found.commas[0])
         if found.end is None:
             return -1
-        self._borders.close()
+        self._is_ended = True
         return at + found.end
 
-    def inside_quotes(self) -> bool:
-        """Returns False; `ArrayBorders.finish` finds arrays that are not closed."""
-        return False
+    def finish(self) -> None:
+        """Raises BrokenText unless the array has been closed."""
+        if not self._is_ended:
+            raise BrokenText(_NOT_CLOSED)
 
 
 class JsonArrayParser(JsonlParser):
@@ -334,26 +330,19 @@ class JsonArrayParser(JsonlParser):
 
 def _elements(block: Block) -> Block:
     """Returns the elements without their commas, the array's bracket, and blanks around them."""
-    # A zero byte is added, so that raw[starts] is valid for an empty element at the end.
+    # A zero byte is added, so that raw[starts] is valid for an empty element at the end, and each run
+    # of blanks has an end.
     raw = np.frombuffer(block.data + b"\0", np.uint8)
-    has_border = np.isin(raw[block.ends - 1], list(b",]"))
-    starts, ends = block.starts.copy(), block.ends - has_border
-    for _ in range(_TRIMMED_TOGETHER):
-        is_led = (starts < ends) & _IS_BLANK[raw[starts]]
-        is_followed = (starts < ends) & _IS_BLANK[raw[ends - 1]]
-        if not (is_led | is_followed).any():
-            break
-        starts += is_led
-        ends -= is_followed & (starts < ends)
-    else:
-        _trim_each(block.data, starts, ends)
-    places = block.positions + (starts - block.starts)
-    return block._replace(starts=starts, ends=ends, places=places).filled()
-
-
-def _trim_each(data: bytes, starts: Offsets, ends: Offsets) -> None:
-    """Trims one element after the other, in place; fast for long runs of blanks."""
-    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-        element = data[start:end].rstrip(BLANKS)
-        ends[row] = start + len(element)
-        starts[row] = ends[row] - len(element.lstrip(BLANKS))
+    starts, ends = block.starts, block.ends - np.isin(raw[block.ends - 1], list(b",]"))
+    is_blank = _IS_BLANK[raw]
+    # Edges of the runs of blanks: run i has the bytes from firsts[i] up to stops[i].
+    edges = np.flatnonzero(np.diff(is_blank, prepend=False))
+    firsts, stops = edges[0::2], edges[1::2]
+    is_led, is_followed = is_blank[starts], is_blank[ends - 1]
+    starts, ends = starts.copy(), ends.copy()
+    starts[is_led] = stops[np.searchsorted(stops, starts[is_led], side="right")]
+    ends[is_followed] = firsts[np.searchsorted(firsts, ends[is_followed]) - 1]
+    # Of an element of blanks alone, the end is now before the start.
+    ends = np.maximum(ends, starts)
+    positions = block.positions + (starts - block.starts)
+    return block._replace(starts=starts, ends=ends, text_positions=positions).filled()

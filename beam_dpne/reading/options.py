@@ -1,4 +1,4 @@
-"""ReadOptions: format, fields and limits of the input; and InputDescription, their public part."""
+"""ReadOptions has the format, fields and limits of the input; InputDescription is its public part."""
 
 import dataclasses
 import json
@@ -7,46 +7,41 @@ from collections.abc import Iterable, Mapping, Sequence
 from beam_dpne.errors import InputError
 from beam_dpne.reading.encodings import canonical_encoding
 
-ROWS = "rows"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InputDescription:
-    """How records become documents. It is public, is part of the ledger, and run keys are bound to it.
+    """How records become documents. It is public and part of the ledger, and run keys are bound to it.
 
-    It holds names that the operator chose, never a path and nothing that was read. Two runs whose
-    descriptions differ may see different documents in the same files, so they must not share noise.
+    It holds names that the operator chose, but no path and nothing that was read. Two runs with
+    different descriptions may read different documents from the same files, so they must not share
+    noise.
 
     Attributes:
       user_field: Name of the field that holds the user; it defines the privacy unit.
       text_fields: Names of the fields that hold text; each text is a document of the user.
-      format: Format of the files: "jsonl", "csv", "tsv", "parquet", "sequences", or "auto" (by
-        extension); "rows" for the elements of a pipeline.
+      format: Format of the files (see `FORMATS`), "auto" for the format of their extension, or "rows"
+        for the elements of a pipeline.
       details: Other options that decide how files are read (encoding, delimiter, quoting, columns), as
         pairs of the option's name and its value as text, sorted by name; defaults are left out.
 
     Example:
-      >>> InputDescription(user_field="customer", text_fields=("subject", "body")).to_json()
-      '{"user_field": "customer", "text_fields": ["subject", "body"], "format": "rows", "details": {}}'
+      >>> InputDescription(user_field="customer", text_fields=("subject", "body")).to_dict()
+      {'user_field': 'customer', 'text_fields': ['subject', 'body'], 'format': 'rows', 'details': {}}
     """
 
     user_field: str = "user"
     text_fields: tuple[str, ...] = ("text",)
-    format: str = ROWS
+    format: str = "rows"
     details: tuple[tuple[str, str], ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """Returns the description as JSON types, in reading order."""
+        """Returns the description as JSON types, in the order of its attributes."""
         return {
             "user_field": self.user_field,
             "text_fields": list(self.text_fields),
             "format": self.format,
             "details": dict(self.details),
         }
-
-    def to_json(self) -> str:
-        """Returns the description as one line of JSON: equal descriptions give equal text."""
-        return json.dumps(self.to_dict(), ensure_ascii=True)
 
 
 def description_of_rows(user_field: str, text_field: str | Sequence[str]) -> InputDescription:
@@ -101,11 +96,18 @@ def codec_of(path: str) -> str | None:
     >>> codec_of("a.csv.gz"), codec_of("a.csv")
     ('gzip', None)
     """
-    return next((codec for end, codec in _CODECS.items() if path.lower().endswith(end)), None)
+    return _CODECS.get(_split_compression(path)[1])
+
+
+def _split_compression(path: str) -> tuple[str, str]:
+    """Returns a path in lower case without its extension for compression, and that extension or ""."""
+    name = path.lower()
+    compression = next((end for end in _CODECS if name.endswith(end)), "")
+    return name.removesuffix(compression), compression
 
 
 def format_of(path: str, input_format: str = "auto") -> str:
-    """Returns the format of a file: the option, or with `auto` the one of its extension.
+    """Returns the format of a file, which is the option or, with `auto`, that of its extension.
 
     Args:
       path: Path or glob; an extension for compression is ignored.
@@ -121,9 +123,7 @@ def format_of(path: str, input_format: str = "auto") -> str:
     >>> format_of("gs://bucket/day-*.JSONL.zst")
     'jsonl'
     """
-    name = path.lower()
-    codec = next((end for end in _CODECS if name.endswith(end)), "")
-    name = name.removesuffix(codec)
+    name, compression = _split_compression(path)
     if name.endswith(_ARCHIVES):
         raise InputError(
             f"input must be files, not an archive of files, got {path}. Unpack it, and name the "
@@ -133,14 +133,14 @@ def format_of(path: str, input_format: str = "auto") -> str:
     found = next(by_extension, None) if input_format == "auto" else input_format
     if found is None:
         raise InputError(
-            f"input must have an extension that tells its format ({', '.join(_EXTENSIONS)}; "
-            f"before {', '.join(_CODECS)}), got {path}. Name one of the formats "
+            f"input must have the extension of a format ({', '.join(_EXTENSIONS)}, with or without one "
+            f"of {', '.join(_CODECS)} after it), got {path}. Name one of the formats "
             f"{', '.join(FORMATS)} with --input_format."
         )
-    if found == "parquet" and codec:
+    if found == "parquet" and compression:
         raise InputError(
-            f"Parquet must not be compressed from outside, got {path}. Decompress it; Parquet "
-            "compresses its own columns."
+            f"Parquet files must not be compressed as a whole, got {path}. Decompress the file, since "
+            "Parquet compresses its columns itself."
         )
     return found
 
@@ -151,19 +151,18 @@ def has_glob(pattern: str) -> bool:
 
 
 def extension_of(path: str) -> str:
-    """Returns a path's extension, with that for compression, in lower case; "" if it has none.
+    """Returns a path's extension in lower case, with the one for compression, or "" if it has none.
 
     >>> extension_of("gs://bucket/v1.2/a.CSV.gz"), extension_of("notes")
     ('.csv.gz', '')
     """
-    name = path.lower().replace("\\", "/").rpartition("/")[2]
-    codec = next((end for end in _CODECS if name.endswith(end)), "")
-    _, dot, last = name.removesuffix(codec).rpartition(".")
-    return dot + last + codec if dot else codec
+    name, compression = _split_compression(path)
+    _, dot, last = name.replace("\\", "/").rpartition("/")[2].rpartition(".")
+    return dot + last + compression if dot else compression
 
 
 def may_be_folder(path: str) -> bool:
-    """Returns whether a path looks like a folder's: it has no extension or ends with a slash."""
+    """Returns whether a path may be that of a folder, as it has no extension or ends with a slash."""
     return not extension_of(path.rstrip("/")) or path.endswith("/")
 
 
@@ -222,21 +221,18 @@ class ReadOptions:
 
     @property
     def description(self) -> InputDescription:
-        """How records become documents. It is public; no part of it is read from the files.
+        """How records become documents. It is public, since no part of it is read from the files.
 
-        Options under which the same files may give different documents have different descriptions.
+        Options with which the same files may give different documents have different descriptions.
         """
         details = {
             "encoding": self.encoding and canonical_encoding(self.encoding),
             "delimiter": self.delimiter_character,
             "quoting": None if self.quoting == "auto" else self.quoting,
             "columns": self.columns and json.dumps(list(self.columns)),
-            "max_record_bytes": (
-                None
-                if self.max_record_bytes == _DEFAULT_RECORD_BYTES
-                else str(self.max_record_bytes)
-            ),
         }
+        if self.max_record_bytes != _DEFAULT_RECORD_BYTES:
+            details["max_record_bytes"] = str(self.max_record_bytes)
         return InputDescription(
             user_field=self.user_field,
             text_fields=self.text_fields,
@@ -254,7 +250,7 @@ class ReadOptions:
         if self.text_is_tokens and kind not in (*_JSON, "parquet"):
             raise InputError(
                 f"text_is_tokens must be False for {kind}, which holds plain text, got "
-                "text_is_tokens=True (tokenizer 'tokens'). Use tokenizer 'whitespace'."
+                "text_is_tokens=True (tokenizer 'tokens'). Use the tokenizer 'whitespace'."
             )
         if self.encoding is not None and kind == "parquet":
             raise InputError(
@@ -283,7 +279,7 @@ class ReadOptions:
             )
 
     def _check_fields(self) -> None:
-        """Raises ValueError if names of fields are malformed, equal, or not among the columns."""
+        """Raises ValueError if fields have malformed or equal names, or are not among the columns."""
         if not self.text_fields:
             raise ValueError("text_field must name at least one field, got text_field=().")
         for name, value in self.wanted_fields:
@@ -302,15 +298,10 @@ class ReadOptions:
                 "text_field must name each field once, got "
                 f"text_field={','.join(self.text_fields)}."
             )
-        if self.columns is not None:
-            self._check_columns(tuple(self.columns))
-
-    def _check_columns(self, columns: tuple[str, ...]) -> None:
-        """Raises ValueError unless each wanted field is exactly one of the columns."""
         for _, name in self.wanted_fields:
-            if columns.count(name) != 1:
+            if self.columns is not None and list(self.columns).count(name) != 1:
                 raise ValueError(
-                    f"columns must hold the field {name!r} once, got columns={','.join(columns)}. "
-                    "Name every column of the file in order, or change --user_field or "
-                    "--text_field."
+                    f"columns must have the field {name!r} once, got "
+                    f"columns={','.join(self.columns)}. Name every column of the file in order, or "
+                    "change --user_field or --text_field."
                 )

@@ -8,9 +8,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.columns import (
+from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.records import (
     Batch,
     Mask,
+    Offsets,
     as_text,
     interleaved,
     is_list,
@@ -18,9 +21,6 @@ from beam_dpne.reading.columns import (
     plain,
     valid_utf8,
 )
-from beam_dpne.reading.files import InputFile
-from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import Offsets
 from beam_dpne.reading.rejects import BAD_TOKENS, EMPTY_USER, NO_TEXT, NO_USER, NOT_UTF8, TOO_LONG
 
 _MAX_ROWS = 65536
@@ -47,7 +47,7 @@ def _check_text(path: str, name: str, text: pa.DataType, options: ReadOptions) -
     """Raises InputError unless a column of texts has the wanted type."""
     if is_list(text) and not options.text_is_tokens:
         raise InputError(
-            f"column {name!r} of {path} must be text, got {text}. Use tokenizer "
+            f"column {name!r} of {path} must be text, got {text}. Use the tokenizer "
             "'tokens' for texts that are lists of tokens."
         )
     words = text.value_type if is_list(text) else text
@@ -57,7 +57,7 @@ def _check_text(path: str, name: str, text: pa.DataType, options: ReadOptions) -
 
 
 def row_group_ranges(file: pq.ParquetFile, split_bytes: int) -> list[tuple[int, int]]:
-    """Returns ranges of row groups, (first, after the last), of about `split_bytes` each."""
+    """Returns ranges of row groups of about `split_bytes`, each as (first, one after the last)."""
     ranges, start, size = [], 0, 0
     for group in range(file.metadata.num_row_groups):
         size += file.metadata.row_group(group).total_byte_size
@@ -75,7 +75,7 @@ def read_row_groups(
     """Reads a range of row groups.
 
     Yields:
-      Batches of documents, each with the number of the file's bytes that it accounts for.
+      Batches of documents, each with its share of the file's bytes.
 
     Raises:
       InputError: A wanted field is missing or has a wrong type.
@@ -96,16 +96,19 @@ def read_row_groups(
 
 
 def _share(size: int, rows: int, file: pq.ParquetFile) -> int:
+    """Returns the share of `size` that belongs to the first rows of a file."""
     return size * rows // max(1, file.metadata.num_rows)
 
 
 def _documents(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) -> Batch:
-    """Casts the columns and rejects faulty rows for the first reason that applies."""
-    user, *texts = (_column(batch, name) for _, name in options.wanted_fields)
+    """Casts the columns, and rejects each faulty row for the first reason that applies."""
+    user, *texts = (batch.column(name) for _, name in options.wanted_fields)
     user = as_text(user)
     texts = texts if options.text_is_tokens else [as_text(text) for text in texts]
     no_text = np.logical_and.reduce([_mask(text.is_null()) for text in texts])
+    # Each fault is a mask of the rows that have it, (rows,) bool, and the reason of their rejection.
     faults = [(_mask(user.is_null()), NO_USER), (no_text, NO_TEXT)]
+    # (rows,) bytes of each record.
     length = _lengths(user)
     for text in texts:
         if options.text_is_tokens:
@@ -133,10 +136,6 @@ def _documents(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) 
     return Batch(documents, rejects, int((~bad).sum()))
 
 
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    return batch.column(batch.schema.get_field_index(name))
-
-
 def _mask(values: pa.Array) -> Mask:
     return values.to_numpy(zero_copy_only=False).astype(bool)
 
@@ -158,7 +157,7 @@ def _token_lengths(text: pa.Array) -> np.ndarray:
 
 
 def _faults_of_tokens(text: pa.Array) -> list[tuple[Mask, str]]:
-    """Returns masks of the rows with null tokens and of those with tokens that are not UTF-8."""
+    """Returns masks of the rows that have null tokens, or tokens that are not UTF-8."""
     values, rows = _token_rows(text)
     null, foreign = np.zeros(len(text), bool), np.zeros(len(text), bool)
     null[rows[_mask(values.is_null())]] = True

@@ -1,34 +1,33 @@
-r"""Cutting streams of bytes into blocks of whole records.
+r"""Records: a text is cut into blocks of whole records, and their fields become documents in Arrow.
 
-A record is a line; in CSV, quoted fields may contain line ends, so that a record may have several
-lines. A line ends at "\n" or "\r\n", in CSV also at a single "\r" (as in Python's csv module). A record
-longer than the limit is skipped without being held in memory.
+A record is a line, a CSV record, or an element of a JSON array; `Borders` is the rule by which records
+end. A record above the limit is skipped without being held in memory.
 """
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_dpne.reading.rejects import EMPTY_USER, NOT_UTF8
 
 Offsets = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
-LF, CR, QUOTE = 0x0A, 0x0D, 0x22
+LF, CR = 0x0A, 0x0D
+# Type of the users of `sequences`, where each line of each file is a user: the file's index, and the
+# line's offset.
+NAMED_USER = pa.binary(16)
+# Bytes that are read beyond the end of a range, to reach the end of its last record.
 _BEYOND = 2**16
+_NONE = np.zeros(0, np.int64)
 
 
 class BrokenText(Exception):
-    """A text cannot be cut into records; the message is a fixed phrase that follows the file's path."""
-
-
-class TruncatedRecord(BrokenText):
-    """The text ends inside a quoted field."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "ends inside a quoted field. The file is truncated, or a quote is not closed."
-        )
+    """A text cannot be cut into records; the message is the predicate of a sentence about the file."""
 
 
 class Block(NamedTuple):
@@ -40,7 +39,8 @@ class Block(NamedTuple):
       starts: (n,) where in `data` each record begins.
       ends: (n,) where in `data` each record ends, without its terminator.
       too_long: Offsets in the decompressed text of records above the limit, which are not in the block.
-      places: (n,) where in the decompressed text each record begins; None if `data` was not recoded.
+      text_positions: (n,) where in the decompressed text each record begins; None if `data` is an
+        unchanged part of that text.
     """
 
     data: bytes
@@ -48,19 +48,25 @@ class Block(NamedTuple):
     starts: Offsets
     ends: Offsets
     too_long: list[int]
-    places: Offsets | None = None
+    text_positions: Offsets | None = None
 
     @property
     def positions(self) -> Offsets:
         """Where in the decompressed text each record begins: (n,)."""
-        return self.starts + self.offset if self.places is None else self.places
+        return self.starts + self.offset if self.text_positions is None else self.text_positions
 
     def filled(self) -> "Block":
         """Returns the block without its empty records."""
         kept = self.ends > self.starts
         return self._replace(
-            starts=self.starts[kept], ends=self.ends[kept], places=self.positions[kept]
+            starts=self.starts[kept], ends=self.ends[kept], text_positions=self.positions[kept]
         )
+
+    def records(self) -> Iterator[tuple[int, bytes]]:
+        """Yields the position and the bytes of each record."""
+        spans = (self.positions.tolist(), self.starts.tolist(), self.ends.tolist())
+        for position, start, end in zip(*spans, strict=True):
+            yield position, self.data[start:end]
 
 
 class Scanner(Protocol):
@@ -70,8 +76,8 @@ class Scanner(Protocol):
         """Returns the position after the record's terminator, or -1 if the record does not end here."""
         ...
 
-    def inside_quotes(self) -> bool:
-        """Returns whether the pieces so far end inside a quoted field."""
+    def finish(self) -> None:
+        """Raises BrokenText if the text must not end after the pieces so far."""
         ...
 
 
@@ -79,11 +85,7 @@ class Borders(Protocol):
     """The rule by which records end."""
 
     def ends(self, data: bytes) -> Offsets:
-        """Returns the positions after the terminators of the whole records at the start of `data`."""
-        ...
-
-    def finish(self, rest: bytes) -> None:
-        """Raises BrokenText unless `rest`, without a terminator, may be the last record of a text."""
+        """Returns where the whole records at the start of `data` end, after their terminators: (n,)."""
         ...
 
     def scanner(self) -> Scanner:
@@ -98,140 +100,16 @@ class LineBorders:
         """Returns the positions after the line feeds."""
         return np.flatnonzero(np.frombuffer(data, np.uint8) == LF) + 1
 
-    def finish(self, rest: bytes) -> None:
-        """Accepts a last line without a line feed."""
-
     def scanner(self) -> "LineBorders":
-        """Returns this object, because lines have no state."""
+        """Returns this object, because lines need no state."""
         return self
 
     def feed(self, data: bytes, at: int = 0) -> int:
         """Returns the position after the next line feed, or -1."""
         return data.find(b"\n", at) + 1 or -1
 
-    def inside_quotes(self) -> bool:
-        """Returns False, because a line has no quotes."""
-        return False
-
-
-class QuotedBorders:
-    """Ends a record at a line end outside quotes; a quote opens only at the start of a field."""
-
-    def __init__(self, delimiter: bytes = b",") -> None:
-        self.delimiter = delimiter
-
-    def ends(self, data: bytes) -> Offsets:
-        """Returns the positions after the line ends outside quotes."""
-        raw = np.frombuffer(data, np.uint8)
-        quotes = np.flatnonzero(raw == QUOTE)
-        if not well_quoted(raw, quotes, self.delimiter[0]):
-            return self._scan(data)
-        line_feed, is_return = raw == LF, raw == CR
-        # "\r\n" ends a record once, so that only a "\r" without a "\n" after it counts. A "\r" at the
-        # end of the data may be the first half of "\r\n" and is left for the next piece.
-        lone = is_return[:-1] & ~line_feed[1:]
-        line_feed[: len(lone)] |= lone
-        found = np.flatnonzero(line_feed)
-        return found[outside_quotes(quotes, found)] + 1
-
-    def _scan(self, data: bytes) -> Offsets:
-        """Returns the same record by record, for data with stray quotes."""
-        found: list[int] = []
-        scanner = self.scanner()
-        while (end := scanner.feed(data, found[-1] if found else 0)) >= 0:
-            found.append(end)
-            scanner = self.scanner()
-        return np.array(found, np.int64)
-
-    def finish(self, rest: bytes) -> None:
-        """Raises TruncatedRecord if the last record ends inside quotes."""
-        scanner = self.scanner()
-        scanner.feed(rest)
-        if scanner.inside_quotes():
-            raise TruncatedRecord
-
-    def scanner(self) -> "QuotedScanner":
-        """Returns a scanner at the beginning of a record."""
-        return QuotedScanner(self.delimiter)
-
-
-def outside_quotes(quotes: Offsets, positions: Offsets) -> npt.NDArray[np.bool_]:
-    """Returns which positions have an even number of quotes before them: (n,) bool."""
-    return np.searchsorted(quotes, positions) % 2 == 0
-
-
-def well_quoted(raw: npt.NDArray[np.uint8], quotes: Offsets, delimiter: int) -> bool:
-    """Returns whether quotes open and close in turn, so that counting them finds quoted text.
-
-    They do if the 1st, 3rd, … quote follows a border of fields (or, in a doubled quote, the quote
-    before it) and the 2nd, 4th, … precedes one. The last field may be incomplete.
-
-    Args:
-      raw: (bytes,) uint8, the text from the beginning of a record.
-      quotes: Positions of all quotes in it.
-      delimiter: Code of the delimiter.
-    """
-    # (256,) whether a byte may come right before an opening quote, or right after a closing one.
-    border = np.zeros(256, bool)
-    border[[delimiter, LF, CR, QUOTE]] = True
-    opening, closing = quotes[0::2], quotes[1::2]
-    inner = opening[opening > 0]
-    followed = closing[closing < len(raw) - 1]
-    return bool(border[raw[inner - 1]].all() and border[raw[followed + 1]].all())
-
-
-class QuotedScanner:
-    """Finds the end of one CSV record by a state machine that skips from mark to mark.
-
-    Each state is a method that takes the data and a position and returns the next position to look at.
-    """
-
-    def __init__(self, delimiter: bytes) -> None:
-        self._border = re.compile(b"[\r\n" + re.escape(delimiter) + b"]")
-        self._state: Callable[[bytes, int], int] = self._field
-        self._end = -1
-
-    def feed(self, data: bytes, at: int = 0) -> int:
-        """Returns the position after the record's terminator, or -1 if the record does not end here."""
-        while at < len(data) and self._end < 0:
-            at = self._state(data, at)
-        return self._end
-
-    def inside_quotes(self) -> bool:
-        """Returns whether the pieces so far end inside a quoted field."""
-        return self._state == self._quoted
-
-    def _field(self, data: bytes, at: int) -> int:
-        opens = data[at] == QUOTE
-        self._state = self._quoted if opens else self._plain
-        return at + opens
-
-    def _quoted(self, data: bytes, at: int) -> int:
-        quote = data.find(b'"', at)
-        if quote < 0:
-            return len(data)
-        self._state = self._closed
-        return quote + 1
-
-    def _closed(self, data: bytes, at: int) -> int:
-        doubled = data[at] == QUOTE
-        self._state = self._quoted if doubled else self._plain
-        return at + doubled
-
-    def _plain(self, data: bytes, at: int) -> int:
-        found = self._border.search(data, at)
-        if not found:
-            return len(data)
-        self._state = self._field
-        if data[found.start()] == LF:
-            self._end = found.end()
-        elif data[found.start()] == CR:
-            self._state = self._returned
-        return found.end()
-
-    def _returned(self, data: bytes, at: int) -> int:
-        self._end = at + (data[at] == LF)
-        return at
+    def finish(self) -> None:
+        """Accepts a last line without a line feed."""
 
 
 def read_blocks(
@@ -257,7 +135,7 @@ def read_blocks(
       Blocks of about `block_bytes`.
 
     Raises:
-      BrokenText: The text ends inside a record, such as inside a quoted field.
+      BrokenText: The text ends inside a quoted field or a JSON array, or is not a JSON array.
     """
     # The beginning of a record whose end has not been read yet.
     rest = b""
@@ -268,7 +146,9 @@ def read_blocks(
         done = int(ends[-1]) if ends.size else 0
         rest = data[done:]
         if not piece:
-            borders.finish(rest)
+            scanner = borders.scanner()
+            scanner.feed(rest)
+            scanner.finish()
             ends = np.append(ends, len(data)) if rest else ends
             rest = b""
         if ends.size:
@@ -282,11 +162,8 @@ def read_blocks(
             offset += passed
 
 
-_NONE = np.zeros(0, np.int64)
-
-
 def _wanted(block_bytes: int, rest: int, left: int | None) -> int:
-    """Returns how many bytes to read; few beyond a range's end, since another worker reads those.
+    """Returns how many bytes to read, with only few beyond a range, since another worker reads those.
 
     Args:
       block_bytes: Largest result.
@@ -306,7 +183,7 @@ def _block(data: bytes, offset: int, ends: Offsets, limit: int, stop: int | None
         starts, ends = starts[inside], ends[inside]
     size = int(ends[-1])
     raw = np.frombuffer(data, np.uint8)
-    # Ends without the terminators "\n", "\r\n" and "\r".
+    # (n,) ends of the records without their terminators, which are "\n", "\r\n" or "\r".
     bare = ends - (raw[ends - 1] == LF)
     bare -= (bare > starts) & (raw[bare - 1] == CR)
     short = bare - starts <= limit
@@ -325,11 +202,136 @@ def _pass_over(
             return data[end:], passed + end
         passed += len(data)
         data = read(block_bytes)
-    if scanner.inside_quotes():
-        raise TruncatedRecord
+    scanner.finish()
     return b"", passed
 
 
 def pass_line(read: Callable[[int], bytes], block_bytes: int) -> tuple[bytes, int]:
     """Skips the rest of a line; returns the bytes after it, and how many bytes were skipped."""
     return _pass_over(read, LineBorders(), read(block_bytes), block_bytes)
+
+
+class Batch(NamedTuple):
+    """The documents and rejects of one block.
+
+    Attributes:
+      documents: Documents of the usable records; a record with several texts has several documents.
+      rejects: Position and reason of each record that cannot be used.
+      usable: Number of records that the documents come from.
+    """
+
+    documents: pa.RecordBatch
+    rejects: list[tuple[int, str]]
+    usable: int
+
+
+def record_batch(user: pa.Array, text: pa.Array) -> pa.RecordBatch:
+    """Returns a batch of documents with the columns `user` and `text`."""
+    return pa.RecordBatch.from_arrays([user, text], names=["user", "text"])
+
+
+def interleaved(user: pa.Array, texts: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Makes each text of a record that is not null a document of its user.
+
+    >>> interleaved(pa.array(["ann"]), [pa.array(["a"]), pa.array(["b"])])["text"].to_pylist()
+    ['a', 'b']
+    """
+    if len(texts) == 1:
+        return record_batch(user, texts[0])
+    rows, fields = len(user), len(texts)
+    # Texts are concatenated field by field, so that text f of record r is at f · rows + r.
+    # `order`, (rows · fields,), sorts these indices by record, then by field.
+    order = np.arange(rows * fields).reshape(fields, rows).T.ravel()
+    text = pa.concat_arrays(list(texts)).take(pa.array(order))
+    present = np.flatnonzero(~text.is_null().to_numpy(zero_copy_only=False).astype(bool))
+    owners = pa.array(present // fields)
+    return record_batch(user.take(owners), text.take(pa.array(present)))
+
+
+def gather(data: bytes, starts: Offsets, ends: Offsets, drop: Offsets | None = None) -> pa.Array:
+    """Returns the bytes of ordered, disjoint spans as an Arrow binary array: (n,).
+
+    Args:
+      data: The bytes.
+      starts: (n,) where each span begins.
+      ends: (n,) where each span ends.
+      drop: Sorted positions of bytes within the spans that are left out.
+    """
+    lengths = ends - starts
+    # (bytes + 1,) +1 where a span begins and −1 where one ends, so that the cumulative sum is 1 within
+    # spans and one mask copies all of them. Empty spans are left out, because their second edge would
+    # cancel the first edge of a neighbour.
+    edges = np.zeros(len(data) + 1, np.int8)
+    filled = lengths > 0
+    edges[starts[filled]] += 1
+    edges[ends[filled]] -= 1
+    inside = np.cumsum(edges[:-1], dtype=np.int8).view(bool)
+    if drop is not None and drop.size:
+        inside[drop] = False
+        lengths = lengths - (np.searchsorted(drop, ends) - np.searchsorted(drop, starts))
+    values = np.frombuffer(data, np.uint8)[inside]
+    offsets = np.zeros(len(starts) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
+
+
+def valid_utf8(values: pa.Array) -> Mask:
+    """Returns which values of a binary or string array are UTF-8: (n,) bool."""
+    binary = pa.large_binary() if pa.types.is_large_string(values.type) else pa.binary()
+    raw = values.cast(binary)
+    try:
+        raw.cast(pa.large_string() if binary == pa.large_binary() else pa.string())
+    except pa.ArrowInvalid:
+        return np.fromiter((_is_utf8(value) for value in raw.to_pylist()), bool, len(raw))
+    return np.ones(len(values), bool)
+
+
+def _is_utf8(value: bytes | None) -> bool:
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def checked(user: pa.Array, texts: Sequence[pa.Array], positions: Offsets) -> Batch:
+    """Turns binary columns into documents, and rejects records that are not UTF-8 or have no user."""
+    is_text = np.logical_and.reduce([valid_utf8(values) for values in (user, *texts)])
+    named = pc.call_function("binary_length", [user]).to_numpy(zero_copy_only=False) > 0
+    good = is_text & named
+    rejects = [
+        (int(positions[row]), EMPTY_USER if is_text[row] else NOT_UTF8)
+        for row in np.flatnonzero(~good)
+    ]
+    if rejects:
+        keep = pa.array(good)
+        user, texts = user.filter(keep), [text.filter(keep) for text in texts]
+    documents = interleaved(user.cast(pa.string()), [text.cast(pa.string()) for text in texts])
+    return Batch(documents, rejects, len(user))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Returns whether a type is string or large_string; few functions of Arrow take string views."""
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Returns whether a type is list or large_list."""
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def plain(kind: pa.DataType) -> pa.DataType:
+    """Returns the type of a dictionary's values, and other types as they are."""
+    return kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+
+
+def as_text(values: pa.Array) -> pa.Array:
+    """Casts values to string, unless they are string or large_string; dictionaries are decoded.
+
+    >>> as_text(pa.array([7, -1])).to_pylist()
+    ['7', '-1']
+    """
+    if isinstance(values.type, pa.DictionaryType):
+        values = values.cast(values.type.value_type)
+    return values if is_text(values.type) else values.cast(pa.string())

@@ -1,4 +1,4 @@
-"""Rejected records: their positions and reasons, their numbers, and when too many fail a run.
+"""Rejected records: their positions and reasons, their numbers, and the largest share that is allowed.
 
 Reasons are fixed phrases, so that no reject quotes a record. Positions and numbers are as secret as the
 data and are for the operator only.
@@ -48,9 +48,8 @@ class Reject(NamedTuple):
 
     Attributes:
       file: Path of the file.
-      position: Byte offset in the decompressed text, or number of the row, from 0. For an encoding that
-        does not keep ASCII bytes, such as UTF-16 or Shift JIS, the offset is that in the same text as
-        UTF-8.
+      position: Byte offset in the decompressed text, or number of the row, from 0. If the encoding
+        does not keep ASCII bytes, as UTF-16 and Shift JIS, the offset is that in the text as UTF-8.
       unit: Unit of `position`: `byte` or `row`.
       reason: One of the phrases of this module.
     """
@@ -67,29 +66,28 @@ def _to_json(reject: Reject) -> str:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class WriteRejects(beam.PTransform):
-    """Writes rejects to the operator's directory, one JSON object per line.
+    """Writes rejects to the operator's directory, with one JSON object on each line.
 
     Input:
       A PCollection of `Reject`.
 
     Output:
-      The paths of the files `rejects-NNNNN-of-NNNNN.jsonl`, each line of which has `file`,
-      `position`, `unit` and `reason`. Without rejects the file is empty.
+      The path of the file `rejects-00000-of-00001.jsonl`. Each of its lines has `file`, `position`,
+      `unit` and `reason`, and without rejects it is empty. A second run replaces the file of the first.
 
     Privacy:
-      Not private: how many records are malformed, and where, depends on single users. The files
-      hold no text of any record, but they are for the operator and must not be part of a release.
-      Local files have mode 600.
+      Not private: the number of malformed records and their positions depend on single users. The
+      file holds no text of any record, but it is for the operator and must not be part of a release.
+      A local file has mode 600.
 
     Cost:
-      One short line per reject; with one shard all of them pass one worker.
+      One short line for each reject; one worker writes all of them.
 
     Attributes:
       path: Directory, local or on any Beam file system.
-      shards: Number of files. It is fixed, so that a second run replaces the files of the first.
 
     Raises:
-      ValueError: `path` is empty or `shards` is below 1.
+      ValueError: `path` is empty.
 
     Example:
       >>> import pathlib, tempfile
@@ -106,30 +104,27 @@ class WriteRejects(beam.PTransform):
     """
 
     path: str
-    shards: int = 1
 
     def __post_init__(self) -> None:
         super().__init__()
         if not self.path:
             raise ValueError(f"path must name a directory, got path={self.path!r}.")
-        if self.shards < 1:
-            raise ValueError(f"shards must be at least 1, got shards={self.shards}.")
 
     def expand(self, input_or_inputs: PCollection[Reject]) -> PValue:
         """Formats and writes the rejects."""
         lines = input_or_inputs | "Format" >> beam.Map(_to_json).with_output_types(str)
-        prefix = FileSystems.join(self.path, _NAME)
-        return lines | "Write" >> Write(_PrivateLines(prefix, self.shards))
+        return lines | "Write" >> Write(_PrivateLines(FileSystems.join(self.path, _NAME)))
 
 
 class _PrivateLines(FileBasedSink):
-    """Lines of text in files that, on a local file system, only their owner can read."""
+    """Writes lines of text into a file, which on a local file system only its owner can read."""
 
-    def __init__(self, prefix: str, shards: int) -> None:
-        super().__init__(prefix, StrUtf8Coder(), num_shards=shards, file_name_suffix=".jsonl")
+    def __init__(self, prefix: str) -> None:
+        # The number of files is fixed, so that a second run replaces the file of the first.
+        super().__init__(prefix, StrUtf8Coder(), num_shards=1, file_name_suffix=".jsonl")
 
     def open(self, temp_path: str) -> Any:
-        """Opens a file, which is empty until its permissions are set and keeps them when renamed."""
+        """Opens a file and sets its permissions while it is empty; it keeps them when it is renamed."""
         file = super().open(temp_path)
         if FileSystems.get_scheme(temp_path) is None:
             os.chmod(temp_path, stat.S_IRUSR | stat.S_IWUSR)
@@ -145,7 +140,7 @@ def tidied(path: str) -> Iterator[None]:
     """Deletes the temporary files of `WriteRejects` if the run fails or is interrupted.
 
     Args:
-      path: Directory of the rejects; files of other runs that are there before stay.
+      path: Directory of the rejects; files that other runs left there before are kept.
     """
     before = _temporary(path)
     try:
@@ -160,7 +155,7 @@ def _delete(paths: list[str]) -> None:
     if paths and FileSystems.get_scheme(paths[0]) is not None:
         FileSystems.delete(paths)
         return
-    # Beam's local file system takes names for globs.
+    # Beam's local file system would read the names as globs.
     for path in paths:
         shutil.rmtree(path, ignore_errors=True)
 
@@ -176,7 +171,7 @@ def _temporary(path: str) -> set[str]:
 DEFAULT_MAX_REJECTED = 0.05
 # Beam's counters of rejected records by reason; a dot stands for each blank of the reason.
 COUNTER_PREFIX = "rejected_records."
-# Beam's counter of runs whose input holds no record; as secret as the data, like the others.
+# Beam's counter of runs whose input holds no record; it is as secret as the data, like the others.
 NO_RECORDS = "inputs_without_records"
 
 
@@ -193,7 +188,7 @@ class Tally(NamedTuple):
 
 
 def tally_of(usable: int, rejected: Mapping[str, int]) -> Tally:
-    """Returns the tally of a number of usable records and of rejected records by reason."""
+    """Returns a tally from the number of usable records, and of rejected records by reason."""
     return Tally(usable + sum(rejected.values()), dict(rejected))
 
 
@@ -211,7 +206,7 @@ def add_up(tallies: Iterable[Tally]) -> Tally:
 
 
 def check_max_rejected(max_rejected: float) -> None:
-    """Raises ValueError unless the value is a share of records."""
+    """Raises ValueError unless `max_rejected` is in [0, 1]."""
     if not 0 <= max_rejected <= 1:
         raise ValueError(
             f"max_rejected must be a share of the records in [0, 1], got max_rejected={max_rejected}."
@@ -226,17 +221,18 @@ def require_few_rejected(tally: Tally, max_rejected: float) -> None:
       max_rejected: Largest share of rejected records that is allowed, in [0, 1].
 
     Raises:
-      TooManyRejectedError: The share is larger. The message has counts by reason, which are for the
-        operator and as secret as the data.
+      TooManyRejectedError: The share is larger. The message holds counts by reason, which are as
+        secret as the data and for the operator only.
     """
     rejected = sum(tally.rejected.values())
     if not rejected or rejected / tally.records <= max_rejected:
         return
     raise TooManyRejectedError(
-        f"max_rejected must be at least the share of rejected records, got max_rejected={max_rejected} "
-        f"and {rejected:,} rejected of {tally.records:,} records: {describe(tally.rejected)}. Nothing "
-        "was published. Correct the files or how they are read; --rejects DIR lists the records; a "
-        "larger --max_rejected goes on without them. For the operator; as secret as the data."
+        "More records were rejected than max_rejected allows, got "
+        f"max_rejected={max_rejected} and {rejected:,} rejected of {tally.records:,} records: "
+        f"{describe(tally.rejected)}. Nothing was published. Correct the files or the options by which "
+        "they are read, or pass a larger --max_rejected to go on without these records. --rejects DIR "
+        "lists them. These numbers are as secret as the data and for the operator only."
     )
 
 
@@ -251,7 +247,7 @@ def describe(rejected: Mapping[str, int]) -> str:
 
 
 def report_counts(tally: Tally) -> None:
-    """Adds to Beam's counters: rejected records by reason, or that there was no record at all."""
+    """Adds to Beam's counters of rejected records by reason, or of inputs without records."""
     if not tally.records:
         Metrics.counter("beam_dpne", NO_RECORDS).inc()
     for reason, count in tally.rejected.items():
@@ -260,7 +256,7 @@ def report_counts(tally: Tally) -> None:
 
 
 def rejected_of(counters: Mapping[str, int]) -> dict[str, int]:
-    """Returns rejected records by reason from Beam's counters by name.
+    """Returns the numbers of rejected records by reason from Beam's counters by name.
 
     >>> rejected_of({"rejected_records.user.is.empty": 2, "rejected_records": 2})
     {'user is empty': 2}

@@ -1,4 +1,4 @@
-"""ReadDocuments: files are cut into pieces of work, and each is read into batches of documents."""
+"""ReadDocuments: files are cut into pieces of work, and each piece becomes batches of documents."""
 
 import collections
 import concurrent.futures
@@ -15,10 +15,9 @@ from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
-from beam_dpne.reading.beginnings import begin
-from beam_dpne.reading.columns import Batch
 from beam_dpne.reading.encodings import Encoding, recoded_block
 from beam_dpne.reading.files import InputFile, TextStream, guarded, match_inputs, open_raw
+from beam_dpne.reading.headers import begin
 from beam_dpne.reading.options import (
     InputDescription,
     ReadOptions,
@@ -28,7 +27,7 @@ from beam_dpne.reading.options import (
     may_be_folder,
 )
 from beam_dpne.reading.parquet import read_row_groups, row_group_ranges
-from beam_dpne.reading.records import pass_line, read_blocks
+from beam_dpne.reading.records import Batch, pass_line, read_blocks
 from beam_dpne.reading.rejects import (
     NOT_DECODED,
     NOT_UTF8,
@@ -44,13 +43,13 @@ _REJECTS = "rejects"
 _TALLY = "tally"
 
 
-class _Read(NamedTuple):
+class _Outputs(NamedTuple):
     documents: PCollection[pa.RecordBatch]
     rejects: PCollection[Reject]
     tally: PCollection[Tally]
 
 
-class ReadResult(_Read):
+class ReadResult(_Outputs):
     """Output of `ReadDocuments`: documents, rejected records, and numbers of records.
 
     Attributes:
@@ -86,19 +85,19 @@ class ReadDocuments(beam.PTransform):
 
     Cost:
       One pass. Large plain files of lines (JSONL, sequences, CSV and TSV without quoting) in UTF-8
-      or another encoding that keeps ASCII are split by bytes, and Parquet by row groups; files with
-      quoting, JSON arrays, compressed files and other encodings are one piece of work each. A worker
-      holds a few blocks and at most one record of `max_record_bytes`.
+      or another encoding that keeps ASCII are split by bytes, and Parquet files by row groups. A file
+      with quoting, a JSON array, a compressed file and a file in another encoding are one piece of
+      work each. A worker holds a few blocks and at most one record of `max_record_bytes`.
 
     Attributes:
       inputs: Paths or globs of files, or folders whose files are all of one format, local or on any
         Beam file system. Files ending in `.gz`, `.bz2`, `.zst` and `.zstd` are decompressed.
-      input_format: `jsonl` (one object per line), `json` (one array of objects; each of the two reads
-        the other too), `csv`, `tsv`, `parquet`, `sequences` (each line is one user, tokens separated by
-        blanks), or `auto`, which goes by the extension and is never `sequences`.
+      input_format: `jsonl` (one object per line), `json` (one array of objects, or one object per
+        line), `csv`, `tsv`, `parquet`, `sequences` (each line is one user, with tokens separated by
+        blanks), or `auto`, which is the format of the extension and never `sequences`.
       user_field: Name of the user's field: text or integers, compared as UTF-8 text.
-      text_field: Name of the text's field, or several names. Then each text is a document of the
-        user, and a record without any text is a reject.
+      text_field: Name of the text's field, or several names. With several, each text is a document of
+        the user, and a record without any text is a reject.
       encoding: Python's codec for the text of files other than Parquet. None means UTF-8, or UTF-16 or
         UTF-32 if a file begins with their byte order mark.
       delimiter: One ASCII character between the fields of CSV or TSV, or its name: `comma`,
@@ -110,13 +109,13 @@ class ReadDocuments(beam.PTransform):
       strict: Whether the first reject fails the run.
       text_is_tokens: Whether texts are lists of tokens (JSONL and Parquet).
       block_bytes: Bytes of decompressed text in one batch.
-      split_bytes: Bytes of one piece of work, about.
+      split_bytes: Approximate bytes of one piece of work.
       on_start: Function that a worker calls before it looks for files; if it raises, the run fails.
-        A launcher learns by it that workers run.
+        A launcher can learn by it that workers run.
 
     Raises:
       ValueError: A parameter is wrong, or the extension of a path belongs to no known format.
-      InputError: While running: a file is missing, truncated or damaged, or lacks a field.
+      InputError: While running, a file is missing, truncated or damaged, or lacks a field.
 
     Example:
       >>> import pathlib, tempfile
@@ -134,18 +133,18 @@ class ReadDocuments(beam.PTransform):
     """
 
     inputs: Sequence[str]
-    input_format: str = "auto"
-    user_field: str = "user"
-    text_field: str | Sequence[str] = "text"
-    encoding: str | None = None
-    delimiter: str | None = None
-    quoting: str = "auto"
-    columns: Sequence[str] | None = None
-    max_record_bytes: int = 16 * 2**20
+    input_format: str = ReadOptions.input_format
+    user_field: str = ReadOptions.user_field
+    text_field: str | Sequence[str] = ReadOptions.text_field
+    encoding: str | None = ReadOptions.encoding
+    delimiter: str | None = ReadOptions.delimiter
+    quoting: str = ReadOptions.quoting
+    columns: Sequence[str] | None = ReadOptions.columns
+    max_record_bytes: int = ReadOptions.max_record_bytes
     strict: bool = False
-    text_is_tokens: bool = False
-    block_bytes: int = 8 * 2**20
-    split_bytes: int = 64 * 2**20
+    text_is_tokens: bool = ReadOptions.text_is_tokens
+    block_bytes: int = ReadOptions.block_bytes
+    split_bytes: int = ReadOptions.split_bytes
     on_start: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
@@ -161,7 +160,7 @@ class ReadDocuments(beam.PTransform):
 
     @property
     def options(self) -> ReadOptions:
-        """The settings of the reader as plain data, which `check_fields` takes too."""
+        """The settings of the reader as plain data, e.g. for `check_fields`."""
         names = [field.name for field in dataclasses.fields(ReadOptions)]
         return ReadOptions(**{name: getattr(self, name) for name in names})
 
@@ -234,7 +233,7 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
 
 
 def read_item(item: WorkItem, options: ReadOptions) -> Iterator[Batch]:
-    """Reads the documents of one piece of work, and reports the bytes read to `progress`.
+    """Reads the documents of one piece of work, and reports the number of read bytes to `progress`.
 
     Raises:
       InputError: The file is truncated or damaged, or lacks a field.
@@ -264,8 +263,8 @@ def _read_parquet(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch,
 
 def _read_text(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, int]]:
     """Yields batches, and for each the number of stored bytes that were read for it."""
-    # Bytes of this piece of work, and how many of them have been reported; the reader goes a little
-    # beyond the piece, to the end of its last record.
+    # Bytes of this piece of work, and how many of them have been reported. The reader goes beyond the
+    # piece to the end of its last record.
     size = min(item.file.size, item.stop or item.file.size) - item.start
     reported = 0
     with TextStream(item.file.path) as stream:
@@ -288,13 +287,13 @@ def _read_text(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, in
             yield batch._replace(rejects=_for_text(rejects, encoding)), consumed
         if stream.taken < size and codec_of(item.file.path) is None:
             raise InputError(
-                f"{item.file.path} is shorter than when the run began: it was cut or replaced."
+                f"{item.file.path} is shorter than when the run began. It was cut or replaced."
             )
     progress.advance_bytes(size - reported)
 
 
 def _for_text(rejects: list[tuple[int, str]], encoding: Encoding) -> list[tuple[int, str]]:
-    """Extends the reason of records that are not UTF-8 by what the operator can do."""
+    """Replaces the reason of records that are not UTF-8 by one that names the operator's remedy."""
     reason = NOT_DECODED if encoding.is_given else NOT_UTF8_TEXT
     return [(position, reason if why == NOT_UTF8 else why) for position, why in rejects]
 
@@ -306,7 +305,7 @@ def _go_to_first_record(
     if item.start <= first:
         stream.read(first)
         return first
-    # Reading starts one byte earlier, so that a record that starts exactly at the range's start counts.
+    # Reading starts one byte earlier, so that a record at the very start of the range counts.
     stream.seek(item.start - 1)
     rest, passed = pass_line(stream.read, min(options.block_bytes, _LINE_BYTES))
     stream.push_back(rest)
@@ -314,6 +313,7 @@ def _go_to_first_record(
 
 
 def _call_before(inputs: tuple[str, ...], function: Callable[[], None]) -> tuple[str, ...]:
+    """Calls a function and returns the inputs as they are."""
     function()
     return inputs
 
@@ -333,7 +333,7 @@ class _ReadItem(beam.DoFn):
         self._rejected = Metrics.counter("beam_dpne", "rejected_records")
 
     def process(self, element: WorkItem) -> Iterator[Any]:
-        """Yields batches of documents, and rejects and the tally to further outputs."""
+        """Yields batches of documents, and yields rejects and the tally to further outputs."""
         unit = unit_of(element.kind)
         usable, reasons = 0, collections.Counter[str]()
         for documents, rejects, records in read_ahead(read_item(element, self._options)):

@@ -13,8 +13,8 @@ from beam_dpne.bayesian.public_counts import PublicCounts, count_text
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import InputError, PublicCountsError
 from beam_dpne.ngrams.decoding import split_ngram
-from beam_dpne.reading.beginnings import BYTE_ORDER_MARK
 from beam_dpne.reading.files import TextStream, guarded
+from beam_dpne.reading.headers import BYTE_ORDER_MARK
 from beam_dpne.release.files import (
     LEDGER_NAME,
     PART_NAME,

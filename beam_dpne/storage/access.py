@@ -1,4 +1,4 @@
-"""The directory at a path, and the check before a run that remote paths can be read and written."""
+"""Access to directories by path, and a check before a run that remote paths can be used."""
 
 import functools
 import os
@@ -44,28 +44,25 @@ def directory_at(path: str) -> Directory:
 
 
 def check_access(
-    reading: Sequence[str],
-    writing: Sequence[str],
-    options: PipelineOptions | None = None,
-    *,
-    seconds: float = _LONGEST_SECONDS,
+    reading: Sequence[str], writing: Sequence[str], options: PipelineOptions | None = None
 ) -> None:
     """Checks remote paths, so that a run that would fail for lack of access does not start.
 
     For gs:// it looks for credentials (Beam itself would search for about 24 s and then go on without
-    any), asks for one object of each bucket to be read, and writes and deletes a small object in each
-    directory to be written. For other remote paths it checks only that Beam has a file system for
-    them, and local paths are not checked. Reading needs the permissions storage.objects.get and
-    .list, writing needs .create and .delete; none are needed on the bucket itself.
+    any), asks for one object of each bucket that will be read, and writes and deletes a small object
+    in each directory that will be written. For other remote paths it checks only that Beam has a file
+    system for them, and local paths are not checked. Reading needs the permissions storage.objects.get
+    and storage.objects.list. Writing needs storage.objects.create and storage.objects.delete. No
+    permission on the bucket itself is needed.
 
     Args:
       reading: Paths or globs that will be read.
       writing: Directories that will be written.
-      options: Beam's options, for its file systems (project, impersonation).
-      seconds: Time limit of the whole check; a search for credentials can hang.
+      options: Beam's options for its file systems (project, impersonation).
 
     Raises:
-      AccessError: Something is missing or denied, or there was no answer in time.
+      AccessError: A file system, credentials or a bucket are missing, access is denied, or the
+        storage did not answer within five seconds.
     """
     for path in (*reading, *writing):
         require_file_system(path)
@@ -74,7 +71,7 @@ def check_access(
         return
     if options is not None:
         FileSystems.set_options(options)
-    _within(seconds, _steps(reading, writing))
+    _take_in_time(_steps(reading, writing))
 
 
 def _on_gcs(paths: Sequence[str]) -> list[str]:
@@ -88,11 +85,12 @@ def _steps(reading: Sequence[str], writing: Sequence[str]) -> list[_Step]:
     first_of_buckets = {split_path(path)[0]: path for path in reversed(reading)}
     steps: list[_Step] = [] if emulator() else [(_CREDENTIALS, _find_credentials)]
     steps += [(path, functools.partial(check_readable, path)) for path in first_of_buckets.values()]
-    steps += [(path, functools.partial(_check_writable, path)) for path in writing]
+    steps += [(path, lambda path=path: directory_at(path).probe()) for path in writing]
     return steps
 
 
 def _find_credentials() -> None:
+    """Raises AccessError if Google's library finds no credentials."""
     import google.auth
     from google.auth.exceptions import GoogleAuthError
 
@@ -108,11 +106,7 @@ def _find_credentials() -> None:
         raise AccessError(_NO_CREDENTIALS) from None
 
 
-def _check_writable(path: str) -> None:
-    directory_at(path).probe()
-
-
-def _within(seconds: float, steps: Sequence[_Step]) -> None:
+def _take_in_time(steps: Sequence[_Step]) -> None:
     """Takes the steps in a thread, because libraries wait and retry for minutes."""
     current, failure = [""], list[Exception]()
 
@@ -126,22 +120,18 @@ def _within(seconds: float, steps: Sequence[_Step]) -> None:
     # The thread is a daemon, so that the program may end while it still waits.
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(seconds)
-    step_name = current[0]
+    thread.join(_LONGEST_SECONDS)
+    path = current[0]
     if failure:
-        raise _refusal(step_name, failure[0]) from None
+        error = failure[0]
+        if isinstance(error, AccessError):
+            raise error
+        raise AccessError(f"{path} cannot be used: {reason(error)}.") from None
     if thread.is_alive():
-        is_search = step_name == _CREDENTIALS
-        raise AccessError(_NO_CREDENTIALS if is_search else _no_answer(step_name, seconds))
-
-
-def _refusal(path: str, error: Exception) -> AccessError:
-    if isinstance(error, AccessError):
-        return error
-    return AccessError(f"{path} cannot be used: {reason(error)}.")
-
-
-def _no_answer(path: str, seconds: float) -> str:
-    address = emulator()
-    remedy = f"STORAGE_EMULATOR_HOST={address}" if address else "the network"
-    return f"{path} cannot be used: no answer from its storage in {seconds:g} s. Check {remedy}."
+        if path == _CREDENTIALS:
+            raise AccessError(_NO_CREDENTIALS)
+        remedy = f"STORAGE_EMULATOR_HOST={address}" if (address := emulator()) else "the network"
+        raise AccessError(
+            f"{path} cannot be used: there was no answer from its storage in {_LONGEST_SECONDS:g} s. "
+            f"Check {remedy}."
+        )

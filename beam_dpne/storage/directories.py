@@ -1,9 +1,9 @@
-"""Directories that a release can be published in, and the file systems that they are on.
+"""Directories in which a release can be published, and the file systems that hold them.
 
 Two runs may publish in one directory at the same time. On one machine a lock makes them take turns,
 and on gs:// the write of the ledger has a precondition (`gcs`). Elsewhere (s3://, hdfs://, a local
-path that several machines share) the ledger is read once more before it is written. That leaves a
-moment in which the later of two runs replaces the earlier one's release.
+path that several machines share) the ledger is read once more before it is written. After this last
+reading there is a moment in which the later of two runs can replace the earlier one's release.
 """
 
 import contextlib
@@ -18,9 +18,11 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.errors import AccessError, ReleaseError
-from beam_dpne.storage.import_messages import is_installed
+from beam_dpne.storage import is_installed
 
-# By scheme: the module that Beam's file system needs, and the command that installs it.
+_log = logging.getLogger(__name__)
+
+# For each scheme, the module that Beam's file system needs and the command that installs it.
 _NEEDED = {
     "gs": ("google.cloud.storage", "pip install 'beam-dpne[gcp]'"),
     "s3": ("boto3", "pip install 'apache-beam[aws]'"),
@@ -45,7 +47,7 @@ def require_file_system(path: str) -> None:
     if scheme is None:
         return
     module, remedy = _NEEDED.get(scheme, (None, ""))
-    missing = f"{scheme}:// needs a package that is not here, got {path}: {remedy}."
+    missing = f"{scheme}:// needs a package that is not installed, got {path}. Run {remedy}."
     if module and not is_installed(module):
         raise AccessError(missing)
     try:
@@ -77,11 +79,8 @@ def connect_anonymously_to_emulators() -> None:
             credentials._credentials_init = True
 
 
-_log = logging.getLogger(__name__)
-
-
 def reason(error: Exception) -> str:
-    """Returns why an operation failed: the system's words, or the error's type.
+    """Returns the operating system's reason of a failure, or else the type of the error.
 
     Messages of libraries may quote data and are left out.
     """
@@ -93,21 +92,13 @@ def reason(error: Exception) -> str:
 def overtaken(path: str) -> ReleaseError:
     """Returns the error for a run that finds another run's release where it wants to publish."""
     return ReleaseError(
-        f"another run published in {path} while this one ran. That release is whole; of this run "
-        "nothing was published. Choose another directory, or run again with --overwrite."
+        f"another run published in {path} while this one ran. The other release is whole, and "
+        "nothing of this run was published. Choose another directory, or run again with --overwrite."
     )
 
 
-@contextlib.contextmanager
-def _logged(failure: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        _log.warning("%s: %s.", failure, reason(error))
-
-
 class Directory:
-    """A directory on an object store, where an object appears whole, when it is closed."""
+    """A directory on an object store, where a new object appears as a whole when it is closed."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -117,7 +108,7 @@ class Directory:
         return FileSystems.join(self.path, name)
 
     def locked(self) -> contextlib.AbstractContextManager[object]:
-        """Makes the directory if needed, and locks it for one attempt to publish where that works."""
+        """Locks the directory for one attempt to publish; object stores have no lock."""
         return contextlib.nullcontext()
 
     def names(self) -> list[str]:
@@ -126,7 +117,7 @@ class Directory:
         return [re.split(r"[/\\]", file.path)[-1] for file in found]
 
     def read(self, name: str) -> bytes | None:
-        """Returns a file's bytes; None if there is no such file."""
+        """Returns a file's bytes, or None if there is no such file."""
         path = self.path_of(name)
         if not FileSystems.exists(path):
             return None
@@ -134,7 +125,7 @@ class Directory:
             return file.read()
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes a file, whole or not at all; an equal file that exists is left alone."""
+        """Writes a whole file or nothing; a file that has these bytes already is left alone."""
         if self.read(name) != data:
             self._write(name, data)
 
@@ -159,8 +150,13 @@ class Directory:
     def remove(self, names: Iterable[str]) -> None:
         """Deletes files; a file that cannot be deleted is logged and does not fail the run."""
         for name in names:
-            with _logged(f"{self.path_of(name)} could not be deleted"):
-                self._delete(name)
+            self._try_to_delete(name)
+
+    def _try_to_delete(self, name: str) -> None:
+        try:
+            self._delete(name)
+        except Exception as error:
+            _log.warning("%s could not be deleted: %s.", self.path_of(name), reason(error))
 
     def probe(self) -> None:
         """Raises an error if no file can be written here."""
@@ -181,13 +177,13 @@ class Directory:
 class LocalDirectory(Directory):
     """A local directory, where files are written under a temporary name and then renamed.
 
-    Names are passed to the operating system as they are, because Beam's local file system takes them
-    for globs when it lists and deletes.
+    Files are listed and deleted by the operating system, because Beam's local file system would read
+    their names as globs.
     """
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Makes the directory and locks it; if the attempt fails, removes what was made."""
+        """Makes the directory and locks it; if the attempt fails, removes the folders that it made."""
         missing = self._missing()
         try:
             os.makedirs(self.path, exist_ok=True)
@@ -205,7 +201,8 @@ class LocalDirectory(Directory):
 
     def probe(self) -> None:
         """Raises an error if no file can be written here."""
-        nearest = os.path.dirname(self._missing()[-1]) if self._missing() else self.path
+        missing = self._missing()
+        nearest = os.path.dirname(missing[-1]) if missing else self.path
         with tempfile.TemporaryFile(dir=nearest, buffering=0) as file:
             file.write(b"?")
 
@@ -249,7 +246,7 @@ class LocalDirectory(Directory):
 
 
 def _exists(path: str) -> bool:
-    """Returns whether a path exists; unlike os.path.lexists, raises if that cannot be found out."""
+    """Returns whether a path exists; raises, unlike os.path.lexists, if access to it is denied."""
     try:
         os.lstat(path)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Directories on Google Cloud Storage, with the generations of objects and short errors.
+"""Directories on Google Cloud Storage, whose writes name the generation of the object they replace.
 
-Beam's file system has neither. This module needs the extra `gcp` and is only imported for paths that
-begin with gs://.
+Beam's file system has no such writes, and its errors are pages long. This module needs the extra `gcp`
+and is imported for paths that begin with gs:// only.
 """
 
 import contextlib
@@ -19,6 +19,7 @@ from google.cloud.storage.retry import DEFAULT_RETRY
 from beam_dpne.errors import AccessError
 from beam_dpne.storage.directories import Directory, connect_anonymously_to_emulators, overtaken
 
+# Mark of an object that another attempt may have written, which this one must not delete.
 _NOT_OURS = -1
 _MOST_READS = 5
 
@@ -54,7 +55,7 @@ class GcsDirectory(Directory):
         return list(generations)
 
     def read(self, name: str) -> bytes | None:
-        """Returns a file's bytes; None if there is no such file."""
+        """Returns a file's bytes, or None if there is no such file."""
         with _brief_errors(self.path_of(name)):
             for _ in range(_MOST_READS):
                 blob = self._bucket.get_blob(self._prefix + name, retry=DEFAULT_RETRY)
@@ -68,7 +69,7 @@ class GcsDirectory(Directory):
         raise OSError(errno.EIO, "it was replaced again and again while it was read")
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes a file, whole or not at all, whether or not there is one."""
+        """Writes a whole file or nothing, and replaces a file of the same name."""
         is_new = name not in self._generations
         self._generations[name] = _NOT_OURS
         with _brief_errors(self.path_of(name)):
@@ -79,7 +80,7 @@ class GcsDirectory(Directory):
             self._upload(name, data)
 
     def replace(self, name: str, data: bytes, *, seen: bytes | None) -> None:
-        """Replaces the generation of a file that was read last."""
+        """Replaces a file if its generation is still the one that was read last."""
         if data == seen:
             return
         with _brief_errors(self.path_of(name)):
@@ -103,6 +104,7 @@ class GcsDirectory(Directory):
             )
 
     def _upload(self, name: str, data: bytes, generation: int | None = None) -> int:
+        """Writes an object, if `generation` is None or still its generation; returns the new one."""
         blob = self._bucket.blob(self._prefix + name)
         blob.upload_from_string(
             data,
@@ -173,10 +175,11 @@ def _brief_errors(path: str) -> Iterator[None]:
 
 
 def _sentence(error: Exception, bucket: str) -> tuple[int, str]:
+    """Returns the error number and the reason that stand for an error of Google's client."""
     if isinstance(error, exceptions.Forbidden):
         return errno.EACCES, (
-            f"permission denied; give the account that runs this a role on bucket {bucket}: "
-            "roles/storage.objectViewer to read, roles/storage.objectUser to write"
+            f"permission denied; the account that runs this needs a role on bucket {bucket}, "
+            "roles/storage.objectViewer to read or roles/storage.objectUser to write"
         )
     if isinstance(error, exceptions.NotFound):
         return errno.ENOENT, f"bucket {bucket} or the object does not exist"

@@ -12,7 +12,7 @@ from beam_dpne import reading
 from beam_dpne.cli.options import Option
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.storage.run_key_file import RunKeyFile
+from beam_dpne.storage.run_files import RunKeyFile
 from pipelines.experiments import paper_figures, paper_parts, paper_tables, printed
 from pipelines.experiments.corpora import Corpora, Source
 from pipelines.experiments.paper_measuring import measure

@@ -36,7 +36,6 @@ from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.threshold import decide, merge_released
 from beam_dpne.ngrams.valid import rule_for
 from beam_dpne.reading import ReadOptions, match_inputs
-from beam_dpne.reading.columns import document_columns
 from beam_dpne.reading.transform import plan_reads, read_item
 
 KEY = RunKey(bytes(range(32)))
@@ -77,7 +76,7 @@ def measure(titles: pathlib.Path, partitions: int, plan: PrivacyPlan) -> list[Co
     words = tokenizers.resolve_tokenizer("words")
     blocks = []
     for batch in batches:
-        users, texts = document_columns(batch)
+        users, texts = batch.column("user"), batch.column("text")
         tokens = timed(tokenizers.tokenize, words, texts)
         names = timed(hash_users, users, KEY.sub_key("user"))
         blocks.append(timed(encode_documents, names, tokens))

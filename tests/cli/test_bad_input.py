@@ -461,7 +461,7 @@ def test_a_first_line_that_is_data_is_not_shown_as_fields(attempt, work):
     [
         ([1.5], [CANARY], "must be text or integers, got double"),
         ([[CANARY]], [CANARY], "must be text or integers, got list"),
-        (["u"], [[CANARY]], "Use tokenizer 'tokens'"),
+        (["u"], [[CANARY]], "Use the tokenizer 'tokens'"),
         (["u"], [4711], "must be text, got int64"),
         (["u"], [CANARY.encode()], "must be text, got binary"),
     ],
@@ -776,7 +776,7 @@ def null_tokens(texts):
         ("fails_deep", "raised ArrowInvalid"),
         ("another_type", "must return a list<string> Arrow array, got string"),
         ("python_lists", "must return a list<string> Arrow array, got list"),
-        ("another_length", "must return one list a text"),
+        ("another_length", "must return one list for each text"),
         ("null_lists", "must return no nulls"),
         ("null_tokens", "must return no nulls"),
     ],

@@ -15,7 +15,7 @@ from beam_dpne.elements.coders import BatchCoder, spill
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.errors import UsageError
 from beam_dpne.ngrams.elements import PresentGrams
-from beam_dpne.storage.markers import Markers, make_marker
+from beam_dpne.storage.run_files import Markers, make_marker
 from tests.conftest import ROOT
 
 RUN = """

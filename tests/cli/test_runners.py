@@ -15,7 +15,7 @@ from beam_dpne.cli.runners import EmbeddedRunner, beam_options
 from beam_dpne.errors import SharedStorageError
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.release.publishing import PublishRelease
-from beam_dpne.storage.markers import Markers, make_marker
+from beam_dpne.storage.run_files import Markers, make_marker
 from tests.conftest import ROOT
 
 FLEX = "gs://stage/staging/template_launches/2026-07-16_07_08_11-11717246933709634581/job_object"
@@ -67,7 +67,7 @@ def test_the_first_step_leaves_the_mark_before_anything_is_read(tmp_path):
 
 def test_workers_that_start_after_the_launcher_gave_up_do_not_revive_the_run(tmp_path):
     marks = Markers(str(tmp_path / "run"))
-    with pytest.raises(SharedStorageError, match="gave this run up"):
+    with pytest.raises(SharedStorageError, match="launcher gave this run up"):
         marks.report_start()
     assert not pathlib.Path(marks.folder).exists()
 

@@ -29,9 +29,13 @@ from beam_dpne import (
     RunKey,
     SetUnionPlan,
 )
-from beam_dpne.documents.batch import check_element_type, documents_of
-from beam_dpne.reading import columns
-from beam_dpne.reading.columns import normalized_batches, user_column
+from beam_dpne.documents import batch as batches
+from beam_dpne.documents.batch import (
+    check_element_type,
+    documents_of,
+    normalized_batches,
+    user_column,
+)
 
 KEY = RunKey(bytes(range(32)))
 NUMBERS = range(300)
@@ -378,7 +382,7 @@ def test_a_plain_tuple_is_not_read_by_position_where_the_type_has_fields():
     lines = pipeline | beam.Create(["TEXT\tUSER"])
     rows = lines | beam.Map(lambda line: tuple(line.split("\t"))).with_output_types(Reversed)
     _ = rows | BatchDocuments() | beam.Map(print)
-    with pytest.raises(Exception, match="plain tuple, whose order may be that of those fields"):
+    with pytest.raises(Exception, match="plain tuple, which may be in the order of those fields"):
         pipeline.run()
 
 
@@ -421,5 +425,5 @@ def test_a_cast_that_fails_does_not_quote_a_value():
     with pytest.raises(pa.ArrowInvalid, match="smith"):
         users.cast(pa.int64())
     with pytest.raises(ValueError, match=r"'user' cannot be cast from string to int64") as raised:
-        columns._cast(users, pa.int64(), "user")
+        batches._cast(users, pa.int64(), "user")
     assert "smith" not in "".join(traceback.format_exception(raised.value))

@@ -1,5 +1,6 @@
 import random
 import re
+import subprocess
 import sys
 import types
 import unicodedata
@@ -10,10 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_dpne.cli.main import main
+from beam_dpne.documents.key_context import tokenizer_identity
 from beam_dpne.documents.tokenizers import (
     TOKENIZERS,
     resolve_tokenizer,
     tokenize,
+    tokenizer_name,
     tokens,
     whitespace,
     words,
@@ -21,6 +25,7 @@ from beam_dpne.documents.tokenizers import (
 from beam_dpne.errors import TokenizerError
 
 CANARY = "canary7f3a"
+UNICODE_WORDS = resolve_tokenizer("unicode_words")
 HOSTILE = "aZ09_'’‘\" \n\t\x1c\x85\u00a0\u2028éÉe\u0301İıΣςßﬁK中あ\u0300\u200d😀𝒳٣Ⅷ-"
 texts_of_rows = st.lists(st.one_of(st.text(), st.text(alphabet=HOSTILE, max_size=12)), max_size=8)
 
@@ -137,7 +142,7 @@ def test_unknown_tokenizers_are_parameter_errors(name: str) -> None:
 
 def test_a_name_that_is_no_function_is_a_parameter_error() -> None:
     with pytest.raises(ValueError, match="of type int"):
-        resolve_tokenizer("beam_dpne.documents.tokenizers:ASCII")
+        resolve_tokenizer("beam_dpne.documents.tokenizers:_ASCII")
 
 
 def test_a_module_that_fails_to_import_is_a_parameter_error(
@@ -190,3 +195,53 @@ def test_long_batches_keep_row_borders() -> None:
     rng = np.random.default_rng(1)
     rows = ["".join(rng.choice(list("ab'_ é’"), size)) for size in rng.integers(0, 9, 20_000)]
     assert words(pa.array(rows)).to_pylist() == [words_of(text) for text in rows]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Don't panic! 3.14 e-mail a_b", ["don't", "panic", "3.14", "e", "mail", "a_b"]),
+        ("今日はカタカナ東京へ", ["今", "日", "は", "カタカナ", "東", "京", "へ"]),
+        ("हिन्दी नमस्ते 한국어 단어", ["हिन्दी", "नमस्ते", "한국어", "단어"]),
+        ("❤\ufe0f ___ ...", []),
+        ("NAI\u0308VE", ["naïve"]),
+        ("", []),
+    ],
+)
+def test_words_are_cut_at_unicodes_boundaries(text, expected):
+    assert tokenize(UNICODE_WORDS, pa.array([text])).to_pylist() == [expected]
+
+
+def test_unicode_words_treat_each_text_alone():
+    rows = ["東京", "", "to be"] * 3
+    whole = tokenize(UNICODE_WORDS, pa.array(rows)).to_pylist()
+    assert whole == [tokenize(UNICODE_WORDS, pa.array([row])).to_pylist()[0] for row in rows]
+
+
+def test_unicode_words_are_found_by_name_and_their_key_is_bound_to_the_tables_of_the_package():
+    assert resolve_tokenizer("unicode_words") is UNICODE_WORDS
+    assert tokenizer_name(UNICODE_WORDS) == "unicode_words"
+    identity = tokenizer_identity("unicode_words")
+    assert identity == tokenizer_identity(UNICODE_WORDS)
+    assert "regex 2" in identity["version"]
+
+
+def test_without_the_package_regex_the_error_names_the_extra():
+    code = "import sys; sys.modules['regex'] = None\n"
+    code += "from beam_dpne.documents.tokenizers import resolve_tokenizer\n"
+    code += "resolve_tokenizer('unicode_words')"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert "ValueError" in ended.stderr
+    assert "beam-dpne[unicode]" in ended.stderr
+
+
+def test_a_release_of_text_without_blanks(tmp_path):
+    lines = [f'{{"user": "u{i}", "text": "東京へ行く"}}' for i in range(300)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    given = ["--input", str(tmp_path / "a.jsonl"), "--output", str(tmp_path / "out")]
+    budget = ["--epsilon", "8", "--delta", "1e-5", "--max_length", "2", "--quiet"]
+    assert main(["ngrams", *given, *budget, "--tokenizer", "unicode_words"]) == 0
+    parts = [path.read_text(encoding="utf-8") for path in (tmp_path / "out").glob("ngrams-*")]
+    assert "東 京" in "".join(parts)

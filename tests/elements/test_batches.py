@@ -8,7 +8,6 @@ import pytest
 from apache_beam.coders import TupleCoder, VarIntCoder
 
 from beam_dpne import RunKey
-from beam_dpne.documents import group_by_user
 from beam_dpne.documents.group_by_user import (
     bounded_batches,
     bounded_blocks,
@@ -33,8 +32,7 @@ LIMIT = 4096
 @pytest.fixture
 def small(monkeypatch):
     """Elements of 4 KiB, so that small corpora must be cut."""
-    for module in (coders, group_by_user):
-        monkeypatch.setattr(module, "MAX_ELEMENT_BYTES", LIMIT)
+    monkeypatch.setattr(coders, "MAX_ELEMENT_BYTES", LIMIT)
 
 
 def block_of(texts: list[list[str]], names: list[str]):

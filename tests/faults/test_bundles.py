@@ -14,7 +14,7 @@ from beam_dpne.cli.runners import EmbeddedRunner
 from beam_dpne.elements.bundles import SumBundle
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.release.publishing import PublishRelease
-from beam_dpne.storage.markers import Markers, make_marker
+from beam_dpne.storage.run_files import Markers, make_marker
 from tests.faults import conftest
 from tests.faults.conftest import ADAPTIVE, ADAPTIVE_SMALL
 from tests.faults.probabilities import Probabilities

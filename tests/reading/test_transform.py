@@ -395,7 +395,7 @@ def test_an_unreadable_file_is_an_error(tmp_path) -> None:
         ({"inputs": []}, "at least one"),
         ({"inputs": "a.csv"}, "list"),
         ({"inputs": ["a.txt"]}, "jsonl, csv, tsv, parquet, sequences"),
-        ({"inputs": ["a.parquet.gz"]}, "from outside"),
+        ({"inputs": ["a.parquet.gz"]}, "must not be compressed as a whole"),
         ({"inputs": ["a.csv"], "input_format": "xml"}, "input_format='xml'"),
         ({"inputs": ["a.csv"], "text_is_tokens": True}, "text_is_tokens"),
         ({"inputs": ["a"], "input_format": "tsv", "text_is_tokens": True}, "text_is_tokens"),

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from beam_dpne.storage.import_messages import _LeaveOut
+from beam_dpne.storage import _LeaveOut
 from tests.conftest import ROOT
 
 # No package of Google's storage can be imported, as if the extra were not installed.
@@ -83,6 +83,6 @@ match_inputs(["gs://bucket/notes.jsonl"])
 """
     ended = python(code)
     assert ended.stderr.splitlines()[-1] == (
-        "beam_dpne.errors.AccessError: gs:// needs a package that is not here, got "
-        "gs://bucket/notes.jsonl: pip install 'beam-dpne[gcp]'."
+        "beam_dpne.errors.AccessError: gs:// needs a package that is not installed, got "
+        "gs://bucket/notes.jsonl. Run pip install 'beam-dpne[gcp]'."
     )

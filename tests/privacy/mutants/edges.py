@@ -3,7 +3,7 @@
 from tests.privacy.mutants.mutant import Mutant
 
 _KEYS = "tests/ngrams/test_run_keys.py"
-_KEY_FILE = "tests/storage/test_run_key_file.py"
+_KEY_FILE = "tests/storage/test_run_files.py"
 _STORED = "tests/elements/test_side_inputs.py"
 _LEDGER = "tests/release/test_ledger.py"
 
@@ -85,7 +85,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_users_first_bytes_name_the_encoding",
-        file="beam_dpne/reading/beginnings.py",
+        file="beam_dpne/reading/headers.py",
         before="marks=has_head)",
         after="marks=True)",
         matters="One user's line would decide how the lines of all others are read.",
@@ -96,7 +96,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_users_first_line_begins_an_array",
-        file="beam_dpne/reading/beginnings.py",
+        file="beam_dpne/reading/headers.py",
         before='array_start(head) if kind == "json" else 0',
         after="array_start(head)",
         matters="One user's line would decide how the lines of all others are read.",
@@ -108,7 +108,7 @@ MUTANTS = [
     Mutant(
         name="keys_with_tokenizers_that_nobody_knows",
         file="beam_dpne/documents/key_context.py",
-        before="    if not at_top or function.__closure__ or _given_version(tokenizer) == _UNKNOWN:\n",
+        before="    if not at_top or function.__closure__ or _custom_version(tokenizer) == _UNKNOWN:\n",
         after="    if False:\n",
         matters="Two tokenizers of one name under one key would give exact weights by subtraction.",
         tests=(
@@ -157,7 +157,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_worker_takes_any_key",
-        file="beam_dpne/storage/run_key_file.py",
+        file="beam_dpne/storage/run_files.py",
         before="if fingerprint is not None and _fingerprint(key) != fingerprint:",
         after="if False:",
         matters="Noise of two keys in one release would void the guarantee.",
@@ -165,7 +165,7 @@ MUTANTS = [
     ),
     Mutant(
         name="a_key_in_a_file_is_not_bound",
-        file="beam_dpne/storage/run_key_file.py",
+        file="beam_dpne/storage/run_files.py",
         before="key = key.bound_to(context)",
         after="key = key",
         matters="One key file under two plans would draw one noise.",
@@ -173,7 +173,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_job_graph_holds_the_key",
-        file="beam_dpne/storage/run_key_file.py",
+        file="beam_dpne/storage/run_files.py",
         before="return RunKeyFile, (self._path, self._fingerprint, self._contexts)",
         after="return RunKey, (self._key(),)",
         matters="Whoever sees the job's graph could subtract the noise.",
@@ -273,7 +273,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_first_line_is_shown_as_fields",
-        file="beam_dpne/reading/beginnings.py",
+        file="beam_dpne/reading/headers.py",
         before='return bool(wanted & set(names)) or wanted != {"user", "text"}',
         after="return True",
         matters="Without a header line the first record would be quoted in an error.",

@@ -52,7 +52,7 @@ MUTANTS = [
         before="context.encode(), key=self._key(), digest_size=32",
         after='context.encode(), key=b"", digest_size=32',
         matters="The noise would follow from public parameters, and everybody could subtract it.",
-        tests=("tests/ngrams/test_run_keys.py", "tests/storage/test_run_key_file.py"),
+        tests=("tests/ngrams/test_run_keys.py", "tests/storage/test_run_files.py"),
     ),
     Mutant(
         name="sign_from_the_magnitude",

@@ -1,9 +1,10 @@
-"""Beginnings of files: how a text is cut and parsed, and checks that the wanted fields exist.
+"""Headers and first records of files determine the parser, and must have the wanted fields.
 
-Errors name the fields of a file only if they cannot be data: the first line of a CSV file without a
+Errors name the fields of a file only if they cannot be data. The first line of a CSV file without a
 header line is a user's record.
 """
 
+import codecs
 import itertools
 import re
 from collections.abc import Sequence
@@ -13,7 +14,6 @@ import msgspec
 import pyarrow.parquet as pq
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.columns import Batch
 from beam_dpne.reading.delimited import (
     HEAD_BYTES,
     DelimitedParser,
@@ -33,91 +33,13 @@ from beam_dpne.reading.json_records import (
 )
 from beam_dpne.reading.options import ReadOptions, format_of
 from beam_dpne.reading.parquet import check_schema
-from beam_dpne.reading.records import Block, Borders, LineBorders
+from beam_dpne.reading.records import Batch, Block, Borders, LineBorders
 
+BYTE_ORDER_MARK = codecs.BOM_UTF8
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
 _SHOWN = 30
-
-
-def require_fields(path: str, names: Sequence[str], options: ReadOptions) -> None:
-    """Raises InputError unless a header line has each wanted field once."""
-    for option, field in options.wanted_fields:
-        if names.count(field) > 1:
-            raise InputError(
-                f"{option} must name one field of {path}, got {option}={field!r}, which its "
-                "header line holds more than once. Rename the fields or name them with --columns."
-            )
-        if field not in names:
-            known = (_known(names) if _is_header(names, options) else None) or (
-                f"Its first line has {len(names)} column{'s' * (len(names) != 1)}, which are not "
-                "shown, since without a header line they would be data. "
-                f"{_other_delimiter(names)}With a header line, name its fields with --user_field and "
-                "--text_field; only without one, name the columns with --columns."
-            )
-            raise InputError(
-                f"{option} must name a field of {path}, got {option}={field!r}. {known}"
-            )
-
-
-def require_no_quotes(path: str, names: Sequence[str]) -> None:
-    """Raises InputError if all names of a header line are in quotes though quoting is off."""
-    if names and all(is_quoted(name) for name in names):
-        raise InputError(
-            f"quoting must say whether quotes are part of the fields of {path}, whose header line has "
-            "each field in quotes. Give --quoting quoted if they only enclose fields, --quoting none "
-            "if they are part of them."
-        )
-
-
-def is_quoted(value: str) -> bool:
-    """Returns whether a field begins and ends with a quote."""
-    return len(value) > 1 and value[0] == value[-1] == '"'
-
-
-def require_keys(path: str, records: Sequence[Sequence[str]], options: ReadOptions) -> None:
-    """Raises InputError if none of a file's first JSON records has the user's field, or any text's."""
-    for option, fields in (
-        ("user_field", [options.user_field]),
-        ("text_field", list(options.text_fields)),
-    ):
-        if records and not any(field in keys for keys in records for field in fields):
-            common = [key for key in records[0] if all(key in keys for keys in records)]
-            shown = len(records) > 1 or _is_header(common, options)
-            known = (_known(common) if shown else None) or (
-                "Its fields are not shown, since they may be data."
-            )
-            raise InputError(
-                f"{option} must name a field of {path}, got {option}={','.join(fields)!r}, which its "
-                f"first records lack. {known}"
-            )
-
-
-def _other_delimiter(names: Sequence[str]) -> str:
-    """Returns advice if the one column of a first line contains another delimiter, else ""."""
-    if len(names) != 1:
-        return ""
-    signs = {"semicolon": ";", "tab": "\t", "pipe": "|", "comma": ","}
-    found = [name for name, sign in signs.items() if sign in names[0]]
-    if not found:
-        return ""
-    return f"If fields are separated by another sign, try --delimiter {found[0]} first. "
-
-
-def _is_header(names: Sequence[str], options: ReadOptions) -> bool:
-    """Returns whether names are surely not data: one is wanted, or the operator named the fields."""
-    wanted = {options.user_field, *options.text_fields}
-    return bool(wanted & set(names)) or wanted != {"user", "text"}
-
-
-def _known(names: Sequence[str]) -> str | None:
-    """Returns a sentence with the fields of a file, or None if one of them may be data."""
-    if not names or not all(_IDENTIFIER.fullmatch(name) for name in names):
-        return None
-    more = ", …" if len(names) > _SHOWN else ""
-    return f"It has the fields {', '.join(names[:_SHOWN])}{more}."
-
-
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_CHECKED_FILES = 8
+_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Parser(Protocol):
@@ -129,7 +51,7 @@ class Parser(Protocol):
 
 
 class Beginning(NamedTuple):
-    """How a text is read, as its beginning and the options determine it.
+    """How a text is read, which its beginning and the options determine.
 
     Attributes:
       encoding: Encoding of the text; if it does not keep ASCII, the stream decodes it.
@@ -152,7 +74,7 @@ class Beginning(NamedTuple):
 
 
 def begin(stream: TextStream, file: InputFile, kind: str, options: ReadOptions) -> Beginning:
-    """Looks at the beginning of a text, and leaves the stream there.
+    """Determines from its beginning how a text is read, and leaves the stream there.
 
     Args:
       stream: The text, at its beginning.
@@ -173,8 +95,8 @@ def begin(stream: TextStream, file: InputFile, kind: str, options: ReadOptions) 
         size = array_start(head) if kind == "json" else 0
         if encoding.is_recoded and options.encoding is None and not size:
             raise InputError(
-                f"{file.path} begins with a byte order mark and holds no JSON array. If it is text in "
-                "that encoding, name it with --encoding."
+                f"{file.path} begins with a byte order mark and holds no JSON array. If its text has "
+                "that encoding, name the encoding with --encoding."
             )
         if size:
             return Beginning(encoding, mark + size, JsonArrayParser(options), ArrayBorders())
@@ -187,22 +109,20 @@ def begin(stream: TextStream, file: InputFile, kind: str, options: ReadOptions) 
     if not names:
         names, size = header(file.path, head, dialect, encoding)
         if options.quoting == "auto" and not dialect.quoted:
-            require_no_quotes(file.path, names)
-        require_fields(file.path, names, options)
+            _require_unquoted_names(file.path, names)
+        _require_fields(file.path, names, options)
     parser = DelimitedParser(names, dialect, options)
     return Beginning(encoding, mark + size, parser, dialect.borders(), tuple(names))
 
 
-_KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+def check_fields(files: Sequence[InputFile], options: ReadOptions) -> None:
+    """Checks before a run that the first eight files can be opened and read with the options.
 
-
-def check_fields(files: Sequence[InputFile], options: ReadOptions, *, limit: int = 8) -> None:
-    """Opens the first files and checks, before a run, that they can be read with the options.
+    The reader itself checks all files.
 
     Args:
       files: The files that `match_inputs` found.
       options: How the files will be read.
-      limit: Number of files to open; the reader itself checks all.
 
     Raises:
       InputError: A file cannot be opened or decompressed, its format is unknown or excludes an option,
@@ -211,7 +131,7 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions, *, limit: int
     for file in files:
         options.check_kind(format_of(file.path, options.input_format))
     found: set[str] = set()
-    for file in files[:limit]:
+    for file in files[:_CHECKED_FILES]:
         with guarded(file.path):
             found |= _check_file(file, options)
     missing = sorted(set(options.text_fields) - found)
@@ -223,7 +143,7 @@ def check_fields(files: Sequence[InputFile], options: ReadOptions, *, limit: int
 
 
 def _check_file(file: InputFile, options: ReadOptions) -> set[str]:
-    """Checks one file; returns the fields that were seen, none if it has no records."""
+    """Checks one file, and returns its fields, which are none if it has no records."""
     kind = format_of(file.path, options.input_format)
     if kind == "parquet":
         with open_raw(file.path) as raw:
@@ -242,10 +162,10 @@ def _check_file(file: InputFile, options: ReadOptions) -> set[str]:
                 f"{file.path} must hold one JSON array of objects, or one JSON object on each line. "
                 "Its first records are neither; objects within another object are not found."
             )
-        require_keys(file.path, keys, options)
+        _require_keys(file.path, keys, options)
         return {key for found in keys for key in found}
     if kind == "tsv" and options.quoting == "auto":
-        _require_no_quotes(file.path, _lines(head), beginning, options)
+        _require_unquoted_texts(file.path, _lines(head), beginning, options)
     return set(beginning.columns)
 
 
@@ -258,12 +178,12 @@ def _elements(head: bytes, beginning: Beginning) -> list[bytes]:
 
 
 def _lines(head: bytes) -> list[bytes]:
-    """Returns the whole lines in the first bytes; the last line of a shorter text counts as whole."""
+    """Returns the whole lines in the first bytes, with the last line of a text that ends in them."""
     lines = head.split(b"\n")
     return lines if len(head) < HEAD_BYTES else lines[:-1]
 
 
-def _require_no_quotes(
+def _require_unquoted_texts(
     path: str, lines: Sequence[bytes], beginning: Beginning, options: ReadOptions
 ) -> None:
     """Raises InputError if most first records have their texts in quotes though quoting is off."""
@@ -271,13 +191,9 @@ def _require_no_quotes(
     indices = [beginning.columns.index(name) for name in options.text_fields]
     rows = [line.decode("utf-8", "replace").rstrip("\r").split(sign) for line in lines]
     rows = [row for row in rows if len(row) == len(beginning.columns)]
-    quoted = sum(all(is_quoted(row[index]) for index in indices) for row in rows)
+    quoted = sum(all(_is_quoted(row[index]) for index in indices) for row in rows)
     if 2 * quoted > len(rows):
-        raise InputError(
-            f"quoting must say whether quotes are part of the fields of {path}, most of whose first "
-            "records have their texts in quotes. Give --quoting quoted if they only enclose texts, "
-            "--quoting none if they are part of them."
-        )
+        raise _unknown_quoting(path, "most of whose first records have texts in quotes")
 
 
 def _keys(line: bytes) -> list[str] | None:
@@ -286,3 +202,84 @@ def _keys(line: bytes) -> list[str] | None:
         return list(_KEYS.decode(line))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _require_fields(path: str, names: Sequence[str], options: ReadOptions) -> None:
+    """Raises InputError unless a header line has each wanted field exactly once."""
+    for option, field in options.wanted_fields:
+        if names.count(field) > 1:
+            raise InputError(
+                f"{option} must name one field of {path}, got {option}={field!r}, which its "
+                "header line holds more than once. Rename the fields or name them with --columns."
+            )
+        if field not in names:
+            known = (_known(names) if _is_header(names, options) else None) or (
+                f"Its first line has {len(names)} column{'s' * (len(names) != 1)}, and it is not "
+                "shown, since without a header line it would be data. "
+                f"{_other_delimiter(names)}If the file has a header line, name its fields with "
+                "--user_field and --text_field. If it has none, name the columns with --columns."
+            )
+            raise InputError(
+                f"{option} must name a field of {path}, got {option}={field!r}. {known}"
+            )
+
+
+def _require_unquoted_names(path: str, names: Sequence[str]) -> None:
+    """Raises InputError if all names of a header line are in quotes though quoting is off."""
+    if names and all(_is_quoted(name) for name in names):
+        raise _unknown_quoting(path, "whose header line has each field in quotes")
+
+
+def _unknown_quoting(path: str, observation: str) -> InputError:
+    return InputError(
+        f"quoting must be given for {path}, {observation}. Give --quoting quoted if quotes only "
+        "enclose the fields, or --quoting none if they are part of the fields."
+    )
+
+
+def _is_quoted(value: str) -> bool:
+    """Returns whether a field begins and ends with a quote."""
+    return len(value) > 1 and value[0] == value[-1] == '"'
+
+
+def _require_keys(path: str, records: Sequence[Sequence[str]], options: ReadOptions) -> None:
+    """Raises InputError if no first JSON record has the user's field, or none has a field of texts."""
+    for option, fields in (
+        ("user_field", [options.user_field]),
+        ("text_field", list(options.text_fields)),
+    ):
+        if records and not any(field in keys for keys in records for field in fields):
+            common = [key for key in records[0] if all(key in keys for keys in records)]
+            shown = len(records) > 1 or _is_header(common, options)
+            known = (_known(common) if shown else None) or (
+                "Its fields are not shown, since they may be data."
+            )
+            raise InputError(
+                f"{option} must name a field of {path}, got {option}={','.join(fields)!r}, which its "
+                f"first records lack. {known}"
+            )
+
+
+def _other_delimiter(names: Sequence[str]) -> str:
+    """Returns advice if the first line has one column that contains another delimiter, or else ""."""
+    if len(names) != 1:
+        return ""
+    signs = {"semicolon": ";", "tab": "\t", "pipe": "|", "comma": ","}
+    found = [name for name, sign in signs.items() if sign in names[0]]
+    if not found:
+        return ""
+    return f"If fields are separated by another sign, try --delimiter {found[0]} first. "
+
+
+def _is_header(names: Sequence[str], options: ReadOptions) -> bool:
+    """Returns whether names cannot be data: one of them is wanted, or the operator chose the wanted."""
+    wanted = {options.user_field, *options.text_fields}
+    return bool(wanted & set(names)) or wanted != {"user", "text"}
+
+
+def _known(names: Sequence[str]) -> str | None:
+    """Returns a sentence that names the fields of a file, or None if one of them may be data."""
+    if not names or not all(_IDENTIFIER.fullmatch(name) for name in names):
+        return None
+    more = ", …" if len(names) > _SHOWN else ""
+    return f"It has the fields {', '.join(names[:_SHOWN])}{more}."
