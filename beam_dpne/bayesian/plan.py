@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from beam_dpne.bayesian import log_global
 from beam_dpne.mechanism import finite_noise, gaussian, integer_noise
-from beam_dpne.mechanism.user_count import check_user_count
 from beam_dpne.validation import (
     ADJACENCY,
     as_float,
     check_choice,
     check_delta,
     check_integer,
+    check_user_count,
     json_parameters,
 )
 

@@ -14,8 +14,8 @@ from beam_dpne.cli.options import with_defaults
 from beam_dpne.cli.tables import PLAN
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
 from beam_dpne.errors import UsageError
-from beam_dpne.mechanism.user_count import about_large_delta
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.validation import about_large_delta
 
 _SINGLE = tuple(option for option in PLAN["privacy"] if option.name != "plan")
 

@@ -13,10 +13,9 @@ from apache_beam.transforms.window import GlobalWindows
 from beam_dpne.documents import tokenizers
 from beam_dpne.documents.batch import require_one_release
 from beam_dpne.elements import progress
+from beam_dpne.elements.arrays import group_places, hash_words
 from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch
 from beam_dpne.elements.coders import MAX_ELEMENT_BYTES, array_bytes
-from beam_dpne.elements.ragged import group_places
-from beam_dpne.elements.words import hash_words
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.columns import NAMED_USER, document_columns, user_column

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
-from beam_dpne.elements.words import hash_words
+from beam_dpne.elements.arrays import hash_words
 from beam_dpne.errors import InputError
 from beam_dpne.reading import InputFile, ReadOptions
 from beam_dpne.reading.transform import plan_reads, read_ahead, read_item, unit_of

@@ -18,8 +18,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.evidence_law import NOTHING_YET, NullLaw
-from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS, LengthRule, RoundRule
+from beam_dpne.mechanism.rules import (
+    CELLS_PER_STDDEV,
+    NOTHING_YET,
+    UNITS,
+    LengthRule,
+    NullLaw,
+    RoundRule,
+)
 
 # Noise ends at 13.1 standard deviations of its round.
 _LAST_CELL = 14 * CELLS_PER_STDDEV

@@ -30,8 +30,7 @@ import numpy as np
 from scipy import optimize, special
 
 from beam_dpne.mechanism import gaussian
-from beam_dpne.mechanism.evidence_law import NOTHING_YET, NullLaw
-from beam_dpne.mechanism.rules import UNITS, RoundRule, cell_units
+from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
 
 BUDGET_BITS = 56
 BUDGET_UNITS = 2**BUDGET_BITS

@@ -8,10 +8,9 @@ import numpy as np
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from beam_dpne.elements import progress
+from beam_dpne.elements.arrays import distinct, offsets_of, places_among, places_in, rows_of_entries
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
-from beam_dpne.elements.ragged import distinct, offsets_of, places_among, rows_of_entries
 from beam_dpne.elements.side_inputs import cached_for_sets
-from beam_dpne.elements.words import places_in
 from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,

@@ -14,9 +14,8 @@ from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import histogram, threshold
-from beam_dpne.ngrams.budgets import spend_on_present
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
-from beam_dpne.ngrams.contributions import limit_contributions
+from beam_dpne.ngrams.contributions import limit_contributions, spend_on_present
 from beam_dpne.ngrams.elements import (
     ROOT,
     Contributions,

@@ -18,8 +18,7 @@ from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.elements import GramSet, pack_pairs, unpack_pairs
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.plan_checks import ESTIMATE_SAMPLES
+from beam_dpne.ngrams.plan import ESTIMATE_SAMPLES, PrivacyPlan
 
 
 def rule_for(plan: PrivacyPlan, length: int, run_key: RunKey) -> Callable[[GramSet], LengthRule]:

@@ -13,8 +13,7 @@ from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.rules import length_rule
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.plan_checks import UNION_SLACK
+from beam_dpne.ngrams.plan import UNION_SLACK, PrivacyPlan
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES, shards_for

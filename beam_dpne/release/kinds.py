@@ -14,10 +14,9 @@ import pyarrow.parquet
 from beam_dpne.bayesian.counting import NgramProbabilities, probability_table
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA
-from beam_dpne.ngrams.decoding import escape_item, ngram_table, unescape_item
+from beam_dpne.ngrams.decoding import escape_item, length_report, ngram_table, unescape_item
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.report import length_report
 from beam_dpne.release.bayesian_ledger import bayesian_ledger
 from beam_dpne.release.ledger import PROGRAMS, Part
 from beam_dpne.release.ngrams_ledger import ngrams_ledger

@@ -19,7 +19,6 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dpne.documents.key_context import MECHANISM_VERSION
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.errors import ReleaseError
-from beam_dpne.mechanism.user_count import about_large_delta
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.release_notes import (
     NO_NOTES,
@@ -28,6 +27,7 @@ from beam_dpne.release.release_notes import (
     user_sentence,
 )
 from beam_dpne.storage.directories import reason
+from beam_dpne.validation import about_large_delta
 from beam_dpne.version import __version__
 
 SCHEMA = "beam_dpne/ledger/2"

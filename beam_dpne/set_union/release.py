@@ -9,8 +9,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.bundles import SumBundle
+from beam_dpne.elements.batches import SumBundle, UserBatch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.set_union import mad, threshold, weights
 from beam_dpne.set_union.elements import (

@@ -35,9 +35,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements import ragged
+from beam_dpne.elements import arrays
+from beam_dpne.elements.arrays import merge_hashes, merge_words, places_in, used_words
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.words import merge_hashes, merge_words, places_in, used_words
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
@@ -59,11 +59,11 @@ def items_of_users(batch: UserBatch) -> UserItems:
         raise ValueError(f"Items must be of length 0, got length {batch.length}.")
     inside = np.flatnonzero(batch.ids >= 0)
     # A pair (user, word) for each position; a pair's repetitions are the item's count.
-    pairs = (ragged.rows_of_entries(batch.offsets)[inside], batch.ids[inside])
-    (user, items), starts = ragged.distinct(pairs, (len(batch.users), batch.size))
+    pairs = (arrays.rows_of_entries(batch.offsets)[inside], batch.ids[inside])
+    (user, items), starts = arrays.distinct(pairs, (len(batch.users), batch.size))
     return UserItems(
         users=batch.users,
-        offsets=ragged.offsets_of(np.bincount(user, minlength=len(batch.users))),
+        offsets=arrays.offsets_of(np.bincount(user, minlength=len(batch.users))),
         items=items.astype(np.int32),
         counts=np.diff(starts, append=inside.size).astype(np.int32),
         words=batch.words,
@@ -103,7 +103,7 @@ def limit_items(
         return rarest_last | (draws >> np.uint64(COUNT_BITS))
 
     kept = np.ones(items.items.size, dtype=bool)
-    kept[ragged.outside_limit(items.offsets, limit, draw)] = False
+    kept[arrays.outside_limit(items.offsets, limit, draw)] = False
     return _take_entries(items, kept, np.minimum(sizes, limit))
 
 
@@ -137,8 +137,8 @@ def split_to_shards(
     """Yields the users of each shard of M, in parts that are small enough for an element."""
     draws = _order_draws(items, run_key)[:, 1]
     shard = (draws % np.uint64(plan.shard_count)).astype(np.int64)
-    for number, users in ragged.group_places(shard, plan.shard_count):
-        for part in ragged.bounded_parts(users, functools.partial(_take_users, items)):
+    for number, users in arrays.group_places(shard, plan.shard_count):
+        for part in arrays.bounded_parts(users, functools.partial(_take_users, items)):
             yield number, part
 
 
@@ -208,7 +208,7 @@ def present_items(items: UserItems) -> ItemSums:
 def keep_open(items: UserItems, still_open: ItemSums) -> UserItems:
     """Drops found and closed items, and users who have no others."""
     kept = (places_in(items.words, still_open.words) >= 0)[items.items]
-    user = ragged.rows_of_entries(items.offsets)
+    user = arrays.rows_of_entries(items.offsets)
     sizes = np.bincount(user[kept], minlength=len(items.users))
     return _take_users(_take_entries(items, kept, sizes), np.flatnonzero(sizes))
 

@@ -14,7 +14,7 @@ from beam_dpne import LengthReport, PrivacyPlan
 from beam_dpne.documents import tokenizers
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
-from beam_dpne.ngrams.report import RoundReport
+from beam_dpne.ngrams.decoding import RoundReport
 from beam_dpne.release.ledger import (
     Part,
     ledger_bytes,

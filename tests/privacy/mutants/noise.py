@@ -251,7 +251,7 @@ MUTANTS = [
     ),
     Mutant(
         name="null_law_is_not_normalised",
-        file="beam_dpne/mechanism/evidence_law.py",
+        file="beam_dpne/mechanism/rules.py",
         before="(stddev * math.sqrt(2 * math.pi))",
         after="(math.sqrt(2 * math.pi))",
         matters="Spurious n-grams would be drawn with another probability than unweighted held ones.",

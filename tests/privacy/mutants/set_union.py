@@ -16,7 +16,7 @@ MUTANTS = [
     Mutant(
         name="items_are_not_distinct",
         file="beam_dpne/set_union/weights.py",
-        before="(user, items), starts = ragged.distinct(pairs, (len(batch.users), batch.size))",
+        before="(user, items), starts = arrays.distinct(pairs, (len(batch.users), batch.size))",
         after="(user, items), starts = pairs, np.arange(inside.size)",
         matters="A user who repeats an item would give it weight several times.",
         tests=(
