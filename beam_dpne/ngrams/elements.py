@@ -177,7 +177,7 @@ class GramSet:
 
     @property
     def pruning(self) -> str:
-        """The meaning of a pair's second id: the n-gram's suffix ("both"), or its last word ("single")."""
+        """The rule by which second ids are made: suffixes with "both", last words with "single"."""
         return "both" if self.rule is None else self.rule.pruning
 
     @property

@@ -129,8 +129,8 @@ def _draw_by_middle(previous: GramSet, bits: np.ndarray) -> np.ndarray:
     # A draw within m's L(m)·R(m) pairs gives the number of an ending and of a beginning n-gram.
     pairs = [divmod(w, r) for w, r in zip(within, rights, strict=True)]
     ending_place, beginning_place = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    # Keys are sorted by prefix, so that n-grams that begin with m are neighbours; by suffix they are
-    # put into that order first.
+    # N-grams that begin with m are neighbours in S_{k−1}, which is sorted by prefix; n-grams that end
+    # with m are neighbours in the order by suffix.
     _, suffixes = unpack_pairs(previous.keys)
     by_suffix = np.argsort(suffixes, kind="stable")
     ending = by_suffix[_starts(left)[middles] + ending_place]

@@ -251,7 +251,7 @@ MUTANTS = [
     Mutant(
         name="words_may_cost_the_whole_budget_in_each_round",
         file="beam_dpne/ngrams/adaptive.py",
-        before="return min(allotment, math.floor(allotment * own.budget_share))",
+        before="return min(allotment, math.floor(allotment * this_round.budget_share))",
         after="return allotment",
         matters="The rounds of words could together spend more than the budget.",
         tests=(f"{_RULES}::test_the_rounds_of_words_may_together_spend_the_budget_and_no_more",),
@@ -291,7 +291,7 @@ MUTANTS = [
     Mutant(
         name="each_round_of_words_has_the_whole_delta",
         file="beam_dpne/ngrams/adaptive.py",
-        before="delta=own.error_share * delta,",
+        before="delta=each.error_share * delta,",
         after="delta=delta,",
         matters="Words of one user alone would pass with twice their part of delta.",
         tests=("tests/ngrams/test_plan.py::test_word_thresholds_are_those_of_the_formula",),
@@ -307,7 +307,7 @@ MUTANTS = [
     Mutant(
         name="word_threshold_of_another_norm",
         file="beam_dpne/ngrams/adaptive.py",
-        before="round_cap(allotment, own) / BUDGET_UNITS",
+        before="round_cap(allotment, each) / BUDGET_UNITS",
         after="round_cap(allotment, WORD_ROUNDS[0]) / BUDGET_UNITS",
         matters="In round 2 a user sends more than in round 1, and the threshold would not cover it.",
         tests=("tests/ngrams/test_plan.py::test_word_thresholds_are_those_of_the_formula",),
@@ -315,8 +315,8 @@ MUTANTS = [
     Mutant(
         name="evidence_of_words_is_added_up",
         file="beam_dpne/ngrams/adaptive.py",
-        before="loadings=(0,) * place + (1,),",
-        after="loadings=(1,) * (place + 1),",
+        before="loadings=(0,) * index + (1,),",
+        after="loadings=(1,) * (index + 1),",
         matters="Later weights follow a word's own noise, which the argument for words excludes.",
         tests=(f"{_ROUNDS}::test_words_are_judged_by_the_noise_and_the_weight_of_one_round_alone",),
     ),

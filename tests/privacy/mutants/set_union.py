@@ -343,8 +343,8 @@ MUTANTS = [
     Mutant(
         name="tail_of_one_item",
         file="beam_dpne/mechanism/thresholds.py",
-        before="return -np.expm1(math.log1p(-delta) / held)",
-        after="return np.full_like(held, delta)",
+        before="return -np.expm1(math.log1p(-delta) / counts)",
+        after="return np.full_like(counts, delta)",
         matters="A user alone with several items has as many chances to be seen.",
         tests=(_THRESHOLDS,),
     ),
