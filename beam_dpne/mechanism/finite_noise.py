@@ -11,11 +11,11 @@ without this user cannot have. No user moves any mean by more than the whole bud
 μ = 1/σ(ε, δ_G) under Gaussian noise, by ε under Laplace noise. Summed over the draws whose mean a user
 moves at all, and with s = 0 over the others that this user decides about, it may be at most δ/1000.
 
-**Far tails.** What a draw decides is a cell: given the noise of earlier rounds, an interval of this
-round's, 1/64 of a standard deviation wide or wider. A cell of probability
-3e-27 or more has it right to a relative 1e-12, which is part of a plan's numerical slack. The others
-are *far*; a draw is far with a probability of at most `FAR_TAILS`. Let P̃ be the release that is drawn
-and P the ideal one, primes the other world, N the outcomes without a far draw there. Then
+**Far tails.** A draw decides a cell: given the noise of earlier rounds, an interval of this round's
+noise that is 1/64 of a standard deviation wide or wider. A cell's probability of 3e-27 or more is right
+to a relative 1e-12, which is part of a plan's numerical slack. The other cells are *far*; a draw is far
+with a probability of at most `FAR_TAILS`. Let P̃ be the distribution of the release that is drawn, P
+that of the ideal one, N the outcomes without a far draw, and primes the same in the other world. Then
 P̃(E) ≤ P̃(E ∩ N) + far, the slack's factor leads from P̃ to P and from P' to P̃', and
 P(E ∩ N) ≤ e^ε P'(E ∩ N) + δ ≤ e^ε (P'(E ∩ N ∩ N') + far) + δ. So far·(1 + e^ε) is taken off δ before
 the noise is calibrated (`both_worlds`), and it may be at most δ/1000. Outcomes beyond the support are

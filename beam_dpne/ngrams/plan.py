@@ -39,8 +39,7 @@ ESTIMATE_SAMPLES = 1_000_000
 RELATIVE_ERROR_PER_DECISION = 2e-12
 # A set union has this many rounds, at most.
 UNION_ROUNDS = 2
-# The decisions of a set union may cost this much of ε; all may depend on one user
-# (`SetUnionPlan.numerical_slack`).
+# The decisions of a set union may cost this much of ε, see `SetUnionPlan.numerical_slack`.
 UNION_SLACK = 1e-5
 # A set union with Gaussian noise plans for δ_G = δ_T, so for a little less than 2 δ_T in all.
 _UNION_DELTAS = 1.99
@@ -238,22 +237,18 @@ class PrivacyPlan(JsonParameters):
     @functools.cached_property
     def lengths(self) -> tuple[LengthPlan, ...]:
         """The numbers of each length k = 1..T that are known before the data."""
-        return (*self._other_lengths(), *self.strategy_value.length_plans(self))
-
-    def _other_lengths(self) -> tuple[LengthPlan, ...]:
-        """Returns length 1 where the strategy does not find it, but a set union or an input does."""
+        by_strategy = tuple(self.strategy_value.length_plans(self))
         if 1 in self.strategy_lengths:
-            return ()
-        limit = 0 if self.has_public_vocabulary else self.contribution_limits[0]
-        return (
-            LengthPlan(
-                length=1,
-                max_contributions=limit,
-                budget_share=self.union_share,
-                noise_stddev=0.0,
-                threshold=None,
-            ),
+            return by_strategy
+        # A public vocabulary or a set union provides length 1.
+        words = LengthPlan(
+            length=1,
+            max_contributions=0 if self.has_public_vocabulary else self.contribution_limits[0],
+            budget_share=self.union_share,
+            noise_stddev=0.0,
+            threshold=None,
         )
+        return (words, *by_strategy)
 
     @property
     def contribution_limits(self) -> tuple[int, ...]:
@@ -337,7 +332,11 @@ def _check(plan: PrivacyPlan) -> None:
         )
     check_integer("max_tokens_per_user", plan.max_tokens_per_user, 1)
     check_integer("max_users", plan.max_users, 1, MAX_USERS)
-    _check_lists(plan)
+    limits = plan.max_contributions
+    for limit in limits if isinstance(limits, tuple) else (limits,):
+        check_integer("max_contributions", limit, 1)
+    if isinstance(limits, tuple):
+        check_count("max_contributions", limits, plan.max_length)
     if not 0 < plan.spurious_fraction < 1:
         raise ValueError(
             f"spurious_fraction must be in (0, 1), got spurious_fraction={plan.spurious_fraction}."
@@ -449,12 +448,3 @@ def _check_union(plan: PrivacyPlan) -> None:
             "max_length must be at least 2 with another vocabulary_policy than the strategy's "
             f"own, got vocabulary_policy={plan.vocabulary_policy!r}: use PrivateSetUnion."
         )
-
-
-def _check_lists(plan: PrivacyPlan) -> None:
-    """Checks each Δ_k, and how many there are."""
-    limits = plan.max_contributions
-    for limit in limits if isinstance(limits, tuple) else (limits,):
-        check_integer("max_contributions", limit, 1)
-    if isinstance(limits, tuple):
-        check_count("max_contributions", limits, plan.max_length)
