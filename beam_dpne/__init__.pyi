@@ -20,21 +20,21 @@ from beam_dpne.elements.rows import NgramProbability as NgramProbability
 from beam_dpne.elements.rows import ReleasedItem as ReleasedItem
 from beam_dpne.elements.rows import ReleasedNgram as ReleasedNgram
 from beam_dpne.ngrams.decoding import DecodeGrams as DecodeGrams
+from beam_dpne.ngrams.decoding import LengthReport as LengthReport
+from beam_dpne.ngrams.decoding import ListReport as ListReport
+from beam_dpne.ngrams.decoding import RoundReport as RoundReport
 from beam_dpne.ngrams.decoding import join_tokens as join_tokens
 from beam_dpne.ngrams.decoding import split_ngram as split_ngram
-from beam_dpne.ngrams.report import LengthReport as LengthReport
-from beam_dpne.ngrams.report import ListReport as ListReport
-from beam_dpne.ngrams.report import RoundReport as RoundReport
 
 # isort: split
 # Steps of a run, for pipelines of one's own.
 from beam_dpne.documents.batch import BatchDocuments as BatchDocuments
 from beam_dpne.documents.group_by_user import GroupByUser as GroupByUser
-from beam_dpne.ngrams.budgets import SpendBudgets as SpendBudgets
-from beam_dpne.ngrams.budgets import SpendResult as SpendResult
 from beam_dpne.ngrams.candidates import ExtractGrams as ExtractGrams
 from beam_dpne.ngrams.candidates import PruneInvalid as PruneInvalid
 from beam_dpne.ngrams.contributions import LimitContributions as LimitContributions
+from beam_dpne.ngrams.contributions import SpendBudgets as SpendBudgets
+from beam_dpne.ngrams.contributions import SpendResult as SpendResult
 from beam_dpne.ngrams.histogram import WeightedHistogram as WeightedHistogram
 from beam_dpne.ngrams.spurious import SampleSpurious as SampleSpurious
 from beam_dpne.ngrams.threshold import DecideRound as DecideRound

@@ -1,4 +1,7 @@
-"""Checks that the parameter objects share: each raises ValueError with name, requirement and value."""
+"""Checks and the JSON form of parameters, which all plans share.
+
+Each check raises ValueError with the parameter's name, its requirement and its value.
+"""
 
 import dataclasses
 import json
@@ -6,8 +9,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 ADJACENCY = "add_or_remove_one_user"
+LARGE_DELTA = 1e-3
 MAX_USERS = 2**30
 _MIN_DELTA = 1e-20
+_DECIDES_NOTHING = "public_user_count"
 _Plan = TypeVar("_Plan", bound="JsonParameters")
 
 
@@ -22,15 +27,42 @@ def as_float(name: str, value: Any) -> float:
 
 
 def check_delta(delta: float) -> None:
-    """Checks that δ is not below what the noise of 128 bits can give, whatever else a plan says."""
+    """Checks that δ is not so small that noise of 128 bits cannot provide it under any plan."""
     if delta < _MIN_DELTA:
         raise ValueError(
             f"delta must be at least {_MIN_DELTA}, where the noise of 128 bits ends, got delta={delta}."
         )
 
 
+def check_user_count(delta: float, public_user_count: int | None) -> None:
+    """Checks that δ is at most one over the public number of users, unless that is None."""
+    if public_user_count is None:
+        return
+    check_integer("public_user_count", public_user_count, 1)
+    if delta * public_user_count > 1:
+        raise ValueError(
+            f"delta must be at most 1/public_user_count={1 / public_user_count:.3g}, got {delta=} and "
+            f"{public_user_count=}: with more, a run that publishes everything about one user would "
+            "be within the guarantee. Lower delta to well below that."
+        )
+
+
+def about_large_delta(delta: float) -> str | None:
+    """Returns a warning about a δ of 0.001 or more, and None for a smaller one.
+
+    >>> about_large_delta(0.01)
+    'delta=0.01 is large: publishing everything about one user in 100 would be within the guarantee'
+    """
+    if delta < LARGE_DELTA:
+        return None
+    return (
+        f"{delta=:g} is large: publishing everything about one user in {max(1, int(1 / delta))} would "
+        "be within the guarantee"
+    )
+
+
 def check_integer(name: str, value: Any, least: int, most: int | None = None) -> None:
-    """Checks an integer with a least value, and perhaps a largest."""
+    """Checks an integer with a least and an optional largest value."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     if is_integer and least <= value and (most is None or value <= most):
         return
@@ -47,14 +79,14 @@ def check_count(name: str, values: Sequence[Any], count: int) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    """Checks one of a few values."""
+    """Checks that a value is one of a few choices."""
     if value not in choices:
         listed = ", ".join(map(str, choices))
         raise ValueError(f"{name} must be one of {listed}, got {name}={value!r}.")
 
 
 class JsonParameters:
-    """The JSON round trip of a plan: a dataclass whose fields are all its parameters."""
+    """The JSON form of a plan, for dataclasses whose fields are all the parameters of a plan."""
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the parameters as JSON types."""
@@ -75,13 +107,31 @@ class JsonParameters:
         return cls(**json_parameters(text, known, ("epsilon", "delta")))
 
 
+def deciding_parameters(fields: dict[str, Any]) -> dict[str, Any]:
+    """Returns the parameters of a plan that decide a release, to which its run key is bound.
+
+    If one key were used on one input under two ways of computing weights, the same noise would be added
+    to different weights, and their difference would be free of noise. So the key is bound to every
+    parameter with its default resolved, and to every constant that decides weights, noise, thresholds
+    and cuts, each read from the module that uses it (`mechanism_parameters` of the plans). Only
+    public_user_count is left out, since nothing is computed from it. Changes that are not numbers, such
+    as the shape of a formula or the way in which draws are keyed, raise the mechanism's version.
+    """
+    return {name: value for name, value in fields.items() if name != _DECIDES_NOTHING}
+
+
+def as_json_types(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Returns parameters as JSON gives them back, with lists for tuples."""
+    return json.loads(json.dumps(parameters))
+
+
 def json_parameters(text: str, known: Sequence[str], required: Sequence[str]) -> dict[str, Any]:
     """Reads the parameters of a plan from a JSON object.
 
     Args:
-      text: of the object.
+      text: the object.
       known: the names that it may have.
-      required: those that it must have.
+      required: the names that it must have.
 
     Raises:
       ValueError: if it is not such an object; the message quotes no value.

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.bayesian.public_counts import PublicCounts
-from beam_dpne.elements import ragged
+from beam_dpne.elements import arrays
+from beam_dpne.elements.arrays import places_in
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
 from beam_dpne.elements.coders import MAX_ELEMENT_BYTES, register_batches
 from beam_dpne.elements.rows import PROBABILITY_SCHEMA, rounded_probabilities
-from beam_dpne.elements.words import places_in
 from beam_dpne.mechanism import randomness
 
 
@@ -117,7 +117,7 @@ def find_grams(batch: UserBatch, public: PublicCounts) -> UserGrams:
     present, sizes = np.unique(user, return_counts=True)
     return UserGrams(
         users=batch.users[present],
-        offsets=ragged.offsets_of(sizes),
+        offsets=arrays.offsets_of(sizes),
         rows=rows.astype(np.int32),
         counts=counts.astype(np.int64),
     )
@@ -142,10 +142,10 @@ def limit_grams(
         return randomness.keyed_bits(sub_key, grams.users[user, 0], grams.rows[entries])[:, 0]
 
     kept = np.ones(grams.rows.size, dtype=bool)
-    kept[ragged.outside_limit(grams.offsets, max_contributions, draw)] = False
+    kept[arrays.outside_limit(grams.offsets, max_contributions, draw)] = False
     return UserGrams(
         users=grams.users,
-        offsets=ragged.offsets_of(np.minimum(np.diff(grams.offsets), max_contributions)),
+        offsets=arrays.offsets_of(np.minimum(np.diff(grams.offsets), max_contributions)),
         rows=grams.rows[kept],
         counts=np.minimum(grams.counts[kept], max_count),
     )

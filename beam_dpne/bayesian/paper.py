@@ -42,7 +42,7 @@ from beam_dpne.bayesian.log_global import decay_weights, softmax
 from beam_dpne.bayesian.plan import PaperBayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import AddUp, CountingTransform, result_of
-from beam_dpne.elements import progress, ragged
+from beam_dpne.elements import arrays, progress
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
@@ -176,7 +176,7 @@ def of_users(grams: UserGrams, chosen: np.ndarray) -> UserGrams:
     kept = np.repeat(chosen, sizes)
     return UserGrams(
         users=grams.users[chosen],
-        offsets=ragged.offsets_of(sizes[chosen]),
+        offsets=arrays.offsets_of(sizes[chosen]),
         rows=grams.rows[kept],
         counts=grams.counts[kept],
     )
@@ -217,7 +217,7 @@ def user_norms(grams: UserGrams, sums: PaperSums, *, decay: float, max_count: in
     References: Corollary 1; Algorithm 1, "brute-force".
     """
     count, rows = len(grams.users), grams.rows
-    user = ragged.rows_of_entries(grams.offsets)
+    user = arrays.rows_of_entries(grams.offsets)
     weights = decay_weights(sums.users, max_count=max_count, decay=decay)
     centred = centred_logs(sums.counts)
     # For each (user, word) entry: how far log(c + 1) falls without the user, and the weight then.
@@ -290,7 +290,7 @@ def largest_norms(
     scores: list[float] = []
     if plan.is_tuned:
         judges = of_users(grams, scoring)
-        user = ragged.rows_of_entries(judges.offsets)
+        user = arrays.rows_of_entries(judges.offsets)
         for candidate in plan.candidates:
             logs = log_probabilities(_mean(sums, public, plan, candidate))[judges.rows]
             changes = np.bincount(user, judges.counts * logs, minlength=len(judges.users))

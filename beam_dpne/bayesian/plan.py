@@ -11,8 +11,7 @@ import math
 from typing import Any
 
 from beam_dpne.bayesian import log_global
-from beam_dpne.mechanism import finite_noise, gaussian, integer_noise, parameters
-from beam_dpne.mechanism.user_count import check_user_count
+from beam_dpne.mechanism import finite_noise, gaussian, integer_noise
 from beam_dpne.validation import (
     ADJACENCY,
     MAX_USERS,
@@ -21,6 +20,8 @@ from beam_dpne.validation import (
     check_choice,
     check_delta,
     check_integer,
+    check_user_count,
+    deciding_parameters,
 )
 
 MODES = ("counts", "log_global")
@@ -254,10 +255,10 @@ class BayesianPlan(CountingPlan, JsonParameters):
         resolved: dict[str, Any] = {"contribution_limit": self.contribution_limit}
         if self.mode == "log_global":
             resolved |= {"decay": self.decay_rate, **_FORMER_TUNING}
-        fields = parameters.without_user_count(self.to_dict())
+        fields = deciding_parameters(self.to_dict())
         return {
             "plan": {**fields, **_FORMER_PARAMETERS, **resolved, "grid": self.grid},
-            "noise": parameters.noise_constants(),
+            "noise": {**gaussian.constants(), **finite_noise.constants()},
             "integer_noise": integer_noise.constants(),
             "log_global": log_global.constants(),
         }

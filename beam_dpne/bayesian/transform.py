@@ -24,8 +24,7 @@ from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.bundles import SumBundle
+from beam_dpne.elements.batches import SumBundle, UserBatch
 from beam_dpne.elements.rows import NgramProbability, as_rows
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism import integer_noise

@@ -16,10 +16,10 @@ from beam_dpne.cli.options import Option, with_defaults
 from beam_dpne.cli.options_by_command import PLAN
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
 from beam_dpne.errors import UsageError
-from beam_dpne.mechanism.user_count import about_large_delta
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.directories import connect_anonymously_to_emulators
+from beam_dpne.validation import about_large_delta
 
 _SINGLE = tuple(option for option in PLAN["privacy"] if option.name != "plan")
 

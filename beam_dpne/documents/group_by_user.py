@@ -20,9 +20,15 @@ from beam_dpne.documents.batch import (
     user_column,
 )
 from beam_dpne.elements import coders, progress
+from beam_dpne.elements.arrays import (
+    bounded_parts,
+    group_places,
+    hash_words,
+    merge_words,
+    offsets_of,
+    ranges,
+)
 from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch
-from beam_dpne.elements.ragged import bounded_parts, group_places, offsets_of, ranges
-from beam_dpne.elements.words import hash_words, merge_words
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.records import NAMED_USER

@@ -1,17 +1,25 @@
-"""Users' documents as arrays, many users at a time, for all programs.
+"""Users' documents as batches of arrays, and how transforms apply functions to batches.
 
-Programs keep the elements of their later steps beside those steps (`ngrams.elements`,
+Programs define the elements of their later steps beside those steps (`ngrams.elements`,
 `set_union.elements`, `bayesian.counting`). All of them have the coder of `elements.coders`.
 """
 
 import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any, TypeVar, cast
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
+from apache_beam.pvalue import PCollection
+from apache_beam.transforms.window import GlobalWindows
+from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements.coders import register_batches
 
 NO_GRAM = -1
+MAX_WAITING = 2_000_000
+_Out = TypeVar("_Out")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -22,7 +30,7 @@ class DocumentBlock:
       users: (d, 2) uint64, the 128-bit keyed hash of each document's user.
       offsets: (d + 1,) int64, where each document's tokens begin in `codes`.
       codes: (t,) int32, tokens as indices into `words`.
-      words: distinct tokens of the block, Arrow strings.
+      words: the block's distinct tokens, Arrow strings.
     """
 
     users: np.ndarray
@@ -33,22 +41,22 @@ class DocumentBlock:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class UserBatch:
-    """Many users' positions (CSR): which released gram starts at each of them.
+    """Many users' positions (CSR), each with the released n-gram that starts there.
 
     Attributes:
-      length: of the grams that the ids stand for; at 0 the ids are indices into `words`.
-      round: 0 where ids are ranks in S_length; r ≥ 1 where they are rows of the set of grams that are
-        open or found after round r of that length (`PresentGrams`).
-      size: number of such grams: ids are in range(size).
+      length: the length of the n-grams that the ids stand for; at 0 the ids are indices into `words`.
+      round: 0 where ids are ranks in S_length; r ≥ 1 where they are rows of the set of n-grams that
+        are open or found after round r of that length (`PresentGrams`).
+      size: the number of such n-grams: ids are in range(size).
       users: (n, 2) uint64, 128-bit keyed hashes; a user is in one batch only.
       offsets: (n + 1,) int64, where each user's positions begin.
-      ids: (p,) int32, the id of the gram that starts here, −1 where there is none; each document
-        ends with a −1, so no gram crosses a border.
+      ids: (p,) int32, the id of the n-gram that starts here, −1 where there is none; each document
+        ends with a −1, so that no n-gram crosses a border.
       word_ids: (p,) int32, the id in S_1 of the word here (pruning "single" only, length ≥ 1).
       vocabulary_size: |S_1| (length ≥ 1).
       words: the batch's distinct words (length 0 only).
       word_hashes: (words, 2) uint64, their keyed hashes (length 0 only).
-      left: (n,) int64, what each user may still spend, in units of 2^-56; None before it has spent.
+      left: (n,) int64, each user's remaining budget in units of 2^-56; None before the first round.
     """
 
     length: int
@@ -65,3 +73,68 @@ class UserBatch:
 
 
 register_batches(DocumentBlock, UserBatch)
+
+
+class UnhintedTransform(beam.PTransform):
+    """Base of transforms, written as dataclasses, that take or return tuples of PCollections."""
+
+    def __post_init__(self):
+        super().__init__()
+
+    def default_type_hints(self) -> IOTypeHints:
+        """Returns no hints: with any, Beam logs a warning about a tuple of PCollections."""
+        return IOTypeHints.empty()
+
+
+def apply(
+    batches: Any, label: str, transform: beam.PTransform, kind: type[_Out]
+) -> PCollection[_Out]:
+    """Applies a transform under a label; its output has elements of one type, which picks the coder."""
+    return cast("PCollection[_Out]", batches | label >> transform.with_output_types(kind))
+
+
+class SumBundle(beam.DoFn):
+    """Adds up the batches of a bundle, so that a shuffle carries sums instead of batches.
+
+    The sums are sent when there are many, and at the end of the bundle.
+    """
+
+    def __init__(
+        self,
+        sum_batch: Callable[..., Sized],
+        merge: Callable[[list[Any]], Any],
+        cut: Callable[[Any], Iterable[tuple[int, Any]]],
+    ):
+        """Takes the functions of one histogram.
+
+        Args:
+          sum_batch: maps a batch and side inputs to its sums, whose length is the number of sums.
+          merge: maps the sums of several batches to the sums of all of them.
+          cut: cuts sums into parts, each with the number of its hash range.
+        """
+        self._sum_batch = sum_batch
+        self._merge = merge
+        self._cut = cut
+
+    def start_bundle(self):
+        """Starts without sums."""
+        self._waiting: list[Any] = []
+        self._size = 0
+
+    def process(self, element: Any, *beside: Any) -> Iterator[tuple[int, Any]]:
+        """Adds a batch to the waiting sums."""
+        sums = self._sum_batch(element, *beside)
+        self._waiting.append(sums)
+        self._size += len(sums)
+        if self._size > MAX_WAITING:
+            yield from self._flush()
+
+    def finish_bundle(self) -> Any:
+        """Sends the waiting sums."""
+        for piece in self._flush():
+            yield GlobalWindows.windowed_value(piece)
+
+    def _flush(self) -> Iterator[tuple[int, Any]]:
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        if waiting:
+            yield from self._cut(self._merge(waiting))

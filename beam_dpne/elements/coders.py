@@ -1,4 +1,4 @@
-"""How batches of arrays travel: one coder for all of them, and files for those that are large."""
+"""BatchCoder, the one coder of batches of arrays, and `spill`, which turns large sets into files."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from beam_dpne.mechanism.rules import LengthRule
 # Engines take elements of 64 MB, but queue and sort many at a time (deploy/flink/config.yaml).
 MAX_ELEMENT_BYTES = 4 * 2**20
 _ALIGNMENT = 16
-# A batch begins with the size of its schema, which is never 0; a stored one with this.
+# An encoded batch begins with the size of its schema, which is never 0, or with this if it is stored.
 _NO_HEAD = bytes(_ALIGNMENT)
 # About what the schema, the scalars and the padding of arrays come to.
 _HEAD_BYTES = 1000
@@ -29,17 +29,17 @@ class BatchCoder(beam.coders.Coder):
     """
 
     def __init__(self, batch_type: type):
-        """Takes the dataclass."""
+        """Takes the dataclass of the batches."""
         self.batch_type = batch_type
 
     def encode(self, value: Any) -> bytes:
-        """Returns the value's arrays as one Arrow record, the rest as JSON in its schema."""
+        """Returns the arrays as one Arrow record, and the other fields as JSON in its schema."""
         stored = getattr(value, "stored", None)
         if stored is not None:
             return _NO_HEAD + json.dumps(dataclasses.asdict(stored)).encode()
         scalars: dict[str, Any] = {}
         columns: dict[str, pa.Array] = {}
-        # Arrow columns are flat: shapes of other arrays go with the scalars, also where a side is 0.
+        # Arrow columns are flat, so the shapes of other arrays are kept, also where a side is 0.
         shapes: dict[str, tuple[int, ...]] = {}
         for field in dataclasses.fields(self.batch_type):
             item = getattr(value, field.name)
@@ -99,7 +99,7 @@ class BatchCoder(beam.coders.Coder):
         return _HEAD_BYTES if getattr(value, "stored", None) else _HEAD_BYTES + array_bytes(value)
 
     def to_type_hint(self) -> Any:
-        """Returns the type of the batches, as notebooks ask for it."""
+        """Returns the type of the batches, which notebooks need."""
         return self.batch_type
 
     def is_deterministic(self) -> bool:
@@ -114,9 +114,9 @@ def register_batches(*batch_types: type) -> None:
 
 
 def _coder_class(batch_type: type) -> type[BatchCoder]:
-    """Returns a class whose instances are `BatchCoder(batch_type)`: the registry asks for a class.
+    """Returns a class whose instances are `BatchCoder(batch_type)`, since the registry needs a class.
 
-    The coder itself, not this class, is pickled for workers, which find its type by name.
+    Workers get the pickled coder, not this class, and find its type by name.
     """
 
     def create(_: type) -> BatchCoder:
@@ -132,20 +132,16 @@ def array_bytes(batch: Any) -> int:
 
 
 class Storable(Protocol):
-    """A dataclass that may travel as a file's address.
-
-    Attributes:
-      stored: the file that holds the value; None while it travels whole.
-    """
+    """A dataclass that may travel as the address of a file."""
 
     @property
     def stored(self) -> StoredFile | None:
-        """The file that holds the value; None while it travels whole."""
+        """The file that holds the value; None while it travels as an element."""
         ...
 
     @property
     def file_name(self) -> str:
-        """What its file's name begins with."""
+        """The beginning of its file's name."""
         ...
 
 
@@ -153,11 +149,11 @@ _Storable = TypeVar("_Storable", bound=Storable)
 
 
 def spill(batch: _Storable, store: SetStore | None, key: bytes = b"") -> _Storable:
-    """Stores a batch above the limit as a file; it then travels as the file's address.
+    """Stores a batch above the size limit as a file, and returns it with the file's address.
 
     Args:
       batch: a released set, a set between two rounds, or public counts.
-      store: where to; with None everything travels whole.
+      store: the folder and the limit; with None every batch travels as an element.
       key: for a private set, the secret with which its file is named.
     """
     if store is None or array_bytes(batch) <= store.limit:

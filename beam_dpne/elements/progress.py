@@ -1,6 +1,6 @@
-"""A process-local board on which an embedded run shows how far it is.
+"""The progress of an embedded run, which the steps report and the display reads.
 
-Only sizes and the names of stages are ever put here: no user, gram or count of users.
+It holds only sizes and the names of stages; it never holds a user, an n-gram or a number of users.
 """
 
 import threading
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Snapshot(NamedTuple):
-    """What the board shows: the stage, its gram length if it has one, and bytes of input read."""
+    """The current stage, its n-gram length if it has one, and the bytes of input read so far."""
 
     stage: str
     length: int | None
@@ -29,29 +29,29 @@ class _Board:
         self._marks = {0: time.monotonic()}
 
     def advance_bytes(self, n: int) -> None:
-        """Adds `n` bytes of (compressed) input to those read."""
+        """Adds `n` bytes to the (compressed) input that was read."""
         with self._lock:
             self._shown = self._shown._replace(bytes_read=self._shown.bytes_read + n)
 
     def enter(self, stage: str, length: int | None = None) -> None:
-        """Names the stage that began, and the gram length that it works on."""
+        """Sets the stage that has begun, and its n-gram length."""
         with self._lock:
             self._shown = self._shown._replace(stage=stage, length=length)
             if stage == RELEASED and length is not None:
                 self._marks.setdefault(length, time.monotonic())
 
     def marks(self) -> dict[int, float]:
-        """Returns when each length was released, in monotonic seconds; 0 is the start of the run."""
+        """Returns the time when each length was released, in monotonic seconds; key 0 is the start."""
         with self._lock:
             return dict(self._marks)
 
     def snapshot(self) -> Snapshot:
-        """Returns what the board shows."""
+        """Returns the stage, its length and the bytes read."""
         with self._lock:
             return self._shown
 
     def reset(self) -> None:
-        """Clears the board for a new run."""
+        """Starts again, for a new run."""
         with self._lock:
             self._shown = _START
             self._marks = {0: time.monotonic()}

@@ -1,4 +1,4 @@
-"""Rows of a release, as its files have them: in tables, and as elements with a schema."""
+"""Rows of a release, as its files have them: in tables and as elements with a schema."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -8,7 +8,8 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection
-from apache_beam.typehints.decorators import IOTypeHints
+
+from beam_dpne.elements.batches import UnhintedTransform, apply
 
 ROW_SCHEMA = pa.schema([("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())])
 ITEM_SCHEMA = pa.schema([("item", pa.string()), ("score", pa.float64())])
@@ -21,8 +22,8 @@ class ReleasedNgram(NamedTuple):
     """A released n-gram.
 
     Attributes:
-      length: how many words it has.
-      ngram: its words, see `join_tokens`.
+      length: the number of its words.
+      ngram: the text of its words, see `join_tokens`.
       score: its noisy weight, rounded to six decimals.
     """
 
@@ -35,7 +36,7 @@ class ReleasedItem(NamedTuple):
     """An item of a released set union.
 
     Attributes:
-      item: as users have it.
+      item: the string that users have.
       score: its noisy weight, rounded to six decimals.
     """
 
@@ -47,8 +48,8 @@ class NgramProbability(NamedTuple):
     """An n-gram of a public vocabulary, and its private probability.
 
     Attributes:
-      ngram: its words, see `join_tokens`.
-      probability: rounded to nine significant digits.
+      ngram: the text of its words, see `join_tokens`.
+      probability: its probability, rounded to nine significant digits.
     """
 
     ngram: str
@@ -62,14 +63,14 @@ for _row_type in (ReleasedNgram, ReleasedItem, NgramProbability):
 
 
 def with_rounded_scores(rows: pa.Table) -> pa.Table:
-    """Returns the rows with scores as a release has them."""
+    """Returns the rows with scores that are rounded as in a release."""
     scores = np.round(rows.column("score").to_numpy(), SCORE_DECIMALS)
     place = rows.schema.get_field_index("score")
     return rows.set_column(place, rows.schema.field("score"), pa.array(scores))
 
 
 def rounded_probabilities(probabilities: np.ndarray) -> np.ndarray:
-    """Returns probabilities as a release has them: nine significant digits."""
+    """Returns probabilities as a release has them, with nine significant digits."""
     shown = (f"{value:.{PROBABILITY_DIGITS}g}" for value in probabilities.tolist())
     return np.fromiter(map(float, shown), np.float64, count=probabilities.size)
 
@@ -79,14 +80,14 @@ def as_rows(
     row_type: type[_Row],
     table_of: Callable[[Sequence[Any]], pa.Table],
 ) -> PCollection[_Row]:
-    """Adds to a pipeline the step that makes rows of released sets.
+    """Adds the step to a pipeline that turns released sets into rows.
 
-    It is named after the step that released the last set, so that a pipeline may have many of them.
+    It is named after the step that released the last set, so that a pipeline may have several.
 
     Args:
       released: the sets of one release.
-      row_type: of the rows.
-      table_of: from the sets to the table that is published.
+      row_type: the type of the rows.
+      table_of: maps the sets to the table that is published.
     """
     producer = released[-1].producer
     label = f"{producer.full_label}/Rows" if producer else "Rows"
@@ -97,9 +98,9 @@ def as_rows(
 def longest_beside_shorter(
     released: Sequence[PCollection[Any]],
 ) -> tuple[PCollection[Any], AsIter]:
-    """Returns S_T, which always has its one element, and the shorter sets as one side input.
+    """Returns S_T, which always has one element, and the shorter sets as one side input.
 
-    A union of items is its own longest, without shorter ones.
+    A set union has a single set, which counts as the longest.
     """
     *shorter, longest = released
     others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
@@ -107,31 +108,18 @@ def longest_beside_shorter(
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class _MakeRows(beam.PTransform):
-    """Brings the sets of one release to one worker, which makes rows of them."""
+class _MakeRows(UnhintedTransform):
+    """Brings the sets of one release to one worker, which turns them into rows."""
 
     row_type: type[Any]
     table_of: Callable[[Sequence[Any]], pa.Table]
 
-    def __post_init__(self):
-        super().__init__()
-
-    def default_type_hints(self) -> IOTypeHints:
-        """None: Beam would log a warning about a tuple of inputs."""
-        return IOTypeHints.empty()
-
     def expand(self, released: tuple[PCollection[Any], ...]) -> PCollection[Any]:
         longest, shorter = longest_beside_shorter(released)
         rows = beam.FlatMap(_rows, shorter, row_type=self.row_type, table_of=self.table_of)
-        return cast("PCollection[Any]", longest | "Rows" >> rows.with_output_types(self.row_type))
+        return apply(longest, "Rows", rows, self.row_type)
 
 
-def _rows(
-    longest: Any,
-    shorter: Iterable[Any],
-    *,
-    row_type: Any,
-    table_of: Any,
-) -> Iterator[Any]:
+def _rows(longest: Any, shorter: Iterable[Any], *, row_type: Any, table_of: Any) -> Iterator[Any]:
     for batch in table_of([*shorter, longest]).to_batches():
         yield from map(row_type, *(column.to_pylist() for column in batch.columns))

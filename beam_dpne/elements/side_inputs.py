@@ -1,11 +1,12 @@
-"""Large side inputs as files: written once, fetched once per worker process, mapped into memory.
+"""Large side inputs as files, which are written once and mapped into memory by each worker process.
 
-A side input of 100 MB that travels through a runner is copied several times in every worker process;
-a mapped file is one copy for all its bundles, in pages that the system can take back. A file on a
-local path is mapped where it is, one copy for all processes of a machine.
+A side input of 100 MB that travels through a runner is copied several times in every worker process.
+A mapped file is one copy for all bundles of a process, in pages that the system can take back. A file
+on a local path is mapped where it is, as one copy for all processes of a machine. `coders.spill`
+decides which sets become files.
 
-Sets between two rounds are as private as the data: the run's folder is deleted by the launcher, and a
-copy that a worker fetches has no name from the beginning and is freed by the system with the process.
+Sets between two rounds are as private as the data: the launcher deletes the run's folder, and a copy
+that a worker fetches has no name from the beginning, so that the system frees it with the process.
 """
 
 import collections
@@ -47,17 +48,17 @@ class StoredFile:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SetStore:
-    """Where sets that are too large for an element are kept during a run.
+    """The folder in which a run keeps sets that are too large for an element.
 
     These are released sets, and with the adaptive strategy also the sets of present n-grams between
-    two rounds. The latter are as private as the data: the folder must be too, and must be deleted
-    when the run has ended.
+    two rounds. The latter are as private as the data: the folder must be as private, and must be
+    deleted when the run has ended.
 
     Attributes:
       folder: the run's temporary location, on storage that all workers share.
-      limit: size in bytes above which a set becomes a file.
-      from_launch: whether the launcher may put files there as well. One that ends before its job, as
-        a template's does, deletes them.
+      limit: the size in bytes above which a set becomes a file.
+      from_launch: whether the launcher may write files there as well. It must not if it ends before
+        its job, as a template's launcher does, because it then deletes them.
     """
 
     folder: str
@@ -69,9 +70,9 @@ def store(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredFile:
     """Writes bytes under a name made of their content, so that a repeated bundle changes nothing.
 
     Args:
-      folder: where to.
-      name: what the file's name begins with.
-      data: what to write.
+      folder: the folder in which the file is written.
+      name: the beginning of the file's name.
+      data: the content.
       key: for private bytes, a secret without which the name reveals nothing about them.
     """
     digest = hashlib.sha256(data).hexdigest()
@@ -89,11 +90,12 @@ def store(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredFile:
 def opened(file: StoredFile, decode: Callable[[pa.Buffer], Any]) -> Any:
     """Returns the set in a stored file, mapped into memory; the same object for all bundles.
 
-    It is let go when the file is gone, since the launcher deletes the file with the run.
+    The set is released from memory when the file is gone, since the launcher deletes the file with
+    the run.
 
     Args:
-      file: what to open; one that is not on a local path is fetched first.
-      decode: makes a set of the bytes, if it is not open.
+      file: the file to open; it is fetched first if it is not on a local path.
+      decode: turns the bytes into a set, if it is not open yet.
 
     Raises:
       SharedStorageError: if the bytes are not those that were stored.
@@ -102,14 +104,14 @@ def opened(file: StoredFile, decode: Callable[[pa.Buffer], Any]) -> Any:
 
 
 def forget(folder: str) -> None:
-    """Lets go of all sets whose files are in a folder, as a run does that ends."""
+    """Releases all sets from memory whose files are in a folder, when a run ends."""
     _open_sets.drop(lambda file: file.path.startswith(FileSystems.join(folder, "")))
 
 
 def cached_for_sets(
     maxsize: int,
 ) -> Callable[[Callable[..., _T]], "functools._lru_cache_wrapper[_T]"]:
-    """Caches what functions compute from sets, as an LRU cache, until a run's sets are let go."""
+    """Returns a decorator with an LRU cache, which is cleared when a run's sets are released."""
 
     def decorate(function: Callable[..., _T]) -> "functools._lru_cache_wrapper[_T]":
         cached = functools.lru_cache(maxsize=maxsize)(function)
@@ -120,7 +122,7 @@ def cached_for_sets(
 
 
 class _OpenSets:
-    """The last used sets of this process, and a thread that lets go of those whose run has ended."""
+    """The last used sets of this process, and a thread that releases them when their run has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -128,7 +130,7 @@ class _OpenSets:
         self._watched = False
 
     def get(self, file: StoredFile, decode: Callable[[pa.Buffer], Any]) -> Any:
-        """Returns a set, opened if it is not open; one thread opens it for all that ask."""
+        """Returns a set and opens it if it is not open; one thread opens it for all threads."""
         with self._lock:
             if file not in self._sets:
                 self._sets[file] = decode(_mapped(file))
@@ -141,7 +143,7 @@ class _OpenSets:
             return self._sets[file]
 
     def drop(self, is_gone: Callable[[StoredFile], bool]) -> None:
-        """Lets go of sets; the memory and disk space are free when no bundle uses them."""
+        """Releases sets; their memory and disk space are free when no bundle uses them."""
         with self._lock:
             files = list(self._sets)
         gone = [file for file in files if is_gone(file)]
@@ -166,7 +168,7 @@ _caches: list[Callable[[], None]] = []
 
 
 def _is_gone(file: StoredFile) -> bool:
-    """Whether the file was deleted; storage that does not answer now may do so later."""
+    """Whether the file was deleted; it counts as present while the storage does not answer."""
     with contextlib.suppress(Exception):
         return not FileSystems.exists(file.path)
     return False
@@ -185,8 +187,8 @@ def _mapped(file: StoredFile) -> pa.Buffer:
 def _fetched(path: str) -> pa.Buffer:
     """Maps a local copy that has no name, so that nothing of it outlives this process.
 
-    The system frees it with the last mapping, even after SIGKILL. Processes of one machine have a
-    copy each: engines start one per worker, or give each a file system.
+    The system frees it with the last mapping, even after SIGKILL. Each process of a machine has one
+    copy: engines start one process for each worker, or give each process a file system.
     """
     with tempfile.TemporaryFile(prefix="beam_dpne-") as copy:
         with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:

@@ -1,15 +1,14 @@
-"""The noisy decision: exact integer weights, keyed noise, and the cells that may leave.
+"""The noisy decision: exact integer weights, keyed noise, and the cells that may be released.
 
-Weights are int64 in units of 2^-32. What a round is judged by is its *evidence* Y = Σ_s ℓ_s w_s over
-the rounds s so far, w_s = weight + noise; with one round, the noisy weight. Evidence is released only
-as a *cell*: its place, in steps of one 64th of its standard deviation, above the threshold. Cells ≥ 0
-are released, cells < 0 are not, so the cell *is* the decision; `scores` gives the middle of a cell
-back.
+Weights are int64 in units of 2^-32. A round decides by the *evidence* Y = Σ_s ℓ_s w_s of the rounds s
+so far, with w_s = weight + noise. With one round this is the noisy weight. Evidence is released only
+as a *cell*, its distance from the threshold in steps of one 64th of its standard deviation. Cells ≥ 0
+are released and cells < 0 are not, so the cell is the decision. `scores` returns the middle of a cell.
 
-The arithmetic is exact where it matters: loadings ℓ_s are fractions, the distance of Σ ℓ_s·weight_s
-from the threshold is exact, and is split into whole cells before the (floating) noise is added, so
-that no rounding grows with the weight. A cell's probability is right to a relative 1e-12 (see
-`randomness.normals`).
+The arithmetic is exact where privacy depends on it: loadings ℓ_s are fractions, and the distance of
+Σ ℓ_s·weight_s from the threshold is exact. It is split into whole cells before the (floating) noise is
+added, so that no rounding grows with the weight. A cell's probability is right to a relative 1e-12
+(see `randomness.normals`).
 """
 
 import math
@@ -18,8 +17,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.evidence_law import NOTHING_YET, NullLaw
-from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS, LengthRule, RoundRule
+from beam_dpne.mechanism.rules import (
+    CELLS_PER_STDDEV,
+    NOTHING_YET,
+    UNITS,
+    LengthRule,
+    NullLaw,
+    RoundRule,
+)
 
 # Noise ends at 13.1 standard deviations of its round.
 _LAST_CELL = 14 * CELLS_PER_STDDEV
@@ -36,6 +41,7 @@ def equal_weights(counts: np.ndarray) -> np.ndarray:
 
     References: DPNE Algorithm 1, the update of H_k.
     """
+    # Each distinct count is computed once, by Python's exact integer root.
     distinct = np.flatnonzero(np.bincount(counts)) if counts.size else counts
     table = np.zeros(int(counts.max(initial=0)) + 1, dtype=np.int64)
     for count in distinct.tolist():
@@ -47,29 +53,29 @@ def evidence_noise(bits: Sequence[np.ndarray], rule: RoundRule, noise_stddev: fl
     """Returns the noise in the evidence of a round, Σ_s ℓ_s·N(0, noise_stddev²).
 
     Args:
-      bits: for each of the rounds 1..r, (n, 2) uint64: the keyed bits of each gram's noise.
-      rule: of round r.
-      noise_stddev: of each round's noise, in units of weight.
+      bits: for each of the rounds 1..r, (n, 2) uint64: the keyed bits of each n-gram's noise.
+      rule: the rule of round r.
+      noise_stddev: the standard deviation of each round's noise, in units of weight.
 
     Returns:
       Shape (n,), float64, in units of weight.
     """
     noise = np.zeros(len(bits[-1]))
-    for loading, own in zip(rule.loadings, bits, strict=True):
+    for loading, round_bits in zip(rule.loadings, bits, strict=True):
         if loading:
-            noise += (loading / rule.loading_unit) * (randomness.normals(own) * noise_stddev)
+            noise += (loading / rule.loading_unit) * (randomness.normals(round_bits) * noise_stddev)
     return noise
 
 
 def noisy_cells(weights: Sequence[np.ndarray], noise: np.ndarray, rule: RoundRule) -> np.ndarray:
-    """Returns the cell of each gram's evidence: ≥ 0 exactly when Σ ℓ_s·weight_s + noise > ρ.
+    """Returns the cell of each n-gram's evidence: ≥ 0 exactly when Σ ℓ_s·weight_s + noise > ρ.
 
-    Whole cells and the rest of each weight are split exactly, in integers.
+    Each weight is split exactly, in integers, into whole cells and the rest.
 
     Args:
       weights: for each of the rounds 1..r, (n,) int64, in units of 2^-32.
       noise: (n,) float64, in units of weight; see `evidence_noise`.
-      rule: of round r.
+      rule: the rule of round r.
 
     Returns:
       Shape (n,), dtype int64.
@@ -91,7 +97,7 @@ def noisy_cells(weights: Sequence[np.ndarray], noise: np.ndarray, rule: RoundRul
 
 
 def null_law(rules: Sequence[RoundRule], noise_stddev: float) -> NullLaw:
-    """Returns the law of the evidence of a gram without weight that is open after these rounds."""
+    """Returns the law of the evidence of an n-gram without weight that is open after these rounds."""
     law = NOTHING_YET
     for rule in rules:
         stddev = noise_stddev * rule.loadings[-1] / rule.loading_unit
@@ -102,28 +108,32 @@ def null_law(rules: Sequence[RoundRule], noise_stddev: float) -> NullLaw:
 def spurious_cells(bits: np.ndarray, rule: LengthRule, round_number: int) -> np.ndarray:
     """Returns cells ≥ 0 with the law of `noisy_cells` at weight 0, given release in this round.
 
-    By inverse survival function of Y_r given that the gram was open until then, at the borders of
-    cells; each cell's probability keeps a relative 1e-12.
+    They are drawn by inverting the survival function of Y_r, given that the n-gram was open until
+    then, at the borders of cells. Each cell's probability is right to a relative 1e-12.
 
     Args:
       bits: shape (n, 2), uint64.
-      rule: of the length.
+      rule: the rule of the length.
       round_number: r ≥ 1.
 
     Returns:
       Shape (n,), dtype int64.
     """
-    own = rule.rounds[round_number - 1]
+    this_round = rule.rounds[round_number - 1]
     law = null_law(rule.rounds[: round_number - 1], rule.noise_stddev)
-    stddev = rule.noise_stddev * own.loadings[-1] / own.loading_unit
-    last = _LAST_CELL + max(0, -own.threshold_units // own.cell_units)
-    borders = (own.threshold_units + own.cell_units * np.arange(1, last + 1)) / UNITS
+    stddev = rule.noise_stddev * this_round.loadings[-1] / this_round.loading_unit
+    threshold, width = this_round.threshold_units, this_round.cell_units
+    last = _LAST_CELL + max(0, -threshold // width)
+    # (last,) float64 in units of weight: the upper borders of cells 0, 1, …, last − 1.
+    borders = (threshold + width * np.arange(1, last + 1)) / UNITS
+    # Survival falls from border to border; negated it ascends, as searchsorted needs it.
     survival = law.tail(stddev, borders)
-    return np.searchsorted(-survival, -own.null_probability * randomness.uniforms(bits), "right")
+    draws = this_round.null_probability * randomness.uniforms(bits)
+    return np.searchsorted(-survival, -draws, "right")
 
 
 def scores(cells: np.ndarray, rule: RoundRule) -> np.ndarray:
-    """Returns the middle of each cell over the score divisor: above ρ exactly for cells ≥ 0."""
+    """Returns the middle of each cell over the score divisor, in units of weight: (n,) float64."""
     return middles(cells, rule.threshold_units, rule.cell_units) / rule.score_divisor
 
 
@@ -134,7 +144,7 @@ def cells_above(whole: np.ndarray, rest: np.ndarray, noise: np.ndarray, width: i
       whole: (n,) int64, whole cells, split off exactly before floating point begins.
       rest: (n,) float64 in [0, width], in units of 2^-32.
       noise: (n,) float64, in units of 2^-32.
-      width: of a cell, in units of 2^-32.
+      width: the width of a cell, in units of 2^-32.
 
     Returns:
       (n,) int64.
@@ -148,6 +158,6 @@ def middles(cells: np.ndarray, threshold_units: int, width: int) -> np.ndarray:
     Args:
       cells: (n,) int64.
       threshold_units: ρ in units of 2^-32, where cell 0 begins.
-      width: of a cell, in units of 2^-32.
+      width: the width of a cell, in units of 2^-32.
     """
     return (2 * threshold_units + (2 * cells + 1) * width) / (2 * UNITS)

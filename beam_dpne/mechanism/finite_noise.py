@@ -1,4 +1,4 @@
-"""What a plan loses because its noise is made of 128 bits, and which plans are refused for it.
+"""The cost of noise that is made of 128 bits, and the plans that are refused because of it.
 
 Plans calibrate as if noise were unbounded and exact. `randomness.uniforms` makes U in (0, 1] from 127
 bits: U = (2m + 1)·2^-128, so that U is never below 2^-128, and an interval's probability is wrong by
@@ -11,17 +11,17 @@ without this user cannot have. No user moves any mean by more than the whole bud
 μ = 1/σ(ε, δ_G) under Gaussian noise, by ε under Laplace noise. Summed over the draws whose mean a user
 moves at all, and with s = 0 over the others that this user decides about, it may be at most δ/1000.
 
-**Far tails.** What a draw decides is a cell: given the noise of earlier rounds, an interval of this
-round's, 1/64 of a standard deviation wide or wider. A cell of probability
-3e-27 or more has it right to a relative 1e-12, which is part of a plan's numerical slack. The others
-are *far*; a draw is far with a probability of at most `FAR_TAILS`. Let P̃ be the release that is drawn
-and P the ideal one, primes the other world, N the outcomes without a far draw there. Then
+**Far tails.** A draw decides a cell: given the noise of earlier rounds, an interval of this round's
+noise that is 1/64 of a standard deviation wide or wider. A cell's probability of 3e-27 or more is right
+to a relative 1e-12, which is part of a plan's numerical slack. The other cells are *far*; a draw is far
+with a probability of at most `FAR_TAILS`. Let P̃ be the distribution of the release that is drawn, P
+that of the ideal one, N the outcomes without a far draw, and primes the same in the other world. Then
 P̃(E) ≤ P̃(E ∩ N) + far, the slack's factor leads from P̃ to P and from P' to P̃', and
 P(E ∩ N) ≤ e^ε P'(E ∩ N) + δ ≤ e^ε (P'(E ∩ N ∩ N') + far) + δ. So far·(1 + e^ε) is taken off δ before
 the noise is calibrated (`both_worlds`), and it may be at most δ/1000. Outcomes beyond the support are
 among the far ones.
 
-No Beam and no Arrow here: plans import this module.
+Plans import this module, so it imports neither Beam nor Arrow.
 """
 
 import math
@@ -35,7 +35,7 @@ from beam_dpne.mechanism import gaussian
 LEAST_UNIFORM = 2.0**-128
 NORMAL_END = -float(special.ndtri(LEAST_UNIFORM / 2))
 LAPLACE_END = -math.log(LEAST_UNIFORM)
-# Probability of all cells below 3e-27: from one to the next it falls by e^(−10.6/64), or e^(−√2/64).
+# The probability of all cells below 3e-27; it falls by e^(−10.6/64) or e^(−√2/64) from one to the next.
 FAR_TAILS = {"gaussian": 4e-26, "laplace": 2.8e-25}
 LARGEST_SHARE = 1e-3
 _LEAST_EPSILON = 0.05
@@ -47,13 +47,13 @@ class NoiseDraws(NamedTuple):
     """Draws of noise whose outcome one user may change, and the budget that they belong to.
 
     Attributes:
-      kind: of the noise, "gaussian" or "laplace".
-      count: how many draws, at most.
-      moved: how many of them have a mean that one user moves, at most.
-      far_tail: probability that one of them is far.
-      epsilon: ε of the budget; under Laplace noise also how many scales one user moves any mean.
+      kind: the kind of the noise, "gaussian" or "laplace".
+      count: the number of draws, at most.
+      moved: the number of draws with a mean that one user moves, at most.
+      far_tail: the probability that one of them is far.
+      epsilon: ε of the budget; under Laplace noise one user also moves any mean by at most ε scales.
       delta: δ of the budget.
-      gaussian_delta: δ_G at most; what one user moves under Gaussian noise follows from ε and δ_G.
+      gaussian_delta: δ_G at most; under Gaussian noise, ε and δ_G bound how far a user moves a mean.
     """
 
     kind: str
@@ -66,38 +66,38 @@ class NoiseDraws(NamedTuple):
 
     @property
     def shift(self) -> float:
-        """How far one user may move the mean of a draw, in scales of the noise: ε, or μ."""
+        """The largest distance by which one user moves a mean, in scales of the noise: ε or μ."""
         if self.kind == "laplace":
             return self.epsilon
         return 1 / gaussian.gaussian_noise_stddev(epsilon=self.epsilon, delta=self.gaussian_delta)
 
     @property
     def beyond_support(self) -> float:
-        """Probability, at most, of an outcome that is impossible in the other world."""
+        """An upper bound on the probability of an outcome that is impossible in the other world."""
         moved = self.moved * beyond_end(self.kind, self.shift)
         return moved + self.count * beyond_end(self.kind, 0.0)
 
     @property
     def far_tails(self) -> float:
-        """What far draws may cost of δ."""
+        """The cost of far draws in δ, at most."""
         return both_worlds(self.count * self.far_tail, self.epsilon)
 
     @property
     def fits(self) -> bool:
-        """Whether each of the two is at most δ/1000."""
+        """Whether `far_tails` and `beyond_support` are each at most δ/1000."""
         allowed = LARGEST_SHARE * self.delta
         return self.far_tails <= allowed and self.beyond_support <= allowed
 
 
-# From ε and δ of a plan to its draws; all else in the plan stays as it is.
+# Maps ε and δ to the draws of a plan that is otherwise unchanged.
 DrawsAt = Callable[[float, float], Sequence[NoiseDraws]]
 
 
 def beyond_end(kind: str, shift: float) -> float:
-    """Returns the probability that noise plus a shift is above the largest noise there is.
+    """Returns the probability that ideal noise plus a shift is above the largest noise that is drawn.
 
     Args:
-      kind: of the noise, "gaussian" or "laplace".
+      kind: the kind of the noise, "gaussian" or "laplace".
       shift: ≥ 0, in scales of the noise.
     """
     if kind == "gaussian":
@@ -108,7 +108,7 @@ def beyond_end(kind: str, shift: float) -> float:
 
 
 def both_worlds(far: float, epsilon: float) -> float:
-    """Returns far·(1 + e^ε): what outcomes of this probability may cost of δ.
+    """Returns far·(1 + e^ε), the cost in δ of outcomes with this probability, at most.
 
     >>> both_worlds(1e-20, 1.0) / 1e-20 == 1 + math.e
     True
@@ -126,11 +126,11 @@ def check(draws_at: DrawsAt, *, epsilon: float, delta: float, remedy: str = "") 
       draws_at: the plan's draws for any ε and δ.
       epsilon: ε of the plan.
       delta: δ of the plan.
-      remedy: what else can be changed, as a sentence.
+      remedy: a sentence about other parameters that can be changed.
 
     Raises:
-      ValueError: with an ε and a δ, each of which would be accepted in place of the plan's, as far as
-        there are such.
+      ValueError: if it is too short. The message gives an ε and a δ, each of which would be accepted
+        in place of the plan's, if they exist.
     """
 
     def fits(epsilon: float, delta: float) -> bool:
@@ -183,7 +183,7 @@ def _least_delta(fits: Callable[[float], bool], refused: float) -> float | None:
 
 
 def _border(fits: Callable[[float], bool], good: float, bad: float) -> float:
-    """Returns a number that fits, beside the border between one that does and one that does not."""
+    """Returns a number that fits, next to the border between a good and a bad number."""
     for _ in range(_STEPS):
         middle = math.sqrt(good) * math.sqrt(bad)
         good, bad = (middle, bad) if fits(middle) else (good, middle)

@@ -120,7 +120,7 @@ def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions
     gives each of them 1/√t. The quantile is taken from the upper tail, where it keeps its digits.
 
     Beyond a million words the first term is below 0.001 and the second grows with t, so there the
-    sum of both at its largest stands for all t: never less than the maximum.
+    sum of their largest values is taken for all t, which is never less than the maximum.
 
     Args:
       noise_stddev: σ_1, in units of weight.
@@ -129,8 +129,8 @@ def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions
 
     References: DPNE Theorem 2.1 (weighted Gaussian policy).
     """
-    held = np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
-    thresholds = 1.0 / np.sqrt(held) + noise_stddev * _alone_quantile(delta, held)
+    counts = np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
+    thresholds = 1.0 / np.sqrt(counts) + noise_stddev * _alone_quantile(delta, counts)
     if max_contributions > EXACT_HELD:
         last = noise_stddev * _alone_quantile(delta, np.array([float(max_contributions)]))
         thresholds = np.append(thresholds, EXACT_HELD**-0.5 + last)
@@ -182,9 +182,9 @@ def check_noise_stddev(noise_stddev: float) -> None:
         raise ValueError(f"noise_stddev must be a finite number > 0, got {noise_stddev=}.")
 
 
-def _alone_quantile(delta: float, held: np.ndarray) -> np.ndarray:
+def _alone_quantile(delta: float, counts: np.ndarray) -> np.ndarray:
     """Returns Φ^{-1}((1 − δ)^{1/t}) from the upper tail, where it keeps its digits."""
-    return -special.ndtri(-np.expm1(math.log1p(-delta) / held))
+    return -special.ndtri(-np.expm1(math.log1p(-delta) / counts))
 
 
 def _log_gaussian_delta(epsilon: float, noise_stddev: float) -> float:
@@ -210,9 +210,9 @@ def _log_ndtr_difference(lower: float, upper: float) -> float:
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Returns where a function changes sign in [low, high]."""
-    found = optimize.root_scalar(function, bracket=(low, high), method="brentq", xtol=1e-14)
-    return float(found.root)
+    """Returns the argument at which a function changes sign in [low, high]."""
+    result = optimize.root_scalar(function, bracket=(low, high), method="brentq", xtol=1e-14)
+    return float(result.root)
 
 
 def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, float]:

@@ -1,19 +1,19 @@
-"""What a release guarantees to groups of users: plain functions of public parameters, for ledgers.
+"""The guarantee of a release for groups of users, computed from public parameters for ledgers.
 
 A group of g users, or one person with g user ids, is added or removed one user after the other. Each
 step multiplies a probability by at most e^ε and adds δ, so that g steps give
 (gε, δ (1 + e^ε + … + e^{(g−1)ε})) = (gε, δ (e^{gε} − 1)/(e^ε − 1)), whatever the mechanism.
 
-Of Gaussian noise more is known. In round r, user u moves the weights by v_{u,r}, with
+For Gaussian noise a better bound holds. In round r, user u moves the weights by v_{u,r}, with
 Σ_r ‖v_{u,r}‖² ≤ μ² on every path, in units of the noise. g users together move them by Σ_u v_{u,r},
-and by Minkowski's inequality √(Σ_r ‖Σ_u v_{u,r}‖²) ≤ Σ_u √(Σ_r ‖v_{u,r}‖²) ≤ gμ. What a user sends
-follows from the user's own data and the public past, so the argument for one budget of μ² holds for
-one of (gμ)². Where weights follow other users' (the sequential policies of set union), g steps from
-one input to the other each move them by at most μ, which is gμ by the triangle inequality. So the
-group sees the curve of one Gaussian mechanism of sensitivity gμ.
+and by Minkowski's inequality √(Σ_r ‖Σ_u v_{u,r}‖²) ≤ Σ_u √(Σ_r ‖v_{u,r}‖²) ≤ gμ. A user's weights
+follow from the user's own data and the public past, so the argument for one budget of μ² holds for a
+budget of (gμ)². Where weights depend on other users' (the sequential policies of set union), g steps
+lead from one input to the other, and each moves the weights by at most μ, which is gμ by the triangle
+inequality. So the group has the guarantee of one Gaussian mechanism of sensitivity gμ.
 
-That curve is not all where words are found by a threshold: it compares with a run in which no word
-comes out that only the group holds, and δ_T bounds the difference for one user alone.
+Where words are found by a threshold, that guarantee is not the whole one. It compares with a run in
+which no word is released that only the group holds, and δ_T bounds the difference for one user alone.
 """
 
 import math
@@ -61,12 +61,12 @@ _GAUSSIAN_COLUMNS = {
 
 
 class GaussianNoise(NamedTuple):
-    """The Gaussian noise of a run, all of it as one mechanism.
+    """All Gaussian noise of a run as one mechanism.
 
     Attributes:
-      epsilon: ε > 0 that it has for one user.
-      delta: δ_G in (0, 1) that it has for one user at that ε, at most.
-      mu: sensitivity to one user over the standard deviation of the noise.
+      epsilon: ε > 0 for one user.
+      delta: δ_G in (0, 1) for one user at that ε, at most.
+      mu: the sensitivity to one user over the standard deviation of the noise.
     """
 
     epsilon: float
@@ -77,7 +77,7 @@ class GaussianNoise(NamedTuple):
 def group_delta(*, epsilon: float, delta: float, users: int) -> float:
     """Returns δ (e^{gε} − 1)/(e^ε − 1), at most 1: the δ of g users at gε.
 
-    Computed from logarithms, so that a large gε does not overflow and a small ε loses nothing.
+    It is computed from logarithms, so that a large gε does not overflow and a small ε loses no digits.
 
     Args:
       epsilon: ε > 0 of one user.
@@ -98,7 +98,7 @@ def group_delta(*, epsilon: float, delta: float, users: int) -> float:
 
 
 def gaussian_group_delta(noise: GaussianNoise, *, users: int) -> float | None:
-    """Returns the exact δ of Gaussian noise for g users at g times its ε; None beyond floats."""
+    """Returns the exact δ of Gaussian noise for g users at gε; None if gε is too large for a float."""
     epsilon = users * noise.epsilon
     if not math.isfinite(epsilon):
         return None
@@ -118,14 +118,14 @@ def groups_section(
     has_laplace: bool = False,
     found_alone: str | None = None,
 ) -> dict[str, Any]:
-    """Returns what a ledger says of groups of users, as JSON types.
+    """Returns the ledger's section about groups of users, as JSON types.
 
     Args:
       epsilon: ε of the release for one user.
       delta: δ of the release for one user.
-      gaussian: its Gaussian noise, if there is any.
-      has_laplace: whether any of its noise is Laplace noise.
-      found_alone: what a threshold protects if one user alone holds it, "word" or "item"; None if
+      gaussian: its Gaussian noise, or None.
+      has_laplace: whether some of its noise is Laplace noise.
+      found_alone: "word" or "item", if a threshold protects those that one user alone holds; None if
         nothing is found by a threshold.
     """
     section: dict[str, Any] = {"statement": _STATEMENT}

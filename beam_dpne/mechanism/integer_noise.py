@@ -1,7 +1,7 @@
 """Gaussian noise on the integers: a keyed normal draw, scaled and rounded to the nearest integer.
 
-Rounding is post-processing of continuous noise; what floating point and the finite number of bits cost
-is bounded here, so that it can be subtracted from a budget.
+Rounding is post-processing of continuous noise. The cost of floating point and of the finite number of
+bits is bounded here, so that it can be subtracted from a budget.
 
 **Probability of an integer.** J = round(σ·x), x from `randomness.normals`. U has a grid of 2^-127, so
 an integer's probability is off by at most 2^-128: a relative 1e-12 where it is at least 3e-27. And σ·x
@@ -10,7 +10,7 @@ U to a relative 2^-52), which moves the two borders of an integer's cell: a rela
 and 5e-14·σ beyond. (Measured, up to σ = 10^7: less than a tenth of that.)
 
 **Far tails.** Integers that are less probable than 3e-27 have together, on both sides, a probability of
-at most 6e-27·(1 + σ/8): from each to the next it falls by a factor of at most exp(−8/σ) there.
+at most 6e-27·(1 + σ/8), since it falls by a factor of at most exp(−8/σ) from each to the next there.
 """
 
 from typing import Any
@@ -39,22 +39,22 @@ def integer_normals(normals: np.ndarray, stddev: float) -> np.ndarray:
 
 
 def relative_error(stddev: float) -> float:
-    """Returns how far an integer's probability may be off, relatively, outside the far tails."""
+    """Returns the largest relative error of an integer's probability outside the far tails."""
     return max(RELATIVE_ERROR, ERROR_PER_STDDEV * stddev)
 
 
 def far_tails(stddev: float) -> float:
-    """Returns the probability of integers so far out that theirs is not right to `relative_error`."""
+    """Returns the probability of integers whose probability is not right to `relative_error`."""
     return FAR * (1 + stddev / 8)
 
 
 def epsilon_slack(*, stddev: float, draws: int) -> float:
-    """Returns what `relative_error` costs of ε where one user changes the values of so many draws."""
+    """Returns the cost in ε of `relative_error`, if one user changes the values of so many draws."""
     return 2 * draws * relative_error(stddev)
 
 
 def delta_slack(*, stddev: float, draws: int, epsilon: float) -> float:
-    """Returns what the far tails cost of δ: in the one world, and in the other times e^ε."""
+    """Returns the cost in δ of the far tails: in one world, and in the other times e^ε."""
     return both_worlds(draws * far_tails(stddev), epsilon)
 
 

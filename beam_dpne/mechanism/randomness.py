@@ -1,4 +1,4 @@
-"""Keyed randomness: every random decision is a function of (run key, purpose, length, round, item).
+"""Keyed randomness: each random decision is a function of (run key, purpose, length, round, item).
 
 A retried bundle repeats its decisions, and no result depends on the runner, the number of workers or
 the borders of batches. The pseudorandom function is AES-256 on 16-byte blocks under a sub-key per
@@ -27,10 +27,10 @@ _SHORT_BYTES = 15
 
 
 class RunKey:
-    """The secret of one run, 32 bytes; every random decision of the run follows from it.
+    """The secret of one run, 32 bytes, from which every random decision of the run follows.
 
-    It is as secret as the data: who has it can subtract the noise. It prints as a placeholder, and
-    one key on two different inputs voids the guarantee.
+    It is as secret as the data, since anybody who has it can subtract the noise. It prints as a
+    placeholder. The guarantee is void if one key is used on two different inputs.
 
     >>> RunKey.generate()
     RunKey(secret)
@@ -60,10 +60,10 @@ class RunKey:
         return cls(bytes.fromhex(digits))
 
     def bound_to(self, context: str) -> "RunKey":
-        """Returns the key of one run: bound to its public parameters.
+        """Returns the key of one run, which is bound to its public parameters.
 
-        Runs of one key under other parameters then draw independent noise; with the same noise, two
-        noise levels would give the weights away.
+        Runs of one key under other parameters then draw independent noise. With the same noise, two
+        noise levels would reveal the weights.
         """
         return RunKey(
             hashlib.blake2b(
@@ -153,7 +153,7 @@ def hashes_of_ranges(sub_key: bytes, data: np.ndarray, offsets: np.ndarray) -> n
 
 
 def uniforms(bits: np.ndarray) -> np.ndarray:
-    """Returns U in (0, 1] from 127 of the 128 bits; the lowest bit is left for a sign.
+    """Returns U in (0, 1] from 127 of the 128 bits; the lowest bit is reserved for a sign.
 
     U = first·2^-64 + last·2^-128 with the lowest bit set: a grid of step 2^-127 whose least value is
     `finite_noise.LEAST_UNIFORM`. So P(U ≤ u) is right to a relative 1e-12 for u ≥ 1e-26.
@@ -189,11 +189,11 @@ def laplaces(bits: np.ndarray) -> np.ndarray:
 
 
 def poisson(bits: np.ndarray, mean: float) -> int:
-    """Returns one Poisson draw: the sum of one for each block, each of an equal part of the mean.
+    """Returns one Poisson draw, the sum of one draw for each block with an equal part of the mean.
 
-    Each is by inverse CDF: the sign bit chooses the half, and P(X ≤ n) or P(X > n) is compared with
-    U/2, so that each tail is taken from the side on which it keeps its digits. Give
-    `poisson_blocks(mean)` blocks: the functions of scipy lose digits at large means.
+    Each inverts the CDF: the sign bit chooses the half, and P(X ≤ n) or P(X > n) is compared with U/2,
+    so that each tail is computed from the side on which it keeps its digits. There must be
+    `poisson_blocks(mean)` blocks, since the functions of scipy lose digits at large means.
     """
     part = mean / len(bits)
     halves = 0.5 * uniforms(bits)
@@ -204,7 +204,7 @@ def poisson(bits: np.ndarray, mean: float) -> int:
 
 
 def poisson_blocks(mean: float) -> int:
-    """Returns how many blocks `poisson` needs, so that each draws with a mean of 10^4 at most."""
+    """Returns the number of blocks that `poisson` needs, each for a mean of 10^4 at most."""
     return max(1, math.ceil(mean / _POISSON_MEAN))
 
 
@@ -220,7 +220,8 @@ def _poisson_quantile(half: float, lower: bool, mean: float) -> int:
 def scaled_integers(bits: np.ndarray, bound: int) -> np.ndarray:
     """Returns integers uniform over range(bound), as ⌊bits · bound / 2^128⌋.
 
-    Each value is right to a relative bound · 2^-128. Python integers, since bound may pass 2^64.
+    Each value's probability is right to a relative bound · 2^-128. Python integers compute it, since
+    the bound may be above 2^64.
 
     Returns:
       Shape (n,), dtype int64 if bound < 2^63, else object.
@@ -239,9 +240,9 @@ def keyed_subset(segments: np.ndarray, draws: np.ndarray, size: int) -> np.ndarr
     go to the earlier entry.
 
     Args:
-      segments: shape (n,), integers ≥ 0, ascending: e.g. which user an entry belongs to.
+      segments: shape (n,), integers ≥ 0, ascending: e.g. the row of each entry's user.
       draws: shape (n,), dtype uint64.
-      size: how many entries to mark at most per segment.
+      size: the number of entries to mark in each segment, at most.
 
     Returns:
       Shape (n,), dtype bool.
@@ -253,6 +254,8 @@ def keyed_subset(segments: np.ndarray, draws: np.ndarray, size: int) -> np.ndarr
     starts = np.flatnonzero(np.diff(segments, prepend=-1))
     counts = np.diff(starts, append=segments.size)
     ordinal = np.repeat(np.arange(starts.size, dtype=np.uint64), counts)
+    # (n,) uint64: the segment's number in the high bits and the draw, cut off, in the spare low bits,
+    # so that one sort of values orders the draws within each segment.
     spare = np.uint64(64 - max(1, int(starts.size - 1).bit_length()))
     packed = (ordinal << spare) | (draws >> (np.uint64(64) - spare))
     cut = np.sort(packed)[starts + np.minimum(counts, size) - 1]
@@ -264,7 +267,8 @@ def keyed_subset(segments: np.ndarray, draws: np.ndarray, size: int) -> np.ndarr
 
 
 def _padded_blocks(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Returns short strings as (n, 2) uint64 blocks, zeros after them, their size in the last byte."""
+    """Returns short strings as (n, 2) uint64 blocks, padded with zeros; the last byte is the size."""
+    # One pass for each byte position, over all strings that are long enough to have it.
     blocks = np.zeros((sizes.size, 16), dtype=np.uint8)
     for place in range(int(sizes.max(initial=0))):
         reaching = np.flatnonzero(sizes > place)

@@ -24,20 +24,20 @@ def laplace_quantiles(probabilities: np.ndarray) -> np.ndarray:
     return np.where(probabilities <= 0.5, upper, lower)
 
 
-def alone_tail(delta: float, held: np.ndarray) -> np.ndarray:
-    """Returns 1 − (1 − δ)^{1/t}: what each of t equal items may be released with."""
-    return -np.expm1(math.log1p(-delta) / held)
+def alone_tail(delta: float, counts: np.ndarray) -> np.ndarray:
+    """Returns 1 − (1 − δ)^{1/t}, the probability with which each of t equal items may be released."""
+    return -np.expm1(math.log1p(-delta) / counts)
 
 
 def laplace_threshold(*, scale: float, delta: float, max_contributions: int) -> float:
     """Returns ρ_Lap = max over 1 ≤ t ≤ Δ of 1/t + λ ln(1/(2(1 − (1 − δ)^{1/t}))).
 
-    Beyond a million items the first term is at most 1e-6, and the second grows with t: there the sum of
-    both at its largest stands for all t.
+    Beyond a million items the first term is at most 1e-6, and the second grows with t. There the sum of
+    the largest values of both is taken for all t.
 
     Args:
       scale: λ of the noise, in units of weight.
-      delta: what all items of one user alone may be released with.
+      delta: the probability with which any item of one user alone may be released.
       max_contributions: Δ.
 
     References: DPSU Theorem 3.1.
@@ -46,8 +46,8 @@ def laplace_threshold(*, scale: float, delta: float, max_contributions: int) -> 
     >>> round(laplace_threshold(scale=1 / 3, delta=math.exp(-10), max_contributions=100), 5)
     4.64733
     """
-    held = np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
-    thresholds = 1 / held + scale * laplace_quantiles(alone_tail(delta, held))
+    counts = np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
+    thresholds = 1 / counts + scale * laplace_quantiles(alone_tail(delta, counts))
     if max_contributions > EXACT_HELD:
         last = alone_tail(delta, np.array([float(max_contributions)]))
         thresholds = np.append(thresholds, 1 / EXACT_HELD + scale * laplace_quantiles(last))
@@ -55,12 +55,12 @@ def laplace_threshold(*, scale: float, delta: float, max_contributions: int) -> 
 
 
 def count_threshold(*, kind: str, scale: float, delta: float, max_contributions: int) -> float:
-    """Returns 1 + the noise's quantile at 1 − (1 − δ)^{1/Δ}: each item of one user has weight 1.
+    """Returns 1 + the noise's quantile at 1 − (1 − δ)^{1/Δ}, since each item of a user has weight 1.
 
     Args:
-      kind: of the noise, "laplace" or "gaussian".
+      kind: the kind of the noise, "laplace" or "gaussian".
       scale: λ or σ, in units of weight.
-      delta: what all items of one user alone may be released with.
+      delta: the probability with which any item of one user alone may be released.
       max_contributions: Δ.
 
     References: DPSU section 1.1; Wilson et al. 2020 for Laplace noise.
@@ -74,13 +74,13 @@ def greedy_threshold(*, scale: float, delta: float, max_contributions: int) -> f
     """Returns ρ ≥ 1 with 1 − (1 − P(Lap(λ) > ρ − 1)) (1 − P(Lap(λ) > ρ))^{Δ−1} = δ.
 
     Of Δ items of one user alone, the greedy policy may give one the whole budget, and the others
-    hardly any, but not none (see `policies`). Any other division is released with less probability:
+    little, but more than 0 (see `policies`). Any other division is released with less probability:
     −ln(1 − ½ e^{(w−ρ)/λ}) is convex in w ≤ ρ, so that its sum is largest in a corner of Σ w ≤ 1. At
-    Δ = 1 this is 1 − λ ln(2δ). It is at least `laplace_threshold`, which is the equal division.
+    Δ = 1 this is 1 − λ ln(2δ). It is at least `laplace_threshold`, which is for the equal division.
 
     Args:
       scale: λ of the noise, in units of weight.
-      delta: what all items of one user alone may be released with.
+      delta: the probability with which any item of one user alone may be released.
       max_contributions: Δ.
     """
     allowed = math.log1p(-delta)
@@ -99,7 +99,7 @@ def greedy_threshold(*, scale: float, delta: float, max_contributions: int) -> f
 
 
 def descent_rounding(*, max_contributions: int, max_users: int) -> float:
-    """Returns how far rounding can move two neighbouring runs of ℓ2-descent apart, at most, in ℓ2.
+    """Returns the largest ℓ2-distance by which rounding moves two neighbouring runs of descent apart.
 
     In exact arithmetic a user brings two histograms no farther apart (DPSU Lemma 4.2 holds for all
     pairs). Computed, n ≤ Δ gaps become floats (relative error u = 2^-53), are squared, added up,
@@ -117,7 +117,7 @@ def descent_rounding(*, max_contributions: int, max_users: int) -> float:
 
 
 def rerouting_rounding(*, max_degree: int, max_users: int) -> float:
-    """Returns how far rounding can move two neighbouring runs of MAD apart, at most, in ℓ2.
+    """Returns the largest ℓ2-distance by which rounding moves two neighbouring runs of MAD apart.
 
     A user's rerouted share is computed to less than 2 units of 2^-50 for each item in either run (see
     `set_union.cutoff_policies`), and each user has at most √d_max · 4 units between the two.

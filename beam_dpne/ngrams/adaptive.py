@@ -1,20 +1,22 @@
-"""The adaptive strategy, as plain functions: one budget per user, settled in rounds, evidence added up.
+"""The adaptive strategy as plain functions: each user has one budget for all lengths and rounds.
 
-Every round's noise has standard deviation 1; budgets carry the privacy. A user starts with μ² and
-sends weights whose squares never add up to more, over all lengths and rounds. In round r of a length
+Every round's noise has standard deviation 1, and the privacy follows from the budgets. A user starts
+with μ² and sends weights whose squares never add up to more, over all lengths and rounds. In round r of
+a length
 
-1. a user spends a part of what is left on its own grams that are still open (`spends`),
-2. divided among them (`preferences`, `divide`),
-3. sums and noise are added to the evidence of earlier rounds; what is above ρ_r is found
-   (`gram_rounds`, `vocabulary_rounds`),
-4. what is below b_r is closed for good (`_cut`).
+1. a user spends a part of the remaining budget on the user's n-grams that are still open (`spends`),
+2. and divides it among them (`preferences`, `divide`);
+3. sums and noise are added to the evidence of earlier rounds, and n-grams above ρ_r are found
+   (`gram_rounds`, `vocabulary_rounds`);
+4. n-grams below b_r are closed for good (`_cut_cell`).
 
-Why it is private. *Budgets*: round r releases the sums of the others, plus what user u sends, plus
-N(0, I); the sums of the others depend on the public past only. With Σ‖v_r‖² ≤ μ² on every path,
-padded to equality by a coordinate that nobody reads, the privacy loss is N(±μ²/2, μ²) exactly, that
-of one Gaussian mechanism with sensitivity μ and noise 1. What a user has left reaches others only
-through v. *Words of one user* (k = 1): rounds are judged apart, and each threshold covers up to Δ
-words at E_r·δ_T. *Spurious grams*: `null_law` has the same probabilities for a gram that nobody holds.
+It is private for the following reasons. *Budgets*: round r releases the sums of the others, plus the
+weights v_r of user u, plus N(0, I). The sums of the others depend on the public past only. If
+Σ‖v_r‖² ≤ μ² on every path, and a coordinate that nobody reads pads it to equality, the privacy loss is
+exactly N(±μ²/2, μ²), that of one Gaussian mechanism with sensitivity μ and noise 1. A user's remaining
+budget affects others only through v. *Words of one user* (k = 1): rounds are decided separately, and
+each threshold covers up to Δ words at E_r·δ_T. *Spurious n-grams*: they are drawn with the
+probabilities of `null_law`, which are those of an n-gram that nobody holds.
 
 References: Smith & Thakurta 2022, "Fully Adaptive Composition for Gaussian Differential Privacy";
 Koskela, Tobaben & Honkela 2022, "Individual Privacy Accounting with Gaussian Differential Privacy".
@@ -30,8 +32,7 @@ import numpy as np
 from scipy import optimize, special
 
 from beam_dpne.mechanism import gaussian
-from beam_dpne.mechanism.evidence_law import NOTHING_YET, NullLaw
-from beam_dpne.mechanism.rules import UNITS, RoundRule, cell_units
+from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
 
 BUDGET_BITS = 56
 BUDGET_UNITS = 2**BUDGET_BITS
@@ -46,7 +47,7 @@ NEARLY_OVER = 0.7
 LEAST_PREDICTION = 0.5
 # β = 2^-1: so many square roots are taken of a prediction.
 PREDICTION_ROOTS = 1
-# Of b_r, see `_gram_cut_cell`: a larger one closes more grams.
+# A larger factor in b_r closes more n-grams, see `_gram_cut_cell`.
 CUT_FACTOR = 0.5
 GRAM_HOP = 0.5
 WORD_HOP = 1.5
@@ -56,12 +57,12 @@ SQUARES_PER_BUDGET_UNIT = 2**8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Round:
-    """What is fixed for one round before any data.
+    """The numbers of one round that are fixed before any data.
 
     Attributes:
-      quota: Q_r, the part of what is left that a user spends if only this length mattered.
+      quota: Q_r, the part of the remaining budget that a user would spend without longer lengths.
       error_share: E_r, the round's part of the tolerated errors.
-      budget_share: ν_r = Q_r Π_{s<r}(1 − Q_s).
+      budget_share: ν_r = Q_r Π_{s<r}(1 − Q_s), the part of the whole budget that this amounts to.
     """
 
     quota: float
@@ -86,7 +87,7 @@ GRAM_ROUNDS = {
 
 
 def rounds_of(length: int, gram_rounds: int) -> tuple[Round, ...]:
-    """Returns the rounds of a length: two for words, 1 to 3 for longer grams."""
+    """Returns the rounds of a length: two for words, and 1 to 3 for longer n-grams."""
     return WORD_ROUNDS if length == 1 else GRAM_ROUNDS[gram_rounds]
 
 
@@ -94,11 +95,11 @@ def constants(gram_rounds: int) -> dict[str, Any]:
     """Returns the constants of the strategy that decide weights, thresholds and cuts.
 
     Args:
-      gram_rounds: of each length k ≥ 2.
+      gram_rounds: the number of rounds of each length k ≥ 2.
     """
     rounds = {"word_rounds": WORD_ROUNDS, "gram_rounds": GRAM_ROUNDS[gram_rounds]}
     return {
-        **{name: [dataclasses.asdict(own) for own in each] for name, each in rounds.items()},
+        **{name: list(map(dataclasses.asdict, each)) for name, each in rounds.items()},
         "budget_units": BUDGET_UNITS,
         "squares_per_budget_unit": SQUARES_PER_BUDGET_UNIT,
         "loading_unit": LOADING_UNIT,
@@ -117,7 +118,7 @@ def user_budget(noise_stddev: float) -> int:
     """Returns μ² = 1/σ² in units of 2^-56, rounded down.
 
     Args:
-      noise_stddev: σ of one Gaussian mechanism of sensitivity 1 as private as the whole run.
+      noise_stddev: σ of a Gaussian mechanism of sensitivity 1 that is as private as the whole run.
 
     Raises:
       ValueError: if μ² ≥ 64, where 64 bits would not hold it.
@@ -131,49 +132,51 @@ def user_budget(noise_stddev: float) -> int:
     return math.floor(squared * BUDGET_UNITS)
 
 
-def round_cap(allotment: int, own: Round) -> int:
+def round_cap(allotment: int, this_round: Round) -> int:
     """Returns the most that a user may spend on words in one round: μ²ν_r, in units of 2^-56."""
-    return min(allotment, math.floor(allotment * own.budget_share))
+    return min(allotment, math.floor(allotment * this_round.budget_share))
 
 
 # Step 1.
 
 
 def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.ndarray:
-    """Returns Σ_{j>k} m_j: places where a longer gram could start, all of whose k-grams stand.
+    """Returns each user's Σ_{j>k} m_j: places where a longer n-gram could start: (n,) int64.
 
-    A run of n present positions has n − d places for grams of length k + d.
+    All k-grams of the longer n-gram must be present. A run of n present positions has n − d places for
+    n-grams of length k + d.
 
     Args:
       present: (p,) bool: whether the k-gram that starts at a position is open or found.
-      offsets: (n + 1,) int64, where each user's positions begin; a position that does not stand lies
-        between any two texts.
+      offsets: (n + 1,) int64, where each user's positions begin; between any two texts lies a position
+        that is not present.
       longer: T − k.
-
-    Returns:
-      (n,) int64.
     """
     size = present.size
+    # (p,) int64: the first position from here on that is not present, by a running minimum from behind.
     ends = np.where(present, size, np.arange(size))
     ends = np.minimum.accumulate(ends[::-1])[::-1]
+    # (p,) int64: how many longer n-grams could start here, one for each length up to T.
     rest = np.minimum(ends - np.arange(size) - 1, longer)
     before = np.concatenate(([0], np.cumsum(np.where(present, rest, 0))))
     return np.diff(before[offsets])
 
 
-def spends(left: np.ndarray, own: np.ndarray, ahead: np.ndarray, quota: float) -> np.ndarray:
-    """Returns what each user spends in a round: left·Q·n/(n + ω Σ m_j), nothing without own grams.
+def spends(left: np.ndarray, counts: np.ndarray, ahead: np.ndarray, quota: float) -> np.ndarray:
+    """Returns the amount that each user spends in a round: left·Q·n/(n + ω Σ m_j).
+
+    It is 0 for users without open n-grams.
 
     Args:
-      left: (n,) int64, in units of 2^-56.
-      own: (n,) int64, distinct open grams of the user.
+      left: (n,) int64, each user's remaining budget in units of 2^-56.
+      counts: (n,) int64, the number of each user's distinct open n-grams.
       ahead: (n,) int64, see `grams_ahead`; 0 at k = T.
       quota: Q_r.
 
     Returns:
       (n,) int64, in units of 2^-56, at most `left`.
     """
-    part = quota * own / np.maximum(own + AHEAD * ahead, 1.0)
+    part = quota * counts / np.maximum(counts + AHEAD * ahead, 1.0)
     return np.minimum(left, np.floor(left * part).astype(np.int64))
 
 
@@ -181,10 +184,10 @@ def spends(left: np.ndarray, own: np.ndarray, ahead: np.ndarray, quota: float) -
 
 
 def preferences(predictions: np.ndarray, nearness: np.ndarray | float) -> np.ndarray:
-    """Returns a_g = pred_g^-½ (1 − f p_g): what a gram is given, before scaling.
+    """Returns a_g = pred_g^-½ (1 − f p_g), the share of each n-gram before scaling: (m,) float64.
 
     Args:
-      predictions: (m,) float64, the least score of the gram's parents (1 at k = 2).
+      predictions: (m,) float64, the lower score of the n-gram's prefix and suffix (1 at k = 2).
       nearness: p_g in [0, 1], see `nearness`; 0 in round 1.
     """
     roots = np.maximum(predictions, LEAST_PREDICTION)
@@ -194,7 +197,7 @@ def preferences(predictions: np.ndarray, nearness: np.ndarray | float) -> np.nda
 
 
 def nearness(cells: np.ndarray, rule: RoundRule) -> np.ndarray:
-    """Returns p_g, the place of a gram's evidence between the last cut (0) and threshold (1)."""
+    """Returns p_g, the position of an n-gram's evidence between the last cut (0) and threshold (1)."""
     places = (cells - rule.cut_cell + 0.5) / max(1, -rule.cut_cell)
     return np.clip(places, 0.0, 1.0)
 
@@ -202,9 +205,9 @@ def nearness(cells: np.ndarray, rule: RoundRule) -> np.ndarray:
 def divide(
     spent: np.ndarray, offsets: np.ndarray, shares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Divides what each user spends: weights ∝ shares, whose squares cost no more than is spent.
+    """Divides the amount that each user spends into weights ∝ shares, whose squares cost no more.
 
-    Weights are rounded down; where the integers still cost too much, each is lowered by a unit until
+    Weights are rounded down. Where the integers still cost too much, each is lowered by a unit until
     they fit.
 
     Args:
@@ -215,6 +218,7 @@ def divide(
     Returns:
       Weights, (m,) int64 in units of 2^-32, and their cost, (n,) int64 in units of 2^-56.
     """
+    # (m,) int64: the row of each entry's user.
     user = np.repeat(np.arange(spent.size), np.diff(offsets))
     # bincount adds in order, so that a sum does not depend on the batch or the machine.
     squares = np.bincount(user, weights=shares * shares, minlength=spent.size)
@@ -229,7 +233,7 @@ def divide(
 
 
 def costs(weights: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Returns ⌈Σ w²/2^8⌉ for each user, exactly; no square is taken in 64 bits.
+    """Returns ⌈Σ w²/2^8⌉ for each user, exactly; squares of whole weights would overflow 64 bits.
 
     Args:
       weights: (m,) int64 in [0, 2^36), in units of 2^-32.
@@ -245,6 +249,7 @@ def costs(weights: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 def _sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Returns the sum of each user's entries: (n,) int64."""
     return np.diff(np.concatenate(([0], np.cumsum(values)))[offsets])
 
 
@@ -254,37 +259,37 @@ def _sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 def vocabulary_rounds(
     *, allotment: int, delta: float, max_contributions: int
 ) -> tuple[RoundRule, ...]:
-    """Returns the rules of the rounds at k = 1, which are judged apart.
+    """Returns the rules of the rounds at k = 1, which are decided separately.
 
-    ρ_r = max_{t≤Δ} c_r/√t + Φ^{-1}((1 − E_r δ_T)^{1/t}) with c_r = μ√ν_r, the ℓ2-norm of what one user
-    sends in round r at most.
+    ρ_r = max_{t≤Δ} c_r/√t + Φ^{-1}((1 − E_r δ_T)^{1/t}) with c_r = μ√ν_r, the largest ℓ2-norm of one
+    user's weights in round r.
 
     Args:
-      allotment: what a user may spend at this length, in units of 2^-56.
+      allotment: the amount that a user may spend at this length, in units of 2^-56.
       delta: δ_T.
       max_contributions: Δ.
     """
     thresholds = []
-    for own in WORD_ROUNDS:
-        norm = math.nextafter(math.sqrt(round_cap(allotment, own) / BUDGET_UNITS), math.inf)
+    for each in WORD_ROUNDS:
+        norm = math.nextafter(math.sqrt(round_cap(allotment, each) / BUDGET_UNITS), math.inf)
         thresholds.append(
             norm
             * gaussian.vocabulary_threshold(
                 noise_stddev=1.0 / norm,
-                delta=own.error_share * delta,
+                delta=each.error_share * delta,
                 max_contributions=max_contributions,
             )
         )
-    scales = [math.sqrt(own.budget_share / WORD_ROUNDS[0].budget_share) for own in WORD_ROUNDS]
+    scales = [math.sqrt(each.budget_share / WORD_ROUNDS[0].budget_share) for each in WORD_ROUNDS]
     rules = []
-    for place, (threshold, scale) in enumerate(zip(thresholds, scales, strict=True)):
+    for index, (threshold, scale) in enumerate(zip(thresholds, scales, strict=True)):
         units = math.ceil(threshold * UNITS)
         cut = 0
-        if place + 1 < len(WORD_ROUNDS):
-            cut = _cut_cell(thresholds[place + 1] / scales[place + 1] - WORD_HOP, units, 1.0)
+        if index + 1 < len(WORD_ROUNDS):
+            cut = _cut_cell(thresholds[index + 1] / scales[index + 1] - WORD_HOP, units, 1.0)
         rules.append(
             RoundRule(
-                loadings=(0,) * place + (1,),
+                loadings=(0,) * index + (1,),
                 evidence_stddev=1.0,
                 threshold_units=units,
                 cut_cell=cut,
@@ -299,26 +304,26 @@ def vocabulary_rounds(
 def gram_rounds(fraction: float, rounds: tuple[Round, ...]) -> tuple[RoundRule, ...]:
     """Returns the rules of the rounds at k ≥ 2.
 
-    ρ_r solves P(a gram without weight is open until r and then Y_r > ρ_r) = E_r · fraction.
+    ρ_r solves P(an n-gram without weight is open until r and then Y_r > ρ_r) = E_r · fraction.
 
     Args:
       fraction: η·min(1, |S_{k−1}|/|V_k|), at most ½.
-      rounds: of the length.
+      rounds: the rounds of the length.
     """
-    loadings = [_loading(own, rounds[0]) for own in rounds]
+    loadings = [_loading(each, rounds[0]) for each in rounds]
     law, rules = NOTHING_YET, []
-    for place, own in enumerate(rounds):
-        evidence = loadings[: place + 1]
+    for index, this_round in enumerate(rounds):
+        evidence = loadings[: index + 1]
         information = sum(loading * loading for loading in evidence) / LOADING_UNIT**2
         stddev = evidence[-1] / LOADING_UNIT
-        threshold = _threshold(law, stddev, own.error_share * fraction)
+        threshold = _threshold(law, stddev, this_round.error_share * fraction)
         units = math.ceil(threshold * UNITS)
         rule = RoundRule(
             loadings=tuple(evidence),
             loading_unit=LOADING_UNIT,
             evidence_stddev=math.sqrt(information),
             threshold_units=units,
-            cut_cell=_gram_cut_cell(fraction, rounds, place, units, information),
+            cut_cell=_gram_cut_cell(fraction, rounds, index, units, information),
             null_probability=law.tail(stddev, units / UNITS),
             score_divisor=information,
         )
@@ -327,18 +332,19 @@ def gram_rounds(fraction: float, rounds: tuple[Round, ...]) -> tuple[RoundRule, 
     return tuple(rules)
 
 
-def _loading(own: Round, first: Round) -> int:
-    """Returns ℓ_r: 1 in the first round, later 1.2 √(ν_r/ν_1), in units of 1/LOADING_UNIT."""
-    if own is first:
+def _loading(this_round: Round, first: Round) -> int:
+    """Returns ℓ_r in units of 1/LOADING_UNIT: 1 in the first round, and later 1.2 √(ν_r/ν_1)."""
+    if this_round is first:
         return LOADING_UNIT
-    return round(LATER_LOADING * math.sqrt(own.budget_share / first.budget_share) * LOADING_UNIT)
+    ratio = this_round.budget_share / first.budget_share
+    return round(LATER_LOADING * math.sqrt(ratio) * LOADING_UNIT)
 
 
 def _threshold(law: NullLaw, stddev: float, probability: float) -> float:
-    """Returns ρ with P(open and then above ρ) = probability."""
+    """Returns the ρ for which P(open and then above ρ) is a given probability."""
 
-    def excess(place: float) -> float:
-        return math.log(law.tail(stddev, place)) - math.log(probability)
+    def excess(threshold: float) -> float:
+        return math.log(law.tail(stddev, threshold)) - math.log(probability)
 
     low = float(law.places.min(initial=0.0)) - 10.0 * stddev
     if law.tail(stddev, low) <= probability:
@@ -354,10 +360,13 @@ def _threshold(law: NullLaw, stddev: float, probability: float) -> float:
 
 
 def _gram_cut_cell(
-    fraction: float, rounds: tuple[Round, ...], place: int, units: int, information: float
+    fraction: float, rounds: tuple[Round, ...], index: int, units: int, information: float
 ) -> int:
-    """Returns b_r = CUT_FACTOR z I/√(Σ_{s>r} ν_s/ν_1) − hop √I, z = Φ̄^{-1}(E_R·fraction), as a cell."""
-    later = math.fsum(own.budget_share for own in rounds[place + 1 :])
+    """Returns the cell of b_r = CUT_FACTOR z I/√(Σ_{s>r} ν_s/ν_1) − hop √I.
+
+    Here I is `information`, and z = Φ̄^{-1}(E_R·fraction).
+    """
+    later = math.fsum(each.budget_share for each in rounds[index + 1 :])
     if not later:
         return 0
     last = -float(special.ndtri(rounds[-1].error_share * fraction))
@@ -367,5 +376,5 @@ def _gram_cut_cell(
 
 
 def _cut_cell(cut: float, threshold_units: int, stddev: float) -> int:
-    """Returns the cell that holds a cut; what is open is a function of cells only."""
+    """Returns the cell that contains a cut; whether an n-gram is open depends on cells only."""
     return min(0, math.floor((cut * UNITS - threshold_units) / cell_units(stddev)))

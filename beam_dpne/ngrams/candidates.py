@@ -1,17 +1,15 @@
-"""ExtractGrams and PruneInvalid: candidates from positions, and positions from released sets."""
+"""ExtractGrams and PruneInvalid: users' candidates, and their positions in terms of released sets."""
 
 import dataclasses
-from typing import cast
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsSingleton, PCollection
 
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import NO_GRAM, UserBatch
-from beam_dpne.elements.ragged import distinct, offsets_of, places_among, rows_of_entries
+from beam_dpne.elements.arrays import distinct, offsets_of, places_among, places_in, rows_of_entries
+from beam_dpne.elements.batches import NO_GRAM, UserBatch, apply
 from beam_dpne.elements.side_inputs import cached_for_sets
-from beam_dpne.elements.words import places_in
 from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,
@@ -20,17 +18,17 @@ from beam_dpne.ngrams.elements import (
     unpack_pairs,
 )
 
-# Entries of a table of all pairs, 128 MB, up to which a set has one.
+# Up to this many entries, 128 MB, a set has a table of all pairs.
 _DENSE_TABLE = 2**25
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ExtractGrams(beam.PTransform):
-    """Lists each user's distinct candidate grams of one length.
+    """Lists each user's distinct candidate n-grams of one length.
 
     At length 1 candidates are the user's words. At length k ≥ 2 they are two neighbouring released
-    (k−1)-grams (pruning "both"), or a released (k−1)-gram and the released word after it ("single"):
-    exactly the user's k-grams in V_k, since `PruneInvalid` left only such positions.
+    (k−1)-grams (pruning "both"), or a released (k−1)-gram and the released word after it ("single").
+    These are exactly the user's k-grams in V_k, since `PruneInvalid` left only such positions.
 
     Input: `UserBatch` of length k−1.
 
@@ -70,22 +68,19 @@ class ExtractGrams(beam.PTransform):
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[Contributions]:
         """Applies `extract_grams` to each batch."""
-        return cast(
-            "PCollection[Contributions]",
-            users
-            | "Extract"
-            >> beam.Map(extract_grams, length=self.length).with_output_types(Contributions),
-        )
+        return apply(users, "Extract", beam.Map(extract_grams, length=self.length), Contributions)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class PruneInvalid(beam.PTransform):
-    """Keeps of each user only what released grams are left: the state for the next length.
+    """Rewrites users' positions in terms of S_{k−1}, as the input of length k.
 
-    Each position gets the id in S_{k−1} of the gram that starts there, −1 if it was not released;
-    positions and users that can begin nothing longer are dropped, so later lengths cost what is left.
+    Each position gets the id in S_{k−1} of the n-gram that starts there, −1 if it was not released.
+    Positions at which nothing longer can begin are dropped, and users without any, so that later
+    lengths cost less.
 
-    Input: `UserBatch` of length k−2, or of length k−1 in terms of what stood before its last round.
+    Input: `UserBatch` of length k−2, or of length k−1 in terms of the n-grams that were open or found
+    before its last round.
 
     Output: `UserBatch` of length k−1.
 
@@ -96,7 +91,7 @@ class PruneInvalid(beam.PTransform):
     Attributes:
       released: PCollection of one `GramSet`, S_{k−1}; a side input.
       pruning: "both" or "single".
-      present: PCollection of one `PresentGrams`, in whose terms the positions are; None: they are
+      present: PCollection of one `PresentGrams`, in whose terms the positions are; None if they are
         in terms of S_{k−2}.
 
     Raises:
@@ -133,7 +128,7 @@ class PruneInvalid(beam.PTransform):
         """Applies `prune_invalid` to each batch, with S_{k−1} beside it."""
         sides = [AsSingleton(side) for side in (self.released, self.present) if side is not None]
         prune = beam.FlatMap(_prune_and_report, *sides, pruning=self.pruning)
-        return cast("PCollection[UserBatch]", users | "Prune" >> prune.with_output_types(UserBatch))
+        return apply(users, "Prune", prune, UserBatch)
 
 
 def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
@@ -147,7 +142,7 @@ def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
         ids, sizes = (batch.ids[place],), (batch.size,)
     else:
         place, *ids = _neighbours(batch)
-        sizes = (batch.size, batch.size if batch.word_ids is None else batch.vocabulary_size)
+        sizes = (batch.size, _second_size(batch))
     user = rows_of_entries(batch.offsets)[place]
     (user, *ids), _ = distinct((user, *ids), (len(batch.users), *sizes))
     return Contributions(
@@ -163,7 +158,7 @@ def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
 def prune_invalid(
     batch: UserBatch, released: GramSet, *, pruning: str, present: PresentGrams | None = None
 ) -> UserBatch:
-    """Returns the positions of a batch in terms of S_{k−1}, without those that lead nowhere."""
+    """Returns the positions of a batch in terms of S_{k−1}, where something longer can begin."""
     if released.length != batch.length + (batch.round == 0):
         raise ValueError(f"S_{released.length} cannot follow ids of length {batch.length}.")
     if released.rule is not None and released.length > 1 and released.pruning != pruning:
@@ -180,19 +175,19 @@ def prune_invalid(
     if released.length == 1:
         # With "single" a gram grows by the released word after it, which needs its own array.
         word_ids = ids if pruning == "single" else None
-    keep = _alive_neighbours(ids) if word_ids is None else _alive_runs(ids, word_ids)
+    keep = _with_neighbours(ids) if word_ids is None else _runs_with_grams(ids, word_ids)
     return _select_positions(batch, released, ids, word_ids, keep)
 
 
 def keep_present(
     batch: UserBatch, present: PresentGrams, before: PresentGrams | None = None
 ) -> UserBatch:
-    """Returns the positions of a batch in terms of what stands after a round, without the others.
+    """Returns the positions of the present n-grams after a round, in terms of them.
 
     Args:
-      batch: of length k−1 if `present` is of round 1, else in terms of `before`.
-      present: of length k.
-      before: what stood after the round before.
+      batch: users' positions, of length k−1 if `present` is of round 1, else in terms of `before`.
+      present: the n-grams of length k that are open or found after the round.
+      before: the n-grams that were open or found after the round before.
     """
     if present.round == 1:
         ids = _gram_ids(batch, present)
@@ -205,7 +200,7 @@ def keep_present(
         keep = ids >= 0
         keep[1:] |= keep[:-1] & ~keep[1:]
     else:
-        keep = _alive_runs(ids, batch.word_ids)
+        keep = _runs_with_grams(ids, batch.word_ids)
     return _select_positions(batch, present, ids, batch.word_ids, keep)
 
 
@@ -221,28 +216,37 @@ def present_positions(batch: UserBatch, length: int) -> np.ndarray:
 def _check_round(batch: UserBatch, before: PresentGrams | None) -> None:
     if before is None or (before.length, before.round) != (batch.length, batch.round):
         raise ValueError(
-            f"Positions in terms of round {batch.round} of length {batch.length} need what stood "
-            "after that round."
+            f"Positions in terms of round {batch.round} of length {batch.length} need the n-grams that "
+            "were open or found after that round."
         )
 
 
 def _gram_ids(batch: UserBatch, grams: GramSet | PresentGrams) -> np.ndarray:
-    """Returns the row in a set of each position's gram, one word longer than the ids; −1: none."""
+    """Returns the row in a set of the n-gram that starts at each position: (p,) int32.
+
+    The n-grams of the set are one word longer than those of the ids. The row is −1 for borders and for
+    n-grams that are not in the set.
+    """
     if batch.length == 0:
-        return _vocabulary_ids(batch, grams)
-    # (p,) int32: the row in the set of the gram that starts at each position.
+        places = places_in(batch.words, grams.words)
+        # An id of −1 takes the appended last place, which is −1 again.
+        return np.append(places, NO_GRAM).astype(np.int32)[batch.ids]
     ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
     place, first, second = _neighbours(batch)
-    size = batch.size if batch.word_ids is None else batch.vocabulary_size
-    ids[place] = _look_up(grams, first, second, size)
+    ids[place] = _look_up(grams, first, second, _second_size(batch))
     return ids
+
+
+def _second_size(batch: UserBatch) -> int:
+    """Returns the number of ids that the second of a pair can have: n-grams, or words ("single")."""
+    return batch.size if batch.word_ids is None else batch.vocabulary_size
 
 
 @cached_for_sets(maxsize=4)
 def _rows_in(before: PresentGrams, after: PresentGrams | GramSet) -> np.ndarray:
-    """Returns for each row of a set its row in another one, −1 where it is not there, and last −1.
+    """Returns for each row of a set its row in another one, −1 where it is missing, and −1 at the end.
 
-    Made once for all batches that are renumbered.
+    It is computed once for all batches that are renumbered.
     """
     if before.words is not None:
         places = places_in(before.words, after.words)
@@ -277,16 +281,10 @@ def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return place, ids[place], following[step:][place]
 
 
-def _vocabulary_ids(batch: UserBatch, vocabulary: GramSet | PresentGrams) -> np.ndarray:
-    """Returns the row of each position's word, −1 for borders and words that are not there."""
-    places = places_in(batch.words, vocabulary.words)
-    return np.append(places, NO_GRAM).astype(np.int32)[batch.ids]
-
-
 def _look_up(
     grams: GramSet | PresentGrams, first: np.ndarray, second: np.ndarray, second_size: int
 ) -> np.ndarray:
-    """Returns the row of each pair in a set, −1 where it is not there."""
+    """Returns the row of each pair in a set, −1 where it is missing: int32."""
     keys = grams.keys
     if keys.size == 0:
         return np.full(first.size, NO_GRAM, dtype=np.int32)
@@ -301,26 +299,26 @@ def _look_up(
 def _dense_table(grams: GramSet | PresentGrams, seconds: int) -> np.ndarray:
     """Returns 1 + the row of each pair (prefix, second), 0 where it is not in the set.
 
-    For small sets only; made once for all batches that look rows up in it. Pages of zeros that nobody
-    writes take no memory.
+    The table is for small sets only, and computed once for all batches that use it. Pages of zeros
+    that nobody writes take no memory.
 
     Args:
       grams: a set of length k ≥ 2.
-      seconds: second ids are in range(seconds).
+      seconds: the number of second ids, which are in range(seconds).
 
     Returns:
       (parent_size · seconds,) int32.
     """
     prefixes, second_ids = unpack_pairs(grams.keys)
-    # Rows plus 1, so that the untouched zeros of the table mean "not there".
+    # The entries are rows plus 1, so that the untouched zeros of the table mean "missing".
     table = np.zeros(grams.parent_size * seconds, dtype=np.int32)
     table[prefixes * seconds + second_ids] = np.arange(1, grams.keys.size + 1)
     return table
 
 
-def _alive_neighbours(ids: np.ndarray) -> np.ndarray:
-    """Marks ids with a living neighbour, and one border after each run of them."""
-    # (p − 1,) bool: both ids of a pair of neighbours are grams; the sign bit of the union says so.
+def _with_neighbours(ids: np.ndarray) -> np.ndarray:
+    """Marks released ids with a released neighbour, and one border after each run of them."""
+    # (p − 1,) bool: whether both of two neighbours are n-grams, by the sign bit of their union.
     paired = (ids[:-1] | ids[1:]) >= 0
     keep = np.zeros(ids.size, dtype=bool)
     keep[:-1] |= paired
@@ -329,14 +327,14 @@ def _alive_neighbours(ids: np.ndarray) -> np.ndarray:
     return keep
 
 
-def _alive_runs(ids: np.ndarray, word_ids: np.ndarray) -> np.ndarray:
-    """Marks whole runs of released words in which at least one gram still starts."""
+def _runs_with_grams(ids: np.ndarray, word_ids: np.ndarray) -> np.ndarray:
+    """Marks whole runs of released words in which at least one n-gram still starts."""
     # (p,) int64: the number of the run of each position; a border counts to the run before it.
     run = np.cumsum(word_ids < 0) - (word_ids < 0)
-    # (runs,) bool: runs in which some gram starts stay whole, since the words after it are needed.
-    living = np.zeros(int(run[-1]) + 1 if run.size else 0, dtype=bool)
-    living[run[ids >= 0]] = True
-    return living[run]
+    # (runs,) bool: runs in which some n-gram starts stay whole, since the words after it are needed.
+    has_gram = np.zeros(int(run[-1]) + 1 if run.size else 0, dtype=bool)
+    has_gram[run[ids >= 0]] = True
+    return has_gram[run]
 
 
 def _select_positions(
@@ -346,7 +344,7 @@ def _select_positions(
     word_ids: np.ndarray | None,
     keep: np.ndarray,
 ) -> UserBatch:
-    """Drops the other positions, and the users that have none left."""
+    """Returns the kept positions of a batch with new ids, without users that have no position left."""
     place = np.flatnonzero(keep)
     # (p + 1,) int32: kept positions before each one; differences at users' borders count theirs.
     kept_before = np.concatenate(([0], np.cumsum(keep, dtype=np.int32)))

@@ -1,29 +1,46 @@
-"""LimitContributions: bounds what one user adds to a length's histogram under the paper's strategy.
+"""LimitContributions and SpendBudgets: what one user adds to a length's histogram, and its bound.
 
-The adaptive strategy bounds it in `budgets.spend`, and set unions in `set_union.weights`.
+The paper's strategy bounds a user in `limit_contributions`, once for each length. The adaptive strategy
+bounds a user in `spend`, over all lengths and rounds together. Set unions do it in `set_union.weights`.
 """
 
 import dataclasses
-from typing import cast
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import PCollection
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton, DoOutputsTuple, PCollection, TaggedOutput
 
-from beam_dpne.elements.ragged import outside_limit
+from beam_dpne.elements import progress
+from beam_dpne.elements.arrays import (
+    distinct,
+    hash_words,
+    offsets_of,
+    outside_limit,
+    rows_of_entries,
+)
+from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.elements import Contributions
+from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.candidates import extract_grams, keep_present, present_positions
+from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpack_pairs
+from beam_dpne.ngrams.plan import PrivacyPlan
+
+_USERS = "users"
+_CONTRIBUTIONS = "contributions"
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class LimitContributions(beam.PTransform):
-    """Keeps at most Δ_k distinct grams of each user, a keyed random subset, and gives them weights.
+    """Keeps at most Δ_k distinct n-grams of each user, a keyed random subset, and gives them weights.
 
-    A user with n kept grams gives each the weight 1/√n, rounded down to units of 2^-32, so the
-    squares of one user's weights add up to at most 1 in exact arithmetic. Grams beyond the limit
-    stay, at weight 0: a gram that some user holds is never counted among the spurious ones.
+    A user with n kept n-grams gives each the weight 1/√n, rounded down to units of 2^-32, so the
+    squares of one user's weights add up to at most 1 in exact arithmetic. N-grams beyond the limit
+    stay at weight 0, since an n-gram that some user holds must never count among the spurious ones.
 
     Input: `Contributions` without weights.
 
@@ -32,12 +49,12 @@ class LimitContributions(beam.PTransform):
     Privacy: bounds the ℓ2-norm of what one user adds to the histogram of this length by 1; private
     only together with `NoisyThreshold`.
 
-    Cost: one AES block and a share of one sort for each gram of the users above the limit.
+    Cost: one AES block and a share of one sort for each n-gram of the users above the limit.
 
     Attributes:
       max_contributions: Δ_k ≥ 1.
       length: k.
-      run_key: secret of the run.
+      run_key: the secret of the run.
 
     Raises:
       ValueError: if max_contributions < 1.
@@ -68,17 +85,123 @@ class LimitContributions(beam.PTransform):
 
     def expand(self, contributions: PCollection[Contributions]) -> PCollection[Contributions]:
         """Applies `limit_contributions` to each batch."""
-        return cast(
-            "PCollection[Contributions]",
-            contributions
-            | "Limit"
-            >> beam.Map(
-                _limit_checked,
-                length=self.length,
-                max_contributions=self.max_contributions,
-                run_key=self.run_key,
-            ).with_output_types(Contributions),
+        limit = beam.Map(
+            _limit_checked,
+            length=self.length,
+            max_contributions=self.max_contributions,
+            run_key=self.run_key,
         )
+        return apply(contributions, "Limit", limit, Contributions)
+
+
+class SpendResult(NamedTuple):
+    """The result of `SpendBudgets`.
+
+    Attributes:
+      contributions: PCollection of `Contributions` with weights.
+      users: PCollection of `UserBatch` with the budgets that users have left.
+    """
+
+    contributions: PCollection[Contributions]
+    users: PCollection[UserBatch]
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SpendBudgets(UnhintedTransform):
+    """Lists each user's open n-grams of one round, and spends a part of the user's budget on them.
+
+    A user's weights in one round cost the sum of their squares. What the user has left falls by that
+    cost and never below 0. N-grams beyond the limit stay in the first round at weight 0, since an
+    n-gram that some user holds must never count among the spurious ones.
+
+    Input: `UserBatch` of length k−1; in round r ≥ 2 the users that this transform returned in round
+    r−1.
+
+    Output: `SpendResult`. Positions of closed n-grams are dropped, and users who are left without
+    positions.
+
+    Privacy: over all lengths and rounds the squared weights of one user add up to at most μ² on every
+    path, in exact arithmetic; private only together with `DecideRound` and `NoisyThreshold`.
+
+    Cost: one look-up for each position that is left, and one sort of those that are open.
+
+    Attributes:
+      plan: the plan of the run, with strategy "adaptive".
+      length: k.
+      round_number: r ≥ 1.
+      run_key: the secret of the run.
+      previous: PCollection of one `GramSet`, S_{k−1}, whose scores predict weights (k ≥ 2).
+      present: PCollections of one `PresentGrams` after each of the rounds 1..r−1.
+
+    Raises:
+      ValueError: if the plan has another strategy, or a side input is missing.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import PrivacyPlan, RunKey, SpendBudgets, UserBatch
+      >>> batch = UserBatch(  # one user with the text "a b a b"
+      ...     length=0, size=2, users=np.array([[1, 2]], np.uint64), words=pa.array(["a", "b"]),
+      ...     word_hashes=np.array([[3, 4], [5, 6]], np.uint64),
+      ...     offsets=np.array([0, 5]), ids=np.array([0, 1, 0, 1, -1], np.int32))
+      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     spent = pipeline | beam.Create([batch]) | SpendBudgets(
+      ...         plan=plan, length=1, round_number=1, run_key=RunKey.generate())
+      ...     _ = spent.contributions | beam.Map(lambda c: print((c.weights / 2**32).round(4)))
+      [0.0332 0.0332]
+
+    References: none; the strategy is new in this project, see `adaptive`.
+    """
+
+    plan: PrivacyPlan
+    length: int
+    round_number: int
+    run_key: RunKey = dataclasses.field(repr=False)
+    previous: PCollection[GramSet] | None = None
+    present: tuple[PCollection[PresentGrams], ...] = ()
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.plan.strategy_value.has_user_budgets:
+            raise ValueError(
+                f"plan must have strategy='adaptive', got strategy={self.plan.strategy!r}; use "
+                "LimitContributions."
+            )
+        if not 1 <= self.round_number <= self.plan.rounds_of(self.length):
+            raise ValueError(
+                f"round_number must be one of the {self.plan.rounds_of(self.length)} rounds of "
+                f"length {self.length}, got round_number={self.round_number}."
+            )
+        if len(self.present) != self.round_number - 1:
+            raise ValueError(
+                f"present must be of the {self.round_number - 1} rounds before, got "
+                f"{len(self.present)}."
+            )
+        if (self.previous is None) != (self.length == 1):
+            raise ValueError("previous must be given at length 2 and more, and only there.")
+
+    def expand(self, users: PCollection[UserBatch]) -> SpendResult:
+        """Applies `spend_on_present` to each batch."""
+        settings: dict[str, Any] = {
+            "plan": self.plan,
+            "length": self.length,
+            "round_number": self.round_number,
+            "run_key": self.run_key,
+        }
+        if self.previous is not None and self.length > 2:
+            settings["previous"] = AsSingleton(self.previous)
+        if self.present:
+            settings["present"] = AsSingleton(self.present[-1])
+        if len(self.present) > 1:
+            settings["before"] = AsSingleton(self.present[-2])
+        outputs = beam.FlatMap(_spend_and_report, **settings).with_outputs(
+            _USERS, main=_CONTRIBUTIONS
+        )
+        spent = cast("DoOutputsTuple", users | "Spend" >> outputs)
+        # The element type of a tagged output picks its coder.
+        spent[_CONTRIBUTIONS].element_type = Contributions
+        spent[_USERS].element_type = UserBatch
+        return SpendResult(spent[_CONTRIBUTIONS], spent[_USERS])
 
 
 def _limit_checked(
@@ -95,12 +218,12 @@ def _limit_checked(
 def limit_contributions(
     contributions: Contributions, *, max_contributions: int, sub_key: bytes
 ) -> Contributions:
-    """Gives each user's grams the weight 1/√min(n, Δ), 0 to those outside a keyed Δ-subset."""
+    """Gives each user's n-grams the weight 1/√min(n, Δ), or 0 outside a keyed subset of size Δ."""
     counts = np.diff(contributions.offsets)
     kept = np.minimum(counts, max_contributions)
+    # (n,) int64 in units of 2^-32: the weight of each n-gram of a user; users may have none.
     shares = np.zeros(counts.size, dtype=np.int64)
-    holding = kept > 0
-    shares[holding] = equal_weights(kept[holding])
+    shares[kept > 0] = equal_weights(kept[kept > 0])
     weights = np.repeat(shares, counts)
     weights[outside_subset(contributions, max_contributions, sub_key)] = 0
     return dataclasses.replace(contributions, weights=weights)
@@ -109,20 +232,174 @@ def limit_contributions(
 def outside_subset(
     contributions: Contributions, max_contributions: int, sub_key: bytes
 ) -> np.ndarray:
-    """Returns the entries that users above the limit may not give: those outside a keyed subset."""
-    named = draw_keys(contributions)
+    """Returns the entries of users above the limit that are outside a keyed subset: ascending int64."""
+    keys = draw_keys(contributions)
 
     def draw(user: np.ndarray, entries: np.ndarray) -> np.ndarray:
-        return randomness.keyed_bits(sub_key, contributions.users[user, 0], named[entries])[:, 0]
+        return randomness.keyed_bits(sub_key, contributions.users[user, 0], keys[entries])[:, 0]
 
     return outside_limit(contributions.offsets, max_contributions, draw)
 
 
 def draw_keys(contributions: Contributions) -> np.ndarray:
-    """Returns 64 bits for each gram that are the same in every batch: (m,), uint64.
+    """Returns 64 bits for each n-gram that are the same in every batch: (m,) uint64.
 
-    Packed pairs name a gram already; words are named by their keyed hash.
+    A packed pair identifies its n-gram in every batch. A word is identified by its keyed hash.
     """
     if contributions.word_hashes is not None:
         return contributions.word_hashes[contributions.keys, 0]
     return contributions.keys.view(np.uint64)
+
+
+def _spend_and_report(batch: UserBatch, *, length: int, **settings: Any) -> Iterator[Any]:
+    progress.enter("users", length)
+    spent = spend_on_present(batch, length=length, **settings)
+    if spent is not None:
+        contributions, users = spent
+        yield contributions
+        yield TaggedOutput(_USERS, users)
+
+
+def spend_on_present(
+    batch: UserBatch,
+    *,
+    present: PresentGrams | None = None,
+    before: PresentGrams | None = None,
+    **settings: Any,
+) -> tuple[Contributions, UserBatch] | None:
+    """Applies `spend` to the positions of present n-grams; returns None if no user has any left.
+
+    Args:
+      batch: users' positions; in round r ≥ 3 in terms of `before`, else of length k−1.
+      present: the n-grams that are open or found after round r−1 (r ≥ 2).
+      before: the n-grams that were open or found after round r−2 (r ≥ 3).
+      **settings: the other arguments of `spend`.
+    """
+    if present is not None:
+        batch = keep_present(batch, present, before)
+    if not len(batch.users):
+        return None
+    return spend(batch, present=present, **settings)
+
+
+def spend(
+    batch: UserBatch,
+    *,
+    plan: PrivacyPlan,
+    length: int,
+    round_number: int,
+    run_key: RunKey,
+    previous: GramSet | None = None,
+    present: PresentGrams | None = None,
+) -> tuple[Contributions, UserBatch]:
+    """Returns the contributions of a batch's users to one round, and the users with what is left.
+
+    Args:
+      batch: users' positions; in round r ≥ 2 in terms of `present`.
+      plan: the plan of the run.
+      length: k.
+      round_number: r.
+      run_key: the secret of the run.
+      previous: S_{k−1} (k ≥ 3).
+      present: the n-grams that are open or found after round r−1 (r ≥ 2).
+    """
+    this_round = adaptive.rounds_of(length, plan.rounds or 1)[round_number - 1]
+    grams = _open_grams(batch, length, round_number, present, run_key)
+    # (n,) int64 in units of 2^-56: the budget for squared weights that earlier rounds have left.
+    left = _left(batch, plan, length, round_number)
+    # With even budgets longer n-grams have their part already, so that nothing is kept back for them.
+    longer = plan.max_length - length if plan.user_budgets == "individual" else 0
+    # (n,) int64: places at which a longer n-gram of the user could still be found.
+    ahead = adaptive.grams_ahead(present_positions(batch, length), batch.offsets, longer)
+    spent = adaptive.spends(left, np.diff(grams.offsets), ahead, this_round.quota)
+    # The threshold for words of one user assumes this norm of a user's contributions to the round.
+    if length == 1:
+        spent = np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))
+    # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
+    shares = _preferences(grams, previous, present, plan.pruning)
+    sub_key = run_key.sub_key("subset", length, round_number)
+    # N-grams beyond Δ_k stay at weight 0, so that they never count among the spurious ones.
+    shares[outside_subset(grams, plan.contribution_limits[length - 1], sub_key)] = 0.0
+    # Weights in units of 2^-32; their cost is exact and at most `spent`, so that no user overspends.
+    weights, cost = adaptive.divide(spent, grams.offsets, shares)
+    grams = dataclasses.replace(grams, weights=weights)
+    return grams, dataclasses.replace(batch, left=left - cost)
+
+
+def _left(batch: UserBatch, plan: PrivacyPlan, length: int, round_number: int) -> np.ndarray:
+    """Returns each user's remaining budget: (n,) int64 in units of 2^-56.
+
+    It is the whole allotment at first, and with even budgets again at the start of each length.
+    """
+    is_fresh = batch.left is None and length == plan.strategy_lengths[0]
+    # Budgets are dealt out once; a user who came without one would otherwise spend a second budget.
+    if round_number == 1 and (is_fresh or plan.user_budgets == "even"):
+        return np.full(len(batch.users), plan.allotment, dtype=np.int64)
+    if batch.left is None:
+        raise ValueError(
+            f"Users at round {round_number} of length {length} must say what they have left; apply "
+            "SpendBudgets to what it returned in the round before."
+        )
+    return batch.left
+
+
+def _open_grams(
+    batch: UserBatch,
+    length: int,
+    round_number: int,
+    present: PresentGrams | None,
+    run_key: RunKey,
+) -> Contributions:
+    """Returns each user's distinct candidates in round 1, and later those that are still open."""
+    if present is None:
+        return extract_grams(batch, length=length)
+    rows, offsets = _distinct_open_rows(batch, present)
+    contributions = Contributions(
+        length=length, round=round_number, users=batch.users, offsets=offsets, keys=rows
+    )
+    if present.words is None:
+        return dataclasses.replace(contributions, keys=present.keys[rows])
+    # Words travel with the batch, but only those that are open for some user of it.
+    used, places = np.unique(rows, return_inverse=True)
+    words = present.words.take(pa.array(used))
+    return dataclasses.replace(
+        contributions,
+        keys=places.reshape(-1),
+        words=words,
+        word_hashes=hash_words(run_key.sub_key("word"), words),
+    )
+
+
+def _distinct_open_rows(batch: UserBatch, present: PresentGrams) -> tuple[np.ndarray, np.ndarray]:
+    """Returns each user's distinct rows of open n-grams, ascending, and where each user's begin."""
+    # Positions of open n-grams: neither borders nor found n-grams, on which nothing is spent.
+    place = np.flatnonzero(batch.ids >= 0)
+    place = place[present.found[batch.ids[place]] == 0]
+    user = rows_of_entries(batch.offsets)[place]
+    (user, rows), _ = distinct((user, batch.ids[place]), (len(batch.users), batch.size))
+    return rows, offsets_of(np.bincount(user, minlength=len(batch.users)))
+
+
+def _preferences(
+    grams: Contributions,
+    previous: GramSet | None,
+    present: PresentGrams | None,
+    pruning: str,
+) -> np.ndarray:
+    """Returns a_g for each entry; it is 1 at k = 1, where the threshold needs equal weights."""
+    if grams.length == 1:
+        return np.ones(grams.keys.size)
+    # (m,) float64 in units of weight: the n-gram's expected weight; 1 where nothing is known.
+    predictions = np.ones(grams.keys.size)
+    if previous is not None:
+        prefixes, seconds = unpack_pairs(grams.keys)
+        # An n-gram is at most as frequent as its prefix and its suffix: the lower score predicts.
+        predictions = previous.scores[prefixes]
+        if pruning == "both":
+            predictions = np.minimum(predictions, previous.scores[seconds])
+    if present is None or present.rule is None:
+        return adaptive.preferences(predictions, 0.0)
+    # Every open n-gram of a user is in the present set, so that each look-up finds its key.
+    rows = np.searchsorted(present.keys, grams.keys)
+    last = present.rule.rounds[present.round - 1]
+    return adaptive.preferences(predictions, adaptive.nearness(present.cells[rows], last))

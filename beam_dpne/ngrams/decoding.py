@@ -1,18 +1,22 @@
-"""From released sets to rows: words, the one text form of an n-gram, and the order of a release."""
+"""DecodeGrams and ListReport: the rows of text, and the numbers for the ledger, of released sets.
+
+The text form of an n-gram is defined here: `join_tokens` and `split_ngram`.
+"""
 
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
+from typing import NamedTuple
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
-from apache_beam.typehints.decorators import IOTypeHints
 
+from beam_dpne.elements.batches import UnhintedTransform, apply
 from beam_dpne.elements.rows import ROW_SCHEMA, longest_beside_shorter, with_rounded_scores
+from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 
 SEPARATOR = " "
@@ -25,7 +29,7 @@ _IN_ITEM = re.compile(r"[\\\t\n\r]")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class DecodeGrams(beam.PTransform):
+class DecodeGrams(UnhintedTransform):
     """Turns released sets into rows of text.
 
     Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
@@ -52,18 +56,85 @@ class DecodeGrams(beam.PTransform):
     References: DPNE Algorithm 1, "Output S_1, S_2, …, S_T".
     """
 
-    def __post_init__(self):
-        super().__init__()
-
-    def default_type_hints(self) -> IOTypeHints:
-        """None: Beam would log a warning about a tuple of inputs."""
-        return IOTypeHints.empty()
-
     def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[pa.RecordBatch]:
         """Brings the sets together and decodes them."""
         longest, shorter = longest_beside_shorter(released)
-        decode = beam.FlatMap(_decode, shorter).with_output_types(pa.RecordBatch)
-        return cast("PCollection[pa.RecordBatch]", longest | "Decode" >> decode)
+        return apply(longest, "Decode", beam.FlatMap(_decode, shorter), pa.RecordBatch)
+
+
+class RoundReport(NamedTuple):
+    """The numbers that decided one round; each of them may be published.
+
+    Attributes:
+      round: r, from 1.
+      evidence_stddev: the standard deviation of the noise in the evidence, in units of weight.
+      threshold: ρ_r, in units of weight; above it an n-gram is found.
+      cut: b_r, in units of weight; below it an n-gram is closed; None in the last round.
+      null_probability: the probability that an n-gram that nobody holds is found in this round; 0 at
+        k = 1.
+      loadings: the factors of the noisy weights of the rounds so far in the evidence.
+    """
+
+    round: int
+    evidence_stddev: float
+    threshold: float
+    cut: float | None
+    null_probability: float
+    loadings: tuple[float, ...]
+
+
+class LengthReport(NamedTuple):
+    """The noise, thresholds and number of released n-grams of one length; each may be published.
+
+    Attributes:
+      length: k.
+      noise_stddev: σ_k, in units of weight.
+      threshold: ρ_k, in units of weight, of the last round; None if nothing was valid.
+      released: |S_k|.
+      valid: |V_k|; None at k = 1.
+      spurious_bound: |V_k|·Σ_r P_r, an upper bound on the expected number of spurious k-grams; 0 at
+        k = 1.
+      rounds: the numbers of each round, which were fixed before it.
+    """
+
+    length: int
+    noise_stddev: float
+    threshold: float | None
+    released: int
+    valid: int | None
+    spurious_bound: float
+    rounds: tuple[RoundReport, ...] = ()
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class ListReport(UnhintedTransform):
+    """Lists the noise, thresholds and number of released n-grams of each length.
+
+    Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
+
+    Output: PCollection of T `LengthReport`, in any order.
+
+    Privacy: post-processing of released sets, and public numbers.
+
+    Cost: negligible.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import ListReport, PrivacyPlan, PrivateNgrams
+      >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=1)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
+      ...     reports = (documents | PrivateNgrams(plan=plan)).released | ListReport()
+      ...     _ = reports | beam.Map(lambda report: print(report.length, report.released))
+      1 2
+
+    References: none; the numbers are those of the ledger.
+    """
+
+    def expand(self, released: tuple[PCollection[GramSet], ...]) -> PCollection[LengthReport]:
+        """Applies `length_report` to each set."""
+        together = released | "AllLengths" >> beam.Flatten()
+        return apply(together, "Report", beam.Map(length_report), LengthReport)
 
 
 def ngram_table(released: Iterable[GramSet]) -> pa.Table:
@@ -87,8 +158,8 @@ def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
 def join_tokens(tokens: Sequence[str]) -> str:
     r"""Returns the text of an n-gram: its escaped tokens, joined by one blank.
 
-    In a token, a backslash becomes `\\`, a blank `\s`, a tab `\t`, a line feed `\n`, a carriage
-    return `\r`; the empty token is `\e`. Inverse of `split_ngram`.
+    In a token, a backslash is written as `\\`, a blank as `\s`, a tab as `\t`, a line feed as `\n`,
+    and a carriage return as `\r`. The empty token is written as `\e`. Inverse of `split_ngram`.
 
     >>> join_tokens(["New York", "", "a\\b"])
     'New\\sYork \\e a\\\\b'
@@ -114,9 +185,9 @@ def escape_token(token: str) -> str:
 
 
 def escape_item(item: str) -> str:
-    r"""Returns an item of a set union as one line without tabs, as tsv files have it.
+    r"""Returns an item of a set union as one line without tabs, the form that tsv files have.
 
-    As a token of an n-gram, except that a blank stays one. Inverse of `unescape_item`.
+    It is escaped like a token of an n-gram, except that a blank stays one. Inverse of `unescape_item`.
 
     >>> escape_item("New York\t\\")
     'New York\\t\\\\'
@@ -158,9 +229,9 @@ def _decode(longest: GramSet, shorter: Iterable[GramSet]) -> Iterator[pa.RecordB
 
 
 def _word_ids(grams: GramSet, parent_words: np.ndarray) -> np.ndarray:
-    """Returns each gram's words as ids in S_1: (n, k) int32, from those of S_{k−1}.
+    """Returns the ids in S_1 of each n-gram's words: (n, k) int32, given those of S_{k−1}.
 
-    A gram is its prefix and one more word: the last word of its suffix, or that word itself.
+    An n-gram is its prefix and one more word, which is given by its id or as the suffix's last word.
     """
     if grams.length == 1:
         return np.arange(len(grams), dtype=np.int32).reshape(-1, 1)
@@ -171,9 +242,52 @@ def _word_ids(grams: GramSet, parent_words: np.ndarray) -> np.ndarray:
 
 
 def _sorted_rows(grams: GramSet, words: np.ndarray, vocabulary: pa.Array) -> pa.RecordBatch:
+    # One Arrow column for each word of the n-grams, which are then joined row by row.
     columns = [vocabulary.take(pa.array(words[:, place])) for place in range(words.shape[1])]
     ngrams = pc.call_function("binary_join_element_wise", [*columns, pa.scalar(SEPARATOR)])
     lengths = pa.array(np.full(len(grams), grams.length, dtype=np.int32))
     rows = pa.table([lengths, ngrams, pa.array(grams.scores)], schema=ROW_SCHEMA)
     rows = rows.sort_by([("score", "descending"), ("ngram", "ascending")])
     return rows.combine_chunks().to_batches()[0]
+
+
+def length_report(released: GramSet) -> LengthReport:
+    """Returns the ledger's numbers of one released set."""
+    if released.is_public:
+        return LengthReport(
+            length=released.length,
+            noise_stddev=0.0,
+            threshold=None,
+            released=0,
+            valid=len(released),
+            spurious_bound=0.0,
+        )
+    rule = released.rule
+    if rule is None:
+        raise ValueError("A set without a rule has no report.")
+    bound = 0.0 if rule.valid is None else rule.valid * rule.null_probability
+    return LengthReport(
+        length=released.length,
+        noise_stddev=rule.noise_stddev,
+        threshold=rule.threshold,
+        released=len(released),
+        valid=rule.valid,
+        spurious_bound=bound,
+        rounds=_round_reports(rule),
+    )
+
+
+def _round_reports(rule: LengthRule) -> tuple[RoundReport, ...]:
+    return tuple(
+        RoundReport(
+            round=number,
+            evidence_stddev=rule_of_round.evidence_stddev,
+            threshold=rule_of_round.threshold,
+            cut=rule_of_round.cut if number < len(rule.rounds) else None,
+            null_probability=rule_of_round.null_probability,
+            loadings=tuple(
+                loading / rule_of_round.loading_unit for loading in rule_of_round.loadings
+            ),
+        )
+        for number, rule_of_round in enumerate(rule.rounds, start=1)
+    )

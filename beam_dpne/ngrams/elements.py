@@ -3,7 +3,7 @@
 A k-gram is a pair of small integers in one int64 (`pack_pairs`): the id of its prefix in S_{k−1}, and
 either the id of its suffix in S_{k−1} (pruning "both") or of its last word in S_1 (pruning "single").
 Ids are ranks in the sorted released set, so they are the same on every runner, and the keys of S_k
-sort like its grams, word by word. At k = 1 grams are strings, in Arrow arrays.
+sort like its n-grams, word by word. At k = 1 n-grams are strings in Arrow arrays.
 """
 
 import dataclasses
@@ -20,18 +20,18 @@ SECOND_BITS = 32
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Contributions:
-    """Per user the distinct candidate grams of one length (CSR), and the weight given to each.
+    """The distinct candidate n-grams of each user at one length (CSR), and the weight of each.
 
     Attributes:
       length: k.
-      users: (n, 2) uint64.
-      offsets: (n + 1,) int64, where each user's grams begin.
+      users: (n, 2) uint64, 128-bit keyed hashes.
+      offsets: (n + 1,) int64, where each user's n-grams begin.
       keys: (m,) int64, ascending within a user; packed pairs, at k = 1 indices into `words`.
-      weights: (m,) int64 in units of 2^-32, 0 for grams beyond the user's limit; None before
+      weights: (m,) int64 in units of 2^-32, 0 for n-grams beyond the user's limit; None before
         `LimitContributions` or `SpendBudgets`.
       round: r, from 1.
-      words: distinct words (k = 1 only).
-      word_hashes: (words, 2) uint64 (k = 1 only).
+      words: the batch's distinct words (k = 1 only).
+      word_hashes: (words, 2) uint64, their keyed hashes (k = 1 only).
     """
 
     length: int
@@ -46,9 +46,9 @@ class Contributions:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class HistogramShard:
-    """One hash range of H_k: every gram that some user holds, also at weight 0.
+    """One hash range of H_k, with every n-gram that some user holds, also at weight 0.
 
-    In later rounds it has only those of them that are still open, or found already.
+    In later rounds it has only those of them that are still open or already found.
 
     Attributes:
       length: k.
@@ -56,16 +56,18 @@ class HistogramShard:
       weights: (m,) int64, sums in units of 2^-32.
       round: r, from 1.
       earlier: (r − 1, m) int64, the sums of earlier rounds; None in the first, and in pieces that
-        hold only what users sent.
-      found: (m,) int8, the round in which a gram was found, 0 while it is open; None with `earlier`.
-      cells: (m,) int64, of the round in which it was found, or of the last one; None with `earlier`.
-      words: (k = 1 only).
-      word_hashes: (m, 2) uint64 (k = 1 only).
-      spurious_keys: (s,) int64: grams drawn from this range of V_k; those that somebody holds are
-        dropped by `NoisyThreshold`.
+        hold only sums of users' contributions.
+      found: (m,) int8, the round in which an n-gram was found, 0 while it is open; None where
+        `earlier` is None.
+      cells: (m,) int64, the cell of the evidence in the round in which it was found, or else in the
+        last one; None where `earlier` is None.
+      words: (m,) Arrow strings (k = 1 only).
+      word_hashes: (m, 2) uint64, their keyed hashes (k = 1 only).
+      spurious_keys: (s,) int64, n-grams drawn from this range of V_k; `NoisyThreshold` drops those
+        that somebody holds.
       spurious_cells: (s,) int64, the cells of their noise.
       spurious_rounds: (s,) int8, the rounds in which they are found.
-      rule: the rule of this length (length ≥ 2, or later rounds); it comes with the spurious grams.
+      rule: the rule of this length (length ≥ 2, or later rounds); it comes with the spurious n-grams.
     """
 
     length: int
@@ -88,14 +90,14 @@ class HistogramShard:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class SpuriousGrams:
-    """Grams that noise alone lifts over the threshold, before those that somebody holds are dropped.
+    """N-grams that noise alone lifts over the threshold, including some that somebody holds.
 
     Attributes:
       length: k.
       keys: (s,) int64, ascending, distinct.
-      cells: (s,) int64.
+      cells: (s,) int64, the cells of their noise.
       rounds: (s,) int8, the rounds in which they are found.
-      rule: by which they were drawn; it decides the grams that somebody holds as well.
+      rule: the rule by which they were drawn; it decides the n-grams that somebody holds as well.
     """
 
     length: int
@@ -115,12 +117,12 @@ class PresentGrams:
       length: k.
       round: r, the last round that has been decided.
       keys: (n,) int64, ascending; at k = 1 row numbers of `words`.
-      cells: (n,) int32, the cell of each open gram's evidence in that round; 0 for found ones.
-      found: (n,) int8, 1 for found grams, 0 for open ones.
-      words: sorted by bytes (k = 1 only).
+      cells: (n,) int32, the cell of each open n-gram's evidence in that round; 0 for found ones.
+      found: (n,) int8, 1 for found n-grams, 0 for open ones.
+      words: (n,) Arrow strings, sorted by bytes (k = 1 only).
       parent_size: |S_{k−1}|.
       vocabulary_size: |S_1| (length ≥ 2).
-      rule: of the length; None if no gram is present.
+      rule: the rule of the length; None if no n-gram is present.
       stored: the file that holds the set, if it was too large for an element (`spill`).
     """
 
@@ -146,19 +148,18 @@ class PresentGrams:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class GramSet:
-    """S_k: the released grams of one length, sorted, and the public numbers that led to them.
+    """S_k: the released n-grams of one length, sorted, and the public numbers that led to them.
 
     Attributes:
-      length: k; 0 is the root, the empty gram, before anything is released.
+      length: k; at 0 it is the root, the empty n-gram, before anything is released.
       keys: (n,) int64, ascending; at k = 1 row numbers of `words`.
-      scores: (n,) float64, noisy weights by cells.
-      words: S_1 sorted by bytes (k = 1 only).
+      scores: (n,) float64, noisy weights rounded to the middles of their cells, in units of weight.
+      words: (n,) Arrow strings, sorted by bytes (k = 1 only).
       parent_size: |S_{k−1}|.
       vocabulary_size: |S_1|.
       rule: σ_k, ρ_k and |V_k|; None for the root, and for a public vocabulary.
       is_public: whether it is a public vocabulary, which is not released.
-      stored: the file that holds the set, if it was too large for an element (`spill`): it
-        travels as that file's address.
+      stored: the file that holds the set, if it was too large for an element (`spill`).
     """
 
     length: int
@@ -176,7 +177,7 @@ class GramSet:
 
     @property
     def pruning(self) -> str:
-        """The second id of a pair: of the gram's suffix ("both"), or of its last word ("single")."""
+        """The rule by which second ids are made: suffixes with "both", last words with "single"."""
         return "both" if self.rule is None else self.rule.pruning
 
     @property

@@ -1,18 +1,24 @@
-"""WeightedHistogram: H_k, summed in exact integers, in hash ranges."""
+"""WeightedHistogram: the sums H_k of users' weights, in exact integers and in hash ranges."""
 
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
-from beam_dpne.elements.bundles import SumBundle
-from beam_dpne.elements.ragged import bounded_parts, group_places, places_among
-from beam_dpne.elements.words import join_words, merge_hashes, merge_words, places_in
+from beam_dpne.elements.arrays import (
+    bounded_parts,
+    group_places,
+    join_words,
+    merge_hashes,
+    merge_words,
+    places_among,
+    places_in,
+)
+from beam_dpne.elements.batches import SumBundle, apply
 from beam_dpne.ngrams.elements import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
 
 _GRAM_COLUMNS = ("keys", "weights", "found", "cells", "words", "word_hashes")
@@ -21,27 +27,28 @@ _SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds")
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class WeightedHistogram(beam.PTransform):
-    """Adds up the weights of each gram over all users.
+    """Adds up the weights of each n-gram over all users.
 
-    Sums are int64, so they do not depend on order, batches or workers. Every gram that somebody
+    Sums are int64, so they do not depend on order, batches or workers. Every n-gram that somebody
     holds is in the histogram, also at weight 0.
 
     Input: `Contributions` with weights.
 
     Output: `HistogramShard`, one for each hash range; at length 1, for each that is not empty.
 
-    Privacy: not private. One user moves H_k by at most 1 in ℓ2, by `LimitContributions`.
+    Privacy: not private. `LimitContributions` bounds the distance by which one user moves H_k by 1 in
+    ℓ2; `SpendBudgets` bounds it by the user's budget.
 
-    Cost: batches are summed where they are; one shuffle of distinct (bundle, gram) pairs.
+    Cost: batches are summed where they are; one shuffle of distinct (bundle, n-gram) pairs.
 
     Attributes:
-      histogram_ranges: number of hash ranges.
-      spurious: PCollection of `SpuriousGrams` of the same length, which meet the grams that somebody
+      histogram_ranges: the number of hash ranges.
+      spurious: PCollection of `SpuriousGrams` of the same length, which meet the n-grams that somebody
         holds in the same shuffle, and bring the rule that decides; None at length 1 and in later
         rounds.
-      open_shards: PCollection of `HistogramShard`, what `DecideRound` left of the round before: its
-        grams, and no others, are in the histogram, with the sums of earlier rounds; None in the first
-        round.
+      open_shards: PCollection of `HistogramShard` that `DecideRound` returned for the round before.
+        Its n-grams, and no others, are in the histogram, with the sums of earlier rounds; None in the
+        first round.
 
     Raises:
       ValueError: if histogram_ranges < 1.
@@ -84,34 +91,26 @@ class WeightedHistogram(beam.PTransform):
             merge=_sum_pieces,
             cut=functools.partial(cut_by_hash_range, histogram_ranges=self.histogram_ranges),
         )
-        pieces = contributions | "SumBundle" >> beam.ParDo(sum_bundle).with_output_types(keyed)
-        if self.spurious is not None:
-            drawn = self.spurious | "ShardSpurious" >> beam.FlatMap(
-                shard_spurious, histogram_ranges=self.histogram_ranges
-            ).with_output_types(keyed)
-            pieces = (pieces, drawn) | "MeetSpurious" >> beam.Flatten().with_output_types(keyed)
-        if self.open_shards is not None:
-            still_open = self.open_shards | "ShardOpen" >> beam.FlatMap(
-                shard_open, histogram_ranges=self.histogram_ranges
-            ).with_output_types(keyed)
-            pieces = (pieces, still_open) | "MeetOpen" >> beam.Flatten().with_output_types(keyed)
-        return cast(
-            "PCollection[HistogramShard]",
-            pieces
-            | "ByHashRange" >> beam.GroupByKey()
-            | "SumShard"
-            >> beam.MapTuple(lambda _, pieces: merge_shards(pieces)).with_output_types(
-                HistogramShard
-            ),
-        )
+        pieces = apply(contributions, "SumBundle", beam.ParDo(sum_bundle), keyed)
+        for name, others, shard in (
+            ("Spurious", self.spurious, shard_spurious),
+            ("Open", self.open_shards, shard_open),
+        ):
+            if others is not None:
+                cut = beam.FlatMap(shard, histogram_ranges=self.histogram_ranges)
+                meeting = (pieces, apply(others, f"Shard{name}", cut, keyed))
+                pieces = apply(meeting, f"Meet{name}", beam.Flatten(), keyed)
+        grouped = pieces | "ByHashRange" >> beam.GroupByKey()
+        merge = beam.MapTuple(lambda _, pieces: merge_shards(pieces))
+        return apply(grouped, "SumShard", merge, HistogramShard)
 
 
 def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:
     if element.length * element.round > 1 and not meets_others:
         raise ValueError(
             "WeightedHistogram needs spurious=… of SampleSpurious at length 2 and more: without "
-            "them a released gram tells that somebody holds it; in later rounds open_shards=… of "
-            "DecideRound."
+            "them a released n-gram reveals that somebody holds it. In later rounds it needs "
+            "open_shards=… of DecideRound."
         )
     return sum_contributions(element)
 
@@ -120,17 +119,16 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
     """Sums the weights of one batch."""
     if contributions.weights is None:
         raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
-    # Keys of words are rows of the batch's dictionary: of words that some user holds, at any weight.
     keys, weights = _sum_by_key(contributions.keys, contributions.weights)
+    sums = HistogramShard(
+        length=contributions.length, round=contributions.round, keys=keys, weights=weights
+    )
     if contributions.words is None or contributions.word_hashes is None:
-        return HistogramShard(
-            length=contributions.length, round=contributions.round, keys=keys, weights=weights
-        )
-    return HistogramShard(
-        length=contributions.length,
-        round=contributions.round,
+        return sums
+    # Keys of words are rows of the batch's dictionary: of words that some user holds, at any weight.
+    return dataclasses.replace(
+        sums,
         keys=np.arange(keys.size),
-        weights=weights,
         words=contributions.words.take(pa.array(keys)),
         word_hashes=contributions.word_hashes[keys],
     )
@@ -139,11 +137,11 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
 def shard_spurious(
     spurious: SpuriousGrams, *, histogram_ranges: int
 ) -> Iterator[tuple[int, HistogramShard]]:
-    """Cuts drawn grams into the hash ranges of the histogram; each range gets the rule, once."""
+    """Cuts drawn n-grams into the hash ranges of the histogram; each range gets the rule, once."""
     ranges = hash_ranges(spurious.keys.view(np.uint64), histogram_ranges)
     none = np.zeros(0, np.int64)
     places = dict(group_places(ranges, histogram_ranges))
-    # Every range gets a piece, also without spurious grams: it brings the rule that decides the others.
+    # Every range gets a piece, also without spurious n-grams, since it brings the rule that decides.
     for shard in range(histogram_ranges):
         inside = places.get(shard, none)
         piece = HistogramShard(
@@ -161,11 +159,10 @@ def shard_spurious(
 def shard_open(
     shard: HistogramShard, *, histogram_ranges: int
 ) -> Iterator[tuple[int, HistogramShard]]:
-    """Sends the grams that a hash range left open back to the same range."""
-    # All grams of a shard are in one hash range, so that any of them names it, a spurious one too.
-    named = shard.keys.view(np.uint64) if shard.word_hashes is None else shard.word_hashes[:, 0]
-    anything = np.concatenate((named[:1], shard.spurious_keys[:1].view(np.uint64)))
-    number = int(hash_ranges(anything, histogram_ranges)[0])
+    """Sends the n-grams that a hash range left open back to the same range."""
+    # All n-grams of a shard are in one hash range, so that the hash of any of them gives its number.
+    first = np.concatenate((_hash_keys(shard)[:1], shard.spurious_keys[:1].view(np.uint64)))
+    number = int(hash_ranges(first, histogram_ranges)[0])
     for piece in _bounded_pieces(shard):
         yield number, piece
 
@@ -174,15 +171,15 @@ def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
     """Adds up pieces of one hash range.
 
     Raises:
-      ValueError: if they are of two lengths, rounds or rules, or of a later round without the grams
-        that are open.
+      ValueError: if they have two lengths, rounds or rules, or belong to a later round without the
+        n-grams that are open.
     """
     pieces = list(pieces)
     rules = {piece.rule for piece in pieces if piece.rule is not None}
     if len(rules) > 1:
         raise ValueError("Pieces of one histogram must have one rule.")
     _check_one_round(pieces)
-    # Pieces with `earlier` are what DecideRound left open; the others are sums of what users sent.
+    # Pieces with `earlier` are from DecideRound; the others are sums of users' contributions.
     sums = _sum_pieces([piece for piece in pieces if piece.earlier is None])
     if sums is None or pieces[0].round > 1:
         sums = _add_to_open(_join_open([p for p in pieces if p.earlier is not None]), sums)
@@ -201,7 +198,7 @@ def _check_one_round(pieces: Sequence[HistogramShard]) -> None:
 
 
 def _sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
-    """Adds up the weights that users sent."""
+    """Adds up the weights of users' contributions."""
     if not pieces:
         return None
     _check_one_round(pieces)
@@ -215,10 +212,10 @@ def _sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
 
 
 def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
-    """Joins parts of what was left open in one hash range, with ascending keys."""
+    """Joins the open n-grams of one hash range, with ascending keys."""
     if not pieces:
         raise ValueError("Pieces of a later round need what DecideRound left open of the last one.")
-    # One entry for each gram along the last axis; `earlier` has a row for each round before.
+    # One entry for each n-gram along the last axis; `earlier` has a row for each round before.
     columns = {
         name: np.concatenate([getattr(piece, name) for piece in pieces], axis=-1)
         for name in ("weights", "earlier", "found", "cells")
@@ -240,19 +237,19 @@ def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
 
 
 def _add_to_open(still_open: HistogramShard, sums: HistogramShard | None) -> HistogramShard:
-    """Puts the weights of a round to the grams that are open in it."""
+    """Gives the n-grams that are open in a round their weights of that round."""
     if sums is None or sums.keys.size == 0:
         return still_open
     if still_open.words is None:
         places = places_among(sums.keys, still_open.keys)
     else:
         places = places_in(sums.words, still_open.words)
-    # (sums,) bool: whether the gram to which users sent weight is open.
+    # (sums,) bool: whether the n-gram to which users sent weight is open.
     known = places >= 0
-    # A weight for a closed gram would be added to another gram, beyond the user's budget for that one.
+    # A weight for a closed n-gram would be added to another one, beyond the user's budget for that one.
     if not known.all():
         raise ValueError("Users may send weights only to grams that are open.")
-    # (m,) int64 in units of 2^-32: 0 for grams on which nobody spent in this round.
+    # (m,) int64 in units of 2^-32: 0 for n-grams on which nobody spent in this round.
     weights = np.zeros(still_open.keys.size, dtype=np.int64)
     weights[places] = sums.weights
     return dataclasses.replace(still_open, weights=weights)
@@ -263,9 +260,8 @@ def cut_by_hash_range(
 ) -> Iterator[tuple[int, HistogramShard]]:
     """Yields the part of each hash range that is not empty."""
     words, hashes = whole.words, whole.word_hashes
-    # (m,) uint64: the packed pair names a gram in every batch, a word's row does not: its hash does.
-    named = whole.keys.view(np.uint64) if hashes is None else hashes[:, 0]
-    for shard, inside in group_places(hash_ranges(named, histogram_ranges), histogram_ranges):
+    ranges = hash_ranges(_hash_keys(whole), histogram_ranges)
+    for shard, inside in group_places(ranges, histogram_ranges):
         piece = HistogramShard(
             length=whole.length,
             round=whole.round,
@@ -278,27 +274,35 @@ def cut_by_hash_range(
             yield shard, part
 
 
+def _hash_keys(shard: HistogramShard) -> np.ndarray:
+    """Returns 64 bits for each n-gram that are the same in every batch: (m,) uint64.
+
+    A packed pair is the same in every batch. The row of a word is not, but its keyed hash is.
+    """
+    return shard.keys.view(np.uint64) if shard.word_hashes is None else shard.word_hashes[:, 0]
+
+
 def _bounded_pieces(piece: HistogramShard) -> Iterator[HistogramShard]:
-    """Cuts a piece into parts that are small enough for an element; they are added up again."""
+    """Cuts a piece into parts that are small enough for an element; the parts are added up again."""
     return bounded_parts(np.arange(piece.keys.size), functools.partial(_take, piece))
 
 
 def _take(piece: HistogramShard, places: np.ndarray) -> HistogramShard:
-    """Selects successive grams; spurious ones go with the first of them."""
+    """Returns successive n-grams of a piece; the first of them have all spurious ones with them."""
     start = int(places[0]) if places.size else 0
     inside = slice(start, start + places.size)
     cut = {name: getattr(piece, name) for name in _GRAM_COLUMNS}
     cut = {name: column[inside] for name, column in cut.items() if column is not None}
     if piece.earlier is not None:
         cut["earlier"] = piece.earlier[:, inside]
-    # Each spurious gram must be met once, so that one part has them all.
+    # Each spurious n-gram must be in one part only.
     if start:
         cut |= {name: getattr(piece, name)[:0] for name in _SPURIOUS_COLUMNS}
     return dataclasses.replace(piece, **cut)
 
 
 def hash_ranges(keys: np.ndarray, histogram_ranges: int) -> np.ndarray:
-    """Spreads 64-bit keys over hash ranges; a public mixing function (splitmix64), not a secret.
+    """Spreads 64-bit keys over hash ranges by a public mixing function (splitmix64).
 
     References: Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014.
     """
@@ -311,7 +315,7 @@ def hash_ranges(keys: np.ndarray, histogram_ranges: int) -> np.ndarray:
 
 
 def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> HistogramShard:
-    """Adds up pieces at k = 1, where a gram is a string."""
+    """Adds up pieces at k = 1, where an n-gram is a string."""
     words, codes = merge_words(piece.words for piece in pieces if piece.words is not None)
     hashes = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
     # (words,) int64 in units of 2^-32; integers, so that the order of the pieces does not matter.
@@ -331,7 +335,7 @@ def _sum_by_key(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
     """Returns distinct keys, ascending, and the int64 sum of the weights of each."""
     if keys.size == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    # Equal keys become neighbours, so that one pass adds each gram's weights up.
+    # Equal keys become neighbours, so that one pass adds up each n-gram's weights.
     order = _ascending_order(keys)
     keys = keys[order]
     fresh = np.ones(keys.size, dtype=bool)
@@ -342,7 +346,7 @@ def _sum_by_key(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _ascending_order(keys: np.ndarray) -> np.ndarray:
-    """Returns the order that sorts packed pairs; several times faster than argsort where it can.
+    """Returns the order that sorts packed pairs, several times faster than argsort where possible.
 
     Sorting values is much faster than sorting places: where prefix, second and place fit in 63 bits
     together, they are sorted as one integer.

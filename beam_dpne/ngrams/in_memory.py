@@ -1,9 +1,9 @@
 """A run of n-grams: the loop over lengths and rounds, and its steps on arrays.
 
-The order of the steps is written here only. A `Steps` object says how each is done: `ArraySteps` calls
+The order of the steps is written only here. A `Steps` object implements each step: `ArraySteps` calls
 the kernels on arrays, in one process; `PrivateNgrams` applies transforms of the same kernels to
-PCollections. So a release in memory is the pipeline's, bit for bit, under the same run key, and what
-tests and attacks find out about arrays holds for the pipeline.
+PCollections. So a release in memory equals the pipeline's, bit for bit, under the same run key, and
+results of tests and attacks on arrays hold for the pipeline.
 """
 
 import dataclasses
@@ -14,9 +14,8 @@ from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import histogram, threshold
-from beam_dpne.ngrams.budgets import spend_on_present
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
-from beam_dpne.ngrams.contributions import limit_contributions
+from beam_dpne.ngrams.contributions import limit_contributions, spend_on_present
 from beam_dpne.ngrams.elements import (
     ROOT,
     Contributions,
@@ -27,6 +26,7 @@ from beam_dpne.ngrams.elements import (
 )
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.strategies import RoundInput
 from beam_dpne.ngrams.valid import rule_for
 from beam_dpne.ngrams.vocabulary import as_vocabulary, public_vocabulary, union_plan
 from beam_dpne.set_union import threshold as union_threshold
@@ -41,7 +41,7 @@ Released = TypeVar("Released")
 
 
 class Steps(Protocol[Users, Sent, Histogram, Drawn, Present, Released]):
-    """The steps of a run, each of which one way of computing does in its own manner.
+    """The steps of a run, on arrays or on PCollections.
 
     `previous` is S_{k−1}, and None at length 1; `present` are the sets of n-grams that were open or
     found after each of the rounds before.
@@ -58,7 +58,7 @@ class Steps(Protocol[Users, Sent, Histogram, Drawn, Present, Released]):
     def prune(
         self, length: int, users: Users, previous: Released, present: Present | None
     ) -> Users:
-        """Keeps of the users' positions what S_{k−1} leaves."""
+        """Returns the users' positions in terms of S_{k−1}."""
         ...
 
     def limit(self, length: int, users: Users) -> Sent:
@@ -73,11 +73,11 @@ class Steps(Protocol[Users, Sent, Histogram, Drawn, Present, Released]):
         previous: Released | None,
         present: Sequence[Present],
     ) -> tuple[Sent, Users]:
-        """Returns what users send in a round, and the users with what they have left."""
+        """Returns the users' contributions to a round, and the users with their remaining budgets."""
         ...
 
     def draw_spurious(self, length: int, previous: Released) -> Drawn:
-        """Draws members of V_k as noise alone would release them."""
+        """Draws the members of V_k that noise alone would release."""
         ...
 
     def add_up(
@@ -88,13 +88,13 @@ class Steps(Protocol[Users, Sent, Histogram, Drawn, Present, Released]):
         drawn: Drawn | None,
         still_open: Histogram | None,
     ) -> Histogram:
-        """Adds up weights; `drawn` is of the first round, `still_open` of later ones."""
+        """Adds up weights; `drawn` is given in the first round, and `still_open` in later ones."""
         ...
 
     def decide_round(
         self, length: int, round_number: int, histogram: Histogram, previous: Released | None
     ) -> tuple[Present, Histogram]:
-        """Returns what is open or found after a round that is not the last, for users and sums."""
+        """Returns the n-grams that are open or found after a round before the last, with their sums."""
         ...
 
     def release(self, length: int, histogram: Histogram, previous: Released | None) -> Released:
@@ -134,12 +134,12 @@ def release_length(
     users: Users,
     previous: Released | None,
 ) -> tuple[Released, Users, Present | None]:
-    """Releases one length in the rounds of the plan's strategy, each on the grams left open before.
+    """Releases one length in the rounds of the plan's strategy.
 
-    The paper's strategy has one round.
+    The paper's strategy has one round. Each round is for the n-grams that the round before left open.
 
     Returns:
-      S_k, the users with what they have left, and the set in whose terms their positions are.
+      S_k, the users with their remaining budgets, and the set in whose terms their positions are.
 
     References: DPNE Algorithm 1, the body of the loop.
     """
@@ -148,16 +148,14 @@ def release_length(
     present: list[Present] = []
     still_open = None
     for number in range(1, last):
-        sent, users = strategy.contribute(
-            steps, length, number, users, previous=previous, present=present
-        )
+        round_input = RoundInput(length, number, users, previous, present)
+        sent, users = strategy.contribute(steps, round_input)
         histogram = steps.add_up(length, number, sent, drawn, still_open)
         after, still_open = steps.decide_round(length, number, histogram, previous)
         present.append(after)
         drawn = None  # Drawn n-grams are in the histogram since the first round.
-    sent, users = strategy.contribute(
-        steps, length, last, users, previous=previous, present=present
-    )
+    round_input = RoundInput(length, last, users, previous, present)
+    sent, users = strategy.contribute(steps, round_input)
     histogram = steps.add_up(length, last, sent, drawn, still_open)
     found = steps.release(length, histogram, previous)
     return found, users, present[-1] if present else None
@@ -173,9 +171,9 @@ def release_ngrams(
 
     Args:
       users: positions of length 0; each user is in one batch only.
-      plan: of the run.
-      run_key: bound to the run's parameters, see `ngrams`.
-      vocabulary: public words, if the plan says that they are given.
+      plan: the plan of the run.
+      run_key: a key that is bound to the run's parameters, see `transform.run_context`.
+      vocabulary: public words, with vocabulary_policy="public".
 
     Example:
       >>> import numpy as np, pyarrow as pa
@@ -196,13 +194,13 @@ def release_ngrams(
 
 @dataclasses.dataclass(kw_only=True)
 class ArraySteps:
-    """Calls the kernel of each step; `Steps` says what each of them returns.
+    """The steps on arrays, in one process; each calls the kernel that its transform applies.
 
     Attributes:
       plan: the parameters of the run.
-      run_key: bound to the run's parameters.
-      vocabulary: public words, if the plan says that they are given.
-      histogram_ranges: hash ranges of a histogram; they change no release.
+      run_key: a key that is bound to the run's parameters.
+      vocabulary: public words, with vocabulary_policy="public".
+      histogram_ranges: the number of hash ranges of a histogram; it changes no release.
     """
 
     plan: PrivacyPlan
@@ -211,7 +209,7 @@ class ArraySteps:
     histogram_ranges: int = 1
 
     def rule(self, length: int, previous: GramSet | None) -> LengthRule:
-        """Returns what decides a length: a function of S_{k−1}."""
+        """Returns the rule of a length, a function of S_{k−1}."""
         known = ROOT if previous is None else previous
         return rule_for(self.plan, length, self.run_key)(known)
 
@@ -316,7 +314,7 @@ class ArraySteps:
         histogram: list[HistogramShard],
         previous: GramSet | None,
     ) -> tuple[PresentGrams, list[HistogramShard]]:
-        """Calls `decide` for each hash range, and drops those in which nothing is left."""
+        """Calls `decide` for each hash range, and drops the ranges in which nothing is left."""
         rule = self.rule(length, previous)
         decided = [self.decide(shard, rule) for shard in histogram if rule.rounds]
         left = [shard for shard in decided if shard.keys.size + shard.spurious_keys.size]
@@ -335,5 +333,5 @@ class ArraySteps:
         return threshold.merge_released(parts, known, rule)
 
     def decide(self, shard: HistogramShard, rule: LengthRule) -> HistogramShard:
-        """Returns what is open or found in a hash range after a round."""
+        """Returns the n-grams of a hash range that are open or found after a round."""
         return threshold.decide_round(shard, rule=rule, run_key=self.run_key)

@@ -1,57 +1,89 @@
-"""PrivacyPlan: every public parameter of a run, and the noise that follows from them.
-
-Parameters are flat, here, in JSON and on the command line; the plan makes one strategy of those that
-belong to it (`strategies`).
-"""
+"""PrivacyPlan: every public parameter of a run, its checks, and the noise that follows from it."""
 
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from beam_dpne.mechanism import evidence_law, gaussian, parameters, rules, thresholds
-from beam_dpne.ngrams import adaptive, plan_checks
-from beam_dpne.ngrams.strategies import STRATEGIES, LengthPlan, Strategy, strategy_of
+from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
+from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.strategies import (
+    OF_ONE_STRATEGY,
+    STRATEGIES,
+    VALID_COUNTS,
+    LengthPlan,
+    Strategy,
+    as_shares,
+    parameter_defaults,
+    strategy_of,
+)
 from beam_dpne.set_union import policies
-from beam_dpne.set_union.policies import DEFAULT_USERS
-from beam_dpne.validation import ADJACENCY, JsonParameters
+from beam_dpne.validation import (
+    ADJACENCY,
+    MAX_USERS,
+    JsonParameters,
+    as_float,
+    as_json_types,
+    check_choice,
+    check_count,
+    check_delta,
+    check_integer,
+    check_user_count,
+    deciding_parameters,
+)
+
+PRUNING_RULES = ("both", "single")
+# The paper's estimate of |V_k| draws this many pairs of words and n-grams, at most.
+ESTIMATE_SAMPLES = 1_000_000
+RELATIVE_ERROR_PER_DECISION = 2e-12
+# A set union has this many rounds, at most.
+UNION_ROUNDS = 2
+# The decisions of a set union may cost this much of ε, see `SetUnionPlan.numerical_slack`.
+UNION_SLACK = 1e-5
+# A set union with Gaussian noise plans for δ_G = δ_T, so for a little less than 2 δ_T in all.
+_UNION_DELTAS = 1.99
+_MAX_LENGTH = 100
+_MIN_SPURIOUS_FRACTION = 1e-100
+_MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrivacyPlan(JsonParameters):
-    """The parameters of a run of DPNE: frozen, checked, public; never chosen from private data.
+    """The public parameters of a run of DPNE: frozen, checked, and never chosen from private data.
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
-    user with all of that user's documents.
+    user with all of that user's documents. Parameters are flat here, in JSON and on the command line;
+    the plan makes one strategy of those that belong to it (`strategies`).
 
     Attributes:
       epsilon: ε > 0 of the whole run.
       delta: δ in (0, 1) of the whole run; well below one over the number of users.
-      max_length: T, words in the longest gram.
-      max_contributions: Δ, distinct grams a user adds in one round of a length: one number, or one
-        per length; by default 300, "one_round" 100.
+      max_length: T, the number of words in the longest n-gram.
+      max_contributions: Δ, the distinct n-grams that a user adds in one round of a length, at most: one
+        number, or one for each length. The default is 300, and 100 with "one_round".
       spurious_fraction: η in (0, 1): expected spurious k-grams per released (k−1)-gram, at most.
-      pruning: "both": a valid gram's prefix and suffix are released; "single": its prefix and last
-        word.
+      pruning: "both": a valid n-gram's prefix and suffix are released; "single": its prefix and last
+        word are released.
       valid_count: "exact" or "estimate" (the paper's EstimateValidKgrams; pruning "both" only).
-      vocabulary_delta_share: δ_T/δ in (0, 1); the rest is δ_G, for the noise; by default 0.1,
-        "one_round" 0.5; 0 with a public vocabulary, which needs none.
-      noise_growth: c in σ_k = c·σ_{k−1}; 1, the default, is the same noise at every length
+      vocabulary_delta_share: δ_T/δ in (0, 1); the rest is δ_G, for the noise. The default is 0.1, and
+        0.5 with "one_round". It is 0 with a public vocabulary, which needs none.
+      noise_growth: c in σ_k = c·σ_{k−1}. With the default, 1, all lengths have the same noise
         ("one_round" only).
-      budget_shares: f_k, one per length, summing to 1, instead of noise_growth ("one_round" only).
-      rounds: rounds of each length k ≥ 2, 1 to 3; by default 3 ("adaptive" only).
+      budget_shares: f_k, one for each length, summing to 1, instead of noise_growth ("one_round" only).
+      rounds: the number of rounds of each length k ≥ 2, from 1 to 3; 3 by default ("adaptive" only).
       user_budgets: with "individual", the default, each user divides one budget among the lengths by
-        its own grams; with "even" each length has an equal part ("adaptive" only).
-      vocabulary_policy: how words are found. By default the strategy finds them ("rounds", for
-        "one_round" "weighted_gaussian"). With "public" they are an input, and cost nothing. With
-        "screened_gaussian" or "weighted_gaussian" a set union finds them, with the same part of the
-        budget μ² as each other length.
-      max_tokens_per_user: tokens of one user that are looked at; bounds the numerical slack.
+        the user's own n-grams; with "even" each length has an equal part ("adaptive" only).
+      vocabulary_policy: the way in which words are found. By default the strategy finds them
+        ("rounds", and "weighted_gaussian" with "one_round"). With "public" they are an input, and cost
+        nothing. With "screened_gaussian" or "weighted_gaussian" a set union finds them, with the same
+        part of the budget μ² as each other length.
+      max_tokens_per_user: the tokens of one user that are used, at most; it bounds the numerical slack.
       max_users: users of the input, at most: the operator's promise, never checked against the data.
         Only the vocabulary_policy "screened_gaussian", under which users' weights follow those of
         others, depends on it: the effect of rounding on its sensitivity, the cost of floating point,
         and the number of its shards. It is ignored under other policies.
-      public_user_count: number of users of the input, where it is public: a δ above one over it is
+      public_user_count: the number of users of the input, where it is public: a δ above one over it is
         refused. Nothing else depends on it; it must never be counted in private data.
       strategy: "adaptive", or "one_round", the paper's algorithm.
       adjacency: "add_or_remove_one_user", the only one.
@@ -84,15 +116,15 @@ class PrivacyPlan(JsonParameters):
     user_budgets: str | None = None
     vocabulary_policy: str | None = None
     max_tokens_per_user: int = 1_000_000
-    max_users: int = DEFAULT_USERS
+    max_users: int = policies.DEFAULT_USERS
     public_user_count: int | None = None
     strategy: str = "adaptive"
     adjacency: str = ADJACENCY
 
     def __post_init__(self):
-        for name, value in plan_checks.completed(self).items():
+        for name, value in _completed(self).items():
             object.__setattr__(self, name, value)
-        plan_checks.check(self)
+        _check(self)
 
     @functools.cached_property
     def strategy_value(self) -> Strategy:
@@ -101,12 +133,12 @@ class PrivacyPlan(JsonParameters):
 
     @property
     def has_public_vocabulary(self) -> bool:
-        """Whether the words are given instead of found."""
+        """Whether the words are an input instead of a result."""
         return self.vocabulary_policy == "public"
 
     @property
     def has_union_vocabulary(self) -> bool:
-        """Whether words are found by a set union instead of the strategy's first length."""
+        """Whether a set union finds the words instead of the strategy."""
         by_strategy = STRATEGIES[self.strategy].plan_defaults["vocabulary_policy"]
         return self.vocabulary_policy not in ("public", by_strategy)
 
@@ -117,85 +149,85 @@ class PrivacyPlan(JsonParameters):
 
     @property
     def strategy_lengths(self) -> range:
-        """The lengths that are found by the strategy."""
+        """The lengths that the strategy finds."""
         return self.private_lengths[1:] if self.has_union_vocabulary else self.private_lengths
 
     @property
     def union_share(self) -> float:
-        """The part of the budget that a set union has for the words; 0 without one."""
+        """The part of the budget that a set union spends on the words; 0 without one."""
         if not self.has_union_vocabulary:
             return 0.0
         return self.strategy_value.shares(len(self.private_lengths))[0]
 
     def rounds_of(self, length: int) -> int:
-        """Returns how often a length is looked at."""
+        """Returns the number of rounds of a length."""
         if length not in self.private_lengths:
             return 0
         if length not in self.strategy_lengths:
-            return plan_checks.UNION_ROUNDS
+            return UNION_ROUNDS
         return self.strategy_value.rounds_of(length)
 
     @property
     def round_count(self) -> int:
-        """How often the data are looked at."""
+        """The number of rounds of all lengths."""
         return sum(map(self.rounds_of, self.private_lengths))
 
     @property
     def allotment(self) -> int:
-        """What a user may spend before it runs dry, in units of 2^-56 ("adaptive" only).
+        """The budget of each user, in units of 2^-56 ("adaptive" only).
 
-        On all lengths together, or with even budgets on each.
+        It is for all lengths together, or with even budgets for each length.
         """
         whole = adaptive.user_budget(self.noise_stddev / math.sqrt(1 - self.union_share))
         return whole // len(self.strategy_lengths) if self.user_budgets == "even" else whole
 
     @property
     def numerical_slack(self) -> float:
-        """What floating point may cost of ε, subtracted before the noise is calibrated.
+        """The cost of floating point in ε, at most, which is subtracted before calibration.
 
         Every decision's probability is right to a relative 1e-12 with and without the user, and a
         user changes at most max_tokens_per_user decisions in a round.
         """
         decisions = self.round_count * self.max_tokens_per_user
-        of_union = plan_checks.UNION_SLACK if self.has_union_vocabulary else 0.0
-        return decisions * plan_checks.RELATIVE_ERROR_PER_DECISION + of_union
+        of_union = UNION_SLACK if self.has_union_vocabulary else 0.0
+        return decisions * RELATIVE_ERROR_PER_DECISION + of_union
 
     @property
     def far_tails(self) -> float:
-        """What noise so far out that its probability is not right to 1e-12 may cost of δ."""
-        return plan_checks.noise_draws(self, self.epsilon, self.delta)[0].far_tails
+        """The cost in δ of noise so far out that its probability is not right to 1e-12."""
+        return noise_draws(self, self.epsilon, self.delta)[0].far_tails
 
     @property
     def gaussian_epsilon(self) -> float:
-        """ε for which the noise of all lengths is calibrated: less the slack."""
+        """The ε for which the noise of all lengths is calibrated: ε less the slack."""
         return self.epsilon - self.numerical_slack
 
     @property
     def gaussian_delta(self) -> float:
-        """δ_G, spent on the noise of all lengths, less what floating point may cost."""
+        """The δ_G that noise of all lengths spends, less the cost of floating point."""
         return self._usable_delta * (1 - self.delta_share)
 
     @property
     def vocabulary_delta(self) -> float:
-        """δ_T, spent on words that one user alone holds, less what floating point may cost."""
+        """The δ_T for words that one user alone holds, less the cost of floating point."""
         return self._usable_delta * self.delta_share
 
     @property
     def _usable_delta(self) -> float:
-        """The strategy's δ less the far tails, and less the slack's factor."""
+        """The plan's δ less the far tails, and less the slack's factor."""
         rest = self.delta - self.far_tails
         return rest * math.exp(-self.numerical_slack)
 
     @property
     def delta_share(self) -> float:
-        """δ_T/δ; 0 with a public vocabulary."""
+        """The share δ_T/δ; 0 with a public vocabulary."""
         return self.vocabulary_delta_share or 0.0
 
     @functools.cached_property
     def noise_stddev(self) -> float:
         """The noise σ of one Gaussian mechanism as private as all lengths together.
 
-        Raised by a margin for the errors of the root and of the shares' sum.
+        It is raised by a margin for the errors of the root and of the shares' sum.
         """
         exact = gaussian.gaussian_noise_stddev(
             epsilon=self.gaussian_epsilon, delta=self.gaussian_delta
@@ -205,22 +237,18 @@ class PrivacyPlan(JsonParameters):
     @functools.cached_property
     def lengths(self) -> tuple[LengthPlan, ...]:
         """The numbers of each length k = 1..T that are known before the data."""
-        return (*self._other_lengths(), *self.strategy_value.length_plans(self))
-
-    def _other_lengths(self) -> tuple[LengthPlan, ...]:
-        """Length 1, where the strategy does not find it: a public vocabulary or a set union."""
+        by_strategy = tuple(self.strategy_value.length_plans(self))
         if 1 in self.strategy_lengths:
-            return ()
-        limit = 0 if self.has_public_vocabulary else self.contribution_limits[0]
-        return (
-            LengthPlan(
-                length=1,
-                max_contributions=limit,
-                budget_share=self.union_share,
-                noise_stddev=0.0,
-                threshold=None,
-            ),
+            return by_strategy
+        # A public vocabulary or a set union provides length 1.
+        words = LengthPlan(
+            length=1,
+            max_contributions=0 if self.has_public_vocabulary else self.contribution_limits[0],
+            budget_share=self.union_share,
+            noise_stddev=0.0,
+            threshold=None,
         )
+        return (words, *by_strategy)
 
     @property
     def contribution_limits(self) -> tuple[int, ...]:
@@ -230,20 +258,193 @@ class PrivacyPlan(JsonParameters):
         return tuple(min(limit, self.max_tokens_per_user) for limit in limits)
 
     def mechanism_parameters(self) -> dict[str, Any]:
-        """Returns what decides a release, as JSON types: parameters, resolved, and constants."""
-        found: dict[str, Any] = {
-            "plan": parameters.without_user_count(self.to_dict())
-            | {"contribution_limits": self.contribution_limits},
+        """Returns all that decides a release, as JSON types: parameters, resolved, and constants."""
+        fields = deciding_parameters(self.to_dict())
+        deciding: dict[str, Any] = {
+            "plan": fields | {"contribution_limits": self.contribution_limits},
             "rules": rules.constants(),
-            "noise": parameters.noise_constants(),
-            "null_law": evidence_law.constants(),
-            "checks": plan_checks.constants(),
+            "noise": {**gaussian.constants(), **finite_noise.constants()},
+            "null_law": rules.quadrature_constants(),
+            "checks": constants(),
             **self.strategy_value.constants(),
         }
         if self.has_union_vocabulary:
-            found["words"] = {
+            deciding["words"] = {
                 "set_union": policies.constants(),
                 "thresholds": thresholds.constants(),
                 "shards": policies.shards_for(self.max_users),
             }
-        return parameters.as_json_types(found)
+        return as_json_types(deciding)
+
+
+def constants() -> dict[str, Any]:
+    """Returns the constants of this module that decide a release."""
+    return {
+        "estimate_samples": ESTIMATE_SAMPLES,
+        "relative_error_per_decision": RELATIVE_ERROR_PER_DECISION,
+        "union_rounds": UNION_ROUNDS,
+        "union_slack": UNION_SLACK,
+    }
+
+
+def _completed(plan: PrivacyPlan) -> dict[str, Any]:
+    """Returns the parameters of a plan that change when it is completed.
+
+    Parameters that were left out get the strategy's defaults. Lists (from JSON) become tuples and whole
+    numbers floats, so that plans compare.
+
+    Raises:
+      ValueError: if a parameter has no such form, or belongs to another strategy.
+    """
+    check_choice("strategy", plan.strategy, tuple(STRATEGIES))
+    defaults = parameter_defaults(plan.strategy)
+    for name in OF_ONE_STRATEGY:
+        if name not in defaults and getattr(plan, name) is not None:
+            raise ValueError(
+                f"{name} must be left out with strategy={plan.strategy!r}, which does not have "
+                f"it, got {name}={getattr(plan, name)!r}."
+            )
+    if plan.vocabulary_policy == "public":
+        defaults["vocabulary_delta_share"] = 0.0
+    values = {name: value for name, value in defaults.items() if getattr(plan, name) is None}
+    for name in ("epsilon", "delta", "spurious_fraction"):
+        values[name] = as_float(name, getattr(plan, name))
+    for name in ("vocabulary_delta_share", "noise_growth"):
+        value = values.get(name, getattr(plan, name))
+        if value is not None:
+            values[name] = as_float(name, value)
+    if isinstance(plan.max_contributions, Sequence):
+        values["max_contributions"] = tuple(plan.max_contributions)
+    return values | {"budget_shares": as_shares(plan.budget_shares)}
+
+
+def _check(plan: PrivacyPlan) -> None:
+    """Checks a complete plan."""
+    check_choice("vocabulary_policy", plan.vocabulary_policy, policies.VOCABULARY_POLICIES)
+    gaussian.check_budget(plan.epsilon, plan.delta)
+    check_delta(plan.delta)
+    check_user_count(plan.delta, plan.public_user_count)
+    check_integer("max_length", plan.max_length, 1)
+    if plan.max_length > _MAX_LENGTH:
+        raise ValueError(
+            f"max_length must be at most {_MAX_LENGTH}, since each length is a separate stage, "
+            f"got max_length={plan.max_length}."
+        )
+    check_integer("max_tokens_per_user", plan.max_tokens_per_user, 1)
+    check_integer("max_users", plan.max_users, 1, MAX_USERS)
+    limits = plan.max_contributions
+    for limit in limits if isinstance(limits, tuple) else (limits,):
+        check_integer("max_contributions", limit, 1)
+    if isinstance(limits, tuple):
+        check_count("max_contributions", limits, plan.max_length)
+    if not 0 < plan.spurious_fraction < 1:
+        raise ValueError(
+            f"spurious_fraction must be in (0, 1), got spurious_fraction={plan.spurious_fraction}."
+        )
+    if plan.spurious_fraction < _MIN_SPURIOUS_FRACTION:
+        raise ValueError(
+            f"spurious_fraction must be at least {_MIN_SPURIOUS_FRACTION}, below which thresholds "
+            f"leave floating point, got spurious_fraction={plan.spurious_fraction}."
+        )
+    _check_vocabulary(plan)
+    check_choice("valid_count", plan.valid_count, VALID_COUNTS)
+    check_choice("pruning", plan.pruning, PRUNING_RULES)
+    plan.strategy_value.check(plan)
+    check_choice("adjacency", plan.adjacency, (ADJACENCY,))
+    if plan.numerical_slack > _MAX_SLACK_SHARE * plan.epsilon:
+        raise ValueError(
+            f"max_tokens_per_user must be small enough that the numerical slack "
+            f"{plan.numerical_slack:.2g} is at most epsilon/1000, got "
+            f"max_tokens_per_user={plan.max_tokens_per_user}; lower it or raise epsilon."
+        )
+    _check_finite_noise(plan)
+    if plan.strategy_value.has_user_budgets:
+        adaptive.user_budget(plan.noise_stddev)
+
+
+def noise_draws(
+    plan: PrivacyPlan, epsilon: float, delta: float
+) -> tuple[finite_noise.NoiseDraws, ...]:
+    """Returns the noise of a plan with another ε and δ: the strategy's, and that of a set union.
+
+    A user changes at most max_tokens_per_user decisions in a round, and moves the means of at most
+    max_contributions. A set union of words is part of the run's Gaussian mechanism, so its draws are
+    among the strategy's. They also have to fit into δ_T, from which the union's plan keeps their cost.
+    """
+    strategy = finite_noise.NoiseDraws(
+        kind="gaussian",
+        count=plan.round_count * plan.max_tokens_per_user,
+        moved=sum(
+            plan.rounds_of(length) * plan.contribution_limits[length - 1]
+            for length in plan.strategy_lengths
+        ),
+        far_tail=finite_noise.FAR_TAILS["gaussian"],
+        epsilon=epsilon,
+        delta=delta,
+        gaussian_delta=delta * (1 - plan.delta_share),
+    )
+    policy = plan.vocabulary_policy
+    if policy is None or not plan.has_union_vocabulary:
+        return (strategy,)
+    decisions = policies.update_policy(policy).decision_count(
+        max_contributions=plan.contribution_limits[0], max_users=plan.max_users
+    )
+    together = strategy._replace(count=strategy.count + decisions, moved=strategy.moved + decisions)
+    words = strategy._replace(
+        count=decisions, moved=decisions, delta=_UNION_DELTAS * delta * plan.delta_share
+    )
+    return together, words
+
+
+def _check_finite_noise(plan: PrivacyPlan) -> None:
+    remedy = (
+        f"A lower max_tokens_per_user={plan.max_tokens_per_user} helps a little, if a public bound "
+        "allows it."
+    )
+    if plan.has_union_vocabulary:
+        remedy = (
+            f"Lower max_tokens_per_user={plan.max_tokens_per_user} and, for "
+            f"vocabulary_policy={plan.vocabulary_policy!r}, max_users={plan.max_users}, to what the "
+            "input can have at most, by a public bound."
+        )
+    finite_noise.check(
+        lambda epsilon, delta: noise_draws(plan, epsilon, delta),
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        remedy=remedy,
+    )
+
+
+def _check_vocabulary(plan: PrivacyPlan) -> None:
+    """Checks the share δ_T/δ, and that some length is private."""
+    share = plan.vocabulary_delta_share
+    if plan.has_public_vocabulary:
+        if share != 0:
+            raise ValueError(
+                "vocabulary_delta_share must be left out with a public vocabulary, which needs "
+                f"none, got vocabulary_delta_share={share}."
+            )
+        if plan.max_length == 1:
+            raise ValueError(
+                "max_length must be at least 2 with a public vocabulary, got max_length=1."
+            )
+        return
+    if plan.has_union_vocabulary:
+        _check_union(plan)
+    if share is None or not 0 < share < 1:
+        raise ValueError(
+            f"vocabulary_delta_share must be in (0, 1), got vocabulary_delta_share={share}."
+        )
+
+
+def _check_union(plan: PrivacyPlan) -> None:
+    if plan.vocabulary_policy == "rounds":
+        raise ValueError(
+            "vocabulary_policy must not be 'rounds' with strategy='one_round': rounds divide the "
+            "budgets of strategy='adaptive', got vocabulary_policy='rounds'. Leave it out."
+        )
+    if plan.max_length == 1:
+        raise ValueError(
+            "max_length must be at least 2 with another vocabulary_policy than the strategy's "
+            f"own, got vocabulary_policy={plan.vocabulary_policy!r}: use PrivateSetUnion."
+        )

@@ -3,12 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import cast
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
+from beam_dpne.elements.batches import apply
 from beam_dpne.mechanism import cells, randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
@@ -20,22 +20,23 @@ from beam_dpne.ngrams.elements import GramSet, SpuriousGrams
 class SampleSpurious(beam.PTransform):
     """Draws the k-grams of V_k that noise alone would lift over the threshold.
 
-    Each member of V_k is drawn with probability p = Φ̄(ρ_k/σ_k), independently: a Poisson number of
-    uniform draws with mean −|V_k| log(1 − p), duplicates merged. `NoisyThreshold` drops those that
-    somebody holds, which leaves independent Bernoulli(p) on the rest; nobody counts the observed.
+    Each member of V_k is drawn independently with probability p, which is Φ̄(ρ_k/σ_k) for one round.
+    For this, a Poisson number of uniform draws with mean −|V_k| log(1 − p) is made, and duplicates are
+    merged. `NoisyThreshold` drops those that somebody holds, which leaves an independent Bernoulli(p)
+    for each of the rest. So the observed k-grams are never counted.
 
     Input: PCollection of one `GramSet`, S_{k−1}, k ≥ 2.
 
     Output: PCollection of one `SpuriousGrams`.
 
-    Privacy: a function of a released set; what is left after thinning is private only as a part of
-    `NoisyThreshold`.
+    Privacy: a function of a released set. Those that nobody holds are private only together with the
+    rest of the output of `NoisyThreshold`.
 
-    Cost: one block and a binary search for each draw, about η·|S_{k−1}| of them.
+    Cost: one AES block and a binary search for each of about η·|S_{k−1}| draws.
 
     Attributes:
       rule_for: maps S_{k−1} to σ_k and ρ_k, as for `NoisyThreshold`.
-      run_key: secret of the run.
+      run_key: the secret of the run.
 
     Example:
       >>> import numpy as np
@@ -61,21 +62,12 @@ class SampleSpurious(beam.PTransform):
 
     def expand(self, previous: PCollection[GramSet]) -> PCollection[SpuriousGrams]:
         """Applies `sample_spurious` to S_{k−1}."""
-        return cast(
-            "PCollection[SpuriousGrams]",
-            previous
-            | "Draw"
-            >> beam.Map(_sample, rule_for=self.rule_for, run_key=self.run_key).with_output_types(
-                SpuriousGrams
-            ),
-        )
+        draw = beam.Map(_sample, rule_for=self.rule_for, run_key=self.run_key)
+        return apply(previous, "Draw", draw, SpuriousGrams)
 
 
 def _sample(
-    previous: GramSet,
-    *,
-    rule_for: Callable[[GramSet], LengthRule],
-    run_key: RunKey,
+    previous: GramSet, *, rule_for: Callable[[GramSet], LengthRule], run_key: RunKey
 ) -> SpuriousGrams:
     return sample_spurious(previous, rule=rule_for(previous), run_key=run_key)
 
@@ -95,20 +87,21 @@ def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> 
     count_bits = randomness.keyed_bits(count_key, np.uint64(0), blocks)
     draws = np.arange(randomness.poisson(count_bits, mean), dtype=np.uint64)
     bits = randomness.keyed_bits(run_key.sub_key("spurious draw", length), np.uint64(0), draws)
+    # (s,) int64: the drawn members, each once; draws of the same member were merged.
     keys = np.sort(valid.draw_valid(previous, rule.pruning, bits))
     keys = keys[np.diff(keys, prepend=-1) != 0]
     rounds = _spurious_rounds(keys, rule, run_key)
     noise = randomness.keyed_bits(run_key.sub_key("spurious noise", length), np.uint64(0), keys)
-    places = np.zeros(keys.size, dtype=np.int64)
+    drawn_cells = np.zeros(keys.size, dtype=np.int64)
     for number in np.unique(rounds).tolist():
         inside = rounds == number
-        places[inside] = cells.spurious_cells(noise[inside], rule, number)
-    return SpuriousGrams(length=length, keys=keys, cells=places, rounds=rounds, rule=rule)
+        drawn_cells[inside] = cells.spurious_cells(noise[inside], rule, number)
+    return SpuriousGrams(length=length, keys=keys, cells=drawn_cells, rounds=rounds, rule=rule)
 
 
 def _spurious_rounds(keys: np.ndarray, rule: LengthRule, run_key: RunKey) -> np.ndarray:
-    """Draws for each spurious gram the round in which it is found: r with probability P_r/p."""
+    """Draws the round in which each spurious n-gram is found: r with probability P_r/p, (s,) int8."""
     sub_key = run_key.sub_key("spurious round", rule.length)
     uniform = randomness.uniforms(randomness.keyed_bits(sub_key, np.uint64(0), keys))
-    borders = np.cumsum([own.null_probability for own in rule.rounds[:-1]])
+    borders = np.cumsum([each.null_probability for each in rule.rounds[:-1]])
     return (1 + np.searchsorted(borders, uniform * rule.null_probability)).astype(np.int8)

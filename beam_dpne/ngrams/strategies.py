@@ -1,13 +1,14 @@
-"""Strategies: how users' contributions are weighted in the rounds of a length, and by which rules.
+"""Strategies: the weights of users' contributions in the rounds of a length, and the rounds' rules.
 
-A strategy is a value with parameters. It imports neither Beam nor Arrow, and knows of data only sizes
-of released sets. Candidates, histogram, noise, spurious n-grams and decoding are shared by all.
+A strategy is a value with parameters. It imports neither Beam nor Arrow, and depends on data only by
+sizes of released sets. Candidates, histogram, noise, spurious n-grams and decoding are the same for all
+strategies.
 """
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.rules import LengthRule, RoundRule, length_rule
@@ -15,7 +16,7 @@ from beam_dpne.ngrams import adaptive
 from beam_dpne.validation import as_float, check_choice, check_count, check_integer
 
 VALID_COUNTS = ("exact", "estimate")
-# Parameters of a plan that one strategy alone has, None in plans of the other.
+# Parameters of a plan that only one strategy has; they are None in plans of the other.
 OF_ONE_STRATEGY = ("noise_growth", "rounds", "user_budgets")
 _MIN_SHARE = 1e-9
 # A `PrivacyPlan`, whose module imports this one.
@@ -30,13 +31,12 @@ class LengthPlan:
       length: k.
       max_contributions: Δ_k.
       budget_share: f_k, which sum to 1; None where each user divides one budget among all lengths.
-      noise_stddev: of each round, in units of weight: σ_k = σ/√f_k. It is 1 with "adaptive", where the
-        weights carry the budget, and 0 for a public vocabulary, which has no noise.
-      threshold: ρ_1 at k = 1; None for longer grams, whose threshold depends on |S_{k−1}|, |V_k|.
+      noise_stddev: the standard deviation of each round's noise, in units of weight: σ_k = σ/√f_k. It
+        is 1 with "adaptive", where the weights carry the budget. It is 0 for a public vocabulary, and
+        for words that a set union finds, whose noise and threshold are in the plan of that union.
+      threshold: ρ_1 at k = 1; None for longer n-grams, whose threshold depends on |S_{k−1}| and |V_k|.
       rounds: the numbers of each round ("adaptive" only).
       word_rules: the rules of the rounds at k = 1 ("adaptive" only).
-
-    The noise and threshold of words that a set union finds are in the plan of that union.
     """
 
     length: int
@@ -48,12 +48,30 @@ class LengthPlan:
     word_rules: tuple[RoundRule, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OneRound:
-    """The paper's strategy: one round for each length, and weight 1/√n for each of a user's n grams.
+class RoundInput(NamedTuple):
+    """The input of one round: the arguments of `in_memory.Steps.spend`, in their order.
 
     Attributes:
-      noise_growth: c in σ_k = c·σ_{k−1}, a finite number > 0.
+      length: k.
+      round_number: r, from 1.
+      users: users' positions.
+      previous: S_{k−1}; None at length 1.
+      present: the sets of n-grams that were open or found after each of the rounds before.
+    """
+
+    length: int
+    round_number: int
+    users: Any
+    previous: Any
+    present: Sequence[Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRound:
+    """The paper's strategy: one round for each length, with weight 1/√n for each of a user's n n-grams.
+
+    Attributes:
+      noise_growth: c in σ_k = c·σ_{k−1}, finite and > 0.
       budget_shares: f_k, one for each private length, summing to 1, instead of noise_growth.
       valid_count: "exact", or "estimate" for the paper's estimate of |V_k|.
 
@@ -68,7 +86,7 @@ class OneRound:
     """
 
     name: ClassVar[str] = "one_round"
-    # Defaults of parameters of the plan that other strategies have as well.
+    # Defaults of parameters that plans of all strategies have.
     plan_defaults: ClassVar[dict[str, Any]] = {
         "max_contributions": 100,
         "vocabulary_delta_share": 0.5,
@@ -148,14 +166,14 @@ class OneRound:
     def rule(
         self, plan: _Plan, length: int, *, released: int, valid: int, counted: int
     ) -> LengthRule:
-        """Returns σ_k and ρ_k; if no gram is valid, nothing more is released.
+        """Returns σ_k and ρ_k; if no n-gram is valid, nothing more is released.
 
         Args:
-          plan: of the run.
+          plan: the plan of the run.
           length: k.
           released: |S_{k−1}|.
           valid: |V_k|; 0 at k = 1.
-          counted: |V_k| or its estimate, which moves the threshold only.
+          counted: |V_k| or its estimate, which affects the threshold only.
         """
         numbers = plan.lengths[length - 1]
         if length == 1:
@@ -178,32 +196,23 @@ class OneRound:
             pruning=plan.pruning,
         )
 
-    def contribute(
-        self,
-        steps: Any,
-        length: int,
-        round_number: int,
-        users: Any,
-        *,
-        previous: Any,
-        present: Sequence[Any],
-    ) -> tuple[Any, Any]:
+    def contribute(self, steps: Any, round_input: RoundInput) -> tuple[Any, Any]:
         """Returns equally weighted contributions, and the users; `steps` are `in_memory.Steps`."""
-        return steps.limit(length, users), users
+        return steps.limit(round_input.length, round_input.users), round_input.users
 
     def constants(self) -> dict[str, Any]:
-        """Returns the constants of the strategy that decide a release; it has none."""
+        """Returns the constants of the strategy that decide a release: none."""
         return {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Adaptive:
-    """Rounds for each length, for which each user divides one budget, where it still helps.
+    """Several rounds for each length, among whose open n-grams each user divides one budget.
 
     Attributes:
-      rounds: of each length k ≥ 2, from 1 to 3.
-      user_budgets: "individual": each user divides one budget among the lengths by its own grams;
-        "even": each length has an equal part.
+      rounds: the number of rounds of each length k ≥ 2, from 1 to 3.
+      user_budgets: with "individual" each user divides one budget among the lengths by the user's own
+        n-grams; with "even" each length has an equal part.
 
     Raises:
       ValueError: naming the parameter, its requirement and the value.
@@ -235,8 +244,8 @@ class Adaptive:
         """Checks the parameters against those of a plan."""
         if plan.budget_shares is not None:
             raise ValueError(
-                "budget_shares must be left out with strategy='adaptive', where each user divides a "
-                f"budget of its own, got budget_shares={plan.budget_shares}."
+                "budget_shares must be left out with strategy='adaptive', where each user divides one "
+                f"budget, got budget_shares={plan.budget_shares}."
             )
         if plan.valid_count != "exact":
             raise ValueError(
@@ -255,7 +264,7 @@ class Adaptive:
         return gaussian.growth_shares(1.0, lengths)
 
     def rounds_of(self, length: int) -> int:
-        """Returns the number of rounds of a length: 2 at k = 1, else as many as there are."""
+        """Returns the number of rounds of a length: 2 at k = 1, and `rounds` at k ≥ 2."""
         return len(adaptive.rounds_of(length, self.rounds))
 
     def label(self, length: int, round_number: int) -> str:
@@ -301,18 +310,9 @@ class Adaptive:
             length=length, noise_stddev=1.0, rounds=rounds, valid=valid, pruning=plan.pruning
         )
 
-    def contribute(
-        self,
-        steps: Any,
-        length: int,
-        round_number: int,
-        users: Any,
-        *,
-        previous: Any,
-        present: Sequence[Any],
-    ) -> tuple[Any, Any]:
-        """Returns contributions paid from budgets, and the users with what they have left."""
-        return steps.spend(length, round_number, users, previous, present)
+    def contribute(self, steps: Any, round_input: RoundInput) -> tuple[Any, Any]:
+        """Returns contributions paid from budgets, and the users with their remaining budgets."""
+        return steps.spend(*round_input)
 
     def constants(self) -> dict[str, Any]:
         """Returns the constants of the strategy that decide a release, under its name."""
@@ -326,7 +326,7 @@ STRATEGIES: dict[str, type[OneRound] | type[Adaptive]] = {
 
 
 def parameter_defaults(strategy: str) -> dict[str, Any]:
-    """Returns the defaults of the parameters that a plan leaves to its strategy."""
+    """Returns the defaults of the parameters whose defaults depend on the strategy."""
     kind = STRATEGIES[strategy]
     defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     return {**kind.plan_defaults, **{n: defaults[n] for n in OF_ONE_STRATEGY if n in defaults}}
@@ -339,7 +339,7 @@ def strategy_of(plan: _Plan) -> Strategy:
 
 
 def as_shares(shares: Any) -> tuple[float, ...] | None:
-    """Returns budget shares as floats; None if there are none."""
+    """Returns budget shares as floats, or None if there are none."""
     if isinstance(shares, str) or not isinstance(shares, Sequence | None):
         raise ValueError(f"budget_shares must be a list of numbers, got budget_shares={shares!r}.")
     return None if shares is None else tuple(as_float("budget_shares", share) for share in shares)

@@ -16,9 +16,8 @@ from beam_dpne.elements.rows import ReleasedNgram, as_rows
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams.budgets import SpendBudgets, SpendResult
 from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
-from beam_dpne.ngrams.contributions import LimitContributions
+from beam_dpne.ngrams.contributions import LimitContributions, SpendBudgets, SpendResult
 from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.ngrams.elements import (
     Contributions,

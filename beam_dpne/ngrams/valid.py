@@ -1,8 +1,8 @@
-"""Valid k-grams V_k: their exact number, the rule that follows from it, and uniform draws.
+"""Valid k-grams V_k: their exact number, its estimate, the rule that follows, and uniform draws.
 
-V_k = (S_{k−1} × S_1) ∩ (S_1 × S_{k−1}) with pruning "both", S_{k−1} × S_1 with "single". Nothing here
-enumerates V_k. A valid k-gram x·m·z is counted by its middle m, the k−2 words between the first and
-the last: |V_k| = Σ_m L(m)·R(m), where L(m) and R(m) are the numbers of grams in S_{k−1} that end and
+V_k is (S_{k−1} × S_1) ∩ (S_1 × S_{k−1}) with pruning "both", and S_{k−1} × S_1 with "single". It is
+never enumerated. A valid k-gram x·m·z is counted by its middle m, the k−2 words between the first and
+the last: |V_k| = Σ_m L(m)·R(m), where L(m) and R(m) are the numbers of n-grams in S_{k−1} that end and
 begin with m.
 """
 
@@ -18,17 +18,16 @@ from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.elements import GramSet, pack_pairs, unpack_pairs
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.plan_checks import ESTIMATE_SAMPLES
+from beam_dpne.ngrams.plan import ESTIMATE_SAMPLES, PrivacyPlan
 
 
 def rule_for(plan: PrivacyPlan, length: int, run_key: RunKey) -> Callable[[GramSet], LengthRule]:
-    """Returns the function from S_{k−1} to the rule of length k: public numbers only.
+    """Returns the function from S_{k−1} to the rule of length k, which depends on public numbers only.
 
     Args:
-      plan: of the run; its strategy decides.
+      plan: the plan of the run, whose strategy makes the rule.
       length: k.
-      run_key: secret of the run; only the estimate of |V_k| draws from it.
+      run_key: the secret of the run; only the estimate of |V_k| draws from it.
     """
     return functools.partial(_rule, plan=plan, length=length, run_key=run_key)
 
@@ -63,11 +62,11 @@ def count_valid(previous: GramSet, pruning: str) -> int:
 def estimate_valid_kgrams(previous: GramSet, sub_key: bytes) -> int:
     """Returns the paper's estimate of |V_k| from pairs (x, w) drawn from S_1 × S_{k−1}.
 
-    With w = y·z it counts how often the k−1 words x·y are in S_{k−1}. Of all x in S_1, L(y) are such
-    words, so numbering S_1 for each y with those first turns the look-up into `x < L(y)`; the law of
-    the count is the paper's. The sampling probability p is such that about a million pairs are drawn
-    at most. A function of released sets and of randomness of its own, so it costs no privacy; it
-    moves only the threshold.
+    With w = y·z it counts how often the k−1 words x·y are in S_{k−1}. L(y) words x of S_1 have this
+    property. If S_1 is numbered for each y so that these words come first, the look-up becomes
+    `x < L(y)`, and the distribution of the count is the paper's. The sampling probability p is such
+    that about a million pairs are drawn at most. The estimate is a function of released sets and
+    separate randomness, so it costs no privacy; it affects only the threshold.
 
     References: DPNE appendix A, Algorithm 2 (EstimateValidKgrams).
     """
@@ -95,7 +94,7 @@ def draw_valid(previous: GramSet, pruning: str, bits: np.ndarray) -> np.ndarray:
       bits: (n, 2) uint64, one block for each draw.
 
     Returns:
-      Keys of k-grams, shape (n,), int64 packed pairs.
+      Keys of k-grams: (n,) int64, packed pairs.
     """
     if pruning == "single" or previous.length == 1:
         seconds = previous.vocabulary_size
@@ -105,21 +104,21 @@ def draw_valid(previous: GramSet, pruning: str, bits: np.ndarray) -> np.ndarray:
 
 
 def _grams_by_middle(previous: GramSet) -> tuple[np.ndarray, np.ndarray]:
-    """Returns L(m) and R(m) for each m in S_{k−2}: grams of S_{k−1} that end, begin with m."""
+    """Returns L(m) and R(m), (|S_{k−2}|,) int64: how many n-grams of S_{k−1} end and begin with m."""
     prefixes, suffixes = unpack_pairs(previous.keys)
     size = previous.parent_size
     return np.bincount(suffixes, minlength=size), np.bincount(prefixes, minlength=size)
 
 
 def _exact_dot(left: np.ndarray, right: np.ndarray) -> int:
-    """Returns Σ left·right; Python integers where 64 bits might not hold it."""
+    """Returns Σ left·right, by Python integers where 64 bits might not hold it."""
     if int(left.max(initial=0)) * int(right.max(initial=0)) * left.size < 2**63:
         return int(left @ right)
     return sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))
 
 
 def _draw_by_middle(previous: GramSet, bits: np.ndarray) -> np.ndarray:
-    """Draws m with probability ∝ L(m)·R(m), then x·m and m·z from its lists."""
+    """Draws m with probability ∝ L(m)·R(m), then x·m and m·z uniformly from those in S_{k−1}."""
     left, right = _grams_by_middle(previous)
     products = (a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))
     cumulative = list(itertools.accumulate(products, initial=0))
@@ -127,8 +126,11 @@ def _draw_by_middle(previous: GramSet, bits: np.ndarray) -> np.ndarray:
     middles = np.array([bisect_right(cumulative, c) - 1 for c in chosen], dtype=np.int64)
     within = [c - cumulative[m] for c, m in zip(chosen, middles.tolist(), strict=True)]
     rights = right[middles].tolist()
-    places = [divmod(w, r) for w, r in zip(within, rights, strict=True)]
-    ending_place, beginning_place = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    # A draw within m's L(m)·R(m) pairs gives the number of an ending and of a beginning n-gram.
+    pairs = [divmod(w, r) for w, r in zip(within, rights, strict=True)]
+    ending_place, beginning_place = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    # N-grams that begin with m are neighbours in S_{k−1}, which is sorted by prefix; n-grams that end
+    # with m are neighbours in the order by suffix.
     _, suffixes = unpack_pairs(previous.keys)
     by_suffix = np.argsort(suffixes, kind="stable")
     ending = by_suffix[_starts(left)[middles] + ending_place]

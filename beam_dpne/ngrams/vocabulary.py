@@ -1,4 +1,4 @@
-"""The first length of a release when the strategy does not find it: public words, or a set union."""
+"""The words S_1 of a release where the strategy does not find them: public words, or a set union."""
 
 import dataclasses
 import hashlib
@@ -13,15 +13,14 @@ from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.rules import length_rule
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.plan_checks import UNION_SLACK
+from beam_dpne.ngrams.plan import UNION_SLACK, PrivacyPlan
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES, shards_for
 
 
 def public_vocabulary(words: Sequence[str]) -> GramSet:
-    """Returns a public vocabulary as S_1: distinct words, sorted by bytes; none is released.
+    """Returns a public vocabulary as S_1, with distinct words sorted by bytes, which are not released.
 
     Raises:
       ValueError: if there are none.
@@ -41,7 +40,7 @@ def public_vocabulary(words: Sequence[str]) -> GramSet:
 
 
 def vocabulary_digest(words: Sequence[str]) -> str:
-    """Returns the SHA-256 of a public vocabulary, whatever its order; hexadecimal."""
+    """Returns the hexadecimal SHA-256 of a public vocabulary, which does not depend on its order."""
     lengths_and_words = (
         len(word).to_bytes(8, "little") + word for word in sorted({word.encode() for word in words})
     )
@@ -51,17 +50,17 @@ def vocabulary_digest(words: Sequence[str]) -> str:
 def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
     """Returns the plan of the set union that finds the words of a run.
 
-    It is a part of the run's Gaussian mechanism: its noise is at least σ/√f_1 for the run's σ and the
-    share f_1 of the words, times the sensitivity with rounding, and words of one user alone have the
-    run's δ_T. Under a sequential policy other users' weights follow this user's; what composes is then
-    the difference of the two histograms, whose norm is at most the sensitivity whatever was released
-    before, and adaptive Gaussian composition asks for no more.
+    The union is a part of the run's Gaussian mechanism. Its noise is at least σ/√f_1, for the run's σ
+    and the share f_1 of the words, times the sensitivity with rounding. Its threshold covers words of
+    one user alone with the run's δ_T. Under a sequential policy the weights of later users depend on
+    this user's. Then the difference of the two histograms composes: its norm is at most the
+    sensitivity, whatever was released before, and adaptive Gaussian composition needs no more.
 
-    plan.max_users is the set union's. Its shards are the default number, or as many more as it takes
-    for none to have more users than the set union's own default allows.
+    The union has the plan's max_users. It has the default number of shards, or so many more that no
+    shard has more users than a set union has by default.
 
     Raises:
-      ValueError: if the policy cannot be had at this budget.
+      ValueError: if the policy is not possible with this budget.
     """
     common = {
         "policy": plan.vocabulary_policy,
@@ -89,10 +88,10 @@ def _gaussian_union(plan: PrivacyPlan, noise_stddev: float, common: dict) -> Set
     if epsilon <= 0.0:
         raise ValueError(
             f"vocabulary_policy must be 'rounds' or 'weighted_gaussian' at epsilon={plan.epsilon}: "
-            "the share of a single length is too small for a plan of its own."
+            "the share of a single length is too small for a set union."
         )
     first = SetUnionPlan(epsilon=epsilon, delta=2 * delta, vocabulary_delta_share=0.5, **common)
-    # What the plan keeps for floating point counts too: both together may cost the run's δ_T.
+    # The part of δ that the plan keeps for floating point counts too: together they may cost δ_T.
     kept = first.delta - first.usable_delta * math.exp(first.numerical_slack)
     union = dataclasses.replace(first, delta=2 * (delta - kept) * (1 - 1e-9))
     if union.composed_noise_scale < noise_stddev * union.sensitivity:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.documents.key_context import MECHANISM_VERSION
 from beam_dpne.documents.tokenizers import tokenizer_name
-from beam_dpne.mechanism.user_count import about_large_delta
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.files import PROGRAMS, SCHEMA, Part
 from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.validation import about_large_delta
 from beam_dpne.version import __version__
 
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")

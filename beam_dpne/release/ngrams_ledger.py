@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
+from beam_dpne.ngrams.decoding import LengthReport
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.report import LengthReport
 from beam_dpne.ngrams.strategies import LengthPlan
 from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.release.ledger import Contents, whole_ledger

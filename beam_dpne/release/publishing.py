@@ -24,10 +24,9 @@ from beam_dpne.documents.tokenizers import Tokenizer, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.elements.rows import longest_beside_shorter
 from beam_dpne.errors import ReleaseError
-from beam_dpne.ngrams.decoding import ngram_table
+from beam_dpne.ngrams.decoding import length_report, ngram_table
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.report import length_report
 from beam_dpne.ngrams.transform import PrivateNgramsResult
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.rejects import (

@@ -61,7 +61,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.words import places_in
+from beam_dpne.elements.arrays import places_in
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import GRID_BITS, REROUTING_MARGIN

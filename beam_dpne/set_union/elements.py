@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.elements.arrays import bounded_parts, group_places, merge_hashes, merge_words
 from beam_dpne.elements.coders import register_batches
-from beam_dpne.elements.ragged import bounded_parts, group_places
 from beam_dpne.elements.rows import ITEM_SCHEMA, with_rounded_scores
-from beam_dpne.elements.words import merge_hashes, merge_words
 from beam_dpne.mechanism.thresholds import GRID_BITS
 
 

@@ -5,8 +5,7 @@ import functools
 import math
 from typing import Any, NamedTuple
 
-from beam_dpne.mechanism import finite_noise, gaussian, parameters, rules, thresholds
-from beam_dpne.mechanism.user_count import check_user_count
+from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
 from beam_dpne.set_union import policies
 from beam_dpne.set_union.policies import DECISION_ERRORS, SPARE, RoundShares, UpdatePolicy
 from beam_dpne.validation import (
@@ -14,9 +13,12 @@ from beam_dpne.validation import (
     MAX_USERS,
     JsonParameters,
     as_float,
+    as_json_types,
     check_choice,
     check_delta,
     check_integer,
+    check_user_count,
+    deciding_parameters,
 )
 
 _MAX_CUTOFF = 8000.0
@@ -317,9 +319,9 @@ class SetUnionPlan(JsonParameters):
     def mechanism_parameters(self) -> dict[str, Any]:
         """Returns all that decides a release, as JSON types: parameters, resolved, and constants.
 
-        A run key is bound to it; see `mechanism.parameters`.
+        A run key is bound to it; see `deciding_parameters`.
         """
-        fields = parameters.without_user_count(self.to_dict())
+        fields = deciding_parameters(self.to_dict())
         resolved = {
             "contribution_limit": self.contribution_limit,
             "cutoff_margin": self.update_policy.cutoff_margin or 0.0,
@@ -327,11 +329,11 @@ class SetUnionPlan(JsonParameters):
             "vocabulary_delta_share": self.delta_share,
             "max_adaptive_degree": self.max_adaptive_degree,
         }
-        return parameters.as_json_types(
+        return as_json_types(
             {
                 "plan": fields | resolved,
                 "rules": rules.constants(),
-                "noise": parameters.noise_constants(),
+                "noise": {**gaussian.constants(), **finite_noise.constants()},
                 "set_union": policies.constants(),
                 "thresholds": thresholds.constants(),
             }

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements import ragged
-from beam_dpne.elements.words import join_words
+from beam_dpne.elements import arrays
+from beam_dpne.elements.arrays import join_words
 from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
@@ -150,7 +150,7 @@ def bounded_parts(found: ItemSet) -> Iterator[ItemSet]:
         return ItemSet(items=found.items.take(pa.array(rows)), scores=found.scores[rows])
 
     if len(found):
-        yield from ragged.bounded_parts(np.arange(len(found)), take)
+        yield from arrays.bounded_parts(np.arange(len(found)), take)
 
 
 def merge_released(parts: Iterable[ItemSet], plan: SetUnionPlan) -> ItemSet:

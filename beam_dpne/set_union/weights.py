@@ -37,9 +37,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements import ragged
+from beam_dpne.elements import arrays
+from beam_dpne.elements.arrays import merge_hashes, merge_words, places_in, used_words
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.words import merge_hashes, merge_words, places_in, used_words
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
@@ -68,11 +68,11 @@ def items_of_users(batch: UserBatch) -> UserItems:
         raise ValueError(f"Items must be of length 0, got length {batch.length}.")
     inside = np.flatnonzero(batch.ids >= 0)
     # A pair (user, word) for each position; a pair's repetitions are the item's count.
-    pairs = (ragged.rows_of_entries(batch.offsets)[inside], batch.ids[inside])
-    (user, items), starts = ragged.distinct(pairs, (len(batch.users), batch.size))
+    pairs = (arrays.rows_of_entries(batch.offsets)[inside], batch.ids[inside])
+    (user, items), starts = arrays.distinct(pairs, (len(batch.users), batch.size))
     return UserItems(
         users=batch.users,
-        offsets=ragged.offsets_of(np.bincount(user, minlength=len(batch.users))),
+        offsets=arrays.offsets_of(np.bincount(user, minlength=len(batch.users))),
         items=items.astype(np.int32),
         counts=np.diff(starts, append=inside.size).astype(np.int32),
         words=batch.words,
@@ -112,7 +112,7 @@ def limit_items(
         return rarest_last | (draws >> np.uint64(COUNT_BITS))
 
     kept = np.ones(items.items.size, dtype=bool)
-    kept[ragged.outside_limit(items.offsets, limit, draw)] = False
+    kept[arrays.outside_limit(items.offsets, limit, draw)] = False
     return _take_entries(items, kept, np.minimum(sizes, limit))
 
 
@@ -146,8 +146,8 @@ def split_to_shards(
     """Yields the users of each shard of M, in parts that are small enough for an element."""
     draws = _order_draws(items, run_key)[:, 1]
     shard = (draws % np.uint64(plan.shard_count)).astype(np.int64)
-    for number, users in ragged.group_places(shard, plan.shard_count):
-        for part in ragged.bounded_parts(users, functools.partial(_take_users, items)):
+    for number, users in arrays.group_places(shard, plan.shard_count):
+        for part in arrays.bounded_parts(users, functools.partial(_take_users, items)):
             yield number, part
 
 
@@ -187,7 +187,7 @@ def run_shard(
         ordered = np.sort((user << 32) | rank[items.items]) & 0xFFFFFFFF
     weights = cutoff_policies.descend(
         plan.policy,
-        ragged.offsets_of(sizes[users]),
+        arrays.offsets_of(sizes[users]),
         ordered,
         size=by_hash.size,
         cutoff=cutoff_units(plan, number) // plan.shard_count,
@@ -218,7 +218,7 @@ def present_items(items: UserItems) -> ItemSums:
 def keep_open(items: UserItems, still_open: ItemSums) -> UserItems:
     """Drops found and closed items, and users who have no others."""
     kept = (places_in(items.words, still_open.words) >= 0)[items.items]
-    user = ragged.rows_of_entries(items.offsets)
+    user = arrays.rows_of_entries(items.offsets)
     sizes = np.bincount(user[kept], minlength=len(items.users))
     return _take_users(_take_entries(items, kept, sizes), np.flatnonzero(sizes))
 
@@ -287,7 +287,7 @@ def _take_users(items: UserItems, users: np.ndarray) -> UserItems:
     kept, codes = used_words(len(items.words), part.items)
     return UserItems(
         users=items.users[users],
-        offsets=ragged.offsets_of(sizes[users]),
+        offsets=arrays.offsets_of(sizes[users]),
         items=codes,
         counts=part.counts,
         words=items.words.take(pa.array(kept)),
@@ -299,7 +299,7 @@ def _take_entries(items: UserItems, kept: np.ndarray, sizes: np.ndarray) -> User
     """Selects (user, item) entries; `sizes`, (n,), are the numbers of entries that users keep."""
     return UserItems(
         users=items.users,
-        offsets=ragged.offsets_of(sizes),
+        offsets=arrays.offsets_of(sizes),
         items=items.items[kept],
         counts=items.counts[kept],
         words=items.words,

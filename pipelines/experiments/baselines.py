@@ -19,7 +19,7 @@ from beam_dpne.mechanism import gaussian, randomness
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
-from beam_dpne.ngrams.plan_checks import RELATIVE_ERROR_PER_DECISION
+from beam_dpne.ngrams.plan import RELATIVE_ERROR_PER_DECISION
 from pipelines.experiments.ranked import RankedGrams, sorted_distinct
 from pipelines.experiments.saved_corpora import user_hashes
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from beam_dpne import reading as io
 from beam_dpne.documents.group_by_user import hash_users
-from beam_dpne.elements.words import hash_words
+from beam_dpne.elements.arrays import hash_words
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.index import GramIndex, index_corpus
 from beam_dpne.evaluation.secrecy import Secrecy, secrecy_of

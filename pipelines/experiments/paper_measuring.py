@@ -19,8 +19,7 @@ from beam_dpne.elements import progress
 from beam_dpne.errors import RunError
 from beam_dpne.evaluation.coverage import Coverage, evaluate, released_codes
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.decoding import DecodeGrams
-from beam_dpne.ngrams.report import LengthReport, ListReport
+from beam_dpne.ngrams.decoding import DecodeGrams, LengthReport, ListReport
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.set_union import transform
 from beam_dpne.set_union.threshold import release_items

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.elements.words import hash_words
+from beam_dpne.elements.arrays import hash_words
 from beam_dpne.evaluation.corpus import BORDER, Corpus
 
 _DESCRIPTION = "corpus.json"

@@ -324,7 +324,7 @@ def test_two_runs_name_the_file_of_one_present_set_differently(tmp_path):
     store = SetStore(folder=str(tmp_path), limit=10)
     keys = [RunKey(bytes([key]) * 32) for key in (1, 2, 1)]
     kept = [
-        threshold._merge_present_and_keep(
+        threshold._merge_present_and_spill(
             elements.ROOT, [part], round_number=1, store=store, run_key=key
         )
         for key in keys

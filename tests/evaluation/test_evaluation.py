@@ -45,7 +45,7 @@ LENGTHS = 4
 KS = (1, 2, 3, 5)
 # Rooms of the transforms that are judged, and their modules that hold plain functions and data.
 JUDGED = ("ngrams", "set_union", "bayesian")
-PLAIN = ("ngrams.decoding", "ngrams.plan_checks", "bayesian.public_counts")
+PLAIN = ("ngrams.decoding", "ngrams.plan", "bayesian.public_counts")
 DOCUMENTS = st.lists(
     st.tuples(st.sampled_from("ABCD"), st.lists(st.sampled_from("xyz"), max_size=7)),
     min_size=1,

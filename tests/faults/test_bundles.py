@@ -11,7 +11,7 @@ import pytest
 
 import beam_dpne
 from beam_dpne.cli.runners import EmbeddedRunner
-from beam_dpne.elements.bundles import SumBundle
+from beam_dpne.elements.batches import SumBundle
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.release.publishing import PublishRelease
 from beam_dpne.storage.run_files import Markers, make_marker

@@ -24,9 +24,7 @@ from beam_dpne.mechanism.finite_noise import (
 from beam_dpne.mechanism.gaussian import gaussian_noise_stddev
 from beam_dpne.mechanism.randomness import laplaces, normals, uniforms
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
-from beam_dpne.ngrams import plan_checks
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.plan_checks import noise_draws
+from beam_dpne.ngrams.plan import PrivacyPlan, noise_draws
 from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import CUTOFF_POLICIES, LAPLACE_POLICIES, POLICIES
@@ -328,7 +326,7 @@ def test_draws_of_lengths_and_of_their_words_are_counted():
     given = {"epsilon": 2, "delta": 1e-6, "max_length": 3, "max_contributions": (5, 6, 7)}
     given |= {"max_tokens_per_user": 1000}
     plan = PrivacyPlan(**given, rounds=3)
-    (found,) = plan_checks.noise_draws(plan, 2.0, 1e-6)
+    (found,) = noise_draws(plan, 2.0, 1e-6)
     rounds = [plan.rounds_of(length) for length in (1, 2, 3)]
     assert (found.count, found.moved) == (
         sum(rounds) * 1000,
@@ -336,7 +334,7 @@ def test_draws_of_lengths_and_of_their_words_are_counted():
     )
     assert found.gaussian_delta == pytest.approx(0.9e-6, abs=0)
     united = PrivacyPlan(**given, vocabulary_policy="screened_gaussian", max_users=500)
-    together, words = plan_checks.noise_draws(united, 2.0, 1e-6)
+    together, words = noise_draws(united, 2.0, 1e-6)
     assert (words.count, words.moved) == (2 * 500 * 5, 2 * 500 * 5)
     later = sum(united.rounds_of(length) for length in (2, 3))
     assert together.count == united.round_count * 1000 + 2 * 500 * 5
@@ -345,7 +343,7 @@ def test_draws_of_lengths_and_of_their_words_are_counted():
     # The words' own plan has twice their δ_T, of which half is theirs; see `union_plan`.
     assert 1.9 < words.delta / (1e-6 * united.delta_share) < 2
     independent = PrivacyPlan(**given, vocabulary_policy="weighted_gaussian")
-    _, words = plan_checks.noise_draws(independent, 2.0, 1e-6)
+    _, words = noise_draws(independent, 2.0, 1e-6)
     assert (words.kind, words.count, words.moved) == ("gaussian", 5, 5)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan, RunKey, SpendBudgets
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.budgets import spend
+from beam_dpne.ngrams.contributions import spend
 from tests.ngrams.test_oracle import (
     KEY,
     RUN_KEYS,

@@ -11,14 +11,14 @@ import pytest
 from beam_dpne.bayesian import log_global
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.mechanism import (
-    evidence_law,
     finite_noise,
     gaussian,
     integer_noise,
     rules,
     thresholds,
 )
-from beam_dpne.ngrams import adaptive, plan_checks
+from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams import plan as ngrams_plan
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union import policies
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -39,8 +39,7 @@ MODULES = (
     finite_noise,
     integer_noise,
     log_global,
-    evidence_law,
-    plan_checks,
+    ngrams_plan,
     rules,
     thresholds,
     policies,
@@ -50,17 +49,9 @@ DECIDE_NOTHING = {
     "adaptive": {"BUDGET_BITS", "MAX_BUDGET", "MAX_SPURIOUS_FRACTION", "USER_BUDGETS", "UNITS"},
     "finite_noise": {"LAPLACE_END", "NORMAL_END"},
     "integer_noise": {"MAX_STDDEV"},
-    "null_law": {"NOTHING_YET"},
-    "plan_checks": {
-        *(
-            "ADJACENCY",
-            "MAX_USERS",
-            "OF_ONE_STRATEGY",
-            "PRUNING_RULES",
-            "STRATEGIES",
-            "VALID_COUNTS",
-        ),
-        "VOCABULARY_POLICIES",
+    "plan": {
+        *("ADJACENCY", "MAX_USERS", "OF_ONE_STRATEGY", "PRUNING_RULES"),
+        *("STRATEGIES", "VALID_COUNTS"),
     },
     "policies": {
         *("POLICIES", "CUTOFF_POLICIES", "DESCENT_POLICIES", "GAUSSIAN_POLICIES"),

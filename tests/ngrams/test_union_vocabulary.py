@@ -12,8 +12,7 @@ from apache_beam.testing.util import assert_that, equal_to
 from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_delta
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.decoding import DecodeGrams
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.plan_checks import UNION_SLACK
+from beam_dpne.ngrams.plan import UNION_SLACK, PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.release.set_union_ledger import promises

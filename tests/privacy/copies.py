@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne import GramSet, PresentGrams, PrivacyPlan, RunKey, UserBatch
+from beam_dpne.elements.arrays import hash_words
 from beam_dpne.elements.batches import NO_GRAM
-from beam_dpne.elements.words import hash_words
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 
 USER = 0

@@ -82,7 +82,7 @@ def test_mistakes_are_many_have_names_and_reasons_and_cover_what_privacy_rests_o
         "documents/group_by_user",
         "set_union/threshold",
         "ngrams/adaptive",
-        "ngrams/budgets",
+        "ngrams/contributions",
         "ngrams/threshold",
         "ngrams/spurious",
     ):

@@ -14,7 +14,7 @@ from beam_dpne import LengthReport, PrivacyPlan
 from beam_dpne.documents import tokenizers
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
-from beam_dpne.ngrams.report import RoundReport
+from beam_dpne.ngrams.decoding import RoundReport
 from beam_dpne.release.files import Part, ledger_path, listed_parts, read_ledger
 from beam_dpne.release.ledger import ledger_bytes, tokenizer_name
 from beam_dpne.release.ngrams_ledger import ngrams_ledger

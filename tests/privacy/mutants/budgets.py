@@ -74,7 +74,7 @@ MUTANTS = [
     Mutant(
         name="slack_without_that_of_the_words",
         file="beam_dpne/ngrams/plan.py",
-        before="of_union = plan_checks.UNION_SLACK if self.has_union_vocabulary else 0.0",
+        before="of_union = UNION_SLACK if self.has_union_vocabulary else 0.0",
         after="of_union = 0.0",
         matters="The set union of the words has floating point of its own.",
         tests=(f"{_WORDS}::test_the_slack_of_the_words_is_in_the_run_s",),
@@ -98,7 +98,7 @@ MUTANTS = [
     ),
     Mutant(
         name="any_slack_is_accepted",
-        file="beam_dpne/ngrams/plan_checks.py",
+        file="beam_dpne/ngrams/plan.py",
         before="if plan.numerical_slack > _MAX_SLACK_SHARE * plan.epsilon:",
         after="if False:",
         matters="A plan whose arithmetic costs all of epsilon would be accepted.",

@@ -15,7 +15,7 @@ _RULES = "tests/ngrams/test_adaptive.py"
 MUTANTS = [
     Mutant(
         name="grams_are_not_distinct",
-        file="beam_dpne/elements/ragged.py",
+        file="beam_dpne/elements/arrays.py",
         before="starts = np.flatnonzero(fresh)\n    packed",
         after="starts = np.flatnonzero(fresh | True)\n    packed",
         matters="A user who repeats an n-gram would add its weight several times.",
@@ -23,7 +23,7 @@ MUTANTS = [
     ),
     Mutant(
         name="grams_of_large_sets_are_not_distinct",
-        file="beam_dpne/elements/ragged.py",
+        file="beam_dpne/elements/arrays.py",
         before="fresh = np.zeros(order.size, dtype=bool)",
         after="fresh = np.ones(order.size, dtype=bool)",
         matters="In a large vocabulary a user's repeated n-gram would add its weight several times.",
@@ -52,7 +52,7 @@ MUTANTS = [
     ),
     Mutant(
         name="the_limit_is_passed_by_one",
-        file="beam_dpne/elements/ragged.py",
+        file="beam_dpne/elements/arrays.py",
         before="over = np.flatnonzero(np.diff(offsets) > limit)",
         after="over = np.flatnonzero(np.diff(offsets) > limit + 1)",
         matters="A user with one n-gram more than the limit would add more than 1 in l2.",
@@ -114,7 +114,7 @@ MUTANTS = [
     Mutant(
         name="closed_grams_are_looked_at_again",
         file="beam_dpne/ngrams/threshold.py",
-        before="present = np.flatnonzero((found > 0) | (cells >= own.cut_cell))",
+        before="present = np.flatnonzero((found > 0) | (cells >= this_round.cut_cell))",
         after="present = np.arange(size)",
         matters="Held n-grams would get a further chance that spurious ones do not get.",
         tests=(f"{_ROUNDS}::test_what_was_found_or_closed_is_never_looked_at_again",),
@@ -197,8 +197,8 @@ MUTANTS = [
     Mutant(
         name="the_order_of_a_release_tells_the_spurious",
         file="beam_dpne/ngrams/threshold.py",
-        before="order = np.argsort(keys)\n    return GramSet(",
-        after="order = np.arange(keys.size)\n    return GramSet(",
+        before="    order = np.argsort(keys)\n",
+        after="    order = np.arange(keys.size)\n",
         matters="Held n-grams would stand before spurious ones.",
         tests=(_ORACLE,),
     ),
@@ -251,7 +251,7 @@ MUTANTS = [
     Mutant(
         name="words_may_cost_the_whole_budget_in_each_round",
         file="beam_dpne/ngrams/adaptive.py",
-        before="return min(allotment, math.floor(allotment * own.budget_share))",
+        before="return min(allotment, math.floor(allotment * this_round.budget_share))",
         after="return allotment",
         matters="The rounds of words could together spend more than the budget.",
         tests=(f"{_RULES}::test_the_rounds_of_words_may_together_spend_the_budget_and_no_more",),
@@ -291,7 +291,7 @@ MUTANTS = [
     Mutant(
         name="each_round_of_words_has_the_whole_delta",
         file="beam_dpne/ngrams/adaptive.py",
-        before="delta=own.error_share * delta,",
+        before="delta=each.error_share * delta,",
         after="delta=delta,",
         matters="Words of one user alone would pass with twice their part of delta.",
         tests=("tests/ngrams/test_plan.py::test_word_thresholds_are_those_of_the_formula",),
@@ -307,7 +307,7 @@ MUTANTS = [
     Mutant(
         name="word_threshold_of_another_norm",
         file="beam_dpne/ngrams/adaptive.py",
-        before="round_cap(allotment, own) / BUDGET_UNITS",
+        before="round_cap(allotment, each) / BUDGET_UNITS",
         after="round_cap(allotment, WORD_ROUNDS[0]) / BUDGET_UNITS",
         matters="In round 2 a user sends more than in round 1, and the threshold would not cover it.",
         tests=("tests/ngrams/test_plan.py::test_word_thresholds_are_those_of_the_formula",),
@@ -315,8 +315,8 @@ MUTANTS = [
     Mutant(
         name="evidence_of_words_is_added_up",
         file="beam_dpne/ngrams/adaptive.py",
-        before="loadings=(0,) * place + (1,),",
-        after="loadings=(1,) * (place + 1),",
+        before="loadings=(0,) * index + (1,),",
+        after="loadings=(1,) * (index + 1),",
         matters="Later weights follow a word's own noise, which the argument for words excludes.",
         tests=(f"{_ROUNDS}::test_words_are_judged_by_the_noise_and_the_weight_of_one_round_alone",),
     ),
@@ -333,7 +333,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_get_unequal_weights",
-        file="beam_dpne/ngrams/budgets.py",
+        file="beam_dpne/ngrams/contributions.py",
         before="    if grams.length == 1:\n        return np.ones(grams.keys.size)\n",
         after="",
         matters="The threshold of words of one user needs equal weights.",
@@ -341,15 +341,15 @@ MUTANTS = [
     ),
     Mutant(
         name="words_spend_beyond_their_round",
-        file="beam_dpne/ngrams/budgets.py",
-        before="spent = np.minimum(spent, adaptive.round_cap(plan.allotment, own_round))",
+        file="beam_dpne/ngrams/contributions.py",
+        before="spent = np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))",
         after="pass",
         matters="A user who saved budget in round 1 would pass the norm that the threshold assumes.",
         tests=(f"{_SPENDING}::test_no_user_ever_sends_more_than_the_budget",),
     ),
     Mutant(
         name="what_was_spent_stays",
-        file="beam_dpne/ngrams/budgets.py",
+        file="beam_dpne/ngrams/contributions.py",
         before="left=left - cost)",
         after="left=left)",
         matters="Every user would spend the same budget again in each round.",
@@ -357,7 +357,7 @@ MUTANTS = [
     ),
     Mutant(
         name="each_length_has_the_whole_budget",
-        file="beam_dpne/ngrams/budgets.py",
+        file="beam_dpne/ngrams/contributions.py",
         before='if round_number == 1 and (is_fresh or plan.user_budgets == "even"):',
         after="if round_number == 1:",
         matters="Every user would spend the whole budget at each length.",
@@ -365,7 +365,7 @@ MUTANTS = [
     ),
     Mutant(
         name="even_budgets_are_fresh_in_each_round",
-        file="beam_dpne/ngrams/budgets.py",
+        file="beam_dpne/ngrams/contributions.py",
         before='if round_number == 1 and (is_fresh or plan.user_budgets == "even"):',
         after='if is_fresh or plan.user_budgets == "even":',
         matters="With even budgets every user would spend a length's part in each of its rounds.",
@@ -373,7 +373,7 @@ MUTANTS = [
     ),
     Mutant(
         name="more_grams_than_the_limit_are_weighed",
-        file="beam_dpne/ngrams/budgets.py",
+        file="beam_dpne/ngrams/contributions.py",
         before="shares[outside_subset(grams, plan.contribution_limits[length - 1], sub_key)] = 0.0",
         after="outside_subset(grams, plan.contribution_limits[length - 1], sub_key)",
         matters="The threshold of words of one user covers no more words than the limit.",
@@ -381,7 +381,7 @@ MUTANTS = [
     ),
     Mutant(
         name="open_grams_are_weighed_twice",
-        file="beam_dpne/ngrams/budgets.py",
+        file="beam_dpne/ngrams/contributions.py",
         before="(user, rows), _ = distinct((user, batch.ids[place]), (len(batch.users), batch.size))",
         after="rows = batch.ids[place].astype(np.int64)",
         matters="An n-gram that a user repeats would get its weight several times for the cost of one.",

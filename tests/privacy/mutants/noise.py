@@ -225,8 +225,8 @@ MUTANTS = [
     Mutant(
         name="word_threshold_of_one_word",
         file="beam_dpne/mechanism/gaussian.py",
-        before="-special.ndtri(-np.expm1(math.log1p(-delta) / held))",
-        after="-special.ndtri(np.full_like(held, delta))",
+        before="-special.ndtri(-np.expm1(math.log1p(-delta) / counts))",
+        after="-special.ndtri(np.full_like(counts, delta))",
         matters="A user alone with many words has as many chances to be seen.",
         tests=(f"{_CALIBRATION}::test_vocabulary_threshold_is_the_maximum_over_a_users_words",),
     ),
@@ -251,7 +251,7 @@ MUTANTS = [
     ),
     Mutant(
         name="null_law_is_not_normalised",
-        file="beam_dpne/mechanism/evidence_law.py",
+        file="beam_dpne/mechanism/rules.py",
         before="(stddev * math.sqrt(2 * math.pi))",
         after="(math.sqrt(2 * math.pi))",
         matters="Spurious n-grams would be drawn with another probability than unweighted held ones.",
@@ -305,7 +305,7 @@ MUTANTS = [
     Mutant(
         name="evidence_with_one_noise",
         file="beam_dpne/mechanism/cells.py",
-        before="randomness.normals(own)",
+        before="randomness.normals(round_bits)",
         after="randomness.normals(bits[-1])",
         matters="The evidence would have other noise than the rounds that it adds up.",
         tests=(

@@ -16,7 +16,7 @@ MUTANTS = [
     Mutant(
         name="items_are_not_distinct",
         file="beam_dpne/set_union/weights.py",
-        before="(user, items), starts = ragged.distinct(pairs, (len(batch.users), batch.size))",
+        before="(user, items), starts = arrays.distinct(pairs, (len(batch.users), batch.size))",
         after="(user, items), starts = pairs, np.arange(inside.size)",
         matters="A user who repeats an item would give it weight several times.",
         tests=(
@@ -343,8 +343,8 @@ MUTANTS = [
     Mutant(
         name="tail_of_one_item",
         file="beam_dpne/mechanism/thresholds.py",
-        before="return -np.expm1(math.log1p(-delta) / held)",
-        after="return np.full_like(held, delta)",
+        before="return -np.expm1(math.log1p(-delta) / counts)",
+        after="return np.full_like(counts, delta)",
         matters="A user alone with several items has as many chances to be seen.",
         tests=(_THRESHOLDS,),
     ),

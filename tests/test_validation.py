@@ -7,11 +7,11 @@ import pytest
 
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli.main import main
-from beam_dpne.mechanism.user_count import LARGE_DELTA, about_large_delta
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.release.files import Part
 from beam_dpne.release.ledger import Contents, whole_ledger
 from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.validation import LARGE_DELTA, about_large_delta
 from tests.support.refusals import not_refused
 
 PLANS = (PrivacyPlan, SetUnionPlan, BayesianPlan)

@@ -1,0 +1,225 @@
+"""Flat arrays that many rows share: rows of different lengths (CSR), and dictionaries of words.
+
+The entries of row i are those from offsets[i] up to offsets[i + 1]; a row is a user or a document. A
+dictionary is an Arrow array of distinct words, and a word's code is its place in the dictionary.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_dpne.elements import coders
+from beam_dpne.mechanism import randomness
+
+NOT_THERE = -1
+_Part = TypeVar("_Part")
+
+
+def offsets_of(sizes: np.ndarray) -> np.ndarray:
+    """Returns the offsets at which rows of these sizes begin, and the last one ends: (n + 1,) int64."""
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+
+
+def rows_of_entries(offsets: np.ndarray) -> np.ndarray:
+    """Returns the row of each entry: (m,) int64, ascending."""
+    return np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+
+
+def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Returns the places of several ranges, one after the other: (Σ sizes,) int64."""
+    ends = np.cumsum(sizes)
+    # Range i begins at ends[i] − sizes[i] of the result: the constant difference to its start is added.
+    return np.repeat(starts - (ends - sizes), sizes) + np.arange(ends[-1] if ends.size else 0)
+
+
+def distinct(
+    columns: Sequence[np.ndarray], sizes: Sequence[int]
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Sorts tuples of integers and drops repeated ones.
+
+    They are packed into one integer where they fit into 63 bits: sorting values is several times
+    faster than sorting places by several columns.
+
+    Args:
+      columns: (n,) integers each.
+      sizes: one for each column, whose values are in range(size).
+
+    Returns:
+      The columns of the distinct tuples in ascending order, and where each tuple begins among all n
+      sorted ones: (d,) int64, so that the differences count its repetitions.
+    """
+    bits = [max(0, size - 1).bit_length() for size in sizes]
+    if sum(bits) > 63:
+        return _distinct_wide(columns)
+    # (n,) int64: each tuple's values side by side in one integer, the first in the highest bits.
+    packed = columns[0].astype(np.int64)
+    for column, width in zip(columns[1:], bits[1:], strict=True):
+        packed <<= width
+        packed |= column
+    packed.sort()
+    fresh = np.ones(packed.size, dtype=bool)
+    np.not_equal(packed[1:], packed[:-1], out=fresh[1:])
+    starts = np.flatnonzero(fresh)
+    packed = packed[starts]
+    unpacked = []
+    for width in bits[:0:-1]:
+        unpacked.append(packed & ((1 << width) - 1))
+        packed = packed >> width
+    return (packed, *reversed(unpacked)), starts
+
+
+def _distinct_wide(columns: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Does the same as `distinct` for tuples that do not fit into 63 bits."""
+    order = np.lexsort(columns[::-1])
+    ordered = [column[order] for column in columns]
+    fresh = np.zeros(order.size, dtype=bool)
+    for column in ordered:
+        fresh |= np.diff(column, prepend=-1) != 0
+    starts = np.flatnonzero(fresh)
+    return tuple(column[starts] for column in ordered), starts
+
+
+def places_among(wanted: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """Returns the place of each wanted key among others, −1 where it is missing: (n,) int64.
+
+    Args:
+      wanted: (n,) int64, in any order.
+      keys: (m,) int64, ascending and distinct.
+    """
+    if keys.size == 0:
+        return np.full(wanted.size, -1, dtype=np.int64)
+    places = np.searchsorted(keys, wanted)
+    # Beyond the last key any place will do: the comparison finds another key there.
+    places[places == keys.size] = 0
+    return np.where(keys[places] == wanted, places, -1)
+
+
+def outside_limit(
+    offsets: np.ndarray, limit: int, draw: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Returns the entries beyond a limit: in each longer row, those outside a subset of that size.
+
+    With keyed draws that depend on nothing but the row and the entry, the subset is uniform and the
+    same in every batch.
+
+    Args:
+      offsets: (n + 1,) int64.
+      limit: the number of entries that a row may have.
+      draw: maps the rows, (m,) int64, and places, (m,) int64, of the entries of longer rows to their
+        draws, (m,) uint64. The entries with the smallest draws are in the subset.
+
+    Returns:
+      The places of the other entries: int64, ascending.
+    """
+    over = np.flatnonzero(np.diff(offsets) > limit)
+    if over.size == 0:
+        return over
+    starts, sizes = offsets[over], np.diff(offsets)[over]
+    rows, entries = np.repeat(over, sizes), ranges(starts, sizes)
+    return entries[~randomness.keyed_subset(rows, draw(rows, entries), limit)]
+
+
+def group_places(labels: np.ndarray, count: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields each label that occurs with its places, both ascending; labels are in range(count)."""
+    order = np.argsort(labels.astype(np.min_scalar_type(count)), kind="stable")
+    ordered = labels[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    ends = np.append(starts, order.size)[1:]
+    for start, end in zip(starts, ends, strict=False):
+        yield int(ordered[start]), order[start:end]
+
+
+def bounded_parts(places: np.ndarray, take: Callable[[np.ndarray], _Part]) -> Iterator[_Part]:
+    """Yields batches of the places, which are halved until each batch is small enough for an element.
+
+    A single place that is larger than that is a batch by itself.
+
+    Args:
+      places: rows or entries of a larger batch.
+      take: maps places to a batch of them.
+    """
+    part = take(places)
+    if places.size <= 1 or coders.array_bytes(part) <= coders.MAX_ELEMENT_BYTES:
+        yield part
+        return
+    for half in np.array_split(places, 2):
+        yield from bounded_parts(half, take)
+
+
+def hash_words(sub_key: bytes, words: pa.Array) -> np.ndarray:
+    """Returns a 128-bit keyed hash of each word: (n, 2) uint64; see `randomness.hashes_of_ranges`.
+
+    Args:
+      sub_key: from `RunKey.sub_key`.
+      words: (n,) Arrow strings or binaries without nulls.
+    """
+    strings = words.cast(pa.large_binary())
+    _, offsets, data = strings.buffers()
+    # An array may be a slice of its buffers; one without rows may have none.
+    bounds = np.frombuffer(offsets or bytes(8), np.int64)
+    bounds = bounds[strings.offset : strings.offset + len(strings) + 1]
+    return randomness.hashes_of_ranges(sub_key, np.frombuffer(data or b"", np.uint8), bounds)
+
+
+def places_in(words: pa.Array, dictionary: pa.Array) -> np.ndarray:
+    """Returns the place of each word in a dictionary, −1 where it is missing: (n,) int32.
+
+    Args:
+      words: (n,) Arrow strings.
+      dictionary: distinct Arrow strings of the same type.
+    """
+    places = pc.call_function("index_in", [words], pc.SetLookupOptions(value_set=dictionary))
+    return places.fill_null(NOT_THERE).to_numpy(zero_copy_only=False)
+
+
+def join_words(parts: Iterable[pa.Array]) -> pa.Array:
+    """Returns the words of all parts one after the other; without parts there are no words."""
+    parts = list(parts)
+    return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
+
+
+def merge_words(parts: Iterable[pa.Array]) -> tuple[pa.Array, np.ndarray]:
+    """Merges several dictionaries into one.
+
+    Returns:
+      The distinct words, in the order in which they first occur, and the place of each word of the
+      parts among them: (n,) int32, part by part.
+    """
+    encoded = join_words(parts).dictionary_encode()
+    return encoded.dictionary, encoded.indices.to_numpy()
+
+
+def merge_hashes(parts: Sequence[np.ndarray], places: np.ndarray, size: int) -> np.ndarray:
+    """Returns the keyed hashes of merged words: (size, 2) uint64.
+
+    Args:
+      parts: (m, 2) uint64 each, the hashes of each part's words.
+      places: (n,) integers, from `merge_words`; equal words have equal hashes.
+      size: the size of the merged dictionary.
+    """
+    hashes = np.empty((size, 2), dtype=np.uint64)
+    hashes[places] = np.concatenate(parts)
+    return hashes
+
+
+def used_words(size: int, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the used words of a dictionary, and the codes in terms of them.
+
+    Args:
+      size: the size of the dictionary.
+      codes: (n,) integers, places in it.
+
+    Returns:
+      The places of the used words, ascending, and the codes as ranks among them: (n,) int32.
+    """
+    is_used = np.zeros(size, dtype=bool)
+    is_used[codes] = True
+    return np.flatnonzero(is_used), (np.cumsum(is_used, dtype=np.int32) - 1)[codes]
+
+
+def byte_order(words: pa.Array) -> np.ndarray:
+    """Returns the order that sorts words by their UTF-8 bytes: (n,) uint64."""
+    return pc.call_function("sort_indices", [words.cast(pa.binary())]).to_numpy()
