@@ -12,6 +12,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 import beam_dpne
 from beam_dpne import PrivacyPlan, PrivateNgrams, errors
 from beam_dpne.cli.beam_options import beam_options
+from beam_dpne.cli.embedded import EmbeddedRunner
 from beam_dpne.cli.jobs import default_partitions
 from beam_dpne.cli.watching import reason
 from beam_dpne.errors import BeamDpneError, SharedStorageError, may_be_printed
@@ -53,9 +54,13 @@ def test_what_is_given_is_not_replaced():
     assert options.view_as(SetupOptions).save_main_session is True
 
 
-@pytest.mark.parametrize(("runner", "hangs"), [("FnApiRunner", False), ("PrismRunner", True)])
+@pytest.mark.parametrize(
+    ("runner", "hangs"), [("FnApiRunner", False), ("embedded", False), ("PrismRunner", True)]
+)
 def test_engines_are_watched_and_the_embedded_runner_is_not(runner, hangs):
-    assert beam_options(["--runner", runner]).can_hang is hangs
+    options = beam_options([f"--runner={runner}"])
+    assert options.can_hang is hangs
+    assert isinstance(options.runner, EmbeddedRunner) is not hangs
 
 
 def test_the_first_step_leaves_the_mark_before_anything_is_read(tmp_path):
