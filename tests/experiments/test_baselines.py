@@ -91,10 +91,12 @@ def texts_of(grams, numbers):
     }
 
 
-@pytest.mark.parametrize("lengths", [(1, 2, 3), (2,), (1,)])
-@pytest.mark.parametrize("limit", [1, 3, 7, 1000])
+@pytest.mark.parametrize(
+    ("lengths", "limit"),
+    [((1, 2, 3), 1), ((1, 2, 3), 7), ((1, 2, 3), 1000), ((2,), 3), ((1,), 3)],
+)
 def test_a_union_is_that_of_plain_python_with_the_same_key(lengths, limit):
-    for seed in range(5):
+    for seed in range(3):
         texts = documents(seed)
         grams = rank_grams(corpus_of(texts), 3)
         weights = union_weights(grams, lengths, limit, KEY).tolist()
