@@ -126,7 +126,7 @@ def test_the_result_does_not_depend_on_how_users_are_cut_or_ordered(monkeypatch,
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 30, 1000])
 def test_one_users_weights_have_squares_of_at_most_one_in_exact_integers(limit):
-    for seed in range(30):
+    for seed in range(15):
         texts = [("ann", text) for _, text in documents(seed, users=1 + seed)]
         grams = rank_grams(corpus_of(texts), 3)
         weights = union_weights(grams, (1, 2, 3), limit, KEY).tolist()
@@ -139,7 +139,7 @@ def test_one_users_weights_have_squares_of_at_most_one_in_exact_integers(limit):
 
 def test_one_user_moves_all_weights_together_by_at_most_one_in_exact_integers():
     # Without a subset there is nothing random in the weights, so neighbours can be compared.
-    for seed in range(30):
+    for seed in range(10):
         texts = documents(seed)
         before = plain_weights(texts, (1, 2, 3), 10_000, KEY)
         grams = rank_grams(corpus_of(texts), 3)
@@ -232,9 +232,9 @@ def test_only_what_is_private_as_a_whole_is_called_a_release():
 
 def test_lengths_and_baselines_and_parameters_draw_noise_of_their_own():
     # One user with one gram of each length, at a threshold in the middle of its noise: each decision
-    # is a coin. Fixed keys, so no failure by chance; 300 equal coins of two would be 2^-300.
+    # is a coin. Fixed keys, so no failure by chance; 100 equal coins of two would be 2^-100.
     grams = rank_grams(corpus_of([("ann", ["a"] * 3)]), 3)
-    keys = [RunKey(i.to_bytes(32, "big")) for i in range(300)]
+    keys = [RunKey(i.to_bytes(32, "big")) for i in range(100)]
     coin = {"epsilon": 50.0, "delta": 0.9, "max_contributions": 1}
 
     def coins(run):
@@ -244,7 +244,7 @@ def test_lengths_and_baselines_and_parameters_draw_noise_of_their_own():
     single = coins(lambda key: dpsu_single(grams, **coin, run_key=key))
     other = coins(lambda key: dpsu_single(grams, **(coin | {"delta": 0.8}), run_key=key))
     for column in range(3):
-        assert 0 < sum(sizes[column] for sizes in single) < 300
+        assert 0 < sum(sizes[column] for sizes in single) < 100
     assert any(sizes[0] != sizes[1] for sizes in single)
     assert any(a != b for a, b in zip(even, single, strict=True))
     assert any(a[0] and not b[0] for a, b in zip(other, single, strict=True))

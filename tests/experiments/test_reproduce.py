@@ -184,7 +184,7 @@ def test_real_and_spurious_grams_are_those_that_plain_counting_finds(corpora):
     plan = PrivacyPlan(epsilon=8, delta=1e-4, max_length=3, spurious_fraction=0.4)
     runs = [
         measure(NgramRun(corpus="msnbc", plan=plan, key=1), corpora, RunKey(bytes([number]) * 32))
-        for number in range(8)
+        for number in range(4)
     ]
     lengths = [run["lengths"] for run in runs]
     assert all([level["length"] for level in levels] == [1, 2, 3] for levels in lengths)
@@ -232,7 +232,7 @@ def test_set_union_in_memory_releases_what_the_pipeline_does(corpora, tmp_path, 
 
 def test_the_cost_of_a_process_is_its_own(corpora):
     """The peak does not begin with that of a large parent."""
-    ballast = np.ones(10**8)
+    ballast = np.ones(6 * 10**7)
     plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=1)
     cost = measure(CostRun(corpus="titles", plan=plan, key=1), corpora, KEY)
     assert 5e7 < cost["peak_bytes"] < ballast.nbytes
