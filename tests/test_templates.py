@@ -349,7 +349,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_a_pattern_is_the_parser_except_for_signs_and_what_is_not_finite(kind, data):
     option = KINDS[kind]
     text = data.draw(
