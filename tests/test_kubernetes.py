@@ -1,10 +1,10 @@
 """The manifests: valid, of the pinned versions, and in agreement with each other and the program."""
 
 import copy
+import functools
 import inspect
 import json
 import re
-import subprocess
 import sys
 
 import kubernetes_validate
@@ -23,7 +23,7 @@ from beam_dpne.version import __version__
 from deploy import java
 from deploy.downloads import versions
 from deploy.flink import cluster, jars
-from deploy.flink.kubernetes.__main__ import JOB_MANAGER, RENDERED, configuration, render
+from deploy.flink.kubernetes.__main__ import JOB_MANAGER, RENDERED, configuration, main, render
 from tests.conftest import ROOT
 
 JOBS = ROOT / "templates" / "flink"
@@ -34,16 +34,17 @@ UNITS = {"m": 2**20, "g": 2**30, "Mi": 2**20, "Gi": 2**30}
 COMPONENT = "app.kubernetes.io/component"
 
 
-def documents(text):
-    return [document for document in yaml.safe_load_all(text) if document]
+@functools.cache
+def parsed(path):
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
 
 
 def session():
-    return documents(RENDERED.read_text())
+    return copy.deepcopy(parsed(RENDERED))
 
 
 def job(path=JOB):
-    (document,) = documents(path.read_text())
+    (document,) = copy.deepcopy(parsed(path))
     return document
 
 
@@ -98,7 +99,7 @@ def test_kubernetes_knows_every_key(version):
 
 
 def test_a_misspelt_key_would_be_found():
-    broken = copy.deepcopy(job())
+    broken = job()
     spec = broken["spec"]["template"]["spec"]
     spec["containers"][0]["resource"] = spec["containers"][0].pop("resources")
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -123,9 +124,10 @@ def test_the_images_are_the_ones_that_the_readme_builds():
         assert re.search(rf"^FROM .* AS {target}$", (ROOT / file).read_text(), re.MULTILINE)
 
 
-def test_the_registry_of_the_images_can_be_named():
-    command = [sys.executable, "-m", "deploy.flink.kubernetes", "--registry", "host/a/", "--tag=7"]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+def test_the_registry_of_the_images_can_be_named(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["kubernetes", "--registry", "host/a/", "--tag=7"])
+    main()
+    said = capsys.readouterr().out
     assert said == render(registry="host/a", tag="7")
     assert re.findall(r"image: (\S+)", said) == [
         "host/a/beam-dpne-flink:7",
@@ -135,11 +137,11 @@ def test_the_registry_of_the_images_can_be_named():
     ]
 
 
-def test_a_tag_without_a_registry_is_refused():
-    command = [sys.executable, "-m", "deploy.flink.kubernetes", "--tag=7"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert "--tag must come with --registry" in ended.stderr
+def test_a_tag_without_a_registry_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["kubernetes", "--tag=7"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "--tag must come with --registry" in capsys.readouterr().err
 
 
 # Agreement with the cluster that deploy.flink starts, and that the tests of engines run on

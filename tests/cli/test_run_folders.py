@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,29 +71,23 @@ def test_nobody_else_can_read_the_folder_of_an_embedded_run(tmp_path):
         assert os.stat(folder).st_mode & 0o777 == 0o700
 
 
-def test_the_next_run_deletes_what_a_killed_one_left_and_not_what_a_live_one_has(tmp_path):
-    with other_run(tmp_path, "live"), other_run(tmp_path, "killed") as killed:
-        killed.kill()
-        killed.wait()
-        assert names(tmp_path) == [f"{PREFIX}killed", f"{PREFIX}live"]
-        with run_folder(str(tmp_path), f"{PREFIX}next", embedded=True):
-            assert names(tmp_path) == [f"{PREFIX}live", f"{PREFIX}next"]
-            assert (tmp_path / f"{PREFIX}live" / "standing-1-2.arrow").read_text() == "private"
-
-
-def test_folders_of_engines_links_and_other_files_are_left_alone(tmp_path):
+def test_the_next_run_deletes_what_a_killed_one_left_and_nothing_else(tmp_path):
     parent = tmp_path / "parent"
     parent.mkdir()
-    with other_run(tmp_path, "killed") as killed:
+    with other_run(parent, "live"), other_run(parent, "killed") as killed:
         killed.kill()
-    (parent / f"{PREFIX}link").symlink_to(tmp_path / f"{PREFIX}killed")
-    make_marker(Markers(str(parent / f"{PREFIX}engine")).wanted)
-    (parent / f"{PREFIX}file").write_text("theirs")
-    before = names(parent)
-    with run_folder(str(parent), f"{PREFIX}next", embedded=True):
-        pass
-    assert names(parent) == before
-    assert (tmp_path / f"{PREFIX}killed" / "standing-1-2.arrow").exists()
+        killed.wait()
+        elsewhere = shutil.copytree(parent / f"{PREFIX}killed", tmp_path / "elsewhere")
+        (parent / f"{PREFIX}link").symlink_to(elsewhere)
+        make_marker(Markers(str(parent / f"{PREFIX}engine")).wanted)
+        (parent / f"{PREFIX}file").write_text("theirs")
+        others = [f"{PREFIX}{name}" for name in ("engine", "file", "link", "live")]
+        assert names(parent) == sorted([*others, f"{PREFIX}killed"])
+        with run_folder(str(parent), f"{PREFIX}next", embedded=True):
+            assert names(parent) == sorted([*others, f"{PREFIX}next"])
+        assert names(parent) == others
+        assert (parent / f"{PREFIX}live" / "standing-1-2.arrow").read_text() == "private"
+        assert (elsewhere / "standing-1-2.arrow").exists()
 
 
 def test_a_job_on_an_engine_is_not_deleted_by_an_embedded_run(tmp_path):

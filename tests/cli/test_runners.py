@@ -1,6 +1,8 @@
 """Beam's options, engines whose workers may not start, and the modes of the embedded runner."""
 
 import dataclasses
+import gzip
+import itertools
 import pathlib
 import time
 
@@ -51,9 +53,13 @@ def test_what_is_given_is_not_replaced():
     assert options.view_as(SetupOptions).save_main_session is True
 
 
-@pytest.mark.parametrize(("runner", "hangs"), [("FnApiRunner", False), ("PrismRunner", True)])
+@pytest.mark.parametrize(
+    ("runner", "hangs"), [("FnApiRunner", False), ("embedded", False), ("PrismRunner", True)]
+)
 def test_engines_are_watched_and_the_embedded_runner_is_not(runner, hangs):
-    assert beam_options(["--runner", runner]).can_hang is hangs
+    options = beam_options([f"--runner={runner}"])
+    assert options.can_hang is hangs
+    assert isinstance(options.runner, EmbeddedRunner) is not hangs
 
 
 def test_the_first_step_leaves_the_mark_before_anything_is_read(tmp_path):
@@ -176,21 +182,23 @@ def test_an_element_that_is_slow_to_encode_is_not_cut_in_two(tmp_path):
     assert sorted((tmp_path / "out").read_text().splitlines()) == ["1 [1]", "2 [2]"]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_workers_in_threads_release_what_a_single_one_does(cli, tmp_path, workers):
+def test_workers_in_threads_release_what_a_single_one_does(cli, tmp_path):
     key = tmp_path / "run.key"
     key.write_text("5eed" * 16)
-    sample = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
-    given = ("--input", sample, "--epsilon", 4, "--delta", 1e-6, "--max_length", 2)
-    threads = ("--direct_running_mode", "multi_threading", "--direct_num_workers", workers)
+    with gzip.open(ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz") as lines:
+        (tmp_path / "titles.jsonl").write_bytes(b"".join(itertools.islice(lines, 10_000)))
+    files = ("--input", tmp_path / "titles.jsonl", "--run_key_file", key)
+    budget = ("--epsilon", 4, "--delta", 1e-6, "--max_length", 2)
+    threads = ("--direct_running_mode", "multi_threading", "--direct_num_workers")
     releases = []
-    for name, mode in (("single", ()), ("threads", threads)):
-        output = tmp_path / name
-        ended = cli("ngrams", *given, "--run_key_file", key, "--output", output, *mode)
+    for name, mode in (("single", ()), ("one", (*threads, 1)), ("two", (*threads, 2))):
+        ended = cli("ngrams", *files, *budget, "--output", tmp_path / name, *mode)
         assert ended.status == 0, ended.err
-        releases.append(files(output))
-    assert releases[0] == releases[1]
+        releases.append(files_of(tmp_path / name))
+    single, one, two = releases
+    assert one == single
+    assert two == single
 
 
-def files(release: pathlib.Path) -> dict[str, bytes]:
+def files_of(release: pathlib.Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in release.iterdir()}

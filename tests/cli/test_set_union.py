@@ -9,6 +9,7 @@ import json
 import pathlib
 import random
 import re
+import shutil
 import time
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from beam_dpne.set_union.policies import CUTOFF_POLICIES, DESCENT_POLICIES, POLI
 
 KEY = "0f1e2d3c" * 8
 BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--max_contributions", 20)
+FIXED = ("--tokenizer", "tokens", "--policy", "weighted_gaussian")
 SHARED = [
     "",
     " New  York ",
@@ -66,6 +68,15 @@ def data(tmp_path_factory):
     table = pa.table({"user": [u for u, _ in rows()], "text": [items for _, items in rows()]})
     pq.write_table(table, folder / "lists.parquet")
     return folder
+
+
+@pytest.fixture(scope="module")
+def base(cli, data):
+    """The folder of a release of the lists, by the policy that is cheapest to run."""
+    files = ("--input", data / "lists.jsonl", "--output", data / "base")
+    ended = cli("set-union", *files, *BUDGET, "--run_key_file", data / "key", *FIXED)
+    assert ended.status == 0, ended.err
+    return data / "base"
 
 
 @pytest.fixture
@@ -163,27 +174,18 @@ def test_each_policy_releases_what_many_share_and_nothing_of_one_user(union, pol
 
 
 @pytest.mark.parametrize(
-    ("name", "tokenizer"),
-    [
-        ("lists.parquet", "tokens"),
-        ("single.jsonl", "item"),
-        ("single.csv", "item"),
-    ],
+    ("name", "tokenizer"), [("lists.parquet", "tokens"), ("single.csv", "item")]
 )
-def test_lists_and_single_records_are_the_same_items(union, name, tokenizer):
+def test_lists_and_single_records_are_the_same_items(union, base, name, tokenizer):
     """A user's records meet, whatever form they come in."""
-    policy = ("--policy", "weighted_gaussian")
-    ended, folder = union(name, "--tokenizer", tokenizer, *policy)
+    ended, folder = union(name, "--tokenizer", tokenizer, "--policy", "weighted_gaussian")
     assert ended.status == 0, ended.err
-    found, noise = (
-        released(folder),
-        read_ledger(str(folder))["mechanism"]["rounds"][0]["noise_scale"],
-    )
+    found = released(folder)
+    noise = read_ledger(str(folder))["mechanism"]["rounds"][0]["noise_scale"]
     assert set(found) == set(SHARED)
     # The key is bound to format and tokenizer, so that only the noise differs.
-    _, other = union("lists.jsonl", "--tokenizer", "tokens", *policy, output="other")
-    assert found != released(other)
-    assert found == pytest.approx(released(other), abs=12 * noise)
+    assert found != released(base)
+    assert found == pytest.approx(released(base), abs=12 * noise)
 
 
 def test_words_of_text_are_items_by_default(union, data):
@@ -204,17 +206,19 @@ def test_each_line_of_sequences_is_a_user(union, data):
     assert read_ledger(str(folder))["guarantee"]["user"] == "each line of a file is one user"
 
 
-@pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
-def test_every_format_holds_the_same_release(union, output_format):
-    fixed = ("--tokenizer", "tokens", "--policy", "weighted_gaussian")
-    _, jsonl = union("lists.jsonl", *fixed)
-    ended, folder = union("lists.jsonl", *fixed, "--output_format", output_format, output="other")
-    assert ended.status == 0, ended.err
-    assert read_release(str(folder)).equals(read_release(str(jsonl)))
-    names = [name for name in files_of(folder) if name != "ledger.json"]
-    assert all(
-        re.fullmatch(rf"items-[0-9a-f]{{16}}-00000-of-00001\.{output_format}", n) for n in names
-    )
+def test_a_release_is_only_replaced_on_request_and_every_format_has_its_rows(union, base, tmp_path):
+    shutil.copytree(base, tmp_path / "release")
+    refused, folder = union("lists.jsonl", *FIXED)
+    assert refused.status == 2
+    assert "is a release already" in refused.err
+    assert files_of(folder) == files_of(base)
+    for output_format in sorted(OUTPUT_FORMATS, reverse=True):
+        ended, _ = union("lists.jsonl", *FIXED, "--overwrite", "--output_format", output_format)
+        assert ended.status == 0, ended.err
+        (name,) = files_of(folder).keys() - {"ledger.json"}
+        part = rf"items-[0-9a-f]{{16}}-00000-of-00001\.{output_format}"
+        assert re.fullmatch(part, name)
+        assert read_release(str(folder)).equals(read_release(str(base)))
 
 
 @pytest.mark.parametrize("policy", ["screened_gaussian", "mad"])
@@ -245,44 +249,30 @@ def test_shards_are_part_of_plan_and_ledger(union):
     assert decided["cutoff"] == pytest.approx(decided["threshold"] + 2.5 * scale, rel=1e-12)
 
 
-def test_records_that_cannot_be_used_are_left_out_and_listed(union, data, tmp_path):
+def test_records_that_cannot_be_used_are_left_out_and_listed(union, data, base, tmp_path):
     good = (data / "lists.jsonl").read_text()
     (data / "bad.jsonl").write_text(good + '{"user":"u","text":[3]}\n{"user":"","text":[]}\n')
-    fixed = ("--tokenizer", "tokens", "--policy", "weighted_gaussian")
-    ended, folder = union("bad.jsonl", *fixed, "--rejects", tmp_path / "rejects")
+    ended, folder = union("bad.jsonl", *FIXED, "--rejects", tmp_path / "rejects")
     assert ended.status == 0, ended.err
     assert "2 records were rejected" in ended.err
     listed = "".join(path.read_text() for path in (tmp_path / "rejects").iterdir())
     assert "user is empty" in listed
-    _, clean = union("lists.jsonl", *fixed, output="clean")
-    assert files_of(folder) == files_of(clean)
-    strict, failed = union("bad.jsonl", *fixed, "--strict", output="strict")
+    assert files_of(folder) == files_of(base)
+    strict, failed = union("bad.jsonl", *FIXED, "--strict", output="strict")
     assert strict.status == 1
     assert "the run failed" in strict.err
     assert not failed.exists()
 
 
-def test_a_second_release_wants_overwrite(union):
-    fixed = ("--tokenizer", "tokens", "--policy", "weighted_gaussian")
-    union("lists.jsonl", *fixed)
-    ended, folder = union("lists.jsonl", *fixed)
-    assert ended.status == 2
-    assert "is a release already" in ended.err
-    ended, _ = union("lists.jsonl", *fixed, "--overwrite", "--output_format", "tsv")
-    assert ended.status == 0, ended.err
-    assert len(files_of(folder)) == 2
-
-
 def test_the_table_tells_the_mechanism_and_where_the_release_is(union):
     policy = ("--policy", "greedy", "--cutoff_margin", 30)
-    ended, folder = union("lists.jsonl", "--tokenizer", "tokens", *policy)
+    ended, folder = union("lists.jsonl", "--tokenizer", "tokens", *policy, "--quiet")
+    assert ended.err == ""
     for text in ("policy", "items", "noise", "threshold ρ", "cutoff Γ", "greedy", "Laplace, λ ="):
         assert text in ended.out
     row = next(line for line in ended.out.splitlines() if "greedy" in line)
     assert [cell.strip() for cell in row.split("│")[1:3]] == ["greedy", "8"]
     assert f"Files: {folder} (start with ledger.json)" in ended.out
-    quiet, _ = union("lists.jsonl", "--tokenizer", "tokens", "--quiet", output="quiet")
-    assert quiet.err == ""
 
 
 def test_the_progress_shows_stages_without_lengths(capsys):
@@ -392,12 +382,11 @@ def test_a_job_on_an_engine_is_watched_and_asks_whether_it_is_wanted(data, tmp_p
 
 
 @pytest.mark.parametrize("policy", ["weighted_gaussian", DESCENT_POLICIES[1]])
-def test_workers_are_given_no_key_and_no_path_of_their_own(union, policy, monkeypatch, tmp_path):
-    """A relative output means the launcher's directory, whatever a worker's is."""
+def test_a_relative_output_means_the_launchers_directory(union, policy, monkeypatch, tmp_path):
+    """Whatever a worker's is; and no file there holds the key."""
     monkeypatch.chdir(tmp_path)
-    ended, _ = union(
-        "lists.jsonl", "--tokenizer", "tokens", "--policy", policy, "--output", "relative"
-    )
+    form = ("--tokenizer", "tokens", "--policy", policy, "--output", "relative")
+    ended, _ = union("lists.jsonl", *form)
     assert ended.status == 0, ended.err
     assert (tmp_path / "relative" / "ledger.json").exists()
     assert KEY not in "".join(map(str, files_of(tmp_path / "relative").values()))

@@ -291,7 +291,7 @@ def test_items_of_a_release_are_words_as_they_are():
     assert released_codes(corpus, table)[1].tolist() == [[2], [1], [-1]]
 
 
-CAPTION = caption_text(budget_text([1.0], [1e-7]), "notes.jsonl", "first (0123456789abcdef)")
+CAPTION = caption_text(budget_text([1.0], [1e-7]), "a$b^_$.jsonl", "“Größe $x” (0123456789abcdef)")
 
 
 def judged_sample(lengths):
@@ -307,18 +307,42 @@ def report_of(judged, spurious_fraction):
     return report_files(judged, {"release": "r"}, pictures)
 
 
+@pytest.fixture
+def drawn(monkeypatch):
+    """The titles and the captions that are drawn, as matplotlib gets them."""
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    titles, captions = [], []
+    suptitle, annotate = Figure.suptitle, Axes.annotate
+
+    def title(self, text, **settings):
+        titles.append(text)
+        return suptitle(self, text, **settings)
+
+    def caption(self, text, *where, **settings):
+        captions.append(text)
+        return annotate(self, text, *where, **settings)
+
+    monkeypatch.setattr(Figure, "suptitle", title)
+    monkeypatch.setattr(Axes, "annotate", caption)
+    return titles, captions
+
+
 @pytest.mark.parametrize("lengths", [1, 3])
-def test_every_file_of_a_report_says_that_it_is_not_private(lengths):
+def test_every_file_of_a_report_says_that_it_is_not_private(drawn, lengths):
+    """Pictures say it in their metadata and to the eye, beside a caption of any signs."""
     files = report_of(judged_sample(lengths), spurious_fraction=0.01)
     kinds = collections.Counter(name.rsplit(".", 1)[1] for name in files)
     assert kinds == {"json": 1, "csv": 2, "png": 4 if lengths > 1 else 3}
+    titles, captions = drawn
+    assert titles == [BANNER] * kinds["png"]
+    assert captions.count(CAPTION) == kinds["png"]
     for name, data in files.items():
         assert name.startswith("not_private_")
         if name.endswith(".png"):
             assert data.startswith(b"\x89PNG\r\n")
-            assert (
-                BANNER.encode() in data[:500]
-            )  # the title in the metadata; the picture has it too
+            assert BANNER.encode() in data[:500]  # the title in the metadata
             assert CAPTION.encode() in data[:1000]
         elif name.endswith(".csv"):
             table = pandas.read_csv(io.BytesIO(data))
@@ -327,39 +351,6 @@ def test_every_file_of_a_report_says_that_it_is_not_private(lengths):
             assert "NOT PRIVATE" in SECRET.cell
         else:
             assert NOTICE in data.decode()[:300]
-
-
-def test_the_banner_is_drawn_in_every_picture(monkeypatch):
-    from matplotlib.figure import Figure
-
-    drawn = []
-    original = Figure.suptitle
-    monkeypatch.setattr(
-        Figure,
-        "suptitle",
-        lambda self, text, **own: drawn.append(text) or original(self, text, **own),
-    )
-    for lengths in (1, 3):
-        pictures = plots(judged_sample(lengths), caption=CAPTION, spurious_fraction=None)
-        assert drawn == [BANNER] * len(pictures)
-        drawn.clear()
-
-
-def test_the_caption_is_drawn_in_every_picture_whatever_signs_it_has(monkeypatch):
-    from matplotlib.axes import Axes
-
-    drawn = []
-    original = Axes.annotate
-    monkeypatch.setattr(
-        Axes,
-        "annotate",
-        lambda self, text, *where, **own: drawn.append(text) or original(self, text, *where, **own),
-    )
-    caption = caption_text("ε = 1, δ = 1e-07", "a$b^_$.jsonl", "“Größe $x” (0123456789abcdef)")
-    for lengths in (1, 3):
-        pictures = plots(judged_sample(lengths), caption=caption, spurious_fraction=None)
-        assert drawn.count(caption) == len(pictures)
-        drawn.clear()
 
 
 @pytest.mark.parametrize(("width", "panels"), [(7.2, 1), (11.0, 2)])
@@ -386,7 +377,7 @@ def test_title_and_caption_of_any_length_stay_inside_the_picture(width, panels):
 
 
 def test_equal_evaluations_give_equal_files():
-    files = [report_of(judged_sample(3), spurious_fraction=None) for _ in range(2)]
+    files = [report_of(judged_sample(1), spurious_fraction=None) for _ in range(2)]
     assert files[0] == files[1]
 
 

@@ -26,7 +26,7 @@ from pipelines.experiments.program import TITLES_FILE
 from tests.conftest import ROOT
 
 DATA = ROOT / "pipelines" / "data"
-LINES = 12_000
+LINES = 6_000
 KEY = RunKey.from_hex(f"{1:064x}")
 
 

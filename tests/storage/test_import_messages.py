@@ -36,32 +36,56 @@ print(root.level, root.handlers, root.filters, root.propagate, root.disabled)
 """
 
 
+# In one process: a run, the root logger after it, messages of others, a path of a bucket.
+WITH_US = f"""
+import beam_dpne
+{RUN}
+run(beam_dpne.BatchDocuments())
+{SHOW_ROOT}
+logging.warning("apitools are our users'")
+logging.getLogger("apache_beam.io.filesystems").warning("Failed to import S3FileSystem; why")
+
+from beam_dpne.errors import AccessError
+from beam_dpne.reading.files import match_inputs
+try:
+    match_inputs(["gs://bucket/notes.jsonl"])
+except AccessError as error:
+    print(error)
+"""
+
+
 def python(code):
     command = [sys.executable, "-c", WITHOUT_GCP + code]
     piped = {"capture_output": True, "text": True, "timeout": 200}
     return subprocess.run(command, check=False, cwd=ROOT, **piped)
 
 
-def test_a_library_run_without_the_extra_logs_nothing_and_leaves_the_root_logger_as_it_was():
-    ended = python(f"import beam_dpne\n{RUN}\nrun(beam_dpne.BatchDocuments())\n{SHOW_ROOT}")
-    assert (ended.returncode, ended.stderr) == (0, "")
+@pytest.fixture(scope="module")
+def ended():
+    """How a process without the extra ended."""
+    return python(WITH_US)
+
+
+def test_a_library_run_without_the_extra_logs_nothing_and_leaves_the_root_logger_as_it_was(ended):
+    root_logger, _ = ended.stdout.splitlines()
     without_us = python(f"{RUN}\nrun(beam.Map(len))\n{SHOW_ROOT}")
     assert "apitools" in without_us.stderr
-    assert ended.stdout == without_us.stdout
+    assert root_logger == without_us.stdout.strip()
 
 
-def test_messages_of_users_and_other_messages_of_beam_are_shown():
-    code = """
-import beam_dpne, logging
-import apache_beam.io.filesystems
-logging.warning("apitools are our users'")
-logging.getLogger("apache_beam.io.filesystems").warning("Failed to import S3FileSystem; why")
-"""
-    lines = python(code).stderr.splitlines()
-    assert lines == [
+def test_messages_of_users_and_other_messages_of_beam_are_shown_alone(ended):
+    assert ended.stderr.splitlines() == [
         "WARNING:root:apitools are our users'",
         "WARNING:apache_beam.io.filesystems:Failed to import S3FileSystem; why",
     ]
+
+
+def test_a_path_of_a_bucket_without_the_extra_names_the_extra(ended):
+    _, message = ended.stdout.splitlines()
+    assert message == (
+        "gs:// needs a package that is not here, got gs://bucket/notes.jsonl: "
+        "pip install 'beam-dpne[gcp]'."
+    )
 
 
 @pytest.mark.parametrize("package", ["json", "json.decoder"])
@@ -72,17 +96,3 @@ def test_a_package_that_is_there_and_fails_is_worth_its_message(package):
     record = logger.makeRecord("", logging.WARNING, "", 0, "Failed to import %s", ("it",), None)
     assert logger.filter(record)
     assert logger.filters == [keeps]
-
-
-def test_a_path_of_a_bucket_without_the_extra_names_the_extra():
-    code = """
-import beam_dpne
-from beam_dpne.reading import ReadDocuments
-from beam_dpne.reading.files import match_inputs
-match_inputs(["gs://bucket/notes.jsonl"])
-"""
-    ended = python(code)
-    assert ended.stderr.splitlines()[-1] == (
-        "beam_dpne.errors.AccessError: gs:// needs a package that is not installed, got "
-        "gs://bucket/notes.jsonl. Run pip install 'beam-dpne[gcp]'."
-    )
