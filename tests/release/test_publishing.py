@@ -54,6 +54,7 @@ from beam_dpne.release.publishing import (
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.access import directory_at
+from tests.support.privileges import without_privileges
 
 PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, max_contributions=10, strategy="one_round")
 HOSTILE = [
@@ -784,18 +785,6 @@ def test_check_output_refuses_a_read_only_file_system(tmp_path):
                 publish(output)
 
 
-@contextlib.contextmanager
-def _without_privileges():
-    """Root may write anywhere, so root becomes nobody for a while."""
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
-
-
 @pytest.mark.parametrize(
     ("mode", "below"), [(0o555, ""), (0o555, "new/er"), (0, ""), (0, "new/er")]
 )
@@ -803,7 +792,7 @@ def test_check_output_refuses_a_directory_without_permission(mode, below):
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, mode)
         output = os.path.join(folder, below)
-        with _without_privileges():
+        with without_privileges():
             with pytest.raises(ReleaseError, match=os.strerror(errno.EACCES)):
                 check_output(output, overwrite=False)
             with pytest.raises(ReleaseError, match=os.strerror(errno.EACCES)):
