@@ -9,11 +9,12 @@ _NOBODY = 65534
 
 @contextlib.contextmanager
 def without_privileges() -> Iterator[None]:
-    """Gives up root's rights in this process, and takes them back."""
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(_NOBODY)
+    """Gives up the rights of root, also where `os.access` asks for the real user, and takes them back."""
+    is_root = os.getuid() == os.geteuid() == 0
+    if is_root:
+        os.setresuid(_NOBODY, _NOBODY, 0)
     try:
         yield
     finally:
-        os.seteuid(user)
+        if is_root:
+            os.setresuid(0, 0, 0)
