@@ -9,7 +9,7 @@ _NOBODY = 65534
 
 @contextlib.contextmanager
 def without_privileges() -> Iterator[None]:
-    """Gives up the rights of root, also where `os.access` asks for the real user, and takes them back."""
+    """Gives up the rights of root, also where `os.access` asks for the real user, for a while."""
     is_root = os.getuid() == os.geteuid() == 0
     if is_root:
         os.setresuid(_NOBODY, _NOBODY, 0)
