@@ -110,25 +110,28 @@ def test_every_part_changes_the_context(program, monkeypatch):
     assert len({before, *others}) == len(others) + 1
 
 
-def test_another_version_of_the_mechanism_draws_other_noise(monkeypatch):
+@pytest.fixture(scope="module")
+def before():
+    """The scores of the mechanism as it is."""
+    return scores()
+
+
+def test_another_version_of_the_mechanism_draws_other_noise(before, monkeypatch):
     """Without it, the scores of two versions differ by their weights alone: here not at all."""
-    before = scores()
     assert differences(before, scores()).tolist() == [0.0] * len(before)
     monkeypatch.setattr(contexts, "MECHANISM_VERSION", contexts.MECHANISM_VERSION + 1)
     assert (differences(before, scores()) != 0).mean() > 0.9
 
 
-def test_another_constant_draws_other_noise(monkeypatch):
+def test_another_constant_draws_other_noise(before, monkeypatch):
     """With one noise, only the difference of the weights would be left, which hardly varies."""
-    before = scores()
     monkeypatch.setattr(adaptive, "AHEAD", 0.6)
     after = differences(before, scores())
     assert after.size > 20
     assert after.std() > 0.5
 
 
-def test_records_read_in_another_way_draw_other_noise():
-    before = scores()
+def test_records_read_in_another_way_draw_other_noise(before):
     after = scores(InputDescription(user_field="customer", format="csv"))
     assert (differences(before, after) != 0).mean() > 0.9
 
@@ -216,15 +219,14 @@ UNKNOWN = {
 }
 
 
-@pytest.mark.parametrize("kind", UNKNOWN)
 @pytest.mark.parametrize("make", [PrivateNgrams, PrivateSetUnion])
-def test_a_given_key_needs_a_tokenizer_whose_identity_says_what_it_does(kind, make):
+def test_a_given_key_needs_a_tokenizer_whose_identity_says_what_it_does(make):
     plan = PLANS["ngrams" if make is PrivateNgrams else "set-union"]
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    users = pipeline | beam.Create(documents())
-    with pytest.raises(ValueError, match="attribute `version`"):
-        _ = users | make(plan=plan, tokenizer=UNKNOWN[kind], run_key=KEY)
-    _ = users | "Fresh" >> make(plan=plan, tokenizer=UNKNOWN[kind])
+    users = beam.Pipeline(runner=FnApiRunner()) | beam.Create(documents())
+    for kind, tokenizer in UNKNOWN.items():
+        with pytest.raises(ValueError, match="attribute `version`"):
+            _ = users | f"{kind}, a key" >> make(plan=plan, tokenizer=tokenizer, run_key=KEY)
+        _ = users | f"{kind}, no key" >> make(plan=plan, tokenizer=tokenizer)
     _ = users | "Named" >> make(plan=plan, tokenizer=own, run_key=KEY)
 
 

@@ -56,7 +56,7 @@ def plans(draw) -> PrivacyPlan:
 
 
 @given(corpora, plans(), st.integers(0, 2**32), st.integers(1, 4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_removing_any_user_moves_the_sums_of_all_rounds_by_at_most_the_budget(
     corpus, plan, seed, partitions
 ):

@@ -147,7 +147,6 @@ def test_a_held_gram_is_never_spurious(has_budget, limit, pruning):
         ("adaptive", "rounds", "both"),
         ("adaptive", "screened_gaussian", "both"),
         ("one_round", "weighted_gaussian", "both"),
-        ("one_round", "screened_gaussian", "single"),
     ],
 )
 def test_a_run_in_memory_is_the_pipeline(strategy, policy, pruning):

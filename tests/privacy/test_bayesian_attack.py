@@ -24,7 +24,7 @@ from beam_dpne.mechanism.randomness import RunKey
 
 EPSILON, DELTA = 1.0, 1e-2
 FAILURE = 1e-6
-RUNS = 12_000
+RUNS = 6_000
 WORDS = 50
 PUBLIC = np.ones(WORDS)
 
@@ -156,4 +156,4 @@ def test_the_same_attack_finds_half_the_noise(mode):
 
     half = HalfTheNoise(**plan_of(mode).to_dict())
     worst = (FEW, [*FEW, range(WORDS)])
-    assert attack(private_values, half, *worst, RUNS // 2) > EPSILON
+    assert attack(private_values, half, *worst, RUNS) > EPSILON

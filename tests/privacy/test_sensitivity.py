@@ -42,7 +42,7 @@ corpora = st.dictionaries(st.integers(0, 99).map(str), texts, min_size=1, max_si
     st.integers(0, 2**32),
     st.integers(1, 4),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_removing_any_user_moves_every_histogram_by_at_most_one(
     corpus, limit, pruning, seed, partitions
 ):

@@ -105,7 +105,7 @@ def json_text(draw: st.DrawFn, records: list[Any], lines: list[str]) -> str:
     )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(files(), st.sampled_from(sorted(COMPRESS)), st.integers(1, 80), st.integers(1, 80))
 def test_files_are_read_as_they_were_written_however_they_are_split(
     tmp_path_factory, file, codec: str, block_bytes: int, split_bytes: int
@@ -381,7 +381,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(
     st.lists(VALUES, max_size=8),
     st.sampled_from([None, 0, 3, "\t"]),
@@ -510,7 +510,7 @@ def test_an_array_of_any_size_is_read_in_little_memory(tmp_path) -> None:
     path = tmp_path / "a.json.gz"
     part = (b'{"user": "u", "text": "' + b"x" * 1000 + b'"},\n') * 1000
     with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(b"[" + part * 100 + b'{"user": "u", "text": "last"}]')
+        file.write(b"[" + part * 40 + b'{"user": "u", "text": "last"}]')
     (file,) = match_inputs([str(path)])
     options = ReadOptions(block_bytes=2**20)
     from beam_dpne.reading.transform import read_item
@@ -523,8 +523,8 @@ def test_an_array_of_any_size_is_read_in_little_memory(tmp_path) -> None:
             assert not faults
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert count == 100_001
-    assert peak < 20 * 2**20
+    assert count == 40_001
+    assert peak < 20 * 2**20  # of 41 MB
 
 
 def test_lists_of_tokens_in_an_array_pass_through(tmp_path) -> None:
@@ -792,22 +792,18 @@ def test_programs_read_and_judge_such_files_alike(cli, tmp_path) -> None:
     assert found == {"café", "naïve", "bonne", "journée"}
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("--encoding", "base64"), "encoding must be a codec of Python for text"),
-        (("--delimiter", '"'), "delimiter must be one ASCII character"),
-        (("--quoting", "maybe"), "--quoting"),
-        (
-            ("--input_format", "jsonl", "--delimiter", ";"),
-            "delimiter must be given for csv and tsv",
-        ),
-        (("--input_format", "parquet", "--encoding", "utf-8"), "must not be given for parquet"),
-        (("--text_field", "text", "--text_field", "text"), "each field once"),
-    ],
-)
+WRONG_OPTIONS = [
+    (("--encoding", "base64"), "encoding must be a codec of Python for text"),
+    (("--delimiter", '"'), "delimiter must be one ASCII character"),
+    (("--quoting", "maybe"), "--quoting"),
+    (("--input_format", "jsonl", "--delimiter", ";"), "delimiter must be given for csv and tsv"),
+    (("--input_format", "parquet", "--encoding", "utf-8"), "must not be given for parquet"),
+    (("--text_field", "text", "--text_field", "text"), "each field once"),
+]
+
+
 @pytest.mark.parametrize("program", ["ngrams", "set-union", "bayesian", "evaluate"])
-def test_programs_refuse_wrong_options(cli, tmp_path, program: str, given, said: str) -> None:
+def test_programs_refuse_wrong_options(cli, tmp_path, program: str) -> None:
     release = tmp_path / "release"
     if program == "evaluate":
         cli("ngrams", *made(tmp_path), "--epsilon", 9, "--delta", 1e-4, "--output", release)
@@ -816,9 +812,10 @@ def test_programs_refuse_wrong_options(cli, tmp_path, program: str, given, said:
         "bayesian": ("--public", made(tmp_path)[1], "--output", release),
     }.get(program, ("--output", release))
     budget = () if program == "evaluate" else ("--epsilon", 1, "--delta", 1e-6)
-    ended = cli(program, *made(tmp_path), *needed, *budget, *given)
-    assert (ended.status, ended.out) == (2, "")
-    assert said in ended.err
+    for options, said in WRONG_OPTIONS:
+        ended = cli(program, *made(tmp_path), *needed, *budget, *options)
+        assert (ended.status, ended.out) == (2, ""), options
+        assert said in ended.err, options
 
 
 def made(folder: pathlib.Path) -> tuple[str, pathlib.Path]:

@@ -54,8 +54,10 @@ def left(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("command", "quiet"),
+    [*((command, ()) for command in COMMANDS), ("ngrams", ("--quiet",))],
+)
 def test_a_run_that_rejects_every_record_fails_and_publishes_nothing(
     cli, tmp_path, monkeypatch, command, quiet
 ):

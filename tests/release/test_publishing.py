@@ -10,12 +10,11 @@ import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
-import textwrap
 from typing import ClassVar
 
 import apache_beam as beam
@@ -49,7 +48,7 @@ from beam_dpne.release.publishing import PublishRelease, check_output, publish_r
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.access import directory_at
-from tests.conftest import ROOT
+from tests.support.privileges import without_privileges
 
 PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, max_contributions=10, strategy="one_round")
 HOSTILE = [
@@ -699,36 +698,24 @@ def test_a_full_disk_leaves_the_old_release(tiny_disk, caplog):
     assert tuples(read_release(str(tiny_disk))) == ROWS
 
 
+@contextlib.contextmanager
+def _files_of_at_most(size):
+    """The operating system refuses larger files; only the soft limit changes, and comes back."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def test_a_file_that_hits_a_limit_leaves_nothing(tmp_path):
-    program = """
-        import resource, sys
-        from tests.release.test_publishing import MANY, ReleaseError, publish
-        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
-        try:
-            publish(sys.argv[1], MANY, rows_per_part=int(sys.argv[2]))
-        except ReleaseError as error:
-            print(error)
-    """
-    for rows_per_part in (700, 1000):
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                textwrap.dedent(program),
-                str(tmp_path / "o"),
-                str(rows_per_part),
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=ROOT,
-        )
-        if rows_per_part == 700:
-            assert done.stdout == ""
-            shutil.rmtree(tmp_path / "o")
-        else:
-            assert os.strerror(errno.EFBIG) in done.stdout
-            assert list(tmp_path.iterdir()) == []
+    with _files_of_at_most(40_000):
+        publish(tmp_path / "small_parts", MANY, rows_per_part=700)
+        with pytest.raises(ReleaseError, match=os.strerror(errno.EFBIG)):
+            publish(tmp_path / "large_parts", MANY, rows_per_part=1000)
+    assert [path.name for path in tmp_path.iterdir()] == ["small_parts"]
+    assert len(read_release(str(tmp_path / "small_parts"))) == 5000
 
 
 def test_a_directory_that_was_there_stays_when_publishing_fails(tiny_disk):
@@ -792,18 +779,6 @@ def test_check_output_refuses_a_read_only_file_system(tmp_path):
                 publish(output)
 
 
-@contextlib.contextmanager
-def _without_privileges():
-    """Root may write anywhere, so root becomes nobody for a while."""
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
-
-
 @pytest.mark.parametrize(
     ("mode", "below"), [(0o555, ""), (0o555, "new/er"), (0, ""), (0, "new/er")]
 )
@@ -811,7 +786,7 @@ def test_check_output_refuses_a_directory_without_permission(mode, below):
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, mode)
         output = os.path.join(folder, below)
-        with _without_privileges():
+        with without_privileges():
             with pytest.raises(ReleaseError, match=os.strerror(errno.EACCES)):
                 check_output(output, overwrite=False)
             with pytest.raises(ReleaseError, match=os.strerror(errno.EACCES)):

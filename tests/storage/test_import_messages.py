@@ -83,8 +83,8 @@ def test_messages_of_users_and_other_messages_of_beam_are_shown_alone(ended):
 def test_a_path_of_a_bucket_without_the_extra_names_the_extra(ended):
     _, message = ended.stdout.splitlines()
     assert message == (
-        "gs:// needs a package that is not here, got gs://bucket/notes.jsonl: "
-        "pip install 'beam-dpne[gcp]'."
+        "gs:// needs a package that is not installed, got gs://bucket/notes.jsonl. "
+        "Run pip install 'beam-dpne[gcp]'."
     )
 
 

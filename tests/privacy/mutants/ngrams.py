@@ -181,7 +181,10 @@ MUTANTS = [
         before="mean = -members * math.log1p(-rule.null_probability)",
         after="mean = members * rule.null_probability",
         matters="Merged duplicates would make spurious n-grams rarer than unweighted held ones.",
-        tests=(f"{_STATISTICS}::test_the_number_of_spurious_grams_is_binomial",),
+        tests=(
+            f"{_STATISTICS}::"
+            "test_the_number_of_spurious_grams_is_binomial_and_every_valid_gram_has_its_share",
+        ),
     ),
     Mutant(
         name="spurious_grams_are_found_in_the_last_round",
