@@ -249,12 +249,14 @@ def test_the_fields_of_rows_count_beside_a_description():
 
 
 @pytest.mark.parametrize("make", [PrivateNgrams, PrivateSetUnion])
-def test_fields_of_a_pipeline_reach_the_key(make):
+def test_fields_of_a_pipeline_reach_the_key(make, monkeypatch):
     plan = PLANS["ngrams" if make is PrivateNgrams else "set-union"]
-    bound = [
-        make(plan=plan, run_key=KEY, user_field=user, text_field=text)._context()
-        for user, text in (("user", "text"), ("customer", "text"), ("user", "body"))
-    ]
+    bound = []
+    monkeypatch.setattr(RunKey, "bound_to", lambda key, context: bound.append(context) or key)
+    for user, text in (("user", "text"), ("customer", "text"), ("user", "body")):
+        documents = beam.Pipeline() | beam.Create([{user: "ann", text: "to be"}])
+        _ = documents | make(plan=plan, run_key=KEY, user_field=user, text_field=text)
+    assert len(bound) == 3
     assert len(set(bound)) == 3
 
 
