@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from beam_dpne.bayesian import log_global
-from beam_dpne.mechanism import finite_noise, gaussian, integer_noise
+from beam_dpne.mechanism import finite_noise, gaussian, integer_noise, thresholds
 from beam_dpne.validation import (
     ADJACENCY,
     MAX_USERS,
@@ -258,7 +258,11 @@ class BayesianPlan(CountingPlan, JsonParameters):
         fields = deciding_parameters(self.to_dict())
         return {
             "plan": {**fields, **_FORMER_PARAMETERS, **resolved, "grid": self.grid},
-            "noise": {**gaussian.constants(), **finite_noise.constants()},
+            "noise": {
+                "exact_held": thresholds.EXACT_HELD,
+                **gaussian.constants(),
+                **finite_noise.constants(),
+            },
             "integer_noise": integer_noise.constants(),
             "log_global": log_global.constants(),
         }

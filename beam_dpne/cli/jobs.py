@@ -62,7 +62,7 @@ _PARTITION_BYTES = 8 * 2**20
 _LARGEST_PARTITION_BYTES = 40 * 2**20
 _COMPRESSION_RATIO = 4
 _FEW_PARTITIONS = 4096
-# Options whose values are fields of `Job`, and of `ReadOptions`, under the same names.
+# Options that are fields of `Job`, or else of `ReadOptions`, under the same names.
 _JOB_OPTIONS = (
     *("strict", "rejects", "max_rejected", "output", "output_format", "overwrite"),
     *("harness_timeout", "quiet", "side_input_limit", "arpa"),
@@ -124,7 +124,7 @@ class Job(Generic[_Plan, _Public]):
       harness_timeout: seconds in which an engine's workers must start; 0 means no limit.
       quiet: whether no progress is shown.
       side_input_limit: size in bytes of a set above which it reaches the workers as a file.
-      hands_over: whether the launcher ends before the job runs, so that it can leave no file to it.
+      hands_over: whether the launcher ends before the job runs, and can write no files for workers.
       arpa: the file for a language model, or None.
     """
 
@@ -169,7 +169,7 @@ def release(job: Job[_Plan, _Public], options: BeamOptions) -> Mapping[str, Any]
     """Runs a job and prints the release; returns its ledger, or None if only a template was written.
 
     Raises:
-      RunError: if it failed; nothing has been published then.
+      RunError: if it failed; a release is complete only if its ledger is there.
     """
     warn_of_large_delta(job.plan)
     started = time.monotonic()
@@ -249,7 +249,7 @@ def run_job(job: Job[Any, Any], options: BeamOptions) -> Mapping[str, Any] | Non
     """Runs a job; returns the ledger of the release, or None if only a template was written.
 
     Raises:
-      RunError: if it failed; nothing has been published then.
+      RunError: if it failed; a release is complete only if its ledger is there.
     """
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
     shown = display.progress_line(
@@ -295,7 +295,7 @@ def _run_folder(job: Job[Any, Any], options: BeamOptions) -> tuple[str, str]:
 def build(
     pipeline: beam.Pipeline, job: Job[Any, Any], folder: str, canary: runners.Canary | None = None
 ) -> None:
-    """Wires reading, the private transform and publishing.
+    """Connects reading, the private transform and publishing.
 
     Args:
       pipeline: an empty pipeline.
@@ -323,9 +323,9 @@ def build(
 def _read_documents(
     pipeline: beam.Pipeline, job: Job[Any, Any], canary: runners.Canary | None
 ) -> ReadResult:
-    """Wires the reading of the input, and the operator's list of rejected records.
+    """Connects the reading of the input, and the operator's list of rejected records.
 
-    The tally waits for the list of rejects, so that the list is there if a run fails by the tally.
+    The tally waits for the list of rejects, so that the list exists if the tally fails the run.
     """
     read = pipeline | "Read" >> ReadDocuments(
         inputs=[file.path for file in job.files],
@@ -362,7 +362,7 @@ def _tokenizer_name(parsed: argparse.Namespace, values: Mapping[str, Any]) -> st
 
 
 def _run_key(path: str | None, options: BeamOptions) -> RunKey:
-    """Returns the run key in a file, or a fresh one if there is no file."""
+    """Returns the run key that a file holds, or a fresh one without a file."""
     if path is None:
         if options.is_template:
             raise UsageError(
@@ -374,7 +374,7 @@ def _run_key(path: str | None, options: BeamOptions) -> RunKey:
 
 
 def _check_access(values: Mapping[str, Any], options: BeamOptions) -> None:
-    """Raises AccessError if remote paths cannot be used; Beam would search long for credentials."""
+    """Raises AccessError early if remote paths are unusable; Beam would search for long."""
     written = (values["output"], values["rejects"], options.temp_location)
     read = [*values["input"], *filter(None, [values["run_key_file"]])]
     check_access(read, list(filter(None, written)), options.pipeline_options)

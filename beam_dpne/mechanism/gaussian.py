@@ -1,6 +1,7 @@
-"""Calibration: ε, δ ↔ noise, and the thresholds that noise needs.
+"""Calibration of Gaussian noise: from ε and δ to σ, and back.
 
-Plain functions of public parameters. Notation and sources: DPNE is Kim et al., "Differentially
+Plain functions of public parameters; `thresholds` has the thresholds that noise needs. Notation and
+sources: DPNE is Kim et al., "Differentially
 Private n-gram Extraction" (NeurIPS 2021); Balle & Wang is "Improving the Gaussian Mechanism for
 Differential Privacy" (ICML 2018).
 """
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special
 
-EXACT_HELD = 1_000_000
 # Plans raise noise by this much, relatively: more than the errors of the root and of sums of shares.
 ROOT_MARGIN = 1e-10
 
@@ -113,51 +113,9 @@ def normalise_shares(weights: Sequence[float]) -> tuple[float, ...]:
     return tuple(weight / total for weight in weights)
 
 
-def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions: int) -> float:
-    """Returns ρ_1, for which words of one user alone are released with probability ≤ δ_T.
-
-    ρ_1 = max over 1 ≤ t ≤ Δ_1 of 1/√t + σ_1 Φ^{-1}((1 − δ_T)^{1/t}): a user alone with t words
-    gives each of them 1/√t. The quantile is taken from the upper tail, where it keeps its digits.
-
-    Beyond a million words the first term is below 0.001 and the second grows with t, so there the
-    sum of their largest values is taken for all t, which is never less than the maximum.
-
-    Args:
-      noise_stddev: σ_1, in units of weight.
-      delta: δ_T, the part of δ that the vocabulary may spend.
-      max_contributions: Δ_1.
-
-    References: DPNE Theorem 2.1 (weighted Gaussian policy).
-    """
-    counts = np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
-    thresholds = 1.0 / np.sqrt(counts) + noise_stddev * _alone_quantile(delta, counts)
-    if max_contributions > EXACT_HELD:
-        last = noise_stddev * _alone_quantile(delta, np.array([float(max_contributions)]))
-        thresholds = np.append(thresholds, EXACT_HELD**-0.5 + last)
-    return float(np.max(thresholds))
-
-
-def spurious_threshold(
-    *, noise_stddev: float, spurious_fraction: float, released: int, valid: int
-) -> float:
-    """Returns ρ_k, k ≥ 2, above which noise alone puts at most η·|S_{k−1}| grams in expectation.
-
-    ρ_k = σ_k Φ̄^{-1}(η · min(1, |S_{k−1}|/|V_k|)).
-
-    Args:
-      noise_stddev: σ_k, in units of weight.
-      spurious_fraction: η in (0, 1).
-      released: |S_{k−1}| ≥ 1.
-      valid: |V_k| ≥ 1, exact or estimated.
-
-    References: DPNE Proposition 2.2 and the paragraph after it.
-    """
-    return noise_stddev * -float(special.ndtri(spurious_fraction * min(1.0, released / valid)))
-
-
 def constants() -> dict[str, Any]:
-    """Returns the constants of this module that decide noise and thresholds."""
-    return {"exact_held": EXACT_HELD, "root_margin": ROOT_MARGIN}
+    """Returns the constants of this module that decide noise."""
+    return {"root_margin": ROOT_MARGIN}
 
 
 def check_budget(epsilon: float, delta: float) -> None:
@@ -180,11 +138,6 @@ def check_noise_stddev(noise_stddev: float) -> None:
     """Checks σ; raises ValueError."""
     if not (math.isfinite(noise_stddev) and noise_stddev > 0):
         raise ValueError(f"noise_stddev must be a finite number > 0, got {noise_stddev=}.")
-
-
-def _alone_quantile(delta: float, counts: np.ndarray) -> np.ndarray:
-    """Returns Φ^{-1}((1 − δ)^{1/t}) from the upper tail, where it keeps its digits."""
-    return -special.ndtri(-np.expm1(math.log1p(-delta) / counts))
 
 
 def _log_gaussian_delta(epsilon: float, noise_stddev: float) -> float:

@@ -1,16 +1,21 @@
-"""Thresholds and error bounds of set union: plain functions of public parameters.
+"""Thresholds of words, items and n-grams, and the error bounds of set union.
 
-A user who holds items that nobody else holds must not be seen through them: the threshold keeps the
-probability that any of them is released at δ. How much weight t such items can have depends on the
-policy, and each function below is one such case. DPSU is Gopi et al., "Differentially Private Set
-Union" (ICML 2020).
+Plain functions of public parameters. A user who holds words or items that nobody else holds must not be
+seen through them: the threshold keeps the probability that any of them is released at δ. How much
+weight t such items can have depends on the policy, and each function below is one such case; the
+strategy `adaptive` has its thresholds in `ngrams.adaptive`. At lengths k ≥ 2 the threshold limits the
+spurious n-grams instead. DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020); DPNE is
+Kim et al., "Differentially Private n-gram Extraction" (NeurIPS 2021).
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy import optimize, special
+
+from beam_dpne.mechanism import finite_noise, gaussian
 
 GRID_BITS = 50
 REROUTING_MARGIN = 2.0**-45
@@ -29,11 +34,46 @@ def alone_tail(delta: float, counts: np.ndarray) -> np.ndarray:
     return -np.expm1(math.log1p(-delta) / counts)
 
 
+def vocabulary_threshold(*, noise_stddev: float, delta: float, max_contributions: int) -> float:
+    """Returns ρ_1, for which words of one user alone are released with probability ≤ δ_T.
+
+    ρ_1 = max over 1 ≤ t ≤ Δ_1 of 1/√t + σ_1 Φ^{-1}((1 − δ_T)^{1/t}): a user alone with t words
+    gives each of them 1/√t. The quantile is taken from the upper tail, where it keeps its digits.
+
+    Args:
+      noise_stddev: σ_1, in units of weight.
+      delta: δ_T, the part of δ that the vocabulary may spend.
+      max_contributions: Δ_1.
+
+    References: DPNE Theorem 2.1 (weighted Gaussian policy).
+    """
+
+    def bounds(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return 1 / np.sqrt(counts), noise_stddev * -special.ndtri(alone_tail(delta, counts))
+
+    return _largest_sum(bounds, max_contributions)
+
+
+def spurious_threshold(
+    *, noise_stddev: float, spurious_fraction: float, released: int, valid: int
+) -> float:
+    """Returns ρ_k, k ≥ 2, above which noise alone puts at most η·|S_{k−1}| n-grams in expectation.
+
+    ρ_k = σ_k Φ̄^{-1}(η · min(1, |S_{k−1}|/|V_k|)).
+
+    Args:
+      noise_stddev: σ_k, in units of weight.
+      spurious_fraction: η in (0, 1).
+      released: |S_{k−1}| ≥ 1.
+      valid: |V_k| ≥ 1, exact or estimated.
+
+    References: DPNE Proposition 2.2 and the paragraph after it.
+    """
+    return noise_stddev * -float(special.ndtri(spurious_fraction * min(1.0, released / valid)))
+
+
 def laplace_threshold(*, scale: float, delta: float, max_contributions: int) -> float:
     """Returns ρ_Lap = max over 1 ≤ t ≤ Δ of 1/t + λ ln(1/(2(1 − (1 − δ)^{1/t}))).
-
-    Beyond a million items the first term is at most 1e-6, and the second grows with t. There the sum of
-    the largest values of both is taken for all t.
 
     Args:
       scale: λ of the noise, in units of weight.
@@ -46,11 +86,32 @@ def laplace_threshold(*, scale: float, delta: float, max_contributions: int) -> 
     >>> round(laplace_threshold(scale=1 / 3, delta=math.exp(-10), max_contributions=100), 5)
     4.64733
     """
-    counts = np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
-    thresholds = 1 / counts + scale * laplace_quantiles(alone_tail(delta, counts))
+
+    def bounds(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return 1 / counts, scale * laplace_quantiles(alone_tail(delta, counts))
+
+    return _largest_sum(bounds, max_contributions)
+
+
+def _largest_sum(
+    bounds: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], max_contributions: int
+) -> float:
+    """Returns the largest weight plus quantile of the noise over the numbers t = 1 … Δ of items.
+
+    The weight falls with t and is at most 0.001 beyond a million items; the quantile grows with t. So
+    there the weight at a million plus the quantile at Δ is taken for all t, which is never less.
+
+    Args:
+      bounds: returns the weight of each of t items, and the quantile for t, of an array of numbers t.
+      max_contributions: Δ.
+    """
+    weights, quantiles = bounds(
+        np.arange(1, min(max_contributions, EXACT_HELD) + 1, dtype=np.float64)
+    )
+    thresholds = weights + quantiles
     if max_contributions > EXACT_HELD:
-        last = alone_tail(delta, np.array([float(max_contributions)]))
-        thresholds = np.append(thresholds, 1 / EXACT_HELD + scale * laplace_quantiles(last))
+        _, last = bounds(np.array([float(max_contributions)]))
+        thresholds = np.append(thresholds, weights[-1] + last)
     return float(np.max(thresholds))
 
 
@@ -136,3 +197,8 @@ def constants() -> dict[str, Any]:
         "rerouting_margin": REROUTING_MARGIN,
         "exact_held": EXACT_HELD,
     }
+
+
+def noise_constants() -> dict[str, Any]:
+    """Returns the constants that decide noise and thresholds in every program."""
+    return {"exact_held": EXACT_HELD, **gaussian.constants(), **finite_noise.constants()}

@@ -6,17 +6,18 @@ a length
 
 1. a user spends a part of the remaining budget on the user's n-grams that are still open (`spends`),
 2. and divides it among them (`preferences`, `divide`);
-3. sums and noise are added to the evidence of earlier rounds, and n-grams above ρ_r are found
-   (`gram_rounds`, `vocabulary_rounds`);
+3. sums and noise are added to the evidence of earlier rounds (`threshold.decide_round`), and n-grams
+   above ρ_r are found (`gram_rounds`, `vocabulary_rounds`);
 4. n-grams below b_r are closed for good (`_cut_cell`).
 
-It is private for the following reasons. *Budgets*: round r releases the sums of the others, plus the
-weights v_r of user u, plus N(0, I). The sums of the others depend on the public past only. If
-Σ‖v_r‖² ≤ μ² on every path, and a coordinate that nobody reads pads it to equality, the privacy loss is
-exactly N(±μ²/2, μ²), that of one Gaussian mechanism with sensitivity μ and noise 1. A user's remaining
-budget affects others only through v. *Words of one user* (k = 1): rounds are decided separately, and
-each threshold covers up to Δ words at E_r·δ_T. *Spurious n-grams*: they are drawn with the
-probabilities of `null_law`, which are those of an n-gram that nobody holds.
+The strategy is private for these reasons. *Budgets*: round r releases the sums of the others, plus the
+weights v_r of user u, plus N(0, I). Given the rounds before, the sums of the others do not depend on u.
+If Σ‖v_r‖² ≤ μ² on every path, one more coordinate, which nobody reads, can raise the sum to μ². Then
+the privacy loss is exactly N(±μ²/2, μ²), that of one Gaussian mechanism with sensitivity μ and noise 1.
+A user's remaining budget affects other users only through v_r. *Words of one user* (k = 1): round r
+uses its own weights only, and up to Δ words of one user pass ρ_r with a probability of at most E_r·δ_T.
+*Spurious n-grams*: they are drawn with the probabilities of `null_law`, which are those of an n-gram
+that nobody holds.
 
 References: Smith & Thakurta 2022, "Fully Adaptive Composition for Gaussian Differential Privacy";
 Koskela, Tobaben & Honkela 2022, "Individual Privacy Accounting with Gaussian Differential Privacy".
@@ -31,8 +32,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special
 
-from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
+from beam_dpne.mechanism.thresholds import vocabulary_threshold
 
 BUDGET_BITS = 56
 BUDGET_UNITS = 2**BUDGET_BITS
@@ -40,12 +41,12 @@ MAX_BUDGET = 64
 MAX_SPURIOUS_FRACTION = 0.5
 USER_BUDGETS = ("individual", "even")
 LOADING_UNIT = 2**20
-# These numbers, and Q_r and E_r below, were chosen on public text dealt to made-up users.
+# The numbers down to WORD_HOP, Q_r and E_r were chosen on public text of simulated users.
 LATER_LOADING = 1.2
 AHEAD = 0.7
 NEARLY_OVER = 0.7
 LEAST_PREDICTION = 0.5
-# β = 2^-1: so many square roots are taken of a prediction.
+# The square root of a prediction is taken this many times, so its exponent is β = 2^-1.
 PREDICTION_ROOTS = 1
 # A larger factor in b_r closes more n-grams, see `_gram_cut_cell`.
 CUT_FACTOR = 0.5
@@ -141,15 +142,15 @@ def round_cap(allotment: int, this_round: Round) -> int:
 
 
 def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.ndarray:
-    """Returns each user's Σ_{j>k} m_j: places where a longer n-gram could start: (n,) int64.
+    """Returns Σ_{j>k} m_j, the places where a user's longer n-grams could start: (n,) int64.
 
     All k-grams of the longer n-gram must be present. A run of n present positions has n − d places for
     n-grams of length k + d.
 
     Args:
       present: (p,) bool: whether the k-gram that starts at a position is open or found.
-      offsets: (n + 1,) int64, where each user's positions begin; between any two texts lies a position
-        that is not present.
+      offsets: (n + 1,) int64, where each user's positions begin; a position that is not present
+        separates any two texts.
       longer: T − k.
     """
     size = present.size
@@ -163,7 +164,7 @@ def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.nda
 
 
 def spends(left: np.ndarray, counts: np.ndarray, ahead: np.ndarray, quota: float) -> np.ndarray:
-    """Returns the amount that each user spends in a round: left·Q·n/(n + ω Σ m_j).
+    """Returns the amount that each user spends in a round: left·Q·n/(n + AHEAD Σ m_j).
 
     It is 0 for users without open n-grams.
 
@@ -184,10 +185,11 @@ def spends(left: np.ndarray, counts: np.ndarray, ahead: np.ndarray, quota: float
 
 
 def preferences(predictions: np.ndarray, nearness: np.ndarray | float) -> np.ndarray:
-    """Returns a_g = pred_g^-½ (1 − f p_g), the share of each n-gram before scaling: (m,) float64.
+    """Returns a_g = pred_g^-½ (1 − f p_g) with f = NEARLY_OVER, shares before scaling: (m,) float64.
 
     Args:
-      predictions: (m,) float64, the lower score of the n-gram's prefix and suffix (1 at k = 2).
+      predictions: (m,) float64, the lower score of the n-gram's prefix and suffix (1 at
+        k = 2; the prefix's alone with pruning "single").
       nearness: p_g in [0, 1], see `nearness`; 0 in round 1.
     """
     roots = np.maximum(predictions, LEAST_PREDICTION)
@@ -205,7 +207,7 @@ def nearness(cells: np.ndarray, rule: RoundRule) -> np.ndarray:
 def divide(
     spent: np.ndarray, offsets: np.ndarray, shares: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Divides the amount that each user spends into weights ∝ shares, whose squares cost no more.
+    """Divides the amount that each user spends into weights ∝ shares, whose squares fit in it.
 
     Weights are rounded down. Where the integers still cost too much, each is lowered by a unit until
     they fit.
@@ -274,7 +276,7 @@ def vocabulary_rounds(
         norm = math.nextafter(math.sqrt(round_cap(allotment, each) / BUDGET_UNITS), math.inf)
         thresholds.append(
             norm
-            * gaussian.vocabulary_threshold(
+            * vocabulary_threshold(
                 noise_stddev=1.0 / norm,
                 delta=each.error_share * delta,
                 max_contributions=max_contributions,
@@ -333,7 +335,7 @@ def gram_rounds(fraction: float, rounds: tuple[Round, ...]) -> tuple[RoundRule, 
 
 
 def _loading(this_round: Round, first: Round) -> int:
-    """Returns ℓ_r in units of 1/LOADING_UNIT: 1 in the first round, and later 1.2 √(ν_r/ν_1)."""
+    """Returns ℓ_r, 1 in round 1 and later 1.2 √(ν_r/ν_1), in units of 1/LOADING_UNIT."""
     if this_round is first:
         return LOADING_UNIT
     ratio = this_round.budget_share / first.budget_share

@@ -263,7 +263,11 @@ class PrivacyPlan(JsonParameters):
         deciding: dict[str, Any] = {
             "plan": fields | {"contribution_limits": self.contribution_limits},
             "rules": rules.constants(),
-            "noise": {**gaussian.constants(), **finite_noise.constants()},
+            "noise": {
+                "exact_held": thresholds.EXACT_HELD,
+                **gaussian.constants(),
+                **finite_noise.constants(),
+            },
             "null_law": rules.quadrature_constants(),
             "checks": constants(),
             **self.strategy_value.constants(),

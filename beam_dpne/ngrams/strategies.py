@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from beam_dpne.mechanism import gaussian
+from beam_dpne.mechanism import gaussian, thresholds
 from beam_dpne.mechanism.rules import LengthRule, RoundRule, length_rule
 from beam_dpne.ngrams import adaptive
 from beam_dpne.validation import as_float, check_choice, check_count, check_integer
@@ -182,7 +182,7 @@ class OneRound:
             )
         threshold = None
         if valid:
-            threshold = gaussian.spurious_threshold(
+            threshold = thresholds.spurious_threshold(
                 noise_stddev=numbers.noise_stddev,
                 spurious_fraction=plan.spurious_fraction,
                 released=released,
@@ -346,7 +346,7 @@ def as_shares(shares: Any) -> tuple[float, ...] | None:
 
 
 def _word_threshold(plan: _Plan, noise_stddev: float) -> float:
-    return gaussian.vocabulary_threshold(
+    return thresholds.vocabulary_threshold(
         noise_stddev=noise_stddev,
         delta=plan.vocabulary_delta,
         max_contributions=plan.contribution_limits[0],

@@ -1,6 +1,6 @@
 """NoisyThreshold and DecideRound: the n-grams that a round finds, leaves open or closes.
 
-The decisions are plain functions of the sums, keys and rule of a hash range; the transforms apply them.
+The decisions are plain functions of a hash range, its rule and the run key; transforms apply them.
 """
 
 import dataclasses
@@ -51,9 +51,9 @@ class _Threshold(beam.PTransform):
     def _root(
         self, histogram: PCollection[HistogramShard]
     ) -> tuple[PCollection[GramSet], LengthRule | None]:
-        """Returns S_{k−1}, or at length 1 the root and the rule.
+        """Returns S_{k−1}, or at length 1 `ROOT`, the empty n-gram alone, and the rule.
 
-        At length 1 the rule does not depend on data. Later it comes with the spurious n-grams.
+        At length 1 the rule does not depend on data. At length 2 and more it is in the shards.
         """
         if self.previous is not None:
             return self.previous, None
@@ -63,7 +63,7 @@ class _Threshold(beam.PTransform):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class NoisyThreshold(_Threshold):
-    """Releases the n-grams whose weight plus Gaussian noise exceeds the threshold.
+    """Releases the n-grams whose evidence, weights plus noise, exceeds the threshold in some round.
 
     Noise is keyed by the n-gram, so every worker adds the same noise to it. A noisy weight is released
     as its cell only (see `mechanism.cells`). Drawn spurious n-grams that somebody holds are dropped,
@@ -76,11 +76,11 @@ class NoisyThreshold(_Threshold):
     Output: PCollection of one `GramSet`, S_k, sorted. Spurious and real n-grams are indistinguishable
     in it.
 
-    Privacy: the Gaussian mechanism at σ_k, if every user moves H_k by at most 1 in ℓ2 and S_{k−1} is
-    private. At k ≥ 2 spurious n-grams must come with the histogram; at k = 1 ρ_1 must cover the words
-    of one user.
+    Privacy: with one round it is the Gaussian mechanism at σ_k, if every user moves H_k by at most 1 in
+    ℓ2 and S_{k−1} is private; `adaptive` has the argument for several rounds. At k ≥ 2 spurious n-grams
+    must come with the histogram; at k = 1 ρ_1 must be so high that words of one user rarely pass it.
 
-    Cost: one AES block for each observed n-gram; the released n-grams meet on one worker.
+    Cost: r AES blocks for each n-gram that is open in round r; all released ones meet on one worker.
 
     Attributes:
       rule_for: maps S_{k−1} to σ_k and ρ_k, a function of released sets only; see `rule_for`.
@@ -129,7 +129,7 @@ class DecideRound(_Threshold, UnhintedTransform):
     Output: `RoundResult`.
 
     Privacy: releases nothing; `NoisyThreshold` decides which n-grams of this length are released. Users
-    learn which of their n-grams are open or found, a function of noisy evidence only, and spend by it.
+    then spend by the states and cells of their n-grams, which follow from noisy evidence.
 
     Cost: the same as for `NoisyThreshold`; the present n-grams meet on one worker.
 
@@ -223,7 +223,7 @@ def _merge_present_and_spill(
     store: SetStore | None,
     run_key: RunKey,
 ) -> PresentGrams:
-    # The set is private: a file's name made of its content alone would confirm a guess.
+    # The set is as secret as the data: a file's name made of its content alone would confirm a guess.
     key = run_key.sub_key("stored", previous.length + 1, round_number)
     return spill(merge_present(parts, previous, round_number), store, key)
 
@@ -235,7 +235,7 @@ def _merge_and_spill(
     rule_for: Callable[[GramSet], LengthRule],
     store: SetStore | None,
 ) -> GramSet:
-    # The rule is computed again, since without released n-grams no part brings one.
+    # If nothing is released, no part carries a rule, so that it is computed again.
     rule = rule_for(previous)
     if rule.length != previous.length + 1:
         raise ValueError(
@@ -261,13 +261,13 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
     # (m,) each: the round in which an n-gram was found (0: not yet), and the cell of its evidence.
     found = np.zeros(size, np.int8) if shard.found is None else shard.found.copy()
     cells = np.zeros(size, np.int64) if shard.cells is None else shard.cells.copy()
-    # (r, m) int64 in units of 2^-32: the sums of all rounds so far, with this one's last.
+    # (r, m) int64 in units of 2^-32: the sums of all rounds so far; the last row is this round's.
     weights = shard.weights[np.newaxis]
     if shard.earlier is not None:
         weights = np.concatenate((shard.earlier, weights))
     # Found n-grams keep their cell: nobody sends weight for them any more.
     judged = np.flatnonzero(found == 0)
-    # (judged,) float64 in units of weight: the noise of all rounds so far, each by its loading.
+    # (judged,) float64 in units of weight: the noise of all rounds so far, weighted by their loadings.
     noise = mechanism_cells.evidence_noise(
         [noise_bits(shard, run_key, number, judged) for number in range(1, shard.round + 1)],
         this_round,
@@ -305,7 +305,7 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
 
 
 def decide(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> GramSet:
-    """Returns the n-grams that one hash range releases after the last round; unsorted at k = 1."""
+    """Returns the n-grams of a hash range that are released after the last round, unsorted."""
     return released_part(decide_round(shard, rule=rule, run_key=run_key), rule)
 
 
@@ -338,7 +338,7 @@ def present_part(shard: HistogramShard) -> PresentGrams:
         length=shard.length,
         round=shard.round - 1,
         keys=shard.keys,
-        # Users spend by the cells of open n-grams; of found ones they need nothing more.
+        # Users spend by the cells of open n-grams; found ones need no cell.
         cells=np.where(shard.found > 0, 0, shard.cells).astype(np.int32),
         found=(shard.found > 0).astype(np.int8),
         words=shard.words,
@@ -351,7 +351,7 @@ def noise_bits(
 ) -> np.ndarray:
     """Returns the 128 keyed bits of each n-gram's noise in a round: (m, 2) uint64.
 
-    No two n-grams share a key: it is the packed pair at k ≥ 2, and the word's 128-bit keyed hash at
+    No two n-grams share a block: it is the packed pair at k ≥ 2, and the word's 128-bit keyed hash at
     k = 1.
 
     Args:
@@ -361,7 +361,7 @@ def noise_bits(
       places: (m,) places of the n-grams in the shard; by default all of them.
     """
     chosen = slice(None) if places is None else places
-    # Fresh noise in each round: with one noise in all of them, rounds would cancel it out.
+    # Each round draws fresh noise; if rounds shared it, their difference would cancel it.
     sub_key = run_key.sub_key("noise", shard.length, round_number)
     if shard.word_hashes is not None:
         return randomness.encrypt_blocks(sub_key, shard.word_hashes[chosen])
@@ -390,7 +390,7 @@ def merge_present(
     """Sorts the present n-grams of all hash ranges after a round into one set, which may be empty."""
     parts = list(parts)
     length = previous.length + 1
-    # Users look up their positions in this order, so that the rows of all hash ranges meet in it.
+    # Users look up their n-grams in this order, so it is one order for all hash ranges.
     keys, words, order = _in_order(parts, length)
     cells = np.concatenate([np.zeros(0, np.int32), *(part.cells for part in parts)])
     found = np.concatenate([np.zeros(0, np.int8), *(part.found for part in parts)])

@@ -111,7 +111,7 @@ class ReadDocuments(beam.PTransform):
       block_bytes: Bytes of decompressed text in one batch.
       split_bytes: Approximate bytes of one piece of work.
       on_start: Function that a worker calls before it looks for files; if it raises, the run fails.
-        A launcher can learn by it that workers run.
+        It shows a launcher that workers run.
 
     Raises:
       ValueError: A parameter is wrong, or the extension of a path belongs to no known format.
@@ -129,7 +129,7 @@ class ReadDocuments(beam.PTransform):
       [{'user': 'ann', 'text': 'Hello, you'}, {'user': 'bob', 'text': 'Good day'}]
 
     References:
-      RFC 4180 (CSV), IANA text/tab-separated-values, jsonlines.org; issue 3, sections 4 and 6.
+      RFC 4180 (CSV), IANA text/tab-separated-values, jsonlines.org.
     """
 
     inputs: Sequence[str]
@@ -214,7 +214,7 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
       options: How the file is read.
 
     Returns:
-      Ranges of bytes or row groups of about `split_bytes`, or one item if the file cannot be cut.
+      Ranges of bytes or row groups of about `split_bytes`, or one item for small and indivisible files.
     """
     kind = format_of(file.path, options.input_format)
     options.check_kind(kind)

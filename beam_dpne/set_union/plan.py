@@ -333,7 +333,11 @@ class SetUnionPlan(JsonParameters):
             {
                 "plan": fields | resolved,
                 "rules": rules.constants(),
-                "noise": {**gaussian.constants(), **finite_noise.constants()},
+                "noise": {
+                    "exact_held": thresholds.EXACT_HELD,
+                    **gaussian.constants(),
+                    **finite_noise.constants(),
+                },
                 "set_union": policies.constants(),
                 "thresholds": thresholds.constants(),
             }
@@ -362,7 +366,7 @@ class SetUnionPlan(JsonParameters):
             return thresholds.greedy_threshold(scale=scale, **alone)
         if self.noise_kind == "laplace":
             return thresholds.laplace_threshold(scale=scale, **alone)
-        return gaussian.vocabulary_threshold(noise_stddev=scale, **alone)
+        return thresholds.vocabulary_threshold(noise_stddev=scale, **alone)
 
     def _check_parameters(self) -> None:
         """Checks each parameter, and that no shard may have more than max_shard_users users."""

@@ -1,30 +1,30 @@
-"""The update policies of set union on arrays: how users divide a budget of 1 among their items.
+"""The update policies of set union on arrays: the weights that users give their items.
 
 `limit_items` bounds the contribution of one user. The weighted and counting policies then give weights
 that depend on this user alone (`weigh_items`). In the descent policies a user's weights follow the
-histogram of the users before (`run_shard`); in "mad" they follow a first histogram of all users. Both
-are in `cutoff_policies`.
+histogram of the users before (`run_shard`); in "mad" they follow a first histogram of all users. The
+arithmetic of both is in `cutoff_policies`.
 
 *Items of one user alone.* In every policy the items with any weight are the union of all users' limited
 items, so that adding a user adds that user's items to it, and no others. The t ≤ Δ items that only this
-user has are given the weights that `mechanism.thresholds` assumes: at most 1, 1/t or 1/√t each, or a
+user has get the weights that the thresholds in `mechanism` assume: at most 1, 1/t or 1/√t each, or a
 sum of at most 1 (greedy). Let H and H' be the histograms without and with user u. Consider the run that
 releases only items of positive weight in *H*. It is the same function of the noisy histogram in both
 worlds, so that the noise makes it private. The real run differs from it only if one of the t items of u
 alone passes the threshold, which has a probability of at most δ_T.
 
 *Shards.* One user touches the histogram of one shard only, so the sum of all shards moves no further
-than that one.
+than that shard's.
 
 *"screened_gaussian"* is ℓ2-descent in two rounds, with σ_1 = σ/√q_1, σ_2 = σ/√q_2 and q_1 + q_2 = 1.
-Round 1 finds the items above ρ_1 and closes those below b_1. In round 2 users pour a weight of 1 once
-more, into open items only; all other items are left out as if they did not exist. Think of noise that
-is added to every possible string, Z_r = H_r + N(0, σ_r²). The open set is a function of Z_1 and of the
-found items, at every string. Items that users have but gave no weight are decided too
+Round 1 finds the items above ρ_1 and closes those below b_1. In round 2 users again pour a weight of 1,
+into open items only; all other items are left out as if they did not exist. Think of noise that is
+added to every possible string, Z_r = H_r + N(0, σ_r²). Whether a string is in the open set depends on
+Z_1 and the found items only. Items that users have but gave no weight are decided too
 (`present_items`), so that the open set depends on nothing else. Given the same past in both worlds,
 round 2 is ℓ2-descent on a fixed set of items, and moves by at most S in ℓ2, as round 1 does. With
 ‖H'_r − H_r‖ ≤ S on every path, the two rounds are at least as private as one Gaussian mechanism with
-sensitivity/σ = S √(Σ 1/σ_r²): conditioning round by round, the log-likelihood ratio, padded to the full
+sensitivity/σ = S √(Σ 1/σ_r²): the log-likelihood ratio, taken round by round and padded to the full
 budget, is exactly normal (adaptive composition of Gaussian mechanisms). For the items of u alone, round
 r has its share of δ_T, and the argument above holds given the round's past.
 
@@ -65,7 +65,7 @@ def items_of_users(batch: UserBatch) -> UserItems:
       ValueError: if the batch's positions are not of length 0.
     """
     if batch.words is None or batch.word_hashes is None:
-        raise ValueError(f"Items must be of length 0, got length {batch.length}.")
+        raise ValueError(f"Positions must be of length 0, got length {batch.length}.")
     inside = np.flatnonzero(batch.ids >= 0)
     # A pair (user, word) for each position; a pair's repetitions are the item's count.
     pairs = (arrays.rows_of_entries(batch.offsets)[inside], batch.ids[inside])
@@ -83,7 +83,7 @@ def items_of_users(batch: UserBatch) -> UserItems:
 def limit_items(
     items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int = 1
 ) -> UserItems:
-    """Keeps at most Δ_0 items of each user: a keyed uniform subset, or the most frequent ("greedy").
+    """Keeps at most Δ_0 items of each user, a keyed uniform subset or ("greedy") the most frequent.
 
     The bound on a user holds for any choice that is a function of this user's items and of the key.
 
@@ -106,7 +106,7 @@ def limit_items(
         draws = randomness.keyed_bits(sub_key, items.users[user, 0], hashes)[:, 0]
         if not plan.update_policy.prefers_frequent:
             return draws
-        # Entries are kept by ascending draw: rarer items come later, equal counts in keyed order.
+        # Entries are kept by ascending draw: rarer items come later, and ties are in keyed order.
         rarity = 2**COUNT_BITS - np.minimum(items.counts[entries], 2**COUNT_BITS)
         rarest_last = rarity.astype(np.uint64) << np.uint64(64 - COUNT_BITS)
         return rarest_last | (draws >> np.uint64(COUNT_BITS))
@@ -143,7 +143,7 @@ def weigh_items(items: UserItems, plan: SetUnionPlan) -> ItemSums:
 def split_to_shards(
     items: UserItems, plan: SetUnionPlan, run_key: RunKey
 ) -> Iterator[tuple[int, UserItems]]:
-    """Yields the users of each shard of M, in parts that are small enough for an element."""
+    """Yields the users of each of the M shards, in parts that are small enough for an element."""
     draws = _order_draws(items, run_key)[:, 1]
     shard = (draws % np.uint64(plan.shard_count)).astype(np.int64)
     for number, users in arrays.group_places(shard, plan.shard_count):
@@ -154,7 +154,7 @@ def split_to_shards(
 def run_shard(
     parts: Iterable[UserItems], plan: SetUnionPlan, run_key: RunKey, number: int = 1
 ) -> ItemSums:
-    """Takes a shard's users in keyed order, with a histogram for this shard up to Γ/M.
+    """Lets a shard's users pour, in keyed order, into a histogram of this shard up to Γ/M.
 
     The order is that of a keyed hash of the user, and items are ranked by keyed hash; neither depends
     on other users or items. So the result is a function of the shard's users alone.
@@ -209,14 +209,14 @@ def cutoff_units(plan: SetUnionPlan, number: int) -> int:
 def present_items(items: UserItems) -> ItemSums:
     """Returns all items that some user of a batch has, with weight 0.
 
-    Which items a round closes must not depend on the subsets that were drawn: an item that all its
-    users' subsets missed has its noise decided like any other.
+    Which items a round closes must not depend on the subsets that were drawn: an item that is
+    in no user's subset is decided by its noise like any other.
     """
     return sum_by_item(items, np.zeros((items.items.size, 2), np.int64))
 
 
 def keep_open(items: UserItems, still_open: ItemSums) -> UserItems:
-    """Drops found and closed items, and users who have no others."""
+    """Keeps users' open items, and drops users who have none."""
     kept = (places_in(items.words, still_open.words) >= 0)[items.items]
     user = arrays.rows_of_entries(items.offsets)
     sizes = np.bincount(user[kept], minlength=len(items.users))
@@ -274,7 +274,7 @@ def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int
 
 
 def _order_draws(items: UserItems, run_key: RunKey) -> np.ndarray:
-    """Returns 128 keyed bits for each user: the first half orders them, the second draws a shard."""
+    """Returns 128 keyed bits for each user: the first half orders them, the second picks a shard."""
     return randomness.encrypt_blocks(run_key.sub_key("user order"), items.users)
 
 

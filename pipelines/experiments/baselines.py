@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.mechanism import gaussian, randomness
+from beam_dpne.mechanism import gaussian, randomness, thresholds
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
@@ -191,7 +191,7 @@ def union_noise(
     half = 0.5 * delta * math.exp(-slack)
     stddev = gaussian.gaussian_noise_stddev(epsilon=epsilon - slack, delta=half) * (1 + 1e-10)
     stddev *= math.sqrt(parts)
-    threshold = gaussian.vocabulary_threshold(
+    threshold = thresholds.vocabulary_threshold(
         noise_stddev=stddev, delta=half / parts, max_contributions=max_contributions
     )
     return UnionNoise(noise_stddev=stddev, threshold=threshold, max_contributions=max_contributions)

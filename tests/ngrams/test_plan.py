@@ -10,11 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan
-from beam_dpne.mechanism.gaussian import (
-    compose_noise_stddevs,
-    gaussian_noise_stddev,
-    vocabulary_threshold,
-)
+from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_noise_stddev
+from beam_dpne.mechanism.thresholds import vocabulary_threshold
 from beam_dpne.ngrams.vocabulary import union_plan
 from tests.support.refusals import not_refused
 

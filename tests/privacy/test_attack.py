@@ -24,8 +24,8 @@ from beam_dpne.mechanism.cells import (
     scores,
     spurious_cells,
 )
-from beam_dpne.mechanism.gaussian import spurious_threshold
 from beam_dpne.mechanism.rules import UNITS, RoundRule
+from beam_dpne.mechanism.thresholds import spurious_threshold
 
 RUNS = 200_000
 FAILURE = 1e-3

@@ -238,7 +238,7 @@ def test_the_rounds_of_screening_divide_everything():
     assert first.noise.scale / last.noise.scale == pytest.approx(math.sqrt(3))
     plan = SetUnionPlan(**GOOD, policy="screened_gaussian")
     for own, share in zip((first, last), SCREENING_DELTA_SHARES, strict=True):
-        alone = calibration.vocabulary_threshold(
+        alone = thresholds.vocabulary_threshold(
             noise_stddev=own.noise.scale,
             delta=share * plan.vocabulary_delta,
             max_contributions=plan.contribution_limit,

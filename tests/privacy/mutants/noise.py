@@ -4,6 +4,7 @@ from tests.privacy.mutants.mutant import Mutant
 
 _RANDOMNESS = "tests/mechanism/test_randomness.py"
 _CALIBRATION = "tests/mechanism/test_gaussian.py"
+_THRESHOLDS = "tests/mechanism/test_thresholds.py"
 
 MUTANTS = [
     Mutant(
@@ -216,28 +217,28 @@ MUTANTS = [
     ),
     Mutant(
         name="word_threshold_of_a_full_user_only",
-        file="beam_dpne/mechanism/gaussian.py",
+        file="beam_dpne/mechanism/thresholds.py",
         before="return float(np.max(thresholds))",
         after="return float(thresholds[-1])",
         matters="A user with one rare word weighs it most, and the threshold would not cover it.",
-        tests=(f"{_CALIBRATION}::test_vocabulary_threshold_is_the_maximum_over_a_users_words",),
+        tests=(f"{_THRESHOLDS}::test_vocabulary_threshold_is_the_maximum_over_a_users_words",),
     ),
     Mutant(
         name="word_threshold_of_one_word",
-        file="beam_dpne/mechanism/gaussian.py",
-        before="-special.ndtri(-np.expm1(math.log1p(-delta) / counts))",
-        after="-special.ndtri(np.full_like(counts, delta))",
+        file="beam_dpne/mechanism/thresholds.py",
+        before="noise_stddev * -special.ndtri(alone_tail(delta, counts))",
+        after="noise_stddev * -special.ndtri(np.full_like(counts, delta))",
         matters="A user alone with many words has as many chances to be seen.",
-        tests=(f"{_CALIBRATION}::test_vocabulary_threshold_is_the_maximum_over_a_users_words",),
+        tests=(f"{_THRESHOLDS}::test_vocabulary_threshold_is_the_maximum_over_a_users_words",),
     ),
     Mutant(
         name="word_threshold_ends_at_a_million",
-        file="beam_dpne/mechanism/gaussian.py",
+        file="beam_dpne/mechanism/thresholds.py",
         before="if max_contributions > EXACT_HELD:",
         after="if False:",
         matters="A user alone with more than a million words would pass too often.",
         tests=(
-            f"{_CALIBRATION}::"
+            f"{_THRESHOLDS}::"
             "test_beyond_a_million_words_the_vocabulary_threshold_is_that_of_the_last_number",
         ),
     ),

@@ -318,7 +318,7 @@ MUTANTS = [
         name="laplace_threshold_ends_at_a_million",
         file="beam_dpne/mechanism/thresholds.py",
         before="if max_contributions > EXACT_HELD:",
-        after="if False:",
+        after="if max_contributions > EXACT_HELD**2:",
         matters="A user alone with more than a million items would pass more often than delta allows.",
         tests=(
             f"{_PLAN}::test_beyond_a_million_items_thresholds_are_not_below_those_of_a_million",
