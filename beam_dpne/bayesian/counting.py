@@ -1,4 +1,4 @@
-"""The n-grams of a public vocabulary that users have: they are found, limited, clamped and added up."""
+"""The n-grams of a public vocabulary are found in texts, limited, clamped, added up and made noisy."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.bayesian import log_global
+from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.elements import arrays
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
 from beam_dpne.elements.coders import MAX_ELEMENT_BYTES, register_batches
 from beam_dpne.elements.rows import PROBABILITY_SCHEMA, rounded_probabilities
-from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism import integer_noise, randomness
+from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -192,6 +195,33 @@ def merge_sums(parts: Iterable[GramSums], start: int, stop: int, width: int) -> 
     for part in parts:
         table[part.rows - start] += part.sums.reshape(-1, part.width)
     return table
+
+
+def noisy_values(
+    table: np.ndarray, start: int, *, plan: BayesianPlan, run_key: RunKey
+) -> np.ndarray:
+    """Adds noise to the values of successive rows; this is the mechanism.
+
+    The noise is keyed by the row, and the run key is bound to the public counts, so that no two n-grams
+    share their noise.
+
+    Args:
+      table: (m, width) int64, the sums over all users; see `GramSums`.
+      start: the number of the first row.
+      plan: the plan of the run.
+      run_key: bound to the run's parameters; see `transform.run_context`.
+
+    Returns:
+      (m,) int64, in steps of plan.grid.
+    """
+    values = table[:, 0]
+    if plan.mode == "log_global":
+        values = log_global.grid_values(
+            table[:, 0], table[:, 1], max_count=plan.max_count, decay=plan.decay_rate
+        )
+    rows = np.arange(start, start + len(table))
+    draws = normals(keyed_bits(run_key.sub_key("gram noise", plan.length), rows, 0))
+    return values + integer_noise.integer_normals(draws, plan.noise_steps)
 
 
 def cut_values(start: int, values: np.ndarray) -> Iterator[NoisyCounts]:

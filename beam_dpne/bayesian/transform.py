@@ -27,8 +27,7 @@ from beam_dpne.elements import progress
 from beam_dpne.elements.batches import SumBundle, UserBatch
 from beam_dpne.elements.rows import NgramProbability, as_rows
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.mechanism import integer_noise
-from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
+from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
 
 _KeyedSums = tuple[int, GramSums]
@@ -233,33 +232,6 @@ def limited_grams(grams: UserGrams, plan: CountingPlan, run_key: RunKey) -> User
     )
 
 
-def noisy_values(
-    table: np.ndarray, start: int, *, plan: BayesianPlan, run_key: RunKey
-) -> np.ndarray:
-    """Adds noise to the values of successive rows; this is the mechanism.
-
-    The noise is keyed by the row, and the run key is bound to the public counts, so that no two n-grams
-    share their noise.
-
-    Args:
-      table: (m, width) int64, the sums over all users; see `GramSums`.
-      start: the number of the first row.
-      plan: the plan of the run.
-      run_key: bound to the run's parameters; see `run_context`.
-
-    Returns:
-      (m,) int64, in steps of plan.grid.
-    """
-    values = table[:, 0]
-    if plan.mode == "log_global":
-        values = log_global.grid_values(
-            table[:, 0], table[:, 1], max_count=plan.max_count, decay=plan.decay_rate
-        )
-    rows = np.arange(start, start + len(table))
-    draws = normals(keyed_bits(run_key.sub_key("gram noise", plan.length), rows, 0))
-    return values + integer_noise.integer_normals(draws, plan.noise_steps)
-
-
 def probabilities_of(values: np.ndarray, public: PublicCounts, plan: BayesianPlan) -> np.ndarray:
     """Computes each n-gram's probability from the noisy values, which is post-processing.
 
@@ -339,7 +311,9 @@ def _noisy_range(
     # The range has the rows from `start` up to `stop`, of which `table` holds the sums: (m, width).
     start, stop = counting.range_starts(len(public), ranges)[number : number + 2].tolist()
     table = counting.merge_sums(parts, start, stop, _width(plan))
-    yield from counting.cut_values(start, noisy_values(table, start, plan=plan, run_key=run_key))
+    yield from counting.cut_values(
+        start, counting.noisy_values(table, start, plan=plan, run_key=run_key)
+    )
 
 
 def _release(

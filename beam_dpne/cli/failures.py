@@ -2,7 +2,8 @@
 
 The line that a failed run prints on stderr holds no data. The file may hold data, since the messages
 of libraries, and of a tokenizer that users wrote, quote texts. So only its owner can read it, and it
-is in no release.
+is in no release. `errors.may_be_printed` decides by the class of an error whether its message is
+printed, and `main._outcome` composes the line.
 """
 
 import builtins

@@ -6,6 +6,7 @@ derived from the run key and the context, and two runs whose weights may differ 
 The context names the mechanism's version, every resolved parameter and constant of the plan, how
 records became documents, and the tokenizer with its version. It names nothing that may differ between
 equal runs (paths, engines, partitions), and no module of a class or function of this package.
+`DocumentsTransform.bound_key` binds the key of a run to the context, by `RunKey.bound_to`.
 """
 
 import hashlib

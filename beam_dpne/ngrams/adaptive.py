@@ -5,7 +5,7 @@ with μ² and sends weights whose squares never add up to more, over all lengths
 a length
 
 1. a user spends a part of the remaining budget on the user's n-grams that are still open (`spends`),
-2. and divides it among them (`preferences`, `divide`);
+2. and divides it among them (`preferences`, `divide`; `contributions.spend` applies both);
 3. sums and noise are added to the evidence of earlier rounds (`threshold.decide_round`), and n-grams
    above ρ_r are found (`gram_rounds`, `vocabulary_rounds`);
 4. n-grams below b_r are closed for good (`_cut_cell`).

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from beam_dpne.bayesian import paper
-from beam_dpne.bayesian.counting import UserGrams
+from beam_dpne.bayesian.counting import UserGrams, noisy_values
 from beam_dpne.bayesian.plan import CountingPlan, PaperBayesianPlan
-from beam_dpne.bayesian.transform import limited_grams, noisy_values, probabilities_of, run_context
+from beam_dpne.bayesian.transform import limited_grams, probabilities_of, run_context
 from beam_dpne.documents.group_by_user import hash_users
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription

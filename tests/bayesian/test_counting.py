@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.bayesian import counting, transform
+from beam_dpne.bayesian import counting
 from beam_dpne.bayesian.counting import NoisyCounts, UserGrams
 from beam_dpne.bayesian.plan import MODES, BayesianPlan
 from beam_dpne.mechanism.randomness import RunKey
@@ -69,9 +69,9 @@ def test_a_range_of_rows_has_the_noise_of_its_rows(mode):
     """With the noise of other rows two ranges would share theirs."""
     plan = BayesianPlan(mode=mode, epsilon=0.1, delta=1e-6, max_count=2, max_contributions=4)
     table = np.zeros((50, 2), np.int64)
-    whole = transform.noisy_values(table, 0, plan=plan, run_key=KEY)
+    whole = counting.noisy_values(table, 0, plan=plan, run_key=KEY)
     for start in (1, 7, 49):
-        part = transform.noisy_values(table[start:], start, plan=plan, run_key=KEY)
+        part = counting.noisy_values(table[start:], start, plan=plan, run_key=KEY)
         assert part.tolist() == whole[start:].tolist()
     assert len(set(whole.tolist())) > 40
 

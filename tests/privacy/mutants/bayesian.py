@@ -13,7 +13,7 @@ _LEDGER = "tests/release/test_bayesian_ledger.py"
 MUTANTS = [
     Mutant(
         name="all_counts_have_one_noise",
-        file="beam_dpne/bayesian/transform.py",
+        file="beam_dpne/bayesian/counting.py",
         before='keyed_bits(run_key.sub_key("gram noise", plan.length), rows, 0)',
         after='keyed_bits(run_key.sub_key("gram noise", plan.length), rows * 0, 0)',
         matters="The difference of two counts would be free of noise.",
@@ -21,7 +21,7 @@ MUTANTS = [
     ),
     Mutant(
         name="every_range_has_the_noise_of_the_first",
-        file="beam_dpne/bayesian/transform.py",
+        file="beam_dpne/bayesian/counting.py",
         before="rows = np.arange(start, start + len(table))",
         after="rows = np.arange(len(table))",
         matters="Counts of two ranges would share their noise.",
@@ -29,7 +29,7 @@ MUTANTS = [
     ),
     Mutant(
         name="grams_of_nobody_have_no_noise",
-        file="beam_dpne/bayesian/transform.py",
+        file="beam_dpne/bayesian/counting.py",
         before="return values + integer_noise.integer_normals(draws, plan.noise_steps)",
         after="return values + (values > 0) * integer_noise.integer_normals(draws, plan.noise_steps)",
         matters="A noisy value would tell that somebody has the n-gram.",
