@@ -1,7 +1,8 @@
 """Errors of this package.
 
 The message of each is written here in the project and holds no data of a user, so programs may print
-it. Messages of all other errors may quote data, and programs withhold them.
+it. Messages of all other errors may quote data, and programs withhold them, but for those of a plain
+`ValueError` or `FileNotFoundError` before anything is read.
 """
 
 from collections.abc import Callable

@@ -24,8 +24,13 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.documents.key_context import tokenizer_identity
-from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, resolve_tokenizer, tokenizer_name
-from beam_dpne.errors import RunError, TokenizerError, UsageError, may_be_printed
+from beam_dpne.documents.tokenizers import (
+    TOKENIZERS,
+    Tokenizer,
+    failure_of,
+    resolve_tokenizer,
+)
+from beam_dpne.errors import RunError, UsageError, may_be_printed
 from beam_dpne.release.files import is_inside, is_local, release_around
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.directories import reason
@@ -332,12 +337,9 @@ class _WithCause:
 
     def __call__(self, texts: pa.Array) -> pa.ListArray:
         """Returns the tokens."""
+        tokenizer = resolve_tokenizer(self._tokenizer)
         try:
-            return resolve_tokenizer(self._tokenizer)(texts)
-        except TokenizerError:
-            raise
+            return tokenizer(texts)
         except (Exception, SystemExit) as error:
-            raise TokenizerError(
-                f"tokenizer {tokenizer_name(self)} raised {type(error).__name__} "
-                "(its message is left out because it may quote a text)."
-            ) from error
+            failure = failure_of(tokenizer, error)
+            raise failure from (None if failure is error else error)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from beam_dpne.cli.options import Table, add_program, add_table
 from beam_dpne.cli.options_by_command import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
 from beam_dpne.elements import progress
-from beam_dpne.errors import RunError
+from beam_dpne.errors import RunError, may_be_printed
 from beam_dpne.version import __version__
 
 if TYPE_CHECKING:
@@ -134,6 +134,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
     except SystemExit as stop:
         return int(stop.code or 0)
     _quiet_libraries()
+    progress.reset()
     with _Signals() as signals:
         log = None
         try:
@@ -217,11 +218,11 @@ def _outcome(error: BaseException) -> tuple[int, str]:
     status = _FAILED
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else status, ""
-    if isinstance(error, RunError):
+    if type(error) is RunError:
         text = f"the run failed: {error}"
         if progress.snapshot().stage in _MAY_HAVE_PUBLISHED:
             text = f"{text} {_CHECK_LEDGER.capitalize()}."
-    elif isinstance(error, ValueError | FileNotFoundError):
+    elif _is_about_parameters(error):
         text, status = f"error: {error}", 2
     else:
         at = traceback.extract_tb(error.__traceback__)[-1]
@@ -230,6 +231,18 @@ def _outcome(error: BaseException) -> tuple[int, str]:
             "message is withheld, since it may quote the data."
         )
     return status, text
+
+
+def _is_about_parameters(error: BaseException) -> bool:
+    """Whether an error states a wrong parameter or a missing file, so that its message holds no data.
+
+    Errors of this package say so by their class. A plain `ValueError` or `FileNotFoundError` counts
+    only before the first stage of a run, since nothing has read the data then.
+    """
+    kind = type(error)
+    if may_be_printed(f"{kind.__module__}.{kind.__qualname__}"):
+        return isinstance(error, ValueError)
+    return kind in (ValueError, FileNotFoundError) and not progress.snapshot().stage
 
 
 def _leave(number: int) -> int:

@@ -232,14 +232,10 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     name = tokenizer_name(tokenizer)
     try:
         result = tokenizer(texts)
-    except TokenizerError:
-        raise
     except (Exception, SystemExit) as error:
-        raise TokenizerError(
-            f"tokenizer {name} raised {type(error).__name__} "
-            "(its message is left out because it may quote a text)."
-        ) from None
-    kind: Any = getattr(result, "type", type(result).__name__)
+        raise failure_of(tokenizer, error) from None
+    # Objects that the operator's code made may hold texts, so only Arrow's types are printed.
+    kind: Any = result.type if isinstance(result, pa.Array) else type(result).__name__
     if not isinstance(result, pa.ListArray | pa.LargeListArray) or not is_text(kind.value_type):
         raise TokenizerError(
             f"tokenizer {name} must return a list<string> Arrow array, got {kind}."
@@ -262,6 +258,20 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
         )
     strings = values if pa.types.is_string(values.type) else values.cast(pa.string())
     return pa.ListArray.from_arrays(pa.array((offsets - offsets[0]).astype(np.int32)), strings)
+
+
+def failure_of(tokenizer: Tokenizer, error: BaseException) -> TokenizerError:
+    """Returns the error that reports a tokenizer's failure, without a message that may quote a text.
+
+    Only tokenizers of this package raise a `TokenizerError` whose message is known to hold no text.
+    """
+    named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
+    if isinstance(error, TokenizerError) and named.__module__.startswith("beam_dpne."):
+        return error
+    return TokenizerError(
+        f"tokenizer {tokenizer_name(tokenizer)} raised {type(error).__name__} "
+        "(its message is left out because it may quote a text)."
+    )
 
 
 def tokenizer_name(tokenizer: str | Tokenizer) -> str:

@@ -729,6 +729,23 @@ def test_a_file_size_limit_leaves_nothing_behind(program, work, good_input):
 TOKENIZERS = """
 import sys
 import pyarrow as pa
+from beam_dpne.errors import TokenizerError
+
+class Subclass(TokenizerError):
+    pass
+
+class Result:
+    def __init__(self, kind):
+        self.type = kind
+
+def raises_our_class(texts):
+    raise TokenizerError(f"cannot split {texts[-1]}")
+
+def raises_a_subclass(texts):
+    raise Subclass(f"cannot split {texts[-1]}")
+
+def returns_an_object(texts):
+    return Result(texts[-1])
 
 def raises(texts):
     raise ValueError(f"cannot split {texts[-1]}")
@@ -755,6 +772,9 @@ def null_tokens(texts):
     [
         ("raises", "raised ValueError"),
         ("raises_ours", "raised RuntimeError"),
+        ("raises_our_class", "raised TokenizerError"),
+        ("raises_a_subclass", "raised Subclass"),
+        ("returns_an_object", "must return a list<string> Arrow array, got Result"),
         ("leaves", "SystemExit"),
         ("fails_deep", "raised ArrowInvalid"),
         ("another_type", "must return a list<string> Arrow array, got string"),

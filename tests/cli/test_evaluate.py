@@ -7,11 +7,14 @@ import re
 import shutil
 
 import pandas
+import pyarrow as pa
 import pytest
 
 from beam_dpne import join_tokens
+from beam_dpne.cli import evaluating
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import EVALUATE
+from beam_dpne.errors import RunError
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET
 from beam_dpne.release.files import read_release
 
@@ -226,6 +229,56 @@ def test_another_tokenizer_is_told_of(judge, judged, judged_items):
     assert ended.status == 0
     assert "The tokenizer is whitespace and the release's was words" in ended.out
     assert "The tokenizer" not in judged[0].out + judged_items[0].out
+
+
+QUOTING = """
+from beam_dpne.errors import TokenizerError
+
+class Subclass(TokenizerError):
+    pass
+
+class Result:
+    def __init__(self, kind):
+        self.kind = kind
+
+    @property
+    def type(self):
+        raise ValueError(self.kind)
+
+def raises(texts):
+    raise TokenizerError(texts[0].as_py())
+
+def raises_a_subclass(texts):
+    raise Subclass(texts[0].as_py())
+
+def returns_an_object(texts):
+    return Result(texts[0].as_py())
+"""
+
+
+@pytest.mark.parametrize("function", ["raises", "raises_a_subclass", "returns_an_object"])
+def test_a_tokenizer_that_quotes_texts_shows_none(judge, tmp_path, monkeypatch, function):
+    (tmp_path / "indiscreet_splitter.py").write_text(QUOTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    ended = judge("--tokenizer", f"indiscreet_splitter:{function}")
+    assert ended.status != 0
+    assert "tokenizer indiscreet_splitter:" in ended.err
+    assert not any(word in ended.err for word in WORDS[2:])
+
+
+@pytest.mark.parametrize("kind", [ValueError, pa.ArrowInvalid, FileNotFoundError, RunError])
+def test_a_message_of_others_is_withheld_after_the_data_were_read(judge, monkeypatch, kind):
+    """Only errors of the package itself are known to quote nothing."""
+    other = type("Other", (kind,), {}) if kind is RunError else kind
+
+    def fail(*_):
+        raise other("Smith")
+
+    monkeypatch.setattr(evaluating, "index_corpus", fail)
+    ended = judge()
+    assert ended.status == 1
+    assert "its message is withheld, since it may quote the data" in ended.err
+    assert "Smith" not in ended.err
 
 
 # Where it must not write
