@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import difflib
 import traceback
 import typing
 
@@ -447,6 +448,14 @@ def test_a_dict_with_a_misspelt_field_is_told_its_name_and_no_other(row, hint):
     assert hint in str(raised.value)
     assert ("Did you mean" in str(raised.value)) == bool(hint)
     assert "smith" not in str(raised.value)
+
+
+def test_a_dict_with_a_name_that_resembles_a_field_does_not_have_it_quoted():
+    """Keys of a dict may be users' names; declared fields so alike are named in a hint."""
+    assert difflib.get_close_matches("user", ["asger"], cutoff=0.6) == ["asger"]
+    with pytest.raises(ValueError, match="must have the field 'user', got a dict") as raised:
+        list(documents_of({"asger": 1, "text": "a"}, "user", ["text"]))
+    assert "asger" not in str(raised.value)
 
 
 def test_a_cast_that_fails_does_not_quote_a_value():

@@ -184,6 +184,14 @@ def test_a_wrong_result_is_an_error_without_text(result: object, error: type[Exc
     assert CANARY not in str(caught.value)
 
 
+def test_an_error_about_the_number_of_lists_tells_no_number() -> None:
+    """A bundle's number of texts, and what a tokenizer makes of them, follow from the data."""
+    lists = pa.array([["a"]] * 17)
+    with pytest.raises(TokenizerError, match="one list for each text") as caught:
+        tokenize(lambda _: lists, pa.array(["a"] * 23))
+    assert not re.search(r"\d", str(caught.value))
+
+
 def test_texts_of_a_wrong_type_are_refused() -> None:
     with pytest.raises(TokenizerError, match="texts must be"):
         tokenize(words, pa.array([1]))

@@ -309,15 +309,17 @@ def test_fields_that_exist_are_named(tmp_path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "data"),
     [
-        ("a.csv", f"ann,a {CANARY}\n"),
-        ("a.tsv", f"ann\ta {CANARY}\n"),
-        ("a.jsonl", f'{{"a {CANARY}": 1}}\n'),
+        ("a.csv", f"{CANARY},a {CANARY}\n"),
+        ("a.tsv", f"{CANARY}\ta {CANARY}\n"),
+        ("a.jsonl", f'{{"{CANARY}": 1, "a {CANARY}": 1}}\n'),
     ],
 )
-def test_what_may_be_data_is_not_named(tmp_path, name: str, data: str) -> None:
+@pytest.mark.parametrize("settings", [{}, {"user_field": "id"}])
+def test_what_may_be_data_is_not_named(tmp_path, settings, name: str, data: str) -> None:
+    """Whatever fields are wanted: neither a text, nor a word beside it."""
     path = write(tmp_path / name, data)
     with pytest.raises(InputError, match=r"may be data|--columns") as caught:
-        check_fields(match_inputs([str(path)]), ReadOptions())
+        check_fields(match_inputs([str(path)]), ReadOptions(**settings))
     assert CANARY not in str(caught.value)
 
 

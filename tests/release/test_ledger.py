@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import pathlib
 import platform
 
@@ -157,6 +158,12 @@ def test_bytes_are_indented_utf8_json():
 def test_reports_of_another_run_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         ledger(**changes)
+
+
+@pytest.mark.parametrize("threshold", [math.nextafter(PLAN.lengths[0].threshold, 0), None])
+def test_words_released_below_the_threshold_of_the_plan_are_refused(threshold):
+    with pytest.raises(ValueError, match="threshold of the words is below the plan's"):
+        ledger(reports=[REPORTS[0]._replace(threshold=threshold), REPORTS[1]])
 
 
 def test_reading_gives_back_what_was_built(tmp_path):

@@ -24,7 +24,7 @@ def install() -> None:
     """Replaces the functions of Beam that ask again for what they know."""
     core.get_function_args_defaults = _once(core.get_function_args_defaults, _function_of)
     core._check_fn_use_yield_and_return = _once(core._check_fn_use_yield_and_return, _function_of)
-    userstate.get_dofn_specs = _once(userstate.get_dofn_specs, type)
+    userstate.get_dofn_specs = _once(userstate.get_dofn_specs, _type_of)
     PipelineOptions.view_as = _view_as
 
 
@@ -46,6 +46,11 @@ def _once(read: Callable[[Any], Any], key: Callable[[Any], Any]) -> Callable[[An
 
 def _function_of(method: object) -> types.FunctionType | None:
     return method.__func__ if isinstance(method, types.MethodType) else None
+
+
+def _type_of(dofn: core.DoFn) -> type[core.DoFn] | None:
+    # This one type wraps every callable, and a bound method has states and timers of its own.
+    return None if isinstance(dofn, core.CallableWrapperDoFn) else type(dofn)
 
 
 @functools.cache

@@ -6,6 +6,7 @@ _KEYS = "tests/ngrams/test_run_keys.py"
 _KEY_FILE = "tests/storage/test_run_files.py"
 _STORED = "tests/elements/test_side_inputs.py"
 _LEDGER = "tests/release/test_ledger.py"
+_PARAMETERS = "tests/ngrams/test_mechanism_parameters.py"
 
 MUTANTS = [
     Mutant(
@@ -44,6 +45,16 @@ MUTANTS = [
         tests=(
             "tests/documents/test_key_context.py::"
             "test_the_context_names_version_constants_records_and_tokenizer",
+        ),
+    ),
+    Mutant(
+        name="keys_of_set_unions_without_the_constants_of_thresholds",
+        file="beam_dpne/set_union/plan.py",
+        before='                "thresholds": thresholds.constants(),\n',
+        after="",
+        matters="Two versions of the thresholds would share their noise.",
+        tests=(
+            f"{_PARAMETERS}::test_each_constant_is_in_the_parameters_of_each_plan_that_it_decides",
         ),
     ),
     Mutant(
@@ -230,6 +241,14 @@ MUTANTS = [
         tests=(f"{_LEDGER}::test_reports_of_another_run_are_refused",),
     ),
     Mutant(
+        name="words_below_the_threshold_are_published",
+        file="beam_dpne/release/ngrams_ledger.py",
+        before="if lowest is not None and (used is None or used < lowest):",
+        after="if False:",
+        matters="Words of one user would be released more often than the ledger's delta allows.",
+        tests=(f"{_LEDGER}::test_words_released_below_the_threshold_of_the_plan_are_refused",),
+    ),
+    Mutant(
         name="items_of_another_run_are_published",
         file="beam_dpne/release/set_union_ledger.py",
         before="if not math.isclose(wanted[name], items.report.get(name, 0), rel_tol=1e-12):",
@@ -280,6 +299,25 @@ MUTANTS = [
         tests=(
             "tests/cli/test_bad_input.py::"
             "test_data_that_looks_like_names_is_not_shown_where_no_field_is_known",
+        ),
+    ),
+    Mutant(
+        name="a_first_line_with_one_word_is_shown_as_fields",
+        file="beam_dpne/reading/headers.py",
+        before="not all(_IDENTIFIER.fullmatch(name) for name in names)",
+        after="not any(_IDENTIFIER.fullmatch(name) for name in names)",
+        matters="Without a header line the first record would be quoted in an error.",
+        tests=("tests/reading/test_transform.py::test_what_may_be_data_is_not_named",),
+    ),
+    Mutant(
+        name="a_key_that_resembles_a_field_is_quoted",
+        file="beam_dpne/documents/batch.py",
+        before="cutoff=_SURELY_NEAR",
+        after="cutoff=_NEAR",
+        matters="A key of a dict, which may be a user's name, would be quoted in an error.",
+        tests=(
+            "tests/documents/test_documents.py::"
+            "test_a_dict_with_a_name_that_resembles_a_field_does_not_have_it_quoted",
         ),
     ),
     Mutant(

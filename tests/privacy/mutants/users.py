@@ -100,6 +100,14 @@ MUTANTS = [
         tests=(f"{_TOKENIZERS}::test_a_wrong_result_is_an_error_without_text",),
     ),
     Mutant(
+        name="numbers_of_texts_are_told",
+        file="beam_dpne/documents/tokenizers.py",
+        before="got another number of lists.",
+        after="got {len(result)} lists for {len(texts)} texts.",
+        matters="An error would tell how many texts there are.",
+        tests=(f"{_TOKENIZERS}::test_an_error_about_the_number_of_lists_tells_no_number",),
+    ),
+    Mutant(
         name="a_tokenizers_message_is_told",
         file="beam_dpne/documents/tokenizers.py",
         before='f"tokenizer {name} raised {type(error).__name__} "',
