@@ -86,6 +86,14 @@ MUTANTS = [
         tests=(f"{_ROUNDS}::test_weights_for_grams_that_are_not_open_are_refused",),
     ),
     Mutant(
+        name="open_grams_swap_their_earlier_weights",
+        file="beam_dpne/ngrams/histogram.py",
+        before="    columns = {name: column[..., order] for name, column in columns.items()}\n",
+        after="",
+        matters="One noise would stand on the weights of two n-grams, whose difference is exact.",
+        tests=(f"{_ROUNDS}::test_open_grams_may_come_back_in_any_order",),
+    ),
+    Mutant(
         name="longer_grams_without_spurious_ones",
         file="beam_dpne/ngrams/histogram.py",
         before="if element.length * element.round > 1 and not meets_others:",
