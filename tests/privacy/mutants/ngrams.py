@@ -70,6 +70,18 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        name="sums_that_were_sent_wait_on",
+        file="beam_dpne/elements/batches.py",
+        before="            yield from self._flush()\n",
+        after="            yield from self._cut(self._merge(self._waiting))\n"
+        "            self._size = 0\n",
+        matters="In a large bundle each user would be added several times.",
+        tests=(
+            "tests/elements/test_sum_bundle.py::"
+            "test_sums_that_are_sent_before_the_end_of_a_bundle_are_sent_once",
+        ),
+    ),
+    Mutant(
         name="spurious_grams_miss_the_held_ones",
         file="beam_dpne/ngrams/histogram.py",
         before="hash_ranges(spurious.keys.view(np.uint64), histogram_ranges)",
