@@ -74,7 +74,7 @@ def distinct(
 def _distinct_wide(columns: Sequence[np.ndarray]) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     """Does the same as `distinct` for tuples that do not fit into 63 bits."""
     order = np.lexsort(columns[::-1])
-    ordered = [column[order] for column in columns]
+    ordered = [column[order].astype(np.int64) for column in columns]
     fresh = np.zeros(order.size, dtype=bool)
     for column in ordered:
         fresh |= np.diff(column, prepend=-1) != 0

@@ -65,6 +65,15 @@ def test_distinct_tuples_are_those_of_a_counter_in_ascending_order(size, tuples)
     assert list(zip(*(column.tolist() for column in found), strict=True)) == sorted(counter)
 
 
+@given(st.integers(0, 2**32), st.integers(0, 40), st.sampled_from(["int8", "int32", "int64"]))
+def test_distinct_tuples_are_the_same_integers_whether_or_not_they_fit_into_one(seed, count, kind):
+    columns = np.random.default_rng(seed).integers(0, 4, (3, count)).astype(kind)
+    packed, wide = (distinct(columns, (size,) * 3) for size in (4, 2**31))
+    for one, other in zip((*packed[0], packed[1]), (*wide[0], wide[1]), strict=True):
+        assert one.dtype == other.dtype == np.int64
+        assert one.tolist() == other.tolist()
+
+
 @given(sizes, st.integers(1, 4))
 def test_rows_keep_the_entries_with_the_smallest_draws_up_to_the_limit(sizes, limit):
     offsets = offsets_of(np.array(sizes, dtype=np.int64))

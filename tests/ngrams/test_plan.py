@@ -247,6 +247,26 @@ def test_words_by_a_set_union_and_longer_grams_spend_the_budget_together(policy,
     assert PrivacyPlan.from_json(plan.to_json()) == plan
 
 
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"noise_growth": 0.5},
+        {"noise_growth": 2.0},
+        {"budget_shares": (0.6, 0.3, 0.1)},
+        {"budget_shares": (0.1, 0.2, 0.7)},
+    ],
+    ids=repr,
+)
+def test_words_by_a_set_union_and_uneven_lengths_spend_the_budget_once(schedule):
+    """The union's share of 1/σ² is the first, and those of the longer n-grams are the others."""
+    plan = PrivacyPlan(**GOOD | ROOMY, vocabulary_policy="screened_gaussian", **schedule)
+    union = union_plan(plan)
+    words = (union.sensitivity / union.composed_noise_scale) ** 2
+    longer = math.fsum(length.noise_stddev**-2 for length in plan.lengths[1:])
+    assert words + longer <= plan.noise_stddev**-2
+    assert words + longer == pytest.approx(plan.noise_stddev**-2, rel=0.01)
+
+
 def calibrated(plan: PrivacyPlan) -> float:
     """σ for the run's ε, and for the δ_G that words under Gaussian noise leave."""
     delta = plan.delta * (1 - plan.vocabulary_delta_share) * math.exp(-plan.numerical_slack)

@@ -12,6 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from beam_dpne import HistogramShard, PresentGrams, RunKey, UserBatch
+from beam_dpne.elements import coders
 from beam_dpne.mechanism.cells import evidence_noise, noisy_cells, scores
 from beam_dpne.mechanism.randomness import keyed_hashes, normals
 from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule, length_rule
@@ -283,18 +284,31 @@ def open_pieces(length: int):
     return after, [piece for _, piece in shard_open(after, histogram_ranges=1)]
 
 
+def sums_of_a_round(after: HistogramShard, rows: np.ndarray) -> HistogramShard:
+    """Sums of users' weights 1, 2, … of round 2, for these grams of a shard."""
+    is_words = after.words is not None
+    return HistogramShard(
+        length=after.length,
+        round=2,
+        keys=np.arange(rows.size) if is_words else after.keys[rows],
+        weights=np.arange(1, rows.size + 1),
+        words=after.words.take(pa.array(rows)) if is_words else None,
+        word_hashes=after.word_hashes[rows] if is_words else None,
+    )
+
+
+def rows_of(shard: HistogramShard) -> dict:
+    """All that a shard of round 2 says about each of its grams."""
+    columns = (shard.weights, shard.earlier[0], shard.found, shard.cells)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return dict(zip(names_of(shard), rows, strict=True))
+
+
 @pytest.mark.parametrize("length", [1, 3])
 def test_weights_of_a_round_meet_the_grams_that_are_open(length):
     after, pieces = open_pieces(length)
     rows = np.flatnonzero(after.found == 0)[::3]
-    sums = HistogramShard(
-        length=length,
-        round=2,
-        keys=np.arange(rows.size) if length == 1 else after.keys[rows],
-        weights=np.arange(1, rows.size + 1),
-        words=after.words.take(pa.array(rows)) if length == 1 else None,
-        word_hashes=after.word_hashes[rows] if length == 1 else None,
-    )
+    sums = sums_of_a_round(after, rows)
     expected = np.zeros(after.keys.size, np.int64)
     expected[rows] = 2 * np.arange(1, rows.size + 1)
     for order in ([*pieces, sums, sums], [sums, *pieces, sums], [sums, sums, *pieces]):
@@ -305,6 +319,23 @@ def test_weights_of_a_round_meet_the_grams_that_are_open(length):
         assert merged.found.tolist() == after.found.tolist()
         assert merged.rule == after.rule
     assert merge_shards(pieces).weights.tolist() == [0] * after.keys.size
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_open_grams_may_come_back_in_any_order(length, monkeypatch):
+    """The pieces of a shard that is cut for the shuffle arrive in any order."""
+    monkeypatch.setattr(coders, "MAX_ELEMENT_BYTES", 2048)
+    after, pieces = open_pieces(length)
+    assert len(pieces) > 3
+    rows = np.flatnonzero(after.found == 0)
+    sums = sums_of_a_round(after, rows)
+    weights = np.zeros(after.keys.size, np.int64)
+    weights[rows] = sums.weights
+    expected = rows_of(dataclasses.replace(after, weights=weights))
+    for order in (pieces, pieces[::-1], pieces[1:] + pieces[:1]):
+        merged = merge_shards([*order, sums])
+        assert (np.diff(merged.keys) > 0).all()
+        assert rows_of(merged) == expected
 
 
 @pytest.mark.parametrize("length", [1, 3])

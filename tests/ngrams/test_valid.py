@@ -13,13 +13,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne import GramSet, RunKey
+from beam_dpne import GramSet, PrivacyPlan, RunKey
 from beam_dpne.mechanism.randomness import keyed_bits
+from beam_dpne.mechanism.thresholds import spurious_threshold
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
-from beam_dpne.ngrams.valid import _exact_dot, count_valid, draw_valid, estimate_valid_kgrams
+from beam_dpne.ngrams.valid import (
+    _exact_dot,
+    count_valid,
+    draw_valid,
+    estimate_valid_kgrams,
+    rule_for,
+)
 
 FALSE_FAILURE = 1e-6
 RULES = ("both", "single")
+KEY = RunKey(bytes(range(32)))
 
 
 @pytest.mark.parametrize("pruning", RULES)
@@ -149,6 +157,25 @@ def test_the_estimate_of_large_sets_samples_about_a_million_pairs():
     chance = exact / pairs
     spread = pairs * math.sqrt(chance * (1 - chance) / 10**6)
     assert abs(estimate_valid_kgrams(previous, sub_key(1)) - exact) < 4 * spread
+
+
+def test_an_estimate_moves_the_threshold_and_the_rule_still_says_the_exact_number():
+    previous, _, _ = random_chain(random.Random(9), length=2, pruning="both", share=0.6, words=6)
+    plan = PrivacyPlan(
+        epsilon=1.0, delta=1e-6, max_length=3, strategy="one_round", valid_count="estimate"
+    )
+    rule = rule_for(plan, 3, KEY)(previous)
+    valid = count_valid(previous, "both")
+    estimate = estimate_valid_kgrams(previous, KEY.sub_key("estimate", 3))
+    assert estimate != valid
+    assert rule.valid == valid
+    threshold = spurious_threshold(
+        noise_stddev=plan.lengths[2].noise_stddev,
+        spurious_fraction=plan.spurious_fraction,
+        released=len(previous),
+        valid=estimate,
+    )
+    assert rule.threshold == pytest.approx(threshold, rel=1e-9)
 
 
 @pytest.mark.parametrize("pruning", RULES)

@@ -97,6 +97,14 @@ MUTANTS = [
         tests=(_WORDS_GAUSSIAN,),
     ),
     Mutant(
+        name="longer_grams_have_the_shares_of_the_words",
+        file="beam_dpne/ngrams/strategies.py",
+        before="[-len(plan.strategy_lengths) :]",
+        after="[: len(plan.strategy_lengths)]",
+        matters="Where words have the largest share, it would be spent twice.",
+        tests=(f"{_PLAN}::test_words_by_a_set_union_and_uneven_lengths_spend_the_budget_once",),
+    ),
+    Mutant(
         name="any_slack_is_accepted",
         file="beam_dpne/ngrams/plan.py",
         before="if plan.numerical_slack > _MAX_SLACK_SHARE * plan.epsilon:",

@@ -70,6 +70,18 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        name="sums_that_were_sent_wait_on",
+        file="beam_dpne/elements/batches.py",
+        before="            yield from self._flush()\n",
+        after="            yield from self._cut(self._merge(self._waiting))\n"
+        "            self._size = 0\n",
+        matters="In a large bundle each user would be added several times.",
+        tests=(
+            "tests/elements/test_sum_bundle.py::"
+            "test_sums_that_are_sent_before_the_end_of_a_bundle_are_sent_once",
+        ),
+    ),
+    Mutant(
         name="spurious_grams_miss_the_held_ones",
         file="beam_dpne/ngrams/histogram.py",
         before="hash_ranges(spurious.keys.view(np.uint64), histogram_ranges)",
@@ -84,6 +96,14 @@ MUTANTS = [
         after="    if not known.all() and False:\n",
         matters="A weight for a closed n-gram would be added to another one, beyond its user's budget.",
         tests=(f"{_ROUNDS}::test_weights_for_grams_that_are_not_open_are_refused",),
+    ),
+    Mutant(
+        name="open_grams_swap_their_earlier_weights",
+        file="beam_dpne/ngrams/histogram.py",
+        before="    columns = {name: column[..., order] for name, column in columns.items()}\n",
+        after="",
+        matters="One noise would stand on the weights of two n-grams, whose difference is exact.",
+        tests=(f"{_ROUNDS}::test_open_grams_may_come_back_in_any_order",),
     ),
     Mutant(
         name="longer_grams_without_spurious_ones",
