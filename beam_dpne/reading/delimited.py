@@ -1,10 +1,10 @@
 """Parsers of CSV (RFC 4180), TSV (IANA text/tab-separated-values) and sequences.
 
 pyarrow's parser of CSV joins text after a closing quote to the field, and one long row fails the whole
-file. The parser of Python's standard library is right, but it reads 23 MB/s and cannot split a file. So
-this package has its own. The fields of a block are found by counting delimiters and quotes in numpy, and
-only a block with stray quotes is read record by record. A quoted field ends at its closing quote, even
-on a later line, so the operator must have the files from a program that escapes quotes.
+file. The parser of Python's standard library is right, but it reads 23 MB/s and cannot split a file.
+So this package has its own. The fields of a block are found by counting delimiters and quotes in numpy,
+and only a block with stray quotes is read record by record. A quoted field ends at its closing quote,
+even on a later line, so the operator must have the files from a program that escapes quotes.
 
 In CSV, quoted fields may contain line ends, and a line may also end at a single carriage return (as in
 Python's csv module). In sequences each line is the text of a user, with tokens separated by blanks.

@@ -323,10 +323,21 @@ MUTANTS = [
     Mutant(
         name="messages_of_libraries_are_told",
         file="beam_dpne/cli/main.py",
-        before="elif isinstance(error, ValueError | FileNotFoundError):",
+        before="elif _is_about_parameters(error):",
         after="elif isinstance(error, Exception):",
         matters="The message of a library may quote the data.",
         tests=("tests/cli/test_ngrams.py::test_the_message_of_an_unexpected_error_is_withheld",),
+    ),
+    Mutant(
+        name="messages_of_libraries_are_told_after_the_data_were_read",
+        file="beam_dpne/cli/main.py",
+        before="return kind in (ValueError, FileNotFoundError) and not progress.snapshot().stage",
+        after="return isinstance(error, (ValueError, FileNotFoundError))",
+        matters="The message of a library may quote the data.",
+        tests=(
+            "tests/cli/test_evaluate.py::"
+            "test_a_message_of_others_is_withheld_after_the_data_were_read",
+        ),
     ),
     Mutant(
         name="messages_of_a_run_are_told",

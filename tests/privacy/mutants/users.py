@@ -110,9 +110,17 @@ MUTANTS = [
     Mutant(
         name="a_tokenizers_message_is_told",
         file="beam_dpne/documents/tokenizers.py",
-        before='f"tokenizer {name} raised {type(error).__name__} "',
-        after='f"tokenizer {name} raised {error} "',
+        before='f"tokenizer {tokenizer_name(tokenizer)} raised {type(error).__name__} "',
+        after='f"tokenizer {tokenizer_name(tokenizer)} raised {error} "',
         matters="The message of a user's own tokenizer may quote a text.",
         tests=(f"{_TOKENIZERS}::test_a_tokenizer_that_raises_tells_its_type_and_no_text",),
+    ),
+    Mutant(
+        name="a_tokenizers_error_of_our_class_is_told",
+        file="beam_dpne/documents/tokenizers.py",
+        before='if isinstance(error, TokenizerError) and named.__module__.startswith("beam_dpne."):',
+        after="if isinstance(error, TokenizerError):",
+        matters="A user's own tokenizer may raise our class with a text in the message.",
+        tests=("tests/cli/test_evaluate.py::test_a_tokenizer_that_quotes_texts_shows_none",),
     ),
 ]
