@@ -12,13 +12,16 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import beam_dpne
 from beam_dpne import errors
 from beam_dpne.cli.failures import ErrorRecords, printable_reason, whole_chain, with_cause
+from beam_dpne.cli.main import _outcome
 from beam_dpne.documents.tokenizers import tokenizer_name
+from beam_dpne.elements import progress
 from beam_dpne.engines.run import failures_at_flink
 from beam_dpne.errors import BeamDpneError, RunError, may_be_printed
 
@@ -68,6 +71,35 @@ def mode_of(path):
 
 
 # A failure
+
+
+@pytest.mark.parametrize(
+    ("error", "before", "after"),
+    [
+        (ValueError(CANARY), 2, None),
+        (FileNotFoundError(CANARY), 2, None),
+        (errors.UsageError(CANARY), 2, 2),
+        (errors.ReleaseError(CANARY), 2, 2),
+        (RunError(CANARY), 1, 1),
+        (pa.ArrowInvalid(CANARY), None, None),
+        (type("Other", (errors.InputError,), {})(CANARY), None, None),
+        (type("Other", (RunError,), {})(CANARY), None, None),
+    ],
+)
+def test_a_message_is_printed_if_it_cannot_quote_the_data(error, before, after):
+    """None stands for a message that is withheld, with status 1; after: once the data are read."""
+    for stage, printed in (("", before), ("read", after)):
+        progress.reset()
+        if stage:
+            progress.enter(stage)
+        try:
+            raise error
+        except Exception as caught:
+            status, text = _outcome(caught)
+        assert status == (printed or 1)
+        assert (CANARY in text) is (printed is not None)
+        assert ("its message is withheld" in text) is (printed is None)
+    progress.reset()
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -335,8 +335,7 @@ MUTANTS = [
         after="return isinstance(error, (ValueError, FileNotFoundError))",
         matters="The message of a library may quote the data.",
         tests=(
-            "tests/cli/test_evaluate.py::"
-            "test_a_message_of_others_is_withheld_after_the_data_were_read",
+            "tests/cli/test_failures.py::test_a_message_is_printed_if_it_cannot_quote_the_data",
         ),
     ),
     Mutant(

@@ -121,6 +121,8 @@ MUTANTS = [
         before='if isinstance(error, TokenizerError) and named.__module__.startswith("beam_dpne."):',
         after="if isinstance(error, TokenizerError):",
         matters="A user's own tokenizer may raise our class with a text in the message.",
-        tests=("tests/cli/test_evaluate.py::test_a_tokenizer_that_quotes_texts_shows_none",),
+        tests=(
+            "tests/cli/test_bad_input.py::test_a_tokenizer_that_breaks_its_contract_fails_the_run",
+        ),
     ),
 ]
