@@ -480,7 +480,7 @@ def test_denied_permission_is_one_clear_error(bucket, gate, program, denied):
     path = bucket.put("in.jsonl.gz", b"") if denied != "POST" else SAMPLE
     said = refusal(program, "--input", path, "--output", bucket.path("o"))
     assert "permission denied" in said
-    assert f"a role on bucket {bucket.name}: roles/storage.objectViewer" in said
+    assert f"a role on bucket {bucket.name}, roles/storage.objectViewer" in said
 
 
 def test_refused_credentials_are_one_clear_error(bucket, gate, program):
@@ -556,7 +556,7 @@ def test_the_core_works_without_the_extra(
     )
     assert done.returncode == status, done.stderr
     if status:
-        assert done.stderr.endswith("got gs://bucket/o: pip install 'beam-dpne[gcp]'.\n")
+        assert done.stderr.endswith("got gs://bucket/o. Run pip install 'beam-dpne[gcp]'.\n")
     else:
         assert pathlib.Path(output, LEDGER_NAME).exists()
 
