@@ -92,14 +92,15 @@ class WeightedHistogram(beam.PTransform):
             cut=functools.partial(cut_by_hash_range, histogram_ranges=self.histogram_ranges),
         )
         pieces = apply(contributions, "SumBundle", beam.ParDo(sum_bundle), keyed)
-        for name, others, shard in (
-            ("Spurious", self.spurious, shard_spurious),
-            ("Open", self.open_shards, shard_open),
-        ):
-            if others is not None:
-                cut = beam.FlatMap(shard, histogram_ranges=self.histogram_ranges)
-                meeting = (pieces, apply(others, f"Shard{name}", cut, keyed))
-                pieces = apply(meeting, f"Meet{name}", beam.Flatten(), keyed)
+        ranges = self.histogram_ranges
+        if self.spurious is not None:
+            cut = beam.FlatMap(shard_spurious, histogram_ranges=ranges)
+            meeting = (pieces, apply(self.spurious, "ShardSpurious", cut, keyed))
+            pieces = apply(meeting, "MeetSpurious", beam.Flatten(), keyed)
+        if self.open_shards is not None:
+            cut = beam.FlatMap(shard_open, histogram_ranges=ranges)
+            meeting = (pieces, apply(self.open_shards, "ShardOpen", cut, keyed))
+            pieces = apply(meeting, "MeetOpen", beam.Flatten(), keyed)
         grouped = pieces | "ByHashRange" >> beam.GroupByKey()
         merge = beam.MapTuple(lambda _, pieces: merge_shards(pieces))
         return apply(grouped, "SumShard", merge, HistogramShard)

@@ -34,7 +34,7 @@ CASES = [
     ("PrivateNgrams/2/WeightedHistogram/SumBundle", START, ()),
     ("PrivateNgrams/3/NoisyThreshold/Sort", SETUP, ()),
     (PUBLISH, BEFORE, ()),
-    ("PrivateNgrams/2/1/SpendBudgets/Spend/ParDo(_Spend)", BETWEEN, ADAPTIVE_SMALL),
+    ("PrivateNgrams/2/1/SpendBudgets/Spend/FlatMap(_spend_and_report)", BETWEEN, ADAPTIVE_SMALL),
     ("PrivateNgrams/1/1/DecideRound/Decide", BEFORE, ADAPTIVE_SMALL),
 ]
 

@@ -23,7 +23,7 @@ KILLS = [
     ("Publish/Publish", BETWEEN),
 ]
 ADAPTIVE_KILLS = [
-    ("PrivateNgrams/1/2/SpendBudgets/Spend/ParDo(_Spend)", BETWEEN),
+    ("PrivateNgrams/1/2/SpendBudgets/Spend/FlatMap(_spend_and_report)", BETWEEN),
     ("PrivateNgrams/2/1/DecideRound/Sort", BEFORE),
     ("PrivateNgrams/2/2/NoisyThreshold/Decide", BETWEEN),
 ]
