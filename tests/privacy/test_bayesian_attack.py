@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from beam_dpne.bayesian import paper, transform
+from beam_dpne.bayesian import counting, paper
 from beam_dpne.bayesian.counting import UserGrams, add_up
 from beam_dpne.bayesian.plan import SENSITIVITIES, BayesianPlan, CountingPlan, PaperBayesianPlan
 from beam_dpne.mechanism.randomness import RunKey
@@ -68,7 +68,7 @@ def paper_logs(users: list[range], plan: PaperBayesianPlan, runs: int, world: in
 def private_values(users: list[range], plan: BayesianPlan, runs: int, world: int) -> np.ndarray:
     """Noisy values of many runs, in units of counts or logarithms: (runs, words)."""
     table, _ = table_of(users)
-    drawn = [transform.noisy_values(table, 0, plan=plan, run_key=key) for key in keys(runs, world)]
+    drawn = [counting.noisy_values(table, 0, plan=plan, run_key=key) for key in keys(runs, world)]
     return np.array(drawn) * plan.grid
 
 
