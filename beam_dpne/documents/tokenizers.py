@@ -11,7 +11,7 @@ import functools
 import importlib
 import unicodedata
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -234,9 +234,11 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
         result = tokenizer(texts)
     except (Exception, SystemExit) as error:
         raise failure_of(tokenizer, error) from None
-    # Objects that the operator's code made may hold texts, so only Arrow's types are printed.
-    kind: Any = result.type if isinstance(result, pa.Array) else type(result).__name__
-    if not isinstance(result, pa.ListArray | pa.LargeListArray) or not is_text(kind.value_type):
+    is_list = isinstance(result, pa.ListArray | pa.LargeListArray)
+    if not is_list or not is_text(result.type.value_type):
+        # Only classes are printed: names of fields in an Arrow type may be words of a text.
+        parts = (result, result.values) if is_list else (result,)
+        kind = " of ".join(type(part).__name__ for part in parts)
         raise TokenizerError(
             f"tokenizer {name} must return a list<string> Arrow array, got {kind}."
         )

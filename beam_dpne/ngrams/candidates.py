@@ -91,8 +91,8 @@ class PruneInvalid(beam.PTransform):
     Attributes:
       released: PCollection of one `GramSet`, S_{k−1}; a side input.
       pruning: "both" or "single".
-      present: PCollection of one `PresentGrams`, in whose terms the positions are; None if they are
-        in terms of S_{k−2}.
+      present: PCollection of one `PresentGrams`, whose rows the positions refer to; None if they refer
+        to S_{k−2}.
 
     Raises:
       ValueError: on another pruning rule.

@@ -139,7 +139,7 @@ def release_length(
     The paper's strategy has one round. Each round is for the n-grams that the round before left open.
 
     Returns:
-      S_k, the users with their remaining budgets, and the set in whose terms their positions are.
+      S_k, the users with their remaining budgets, and the set whose rows their positions refer to.
 
     References: DPNE Algorithm 1, the body of the loop.
     """

@@ -246,8 +246,8 @@ def rerouted_weights(items: UserItems, shares: ItemSums, plan: SetUnionPlan) -> 
       shares: r(i) of all items where it is positive (`excess_shares`).
       plan: a plan with policy "mad".
     """
-    # (n,) for each user: the number of items, and what each of them gets, in units of 2^-32, but
-    # `rerouted` in units of 2^-50.
+    # (n,) for each user: the number of items, and the weight of each item in units of 2^-32
+    # (`rerouted` is in units of 2^-50).
     sizes = np.diff(items.offsets)
     initial = _adaptive_shares(sizes, plan)
     rest = equal_weights(np.maximum(sizes, 1)) - initial

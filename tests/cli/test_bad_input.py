@@ -744,6 +744,9 @@ def raises_our_class(texts):
 def raises_a_subclass(texts):
     raise Subclass(f"cannot split {texts[-1]}")
 
+def names_fields_by_tokens(texts):
+    return pa.array([[{text: 1}] for text in texts.to_pylist()])
+
 def returns_an_object(texts):
     return Result(texts[-1])
 
@@ -774,10 +777,11 @@ def null_tokens(texts):
         ("raises_ours", "raised RuntimeError"),
         ("raises_our_class", "raised TokenizerError"),
         ("raises_a_subclass", "raised Subclass"),
+        ("names_fields_by_tokens", "Arrow array, got ListArray of StructArray"),
         ("returns_an_object", "must return a list<string> Arrow array, got Result"),
         ("leaves", "SystemExit"),
         ("fails_deep", "raised ArrowInvalid"),
-        ("another_type", "must return a list<string> Arrow array, got string"),
+        ("another_type", "must return a list<string> Arrow array, got StringArray"),
         ("null_tokens", "must return no nulls"),
     ],
 )
