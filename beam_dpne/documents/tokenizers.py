@@ -233,7 +233,10 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     try:
         result = tokenizer(texts)
     except (Exception, SystemExit) as error:
-        raise failure_of(tokenizer, error) from None
+        failure = failure_of(tokenizer, error)
+        if failure is error:
+            raise  # With the cause, if it has one on purpose, see cli.failures.with_cause.
+        raise failure from None
     is_list = isinstance(result, pa.ListArray | pa.LargeListArray)
     if not is_list or not is_text(result.type.value_type):
         # Only classes are printed: names of fields in an Arrow type may be words of a text.

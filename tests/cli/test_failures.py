@@ -9,6 +9,7 @@ import signal
 import stat
 import threading
 import time
+import traceback
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, ClassVar
 
@@ -20,10 +21,10 @@ import beam_dpne
 from beam_dpne import errors
 from beam_dpne.cli.failures import ErrorRecords, printable_reason, whole_chain, with_cause
 from beam_dpne.cli.main import _outcome
-from beam_dpne.documents.tokenizers import tokenizer_name
+from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenize, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.engines.run import failures_at_flink
-from beam_dpne.errors import BeamDpneError, RunError, may_be_printed
+from beam_dpne.errors import BeamDpneError, RunError, TokenizerError, may_be_printed
 
 CANARY = "zebra4711"
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
@@ -377,6 +378,17 @@ def test_flink_is_asked_why_the_job_failed():
 def test_the_wrapper_has_the_tokenizers_name(files):
     assert tokenizer_name(with_cause("quoting_splitter:splits")) == "quoting_splitter:splits"
     assert with_cause("item") == "item"
+
+
+def test_a_workers_traceback_holds_the_cause_only_if_the_operator_wants_a_log(files):
+    """Engines report a worker's traceback as text, so the cause must be in the text."""
+    named = "quoting_splitter:quotes_the_text"
+    for tokenizer, holds in ((with_cause(named), True), (resolve_tokenizer(named), False)):
+        with pytest.raises(TokenizerError) as raised:
+            tokenize(tokenizer, pa.array([CANARY]))
+        text = "".join(traceback.format_exception(raised.value))
+        assert (CANARY in text) is holds
+        assert CANARY not in str(raised.value)
 
 
 FLINK_SAYS = """Pipeline BeamApp_1 failed in state FAILED: java.lang.RuntimeException: Error received \
