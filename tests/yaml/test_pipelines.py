@@ -223,7 +223,9 @@ def test_variables_of_a_template_are_texts_that_a_command_line_takes(template, t
 
 def test_a_wrong_variable_is_refused_by_our_sentence(template):
     path, variables = template
-    with pytest.raises(ValueError, match=r"epsilon must be a number, e\.g\. 0\.5, got epsilon='much'"):
+    with pytest.raises(
+        ValueError, match=r"epsilon must be a number, e\.g\. 0\.5, got epsilon='much'"
+    ):
         yaml_main.run(arguments(path, {**variables, "epsilon": "much"}))
 
 
