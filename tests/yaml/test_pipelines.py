@@ -1,0 +1,299 @@
+"""Whole pipelines in YAML: sources, filters, outputs and sinks; templates, listings and tests."""
+
+import json
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.yaml import main as yaml_main
+
+from beam_dpne import read_release
+from beam_dpne.version import __version__
+from beam_dpne.yaml import __all__ as names
+from beam_dpne.yaml import version_name
+from beam_dpne.yaml.__main__ import LISTING, listing
+from tests.conftest import ROOT
+from tests.yaml.running import RUNNER, run_yaml, text_of
+
+KEY = "0badcafe" * 8
+CANARY = "CANARY zebra 4711"
+QUICK = {"epsilon": 8, "delta": 1e-4, "max_length": 1, "strategy": "one_round"}
+WORDS = ["rye bread", "tea", "rye bread and tea", "NA", "null", "12.50"]
+RELEASED = {"rows": "PrivateNgrams.rows", "ledger": "PrivateNgrams.ledger"}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Records of 200 users, of which half are from another country."""
+    chance = random.Random(3)
+    return [
+        {"id": f"user {chance.randrange(200)}", "said": chance.choice(WORDS), "country": country}
+        for country in ("dk", "se") * 300
+    ]
+
+
+@pytest.fixture(scope="module")
+def data(rows, tmp_path_factory):
+    """A folder with the records in each format, and a key."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = ["id,said,country", *(",".join(row.values()) for row in rows)]
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
+    (folder / "run.key").write_text(KEY)
+    return folder
+
+
+def reading(data, rows, kind):
+    """The step that reads the records; in CSV, every text must be told to be text."""
+    if kind == "Create":
+        return {"type": "Create", "config": {"elements": rows}}
+    path = str(data / f"rows.{kind.lower()}")
+    as_text = {"keep_default_na": False, "dtype": "str"} if kind == "Csv" else {}
+    return {"type": f"ReadFrom{kind}", "config": {"path": path, **as_text}}
+
+
+def pipeline(source, output, **config):
+    """The steps of a pipeline from a source to a release."""
+    keep = {"type": "Filter", "config": {"language": "python", "keep": "country == 'dk'"}}
+    fields = {"user_field": "id", "text_field": "said"}
+    return [
+        {"type": "chain", "name": "Danish", "transforms": [source, keep]},
+        {"type": "PrivateNgrams", "input": "Danish", "config": {**QUICK, **fields, **config}},
+        {"type": "WriteRelease", "input": RELEASED, "config": {"output": str(output)}},
+    ]
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
+
+
+@pytest.fixture(scope="module")
+def from_create(data, rows, tmp_path_factory):
+    """The release of the records that stand in the pipeline."""
+    output = tmp_path_factory.mktemp("created") / "release"
+    key = str(data / "run.key")
+    run_yaml(pipeline(reading(data, rows, "Create"), output, run_key_file=key))
+    return output
+
+
+@pytest.mark.parametrize("kind", ["Json", "Csv", "Parquet"])
+def test_the_same_rows_give_the_same_release_from_every_source(
+    data, rows, from_create, kind, tmp_path
+):
+    key = str(data / "run.key")
+    run_yaml(pipeline(reading(data, rows, kind), tmp_path / kind, run_key_file=key))
+    assert files_of(tmp_path / kind) == files_of(from_create)
+    release = read_release(str(from_create))
+    release.verify()
+    assert {"rye", "tea", "na", "null"} <= set(release.table()["ngram"].to_pylist())
+    assert release.ledger["guarantee"]["epsilon"] == 8
+
+
+def test_rows_and_ledger_go_to_other_sinks(data, rows, tmp_path):
+    source = reading(data, rows, "Create")
+    sinks = [
+        {"type": "WriteToParquet", "input": "PrivateNgrams.rows", "path": "found.parquet"},
+        {"type": "WriteToJson", "input": "PrivateNgrams.rows", "path": "found.json"},
+        {
+            "type": "WriteToJson",
+            "name": "L",
+            "input": "PrivateNgrams.ledger",
+            "path": "ledger.json",
+        },
+        {"type": "WriteToJson", "name": "P", "input": "WriteRelease", "path": "written.json"},
+    ]
+    for sink in sinks:
+        sink["config"] = {"path": str(tmp_path / sink.pop("path"))}
+    run_yaml([*pipeline(source, tmp_path / "release"), *sinks])
+    expected = read_release(str(tmp_path / "release")).table().to_pylist()
+    assert len(expected) > 3
+
+    def written(name):
+        paths = tmp_path.glob(f"{name}*")
+        return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+    def by_word(found):
+        return sorted(found, key=lambda row: row["ngram"])
+
+    parquet = pa.concat_tables(map(pq.read_table, sorted(tmp_path.glob("found.parquet*"))))
+    assert by_word(parquet.to_pylist()) == by_word(expected)
+    assert by_word(written("found.json")) == by_word(expected)
+    (ledger,) = written("ledger.json")
+    assert json.loads(ledger["ledger"])["rows"]["count"] == len(expected)
+    (place,) = written("written.json")
+    assert pathlib.Path(place["path"]) == tmp_path / "release/ledger.json"
+
+
+def test_no_rows_give_a_complete_release_of_nothing(tmp_path):
+    source = {"type": "Create", "config": {"elements": [{"id": "a", "said": "b", "country": "no"}]}}
+    run_yaml(pipeline(source, tmp_path / "release"))
+    assert read_release(str(tmp_path / "release")).table().num_rows == 0
+
+
+@pytest.mark.parametrize("kind", ["rows", "parquet"])
+def test_a_null_text_fails_the_run_without_data(kind, tmp_path):
+    table = pa.table({"id": [CANARY, f"{CANARY}2"], "said": [CANARY, None]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    source = {"type": "ReadFromParquet", "config": {"path": str(tmp_path / "rows.parquet")}}
+    config = {**QUICK, "user_field": "id", "text_field": "said", "input_format": kind}
+    private = {"type": "PrivateNgrams", "input": "ReadFromParquet", "config": config}
+    with pytest.raises(Exception, match="PrivateNgrams") as caught:
+        run_yaml([source, private])
+    reason = "rows must all be usable" if kind == "parquet" else "Each document must have a text"
+    assert reason in str(caught.value)
+    assert CANARY not in str(caught.value)
+
+
+TEMPLATE = """
+pipeline:
+  type: composite
+  transforms:
+    - type: ReadFromJson
+      config: {path: {{ input }}}
+    - type: PrivateNgrams
+      input: ReadFromJson
+      config:
+        epsilon: {{ epsilon }}
+        delta: {{ delta }}
+        max_length: "{{ max_length }}"
+        max_contributions: "{{ max_contributions }}"
+        strategy: one_round
+        user_field: id
+        text_field: said
+        tokenizer: {{ tokenizer | default("whitespace") }}
+    - type: WriteRelease
+      input: {rows: PrivateNgrams.rows, ledger: PrivateNgrams.ledger}
+      config: {output: {{ output }}, overwrite: {{ overwrite }}}
+providers:
+  - include: listing.yaml
+tests:
+  - name: words of many users are released
+    mock_outputs:
+      - name: ReadFromJson
+        elements:
+          {% for n in range(60) %}
+          - {id: "user {{ n }}", said: "tea {{ n }}"}
+          {% endfor %}
+    expected_outputs:
+      - name: OnlyWords
+        elements: {{ expected }}
+"""
+ONLY_WORDS = """
+    - type: MapToFields
+      name: OnlyWords
+      input: PrivateNgrams.rows
+      config: {fields: {ngram: ngram}}
+"""
+VARIABLES = {"epsilon": "4", "delta": "1e-6", "max_length": "2", "max_contributions": "10,20"}
+
+
+@pytest.fixture
+def template(data, tmp_path):
+    """A pipeline with variables beside a copy of the listing, and the values of the variables."""
+    shutil.copy(LISTING, tmp_path / "listing.yaml")
+    text = TEMPLATE.replace("providers:", f"{ONLY_WORDS[1:]}providers:")
+    (tmp_path / "pipeline.yaml").write_text(text)
+    places = {"input": str(data / "rows.json"), "output": str(tmp_path / "release")}
+    return tmp_path / "pipeline.yaml", {
+        **VARIABLES,
+        **places,
+        "overwrite": "true",
+        "expected": "[]",
+    }
+
+
+def arguments(path, variables):
+    return [f"--yaml_pipeline_file={path}", RUNNER, f"--jinja_variables={json.dumps(variables)}"]
+
+
+def test_variables_of_a_template_are_texts_that_a_command_line_takes(template, tmp_path):
+    path, variables = template
+    yaml_main.run(arguments(path, variables))
+    ledger = read_release(str(tmp_path / "release")).ledger
+    guarantee = ledger["guarantee"]
+    assert (guarantee["epsilon"], guarantee["delta"]) == (4, 1e-6)
+    assert [length["max_contributions"] for length in ledger["lengths"]] == [10, 20]
+
+
+def test_a_wrong_variable_is_refused_by_our_sentence(template):
+    path, variables = template
+    with pytest.raises(
+        ValueError, match=r"epsilon must be a number, e\.g\. 0\.5, got epsilon='much'"
+    ):
+        yaml_main.run(arguments(path, {**variables, "epsilon": "much"}))
+
+
+@pytest.mark.parametrize(
+    ("expected", "holds"), [("[{ngram: tea}]", True), ("[{ngram: no}]", False)]
+)
+def test_the_tests_of_a_pipeline_run_with_rows_of_their_own(template, tmp_path, expected, holds):
+    path, variables = template
+    given = {**variables, "expected": expected, "max_length": "1", "max_contributions": "10"}
+    # Beam looks for an included listing beside the working directory when it runs tests.
+    path.write_text(path.read_text().replace("listing.yaml", str(LISTING)))
+    if holds:
+        yaml_main.run_tests([*arguments(path, given), "--tests"], exit=False)
+    else:
+        with pytest.raises(RuntimeError, match=r"failures=1|errors=1"):
+            yaml_main.run_tests([*arguments(path, given), "--tests"], exit=False)
+    assert not (tmp_path / "release").exists()
+
+
+def test_the_pipeline_of_the_page_passes_the_tests_beside_it(tmp_path, monkeypatch):
+    page = (ROOT / "docs/yaml.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("cat > messages.yaml <<'END'\n")
+    (tmp_path / "messages.yaml").write_text(rest.partition("\nEND\n")[0])
+    shutil.copy(LISTING, tmp_path / "beam_dpne.yaml")
+    monkeypatch.chdir(tmp_path)
+    given = arguments("messages.yaml", {"output": "release"})
+    yaml_main.run_tests([*given, "--tests"], exit=False)
+    assert not (tmp_path / "release").exists()
+
+
+def test_the_listing_is_the_generated_one_of_this_version():
+    assert LISTING.read_text() == listing(), "run python docs/make_yaml.py"
+    assert all(
+        f"beam_dpne.yaml.{version_name(__version__)}.{name}\n" in listing() for name in names
+    )
+
+
+def test_a_listing_of_another_version_is_refused_before_anything_runs(tmp_path):
+    other = LISTING.read_text().replace(version_name(__version__), version_name("9.8.7rc1"))
+    (tmp_path / "copied.yaml").write_text(other)
+    create = {"type": "Create", "config": {"elements": [{"user": CANARY, "text": CANARY}]}}
+    with pytest.raises(ValueError, match="Error loading providers") as caught:
+        run_yaml([create], listing=tmp_path / "copied.yaml")
+    message = str(caught.value)
+    assert f"the installed version of beam_dpne, {__version__}" in message
+    assert "got a listing for v9_8_7rc1" in message
+    assert CANARY not in message
+
+
+def run_module(*more):
+    command = [sys.executable, "-m", "beam_dpne.yaml", *more]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_module_prints_the_path_of_the_listing():
+    assert pathlib.Path(run_module().strip()).samefile(LISTING)
+
+
+def test_the_module_prints_a_listing_by_which_beam_installs_the_package():
+    found = run_module("--package", "gs://bucket/beam_dpne-0.1.0-py3-none-any.whl")
+    assert found == listing("gs://bucket/beam_dpne-0.1.0-py3-none-any.whl")
+    pinned = listing(f"beam-dpne=={__version__}")
+    assert run_module("--package") == pinned
+    assert pinned.startswith("- type: pythonPackage\n  config:\n    packages:\n      - beam-dpne==")
+
+
+def test_a_pipeline_may_hold_the_listing_itself():
+    spec = text_of([{"type": "Create", "config": {"elements": [{"user": "a", "text": "b"}]}}])
+    spec = spec.replace(f"- include: {LISTING}\n", LISTING.read_text())
+    assert "include" not in spec
+    yaml_main.run([f"--yaml_pipeline={spec}", RUNNER])
