@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from apache_beam.portability.api import beam_runner_api_pb2 as api
 from google.cloud import dataflow_v1beta3 as dataflow
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -254,7 +255,7 @@ def test_every_field_is_whole(form):
         assert field["label"].strip(), name
         assert len(field["helpText"]) > 40, name
         assert field["helpText"].endswith("."), name
-        assert field["groupName"] in ("Reading", "Privacy", "Writing", "Running")
+        assert field["groupName"] in ("Reading", "Privacy", "Writing", "Running", "Pipeline")
         assert field["paramType"] in TYPES
         assert ("enumOptions" in field) == (field["paramType"] == "ENUM")
         assert ("regexes" in field) == (field["paramType"] != "ENUM")
@@ -449,6 +450,46 @@ def test_a_wrong_form_is_answered_in_words_of_the_form(cli, tmp_path):
     assert "delta must be in (0, 1)" in ended.err
 
 
+# The form of Beam YAML, whose program is Beam's own
+
+YAML_ACCEPTED = {
+    "yaml_pipeline_file": ("gs://bucket/pipelines/ngrams.yaml",),
+    "yaml_pipeline": ("pipeline:\n  type: chain\n",),
+    "jinja_variables": ('{"epsilon": 4}', '{\n  "input": "gs://bucket/*.jsonl"\n}'),
+}
+YAML_REFUSED = {
+    "yaml_pipeline_file": (*PATHS, "gs://bucket/*.yaml"),
+    "yaml_pipeline": ("", "pipeline\0"),
+    "jinja_variables": ("", "epsilon=4", "[4]"),
+}
+
+
+def test_the_form_of_yaml_has_the_parameters_that_gcloud_sends():
+    """By `gcloud dataflow yaml run`, whose names those of Google's own template are."""
+    assert list(fields("yaml")) == ["yaml_pipeline_file", "yaml_pipeline", "jinja_variables"]
+    for name, field in fields("yaml").items():
+        assert all(matches(field, text) for text in YAML_ACCEPTED[name])
+        assert not any(matches(field, text) for text in YAML_REFUSED[name])
+
+
+def test_the_yaml_form_as_it_is_filled_in_runs(program, tmp_path):
+    pipeline = (ROOT / "pipelines" / "yaml" / "ngrams.yaml").read_text(encoding="utf-8")
+    output = tmp_path / "release"
+    variables = {"input": str(SAMPLE), "output": str(output), "epsilon": 4, "delta": 1e-6}
+    sent = filled("yaml", yaml_pipeline=pipeline, jinja_variables=json.dumps(variables))
+    command = [sys.executable, str(ROOT / "pipelines" / FORMS["yaml"].program), *sent]
+    ended = subprocess.run(
+        [*command, "--runner=FnApiRunner"],
+        env=program.environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads((output / "ledger.json").read_text())["plan"]["epsilon"] == 4
+
+
 # Launch specification and image
 
 
@@ -583,6 +624,36 @@ def test_a_launch_of_a_form_is_staged(stored_titles, form, program):
         bucket.put("public.tsv", b"one of the\t3\n")
         wanted["public"] = bucket.path("public.tsv")
     assert staged_graph(form, wanted, bucket, program)
+    assert bucket.names("release") == []
+
+
+@pytest.mark.engines
+@pytest.mark.storage
+@pytest.mark.dataflow
+def test_a_launch_of_the_yaml_form_is_staged(stored_titles, program):
+    """The job that Dataflow would get has the steps of the transforms, and a fresh key each time."""
+    bucket, _ = stored_titles
+    pipeline = (ROOT / "pipelines" / "yaml" / "ngrams.yaml").read_bytes()
+    bucket.put("ngrams.yaml", pipeline)
+    variables = {
+        "input": bucket.path("in/titles.jsonl.gz"),
+        "output": bucket.path("release"),
+        "epsilon": 4,
+        "delta": 1e-6,
+    }
+    wanted = {
+        "yaml_pipeline_file": bucket.path("ngrams.yaml"),
+        "jinja_variables": json.dumps(variables),
+    }
+    graph = api.Pipeline.FromString(staged_graph("yaml", wanted, bucket, program))
+    names = {transform.unique_name for transform in graph.components.transforms.values()}
+    assert any(name.endswith("WeightedHistogram/ByHashRange") for name in names)
+    assert any("WriteRelease" in name for name in names)
+    images = [
+        api.DockerPayload.FromString(environment.payload).container_image
+        for environment in graph.components.environments.values()
+    ]
+    assert set(images) == {"registry/image:1"}
     assert bucket.names("release") == []
 
 
