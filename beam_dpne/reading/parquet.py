@@ -92,7 +92,7 @@ def read_row_groups(
         positions = np.arange(row, row + batch.num_rows)
         done = _share(source.size, row + batch.num_rows, file) - _share(source.size, row, file)
         row += batch.num_rows
-        yield _documents(batch, positions, options), done
+        yield documents_of_columns(batch, positions, options), done
 
 
 def _share(size: int, rows: int, file: pq.ParquetFile) -> int:
@@ -100,7 +100,7 @@ def _share(size: int, rows: int, file: pq.ParquetFile) -> int:
     return size * rows // max(1, file.metadata.num_rows)
 
 
-def _documents(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) -> Batch:
+def documents_of_columns(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) -> Batch:
     """Casts the columns, and rejects each faulty row for the first reason that applies."""
     user, *texts = (batch.column(name) for _, name in options.wanted_fields)
     user = as_text(user)

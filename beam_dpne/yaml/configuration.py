@@ -1,0 +1,253 @@
+"""The keys of the YAML transforms, which are options of the programs, from the programs' tables.
+
+A key has the name, type, default and help of its option. `LEFT_OUT` has the options that are no keys.
+"""
+
+import argparse
+import dataclasses
+import difflib
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Optional
+
+from beam_dpne.cli import options_by_command as tables
+from beam_dpne.cli.options import (
+    Option,
+    Table,
+    field,
+    integer,
+    integers,
+    number,
+    numbers,
+    writing,
+)
+from beam_dpne.errors import UsageError
+
+ROWS, PARQUET = "rows", "parquet"
+PARTITIONS = 8
+
+_READER = "the transform that reads the files has it"
+_LAUNCHER = "the launcher of the pipeline does this"
+_FAILS = "a row without a user or a text fails the run"
+# Options of the programs that no YAML transform has, each with the reason.
+LEFT_OUT: Mapping[str, str] = {
+    "input": "the rows are the input of the transform",
+    "encoding": _READER,
+    "delimiter": _READER,
+    "quoting": _READER,
+    "columns": _READER,
+    "max_record_bytes": "rows are records already; with input_format parquet its default holds",
+    "rejects": _FAILS,
+    "max_rejected": _FAILS,
+    "strict": _FAILS,
+    "side_input_limit": "sets of n-grams stay inside the pipeline",
+    "harness_timeout": _LAUNCHER,
+    "failure_log": _LAUNCHER,
+    "failure_log_remote": _LAUNCHER,
+    "quiet": _LAUNCHER,
+    "arpa": "a language model is written after a run, which the pipeline describes only",
+}
+# Phrases of help texts that hold for a command line, and the phrases that hold for YAML.
+REWORDED: Mapping[str, str] = {
+    "give the option again: each text": "give a list: each text",
+    "a text that is null or missing is skipped": "a text that is null is skipped, and a row without "
+    "any text fails the run",
+    " The default for sequences is whitespace.": "",
+    "or one for each length, e.g. 10,20,20.": "or a list with one for each length, e.g. [10, 20, 20].",
+    "e.g. 0.2,0.4,0.4 for max_length=3,": "as a list, e.g. [0.2, 0.4, 0.4] for max_length: 3,",
+    "given with --vocabulary": "given with vocabulary",
+    "policies of beam-dpne set-union": "policies of PrivateSetUnion",
+    "the private data; one of the input files is refused.": "the private data.",
+    "Using one key on two different inputs voids": "Rows that pass another filter are another input. "
+    "Using one key on two different inputs voids",
+}
+_REQUIRED = "It is required."
+_INPUT_FORMAT = Option(
+    name="input_format",
+    default=ROWS,
+    choices=(ROWS, PARQUET),
+    help="Format of the records, to which the run key is bound. rows fits all rows. With parquet, the "
+    "same run key gives the same bytes as the program on the files from which the rows are read, and "
+    "the rows must come straight from ReadFromParquet; with any step between them the run is refused, "
+    "since rows that were changed or filtered are another input, for which a key must not be used "
+    "again. Other formats are not offered: Beam reads some of their values differently from the "
+    "program, and one key with two readings would reveal the difference.",
+)
+_TYPES: Mapping[Callable[[str], Any], Any] = {
+    str: str,
+    integer: int,
+    number: float,
+    integers: Sequence[int],
+    numbers: Sequence[float],
+    field: Sequence[str],
+}
+_WANTED: Mapping[Callable[[str], Any], str] = {
+    str: "text, in quotes if YAML reads it as something else",
+    integer: "an integer, e.g. 10",
+    number: "a number, e.g. 0.5",
+    integers: "an integer or a list of integers, e.g. [10, 20]",
+    numbers: "a number or a list of numbers, e.g. [0.5, 0.5]",
+    field: "the name of a field, or a list of names",
+}
+_LISTS = (integers, numbers, field)
+_NUMBERS = (integer, number, integers, numbers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Keys:
+    """The keys of the configuration of one YAML transform.
+
+    Attributes:
+      transform: name of the transform.
+      options: its keys, as options.
+      required: names of the keys that must be given.
+    """
+
+    transform: str
+    options: Sequence[Option]
+    required: Sequence[str]
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """Keyword parameters for the keys, by which Beam builds the schema of the configuration."""
+        return inspect.Signature([self._parameter(option) for option in self.options])
+
+    @property
+    def arguments(self) -> str:
+        """The section `Args` of a docstring, which Beam shows as the documentation of the keys."""
+        lines = [f"  {option.name}: {self._help(option)}" for option in self.options]
+        return "\n".join(["Args:", *lines])
+
+    def parse(self, configuration: Mapping[str, Any]) -> argparse.Namespace:
+        """Returns the values of all options by name, as the parser of the program returns them.
+
+        Keys that are left out, or null, have the value None.
+
+        Raises:
+          UsageError: a key is unknown, or its value has a wrong type.
+        """
+        known = {option.name: option for option in self.options}
+        for name in configuration:
+            if name not in known:
+                raise UsageError(self._unknown(str(name)))
+        values = {
+            option.name: _parsed(option, configuration.get(option.name))
+            for option in known.values()
+        }
+        return argparse.Namespace(**values)
+
+    def _help(self, option: Option) -> str:
+        text = worded(option.help).replace(f" {_REQUIRED}", "")
+        if option.name in self.required:
+            replaced = any(other.name == "plan" for other in self.options)
+            return f"{text} It is required{', unless plan is given' if replaced else ''}."
+        if option.default_text == "none":
+            return text
+        return f"{text} The default is {'false' if option.flag else option.default_text}."
+
+    def _parameter(self, option: Option) -> inspect.Parameter:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        hint = bool if option.flag else _TYPES[option.parse]
+        if option.name in self.required:
+            return inspect.Parameter(option.name, kind, annotation=hint)
+        return inspect.Parameter(option.name, kind, annotation=Optional[hint], default=None)  # noqa: UP045
+
+    def _unknown(self, name: str) -> str:
+        """Returns the error for a key that does not exist."""
+        known = [option.name for option in self.options]
+        if name in LEFT_OUT:
+            return (
+                f"{self.transform} has no key {name}, which is an option of the program only: "
+                f"{LEFT_OUT[name]}."
+            )
+        near = next((each for each in known if _letters(each) == _letters(name)), None)
+        near = near or next(iter(difflib.get_close_matches(name, known, n=1)), None)
+        question = f" Did you mean {near}?" if near else ""
+        return f"{self.transform} has no key {name}.{question} Its keys are {', '.join(known)}."
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]", "", name).lower()
+
+
+def worded(text: str) -> str:
+    """Returns a help text of a program with the words for YAML."""
+    for phrase, replacement in REWORDED.items():
+        text = text.replace(phrase, replacement)
+    return text
+
+
+def _parsed(option: Option, value: Any) -> Any:
+    """Returns a value of YAML as the program's parser returns it, or None for null.
+
+    YAML may have read it already, so that numbers come as numbers or, from a template, as text.
+
+    Raises:
+      UsageError: the program's parser would refuse it.
+    """
+    if value is None:
+        return None
+    if option.flag:
+        if isinstance(value, bool) or value in ("true", "false"):
+            return value in (True, "true")
+        raise UsageError(f"{option.name} must be true or false, got {option.name}={value!r}.")
+    parts = value if isinstance(value, list | tuple) and option.parse in _LISTS else [value]
+    texts = [_text(part, option.parse in _NUMBERS) for part in parts]
+    try:
+        if not texts or None in texts:
+            raise ValueError("a value has the wrong type")
+        found = (
+            [name for text in texts for name in option.parse(text)]
+            if option.repeatable
+            else (option.parse(",".join(text for text in texts if text is not None)))
+        )
+    except ValueError:
+        raise UsageError(
+            f"{option.name} must be {_WANTED[option.parse]}, got {option.name}={value!r}."
+        ) from None
+    if option.choices and found not in option.choices:
+        near = difflib.get_close_matches(str(found), option.choices, n=1)
+        question = f" Did you mean {near[0]}?" if near else ""
+        raise UsageError(
+            f"{option.name} must be one of {', '.join(option.choices)}, got "
+            f"{option.name}={found!r}.{question}"
+        )
+    return found
+
+
+def _text(value: Any, is_number: bool) -> str | None:
+    """Returns a value of YAML as it stands on a command line, or None if it has another type."""
+    if isinstance(value, str):
+        return value
+    if is_number and isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(value)
+    return None
+
+
+def _for_rows(option: Option) -> Option:
+    """Returns an option of a program as a transform of rows has it."""
+    if option.name == "input_format":
+        return _INPUT_FORMAT
+    if option.name == "partitions":
+        return dataclasses.replace(option, default=PARTITIONS, shown_default="")
+    return option
+
+
+def _private(transform: str, table: Table, *required: str) -> Keys:
+    """Returns the keys of a private transform, which are all options but those for writing."""
+    groups = [table[name] for name in ("privacy", "reading", "running")]
+    options = [_for_rows(option) for option in itertools.chain(*groups)]
+    offered = [option for option in options if option.name not in LEFT_OUT]
+    names = ("epsilon", "delta", *required)
+    return Keys(transform, sorted(offered, key=lambda option: option.name not in names), names)
+
+
+NGRAMS = _private("PrivateNgrams", tables.NGRAMS)
+SET_UNION = _private("PrivateSetUnion", tables.SET_UNION)
+BAYESIAN = _private("BayesianCounts", tables.BAYESIAN, "public")
+RELEASE = Keys(
+    "WriteRelease", writing("ngrams-*, items-* or probabilities", "the rows"), ("output",)
+)
+ALL = (NGRAMS, SET_UNION, BAYESIAN, RELEASE)

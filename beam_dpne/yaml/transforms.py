@@ -1,0 +1,310 @@
+"""The transforms for Beam YAML: from rows with a schema to rows with a schema, with flat configuration.
+
+Each is a function from the keys of its configuration to a transform. The keys, their types and their
+documentation are those of the programs' options (`configuration`), and so are the checks of values.
+"""
+
+import argparse
+import dataclasses
+import inspect
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.io.parquetio import ReadFromParquet
+from apache_beam.options.pipeline_options import GoogleCloudOptions
+from apache_beam.pvalue import PCollection
+
+from beam_dpne.bayesian import transform as bayesian
+from beam_dpne.cli.options import with_defaults
+from beam_dpne.cli.plans import check_tokens, read_vocabulary
+from beam_dpne.cli.programs import PROGRAMS
+from beam_dpne.documents.batch import check_element_type, require_one_release
+from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.errors import InputError, UsageError
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams import transform as ngrams
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.parquet import check_schema, documents_of_columns
+from beam_dpne.release.files import absolute
+from beam_dpne.release.public_counts_files import read_public_counts
+from beam_dpne.set_union import transform as set_union
+from beam_dpne.storage.access import check_access
+from beam_dpne.storage.run_files import RunKeyFile
+from beam_dpne.validation import about_large_delta
+from beam_dpne.yaml import configuration
+from beam_dpne.yaml.configuration import PARQUET, Keys
+
+_ROWS_PER_BATCH = 65536
+_LOGGER = logging.getLogger(__name__)
+
+
+class LedgerText(NamedTuple):
+    """The ledger of a release, in a row.
+
+    Attributes:
+      ledger: the ledger as JSON, with the number and the SHA-256 of the rows instead of files.
+    """
+
+    ledger: str
+
+
+class ReleasePath(NamedTuple):
+    """The place of a release, in a row.
+
+    Attributes:
+      path: the path of the ledger.
+    """
+
+    path: str
+
+
+for _row_type in (LedgerText, ReleasePath):
+    beam.coders.registry.register_coder(_row_type, beam.coders.RowCoder)
+
+
+def _configured(keys: Keys) -> Callable[[Callable[[argparse.Namespace], Any]], Callable[..., Any]]:
+    """Returns a decorator that makes a function of parsed options a function of YAML's keys.
+
+    Beam reads the schema of the configuration from the signature, and its documentation from the
+    docstring, to which the section on the keys is added.
+    """
+
+    def decorate(build: Callable[[argparse.Namespace], beam.PTransform]) -> Callable[..., Any]:
+        def construct(**config: Any) -> beam.PTransform:
+            parsed = keys.parse(config)
+            try:
+                return build(parsed)
+            except ValueError as error:
+                # Messages of the programs name options as --name.
+                message = re.sub(r"--(?=[a-z])", "", str(error))
+                if message == str(error):
+                    raise
+                raise UsageError(message) from None
+
+        construct.__name__ = construct.__qualname__ = build.__name__
+        about, _, example = inspect.cleandoc(build.__doc__ or "").partition("\nExample:\n")
+        sections = [about, keys.arguments, *([f"Example:\n{example}"] if example else [])]
+        construct.__doc__ = "\n\n".join(section.rstrip() for section in sections)
+        construct.__signature__ = keys.signature  # pyright: ignore[reportFunctionMemberAccess]
+        return construct
+
+    return decorate
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class _PrivateRows(beam.PTransform):
+    """Applies a private transform to rows, and returns rows.
+
+    Attributes:
+      name: name of the YAML transform.
+      transform: the private transform of documents.
+      columns: how the program would read the rows from Parquet files; None for other rows.
+    """
+
+    name: str
+    transform: DocumentsTransform
+    columns: ReadOptions | None
+
+    def __post_init__(self):
+        super().__init__(self.name)
+
+    def expand(self, rows: PCollection) -> dict[str, PCollection]:
+        """Checks the rows and the options of the pipeline, and adds the steps."""
+        if not isinstance(rows, PCollection):
+            raise UsageError(f"{self.name} must have one input, whose rows are the documents.")
+        _check_template(rows.pipeline.options, self.transform)
+        documents = rows if self.columns is None else rows | "Documents" >> _Columns(self.columns)
+        result: Any = documents | "Release" >> self.transform
+        ledger = beam.Map(LedgerText).with_output_types(LedgerText)
+        return {"rows": result.rows, "ledger": result.ledger | "Ledger" >> ledger}
+
+
+def _check_template(options: Any, transform: DocumentsTransform) -> None:
+    """Raises UsageError for a fresh key in a template, which would be the key of all its runs."""
+    if transform.run_key is None and options.view_as(GoogleCloudOptions).template_location:
+        raise UsageError(
+            "template_location needs run_key_file: a template is run many times, and a fresh key "
+            "would be frozen in it."
+        )
+
+
+@dataclasses.dataclass(eq=False)
+class _Columns(beam.PTransform):
+    """Turns rows of Parquet files into documents exactly as the program reads them from the files."""
+
+    options: ReadOptions
+
+    def __post_init__(self):
+        super().__init__()
+
+    def expand(self, rows: PCollection) -> PCollection[pa.RecordBatch]:
+        """Checks that the rows come straight from files, and that they have the fields."""
+        if not _is_read_from_parquet(rows):
+            raise UsageError(
+                "input_format must be rows unless the rows come straight from ReadFromParquet, got "
+                "input_format='parquet' for rows of another transform. Under the key of the files, "
+                "rows that were changed or filtered would void the guarantee. Leave input_format out."
+            )
+        require_one_release(rows)
+        check_element_type(rows.element_type, self.options.user_field, self.options.text_fields)
+        return rows | "Read" >> beam.ParDo(_ReadColumns(self.options))
+
+
+def _is_read_from_parquet(rows: PCollection) -> bool:
+    """Returns whether rows are the output of Beam's transform that reads Parquet files."""
+    step = rows.producer
+    while step is not None and not isinstance(step.transform, ReadFromParquet):
+        step = step.parent
+    return step is not None
+
+
+class _ReadColumns(beam.DoFn):
+    """Turns tables into documents, as `beam_dpne.reading.parquet` does."""
+
+    def __init__(self, options: ReadOptions):
+        self._options = options
+
+    @beam.DoFn.yields_elements
+    def process_batch(self, batch: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Yields the documents of one table.
+
+        Raises:
+          InputError: a column has a wrong type, or a row cannot be used.
+        """
+        check_schema("the rows", batch.schema, self._options)
+        for part in batch.to_batches(_ROWS_PER_BATCH):
+            read = documents_of_columns(part, np.arange(part.num_rows), self._options)
+            if read.rejects:
+                reason = read.rejects[0][1]
+                raise InputError(
+                    f"rows must all be usable, got one with this fault: {reason}. Drop such rows from "
+                    "the files."
+                )
+            if read.documents.num_rows:
+                yield read.documents
+
+
+def _private_rows(
+    name: str, parsed: argparse.Namespace, make: Callable[..., DocumentsTransform], **fields: Any
+) -> _PrivateRows:
+    """Returns a transform of rows from the parsed options.
+
+    Args:
+      name: name of the YAML transform.
+      parsed: the parsed options.
+      make: the class of the inner transform.
+      fields: its fields that only this program has, and its plan.
+    """
+    values = with_defaults(parsed, KEYS[name].options)
+    tokenizer, texts = values["tokenizer"], values["text_field"]
+    if isinstance(texts, list):
+        texts = texts[0] if len(texts) == 1 else tuple(texts)
+    names = {"user_field": values["user_field"], "text_field": texts}
+    columns = None
+    if values["input_format"] == PARQUET:
+        # The documents have the names of the program's documents, whose key has the files' names.
+        columns = ReadOptions(input_format=PARQUET, text_is_tokens=tokenizer == "tokens", **names)
+        names = {"described": columns.description}
+    if (warning := about_large_delta(fields["plan"].delta)) and not fields[
+        "plan"
+    ].public_user_count:
+        _LOGGER.warning("%s: %s.", name, warning)
+    transform = make(
+        tokenizer=tokenizer,
+        partitions=values["partitions"],
+        run_key=_run_key(values["run_key_file"]),
+        **names,
+        **fields,
+    )
+    return _PrivateRows(name=name, transform=transform, columns=columns)
+
+
+def _run_key(path: str | None) -> RunKey | None:
+    """Returns the run key that a file holds, or None without a file."""
+    if path is None:
+        return None
+    check_access([path], [])
+    return RunKeyFile.checked(absolute(path))
+
+
+@_configured(configuration.NGRAMS)
+def PrivateNgrams(parsed: argparse.Namespace) -> beam.PTransform:
+    """Releases n-grams of up to max_length words that many users share.
+
+    Input: rows with a schema, one for each document or record, bounded and in the global window.
+
+    Outputs: `rows` has one row for each released n-gram, with the fields `length`, `ngram` and `score`.
+    `ledger` has one row with the field `ledger`, the public account of the release as JSON.
+
+    Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
+    user with all rows is added or removed. Nothing else that the pipeline writes is private.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne.yaml import PrivateNgrams
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     rows = pipeline | beam.Create(
+      ...         [beam.Row(user=f"u{i}", text="Good morning") for i in range(200)])
+      ...     found = rows | PrivateNgrams(epsilon=10, delta=1e-4, max_length=2,
+      ...                                  max_contributions=2, spurious_fraction=1e-9)
+      ...     _ = found["rows"] | beam.Filter(lambda row: row.length == 2) | beam.Map(
+      ...         lambda row: print(row.ngram))
+      good morning
+    """
+    plan = PROGRAMS["ngrams"].plan(parsed)
+    words = None
+    if parsed.vocabulary:
+        words = read_vocabulary(parsed.vocabulary)
+        check_tokens(words, parsed.tokenizer or "words")
+    return _private_rows("PrivateNgrams", parsed, ngrams.PrivateNgrams, plan=plan, vocabulary=words)
+
+
+@_configured(configuration.SET_UNION)
+def PrivateSetUnion(parsed: argparse.Namespace) -> beam.PTransform:
+    """Releases items that many users have: words, queries, product names, any strings.
+
+    Input: rows with a schema, bounded and in the global window.
+
+    Outputs: `rows` has one row for each released item, with the fields `item` and `score`. `ledger` has
+    one row with the field `ledger`, the public account of the release as JSON.
+
+    Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
+    user with all rows is added or removed. Nothing else that the pipeline writes is private.
+    """
+    plan = PROGRAMS["set-union"].plan(parsed)
+    return _private_rows("PrivateSetUnion", parsed, set_union.PrivateSetUnion, plan=plan)
+
+
+@_configured(configuration.BAYESIAN)
+def BayesianCounts(parsed: argparse.Namespace) -> beam.PTransform:
+    """Estimates a probability for every n-gram of a public vocabulary.
+
+    Input: rows with a schema, one for each document or record, bounded and in the global window.
+
+    Outputs: `rows` has one row for each n-gram, with the fields `ngram` and `probability`. `ledger` has
+    one row with the field `ledger`, the public account of the release as JSON.
+
+    Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
+    user with all rows is added or removed. Nothing else that the pipeline writes is private.
+    """
+    plan = PROGRAMS["bayesian"].plan(parsed)
+    if not parsed.public:
+        raise UsageError("public must be given: it names a text, a file of counts or a release.")
+    check_access([parsed.public], [])
+    public = read_public_counts(
+        parsed.public,
+        length=plan.length,
+        tokenizer=parsed.tokenizer or "words",
+        vocabulary_size=plan.vocabulary_size,
+    )
+    return _private_rows(
+        "BayesianCounts", parsed, bayesian.BayesianCounts, plan=plan, public=public
+    )
+
+
+KEYS: Mapping[str, Keys] = {keys.transform: keys for keys in configuration.ALL}
