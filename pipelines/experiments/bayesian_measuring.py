@@ -19,7 +19,7 @@ from beam_dpne.errors import RunError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
 from beam_dpne.release.files import read_release
-from beam_dpne.release.public_counts_files import read_public_counts
+from beam_dpne.bayesian.public_counts_files import read_public_counts
 from pipelines.experiments.bayesian_mechanisms import TOKENIZER, World, release
 from pipelines.experiments.bayesian_membership import attack, counterexample, pair_of
 from pipelines.experiments.bayesian_runs import BayesianRun

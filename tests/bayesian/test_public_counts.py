@@ -20,7 +20,7 @@ from beam_dpne.documents.tokenizers import words
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
 from beam_dpne.release.files import read_release
-from beam_dpne.release.public_counts_files import read_public_counts
+from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.release.publishing import PublishRelease
 from tests.support.refusals import not_refused
 
@@ -193,7 +193,7 @@ def test_a_text_is_split_by_the_tokenizer_that_is_named(file):
 
 
 def test_lines_across_blocks_are_whole(file, monkeypatch):
-    monkeypatch.setattr("beam_dpne.release.public_counts_files._BLOCK_BYTES", 5)
+    monkeypatch.setattr("beam_dpne.bayesian.public_counts_files._BLOCK_BYTES", 5)
     public = read_public_counts(file("naïve naïve\nb b\nno newline".encode()), length=2)
     assert as_rows(public) == [("b b", 1), ("naïve naïve", 1), ("no newline", 1)]
 

@@ -20,7 +20,7 @@ from beam_dpne.cli.options_by_command import BAYESIAN
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.files import read_ledger, read_release
 from beam_dpne.release.publishing import contents_of
-from tests.release.test_bayesian_ledger import found_of, plan_of
+from tests.bayesian.test_ledger import found_of, plan_of
 
 KEY = "0f1e2d3c" * 8
 BUDGET = ("--epsilon", 8, "--delta", 1e-4, "--max_contributions", 3, "--length", 2)

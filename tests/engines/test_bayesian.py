@@ -10,7 +10,7 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.transform import run_context
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.release.files import read_release
-from beam_dpne.release.public_counts_files import read_public_counts
+from beam_dpne.bayesian.public_counts_files import read_public_counts
 from tests.engines.conftest import BUDGET, PUBLIC, SAMPLE, deploy
 from tests.engines.staged import read_back, secrets_of, unpacked
 

@@ -18,8 +18,8 @@ from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.decoding import RoundReport
 from beam_dpne.release.files import Part, ledger_path, listed_parts, read_ledger
 from beam_dpne.release.ledger import ledger_bytes, tokenizer_name
-from beam_dpne.release.ngrams_ledger import ngrams_ledger
-from beam_dpne.release.set_union_ledger import set_union_ledger
+from beam_dpne.ngrams.ledger import ngrams_ledger
+from beam_dpne.set_union.ledger import set_union_ledger
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import CUTOFF_POLICIES, POLICIES

@@ -22,7 +22,7 @@ from beam_dpne.release.files import (
 from beam_dpne.release.ledger import MAX_CHARACTERS, ReleaseNotes, input_section, user_sentence
 from beam_dpne.release.publishing import PublishRelease
 from tests.conftest import ROOT
-from tests.release.test_bayesian_ledger import ledger_of, plan_of
+from tests.bayesian.test_ledger import ledger_of, plan_of
 from tests.release.test_ledger import ledger, union_ledger
 
 OLD = ROOT / "tests" / "golden" / "ledger_1"

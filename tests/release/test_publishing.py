@@ -41,7 +41,7 @@ from beam_dpne import (
 from beam_dpne.elements.rows import ITEM_SCHEMA, ROW_SCHEMA
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.finite_noise import LAPLACE_END
-from beam_dpne.ngrams.decoding import escape_item, unescape_item
+from beam_dpne.documents.text import escape_item, unescape_item
 from beam_dpne.ngrams.elements import pack_pairs
 from beam_dpne.release.files import OUTPUT_FORMATS, read_ledger, read_release
 from beam_dpne.release.publishing import PublishRelease, check_output, publish_release

@@ -12,7 +12,7 @@ from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, BayesianPlan
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.errors import ReleaseError
-from beam_dpne.release.bayesian_ledger import bayesian_ledger
+from beam_dpne.bayesian.ledger import bayesian_ledger
 from beam_dpne.release.files import Part, parse_ledger
 from beam_dpne.release.ledger import ledger_bytes
 
