@@ -31,7 +31,7 @@ from beam_dpne.ngrams import transform as ngrams
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.parquet import check_schema, documents_of_columns
 from beam_dpne.release.files import absolute
-from beam_dpne.release.public_counts_files import read_public_counts
+from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.set_union import transform as set_union
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.run_files import RunKeyFile
