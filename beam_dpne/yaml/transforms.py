@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import inspect
 import logging
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -31,7 +32,10 @@ from beam_dpne.ngrams import transform as ngrams
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.parquet import check_schema, documents_of_columns
 from beam_dpne.release.files import absolute
-from beam_dpne.bayesian.public_counts_files import read_public_counts
+from beam_dpne.release import publishing
+from beam_dpne.release.ledger import ReleaseNotes
+from beam_dpne.release.publishing import check_output
+from beam_dpne.release.public_counts_files import read_public_counts
 from beam_dpne.set_union import transform as set_union
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.run_files import RunKeyFile
@@ -305,6 +309,57 @@ def BayesianCounts(parsed: argparse.Namespace) -> beam.PTransform:
     return _private_rows(
         "BayesianCounts", parsed, bayesian.BayesianCounts, plan=plan, public=public
     )
+
+
+@_configured(configuration.RELEASE)
+def WriteRelease(parsed: argparse.Namespace) -> beam.PTransform:
+    """Writes a release as files that a ledger lists.
+
+    Input: a mapping with `rows` and `ledger`, the outputs of one private transform, unchanged. Rows that
+    are not exactly those that the ledger describes are refused while the pipeline runs.
+
+    Output: one row with the field `path`, the path of the ledger, once the release is complete. A
+    directory without `ledger.json` is no release.
+
+    Privacy: it writes nothing but its inputs and the notes of the operator.
+    """
+    if not parsed.output:
+        raise UsageError("output must be given: it names the directory of the release.")
+    values = with_defaults(parsed, configuration.RELEASE.options)
+    notes = ReleaseNotes(**{field.name: values[field.name] for field in dataclasses.fields(ReleaseNotes)})
+    check_access([], [values["output"]])
+    check_output(values["output"], overwrite=values["overwrite"])
+    return _WriteRows(
+        publishing.WriteRelease(
+            output=absolute(values["output"]),
+            output_format=values["output_format"],
+            overwrite=values["overwrite"],
+            notes=notes,
+        )
+    )
+
+
+@dataclasses.dataclass(eq=False)
+class _WriteRows(beam.PTransform):
+    """Writes rows and ledger, and returns the path of the ledger as a row."""
+
+    write: publishing.WriteRelease
+
+    def __post_init__(self):
+        super().__init__("WriteRelease")
+
+    def expand(self, outputs: Any) -> PCollection[ReleasePath]:
+        """Checks the names and fields of the inputs, and adds the steps."""
+        if not isinstance(outputs, Mapping) or set(outputs) != {"rows", "ledger"}:
+            raise UsageError(
+                "WriteRelease must have the two inputs rows and ledger, which are the outputs of one "
+                "private transform, e.g. input: {rows: PrivateNgrams.rows, ledger: "
+                "PrivateNgrams.ledger}."
+            )
+        text = beam.Map(operator.attrgetter("ledger")).with_output_types(str)
+        given = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
+        path = beam.Map(ReleasePath).with_output_types(ReleasePath)
+        return given | "Release" >> self.write | "Path" >> path
 
 
 KEYS: Mapping[str, Keys] = {keys.transform: keys for keys in configuration.ALL}
