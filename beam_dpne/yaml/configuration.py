@@ -182,7 +182,7 @@ def worded(text: str) -> str:
 def _parsed(option: Option, value: Any) -> Any:
     """Returns a value of YAML as the program's parser returns it, or None for null.
 
-    YAML may have read it already, so that numbers come as numbers or, from a template, as text.
+    Numbers come as numbers or, from a template or without a point (1e-6), as text.
 
     Raises:
       UsageError: the program's parser would refuse it.
@@ -194,15 +194,11 @@ def _parsed(option: Option, value: Any) -> Any:
             return value in (True, "true")
         raise UsageError(f"{option.name} must be true or false, got {option.name}={value!r}.")
     parts = value if isinstance(value, list | tuple) and option.parse in _LISTS else [value]
-    texts = [_text(part, option.parse in _NUMBERS) for part in parts]
     try:
-        if not texts or None in texts:
-            raise ValueError("a value has the wrong type")
-        found = (
-            [name for text in texts for name in option.parse(text)]
-            if option.repeatable
-            else (option.parse(",".join(text for text in texts if text is not None)))
-        )
+        if not parts:
+            raise ValueError("the list is empty")
+        texts = [_text(part, option.parse in _NUMBERS) for part in parts]
+        found = texts if option.repeatable else option.parse(",".join(texts))
     except ValueError:
         raise UsageError(
             f"{option.name} must be {_WANTED[option.parse]}, got {option.name}={value!r}."
@@ -217,13 +213,17 @@ def _parsed(option: Option, value: Any) -> Any:
     return found
 
 
-def _text(value: Any, is_number: bool) -> str | None:
-    """Returns a value of YAML as it stands on a command line, or None if it has another type."""
+def _text(value: Any, is_number: bool) -> str:
+    """Returns a value of YAML as it stands on a command line.
+
+    Raises:
+      ValueError: it has another type.
+    """
     if isinstance(value, str):
         return value
     if is_number and isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
-    return None
+    raise ValueError("the value has the wrong type")
 
 
 def _for_rows(option: Option) -> Option:

@@ -11,7 +11,7 @@ import logging
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
 import numpy as np
@@ -21,6 +21,7 @@ from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.pvalue import PCollection
 
 from beam_dpne.bayesian import transform as bayesian
+from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.cli.options import with_defaults
 from beam_dpne.cli.plans import check_tokens, read_vocabulary
 from beam_dpne.cli.programs import PROGRAMS
@@ -31,11 +32,10 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import transform as ngrams
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.parquet import check_schema, documents_of_columns
-from beam_dpne.release.files import absolute
 from beam_dpne.release import publishing
+from beam_dpne.release.files import absolute
 from beam_dpne.release.ledger import ReleaseNotes
 from beam_dpne.release.publishing import check_output
-from beam_dpne.release.public_counts_files import read_public_counts
 from beam_dpne.set_union import transform as set_union
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.run_files import RunKeyFile
@@ -156,7 +156,8 @@ class _Columns(beam.PTransform):
             )
         require_one_release(rows)
         check_element_type(rows.element_type, self.options.user_field, self.options.text_fields)
-        return rows | "Read" >> beam.ParDo(_ReadColumns(self.options))
+        read = beam.ParDo(_ReadColumns(self.options)).with_output_types(pa.RecordBatch)
+        return cast("PCollection[pa.RecordBatch]", rows | "Read" >> read)
 
 
 def _is_read_from_parquet(rows: PCollection) -> bool:
@@ -315,7 +316,7 @@ def BayesianCounts(parsed: argparse.Namespace) -> beam.PTransform:
 def WriteRelease(parsed: argparse.Namespace) -> beam.PTransform:
     """Writes a release as files that a ledger lists.
 
-    Input: a mapping with `rows` and `ledger`, the outputs of one private transform, unchanged. Rows that
+    Input: a mapping of `rows` and `ledger`, the unchanged outputs of a private transform. Rows that
     are not exactly those that the ledger describes are refused while the pipeline runs.
 
     Output: one row with the field `path`, the path of the ledger, once the release is complete. A
@@ -326,7 +327,9 @@ def WriteRelease(parsed: argparse.Namespace) -> beam.PTransform:
     if not parsed.output:
         raise UsageError("output must be given: it names the directory of the release.")
     values = with_defaults(parsed, configuration.RELEASE.options)
-    notes = ReleaseNotes(**{field.name: values[field.name] for field in dataclasses.fields(ReleaseNotes)})
+    notes = ReleaseNotes(
+        **{field.name: values[field.name] for field in dataclasses.fields(ReleaseNotes)}
+    )
     check_access([], [values["output"]])
     check_output(values["output"], overwrite=values["overwrite"])
     return _WriteRows(
