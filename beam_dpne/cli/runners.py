@@ -131,7 +131,7 @@ def beam_options(arguments: Sequence[str]) -> BeamOptions:
         runner=EmbeddedRunner() if embedded else _runner(parsed.runner),
         pipeline_options=pipeline_options,
         embedded=embedded,
-        is_template=_is_classic_template(pipeline_options),
+        is_template=is_classic_template(pipeline_options),
     )
 
 
@@ -146,7 +146,7 @@ def _set_defaults(options: PipelineOptions, flags: Collection[str]) -> None:
         options.view_as(PortableOptions).environment_cache_millis = HARNESS_KEPT_MILLIS
 
 
-def _is_classic_template(options: PipelineOptions) -> bool:
+def is_classic_template(options: PipelineOptions) -> bool:
     """Whether the job is written and not run; a Flex Template's launcher writes and runs each job."""
     location = options.view_as(GoogleCloudOptions).template_location
     return bool(location) and not _FLEX_LAUNCH.fullmatch(location)

@@ -309,7 +309,7 @@ def parse_ledger(data: bytes, path: str, *, section: str = "parts") -> dict[str,
     stated = sum(part["rows"] for part in pieces) if pieces else ledger["rows"].get("count")
     if released != stated:
         raise ReleaseError(
-            f"{path} is damaged: {section!r} does not have as many rows as it says were released."
+            f"{path} is damaged: {section!r} does not state as many rows as were released."
         )
     return ledger
 

@@ -162,6 +162,8 @@ class Keys:
                 f"{self.transform} has no key {name}, which is an option of the program only: "
                 f"{LEFT_OUT[name]}."
             )
+        if name in {option.name for option in RELEASE.options}:
+            return f"{self.transform} has no key {name}, which is a key of WriteRelease."
         near = next((each for each in known if _letters(each) == _letters(name)), None)
         near = near or next(iter(difflib.get_close_matches(name, known, n=1)), None)
         question = f" Did you mean {near}?" if near else ""

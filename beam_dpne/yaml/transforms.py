@@ -10,28 +10,27 @@ import inspect
 import logging
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
-import numpy as np
-import pyarrow as pa
-from apache_beam.io.parquetio import ReadFromParquet
-from apache_beam.options.pipeline_options import GoogleCloudOptions
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import schema_pb2
 from apache_beam.pvalue import PCollection
+from apache_beam.typehints.schemas import named_fields_from_element_type, typing_to_runner_api
 
 from beam_dpne.bayesian import transform as bayesian
 from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.cli.options import with_defaults
 from beam_dpne.cli.plans import check_tokens, read_vocabulary
 from beam_dpne.cli.programs import PROGRAMS
-from beam_dpne.documents.batch import check_element_type, require_one_release
+from beam_dpne.cli.runners import is_classic_template
+from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
-from beam_dpne.errors import InputError, UsageError
+from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import transform as ngrams
-from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.parquet import check_schema, documents_of_columns
+from beam_dpne.reading.options import ReadOptions, names_of
 from beam_dpne.release import publishing
 from beam_dpne.release.files import absolute
 from beam_dpne.release.ledger import ReleaseNotes
@@ -42,8 +41,8 @@ from beam_dpne.storage.run_files import RunKeyFile
 from beam_dpne.validation import about_large_delta
 from beam_dpne.yaml import configuration
 from beam_dpne.yaml.configuration import PARQUET, Keys
+from beam_dpne.yaml.parquet_rows import DocumentsOfFiles
 
-_ROWS_PER_BATCH = 65536
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -107,12 +106,12 @@ class _PrivateRows(beam.PTransform):
     Attributes:
       name: name of the YAML transform.
       transform: the private transform of documents.
-      columns: how the program would read the rows from Parquet files; None for other rows.
+      files: how the program reads the Parquet files that the rows come from; None for other rows.
     """
 
     name: str
     transform: DocumentsTransform
-    columns: ReadOptions | None
+    files: ReadOptions | None
 
     def __post_init__(self):
         super().__init__(self.name)
@@ -122,76 +121,45 @@ class _PrivateRows(beam.PTransform):
         if not isinstance(rows, PCollection):
             raise UsageError(f"{self.name} must have one input, whose rows are the documents.")
         _check_template(rows.pipeline.options, self.transform)
-        documents = rows if self.columns is None else rows | "Documents" >> _Columns(self.columns)
+        _check_texts(rows, self.files or self.transform, self.transform.tokenizer)
+        documents = (
+            rows if self.files is None else rows | "Documents" >> DocumentsOfFiles(self.files)
+        )
         result: Any = documents | "Release" >> self.transform
         ledger = beam.Map(LedgerText).with_output_types(LedgerText)
         return {"rows": result.rows, "ledger": result.ledger | "Ledger" >> ledger}
 
 
-def _check_template(options: Any, transform: DocumentsTransform) -> None:
+def _check_template(options: PipelineOptions, transform: DocumentsTransform) -> None:
     """Raises UsageError for a fresh key in a template, which would be the key of all its runs."""
-    if transform.run_key is None and options.view_as(GoogleCloudOptions).template_location:
+    if transform.run_key is None and is_classic_template(options):
         raise UsageError(
             "template_location needs run_key_file: a template is run many times, and a fresh key "
             "would be frozen in it."
         )
 
 
-@dataclasses.dataclass(eq=False)
-class _Columns(beam.PTransform):
-    """Turns rows of Parquet files into documents exactly as the program reads them from the files."""
-
-    options: ReadOptions
-
-    def __post_init__(self):
-        super().__init__()
-
-    def expand(self, rows: PCollection) -> PCollection[pa.RecordBatch]:
-        """Checks that the rows come straight from files, and that they have the fields."""
-        if not _is_read_from_parquet(rows):
+def _check_texts(
+    rows: PCollection, fields: ReadOptions | DocumentsTransform, tokenizer: str | Tokenizer
+) -> None:
+    """Raises UsageError if the schema has lists for a tokenizer of text, or text for one of lists."""
+    try:
+        types = dict(named_fields_from_element_type(cast("type", rows.element_type)))
+    except (TypeError, ValueError):
+        return  # The rows have no schema; their fields are checked when they become documents.
+    for name in names_of(fields.text_field):
+        kind = typing_to_runner_api(types[name]) if name in types else schema_pb2.FieldType()
+        is_list = kind.WhichOneof("type_info") in ("array_type", "iterable_type")
+        if is_list and tokenizer != "tokens":
             raise UsageError(
-                "input_format must be rows unless the rows come straight from ReadFromParquet, got "
-                "input_format='parquet' for rows of another transform. Under the key of the files, "
-                "rows that were changed or filtered would void the guarantee. Leave input_format out."
+                f"text_field must name a field of text, got text_field={name!r}, which holds lists. "
+                "The tokenizer for lists of tokens is tokens."
             )
-        require_one_release(rows)
-        check_element_type(rows.element_type, self.options.user_field, self.options.text_fields)
-        read = beam.ParDo(_ReadColumns(self.options)).with_output_types(pa.RecordBatch)
-        return cast("PCollection[pa.RecordBatch]", rows | "Read" >> read)
-
-
-def _is_read_from_parquet(rows: PCollection) -> bool:
-    """Returns whether rows are the output of Beam's transform that reads Parquet files."""
-    step = rows.producer
-    while step is not None and not isinstance(step.transform, ReadFromParquet):
-        step = step.parent
-    return step is not None
-
-
-class _ReadColumns(beam.DoFn):
-    """Turns tables into documents, as `beam_dpne.reading.parquet` does."""
-
-    def __init__(self, options: ReadOptions):
-        self._options = options
-
-    @beam.DoFn.yields_elements
-    def process_batch(self, batch: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Yields the documents of one table.
-
-        Raises:
-          InputError: a column has a wrong type, or a row cannot be used.
-        """
-        check_schema("the rows", batch.schema, self._options)
-        for part in batch.to_batches(_ROWS_PER_BATCH):
-            read = documents_of_columns(part, np.arange(part.num_rows), self._options)
-            if read.rejects:
-                reason = read.rejects[0][1]
-                raise InputError(
-                    f"rows must all be usable, got one with this fault: {reason}. Drop such rows from "
-                    "the files."
-                )
-            if read.documents.num_rows:
-                yield read.documents
+        if kind.atomic_type == schema_pb2.STRING and tokenizer == "tokens":
+            raise UsageError(
+                f"text_field must name a field of lists with the tokenizer tokens, got "
+                f"text_field={name!r}, which holds text. Choose another tokenizer, e.g. words."
+            )
 
 
 def _private_rows(
@@ -210,11 +178,11 @@ def _private_rows(
     if isinstance(texts, list):
         texts = texts[0] if len(texts) == 1 else tuple(texts)
     names = {"user_field": values["user_field"], "text_field": texts}
-    columns = None
+    files = None
     if values["input_format"] == PARQUET:
         # The documents have the names of the program's documents, whose key has the files' names.
-        columns = ReadOptions(input_format=PARQUET, text_is_tokens=tokenizer == "tokens", **names)
-        names = {"described": columns.description}
+        files = ReadOptions(input_format=PARQUET, text_is_tokens=tokenizer == "tokens", **names)
+        names = {"described": files.description}
     if (warning := about_large_delta(fields["plan"].delta)) and not fields[
         "plan"
     ].public_user_count:
@@ -226,7 +194,7 @@ def _private_rows(
         **names,
         **fields,
     )
-    return _PrivateRows(name=name, transform=transform, columns=columns)
+    return _PrivateRows(name=name, transform=transform, files=files)
 
 
 def _run_key(path: str | None) -> RunKey | None:

@@ -139,12 +139,12 @@ MUTANTS = [
         tests=(f"{_LEDGER}::test_probabilities_without_the_plans_guarantee_are_refused",),
     ),
     Mutant(
-        name="any_plan_is_published_as_a_set_union",
-        file="beam_dpne/release/publishing.py",
-        before="if isinstance(plan, SetUnionPlan):",
-        after="if not isinstance(plan, PrivacyPlan):",
-        matters="A plan of the paper's mechanism would have a kind of release.",
-        tests=("tests/cli/test_bayesian.py::test_only_private_plans_have_a_kind_of_release",),
+        name="any_plan_is_published_as_private",
+        file="beam_dpne/bayesian/ledger.py",
+        before="if not isinstance(plan, BayesianPlan):",
+        after="if False:",
+        matters="A plan of the paper's mechanism would have a ledger.",
+        tests=(f"{_LEDGER}::test_only_private_plans_have_a_ledger",),
     ),
     Mutant(
         name="private_data_pass_as_public_counts",
