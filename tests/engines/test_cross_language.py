@@ -1,13 +1,13 @@
 """Pipelines of other languages: transforms by name, expanded and run by Beam's expansion service."""
 
 import contextlib
-import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import apache_beam as beam
@@ -16,7 +16,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPayloadBuilder
 
-from beam_dpne import PrivacyPlan, PrivateNgrams
+from beam_dpne import PrivacyPlan, PrivateNgrams, read_release
 from beam_dpne.mechanism.randomness import RunKey
 from tests.conftest import ROOT
 from tests.engines.flink import free_ports
@@ -116,7 +116,7 @@ def as_line(row: Any) -> str:
     return f"{row.ngram}\t{row.score!r}"
 
 
-def test_a_transform_by_name_releases_the_rows_of_the_library(
+def test_transforms_by_name_release_the_rows_of_the_library(
     service, direct, run_key_file, tmp_path
 ):
     config = {**CONFIG, "run_key_file": str(run_key_file)}
@@ -124,10 +124,11 @@ def test_a_transform_by_name_releases_the_rows_of_the_library(
         messages = pipeline | beam.Create(MESSAGES).with_output_types(Message)
         result = messages | service.transform("beam_dpne.yaml.PrivateNgrams", config)
         write(result["rows"] | "Rows" >> beam.Map(as_line), tmp_path / "rows")
-        ledger = result["ledger"] | "Ledger" >> beam.Map(lambda row: row.ledger)
-        write(ledger, tmp_path / "ledger")
+        output = {"output": str(tmp_path / "release")}
+        _ = result | service.transform("beam_dpne.yaml.WriteRelease", output)
     assert sorted((tmp_path / "rows").read_text().splitlines()) == direct
-    assert json.loads((tmp_path / "ledger").read_text())["rows"]["count"] == len(direct)
+    released = read_release(str(tmp_path / "release")).table()
+    assert sorted(as_line(SimpleNamespace(**row)) for row in released.to_pylist()) == direct
     # The service's own process was the worker of these steps.
     assert "Initializing SDKHarness" in service.log.read_text()
 
