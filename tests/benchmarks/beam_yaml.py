@@ -1,6 +1,6 @@
 """Beam YAML beside the program: whole processes, the same records and parameters, file to release.
 
-Both read Parquet, with the run key of which both release the same bytes; and both read JSON lines, which
+Both read Parquet, of which both release the same bytes under one run key. Both read JSON lines too, which
 Beam's transform reads with pandas and hands on row by row.
 """
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tests.benchmarks.inputs import ROOT
 from tests.benchmarks.measure import interleaved
-from tests.benchmarks.report import Figure, Report, megabytes, ratios, seconds
+from tests.benchmarks.report import Figure, Report, cpu_seconds, megabytes, ratios, seconds
 from tests.benchmarks.workloads import Setting
 
 _PIPELINE = ROOT / "pipelines" / "yaml" / "parquet.yaml"
@@ -41,10 +41,12 @@ def measure(setting: Setting) -> Report:
         yaml, program = runs[f"YAML, {name}"], runs[f"program, {name}"]
         target = None if name == "one user" else _TIMES_THE_PROGRAM
         ratio = ratios(seconds(yaml), seconds(program))
+        cpu_ratio = ratios(cpu_seconds(yaml), cpu_seconds(program))
         figures += [
             Figure("yaml", f"program, {name}, whole process", seconds(program), "s"),
             Figure("yaml", f"YAML, {name}, whole process", seconds(yaml), "s"),
             Figure("yaml", f"YAML / program, {name}, time", ratio, "×", target),
+            Figure("yaml", f"YAML / program, {name}, CPU time", cpu_ratio, "×"),
             Figure("yaml", f"program, {name}, peak memory", megabytes(program), "MB"),
             Figure("yaml", f"YAML, {name}, peak memory", megabytes(yaml), "MB"),
         ]

@@ -122,10 +122,10 @@ def test_transforms_by_name_release_the_rows_of_the_library(
     config = {**CONFIG, "run_key_file": str(run_key_file)}
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         messages = pipeline | beam.Create(MESSAGES).with_output_types(Message)
-        result = messages | service.transform("beam_dpne.yaml.PrivateNgrams", config)
+        result = messages | "Release" >> service.transform("beam_dpne.yaml.PrivateNgrams", config)
         write(result["rows"] | "Rows" >> beam.Map(as_line), tmp_path / "rows")
         output = {"output": str(tmp_path / "release")}
-        _ = result | service.transform("beam_dpne.yaml.WriteRelease", output)
+        _ = result | "Write" >> service.transform("beam_dpne.yaml.WriteRelease", output)
     assert sorted((tmp_path / "rows").read_text().splitlines()) == direct
     released = read_release(str(tmp_path / "release")).table()
     assert sorted(as_line(SimpleNamespace(**row)) for row in released.to_pylist()) == direct
@@ -189,7 +189,7 @@ def test_the_java_pipeline_prints_the_rows_of_the_library(service, direct, run_k
             cwd=project,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=400,
             check=False,
         )
     assert ended.returncode == 0, ended.stderr
