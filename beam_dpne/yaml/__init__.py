@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
     if re.fullmatch(r"v\d\w*", name):
         raise UsageError(
             f"the provider listing must belong to the installed version of beam_dpne, {__version__}, "
-            f"got a listing of version {name[1:].replace('_', '.')}. Copy the listing that "
+            f"got a listing for {name}. Copy the listing that "
             "`python -m beam_dpne.yaml` names, or install the listing's version."
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,7 +22,7 @@ def listing(package: str | None = None) -> str:
       package: requirement of pip, or path of a wheel, by which Beam installs this package; None if it
         is installed where the pipeline is built.
     """
-    lines = ["- type: python"]
+    lines = ["- type: python", "  config: {}"]
     if package is not None:
         lines = ["- type: pythonPackage", "  config:", "    packages:", f"      - {package}"]
     names = [

@@ -143,10 +143,7 @@ def _check_texts(
     rows: PCollection, fields: ReadOptions | DocumentsTransform, tokenizer: str | Tokenizer
 ) -> None:
     """Raises UsageError if the schema has lists for a tokenizer of text, or text for one of lists."""
-    try:
-        types = dict(named_fields_from_element_type(cast("type", rows.element_type)))
-    except (TypeError, ValueError):
-        return  # The rows have no schema; their fields are checked when they become documents.
+    types = _fields_of(rows)
     for name in names_of(fields.text_field):
         kind = typing_to_runner_api(types[name]) if name in types else schema_pb2.FieldType()
         is_list = kind.WhichOneof("type_info") in ("array_type", "iterable_type")
@@ -160,6 +157,14 @@ def _check_texts(
                 f"text_field must name a field of lists with the tokenizer tokens, got "
                 f"text_field={name!r}, which holds text. Choose another tokenizer, e.g. words."
             )
+
+
+def _fields_of(rows: PCollection) -> dict[str, Any]:
+    """Returns the types of the fields by name, or nothing for rows without a schema."""
+    try:
+        return dict(named_fields_from_element_type(cast("type", rows.element_type)))
+    except (TypeError, ValueError):
+        return {}
 
 
 def _private_rows(
@@ -326,6 +331,12 @@ class _WriteRows(beam.PTransform):
                 "WriteRelease must have the two inputs rows and ledger, which are the outputs of one "
                 "private transform, e.g. input: {rows: PrivateNgrams.rows, ledger: "
                 "PrivateNgrams.ledger}."
+            )
+        fields = _fields_of(outputs["ledger"])
+        if fields and "ledger" not in fields:
+            raise UsageError(
+                "ledger must have the field ledger, as the output ledger of a private transform does, "
+                f"got rows with the fields {', '.join(fields)}."
             )
         text = beam.Map(operator.attrgetter("ledger")).with_output_types(str)
         given = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}

@@ -1,7 +1,7 @@
 """Beam YAML beside the program: whole processes, the same records and parameters, file to release.
 
-Both read Parquet, of which both release the same bytes under one run key. Both read JSON lines too, which
-Beam's transform reads with pandas and hands on row by row.
+Both read Parquet, of which both release the same bytes under one run key. Both read JSON lines as well,
+which Beam's transform reads with pandas and hands on row by row.
 """
 
 import gzip

@@ -143,7 +143,7 @@ def test_a_value_of_a_wrong_type_is_refused(name, value, message):
 
 @pytest.mark.parametrize("value", ["yes", 1, "True", [True]])
 def test_a_flag_takes_nothing_else(value):
-    with pytest.raises(UsageError, match="^overwrite must be true or false, got overwrite="):
+    with pytest.raises(UsageError, match=r"^overwrite must be true or false, got overwrite="):
         RELEASE.parse({"overwrite": value})
 
 
@@ -166,5 +166,5 @@ def test_an_unknown_key_is_refused_with_the_nearest_name(name, wanted):
 
 
 def test_two_spellings_of_a_key_are_refused():
-    with pytest.raises(UsageError, match="no key maxLength. Did you mean max_length?"):
+    with pytest.raises(UsageError, match=r"no key maxLength\. Did you mean max_length\?"):
         yaml.PrivateNgrams(**BUDGET, max_length=3, maxLength=4)

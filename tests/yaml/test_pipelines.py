@@ -1,147 +1,285 @@
-"""The YAML pipelines that a person copies: they run as their heads say, on the shipped data."""
+"""Whole pipelines in YAML: sources, filters, outputs and sinks; templates, listings and tests."""
 
-import gzip
-import hashlib
 import json
 import pathlib
-import re
+import random
+import shutil
 import subprocess
 import sys
 
 import pyarrow as pa
-import pyarrow.json as pj
 import pyarrow.parquet as pq
 import pytest
-import yaml
 from apache_beam.yaml import main as yaml_main
 
+from beam_dpne import read_release
+from beam_dpne.version import __version__
+from beam_dpne.yaml import __all__ as names
+from beam_dpne.yaml import version_name
+from beam_dpne.yaml.__main__ import LISTING, listing
 from tests.conftest import ROOT
-from tests.yaml.running import RUNNER
+from tests.yaml.running import RUNNER, run_yaml, text_of
 
-FOLDER = ROOT / "pipelines" / "yaml"
-DATA = ROOT / "pipelines" / "data"
-PUBLIC = DATA / "reddit_titles_public_trigrams.tsv.gz"
-PIPELINES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-BUDGET = {"epsilon": 4, "delta": 1e-6}
-TITLES = 8_000  # of the shipped 52,136
+KEY = "0badcafe" * 8
+CANARY = "CANARY zebra 4711"
+QUICK = {"epsilon": 8, "delta": 1e-4, "max_length": 1, "strategy": "one_round"}
+WORDS = ["rye bread", "tea", "rye bread and tea", "NA", "null", "12.50"]
+RELEASED = {"rows": "PrivateNgrams.rows", "ledger": "PrivateNgrams.ledger"}
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory) -> pathlib.Path:
-    """A folder with titles in all formats, and a run key."""
-    folder = tmp_path_factory.mktemp("titles")
-    with gzip.open(DATA / "reddit_titles_sample.jsonl.gz", "rb") as lines:
-        (folder / "titles.jsonl").write_bytes(b"".join(next(lines) for _ in range(TITLES)))
-    table = pj.read_json(folder / "titles.jsonl")
-    pq.write_table(table, folder / "titles.parquet")
-    table.to_pandas().to_csv(folder / "titles.csv", index=False)
-    (folder / "run.key").write_text("5eed" * 16)
+def rows():
+    """Records of 200 users, of which half are from another country."""
+    chance = random.Random(3)
+    return [
+        {"id": f"user {chance.randrange(200)}", "said": chance.choice(WORDS), "country": country}
+        for country in ("dk", "se") * 300
+    ]
+
+
+@pytest.fixture(scope="module")
+def data(rows, tmp_path_factory):
+    """A folder with the records in each format, and a key."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = ["id,said,country", *(",".join(row.values()) for row in rows)]
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
+    (folder / "run.key").write_text(KEY)
     return folder
 
 
-def run(name: str, **variables: object) -> None:
-    given = json.dumps({**BUDGET, **variables})
-    path = FOLDER / f"{name}.yaml"
-    yaml_main.run([f"--yaml_pipeline_file={path}", f"--jinja_variables={given}", RUNNER])
+def reading(data, rows, kind):
+    """The step that reads the records; in CSV, every text must be told to be text."""
+    if kind == "Create":
+        return {"type": "Create", "config": {"elements": rows}}
+    path = str(data / f"rows.{kind.lower()}")
+    as_text = {"keep_default_na": False, "dtype": "str"} if kind == "Csv" else {}
+    return {"type": f"ReadFrom{kind}", "config": {"path": path, **as_text}}
 
 
-def head(name: str) -> str:
-    """The comment at the beginning of a pipeline."""
-    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
-    return re.match(r"(#.*\n)+", text)[0]
+def pipeline(source, output, **config):
+    """The steps of a pipeline from a source to a release."""
+    keep = {"type": "Filter", "config": {"language": "python", "keep": "country == 'dk'"}}
+    fields = {"user_field": "id", "text_field": "said"}
+    return [
+        {"type": "chain", "name": "Danish", "transforms": [source, keep]},
+        {"type": "PrivateNgrams", "input": "Danish", "config": {**QUICK, **fields, **config}},
+        {"type": "WriteRelease", "input": RELEASED, "config": {"output": str(output)}},
+    ]
 
 
-@pytest.mark.parametrize("name", PIPELINES)
-def test_a_pipeline_is_yaml_before_its_variables_are_filled_in(name):
-    """`gcloud dataflow yaml run` parses a file before it sends it."""
-    found = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
-    assert found["pipeline"]["transforms"]
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
 
 
-@pytest.mark.parametrize("name", PIPELINES)
-def test_the_head_of_a_pipeline_has_its_command_with_all_variables(name):
-    text = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
-    command = re.sub(r"\\?\n# *", " ", head(name))
-    assert f"--runner=FnApiRunner --yaml_pipeline_file=pipelines/yaml/{name}.yaml" in re.sub(
-        " +", " ", command
-    )
-    given = json.loads(re.search(r"--jinja_variables='(.*?)'", command)[1])
-    assert set(given) == set(re.findall(r'"\{\{ (\w+) \}\}', text))
+@pytest.fixture(scope="module")
+def from_create(data, rows, tmp_path_factory):
+    """The release of the records that stand in the pipeline."""
+    output = tmp_path_factory.mktemp("created") / "release"
+    key = str(data / "run.key")
+    run_yaml(pipeline(reading(data, rows, "Create"), output, run_key_file=key))
+    return output
 
 
-def test_ngrams_of_filtered_records(files, tmp_path, read):
-    run("ngrams", input=str(files / "titles.jsonl"), output=str(tmp_path / "release"))
-    ledger, rows = read(tmp_path / "release")
-    assert ledger["plan"]["epsilon"] == 4
-    assert ledger["notes"]["unit"] == "a pseudo-user"
-    assert {1, 2} <= set(rows["length"].to_pylist())
+@pytest.mark.parametrize("kind", ["Json", "Csv", "Parquet"])
+def test_the_same_rows_give_the_same_release_from_every_source(
+    data, rows, from_create, kind, tmp_path
+):
+    key = str(data / "run.key")
+    run_yaml(pipeline(reading(data, rows, kind), tmp_path / kind, run_key_file=key))
+    assert files_of(tmp_path / kind) == files_of(from_create)
+    release = read_release(str(from_create))
+    release.verify()
+    assert {"rye", "tea", "na", "null"} <= set(release.table()["ngram"].to_pylist())
+    assert release.ledger["epsilon"] == 8
 
 
-def test_parquet_gives_the_bytes_of_the_program(files, tmp_path, cli):
-    key, titles = files / "run.key", files / "titles.parquet"
-    run("parquet", input=str(titles), output=str(tmp_path / "yaml"), run_key_file=str(key))
-    budget = [f"--{name}={value}" for name, value in BUDGET.items()]
-    options = ["--input", titles, "--output", tmp_path / "program", "--run_key_file", key]
-    ended = cli("ngrams", *options, *budget)
-    assert ended.status == 0, ended.err
-    found = {path.name: path.read_bytes() for path in (tmp_path / "yaml").iterdir()}
-    assert found == {path.name: path.read_bytes() for path in (tmp_path / "program").iterdir()}
+def test_rows_and_ledger_go_to_other_sinks(data, rows, tmp_path):
+    source = reading(data, rows, "Create")
+    sinks = [
+        {"type": "WriteToParquet", "input": "PrivateNgrams.rows", "path": "found.parquet"},
+        {"type": "WriteToJson", "input": "PrivateNgrams.rows", "path": "found.json"},
+        {
+            "type": "WriteToJson",
+            "name": "L",
+            "input": "PrivateNgrams.ledger",
+            "path": "ledger.json",
+        },
+        {"type": "WriteToJson", "name": "P", "input": "WriteRelease", "path": "written.json"},
+    ]
+    for sink in sinks:
+        sink["config"] = {"path": str(tmp_path / sink.pop("path"))}
+    run_yaml([*pipeline(source, tmp_path / "release"), *sinks])
+    expected = read_release(str(tmp_path / "release")).table().to_pylist()
+    assert len(expected) > 3
+
+    def written(name):
+        paths = tmp_path.glob(f"{name}*")
+        return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+    def by_word(found):
+        return sorted(found, key=lambda row: row["ngram"])
+
+    parquet = pa.concat_tables(map(pq.read_table, sorted(tmp_path.glob("found.parquet*"))))
+    assert by_word(parquet.to_pylist()) == by_word(expected)
+    assert by_word(written("found.json")) == by_word(expected)
+    (ledger,) = written("ledger.json")
+    assert json.loads(ledger["ledger"])["rows"]["count"] == len(expected)
+    (place,) = written("written.json")
+    assert pathlib.Path(place["path"]) == tmp_path / "release/ledger.json"
 
 
-def test_a_set_union_of_csv_files(files, tmp_path):
-    run("set_union", input=str(files / "titles.csv"), output=str(tmp_path / "words"))
-    (part,) = (tmp_path / "words").glob("items-*.parquet")
-    (ledger,) = (tmp_path / "words").glob("ledger.json-*")
-    rows = pq.read_table(part)
-    assert rows.column_names == ["item", "score"]
-    assert json.loads(ledger.read_text())["rows"]["count"] == rows.num_rows > 100
-    assert {"the", "to"} <= set(rows["item"].to_pylist())
+def test_no_rows_give_a_complete_release_of_nothing(tmp_path):
+    source = {"type": "Create", "config": {"elements": [{"id": "a", "said": "b", "country": "no"}]}}
+    run_yaml(pipeline(source, tmp_path / "release"))
+    assert read_release(str(tmp_path / "release")).table().num_rows == 0
 
 
-def test_probabilities_of_public_trigrams(files, tmp_path, read):
-    run(
-        "probabilities",
-        input=str(files / "titles.parquet"),
-        public=str(PUBLIC),
-        output=str(tmp_path / "release"),
-    )
-    ledger, rows = read(tmp_path / "release")
-    assert ledger["program"] == "bayesian"
-    assert rows.num_rows == gzip.decompress(PUBLIC.read_bytes()).count(b"\n")
-    assert all(probability > 0 for probability in rows["probability"].to_pylist())
+@pytest.mark.parametrize("kind", ["rows", "parquet"])
+def test_a_null_text_fails_the_run_without_data(kind, tmp_path):
+    table = pa.table({"id": [CANARY, f"{CANARY}2"], "said": [CANARY, None]})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    source = {"type": "ReadFromParquet", "config": {"path": str(tmp_path / "rows.parquet")}}
+    config = {**QUICK, "user_field": "id", "text_field": "said", "input_format": kind}
+    private = {"type": "PrivateNgrams", "input": "ReadFromParquet", "config": config}
+    with pytest.raises(Exception, match="PrivateNgrams") as caught:
+        run_yaml([source, private])
+    reason = "rows must all be usable" if kind == "parquet" else "Each document must have a text"
+    assert reason in str(caught.value)
+    assert CANARY not in str(caught.value)
+
+
+TEMPLATE = """
+pipeline:
+  type: composite
+  transforms:
+    - type: ReadFromJson
+      config: {path: {{ input }}}
+    - type: PrivateNgrams
+      input: ReadFromJson
+      config:
+        epsilon: {{ epsilon }}
+        delta: {{ delta }}
+        max_length: "{{ max_length }}"
+        max_contributions: "{{ max_contributions }}"
+        strategy: one_round
+        user_field: id
+        text_field: said
+        tokenizer: {{ tokenizer | default("whitespace") }}
+    - type: WriteRelease
+      input: {rows: PrivateNgrams.rows, ledger: PrivateNgrams.ledger}
+      config: {output: {{ output }}, overwrite: {{ overwrite }}}
+providers:
+  - include: listing.yaml
+tests:
+  - name: words of many users are released
+    mock_outputs:
+      - name: ReadFromJson
+        elements:
+          {% for n in range(60) %}
+          - {id: "user {{ n }}", said: "tea {{ n }}"}
+          {% endfor %}
+    expected_outputs:
+      - name: OnlyWords
+        elements: {{ expected }}
+"""
+ONLY_WORDS = """
+    - type: MapToFields
+      name: OnlyWords
+      input: PrivateNgrams.rows
+      config: {fields: {ngram: ngram}}
+"""
+VARIABLES = {"epsilon": "4", "delta": "1e-6", "max_length": "2", "max_contributions": "10,20"}
 
 
 @pytest.fixture
-def read():
-    """Reads a release back: its ledger and its rows, after every file was compared with the ledger."""
-
-    def read_checked(folder: pathlib.Path) -> tuple[dict, pa.Table]:
-        ledger = json.loads((folder / "ledger.json").read_text())
-        parts = [folder / part["name"] for part in ledger["parts"]]
-        for path, part in zip(parts, ledger["parts"], strict=True):
-            assert hashlib.sha256(path.read_bytes()).hexdigest() == part["sha256"]
-        return ledger, pa.concat_tables(pj.read_json(path) for path in parts)
-
-    return read_checked
-
-
-def own_tests(path: pathlib.Path) -> list[str]:
-    """Options of Beam's program that run the block `tests` of a pipeline."""
-    given = json.dumps({**BUDGET, "input": "none", "output": "none"})
-    return [RUNNER, "--tests", f"--yaml_pipeline_file={path}", f"--jinja_variables={given}"]
+def template(data, tmp_path):
+    """A pipeline with variables beside a copy of the listing, and the values of the variables."""
+    shutil.copy(LISTING, tmp_path / "listing.yaml")
+    text = TEMPLATE.replace("providers:", f"{ONLY_WORDS[1:]}providers:")
+    (tmp_path / "pipeline.yaml").write_text(text)
+    places = {"input": str(data / "rows.json"), "output": str(tmp_path / "release")}
+    return tmp_path / "pipeline.yaml", {
+        **VARIABLES,
+        **places,
+        "overwrite": "true",
+        "expected": "[]",
+    }
 
 
-def test_the_tests_in_a_pipeline_pass():
-    command = [sys.executable, "-m", "apache_beam.yaml.main", *own_tests(FOLDER / "ngrams.yaml")]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert "Ran 1 test" in ended.stderr
+def arguments(path, variables):
+    return [f"--yaml_pipeline_file={path}", RUNNER, f"--jinja_variables={json.dumps(variables)}"]
 
 
-def test_the_tests_in_a_pipeline_notice_another_filter(tmp_path):
-    text = (FOLDER / "ngrams.yaml").read_text(encoding="utf-8")
-    changed = text.replace("not text.endswith('?')", "text != ''")
-    assert changed != text
-    (tmp_path / "changed.yaml").write_text(changed, encoding="utf-8")
-    with pytest.raises(RuntimeError, match="errors=1"):
-        yaml_main.run_tests(own_tests(tmp_path / "changed.yaml"), exit=False)
+def test_variables_of_a_template_are_texts_that_a_command_line_takes(template, tmp_path):
+    path, variables = template
+    yaml_main.run(arguments(path, variables))
+    ledger = read_release(str(tmp_path / "release")).ledger
+    assert (ledger["epsilon"], ledger["delta"]) == (4, 1e-6)
+    assert [length["max_contributions"] for length in ledger["lengths"]] == [10, 20]
+
+
+def test_a_wrong_variable_is_refused_by_our_sentence(template):
+    path, variables = template
+    with pytest.raises(ValueError, match=r"epsilon must be a number, e\.g\. 0\.5, got epsilon='much'"):
+        yaml_main.run(arguments(path, {**variables, "epsilon": "much"}))
+
+
+@pytest.mark.parametrize(
+    ("expected", "holds"), [("[{ngram: tea}]", True), ("[{ngram: no}]", False)]
+)
+def test_the_tests_of_a_pipeline_run_with_rows_of_their_own(template, tmp_path, expected, holds):
+    path, variables = template
+    given = {**variables, "expected": expected, "max_length": "1", "max_contributions": "10"}
+    # Beam looks for an included listing beside the working directory when it runs tests.
+    path.write_text(path.read_text().replace("listing.yaml", str(LISTING)))
+    if holds:
+        yaml_main.run_tests([*arguments(path, given), "--tests"], exit=False)
+    else:
+        with pytest.raises(RuntimeError, match=r"failures=1|errors=1"):
+            yaml_main.run_tests([*arguments(path, given), "--tests"], exit=False)
+    assert not (tmp_path / "release").exists()
+
+
+def test_the_listing_is_the_generated_one_of_this_version():
+    assert LISTING.read_text() == listing(), "run python docs/make_yaml.py"
+    assert all(
+        f"beam_dpne.yaml.{version_name(__version__)}.{name}\n" in listing() for name in names
+    )
+
+
+def test_a_listing_of_another_version_is_refused_before_anything_runs(tmp_path):
+    other = LISTING.read_text().replace(version_name(__version__), version_name("9.8.7rc1"))
+    (tmp_path / "copied.yaml").write_text(other)
+    create = {"type": "Create", "config": {"elements": [{"user": CANARY, "text": CANARY}]}}
+    with pytest.raises(ValueError, match="Error loading providers") as caught:
+        run_yaml([create], listing=tmp_path / "copied.yaml")
+    message = str(caught.value)
+    assert f"the installed version of beam_dpne, {__version__}" in message
+    assert "got a listing for v9_8_7rc1" in message
+    assert CANARY not in message
+
+
+def run_module(*more):
+    command = [sys.executable, "-m", "beam_dpne.yaml", *more]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_module_prints_the_path_of_the_listing():
+    assert pathlib.Path(run_module().strip()).samefile(LISTING)
+
+
+def test_the_module_prints_a_listing_by_which_beam_installs_the_package():
+    found = run_module("--package", "gs://bucket/beam_dpne-0.1.0-py3-none-any.whl")
+    assert found == listing("gs://bucket/beam_dpne-0.1.0-py3-none-any.whl")
+    pinned = listing(f"beam-dpne=={__version__}")
+    assert run_module("--package") == pinned
+    assert pinned.startswith("- type: pythonPackage\n  config:\n    packages:\n      - beam-dpne==")
+
+
+def test_a_pipeline_may_hold_the_listing_itself():
+    spec = text_of([{"type": "Create", "config": {"elements": [{"user": "a", "text": "b"}]}}])
+    spec = spec.replace(f"- include: {LISTING}\n", LISTING.read_text())
+    assert "include" not in spec
+    yaml_main.run([f"--yaml_pipeline={spec}", RUNNER])
