@@ -10,15 +10,18 @@ import sys
 
 import pytest
 from apache_beam.portability.api import beam_runner_api_pb2 as api
+from apache_beam.yaml import yaml_provider
 from google.cloud import dataflow_v1beta3 as dataflow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import beam_dpne.yaml
 from beam_dpne import PrivacyPlan
 from beam_dpne.cli import options as definitions
 from beam_dpne.cli.main import OneLineParser
 from beam_dpne.cli.msnbc import main as msnbc
 from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
+from beam_dpne.yaml.__main__ import listing
 from deploy import java
 from deploy.downloads import versions
 from templates import generate
@@ -659,6 +662,17 @@ def test_a_launch_of_the_yaml_form_is_staged(stored_titles, program):
     ]
     assert set(images) == {"registry/image:1"}
     assert bucket.names("release") == []
+
+
+@pytest.mark.engines
+@pytest.mark.storage
+def test_beam_reads_the_listing_for_the_job_builder_from_a_bucket(bucket):
+    """No environment is made, since no transform of it is used."""
+    package = "https://host.example/beam_dpne-0.1.0-py3-none-any.whl"
+    bucket.put("provider.yaml", listing(package))
+    (provider,) = yaml_provider.load_providers(bucket.path("provider.yaml"))
+    assert isinstance(provider, yaml_provider.ExternalPythonProvider)
+    assert set(provider.provided_transforms()) == set(beam_dpne.yaml.__all__)
 
 
 def staged_graph(form, wanted, bucket, program) -> bytes:
