@@ -49,6 +49,11 @@ def test_the_page_of_options_is_that_of_the_option_tables(options):
     assert text_of(options.PAGE) == options.options_page(), "run python docs/make_options.py"
 
 
+def test_the_page_of_yaml_transforms_is_that_of_the_schemas_which_beam_reads():
+    module = module_of("make_yaml")
+    assert text_of(module.PAGE) == module.transforms_page(), "run python docs/make_yaml.py"
+
+
 def test_help_texts_show_as_they_are_written(options):
     assert options.escaped("policy_*: a|b <TAB> [x]") == r"policy_\*: a\|b \<TAB\> \[x\]"
 
@@ -101,7 +106,7 @@ def test_there_are_commands():
 def test_options_in_running_text_exist(options):
     groups = [group for command in options.COMMANDS.values() for group in command.values()]
     known = {option.name for group in groups for option in group} | BEAMS
-    ours = "docs pytest titles public_data small help tag state direct_running_mode"
+    ours = "docs pytest titles public_data small help tag state direct_running_mode package"
     known |= {*ours.split(), "environment_cache_millis", "temp_location"}
     for page in PAGES:
         for name in re.findall(r"`--([a-z_]+)[^`]*`", text_of(page)):

@@ -20,7 +20,7 @@ BUDGET = [
 ]
 ROOMS = {
     *("bayesian", "cli", "documents", "elements", "engines", "evaluation", "mechanism", "ngrams"),
-    *("reading", "release", "set_union", "storage"),
+    *("reading", "release", "set_union", "storage", "yaml"),
 }
 _NOT_SOURCE = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", "data")
 
@@ -68,9 +68,10 @@ def test_the_wheel_holds_the_package_alone(wheel):
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "beam_dpne").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules
     assert {name.split("/")[1] for name in modules if name.count("/") > 1} == ROOMS
-    # The package reads its public names from `__init__.pyi`.
+    # The package reads its public names from `__init__.pyi`, and Beam YAML the listing of transforms.
     others = {name for name in names if name.startswith("beam_dpne/") and name[-3:] != ".py"}
-    assert others == {"beam_dpne/__init__.pyi", "beam_dpne/py.typed"}
+    named = {"__init__.pyi", "py.typed", "yaml/provider.yaml"}
+    assert others == {f"beam_dpne/{name}" for name in named}
 
 
 @pytest.mark.slow

@@ -92,7 +92,7 @@ def test_the_same_rows_give_the_same_release_from_every_source(
     release = read_release(str(from_create))
     release.verify()
     assert {"rye", "tea", "na", "null"} <= set(release.table()["ngram"].to_pylist())
-    assert release.ledger["epsilon"] == 8
+    assert release.ledger["guarantee"]["epsilon"] == 8
 
 
 def test_rows_and_ledger_go_to_other_sinks(data, rows, tmp_path):
@@ -216,13 +216,16 @@ def test_variables_of_a_template_are_texts_that_a_command_line_takes(template, t
     path, variables = template
     yaml_main.run(arguments(path, variables))
     ledger = read_release(str(tmp_path / "release")).ledger
-    assert (ledger["epsilon"], ledger["delta"]) == (4, 1e-6)
+    guarantee = ledger["guarantee"]
+    assert (guarantee["epsilon"], guarantee["delta"]) == (4, 1e-6)
     assert [length["max_contributions"] for length in ledger["lengths"]] == [10, 20]
 
 
 def test_a_wrong_variable_is_refused_by_our_sentence(template):
     path, variables = template
-    with pytest.raises(ValueError, match=r"epsilon must be a number, e\.g\. 0\.5, got epsilon='much'"):
+    with pytest.raises(
+        ValueError, match=r"epsilon must be a number, e\.g\. 0\.5, got epsilon='much'"
+    ):
         yaml_main.run(arguments(path, {**variables, "epsilon": "much"}))
 
 
