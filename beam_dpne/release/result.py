@@ -131,4 +131,4 @@ def _rows(sets: list[Any], *, form: Form) -> Iterator[Any]:
 
 
 def _ledger(sets: list[Any], *, form: Form, run: Run) -> Iterator[str]:
-    yield ledger_bytes(described(form, run, sets, NO_NOTES).ledger).decode()
+    yield ledger_bytes(described(form, run, sets, NO_NOTES).ledger).decode().rstrip()

@@ -1,0 +1,498 @@
+"""Results in a pipeline: rows for any sink, the ledger as data, and both written as a release."""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import fastavro
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.dataframe.convert import to_dataframe
+from apache_beam.portability.api import schema_pb2
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.test_stream import TestStream
+from apache_beam.testing.util import assert_that, equal_to
+from apache_beam.transforms.window import FixedWindows
+from apache_beam.typehints.schemas import schema_from_element_type
+
+from beam_dpne import (
+    BayesianCounts,
+    BayesianPlan,
+    GramSet,
+    NgramProbability,
+    PrivacyPlan,
+    PrivateNgrams,
+    PrivateNgramsResult,
+    PrivateSetUnion,
+    PublicCounts,
+    ReleasedItem,
+    ReleasedNgram,
+    ReleaseNotes,
+    RunKey,
+    SetUnionPlan,
+    WriteRelease,
+    read_release,
+)
+from beam_dpne.cli.failures import printable_reason
+from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA, in_order
+from beam_dpne.errors import TooManyRejectedError
+from beam_dpne.ngrams.decoding import ngram_table
+from beam_dpne.reading.options import InputDescription
+from beam_dpne.reading.rejects import Tally
+from beam_dpne.release.files import OUTPUT_FORMATS
+from beam_dpne.release.ledger import Run
+from beam_dpne.set_union.elements import ItemSet, item_table
+
+PUBLIC = PublicCounts.of([("good",), ("to",), ("zebra",)], [3, 2, 1])
+USERS = [(f"u{i}", "Good morning to you" if i % 3 else "good night") for i in range(300)]
+NGRAMS = PrivacyPlan(
+    epsilon=10, delta=1e-4, max_length=3, max_contributions=4, strategy="one_round"
+)
+ITEMS = SetUnionPlan(epsilon=10, delta=1e-4, policy="weighted_gaussian")
+COUNTS = BayesianPlan(epsilon=10, delta=1e-4, length=1)
+KEY = RunKey(bytes(32))
+TRANSFORMS = {
+    "ngrams": lambda: PrivateNgrams(plan=NGRAMS, run_key=KEY),
+    "set-union": lambda: PrivateSetUnion(plan=ITEMS, tokenizer="words", run_key=KEY),
+    "bayesian": lambda: BayesianCounts(plan=COUNTS, public=PUBLIC, run_key=KEY),
+}
+ROW_TYPES = {
+    "ngrams": (ReleasedNgram, ROW_SCHEMA),
+    "set-union": (ReleasedItem, ITEM_SCHEMA),
+    "bayesian": (NgramProbability, PROBABILITY_SCHEMA),
+}
+NOTES = ReleaseNotes(title="Grüße", unit="a customer")
+each_program = pytest.mark.parametrize("program", TRANSFORMS)
+
+
+def files_of(folder):
+    """The bytes of each file of a release."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def result_of(pipeline, program, users=USERS):
+    return pipeline | beam.Create(users) | beam.Reshuffle() | TRANSFORMS[program]()
+
+
+class Made(NamedTuple):
+    """A release, the same with notes, and its rows and its ledger as data."""
+
+    folder: pathlib.Path
+    with_notes: pathlib.Path
+    rows: list[Any]
+    ledger: str
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """One release of each program."""
+    found = {}
+    for program, (row_type, _) in ROW_TYPES.items():
+        folder = tmp_path_factory.mktemp(program)
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            result = result_of(pipeline, program)
+            _ = result | WriteRelease(output=str(folder / "release"))
+            _ = result | "Noted" >> WriteRelease(output=str(folder / "noted"), notes=NOTES)
+            _ = result.ledger | beam.io.WriteToText(str(folder / "text"), shard_name_template="")
+        table = read_release(str(folder / "release")).table()
+        rows = [row_type(**row) for row in table.to_pylist()]
+        text = (folder / "text").read_text().removesuffix("\n")
+        found[program] = Made(folder / "release", folder / "noted", rows, text)
+    return found
+
+
+# Rows for other sinks
+
+
+def same_rows(found, release):
+    """Whether a table has the rows of a release, in any order and with wider types."""
+    return in_order(found.select(release.schema.names).cast(release.schema)).equals(release)
+
+
+@each_program
+def test_sinks_and_data_frames_take_the_rows_as_they_are(program, tmp_path):
+    place = {name: str(tmp_path / name) for name in ("parquet", "avro", "csv", "json", "frame")}
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        result = result_of(pipeline, program)
+        rows = result.rows
+        whole = {"shard_name_template": ""}
+        _ = rows | beam.io.WriteToParquet(place["parquet"], **whole)
+        _ = rows | beam.io.WriteToAvro(place["avro"], **whole)
+        _ = rows | beam.io.WriteToCsv(place["csv"])
+        # Its default is ten decimals.
+        _ = rows | beam.io.WriteToJson(place["json"], double_precision=15)
+        to_dataframe(rows).to_csv(place["frame"], index=False)
+        _ = result | WriteRelease(output=str(tmp_path / "release"))
+    release = read_release(str(tmp_path / "release")).table()
+    assert len(release) > 1
+    assert same_rows(pq.read_table(place["parquet"]), release)
+    with open(place["avro"], "rb") as file:
+        assert same_rows(pa.Table.from_pylist(list(fastavro.reader(file))), release)
+    for name, read in (
+        ("csv", pd.read_csv),
+        ("json", lambda path: pd.read_json(path, lines=True, precise_float=True)),
+        ("frame", pd.read_csv),
+    ):
+        frame = pd.concat([read(path) for path in sorted(tmp_path.glob(f"{name}*"))])
+        assert same_rows(pa.Table.from_pandas(frame, preserve_index=False), release), name
+
+
+@each_program
+def test_bigquery_gets_its_schema_from_the_type_of_the_rows(program):
+    """`WriteToBigQuery` does so for its method STORAGE_WRITE_API."""
+    row_type, schema = ROW_TYPES[program]
+    rows = result_of(beam.Pipeline(), program).rows
+    assert rows.element_type is row_type
+    kinds = {pa.int32(): "INT64", pa.string(): "STRING", pa.float64(): "DOUBLE"}
+    assert [
+        (field.name, schema_pb2.AtomicType.Name(field.type.atomic_type), field.type.nullable)
+        for field in schema_from_element_type(rows.element_type).fields
+    ] == [(field.name, kinds[field.type], False) for field in schema]
+
+
+@each_program
+def test_rows_as_dicts_are_what_bigquery_loads(program, made):
+    """Its other methods take dicts and a schema."""
+    pytest.importorskip("apitools", reason="needs the extra gcp")
+    from apache_beam.io.gcp import bigquery_tools as tools
+
+    kinds = {pa.int32(): "INTEGER", pa.string(): "STRING", pa.float64(): "FLOAT"}
+    schema = ",".join(f"{field.name}:{kinds[field.type]}" for field in ROW_TYPES[program][1])
+    table = tools.parse_table_schema_from_json(json.dumps(tools.get_dict_table_schema(schema)))
+    for row in made[program].rows:
+        encoded = tools.RowAsDictJsonCoder().encode(row._asdict())
+        assert json.loads(encoded) == row._asdict()
+        assert tools.beam_row_from_dict(row._asdict(), table)._asdict() == row._asdict()
+
+
+# The ledger as data
+
+
+@each_program
+def test_the_ledger_is_that_of_the_files_but_for_its_end(program, tmp_path):
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        result = result_of(pipeline, program)
+        assert result.ledger is result.ledger
+        _ = result.ledger | beam.io.WriteToText(str(tmp_path / "text"), shard_name_template="")
+        _ = result | WriteRelease(output=str(tmp_path / "release"), rows_per_part=2)
+    text = (tmp_path / "text").read_text()
+    release = read_release(str(tmp_path / "release"))
+    ledger = json.loads(text)
+    assert list(ledger)[:-1] == list(release.ledger)[:-1]
+    jsonl = b"".join((tmp_path / "release" / part.name).read_bytes() for part in release.parts)
+    assert len(release.parts) > 1
+    rows = {"count": release.num_rows, "sha256": hashlib.sha256(jsonl).hexdigest()}
+    assert ledger.pop("rows") == rows
+    assert ledger == {name: value for name, value in release.ledger.items() if name != "parts"}
+    assert text == json.dumps({**ledger, "rows": rows}, indent=2, ensure_ascii=False) + "\n"
+
+
+def test_rows_and_ledgers_that_nobody_asks_for_are_not_in_the_graph():
+    def steps(*names):
+        pipeline = beam.Pipeline(runner=FnApiRunner())
+        result = result_of(pipeline, "ngrams")
+        for name in names:
+            getattr(result, name)
+        return {
+            step.unique_name for step in pipeline.to_runner_api().components.transforms.values()
+        }
+
+    assert not [step for step in steps() if "/Rows" in step or "/Ledger" in step]
+    for name in ("rows", "ledger"):
+        added = steps(name) - steps()
+        assert added
+        assert all(f"/{name.title()}" in step for step in added)
+
+
+def test_a_pipeline_may_have_several_results(tmp_path):
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        read = pipeline | beam.Create(USERS)
+        for name in ("first", "second"):
+            result = read | name >> PrivateSetUnion(plan=ITEMS, tokenizer="words")
+            found = result.rows | f"words of {name}" >> beam.Map(lambda row: row.item)
+            words = ["good", "morning", "night", "to", "you"]
+            assert_that(found, equal_to(words), label=f"check {name}")
+            counted = result.ledger | f"count {name}" >> beam.Map(
+                lambda text: json.loads(text)["rows"]["count"]
+            )
+            assert_that(counted, equal_to([5]), label=f"check the ledger of {name}")
+            _ = result | f"write {name}" >> WriteRelease(output=str(tmp_path / name))
+    for name in ("first", "second"):
+        assert read_release(str(tmp_path / name)).num_rows == 5
+
+
+def test_the_public_facts_of_a_run_are_those_of_the_transform():
+    rows = beam.Pipeline() | beam.Create([beam.Row(account="a", subject="b", body="c")])
+    fields = {"user_field": "account", "text_field": ("subject", "body")}
+    fresh = rows | PrivateNgrams(plan=NGRAMS, tokenizer="whitespace", **fields)
+    assert fresh.run == Run(
+        plan=NGRAMS,
+        tokenizer="whitespace",
+        run_key_given=False,
+        described=InputDescription(user_field="account", text_fields=("subject", "body")),
+    )
+    given = rows | "Given" >> PrivateNgrams(plan=NGRAMS, run_key=KEY, **fields)
+    assert given.run.run_key_given
+    assert not any(isinstance(value, RunKey) for value in vars(given.run).values())
+
+
+def test_a_result_without_a_description_says_that_the_user_is_unknown(tmp_path):
+    """As one that is put together from released sets by hand."""
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        found = result_of(pipeline, "ngrams")
+        bare = dataclasses.replace(found.run, described=None)
+        by_hand = PrivateNgramsResult(found.released, bare)
+        _ = by_hand | WriteRelease(output=str(tmp_path / "sets"), notes=NOTES)
+        both = {"rows": by_hand.rows, "ledger": by_hand.ledger}
+        _ = both | "Apart" >> WriteRelease(output=str(tmp_path / "rows"), notes=NOTES)
+    ledger = read_release(str(tmp_path / "sets")).ledger
+    assert ledger["guarantee"]["user"] == "a customer: as the input of the pipeline names them"
+    assert ledger["input"]["user_field"] is None
+    assert files_of(tmp_path / "sets") == files_of(tmp_path / "rows")
+
+
+# Rows and ledger, one by one
+
+
+def write(output, rows, *ledgers, **settings):
+    """Writes rows and ledgers; returns why the pipeline failed, or None."""
+    message = ""
+    try:
+        with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+            both = {
+                "rows": pipeline | "Rows" >> beam.Create(rows) | beam.Reshuffle(),
+                "ledger": pipeline | "Ledgers" >> beam.Create(ledgers),
+            }
+            paths = both | WriteRelease(output=str(output), **settings)
+            assert_that(paths, equal_to([str(output / "ledger.json")]))
+    except Exception as error:
+        message = printable_reason(error)
+    assert "canary" not in message
+    return message or None
+
+
+FORMS = {
+    "named tuples": lambda row: row,
+    "dicts": lambda row: row._asdict(),
+    "Rows": lambda row: beam.Row(**row._asdict()),
+}
+
+
+@each_program
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_in_any_order_and_form_are_written_byte_for_byte(program, form, made, tmp_path):
+    release = made[program]
+    rows = [FORMS[form](row) for row in release.rows[::-1]]
+    assert write(tmp_path / "plain", rows, release.ledger) is None
+    assert files_of(tmp_path / "plain") == files_of(release.folder)
+    assert write(tmp_path / "noted", rows, release.ledger, notes=NOTES) is None
+    assert files_of(tmp_path / "noted") == files_of(release.with_notes)
+
+
+@pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
+def test_settings_mean_the_same_for_rows_and_results(output_format, tmp_path):
+    settings = {"output_format": output_format, "rows_per_part": 3}
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        result = result_of(pipeline, "ngrams")
+        both = {"rows": result.rows, "ledger": result.ledger}
+        _ = result | WriteRelease(output=str(tmp_path / "sets"), **settings)
+        _ = both | "Apart" >> WriteRelease(output=str(tmp_path / "rows"), **settings)
+    assert len(read_release(str(tmp_path / "rows")).parts) > 1
+    assert files_of(tmp_path / "sets") == files_of(tmp_path / "rows")
+
+
+@pytest.mark.parametrize(
+    ("described", "user"),
+    [
+        (InputDescription(user_field="who", format="csv"), 'each value of the field "who"'),
+        (InputDescription(format="sequences"), "each line of a file"),
+    ],
+)
+def test_notes_change_the_same_sentences_of_both(described, user, tmp_path):
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        union = PrivateSetUnion(plan=ITEMS, tokenizer="words", described=described)
+        result = pipeline | beam.Create(USERS) | union
+        both = {"rows": result.rows, "ledger": result.ledger}
+        _ = result | WriteRelease(output=str(tmp_path / "sets"), notes=NOTES)
+        _ = both | "Apart" >> WriteRelease(output=str(tmp_path / "rows"), notes=NOTES)
+    assert files_of(tmp_path / "sets") == files_of(tmp_path / "rows")
+    ledger = read_release(str(tmp_path / "rows")).ledger
+    assert ledger["guarantee"]["user"] == f"a customer: {user}"
+    assert ledger["notes"]["title"] == "Grüße"
+
+
+def test_repeated_bundles_write_one_release(made, tmp_path):
+    release = made["ngrams"]
+    with beam.Pipeline(runner=FnApiRunner(bundle_repeat=3)) as pipeline:
+        both = {
+            "rows": pipeline | "Rows" >> beam.Create(release.rows),
+            "ledger": pipeline | "Ledger" >> beam.Create([release.ledger]),
+        }
+        _ = both | WriteRelease(output=str(tmp_path / "often"))
+    assert files_of(tmp_path / "often") == files_of(release.folder)
+
+
+@each_program
+def test_releases_without_rows_are_releases(program, tmp_path):
+    """A set of probabilities has all public n-grams, so there is none without rows."""
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        result = result_of(pipeline, program, [("ann", "alone"), ("bob", "other")])
+        both = {"rows": result.rows, "ledger": result.ledger}
+        _ = result | WriteRelease(output=str(tmp_path / "sets"))
+        _ = both | "Apart" >> WriteRelease(output=str(tmp_path / "rows"))
+    release = read_release(str(tmp_path / "rows"))
+    assert release.num_rows == len(release.table()) == (3 if program == "bayesian" else 0)
+    assert release.table().schema.equals(ROW_TYPES[program][1])
+    assert files_of(tmp_path / "sets") == files_of(tmp_path / "rows")
+
+
+CANARY = ReleasedNgram(1, "canary", 9.5)
+OTHERS = "rows must be exactly the .* rows that the ledger describes"
+FIELDS = "rows must have the fields length, ngram, score of the ledger's program, and no others"
+TYPES = r"rows must have the types length \(int32\), ngram \(string\), score \(double\)"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: [*rows, CANARY], OTHERS),
+        (lambda rows: rows[1:], OTHERS),
+        (lambda rows: [*rows, rows[0]], OTHERS),
+        (lambda rows: [*rows[1:], rows[1]], OTHERS),
+        (lambda rows: [*rows[1:], CANARY], OTHERS),
+        (lambda rows: [*rows[1:], rows[0]._replace(score=rows[0].score + 1e-6)], OTHERS),
+        (lambda rows: [row._asdict() | {"score": None} for row in rows], OTHERS),
+        (lambda rows: [*rows[1:], rows[0]._replace(score=float("nan"))], OTHERS),
+        (lambda rows: [], OTHERS),
+        (lambda rows: [{**row._asdict(), "user": "canary"} for row in rows], FIELDS),
+        (lambda rows: [{"length": 1, "ngram": "canary"} for row in rows], FIELDS),
+        (lambda rows: [ReleasedItem("canary", 1.0) for row in rows], FIELDS),
+        (lambda rows: [tuple(row) for row in rows], FIELDS),
+        (lambda rows: [json.dumps(row) for row in [*rows, CANARY]], FIELDS),
+        (lambda rows: [row._asdict() | {"score": "canary"} for row in rows], TYPES),
+        (lambda rows: [row._asdict() | {"length": 2**40} for row in rows], TYPES),
+    ],
+)
+def test_other_rows_than_the_ledger_describes_are_refused(change, message, made, tmp_path):
+    release = made["ngrams"]
+    said = write(tmp_path / "out", change(release.rows), release.ledger)
+    assert re.search(message, said or ""), said
+    assert not (tmp_path / "out").exists()
+
+
+def without(text, name):
+    return json.dumps({key: value for key, value in json.loads(text).items() if key != name})
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "message"),
+    [
+        (lambda text: [], "ledger must have one element, the JSON text of .*, got 0"),
+        (lambda text: [text, text], "ledger must have one element, .*, got 2"),
+        (lambda text: [text.encode()], "ledger must have one element, .*, got another element"),
+        (lambda text: ["canary"], "The ledger is not a ledger of beam_dpne"),
+        (lambda text: [without(text, "rows")], "The ledger is damaged: 'rows' is missing"),
+        (lambda text: [without(text, "guarantee")], "damaged: 'guarantee' is missing"),
+        (lambda text: [text.replace('"count": ', '"count": 1')], "'rows' does not state as many"),
+    ],
+)
+def test_anything_but_one_whole_ledger_is_refused(ledgers, message, made, tmp_path):
+    release = made["ngrams"]
+    said = write(tmp_path / "out", release.rows, *ledgers(release.ledger))
+    assert re.search(message, said or ""), said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_ledger_of_files_is_no_ledger_of_rows(made, tmp_path):
+    release = made["ngrams"]
+    said = write(tmp_path / "out", release.rows, (release.folder / "ledger.json").read_text())
+    assert said == "The ledger is damaged: 'rows' is missing or not a dict."
+
+
+def test_rows_of_another_program_are_refused(made, tmp_path):
+    said = write(tmp_path / "out", made["set-union"].rows, made["ngrams"].ledger)
+    assert re.search(FIELDS, said or "")
+
+
+def test_a_release_that_exists_is_replaced_only_by_overwrite(made, tmp_path):
+    first, second = made["ngrams"], made["set-union"]
+    assert write(tmp_path / "out", first.rows, first.ledger) is None
+    said = write(tmp_path / "out", second.rows, second.ledger)
+    assert "is a release already" in (said or "")
+    assert files_of(tmp_path / "out") == files_of(first.folder)
+    assert write(tmp_path / "out", second.rows, second.ledger, overwrite=True) is None
+    assert files_of(tmp_path / "out") == files_of(second.folder)
+
+
+def test_rows_are_not_written_if_too_many_records_were_rejected(made, tmp_path):
+    release = made["ngrams"]
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    both = {
+        "rows": pipeline | "Rows" >> beam.Create(release.rows),
+        "ledger": pipeline | "Ledger" >> beam.Create([release.ledger]),
+    }
+    tally = pipeline | "Tally" >> beam.Create([Tally(10, {"malformed JSON": 9})])
+    _ = both | WriteRelease(output=str(tmp_path / "out"), tally=tally)
+    with pytest.raises(TooManyRejectedError, match="9 rejected of 10 records"):
+        pipeline.run()
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (lambda rows: rows, TypeError, "WriteRelease takes the result of .*, got PCollection"),
+        (lambda rows: (rows, rows), TypeError, "got tuple"),
+        (lambda rows: {"rows": rows}, ValueError, "the keys 'rows' and 'ledger', got 'rows'"),
+        (
+            lambda rows: {"rows": rows, "ledger": rows, "rejects": rows},
+            ValueError,
+            "the keys 'rows' and 'ledger', got 'rows', 'ledger', 'rejects'",
+        ),
+        (
+            lambda rows: {"rows": rows | beam.WindowInto(FixedWindows(60)), "ledger": rows},
+            ValueError,
+            "rows must be bounded and in the global window",
+        ),
+        (
+            lambda rows: {"rows": rows, "ledger": rows.pipeline | TestStream()},
+            ValueError,
+            "ledger must be bounded and in the global window",
+        ),
+    ],
+)
+def test_other_inputs_are_refused_when_the_pipeline_is_built(given, error, message):
+    rows = beam.Pipeline() | beam.Create([CANARY])
+    with pytest.raises(error, match=message):
+        _ = given(rows) | "Write" >> WriteRelease(output="never")
+
+
+# The order of a release
+
+
+def test_scores_that_rounding_makes_equal_are_in_the_order_of_bytes():
+    """Otherwise rows alone would not determine the files."""
+    scores = np.array([7.0000004, 7.0000001, 8.0])
+    items = ItemSet(items=pa.array(["b", "a", "c"]), scores=scores, report={})
+    assert item_table([items]).column("item").to_pylist() == ["c", "a", "b"]
+    words = GramSet(
+        length=1,
+        keys=np.arange(3),
+        scores=np.array([7.0000001, 7.0000004, 8.0]),
+        words=pa.array(["a", "b", "c"]),
+        vocabulary_size=3,
+    )
+    assert ngram_table([words]).column("ngram").to_pylist() == ["c", "a", "b"]
+
+
+def test_the_order_is_by_length_then_by_falling_score_then_by_bytes():
+    columns = [[2, 1, 1, 1, 2], ["z", "é", "z", "a", "y"], [1.0, 3.0, 3.0, 1.0, 2.0]]
+    table = in_order(pa.table(columns, schema=ROW_SCHEMA))
+    assert table.column("ngram").to_pylist() == ["z", "é", "a", "y", "z"]
