@@ -489,7 +489,7 @@ def test_the_yaml_form_as_it_is_filled_in_runs(program, tmp_path):
         env=program.environment(),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
