@@ -80,6 +80,31 @@ class Form:
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+# The parameters by which `gcloud dataflow yaml run` and Google's own template hand a pipeline over.
+_YAML: Table = {
+    "pipeline": (
+        Option(
+            name="yaml_pipeline_file",
+            path="file",
+            help="File with a pipeline of Beam YAML, e.g. one of pipelines/yaml, whose transforms "
+            "PrivateNgrams, PrivateSetUnion, BayesianCounts and WriteRelease come from the package "
+            "in this image. It is required, unless the text of a pipeline is given.",
+        ),
+        Option(
+            name="yaml_pipeline",
+            form_pattern=r"[^\x00]+",
+            help="Text of a pipeline of Beam YAML, instead of a file. gcloud sends the text of a file "
+            "that it can read, so that paths in the file must be complete addresses.",
+        ),
+        Option(
+            name="jinja_variables",
+            form_pattern=r"\{[^\x00]*\}",
+            help="Variables of the pipeline, as a JSON object, e.g. "
+            '{"input": "gs://bucket/tickets/*.jsonl", "output": "gs://bucket/release", '
+            '"epsilon": 4, "delta": 1e-7}. They are shown with the job, so no secret may be in them.',
+        ),
+    )
+}
 _COMPLETE = "The release is complete when ledger.json is in its directory."
 _DESCRIPTION = (
     "Releases the n-grams that many users share, with user-level (ε, δ)-differential privacy. "
@@ -141,6 +166,15 @@ FORMS = {
         required=("input", "public", "epsilon", "delta", "output"),
         table=BAYESIAN,
         without={"arpa": "the launcher would have to wait for the release", **_LAUNCHER_ONLY},
+    ),
+    "yaml": Form(
+        program="beam_yaml.py",
+        title="Beam YAML with private transforms",
+        description="Runs a pipeline of Beam YAML, which may use PrivateNgrams, PrivateSetUnion, "
+        f"BayesianCounts and WriteRelease. {_COMPLETE}",
+        required=(),
+        table=_YAML,
+        without={},
     ),
 }
 # Programs of `pipelines` that no launcher starts, and why.

@@ -1,6 +1,7 @@
 """Templates: the forms are the programs' options, and what a form may send, the programs take."""
 
 import functools
+import gzip
 import json
 import pathlib
 import re
@@ -8,15 +9,19 @@ import subprocess
 import sys
 
 import pytest
+from apache_beam.portability.api import beam_runner_api_pb2 as api
+from apache_beam.yaml import yaml_provider
 from google.cloud import dataflow_v1beta3 as dataflow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import beam_dpne.yaml
 from beam_dpne import PrivacyPlan
 from beam_dpne.cli import options as definitions
 from beam_dpne.cli.main import OneLineParser
 from beam_dpne.cli.msnbc import main as msnbc
 from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
+from beam_dpne.yaml.__main__ import listing
 from deploy import java
 from deploy.downloads import versions
 from templates import generate
@@ -254,7 +259,7 @@ def test_every_field_is_whole(form):
         assert field["label"].strip(), name
         assert len(field["helpText"]) > 40, name
         assert field["helpText"].endswith("."), name
-        assert field["groupName"] in ("Reading", "Privacy", "Writing", "Running")
+        assert field["groupName"] in ("Reading", "Privacy", "Writing", "Running", "Pipeline")
         assert field["paramType"] in TYPES
         assert ("enumOptions" in field) == (field["paramType"] == "ENUM")
         assert ("regexes" in field) == (field["paramType"] != "ENUM")
@@ -449,6 +454,48 @@ def test_a_wrong_form_is_answered_in_words_of_the_form(cli, tmp_path):
     assert "delta must be in (0, 1)" in ended.err
 
 
+# The form of Beam YAML, whose program is Beam's own
+
+YAML_ACCEPTED = {
+    "yaml_pipeline_file": ("gs://bucket/pipelines/ngrams.yaml",),
+    "yaml_pipeline": ("pipeline:\n  type: chain\n",),
+    "jinja_variables": ('{"epsilon": 4}', '{\n  "input": "gs://bucket/*.jsonl"\n}'),
+}
+YAML_REFUSED = {
+    "yaml_pipeline_file": (*PATHS, "gs://bucket/*.yaml"),
+    "yaml_pipeline": ("", "pipeline\0"),
+    "jinja_variables": ("", "epsilon=4", "[4]"),
+}
+
+
+def test_the_form_of_yaml_has_the_parameters_that_gcloud_sends():
+    """By `gcloud dataflow yaml run`, whose names those of Google's own template are."""
+    assert list(fields("yaml")) == ["yaml_pipeline_file", "yaml_pipeline", "jinja_variables"]
+    for name, field in fields("yaml").items():
+        assert all(matches(field, text) for text in YAML_ACCEPTED[name])
+        assert not any(matches(field, text) for text in YAML_REFUSED[name])
+
+
+def test_the_yaml_form_as_it_is_filled_in_runs(program, tmp_path):
+    pipeline = (ROOT / "pipelines" / "yaml" / "ngrams.yaml").read_text(encoding="utf-8")
+    output = tmp_path / "release"
+    titles = tmp_path / "titles.jsonl"
+    titles.write_bytes(gzip.decompress(SAMPLE.read_bytes())[:200_000].rpartition(b"\n")[0] + b"\n")
+    variables = {"input": str(titles), "output": str(output), "epsilon": 4, "delta": 1e-6}
+    sent = filled("yaml", yaml_pipeline=pipeline, jinja_variables=json.dumps(variables))
+    command = [sys.executable, str(ROOT / "pipelines" / FORMS["yaml"].program), *sent]
+    ended = subprocess.run(
+        [*command, "--runner=FnApiRunner"],
+        env=program.environment(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads((output / "ledger.json").read_text())["plan"]["epsilon"] == 4
+
+
 # Launch specification and image
 
 
@@ -586,6 +633,49 @@ def test_a_launch_of_a_form_is_staged(stored_titles, form, program):
     assert bucket.names("release") == []
 
 
+@pytest.mark.engines
+@pytest.mark.storage
+@pytest.mark.dataflow
+def test_a_launch_of_the_yaml_form_is_staged(stored_titles, program):
+    """The job that Dataflow would get has the steps of the pipeline, and the template's image."""
+    bucket, _ = stored_titles
+    pipeline = (ROOT / "pipelines" / "yaml" / "ngrams.yaml").read_bytes()
+    bucket.put("ngrams.yaml", pipeline)
+    bucket.put("plain/titles.jsonl", b'{"user": "u1", "text": "Good morning"}\n')
+    variables = {
+        "input": bucket.path("plain/titles.jsonl"),
+        "output": bucket.path("release"),
+        "epsilon": 4,
+        "delta": 1e-6,
+    }
+    wanted = {
+        "yaml_pipeline_file": bucket.path("ngrams.yaml"),
+        "jinja_variables": json.dumps(variables),
+    }
+    graph = api.Pipeline.FromString(staged_graph("yaml", wanted, bucket, program))
+    names = {transform.unique_name for transform in graph.components.transforms.values()}
+    assert any(name.endswith("WeightedHistogram/ByHashRange") for name in names)
+    parts = {part for name in names for part in name.split("/")}
+    assert {"Titles", "Statements", "Ngrams", "Release"} <= parts
+    images = [
+        api.DockerPayload.FromString(environment.payload).container_image
+        for environment in graph.components.environments.values()
+    ]
+    assert set(images) == {"registry/image:1"}
+    assert bucket.names("release") == []
+
+
+@pytest.mark.engines
+@pytest.mark.storage
+def test_beam_reads_the_listing_for_the_job_builder_from_a_bucket(bucket):
+    """No environment is made, since no transform of it is used."""
+    package = "https://host.example/beam_dpne-0.1.0-py3-none-any.whl"
+    bucket.put("provider.yaml", listing(package))
+    (provider,) = yaml_provider.load_providers(bucket.path("provider.yaml"))
+    assert isinstance(provider, yaml_provider.ExternalPythonProvider)
+    assert set(provider.provided_transforms()) == set(beam_dpne.yaml.__all__)
+
+
 def staged_graph(form, wanted, bucket, program) -> bytes:
     """What a launch of a form stages, as Dataflow's launcher does it."""
     sent = {name: text for name, text in wanted.items() if name in fields(form)}
@@ -604,8 +694,12 @@ def staged_graph(form, wanted, bucket, program) -> bytes:
     }
     command = [sys.executable, str(ROOT / "pipelines" / FORMS[form].program)]
     command += filled(form, **sent) + [f"--{name}={value}" for name, value in launcher.items()]
+    if (
+        form == "yaml"
+    ):  # Our programs connect to emulators without asking for credentials; Beam's asks.
+        command.append("--no_auth")
     ended = subprocess.run(
-        command, env=program.environment(), capture_output=True, text=True, timeout=300, check=False
+        command, env=program.environment(), capture_output=True, text=True, timeout=600, check=False
     )
     assert ended.returncode == 0, ended.stderr
     job = json.loads(bucket.files(place.removeprefix(bucket.path()))[""])

@@ -19,6 +19,7 @@ import psutil
 
 from tests.benchmarks import (
     bayesian,
+    beam_yaml,
     comparison,
     growth,
     inputs,
@@ -39,6 +40,7 @@ BENCHMARKS = {
     "passes": passes.measure,
     "levels": levels.measure,
     "profile": profiling.measure,
+    "yaml": beam_yaml.measure,
 }
 
 

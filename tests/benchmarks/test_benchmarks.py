@@ -30,6 +30,7 @@ def test_all_benchmarks_are_measured(found):
         "passes": 5,
         "levels": 2,
         "profile": 4,
+        "yaml": 18,
     }
     assert found.keys() == BENCHMARKS.keys()
 
@@ -60,6 +61,15 @@ def test_ratios_are_those_of_the_times(found, name):
     assert work == pytest.approx(
         max(product - start_ups[0], 1e-3) / max(floor - start_ups[1], 1e-3)
     )
+
+
+def test_yaml_is_measured_beside_the_program_on_the_same_records(found):
+    of = figures(found, "yaml")
+    for name, target in (("jsonl", 1.15), ("parquet", 1.15), ("one user", None)):
+        ratio = of[f"YAML / program, {name}, time"]
+        times = [of[f"{who}, {name}, whole process"]["values"] for who in ("YAML", "program")]
+        assert ratio["values"] == pytest.approx([a / b for a, b in zip(*times, strict=True)])
+        assert ratio["target"] == target
 
 
 def test_both_strategies_are_measured_on_both_data_sets(found):
