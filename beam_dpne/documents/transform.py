@@ -52,7 +52,7 @@ class DocumentsTransform(beam.PTransform):
 
     @property
     def input_description(self) -> InputDescription:
-        """How records became documents, as far as it is known; `PublishRelease` reads it."""
+        """How records became documents, as far as it is known; the ledger states it."""
         return self.described or self.row_description
 
     @property
