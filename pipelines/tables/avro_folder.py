@@ -25,11 +25,10 @@ def write(result: PrivateNgramsResult, options: argparse.Namespace) -> None:
     """Writes the rows, and `ledger.json` after them."""
     check_output(options.output, overwrite=False)
     files = result.rows | WriteToAvro(f"{options.output}/ngrams", file_name_suffix=".avro")
-    _ = (
-        result.ledger
-        | beam.WaitOn(files)
-        | WriteToText(f"{options.output}/ledger.json", shard_name_template="")
+    ledger = WriteToText(
+        f"{options.output}/ledger.json", shard_name_template="", append_trailing_newlines=False
     )
+    _ = result.ledger | beam.WaitOn(files) | ledger
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The part that the recipes of this folder share: their options, the private transform, the run."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -16,7 +16,12 @@ Write = Callable[[PrivateNgramsResult, argparse.Namespace], object]
 
 
 def launch(
-    read: Read, write: Write, description: str | None, arguments: Sequence[str] | None = None
+    read: Read,
+    write: Write,
+    description: str | None,
+    arguments: Sequence[str] | None = None,
+    *,
+    others: Mapping[str, str] | None = None,
 ) -> int:
     """Reads documents, releases their n-grams, writes the rows and the ledger; returns 0.
 
@@ -26,9 +31,13 @@ def launch(
       description: First paragraphs of the help text.
       arguments: Command line; by default that of the process. Options that are not listed here are
         Beam's, such as --runner. The runner is the embedded one by default.
+      others: Names and help texts of further required options.
     """
-    given, others = _parser(description).parse_known_args(arguments)
-    options = beam_options(others)
+    parser = _parser(description)
+    for name, text in (others or {}).items():
+        parser.add_argument(f"--{name}", required=True, help=text)
+    given, for_beam = parser.parse_known_args(arguments)
+    options = beam_options(for_beam)
     plan = PrivacyPlan(epsilon=given.epsilon, delta=given.delta, max_length=given.max_length)
     release = PrivateNgrams(plan=plan, user_field=given.user_field, text_field=given.text_field)
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)

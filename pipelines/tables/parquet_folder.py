@@ -28,11 +28,10 @@ def write(result: PrivateNgramsResult, options: argparse.Namespace) -> None:
     files = result.rows | WriteToParquet(
         f"{options.output}/ngrams", file_name_suffix=".parquet", codec="zstd"
     )
-    _ = (
-        result.ledger
-        | beam.WaitOn(files)
-        | WriteToText(f"{options.output}/ledger.json", shard_name_template="")
+    ledger = WriteToText(
+        f"{options.output}/ledger.json", shard_name_template="", append_trailing_newlines=False
     )
+    _ = result.ledger | beam.WaitOn(files) | ledger
 
 
 if __name__ == "__main__":
