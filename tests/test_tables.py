@@ -92,7 +92,10 @@ def test_a_recipe_releases_the_rows_of_the_program_under_one_key(
     """The key is bound to how records became documents, which is the same for both here."""
     paths = [str(path) for path in folder.glob("*.parquet")]
     options = argparse.Namespace(
-        input=f"{folder}/*.{kind}", output=str(tmp_path / "out"), user_field="user", text_field="text"
+        input=f"{folder}/*.{kind}",
+        output=str(tmp_path / "out"),
+        user_field="user",
+        text_field="text",
     )
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         documents = RECIPES[kind].read(pipeline, options)
@@ -171,10 +174,12 @@ def test_a_misspelt_option_is_refused(folder, tmp_path):
 @pytest.mark.parametrize("kind", RECIPES)
 def test_without_its_rows_there_is_no_ledger(tmp_path, kind):
     options = argparse.Namespace(output=str(tmp_path / "out"))
-    with pytest.raises(Exception, match="this row fails"), beam.Pipeline(FnApiRunner()) as pipeline:
-        rows = pipeline | beam.Create([1]) | beam.Map(fail).with_output_types(ReleasedNgram)
-        ledger = pipeline | "Ledger" >> beam.Create(["{}"])
-        RECIPES[kind].write(types.SimpleNamespace(rows=rows, ledger=ledger), options)
+    pipeline = beam.Pipeline(FnApiRunner())
+    rows = pipeline | beam.Create([1]) | beam.Map(fail).with_output_types(ReleasedNgram)
+    ledger = pipeline | "Ledger" >> beam.Create(["{}"])
+    RECIPES[kind].write(types.SimpleNamespace(rows=rows, ledger=ledger), options)
+    with pytest.raises(Exception, match="this row fails"):
+        pipeline.run()
     assert not list((tmp_path / "out").glob("ledger*"))
 
 

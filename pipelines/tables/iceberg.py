@@ -43,9 +43,7 @@ def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PCollection:
 
 def write(result: PrivateNgramsResult, options: argparse.Namespace) -> None:
     """Writes the rows, and the ledger after they were committed."""
-    written = result.rows | "Rows" >> managed.Write(
-        managed.ICEBERG, table(options.output, options)
-    )
+    written = result.rows | "Rows" >> managed.Write(managed.ICEBERG, table(options.output, options))
     ledger = result.ledger | beam.WaitOn(written)
     rows = ledger | beam.Map(LedgerRow).with_output_types(LedgerRow)
     _ = rows | "Ledger" >> managed.Write(

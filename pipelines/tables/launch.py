@@ -52,7 +52,9 @@ def _parser(description: str | None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--input", required=True, help="table, or pattern of files, with private data")
+    parser.add_argument(
+        "--input", required=True, help="table, or pattern of files, with private data"
+    )
     parser.add_argument("--output", required=True, help="new table or new directory of the release")
     parser.add_argument("--epsilon", required=True, type=float, help="budget ε of the whole run")
     parser.add_argument("--delta", required=True, type=float, help="budget δ of the whole run")
