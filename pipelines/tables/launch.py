@@ -9,7 +9,6 @@ from apache_beam.pvalue import PCollection
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, PrivateNgramsResult
 from beam_dpne.cli.runners import beam_options
-from beam_dpne.engines.run import run
 
 Read = Callable[[beam.Pipeline, argparse.Namespace], PCollection[Any]]
 Write = Callable[[PrivateNgramsResult, argparse.Namespace], object]
@@ -40,9 +39,9 @@ def launch(
     options = beam_options(for_beam)
     plan = PrivacyPlan(epsilon=given.epsilon, delta=given.delta, max_length=given.max_length)
     release = PrivateNgrams(plan=plan, user_field=given.user_field, text_field=given.text_field)
-    pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
-    write(read(pipeline, given) | release, given)
-    run(pipeline)
+    # As a context manager, Beam starts and stops the processes of transforms in Java.
+    with beam.Pipeline(runner=options.runner, options=options.pipeline_options) as pipeline:
+        write(read(pipeline, given) | release, given)
     return 0
 
 
