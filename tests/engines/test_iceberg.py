@@ -4,9 +4,11 @@ Beam fetches its own expansion service, which is one large jar; here one is star
 """
 
 import contextlib
+import inspect
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import time
@@ -17,12 +19,15 @@ from typing import NamedTuple
 import apache_beam as beam
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from apache_beam import managed
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.yaml import yaml_io
 
 from deploy.downloads import iceberg_jars, require
 from pipelines.tables import iceberg
 from pipelines.tables.launch import launch
+from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.engines, pytest.mark.iceberg]
 SERVICE = "sdks:java:io:expansion-service:shadowJar"
@@ -104,6 +109,16 @@ def test_a_table_is_released_to_a_table_with_its_ledger(service, warehouse):
     assert json.loads(ledger)["guarantee"]["user"] == (
         'each value of the field "customer" is one user'
     )
+
+
+def test_the_pages_yaml_has_the_names_of_beams_transforms():
+    text = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (step,) = yaml.safe_load(block)
+    assert step["type"] == "ReadFromIceberg"
+    inspect.signature(yaml_io.read_from_iceberg).bind(**step["config"])
+    written = {name: value for name, value in step["config"].items() if name != "keep"}
+    inspect.signature(yaml_io.write_to_iceberg).bind(**written)
 
 
 def test_a_missing_field_is_refused_before_anything_runs(service, warehouse):

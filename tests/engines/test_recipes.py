@@ -23,6 +23,8 @@ from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.engines, pytest.mark.recipes]
 FOLDER = ROOT / "deploy" / "recipes"
+# Newer versions do not go with this Prefect, and with Beam's protobuf.
+COMPATIBLE = ("fastapi>=0.139,<0.140", "grpcio-health-checking<1.77")
 TEXTS = "".join(f'{{"user": "u{i}", "text": "See you soon!"}}\n' for i in range(300))
 MATERIALIZE = """
 import json
@@ -55,8 +57,7 @@ def packages() -> list[str]:
         f"apache-beam=={of['BEAM_VERSION']}",
         f"dagster=={of['DAGSTER_VERSION']}",
         f"prefect=={of['PREFECT_VERSION']}",
-        f"fastapi{of['PREFECT_FASTAPI']}",
-        f"grpcio-health-checking{of['DAGSTER_HEALTH_CHECKING']}",
+        *COMPATIBLE,
         f"hera=={of['HERA_VERSION']}",
     ]
 
