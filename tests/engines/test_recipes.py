@@ -5,13 +5,13 @@ deploy/downloads.py when it is missing.
 """
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
-import tomllib
 import venv
 from typing import Any
 
@@ -51,9 +51,9 @@ print(found.model_dump_json(by_alias=True, exclude_none=True))
 
 def packages() -> list[str]:
     of = versions()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    ours = importlib.metadata.requires("beam-dpne") or []
     return [
-        *(each for each in project["dependencies"] if not each.startswith("apache-beam")),
+        *(each for each in ours if "extra ==" not in each and "apache-beam" not in each),
         f"apache-beam=={of['BEAM_VERSION']}",
         f"dagster=={of['DAGSTER_VERSION']}",
         f"prefect=={of['PREFECT_VERSION']}",
