@@ -75,6 +75,23 @@ def flink_job_server_jars() -> pathlib.Path:
     return maven_jars(f"{artifact}-{version}", [f"org.apache.beam:{artifact}:{version}"])
 
 
+def iceberg_jars() -> list[pathlib.Path]:
+    """Returns the jars of an expansion service for Iceberg; see `maven_jars`."""
+    of = versions()
+    version = of["BEAM_ICEBERG_VERSION"]
+    names = ("io-iceberg", "managed", "expansion-service")
+    folder = maven_jars(
+        f"iceberg-expansion-{version}",
+        [
+            *(f"org.apache.beam:beam-sdks-java-{name}:{version}" for name in names),
+            f"com.github.jbellis:jamm:{of['JAMM_VERSION']}",
+            f"org.apache.hadoop:hadoop-mapreduce-client-core:{of['HADOOP_MAPREDUCE_VERSION']}",
+        ],
+    )
+    # It holds the classes of hadoop-common again, of an older version and without all that they need.
+    return [jar for jar in folder.glob("*.jar") if not jar.name.startswith("hadoop-client-api")]
+
+
 def prism() -> pathlib.Path:
     """Returns the path of Beam's Prism runner; builds it from its Go module (a minute).
 

@@ -1,0 +1,38 @@
+"""python -m pipelines.tables.parquet_folder --input 'messages/*.parquet' --output release/messages
+--epsilon 4 --delta 1e-7
+
+Reads a folder of Parquet files, and writes released n-grams as Parquet files with their ledger.
+"""
+
+import argparse
+import sys
+
+import apache_beam as beam
+from apache_beam.io import ReadFromParquet, WriteToParquet, WriteToText
+from apache_beam.pvalue import PCollection
+
+from beam_dpne import PrivateNgramsResult
+from beam_dpne.release.publishing import check_output
+from pipelines.tables.launch import launch
+
+
+def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PCollection:
+    """Reads the two fields as rows, whose schema is checked before anything runs."""
+    fields = [options.user_field, options.text_field]
+    return pipeline | ReadFromParquet(options.input, columns=fields, as_rows=True)
+
+
+def write(result: PrivateNgramsResult, options: argparse.Namespace) -> None:
+    """Writes the rows, and `ledger.json` after them."""
+    check_output(options.output, overwrite=False)
+    files = result.rows | WriteToParquet(
+        f"{options.output}/ngrams", file_name_suffix=".parquet", codec="zstd"
+    )
+    ledger = WriteToText(
+        f"{options.output}/ledger.json", shard_name_template="", append_trailing_newlines=False
+    )
+    _ = result.ledger | beam.WaitOn(files) | ledger
+
+
+if __name__ == "__main__":
+    sys.exit(launch(read, write, __doc__))
