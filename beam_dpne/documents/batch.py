@@ -20,6 +20,7 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.row_type import RowTypeConstraint
 
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.reading.options import names_of
 from beam_dpne.reading.records import NAMED_USER, as_text, is_list, is_text, plain, record_batch
 
@@ -37,7 +38,7 @@ _NEAR, _SURELY_NEAR = 0.6, 0.8
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class BatchDocuments(beam.PTransform):
+class BatchDocuments(DisplayedTransform):
     """Gathers documents of every form into record batches of users and texts.
 
     Input: documents, bounded and in the global window. Rows with field names (NamedTuple, `beam.Row`

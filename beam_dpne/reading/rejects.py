@@ -23,6 +23,7 @@ from apache_beam.io.iobase import Write
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection, PValue
 
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.errors import TooManyRejectedError
 
 NOT_UTF8 = "not valid UTF-8"
@@ -65,7 +66,7 @@ def _to_json(reject: Reject) -> str:
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class WriteRejects(beam.PTransform):
+class WriteRejects(DisplayedTransform):
     """Writes rejects to the operator's directory, with one JSON object on each line.
 
     Input:

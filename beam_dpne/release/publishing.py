@@ -22,6 +22,7 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.transform import BayesianCountsResult
 from beam_dpne.documents.tokenizers import Tokenizer, tokenizer_name
 from beam_dpne.elements import progress
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.elements.rows import longest_beside_shorter
 from beam_dpne.errors import ReleaseError
 from beam_dpne.ngrams.decoding import length_report, ngram_table
@@ -58,6 +59,7 @@ from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnionResult
 from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import Directory
+from beam_dpne.storage.lineage import report_sink
 
 _PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(
@@ -70,7 +72,7 @@ _LedgerFor = Callable[[Sequence[Part]], bytes]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class PublishRelease(beam.PTransform):
+class PublishRelease(DisplayedTransform):
     """Publishes released sets as files that a ledger lists; the last stage of a pipeline.
 
     Input: `PrivateNgramsResult`, `PrivateSetUnionResult` or `BayesianCountsResult`, of which only the
@@ -318,6 +320,8 @@ def publish_release(
             raise ReleaseError(
                 f"{output} is a release already; choose another directory or --overwrite."
             )
+    # Names of parts are hashes of released rows, so the directory names the release.
+    report_sink(output)
     return directory.path_of(LEDGER_NAME)
 
 
