@@ -33,6 +33,7 @@ from beam_dpne.reading.rejects import (
     NOT_DECODED,
     NOT_UTF8,
     NOT_UTF8_TEXT,
+    REJECTED_RECORDS,
     TOO_LONG,
     Reject,
     Tally,
@@ -350,7 +351,7 @@ class _ReadItem(beam.DoFn):
     def __init__(self, options: ReadOptions, strict: bool) -> None:
         self._options = options
         self._strict = strict
-        self._rejected = Metrics.counter("beam_dpne", "rejected_records")
+        self._rejected = Metrics.counter("beam_dpne", REJECTED_RECORDS)
 
     def process(self, element: WorkItem) -> Iterator[Any]:
         """Yields batches of documents, and yields rejects and the tally to further outputs."""
