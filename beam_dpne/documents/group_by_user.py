@@ -12,13 +12,8 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.documents import tokenizers
-from beam_dpne.documents.batch import (
-    TEXT,
-    USER,
-    normalized_batches,
-    require_one_release,
-    user_column,
-)
+from beam_dpne.documents.batch import require_one_release
+from beam_dpne.documents.columns import TEXT, USER, normalized_batches, user_column
 from beam_dpne.elements import coders, progress
 from beam_dpne.elements.arrays import (
     bounded_parts,

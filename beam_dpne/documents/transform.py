@@ -8,7 +8,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.documents.batch import BatchDocuments, checked_names
+from beam_dpne.documents.batch import BatchDocuments, checked_names, require_one_release
 from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, require_identified
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
@@ -92,6 +92,7 @@ class DocumentsTransform(DisplayedTransform):
         self, documents: PCollection, run_key: RunKey, max_tokens_per_user: int
     ) -> PCollection[UserBatch]:
         """Checks the pipeline's options, and brings the documents of each user together."""
+        require_one_release(documents)
         run.check_options(documents.pipeline)
         batch = BatchDocuments(user_field=self.user_field, text_field=self.text_field)
         group = GroupByUser(

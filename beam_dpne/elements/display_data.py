@@ -58,8 +58,7 @@ def shown(parameters: Mapping[str, Any]) -> dict[str, Shown]:
     """
     plan = parameters.get("plan")
     # House rule: a plan is frozen, public and complete, so that all of its fields may be shown.
-    is_plan = dataclasses.is_dataclass(plan) and not isinstance(plan, type)
-    of_plan = dataclasses.asdict(plan) if is_plan else {}
+    of_plan = {} if plan is None else dataclasses.asdict(plan)
     values = {name: _plain(value) for name, value in {**of_plan, **parameters}.items()}
     return {name: value for name, value in values.items() if value is not None}
 
