@@ -16,6 +16,8 @@ from beam_dpne.set_union.transform import PrivateSetUnionResult as PrivateSetUni
 
 # isort: split
 # Rows of a release, the text of an n-gram, and what a ledger says of a run.
+from beam_dpne.documents.text import join_tokens as join_tokens
+from beam_dpne.documents.text import split_ngram as split_ngram
 from beam_dpne.elements.rows import NgramProbability as NgramProbability
 from beam_dpne.elements.rows import ReleasedItem as ReleasedItem
 from beam_dpne.elements.rows import ReleasedNgram as ReleasedNgram
@@ -23,8 +25,13 @@ from beam_dpne.ngrams.decoding import DecodeGrams as DecodeGrams
 from beam_dpne.ngrams.decoding import LengthReport as LengthReport
 from beam_dpne.ngrams.decoding import ListReport as ListReport
 from beam_dpne.ngrams.decoding import RoundReport as RoundReport
-from beam_dpne.ngrams.decoding import join_tokens as join_tokens
-from beam_dpne.ngrams.decoding import split_ngram as split_ngram
+
+# isort: split
+# Releases as files.
+from beam_dpne.release.ledger import ReleaseNotes as ReleaseNotes
+from beam_dpne.release.publishing import WriteRelease as WriteRelease
+from beam_dpne.release.reading import Release as Release
+from beam_dpne.release.reading import read_release as read_release
 
 # isort: split
 # Steps of a run, for pipelines of one's own.

@@ -27,7 +27,6 @@ from beam_dpne import (
 )
 from beam_dpne.cli.jobs import Job
 from beam_dpne.cli.programs import NGRAMS
-from beam_dpne.release.publishing import PublishRelease
 from beam_dpne.set_union.transform import ReleaseItems
 
 SAMPLES = {
@@ -44,7 +43,6 @@ SAMPLES = {
     "path": "rejects",
     "output": "release",
     "output_format": "jsonl",
-    "run_key_given": True,
     "max_tokens_per_user": 10,
 }
 HEADINGS = ["Input", "Output", "Privacy", "Cost", "Attributes", "Raises", "Example", "References"]
@@ -68,7 +66,7 @@ OWN_SAMPLES = {
 
 def public_transforms():
     found = [getattr(beam_dpne, name) for name in beam_dpne.__all__]
-    found += [getattr(reading, name) for name in reading.__all__] + [PublishRelease]
+    found += [getattr(reading, name) for name in reading.__all__]
     kinds = (kind for kind in found if inspect.isclass(kind) and issubclass(kind, beam.PTransform))
     return sorted(kinds, key=lambda kind: kind.__name__)
 
@@ -98,7 +96,7 @@ def test_type_checkers_see_what_users_import():
 
 def test_there_are_transforms():
     names = {kind.__name__ for kind in public_transforms()}
-    assert {"ExtractGrams", "PrivateNgrams", "ReadDocuments", "PublishRelease"} <= names
+    assert {"ExtractGrams", "PrivateNgrams", "ReadDocuments", "WriteRelease"} <= names
     assert {"SpendBudgets", "DecideRound", "PrivateSetUnion", "ReleaseItems"} <= names
     assert "BayesianCounts" in names
 

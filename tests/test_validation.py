@@ -8,8 +8,7 @@ import pytest
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli.main import main
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.release.files import Part
-from beam_dpne.release.ledger import Contents, whole_ledger
+from beam_dpne.release.ledger import Contents, Run, whole_ledger
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.validation import LARGE_DELTA, about_large_delta
 from tests.support.refusals import not_refused
@@ -115,7 +114,6 @@ def test_a_small_delta_is_not_in_the_ledger():
     plan = SetUnionPlan(epsilon=1, delta=1e-7)
     contents = Contents(
         program="set-union",
-        plan=plan,
         sections={"mechanism_columns": {}, "mechanism": {"released": 0}},
         spent={},
         slack_meaning="",
@@ -123,6 +121,6 @@ def test_a_small_delta_is_not_in_the_ledger():
         grounds={},
         groups={},
     )
-    parts = [Part("items", 0, "0" * 64, 0)]
-    ledger = whole_ledger(contents, parts=parts, run_key_given=False, tokenizer="words")
+    run = Run(plan=plan, tokenizer="words", run_key_given=False)
+    ledger = whole_ledger(contents, run, {"count": 0})
     assert not any("is large" in line for line in ledger["not_protected"])

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from beam_dpne.ngrams.decoding import escape_token
+from beam_dpne.documents.text import escape_token
 
 _Floats = npt.NDArray[np.float64]
 _Ids = npt.NDArray[np.int64]

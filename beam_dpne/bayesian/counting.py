@@ -14,7 +14,7 @@ from beam_dpne.elements import arrays
 from beam_dpne.elements.arrays import places_in
 from beam_dpne.elements.batches import NO_GRAM, UserBatch
 from beam_dpne.elements.coders import MAX_ELEMENT_BYTES, register_batches
-from beam_dpne.elements.rows import PROBABILITY_SCHEMA, rounded_probabilities
+from beam_dpne.elements.rows import PROBABILITY_SCHEMA, in_order, rounded_probabilities
 from beam_dpne.mechanism import integer_noise, randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, normals
 
@@ -98,7 +98,7 @@ def probability_table(released: Sequence[NgramProbabilities]) -> pa.Table:
         [found.ngrams, pa.array(rounded_probabilities(found.probabilities))],
         schema=PROBABILITY_SCHEMA,
     )
-    return rows.sort_by([("probability", "descending"), ("ngram", "ascending")])
+    return in_order(rows)
 
 
 def find_grams(batch: UserBatch, public: PublicCounts) -> UserGrams:

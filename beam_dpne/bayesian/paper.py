@@ -101,7 +101,7 @@ class PaperBayesianCounts(CountingTransform):
     Output: PCollection of one `NgramProbabilities`, whose `guarantee` says that there is none.
 
     Privacy: there is none. The noise is scaled by the sensitivity of the database at hand, so that its
-    size shows who is in the data. `PublishRelease` refuses the output, and no program offers this
+    size shows who is in the data. `WriteRelease` refuses the output, and no program offers this
     transform. Never use it on private data; `BayesianCounts` is the private form.
 
     Cost: that of `BayesianCounts`, and a second pass over every user's n-grams.

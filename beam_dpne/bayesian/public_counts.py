@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.bayesian.plan import MAX_LENGTH
+from beam_dpne.documents.text import SEPARATOR, escape_token
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize
 from beam_dpne.elements.batches import NO_GRAM
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.elements.side_inputs import StoredFile, cached_for_sets
 from beam_dpne.errors import PublicCountsError
-from beam_dpne.ngrams.decoding import SEPARATOR, escape_token
 
 MAX_COUNT = 2**53
 MAX_TOTAL = 2.0**62

@@ -18,6 +18,7 @@ from beam_dpne.bayesian.counting import (
     UserGrams,
     probability_table,
 )
+from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.bayesian.plan import BayesianPlan, CountingPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.documents.key_context import key_context
@@ -25,10 +26,12 @@ from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import SumBundle, UserBatch
-from beam_dpne.elements.rows import NgramProbability, as_rows
+from beam_dpne.elements.rows import NgramProbability
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
+from beam_dpne.release.ledger import Run
+from beam_dpne.release.result import Form, Result
 
 _KeyedSums = tuple[int, GramSums]
 AddUp = Callable[[UserGrams, np.ndarray], None]
@@ -37,25 +40,20 @@ AddUp = Callable[[UserGrams, np.ndarray], None]
 class _Released(NamedTuple):
     released: PCollection[NgramProbabilities]
     noisy: PCollection[NoisyCounts]
+    run: Run
 
 
-class BayesianCountsResult(_Released):
-    """The outputs of `BayesianCounts`.
+class BayesianCountsResult(Result[NgramProbability], _Released):
+    """The outputs of `BayesianCounts`, which `WriteRelease` takes; `rows` are `NgramProbability`.
 
     Attributes:
       released: PCollection of one `NgramProbabilities`.
       noisy: PCollection of `NoisyCounts`, which together have every row of the public counts. They are
         as public as `released`, which is computed from them.
+      run: the public facts of the run, for the ledger.
     """
 
-    @functools.cached_property
-    def rows(self) -> PCollection[NgramProbability]:
-        """All n-grams, one `NgramProbability` each, equal to the rows of published files.
-
-        They have a schema, so that Beam's sinks, data frames and SQL take them. The first access adds
-        one step to the pipeline.
-        """
-        return as_rows([self.released], NgramProbability, probability_table)
+    form = Form(NgramProbability, probability_table, bayesian_contents)
 
 
 class Counted(NamedTuple):
@@ -193,7 +191,7 @@ class BayesianCounts(CountingTransform):
         once = documents.pipeline | "Once" >> beam.Create([None])
         release = beam.Map(_release, AsIter(noisy), counted.public, plan=self.plan)
         released = once | "Release" >> release.with_output_types(NgramProbabilities)
-        return BayesianCountsResult(released, noisy)
+        return BayesianCountsResult(released, noisy, Run.of(self))
 
     def summing(self, run_key: RunKey) -> tuple[int, AddUp]:
         """Returns the columns that the mode needs, and `counting.add_up`."""

@@ -34,7 +34,8 @@ from beam_dpne.evaluation.reports import (
 from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.reading import InputFile, ReadOptions, check_fields, match_inputs
 from beam_dpne.reading.rejects import describe
-from beam_dpne.release.files import LEDGER_NAME, ledger_path, read_ledger, read_release
+from beam_dpne.release.files import LEDGER_NAME, ledger_path, read_ledger
+from beam_dpne.release.reading import read_release
 from beam_dpne.storage.access import check_access
 
 _ITEMS = "set-union"
@@ -158,7 +159,7 @@ def job_from_options(parsed: argparse.Namespace) -> EvaluationJob:
 def run_job(job: EvaluationJob) -> tuple[Corpus, Evaluation]:
     """Reads the private data into memory and compares the release with them."""
     progress.reset()
-    table = read_release(job.release)
+    table = read_release(job.release).table()
     corpus = read_corpus(job.files, job.reading, job.tokenizer, strict=job.strict)
     index = index_corpus(corpus, job.max_length)
     released = released_codes(corpus, table)

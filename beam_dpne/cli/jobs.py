@@ -51,7 +51,7 @@ from beam_dpne.reading.rejects import (
 )
 from beam_dpne.release.files import absolute, is_local, read_ledger, real_path
 from beam_dpne.release.ledger import NO_NOTES, ReleaseNotes
-from beam_dpne.release.publishing import PublishRelease, check_output
+from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.lineage import absolute_path
 from beam_dpne.storage.run_files import Markers, RunKeyFile, make_marker
@@ -122,7 +122,7 @@ class Job(Generic[_Plan, _Public]):
       overwrite: whether a release in that directory is replaced.
       notes: the operator's notes on the release.
       partitions: the number of parts into which users are divided.
-      run_key: the secret of the run, or the file that holds it if one was given.
+      run_key: the file that holds the secret of the run; with None the secret is fresh.
       harness_timeout: seconds in which an engine's workers must start; 0 means no limit.
       quiet: whether no progress is shown.
       side_input_limit: size in bytes of a set above which it reaches the workers as a file.
@@ -145,17 +145,12 @@ class Job(Generic[_Plan, _Public]):
     overwrite: bool
     notes: ReleaseNotes = NO_NOTES
     partitions: int
-    run_key: RunKey = dataclasses.field(repr=False)
+    run_key: RunKey | None = dataclasses.field(repr=False)
     harness_timeout: int
     quiet: bool
     side_input_limit: int = LARGEST_IN_GRAPH
     hands_over: bool = False
     arpa: str | None = None
-
-    @property
-    def run_key_given(self) -> bool:
-        """Whether the run key is read from a file; otherwise it is fresh."""
-        return isinstance(self.run_key, RunKeyFile)
 
     @property
     def described(self) -> InputDescription:
@@ -309,13 +304,9 @@ def build(
     """
     read = _read_documents(pipeline, job, canary)
     released = read.documents | job.program.transform(job, folder)
-    _ = released | "Publish" >> PublishRelease(
-        plan=job.plan,
+    _ = released | "Publish" >> WriteRelease(
         output=absolute(job.output),
         output_format=job.output_format,
-        tokenizer=job.tokenizer,
-        run_key_given=job.run_key_given,
-        described=job.described,
         notes=job.notes,
         overwrite=job.overwrite,
         permit=canary and canary.marks.require_wanted,
@@ -366,15 +357,15 @@ def _tokenizer_name(parsed: argparse.Namespace, values: Mapping[str, Any]) -> st
     return values["tokenizer"]
 
 
-def _run_key(path: str | None, options: BeamOptions) -> RunKey:
-    """Returns the run key that a file holds, or a fresh one without a file."""
+def _run_key(path: str | None, options: BeamOptions) -> RunKey | None:
+    """Returns the run key that a file holds, or None without a file; the key is fresh then."""
     if path is None:
         if options.is_template:
             raise UsageError(
                 "template_location needs --run_key_file: a template is run many times, and a fresh "
                 "key would be frozen in it."
             )
-        return RunKey.generate()
+        return None
     return RunKeyFile.checked(absolute(path), pinned=not options.writes_template)
 
 

@@ -108,7 +108,7 @@ def category_names(path: str) -> list[str]:
 def _run(parsed: argparse.Namespace, beam_arguments: list[str], data: pathlib.Path) -> None:
     from beam_dpne.cli import jobs, programs
     from beam_dpne.cli.runners import beam_options
-    from beam_dpne.release.files import read_release
+    from beam_dpne.release.reading import read_release
     from beam_dpne.storage.access import check_access
 
     options = beam_options(beam_arguments)
@@ -123,7 +123,7 @@ def _run(parsed: argparse.Namespace, beam_arguments: list[str], data: pathlib.Pa
         return
     with display.published(job.output):
         _print_comparison(ledger)
-        _print_best(read_release(job.output))
+        _print_best(read_release(job.output).table())
 
 
 def _print_comparison(ledger: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ from apache_beam.io.filesystems import FileSystems
 from beam_dpne.bayesian import arpa
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.bayesian.public_counts_files import read_public_counts, same_file
 from beam_dpne.bayesian.transform import BayesianCounts
 from beam_dpne.cli import display, jobs
 from beam_dpne.cli import options_by_command as tables
@@ -33,8 +34,8 @@ from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reading import InputFile
 from beam_dpne.reading.files import TextStream
 from beam_dpne.reading.options import codec_of
-from beam_dpne.release.files import has_ledger, is_inside, is_local, read_release, real_path
-from beam_dpne.release.public_counts_files import read_public_counts, same_file
+from beam_dpne.release.files import has_ledger, is_inside, is_local, real_path
+from beam_dpne.release.reading import read_release
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.storage.access import check_access
@@ -188,7 +189,7 @@ def _write_model(job: BayesianJob) -> None:
     path, public = job.arpa, job.public
     if path is None or public is None:
         return
-    rows = read_release(job.output)
+    rows = read_release(job.output).table()
     probability = dict(zip(rows["ngram"].to_pylist(), rows["probability"].to_pylist(), strict=True))
     # Joint probabilities in the order of the public n-grams.
     joint = np.array([probability[text] for text in public.texts().to_pylist()])

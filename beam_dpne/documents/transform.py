@@ -65,7 +65,7 @@ class DocumentsTransform(DisplayedTransform):
 
     @property
     def input_description(self) -> InputDescription:
-        """How records became documents, as far as it is known; `PublishRelease` reads it."""
+        """How records became documents, as far as it is known; the ledger states it."""
         return self.described or self.row_description
 
     @property

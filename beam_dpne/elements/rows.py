@@ -1,19 +1,18 @@
 """Rows of a release, as its files have them: in tables and as elements with a schema."""
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection
 
-from beam_dpne.elements.batches import UnhintedTransform, apply
-
 ROW_SCHEMA = pa.schema([("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())])
 ITEM_SCHEMA = pa.schema([("item", pa.string()), ("score", pa.float64())])
 PROBABILITY_SCHEMA = pa.schema([("ngram", pa.string()), ("probability", pa.float64())])
+# The order of a release: by length, then by falling score or probability, then by bytes.
+_ORDER = ((pa.int32(), "ascending"), (pa.float64(), "descending"), (pa.string(), "ascending"))
 SCORE_DECIMALS = 6
 PROBABILITY_DIGITS = 9
 
@@ -56,10 +55,21 @@ class NgramProbability(NamedTuple):
     probability: float
 
 
-_Row = TypeVar("_Row", ReleasedNgram, ReleasedItem, NgramProbability)
-
 for _row_type in (ReleasedNgram, ReleasedItem, NgramProbability):
     beam.coders.registry.register_coder(_row_type, beam.coders.RowCoder)
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Returns the rows in the order of a release, which depends on nothing but the rows.
+
+    >>> rows = pa.table([["b", "c", "a"], [1.0, 2.0, 1.0]], schema=ITEM_SCHEMA)
+    >>> in_order(rows).column("item").to_pylist()
+    ['c', 'a', 'b']
+    """
+    keys = [
+        (field.name, way) for kind, way in _ORDER for field in rows.schema if field.type == kind
+    ]
+    return rows.sort_by(keys)
 
 
 def with_rounded_scores(rows: pa.Table) -> pa.Table:
@@ -75,26 +85,6 @@ def rounded_probabilities(probabilities: np.ndarray) -> np.ndarray:
     return np.fromiter(map(float, shown), np.float64, count=probabilities.size)
 
 
-def as_rows(
-    released: Sequence[PCollection[Any]],
-    row_type: type[_Row],
-    table_of: Callable[[Sequence[Any]], pa.Table],
-) -> PCollection[_Row]:
-    """Adds the step to a pipeline that turns released sets into rows.
-
-    It is named after the step that released the last set, so that a pipeline may have several.
-
-    Args:
-      released: the sets of one release.
-      row_type: the type of the rows.
-      table_of: maps the sets to the table that is published.
-    """
-    producer = released[-1].producer
-    label = f"{producer.full_label}/Rows" if producer else "Rows"
-    make_rows = label >> _MakeRows(row_type=row_type, table_of=table_of)
-    return cast("PCollection[_Row]", tuple(released) | make_rows)
-
-
 def longest_beside_shorter(
     released: Sequence[PCollection[Any]],
 ) -> tuple[PCollection[Any], AsIter]:
@@ -105,21 +95,3 @@ def longest_beside_shorter(
     *shorter, longest = released
     others = shorter or [longest | "None" >> beam.Filter(lambda _: False)]
     return longest, AsIter(cast("PCollection", others | "Shorter" >> beam.Flatten()))
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class _MakeRows(UnhintedTransform):
-    """Brings the sets of one release to one worker, which turns them into rows."""
-
-    row_type: type[Any]
-    table_of: Callable[[Sequence[Any]], pa.Table]
-
-    def expand(self, released: tuple[PCollection[Any], ...]) -> PCollection[Any]:
-        longest, shorter = longest_beside_shorter(released)
-        rows = beam.FlatMap(_rows, shorter, row_type=self.row_type, table_of=self.table_of)
-        return apply(longest, "Rows", rows, self.row_type)
-
-
-def _rows(longest: Any, shorter: Iterable[Any], *, row_type: Any, table_of: Any) -> Iterator[Any]:
-    for batch in table_of([*shorter, longest]).to_batches():
-        yield from map(row_type, *(column.to_pylist() for column in batch.columns))

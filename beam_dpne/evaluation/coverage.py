@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_dpne.documents.text import SEPARATOR, split_ngram
 from beam_dpne.evaluation.corpus import Corpus
 from beam_dpne.evaluation.index import Found, GramIndex, LengthIndex
-from beam_dpne.ngrams.decoding import SEPARATOR, split_ngram
 
 K_ANONYMITY = (1, 2, 5, 10, 20, 50, 100)
 Grams = Mapping[int, np.ndarray]

@@ -1,11 +1,7 @@
-"""DecodeGrams and ListReport: the rows of text, and the numbers for the ledger, of released sets.
-
-The text form of an n-gram is defined here: `join_tokens` and `split_ngram`.
-"""
+"""DecodeGrams and ListReport: the rows of text, and the numbers for the ledger, of released sets."""
 
 import dataclasses
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import apache_beam as beam
@@ -14,18 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 
+from beam_dpne.documents import text
 from beam_dpne.elements.batches import UnhintedTransform, apply
-from beam_dpne.elements.rows import ROW_SCHEMA, longest_beside_shorter, with_rounded_scores
+from beam_dpne.elements.rows import (
+    ROW_SCHEMA,
+    in_order,
+    longest_beside_shorter,
+    with_rounded_scores,
+)
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 
-SEPARATOR = " "
-EMPTY_TOKEN = "\\e"
-_ESCAPES = {"\\": "\\\\", " ": "\\s", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
-_UNESCAPES = {escape[1]: plain for plain, escape in _ESCAPES.items()} | {"e": ""}
-
-_IN_TOKEN = re.compile(r"[\\ \t\n\r]")
-_IN_ITEM = re.compile(r"[\\\t\n\r]")
+# Ledgers tell their readers of this function under this module's name.
+unescape_item = text.unescape_item
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -140,7 +137,7 @@ class ListReport(UnhintedTransform):
 def ngram_table(released: Iterable[GramSet]) -> pa.Table:
     """Returns the rows of S_1, …, S_T, sorted by length, falling score, then bytes."""
     rows = pa.Table.from_batches(list(decode_sets(released)), ROW_SCHEMA)
-    return with_rounded_scores(rows)
+    return in_order(with_rounded_scores(rows))
 
 
 def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
@@ -149,79 +146,10 @@ def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
     vocabulary = pa.array([], pa.string())
     for grams in sorted(released, key=lambda grams: grams.length):
         if grams.length == 1 and grams.words is not None:
-            vocabulary = pa.array([escape_token(word) for word in grams.words.to_pylist()])
+            vocabulary = pa.array([text.escape_token(word) for word in grams.words.to_pylist()])
         words = _word_ids(grams, words)
         if len(grams) and not grams.is_public:
             yield _sorted_rows(grams, words, vocabulary)
-
-
-def join_tokens(tokens: Sequence[str]) -> str:
-    r"""Returns the text of an n-gram: its escaped tokens, joined by one blank.
-
-    In a token, a backslash is written as `\\`, a blank as `\s`, a tab as `\t`, a line feed as `\n`,
-    and a carriage return as `\r`. The empty token is written as `\e`. Inverse of `split_ngram`.
-
-    >>> join_tokens(["New York", "", "a\\b"])
-    'New\\sYork \\e a\\\\b'
-    """
-    return SEPARATOR.join(escape_token(token) for token in tokens)
-
-
-def split_ngram(ngram: str) -> tuple[str, ...]:
-    r"""Returns the tokens of an n-gram; inverse of `join_tokens`.
-
-    Raises:
-      ValueError: on an escape that `join_tokens` does not write.
-
-    >>> split_ngram("New\\sYork \\e a\\\\b")
-    ('New York', '', 'a\\b')
-    """
-    return tuple(_unescape_token(part) for part in ngram.split(SEPARATOR))
-
-
-def escape_token(token: str) -> str:
-    """Returns one token as `join_tokens` writes it."""
-    return _escaped(token, _IN_TOKEN)
-
-
-def escape_item(item: str) -> str:
-    r"""Returns an item of a set union as one line without tabs, the form that tsv files have.
-
-    It is escaped like a token of an n-gram, except that a blank stays one. Inverse of `unescape_item`.
-
-    >>> escape_item("New York\t\\")
-    'New York\\t\\\\'
-    """
-    return _escaped(item, _IN_ITEM)
-
-
-def unescape_item(line: str) -> str:
-    r"""Returns an item from its line; inverse of `escape_item`.
-
-    Raises:
-      ValueError: on an unknown escape.
-
-    >>> unescape_item("New York\\t\\\\") == "New York\t\\"
-    True
-    """
-    return _unescape_token(line)
-
-
-def _escaped(text: str, special: re.Pattern[str]) -> str:
-    return special.sub(lambda match: _ESCAPES[match.group()], text) or EMPTY_TOKEN
-
-
-def _unescape_token(part: str) -> str:
-    if not part:
-        raise ValueError("An n-gram has an empty token that is not written as \\e.")
-
-    def plain(match: re.Match[str]) -> str:
-        letter = match.group(1)
-        if letter not in _UNESCAPES or (letter == "e" and part != EMPTY_TOKEN):
-            raise ValueError("An n-gram has a backslash that starts no known escape.")
-        return _UNESCAPES[letter]
-
-    return re.sub(r"\\(.?)", plain, part, flags=re.DOTALL)
 
 
 def _decode(longest: GramSet, shorter: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
@@ -244,7 +172,7 @@ def _word_ids(grams: GramSet, parent_words: np.ndarray) -> np.ndarray:
 def _sorted_rows(grams: GramSet, words: np.ndarray, vocabulary: pa.Array) -> pa.RecordBatch:
     # One Arrow column for each word of the n-grams, which are then joined row by row.
     columns = [vocabulary.take(pa.array(words[:, place])) for place in range(words.shape[1])]
-    ngrams = pc.call_function("binary_join_element_wise", [*columns, pa.scalar(SEPARATOR)])
+    ngrams = pc.call_function("binary_join_element_wise", [*columns, pa.scalar(text.SEPARATOR)])
     lengths = pa.array(np.full(len(grams), grams.length, dtype=np.int32))
     rows = pa.table([lengths, ngrams, pa.array(grams.scores)], schema=ROW_SCHEMA)
     rows = rows.sort_by([("score", "descending"), ("ngram", "ascending")])

@@ -1,7 +1,6 @@
 """PrivateNgrams: the loop over k of DPNE, as one pipeline."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -12,7 +11,7 @@ from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.rows import ReleasedNgram, as_rows
+from beam_dpne.elements.rows import ReleasedNgram
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
@@ -28,6 +27,7 @@ from beam_dpne.ngrams.elements import (
 )
 from beam_dpne.ngrams.histogram import WeightedHistogram
 from beam_dpne.ngrams.in_memory import release_lengths
+from beam_dpne.ngrams.ledger import ngrams_contents
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.spurious import SampleSpurious
 from beam_dpne.ngrams.threshold import DecideRound, NoisyThreshold, RoundResult
@@ -39,29 +39,26 @@ from beam_dpne.ngrams.vocabulary import (
     vocabulary_digest,
 )
 from beam_dpne.reading.options import InputDescription
+from beam_dpne.release.ledger import Run
+from beam_dpne.release.result import Form, Result
 from beam_dpne.set_union.transform import ReleaseItems
 
 
 class _Released(NamedTuple):
     released: tuple[PCollection[GramSet], ...]
+    run: Run
 
 
-class PrivateNgramsResult(_Released):
-    """The result of `PrivateNgrams`.
+class PrivateNgramsResult(Result[ReleasedNgram], _Released):
+    """The result of `PrivateNgrams`, which `WriteRelease` takes; `rows` are `ReleasedNgram`.
 
     Attributes:
-      released: S_1, …, S_T, a PCollection of one `GramSet` for each, which `PublishRelease`,
-        `DecodeGrams` and `ListReport` take.
+      released: S_1, …, S_T, a PCollection of one `GramSet` for each, which `DecodeGrams` and
+        `ListReport` take.
+      run: the public facts of the run, for the ledger.
     """
 
-    @functools.cached_property
-    def rows(self) -> PCollection[ReleasedNgram]:
-        """All released n-grams, one `ReleasedNgram` each, equal to the rows of published files.
-
-        They have a schema, so that Beam's sinks, data frames and SQL take them. The first access adds
-        one step to the pipeline.
-        """
-        return as_rows(self.released, ReleasedNgram, ngram_table)
+    form = Form(ReleasedNgram, ngram_table, ngrams_contents)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -150,7 +147,7 @@ class PrivateNgrams(DocumentsTransform):
             store=self.store,
             vocabulary=self.vocabulary,
         )
-        return PrivateNgramsResult(release_lengths(steps, self.plan, users))
+        return PrivateNgramsResult(release_lengths(steps, self.plan, users), Run.of(self))
 
 
 def run_context(

@@ -79,7 +79,7 @@ class ReadDocuments(DisplayedTransform):
       the byte offset of the line in the decompressed text, 8 bytes each, little-endian) and `text`
       (string, or list<string> if `text_is_tokens`), without nulls. `rejects`: a `Reject` for each
       record that cannot be used; Beam's counter `beam_dpne:rejected_records` counts them. `tally`:
-      a `Tally` for each piece of work; `PublishRelease(tally=…)` adds them up and publishes nothing
+      a `Tally` for each piece of work; `WriteRelease(tally=…)` adds them up and publishes nothing
       if too large a share was rejected.
 
     Privacy:

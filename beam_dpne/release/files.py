@@ -1,7 +1,8 @@
 """The files of a release on disk: their names, their contents, and how they are found and read back.
 
 A release is a directory with parts, which hold the rows, and `ledger.json`, which lists the parts.
-`publishing` writes these files; this module renders and parses the parts, and checks whatever it reads.
+`publishing` writes these files and `reading` reads them; this module has the form of a part, and checks
+ledgers.
 """
 
 import contextlib
@@ -20,11 +21,11 @@ import pyarrow.csv
 import pyarrow.parquet
 from apache_beam.io.filesystems import FileSystems
 
+from beam_dpne.documents.text import escape_item, unescape_item
 from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA
 from beam_dpne.errors import ReleaseError
-from beam_dpne.ngrams.decoding import escape_item, unescape_item
 from beam_dpne.storage.access import directory_at
-from beam_dpne.storage.directories import Directory, reason
+from beam_dpne.storage.directories import reason
 
 SCHEMA = "beam_dpne/ledger/2"
 # Schema 1 lacks the sections groups, input and notes.
@@ -153,6 +154,28 @@ def render_parts(
         yield Part(name, len(piece), hashlib.sha256(data).hexdigest(), len(data)), data
 
 
+def parse_part(part: Part, data: bytes) -> pa.Table:
+    """Returns the rows of one part; its name determines the program and the format."""
+    program = _BY_STEM[part.name.partition("-")[0]]
+    return _PARSE[part.name.rpartition(".")[2]](program, data)
+
+
+def rows_section(program: Program, rows: pa.Table) -> dict[str, Any]:
+    """Returns the number of rows of a release and their digest, for a ledger without files.
+
+    The digest is the SHA-256 of the rows in the order of the release as jsonl: of the files of a
+    release in that format, one after the other.
+
+    Args:
+      program: Program of the release.
+      rows: All rows, in order (see `in_order`).
+    """
+    digest = hashlib.sha256()
+    for start in range(0, len(rows), _HASHED_AT_ONCE):
+        digest.update(_write_jsonl(program, rows.slice(start, _HASHED_AT_ONCE)))
+    return {"count": len(rows), "sha256": digest.hexdigest()}
+
+
 def _content_hash(program: Program, rows: pa.Table, output_format: str, rows_per_part: int) -> str:
     """Returns sixteen digits that depend on the rows, the cut into parts and the writer's version.
 
@@ -213,39 +236,6 @@ _WRITE = {"jsonl": _write_jsonl, "tsv": _write_tsv, "parquet": _write_parquet}
 _PARSE = {"jsonl": _parse_jsonl, "tsv": _parse_tsv, "parquet": _parse_parquet}
 
 
-def read_release(path: str) -> pa.Table:
-    """Reads the rows of a release; the parts are those that the ledger lists, and each is checked.
-
-    Args:
-      path: Path of the release's directory, or of its `ledger.json`; local or on any Beam file system.
-
-    Returns:
-      Columns length (int32), ngram (string) and score (float64), or item (string) and score, or ngram
-      and probability, in the order of the release.
-
-    Raises:
-      ReleaseError: The release is incomplete or damaged.
-    """
-    folder = directory_at(release_folder(path))
-    ledger = read_ledger(path)
-    return pa.concat_tables([_read_part(folder, Part(**part)) for part in ledger["parts"]])
-
-
-def _read_part(directory: Directory, part: Part) -> pa.Table:
-    """Returns the rows of one part; its name determines the program and the format."""
-    with as_release_error(f"Part {part.name} of the release cannot be read"):
-        data = directory.read(part.name)
-        if data is None:
-            raise ReleaseError(f"The release is incomplete: part {part.name} is missing.")
-        if (len(data), hashlib.sha256(data).hexdigest()) != (part.bytes, part.sha256):
-            raise ReleaseError(f"The release is damaged: part {part.name} has another SHA-256.")
-        program = _BY_STEM[part.name.partition("-")[0]]
-        rows = _PARSE[part.name.rpartition(".")[2]](program, data)
-        if len(rows) != part.rows:
-            raise ReleaseError(f"The release is damaged: part {part.name} has other rows.")
-    return rows
-
-
 @contextlib.contextmanager
 def as_release_error(failure: str) -> Iterator[None]:
     """Replaces other errors by a ReleaseError of one sentence, without messages of libraries."""
@@ -279,8 +269,13 @@ def read_ledger(path: str) -> dict[str, Any]:
     return parse_ledger(data, file)
 
 
-def parse_ledger(data: bytes, path: str) -> dict[str, Any]:
-    """Checks and returns a ledger's JSON; the messages of errors name `path`.
+def parse_ledger(data: bytes, path: str, *, section: str = "parts") -> dict[str, Any]:
+    """Checks and returns a ledger's JSON.
+
+    Args:
+      data: The ledger.
+      path: Its path, or another name for it in the messages of errors.
+      section: Its last section: "parts" in a release, "rows" before its files are written.
 
     Raises:
       ReleaseError: It is not a whole ledger of a readable schema.
@@ -299,10 +294,11 @@ def parse_ledger(data: bytes, path: str) -> dict[str, Any]:
             f"{path} is damaged: 'program' is missing or not one of {', '.join(PROGRAMS)}."
         )
     common = _SECTIONS | (_SECTIONS_SINCE_2 if ledger["schema"] == SCHEMA else {})
-    for name, kind in (common | program.sections).items():
+    for name, kind in (common | program.sections | _ROWS_SECTIONS[section]).items():
         if not isinstance(ledger.get(name), kind):
             raise ReleaseError(f"{path} is damaged: {name!r} is missing or not a {kind.__name__}.")
-    if not ledger["parts"] or not all(_is_part(part, program.stem) for part in ledger["parts"]):
+    pieces = ledger["parts"] if section == "parts" else []
+    if section == "parts" and not (pieces and all(_is_part(part, program.stem) for part in pieces)):
         raise ReleaseError(f"{path} is damaged: 'parts' must list the files of the release.")
     released = program.released(ledger)
     if released is None:
@@ -310,9 +306,10 @@ def parse_ledger(data: bytes, path: str) -> dict[str, Any]:
             f"{path} is damaged: {program.section!r} must state the number of released "
             f"{program.noun}."
         )
-    if released != sum(part["rows"] for part in ledger["parts"]):
+    stated = sum(part["rows"] for part in pieces) if pieces else ledger["rows"].get("count")
+    if released != stated:
         raise ReleaseError(
-            f"{path} is damaged: its parts do not have as many rows as it says were released."
+            f"{path} is damaged: {section!r} does not state as many rows as were released."
         )
     return ledger
 
@@ -328,8 +325,8 @@ _SECTIONS: dict[str, type] = {
     "tokenizer": str,
     "columns": dict,
     "versions": dict,
-    "parts": list,
 }
+_ROWS_SECTIONS: dict[str, dict[str, type]] = {"parts": {"parts": list}, "rows": {"rows": dict}}
 _SECTIONS_SINCE_2: dict[str, type] = {"notes": dict, "groups": dict, "input": dict}
 
 

@@ -2,8 +2,8 @@
 
 It holds public parameters, released numbers and checksums. It holds no time, path, host, runner or
 number of partitions, so that the same release has the same ledger wherever it was made. This module
-has the sections that all programs share, among them the operator's notes; `ngrams_ledger`,
-`set_union_ledger` and `bayesian_ledger` have those of one program, and `files` reads ledgers back.
+has the sections that all programs share, among them the operator's notes; the modules `ledger` of
+`ngrams`, `set_union` and `bayesian` have those of one program, and `files` reads ledgers back.
 """
 
 import dataclasses
@@ -11,16 +11,14 @@ import importlib.metadata
 import json
 import platform
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.documents.key_context import MECHANISM_VERSION
 from beam_dpne.documents.tokenizers import tokenizer_name
-from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.files import PROGRAMS, SCHEMA, Part
-from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.validation import about_large_delta
 from beam_dpne.version import __version__
 
@@ -132,12 +130,38 @@ def _is_refused(sign: str) -> bool:
 NO_NOTES = ReleaseNotes()
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """The public facts of a run that its ledger states and no released set holds.
+
+    Attributes:
+      plan: Plan of the run.
+      tokenizer: Name of the tokenizer (see `tokenizer_name`).
+      run_key_given: Whether the run key was given instead of fresh; the key is not here.
+      described: How records became documents, which says what one user is; None if that is unknown.
+    """
+
+    plan: Any
+    tokenizer: str
+    run_key_given: bool
+    described: InputDescription | None = None
+
+    @classmethod
+    def of(cls, transform: DocumentsTransform) -> "Run":
+        """Returns the facts of the runs of a private transform."""
+        return cls(
+            plan=transform.plan,
+            tokenizer=tokenizer_name(transform.tokenizer),
+            run_key_given=transform.run_key is not None,
+            described=transform.input_description,
+        )
+
+
 class Contents(NamedTuple):
     """The contents of a ledger that depend on the program.
 
     Attributes:
       program: One of `PROGRAMS`.
-      plan: Plan of the run.
       sections: The sections that only this program has.
       spent: The parts of the budget that only this program has.
       slack_meaning: Meaning of the plan's numerical slack.
@@ -148,7 +172,6 @@ class Contents(NamedTuple):
     """
 
     program: str
-    plan: PrivacyPlan | SetUnionPlan | BayesianPlan
     sections: Mapping[str, Any]
     spent: Mapping[str, Any]
     slack_meaning: str
@@ -159,30 +182,24 @@ class Contents(NamedTuple):
 
 
 def whole_ledger(
-    contents: Contents,
-    *,
-    parts: Sequence[Part],
-    run_key_given: bool,
-    tokenizer: str | Callable[..., Any],
-    described: InputDescription | None = None,
-    notes: ReleaseNotes = NO_NOTES,
+    contents: Contents, run: Run, rows: Mapping[str, Any], notes: ReleaseNotes = NO_NOTES
 ) -> dict[str, Any]:
     """Returns the ledger of a release, as JSON types in reading order.
 
+    Its last section is `rows`, for which `with_parts` puts the files once they are written.
+
     Args:
       contents: The contents that depend on the program.
-      parts: Files of the release, in order.
-      run_key_given: Whether the run key was given instead of fresh.
-      tokenizer: Name of the tokenizer, or the function itself (see `tokenizer_name`).
-      described: How records became documents, which says what one user is; None if that is unknown.
+      run: The public facts of the run.
+      rows: Number and digest of the rows (see `rows_section`).
       notes: The operator's notes on the release.
 
     Raises:
-      ValueError: The parts do not have as many rows as were released.
+      ValueError: There are not as many rows as were released.
     """
-    plan, program = contents.plan, PROGRAMS[contents.program]
-    if sum(part.rows for part in parts) != program.released(contents.sections):
-        raise ValueError(f"parts must hold as many rows as {program.noun} were released.")
+    plan, described, program = run.plan, run.described, PROGRAMS[contents.program]
+    if rows["count"] != program.released(contents.sections):
+        raise ValueError(f"There must be as many rows as {program.noun} were released.")
     packages = {name: importlib.metadata.version(name) for name in _PACKAGES}
     return {
         "schema": SCHEMA,
@@ -214,16 +231,32 @@ def whole_ledger(
         },
         **contents.sections,
         "run_key": {
-            "given": run_key_given,
+            "given": run.run_key_given,
             "mechanism_version": MECHANISM_VERSION,
             "warning": _ONE_KEY_ONE_INPUT,
         },
         "input": input_section(described),
-        "tokenizer": tokenizer_name(tokenizer),
+        "tokenizer": run.tokenizer,
         "columns": dict(contents.columns),
         "versions": {"beam_dpne": __version__, **packages, "python": platform.python_version()},
-        "parts": [part._asdict() for part in parts],
+        "rows": dict(rows),
     }
+
+
+def with_parts(ledger: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]:
+    """Returns a ledger that lists the files in which its rows are, instead of their digest."""
+    listed = {"parts": [part._asdict() for part in parts]}
+    return {name: value for name, value in ledger.items() if name != "rows"} | listed
+
+
+def with_notes(ledger: Mapping[str, Any], notes: ReleaseNotes) -> dict[str, Any]:
+    """Returns a ledger with other notes, and with the phrase that begins with their unit."""
+    read = ledger["input"]
+    described = None
+    if read["format"] == "sequences" or read["user_field"] is not None:
+        described = InputDescription(user_field=read["user_field"], format=read["format"])
+    guarantee = {**ledger["guarantee"], "user": user_sentence(described, notes)}
+    return {**ledger, "notes": notes.to_dict(), "guarantee": guarantee}
 
 
 def ledger_bytes(ledger: Mapping[str, Any]) -> bytes:

@@ -1,15 +1,15 @@
 """Publishing a release: parts first, then the ledger in one step.
 
-The files are a function of the released sets, the plan and versions, and of nothing else that is known
-about the data. Names of parts are derived from their content, so that a repeated bundle writes the same
-files again.
+The files are a function of the released rows, the ledger and versions, and of nothing else that is
+known about the data. Names of parts are derived from their content, so that a repeated bundle writes
+the same files again.
 """
 
 import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -17,19 +17,10 @@ import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection, PValue
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.bayesian.counting import NgramProbabilities, probability_table
-from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.bayesian.transform import BayesianCountsResult
-from beam_dpne.documents.tokenizers import Tokenizer, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.elements.display_data import DisplayedTransform
-from beam_dpne.elements.rows import longest_beside_shorter
+from beam_dpne.elements.rows import in_order, longest_beside_shorter
 from beam_dpne.errors import ReleaseError
-from beam_dpne.ngrams.decoding import length_report, ngram_table
-from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.transform import PrivateNgramsResult
-from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
     Tally,
@@ -38,7 +29,6 @@ from beam_dpne.reading.rejects import (
     report_counts,
     require_few_rejected,
 )
-from beam_dpne.release.bayesian_ledger import bayesian_ledger
 from beam_dpne.release.files import (
     LEDGER_NAME,
     OUTPUT_FORMATS,
@@ -49,14 +39,19 @@ from beam_dpne.release.files import (
     as_release_error,
     is_ledger,
     listed_parts,
+    parse_ledger,
     render_parts,
+    rows_section,
 )
-from beam_dpne.release.ledger import NO_NOTES, ReleaseNotes, ledger_bytes
-from beam_dpne.release.ngrams_ledger import ngrams_ledger
-from beam_dpne.release.set_union_ledger import set_union_ledger
-from beam_dpne.set_union.elements import ItemSet, item_table
-from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.transform import PrivateSetUnionResult
+from beam_dpne.release.ledger import (
+    NO_NOTES,
+    ReleaseNotes,
+    Run,
+    ledger_bytes,
+    with_notes,
+    with_parts,
+)
+from beam_dpne.release.result import Described, Form, Result, described
 from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import Directory
 from beam_dpne.storage.lineage import report_sink
@@ -65,18 +60,16 @@ _PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(
     rf"\.({PART_NAME.pattern}|{re.escape(LEDGER_NAME)}|probe)\.tmp-[0-9a-f]{{32}}"
 )
-_Released = GramSet | ItemSet | NgramProbabilities
-_Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
-_Result = PrivateNgramsResult | PrivateSetUnionResult | BayesianCountsResult
 _LedgerFor = Callable[[Sequence[Part]], bytes]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class PublishRelease(DisplayedTransform):
-    """Publishes released sets as files that a ledger lists; the last stage of a pipeline.
+class WriteRelease(DisplayedTransform):
+    """Writes a release as files that a ledger lists; the last step of a pipeline.
 
-    Input: `PrivateNgramsResult`, `PrivateSetUnionResult` or `BayesianCountsResult`, of which only the
-    released sets are read.
+    Input: the result of `PrivateNgrams`, `PrivateSetUnion` or `BayesianCounts`. Or a dict of two
+    PCollections, {"rows": `result.rows`, "ledger": `result.ledger`}: each row a NamedTuple, `beam.Row`
+    or mapping with the fields of the release, in any order. Both forms give the same bytes.
 
     Output: PCollection of one str, the path of the ledger. Under `output` are `ledger.json` and the
     parts. N-grams: `ngrams-<hash of content>-NNNNN-of-NNNNN.<format>` with length (int32), ngram
@@ -88,18 +81,14 @@ class PublishRelease(DisplayedTransform):
     `{"length":1,"ngram":"a","score":7.5}`; tsv has a header line and no quoting, and items are
     written by `escape_item`.
 
-    Privacy: post-processing of released sets; the ledger adds only public numbers.
+    Privacy: post-processing of released sets; the ledger adds only public numbers. Rows that are not
+    exactly those that the ledger describes are refused.
 
-    Cost: one worker holds all released sets and the text of one part.
+    Cost: one worker holds all released rows and the text of one part.
 
     Attributes:
       output: Directory, local or on any Beam file system; created if missing.
       output_format: "jsonl", "tsv" or "parquet".
-      plan: Plan of the run, a `PrivacyPlan`, a `SetUnionPlan` or a `BayesianPlan`; for the ledger.
-      tokenizer: Tokenizer of the run, its name or the function; for the ledger.
-      run_key_given: Whether the run key was given instead of fresh; for the ledger.
-      described: How records became documents; for the ledger, which names the privacy unit. None
-        means the description by the transform that released the sets.
       notes: The operator's notes on the release (title, contact, privacy unit); for the ledger.
       overwrite: Whether a release that exists is replaced. It stays whole until the new ledger
         replaces its ledger. Then its parts are deleted, and so are files that a killed run has left;
@@ -113,38 +102,33 @@ class PublishRelease(DisplayedTransform):
         is published. Beam's counters `beam_dpne:rejected_records.*` count them by reason.
 
     Raises:
-      ValueError: A field has a wrong value.
+      TypeError: The input is neither a result nor a dict of PCollections.
+      ValueError: A field has a wrong value, or the dict other keys, or unbounded or windowed rows.
       ReleaseError: While running: a release exists and overwrite is off, another run has published
-        there meanwhile, or the output cannot be written. The existing release stays as it was.
+        there meanwhile, the output cannot be written, or rows and ledger do not belong together. The
+        existing release stays as it was.
       TooManyRejectedError: While running, before anything is written: a larger share of the records
         than max_rejected was rejected.
 
     Example:
       >>> import tempfile
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, PrivateNgrams
-      >>> from beam_dpne.release.files import read_release
+      >>> from beam_dpne import PrivacyPlan, PrivateNgrams, ReleaseNotes, WriteRelease, read_release
       >>> plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2,
       ...                    spurious_fraction=1e-9)
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...         texts = [(f"u{i}", "Good morning") for i in range(200)]
-      ...         documents = pipeline | beam.Create(texts)
-      ...         _ = documents | PrivateNgrams(plan=plan) | PublishRelease(
-      ...             output=folder, output_format="tsv", plan=plan, tokenizer="words",
-      ...             run_key_given=False)
-      ...     read_release(folder).column("ngram").to_pylist()[-1]
+      ...         result = pipeline | beam.Create(texts) | PrivateNgrams(plan=plan)
+      ...         _ = result | WriteRelease(output=folder, notes=ReleaseNotes(unit="a customer"))
+      ...     read_release(folder).table().column("ngram").to_pylist()[-1]
       'good morning'
 
     References: none.
     """
 
     output: str
-    output_format: str
-    plan: _Plan
-    tokenizer: str | Tokenizer
-    run_key_given: bool
-    described: InputDescription | None = None
+    output_format: str = "jsonl"
     notes: ReleaseNotes = NO_NOTES
     overwrite: bool = False
     rows_per_part: int = 1_000_000
@@ -171,26 +155,38 @@ class PublishRelease(DisplayedTransform):
         """Returns empty hints, since Beam would log a warning about a named tuple as input."""
         return IOTypeHints.empty()
 
-    def expand(self, input_or_inputs: _Result) -> PValue:
-        """Brings the sets to one worker, which publishes them."""
-        released = input_or_inputs.released
-        sets = released if isinstance(released, tuple) else (released,)
-        longest, shorter = longest_beside_shorter(sets)
-        return longest | "Publish" >> beam.Map(
-            _publish_sets,
-            shorter,
+    def _extract_input_pvalues(self, pvalueish: Any) -> tuple[Any, dict[str, PValue]]:
+        """Leaves out the other fields of a result, of which Beam would make PCollections."""
+        pvalueish, found = super()._extract_input_pvalues(pvalueish)
+        return pvalueish, {
+            name: value for name, value in found.items() if isinstance(value, PValue)
+        }
+
+    def expand(self, input_or_inputs: Result | Mapping[str, PCollection]) -> PValue:
+        """Brings everything to one worker, which publishes it."""
+        given = input_or_inputs
+        if isinstance(given, Result):
+            main, shorter = longest_beside_shorter(given.sets)
+            beside = (shorter,)
+            describe = functools.partial(
+                _describe_sets, form=given.form, run=given.run, notes=self.notes
+            )
+        else:
+            _check_rows_and_ledger(given)
+            main = given["ledger"].pipeline | "Once" >> beam.Create([None])
+            beside = (AsIter(given["rows"]), AsIter(given["ledger"]))
+            describe = functools.partial(_describe_rows, notes=self.notes)
+        return main | "Publish" >> beam.Map(
+            _publish,
             None if self.tally is None else AsIter(self.tally),
-            output=self.output,
-            output_format=self.output_format,
-            plan=self.plan,
-            tokenizer=tokenizer_name(self.tokenizer),
-            run_key_given=self.run_key_given,
-            described=self.described or _described_by(sets[0]),
-            notes=self.notes,
-            overwrite=self.overwrite,
-            rows_per_part=self.rows_per_part,
+            *beside,
+            describe=describe,
             permit=self.permit,
             max_rejected=self.max_rejected,
+            output=self.output,
+            output_format=self.output_format,
+            overwrite=self.overwrite,
+            rows_per_part=self.rows_per_part,
         ).with_output_types(str)
 
 
@@ -215,27 +211,36 @@ def check_output(output: str, *, overwrite: bool) -> None:
         directory.probe()
 
 
-def _described_by(released: PCollection) -> InputDescription | None:
-    """Returns the input description of the transform that released a set; None if it has none."""
-    step = released.producer
-    while step is not None:
-        found = getattr(step.transform, "input_description", None)
-        if found is not None:
-            return found
-        step = step.parent
-    return None
+def _check_rows_and_ledger(given: object) -> None:
+    """Raises an error unless the input is a dict of rows and ledger that are complete at some time."""
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            "WriteRelease takes the result of PrivateNgrams, PrivateSetUnion or BayesianCounts, or a "
+            f"dict of rows and ledger, got {type(given).__name__}."
+        )
+    if set(given) != {"rows", "ledger"}:
+        raise ValueError(
+            "A dict for WriteRelease must have the keys 'rows' and 'ledger', got "
+            f"{', '.join(map(repr, given)) or 'none'}."
+        )
+    for name, pcollection in given.items():
+        if not pcollection.is_bounded or not pcollection.windowing.is_default():
+            raise ValueError(
+                f"{name} must be bounded and in the global window with its default trigger, since a "
+                "release is written once. Apply beam.WindowInto(GlobalWindows()) before."
+            )
 
 
-def _publish_sets(
-    longest: _Released,
-    shorter: Iterable[_Released],
+def _publish(
+    main: Any,
     tallies: Iterable[Tally] | None,
-    *,
+    *beside: Iterable[Any],
+    describe: Callable[..., Described],
     permit: Callable[[], None] | None,
     max_rejected: float,
-    **settings,
+    **settings: Any,
 ) -> str:
-    """Publishes all released sets, which arrive as one element and one side input."""
+    """Publishes the one release that the input describes, if it may be published."""
     if permit is not None:
         permit()
     if tallies is not None:
@@ -243,57 +248,85 @@ def _publish_sets(
         require_few_rejected(tally, max_rejected)
         report_counts(tally)
     progress.enter("publish", None)
-    return publish_release([*shorter, longest], **settings)
+    return publish_release(describe(main, *beside), **settings)
 
 
-def contents_of(
-    plan: _Plan, released: Sequence[Any]
-) -> tuple[Program, pa.Table, Callable[..., dict[str, Any]]]:
-    """Returns how the results of a run are published: the program, the rows, and the ledger.
+def _describe_sets(
+    longest: Any, shorter: Iterable[Any], *, form: Form, run: Run, notes: ReleaseNotes
+) -> Described:
+    return described(form, run, [*shorter, longest], notes)
 
-    The third is a function from the arguments of `whole_ledger` that do not depend on the program.
+
+def _describe_rows(
+    _: None, rows: Iterable[Any], ledgers: Iterable[str], *, notes: ReleaseNotes
+) -> Described:
+    """Returns a release given by its rows in any order and its ledger, after a check of both.
 
     Raises:
-      TypeError: The plan is of no private program.
+      ReleaseError: There is not one ledger, it is damaged, or it describes other rows.
     """
-    if isinstance(plan, BayesianPlan):
-        (found,) = released
-        ledger = functools.partial(bayesian_ledger, plan=plan, found=found)
-        return PROGRAMS["bayesian"], probability_table(released), ledger
-    if isinstance(plan, SetUnionPlan):
-        (items,) = released
-        ledger = functools.partial(set_union_ledger, plan=plan, items=items)
-        return PROGRAMS["set-union"], item_table(released), ledger
-    if isinstance(plan, PrivacyPlan):
-        reports = [length_report(grams) for grams in released]
-        ledger = functools.partial(ngrams_ledger, plan=plan, reports=reports)
-        return PROGRAMS["ngrams"], ngram_table(released), ledger
-    raise TypeError(
-        "plan must be a PrivacyPlan, a SetUnionPlan or a BayesianPlan, under which a release is "
-        f"private, got {type(plan).__name__}."
-    )
+    found = list(ledgers)
+    if len(found) != 1 or not isinstance(found[0], str):
+        raise ReleaseError(
+            "ledger must have one element, the JSON text of `result.ledger`, got "
+            f"{len(found) if len(found) != 1 else 'another element'}."
+        )
+    ledger = parse_ledger(found[0].encode(), "The ledger", section="rows")
+    program = PROGRAMS[ledger["program"]]
+    table = in_order(_table(program, rows))
+    if rows_section(program, table) != ledger["rows"]:
+        raise ReleaseError(
+            f"rows must be exactly the {ledger['rows']['count']} rows that the ledger describes, but "
+            "some were changed, left out or added, or they are of another release. Give rows and "
+            "ledger of one result; filter rows after the release is written."
+        )
+    if notes != NO_NOTES:
+        ledger = with_notes(ledger, notes)
+    return Described(program, table, ledger)
+
+
+def _table(program: Program, rows: Iterable[Any]) -> pa.Table:
+    """Returns the table of rows that have exactly the fields of the program's releases.
+
+    Raises:
+      ReleaseError: A row has other fields, or values of other types.
+    """
+    names = program.schema.names
+    columns: list[list[Any]] = [[] for _ in names]
+    for row in rows:
+        values = row if isinstance(row, Mapping) else _fields(row)
+        if set(values) != set(names):
+            raise ReleaseError(
+                f"rows must have the fields {', '.join(names)} of the ledger's program, and no others."
+            )
+        for column, name in zip(columns, names, strict=True):
+            column.append(values[name])
+    types = ", ".join(f"{field.name} ({field.type})" for field in program.schema)
+    with as_release_error(f"rows must have the types {types}"):
+        return pa.table(columns, schema=program.schema)
+
+
+def _fields(row: Any) -> Mapping[str, Any]:
+    """Returns the values of a named tuple or a `beam.Row` by name; none of another element."""
+    return row._asdict() if hasattr(row, "_asdict") else {}
 
 
 def publish_release(
-    released: Sequence[_Released],
+    release: Described,
     *,
     output: str,
-    output_format: str,
-    plan: _Plan,
+    output_format: str = "jsonl",
     overwrite: bool = False,
     rows_per_part: int = 1_000_000,
-    **common: Any,
 ) -> str:
-    """Publishes released sets as files that a ledger lists.
+    """Publishes a release as files that a ledger lists.
 
     Args:
-      released: S_1, …, S_T in any order, or one set of items or probabilities.
-      output: As in `PublishRelease`, which calls this function in a pipeline.
+      release: Its program, rows and ledger.
+      output: As in `WriteRelease`, which calls this function in a pipeline.
       output_format: As there.
-      plan: As there.
       overwrite: As there.
       rows_per_part: As there.
-      common: The arguments of `whole_ledger` that do not depend on the program, except the parts.
 
     Returns:
       The path of the ledger.
@@ -302,11 +335,12 @@ def publish_release(
       ReleaseError: A release exists and overwrite is off, or the output cannot be written. The
         existing release stays as it was.
     """
-    program, rows, ledger = contents_of(plan, released)
-    parts = functools.partial(render_parts, program, rows, output_format, rows_per_part)
+    parts = functools.partial(
+        render_parts, release.program, release.rows, output_format, rows_per_part
+    )
 
     def ledger_for(listed: Sequence[Part]) -> bytes:
-        return ledger_bytes(ledger(parts=listed, **common))
+        return ledger_bytes(with_parts(release.ledger, listed))
 
     directory = directory_at(output)
     with as_release_error(f"The release cannot be published in {output}"), directory.locked():

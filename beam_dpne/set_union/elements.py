@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from beam_dpne.elements.arrays import bounded_parts, group_places, merge_hashes, merge_words
 from beam_dpne.elements.coders import register_batches
-from beam_dpne.elements.rows import ITEM_SCHEMA, with_rounded_scores
+from beam_dpne.elements.rows import ITEM_SCHEMA, in_order, with_rounded_scores
 from beam_dpne.mechanism.thresholds import GRID_BITS
 
 
@@ -158,7 +158,7 @@ def item_table(released: Sequence[ItemSet]) -> pa.Table:
     """Returns the rows of one set union, in descending order of scores, then by bytes."""
     (found,) = released
     rows = pa.table([found.items, pa.array(found.scores)], schema=ITEM_SCHEMA)
-    return with_rounded_scores(rows.sort_by([("score", "descending"), ("item", "ascending")]))
+    return in_order(with_rounded_scores(rows))
 
 
 def _take(whole: ItemSums, rows: np.ndarray) -> ItemSums:

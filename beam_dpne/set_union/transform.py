@@ -14,9 +14,11 @@ from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import SumBundle, UserBatch
 from beam_dpne.elements.display_data import DisplayedTransform
-from beam_dpne.elements.rows import ReleasedItem, as_rows
+from beam_dpne.elements.rows import ReleasedItem
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
+from beam_dpne.release.ledger import Run
+from beam_dpne.release.result import Form, Result
 from beam_dpne.set_union import cutoff_policies, threshold, weights
 from beam_dpne.set_union.elements import (
     ItemSet,
@@ -26,6 +28,7 @@ from beam_dpne.set_union.elements import (
     item_table,
     merge_sums,
 )
+from beam_dpne.set_union.ledger import set_union_contents
 from beam_dpne.set_union.plan import SetUnionPlan
 
 _KeyedSums = tuple[int, ItemSums]
@@ -34,23 +37,18 @@ _OPEN = "open"
 
 class _Released(NamedTuple):
     released: PCollection[ItemSet]
+    run: Run
 
 
-class PrivateSetUnionResult(_Released):
-    """The result of `PrivateSetUnion`.
+class PrivateSetUnionResult(Result[ReleasedItem], _Released):
+    """The result of `PrivateSetUnion`, which `WriteRelease` takes; `rows` are `ReleasedItem`.
 
     Attributes:
-      released: PCollection of one `ItemSet`, which `PublishRelease` takes.
+      released: PCollection of one `ItemSet`.
+      run: the public facts of the run, for the ledger.
     """
 
-    @functools.cached_property
-    def rows(self) -> PCollection[ReleasedItem]:
-        """All released items, one `ReleasedItem` each, equal to the rows of published files.
-
-        They have a schema, so that Beam's sinks, data frames and SQL take them. The first access adds
-        one step to the pipeline.
-        """
-        return as_rows([self.released], ReleasedItem, item_table)
+    form = Form(ReleasedItem, item_table, set_union_contents)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -113,9 +111,8 @@ class PrivateSetUnion(DocumentsTransform):
         )
         users = self.grouped_by_user(items_of_users, run_key, self.plan.max_items_per_user)
         release = ReleaseItems(plan=self.plan, run_key=run_key, ranges=self.histogram_ranges)
-        return PrivateSetUnionResult(
-            cast("PCollection[ItemSet]", users | "ReleaseItems" >> release)
-        )
+        found = cast("PCollection[ItemSet]", users | "ReleaseItems" >> release)
+        return PrivateSetUnionResult(found, Run.of(self))
 
 
 def run_context(

@@ -116,12 +116,17 @@ class Directory:
         found = FileSystems.match([self.path_of("*")])[0].metadata_list
         return [re.split(r"[/\\]", file.path)[-1] for file in found]
 
+    def has(self, name: str) -> bool:
+        """Returns whether there is such a file."""
+        return FileSystems.exists(self.path_of(name))
+
     def read(self, name: str) -> bytes | None:
         """Returns a file's bytes, or None if there is no such file."""
-        path = self.path_of(name)
-        if not FileSystems.exists(path):
+        if not self.has(name):
             return None
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        with FileSystems.open(
+            self.path_of(name), compression_type=CompressionTypes.UNCOMPRESSED
+        ) as file:
             return file.read()
 
     def put(self, name: str, data: bytes) -> None:

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_dpne import reading
+from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.errors import RunError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
-from beam_dpne.release.files import read_release
-from beam_dpne.release.public_counts_files import read_public_counts
+from beam_dpne.release.reading import read_release
 from pipelines.experiments.bayesian_mechanisms import TOKENIZER, World, release
 from pipelines.experiments.bayesian_membership import attack, counterexample, pair_of
 from pipelines.experiments.bayesian_runs import BayesianRun
@@ -184,7 +184,7 @@ def _pipeline(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str
         if ended.returncode:
             raise RunError(f"beam-dpne bayesian ended with status {ended.returncode}.")
         cost = json.loads((folder / "cost.json").read_text(encoding="utf-8"))
-        rows = read_release(str(folder / "release"))
+        rows = read_release(str(folder / "release")).table()
     described = data.private.reading.describe([data.private.path])
     world = dataclasses.replace(data.world(run), described=described)
     simulated = release(world, run, RunKey.from_hex(f"{run.key:064x}"))

@@ -19,8 +19,11 @@ from beam_dpne.bayesian.counting import NgramProbabilities, UserGrams, add_up
 from beam_dpne.bayesian.paper import PaperBayesianCounts
 from beam_dpne.bayesian.plan import NO_GUARANTEE, SENSITIVITIES, BayesianPlan, PaperBayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.bayesian.transform import BayesianCountsResult
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.release.publishing import publish_release
+from beam_dpne.release.ledger import NO_NOTES, Run
+from beam_dpne.release.publishing import WriteRelease
+from beam_dpne.release.result import described
 from tests.bayesian.test_transform import as_batches, documents_of, public_of
 from tests.oracle import bayesian as reference
 from tests.support.refusals import not_refused
@@ -301,12 +304,13 @@ def test_nobody_leaves_a_distribution_and_the_words_that_nothing_is_guaranteed(s
 
 
 def test_the_output_is_no_release(tmp_path):
-    """There is no kind of release without a guarantee, and no private plan takes these."""
+    """There is no release without a guarantee, and no private plan takes these."""
     found = run_beam([], {("a",): 1, ("b",): 1}, plan_of())
     private = BayesianPlan(epsilon=1, delta=1e-6, length=1)
-    settings = {"output_format": "jsonl", "tokenizer": "tokens", "run_key_given": True}
-    refused = ((plan_of(), TypeError, "PaperBayesianPlan"), (private, ValueError, "be published"))
+    refused = ((plan_of(), TypeError, "PaperBayesianPlan"), (private, ValueError, "this plan"))
     for plan, error, words in refused:
+        run = Run(plan=plan, tokenizer="tokens", run_key_given=True)
         with pytest.raises(error, match=words):
-            publish_release([found], output=str(tmp_path / "release"), plan=plan, **settings)
-    assert not (tmp_path / "release" / "ledger.json").exists()
+            described(BayesianCountsResult.form, run, [found], NO_NOTES)
+    with pytest.raises(TypeError, match=r"takes the result of .* got PCollection"):
+        _ = beam.Pipeline() | beam.Create([found]) | WriteRelease(output=str(tmp_path / "release"))

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
 from beam_dpne.bayesian import public_counts
 from beam_dpne.bayesian.public_counts import PublicCounts, _Sums, count_text
+from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.documents.tokenizers import words
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.errors import InputError, PublicCountsError, ReleaseError
-from beam_dpne.release.files import read_release
-from beam_dpne.release.public_counts_files import read_public_counts
-from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.release.publishing import WriteRelease
+from beam_dpne.release.reading import read_release
 from tests.support.refusals import not_refused
 
 ODD = ["", " ", "a b", "\t", "\\", "é", "🙂", "a", "b"]
@@ -193,7 +193,7 @@ def test_a_text_is_split_by_the_tokenizer_that_is_named(file):
 
 
 def test_lines_across_blocks_are_whole(file, monkeypatch):
-    monkeypatch.setattr("beam_dpne.release.public_counts_files._BLOCK_BYTES", 5)
+    monkeypatch.setattr("beam_dpne.bayesian.public_counts_files._BLOCK_BYTES", 5)
     public = read_public_counts(file("naïve naïve\nb b\nno newline".encode()), length=2)
     assert as_rows(public) == [("b b", 1), ("naïve naïve", 1), ("no newline", 1)]
 
@@ -252,14 +252,11 @@ def test_a_release_of_ngrams_is_public_with_its_scores(tmp_path):
     rows = [(f"u{i}", "rye bread" if i % 3 else "rye tea") for i in range(600)]
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         result = pipeline | beam.Create(rows) | PrivateNgrams(plan=plan, run_key=RunKey(bytes(32)))
-        _ = result | PublishRelease(
+        _ = result | WriteRelease(
             output=str(tmp_path / "out"),
             output_format="jsonl",
-            plan=plan,
-            tokenizer="words",
-            run_key_given=True,
         )
-    released = read_release(str(tmp_path / "out")).to_pylist()
+    released = read_release(str(tmp_path / "out")).table().to_pylist()
     scores = {row["ngram"]: row["score"] for row in released if row["length"] == 2}
     assert {"rye bread", "rye tea"} <= set(scores)
     for path in (tmp_path / "out", tmp_path / "out" / "ledger.json"):

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from beam_dpne.release.files import read_release
+from beam_dpne.release.reading import read_release
 from tests.conftest import ROOT
 
 CANARY = "CANARY zebra 4711"
@@ -701,12 +701,12 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(attempt, work, good_input, p
 def test_a_disk_that_fills_up_keeps_the_release_that_is_there(attempt, work, good_input):
     with mounted(work / "small", "size=256k") as disk:
         assert attempt("--input", good_input, output=disk / "release").status == 0
-        before, rows = files_of(disk / "release"), read_release(str(disk / "release"))
+        before, rows = files_of(disk / "release"), read_release(str(disk / "release")).table()
         fill(disk, 1)
         again = attempt("--input", good_input, "--overwrite", output=disk / "release")
         assert (again.status, again.out) == (1, "")
         assert files_of(disk / "release") == before
-        assert read_release(str(disk / "release")) == rows
+        assert read_release(str(disk / "release")).table() == rows
 
 
 def test_a_file_size_limit_leaves_nothing_behind(program, work, good_input):

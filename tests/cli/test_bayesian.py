@@ -14,13 +14,12 @@ import shutil
 
 import pytest
 
-from beam_dpne.bayesian.plan import MODES, BayesianPlan, PaperBayesianPlan
+from beam_dpne.bayesian.plan import MODES, BayesianPlan
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import BAYESIAN
 from beam_dpne.errors import ReleaseError
-from beam_dpne.release.files import read_ledger, read_release
-from beam_dpne.release.publishing import contents_of
-from tests.release.test_bayesian_ledger import found_of, plan_of
+from beam_dpne.release.files import read_ledger
+from beam_dpne.release.reading import read_release
 
 KEY = "0f1e2d3c" * 8
 BUDGET = ("--epsilon", 8, "--delta", 1e-4, "--max_contributions", 3, "--length", 2)
@@ -73,7 +72,9 @@ def bayesian(cli, data, tmp_path):
 
 
 def released(folder):
-    return {row["ngram"]: row["probability"] for row in read_release(str(folder)).to_pylist()}
+    return {
+        row["ngram"]: row["probability"] for row in read_release(str(folder)).table().to_pylist()
+    }
 
 
 def files_of(folder):
@@ -168,7 +169,7 @@ def test_every_format_holds_the_same_release(bayesian, base, output_format):
     _, jsonl = base
     ended, folder = bayesian("texts.jsonl", "--output_format", output_format)
     assert ended.status == 0, ended.err
-    assert read_release(str(folder)).equals(read_release(str(jsonl)))
+    assert read_release(str(folder)).table().equals(read_release(str(jsonl)).table())
     (name,) = [name for name in files_of(folder) if name != "ledger.json"]
     assert re.fullmatch(rf"probabilities-[0-9a-f]{{16}}-00000-of-00001\.{output_format}", name)
     (lines,) = [text for name, text in files_of(jsonl).items() if name != "ledger.json"]
@@ -214,7 +215,7 @@ def test_a_release_of_probabilities_is_read_back_whole_or_not_at_all(base, tmp_p
     (part,) = [path for path in folder.iterdir() if path.name != "ledger.json"]
     part.write_bytes(part.read_bytes()[:-2] + b"]\n")
     with pytest.raises(ReleaseError, match="another SHA-256"):
-        read_release(str(folder))
+        read_release(str(folder)).table()
 
 
 def test_the_table_tells_the_mechanism_and_where_the_release_is(base):
@@ -400,9 +401,3 @@ def test_a_release_of_probabilities_is_no_public_counts(bayesian, base):
     ended, _ = bayesian("texts.jsonl", public=base[1])
     assert ended.status == 2
     assert "public must be a release of `beam-dpne ngrams`" in ended.err
-
-
-def test_only_private_plans_have_a_kind_of_release():
-    assert contents_of(plan_of(), [found_of(plan_of())])[0].stem == "probabilities"
-    with pytest.raises(TypeError, match="got PaperBayesianPlan"):
-        contents_of(PaperBayesianPlan(epsilon=1, delta=1e-7), [found_of(plan_of())])

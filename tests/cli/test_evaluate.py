@@ -16,7 +16,7 @@ from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import EVALUATE
 from beam_dpne.errors import RunError
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET
-from beam_dpne.release.files import read_release
+from beam_dpne.release.reading import read_release
 
 pytest_plugins = ["tests.engines.storage"]
 
@@ -100,7 +100,7 @@ def by_length(whole):
 def test_the_figures_are_those_of_a_plain_count_over_the_files(judged, made):
     whole = evaluation_of(judged[1])
     released = {}
-    for row in read_release(str(made / "release")).to_pylist():
+    for row in read_release(str(made / "release")).table().to_pylist():
         released.setdefault(row["length"], set()).add(row["ngram"])
     assert whole["input"]["users"] == 150
     assert whole["input"]["rejected_records"] == 1
@@ -197,7 +197,7 @@ def test_a_release_of_items_is_judged(judged_items, made):
     _, folder = judged_items
     whole = evaluation_of(folder)
     assert whole["input"]["tokenizer"] == "item"
-    items = set(read_release(str(made / "items")).column("item").to_pylist())
+    items = set(read_release(str(made / "items")).table().column("item").to_pylist())
     users = {}
     for user, text in documents():
         users.setdefault(" ".join(text), set()).add(user)

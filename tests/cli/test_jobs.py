@@ -36,13 +36,13 @@ def test_paths_of_workers_are_absolute(cli, tmp_path, monkeypatch):
     from beam_dpne.cli import jobs
 
     seen = []
-    build = jobs.PublishRelease
+    build = jobs.WriteRelease
 
     def publish(**settings):
         seen.append(settings["output"])
         return build(**settings)
 
-    monkeypatch.setattr(jobs, "PublishRelease", publish)
+    monkeypatch.setattr(jobs, "WriteRelease", publish)
     monkeypatch.chdir(tmp_path)
     pathlib.Path("a.jsonl").write_text('{"user": "u", "text": "t"}\n')
     ended = cli("ngrams", "--epsilon", 1, "--delta", 1e-5, "--input", "a.jsonl", "--output", "out")

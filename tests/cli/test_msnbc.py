@@ -14,7 +14,8 @@ import pytest
 
 from beam_dpne import split_ngram
 from beam_dpne.cli.msnbc import BEST_LENGTHS, TABLE_5, category_names, main
-from beam_dpne.release.files import read_ledger, read_release
+from beam_dpne.release.files import read_ledger
+from beam_dpne.release.reading import read_release
 from tests.conftest import ROOT
 
 DATA = ROOT / "pipelines" / "data" / "msnbc990928.seq.gz"
@@ -44,7 +45,7 @@ def assert_near_the_paper(release: pathlib.Path) -> None:
 def test_the_papers_figures_are_met_compared_and_printed_with_the_best_n_grams(tmp_path, capsys):
     output = run(tmp_path, 1)
     assert_near_the_paper(output)
-    rows = read_release(str(output)).to_pylist()
+    rows = read_release(str(output)).table().to_pylist()
     assert {row["ngram"] for row in rows if row["length"] == 1} == CATEGORIES
     printed = capsys.readouterr().out
     assert all(f"{paper:,}" in printed for paper in TABLE_5)
@@ -79,7 +80,7 @@ def numbers_of(release: pathlib.Path) -> set[int]:
     """The released n-grams as numbers to the base 18."""
     code = {name: place for place, name in enumerate(category_names(str(DATA)), start=1)}
     numbers = set()
-    for row in read_release(str(release)).to_pylist():
+    for row in read_release(str(release)).table().to_pylist():
         number = 0
         for name in split_ngram(row["ngram"]):
             number = number * 18 + code[name]

@@ -22,7 +22,8 @@ from beam_dpne import PrivacyPlan
 from beam_dpne.cli.main import OneLineParser, main, run_program
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import NGRAMS
-from beam_dpne.release.files import read_ledger, read_release
+from beam_dpne.release.files import read_ledger
+from beam_dpne.release.reading import read_release
 from beam_dpne.version import __version__
 
 OPTIONS = [
@@ -92,7 +93,7 @@ def files_of(folder):
 
 
 def rows_of(folder):
-    return [tuple(row.values()) for row in read_release(str(folder)).to_pylist()]
+    return [tuple(row.values()) for row in read_release(str(folder)).table().to_pylist()]
 
 
 def counts_of(folder):

@@ -16,7 +16,7 @@ from beam_dpne.cli.failures import printable_reason
 from beam_dpne.cli.runners import EmbeddedRunner, beam_options
 from beam_dpne.errors import SharedStorageError
 from beam_dpne.reading import ReadDocuments
-from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.storage.run_files import Markers, make_marker
 from tests.conftest import ROOT
 
@@ -91,12 +91,9 @@ def test_a_run_that_its_launcher_gave_up_publishes_nothing(tmp_path):
         marks = Markers(str(tmp_path / f"run-{there}"))
         if there:
             make_marker(marks.wanted)
-        publish = PublishRelease(
+        publish = WriteRelease(
             output=str(tmp_path / f"out-{there}"),
             output_format="jsonl",
-            plan=plan,
-            tokenizer="words",
-            run_key_given=False,
             permit=marks.require_wanted,
         )
         raised = None

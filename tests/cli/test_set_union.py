@@ -22,7 +22,8 @@ from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import SET_UNION
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
-from beam_dpne.release.files import OUTPUT_FORMATS, read_ledger, read_release
+from beam_dpne.release.files import OUTPUT_FORMATS, read_ledger
+from beam_dpne.release.reading import read_release
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import CUTOFF_POLICIES, DESCENT_POLICIES, POLICIES
 
@@ -93,7 +94,7 @@ def union(cli, data, tmp_path):
 
 
 def released(folder):
-    return {row["item"]: row["score"] for row in read_release(str(folder)).to_pylist()}
+    return {row["item"]: row["score"] for row in read_release(str(folder)).table().to_pylist()}
 
 
 def files_of(folder):
@@ -218,7 +219,7 @@ def test_a_release_is_only_replaced_on_request_and_every_format_has_its_rows(uni
         (name,) = files_of(folder).keys() - {"ledger.json"}
         part = rf"items-[0-9a-f]{{16}}-00000-of-00001\.{output_format}"
         assert re.fullmatch(part, name)
-        assert read_release(str(folder)).equals(read_release(str(base)))
+        assert read_release(str(folder)).table().equals(read_release(str(base)).table())
 
 
 @pytest.mark.parametrize("policy", ["screened_gaussian", "mad"])

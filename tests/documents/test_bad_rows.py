@@ -28,12 +28,12 @@ from beam_dpne import (
     PublicCounts,
     RunKey,
     SetUnionPlan,
+    WriteRelease,
 )
 from beam_dpne.documents.batch import documents_of
 from beam_dpne.documents.columns import normalized_batches
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.release.files import read_ledger
-from beam_dpne.release.publishing import PublishRelease
 
 NESTED = "A field within a field cannot be named"
 
@@ -274,13 +274,7 @@ def published(name, make_documents, folder):
     kind, settings = COMPOSITES[name]
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         result = make_documents(pipeline) | kind(run_key=RunKey(bytes(32)), **settings)
-        _ = result | PublishRelease(
-            output=str(folder / "release"),
-            output_format="jsonl",
-            plan=settings["plan"],
-            tokenizer="words",
-            run_key_given=True,
-        )
+        _ = result | WriteRelease(output=str(folder / "release"))
         if name != "probabilities":
             assert_that(result.rows, equal_to([]))
     return read_ledger(str(folder / "release"))

@@ -28,7 +28,7 @@ from beam_dpne.ngrams import adaptive
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.files import read_ledger
-from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.release.publishing import WriteRelease
 
 KEY = RunKey(b"k" * 32)
 PLANS = {
@@ -272,12 +272,9 @@ def test_reading_says_how_it_read_and_the_ledger_of_a_pipeline_names_its_fields(
             inputs=[str(tmp_path / "a.csv")], user_field="who", text_field="said"
         )
         found = read.documents | PrivateNgrams(plan=PLANS["ngrams"], described=read.described)
-        publish = PublishRelease(
+        publish = WriteRelease(
             output=str(tmp_path / "out"),
             output_format="jsonl",
-            plan=PLANS["ngrams"],
-            tokenizer="words",
-            run_key_given=False,
         )
         _ = found | publish
     ledger = read_ledger(str(tmp_path / "out"))

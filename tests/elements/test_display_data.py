@@ -28,10 +28,10 @@ from beam_dpne import (
     RunKeyFile,
     SetStore,
     SetUnionPlan,
+    WriteRelease,
 )
 from beam_dpne.elements.display_data import DisplayedTransform, shown
 from beam_dpne.reading import ReadDocuments, WriteRejects
-from beam_dpne.release.publishing import PublishRelease
 from beam_dpne.storage import run_files
 from beam_dpne.storage.run_files import Markers
 from tests.test_public_api import OWN_SAMPLES, SAMPLES, SECRET, public_transforms
@@ -169,13 +169,8 @@ def whole_graph(job):
         _ = released.released | f"{name}: decode" >> DecodeGrams()
         _ = released.released | f"{name}: report" >> ListReport()
         _ = released.rows
-        _ = released | f"{name}: publish" >> PublishRelease(
-            output=job["output"],
-            output_format="jsonl",
-            plan=plan,
-            tokenizer="words",
-            run_key_given=True,
-            permit=job["marks"].require_wanted,
+        _ = released | f"{name}: publish" >> WriteRelease(
+            output=job["output"], permit=job["marks"].require_wanted
         )
     public = PublicCounts.of([(WORD,)], [1])
     rows = pipeline | beam.Create([{"user": USER, "text": TEXT}])

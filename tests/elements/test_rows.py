@@ -25,8 +25,8 @@ from beam_dpne import (
 )
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA
-from beam_dpne.release.files import read_release
-from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.release.publishing import WriteRelease
+from beam_dpne.release.reading import read_release
 
 PUBLIC = PublicCounts.of([("good",), ("to",), ("zebra",)], [3, 2, 1])
 USERS = [(f"u{i}", "Good morning to you" if i % 3 else "good night") for i in range(300)]
@@ -53,19 +53,16 @@ def test_rows_are_those_of_the_published_files(name, tmp_path):
     transform, row_type = RELEASES[name]
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         result = documents(pipeline) | transform
-        publish = PublishRelease(
+        publish = WriteRelease(
             output=str(tmp_path / "release"),
             output_format="jsonl",
-            plan=transform.plan,
-            tokenizer="words",
-            run_key_given=False,
         )
         _ = result | publish
         assert result.rows is result.rows
         assert result.rows.element_type is row_type
         path = str(tmp_path / "rows")
         _ = result.rows | beam.io.WriteToParquet(path, shard_name_template="")
-    published = read_release(str(tmp_path / "release"))
+    published = read_release(str(tmp_path / "release")).table()
     assert len(published) > 1
     rows = pq.read_table(tmp_path / "rows").cast(published.schema)
     order = [(field, "ascending") for field in published.schema.names]

@@ -22,7 +22,8 @@ from google.cloud import dataflow_v1beta3 as dataflow
 from beam_dpne.cli.main import run_program
 from beam_dpne.cli.options import add_program
 from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
-from beam_dpne.release.files import read_ledger, read_release
+from beam_dpne.release.files import read_ledger
+from beam_dpne.release.reading import read_release
 from deploy.downloads import cache, versions
 from tests.conftest import ROOT
 from tests.engines.conftest import PRIVACY, SAMPLE, release_bytes
@@ -347,7 +348,7 @@ def assert_released(run, output):
     ledger = read_ledger(run.pushed[0])
     listed = {part["name"] for part in ledger["parts"]}
     assert {path.name for path in release.iterdir()} == {*listed, "ledger.json"}
-    assert len(read_release(str(release))) == sum(part["rows"] for part in ledger["parts"])
+    assert len(read_release(str(release)).table()) == sum(part["rows"] for part in ledger["parts"])
     return release
 
 

@@ -7,10 +7,10 @@ import shlex
 import pytest
 
 from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.bayesian.transform import run_context
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.release.files import read_release
-from beam_dpne.release.public_counts_files import read_public_counts
+from beam_dpne.release.reading import read_release
 from tests.engines.conftest import BUDGET, PUBLIC, SAMPLE, deploy
 from tests.engines.staged import read_back, secrets_of, unpacked
 
@@ -87,7 +87,7 @@ def test_public_counts_are_read_from_cloud_storage(emulator, launch, options_of,
     ended = launch(*options_of("adaptive"), "--output", bucket.path("release"), timeout=300)
     assert ended.status == 0, ended.err
     released = read_public_counts(bucket.path("release"), length=2)
-    rows = read_release(bucket.path("release")).to_pylist()
+    rows = read_release(bucket.path("release")).table().to_pylist()
     assert len(released) == sum(row["length"] == 2 for row in rows) > 0
     job = (*options_of("counts"), "--output", bucket.path("model"))
     job = tuple(bucket.path("public.tsv") if part.endswith("counts.tsv") else part for part in job)

@@ -28,9 +28,9 @@ from beam_dpne.release.files import (
     OUTPUT_FORMATS,
     listed_parts,
     read_ledger,
-    read_release,
 )
 from beam_dpne.release.publishing import check_output
+from beam_dpne.release.reading import read_release
 from beam_dpne.storage.access import check_access, directory_at
 from tests.conftest import ROOT, Ended, Program
 from tests.engines.conftest import JOBS, PRIVACY, SAMPLE, release_bytes
@@ -161,7 +161,7 @@ def test_a_bucket_holds_the_same_release_as_a_directory(bucket, tmp_path, output
     publish(output, rows_per_part=2, output_format=output_format)
     publish(tmp_path, rows_per_part=2, output_format=output_format)
     assert bucket.files("o") == release_bytes(tmp_path)
-    assert tuples(read_release(output)) == ROWS
+    assert tuples(read_release(output).table()) == ROWS
     assert read_ledger(output) == read_ledger(str(tmp_path))
     with pytest.raises(ReleaseError, match="is a release already"):
         check_output(output, overwrite=False)
@@ -249,7 +249,7 @@ def test_a_killed_run_leaves_no_release_and_the_next_one_says_so(bucket, launch,
     assert len(left) >= 3
     assert bucket.path("o/ledger.json") not in left
     with pytest.raises(ReleaseError):
-        read_release(bucket.path("o"))
+        read_release(bucket.path("o")).table()
     refused = launch(*job_options, "--output", bucket.path("o"))
     assert refused.status == 2
     assert refused.err.count("\n") == 1
@@ -270,7 +270,7 @@ def test_the_next_run_with_overwrite_removes_what_a_killed_one_left(
 def test_an_overwrite_that_is_killed_leaves_the_old_release(bucket, tmp_path):
     publish(bucket.path("o"))
     killed_while_it_publishes(bucket, "o", "overwrite")
-    assert tuples(read_release(bucket.path("o"))) == ROWS
+    assert tuples(read_release(bucket.path("o")).table()) == ROWS
     publish(bucket.path("o"), OTHER, overwrite=True)
     publish(tmp_path, OTHER)
     assert bucket.files("o") == release_bytes(tmp_path)
@@ -363,7 +363,7 @@ def test_two_programs_at_once_publish_one_release(strict_bucket, strict_gate, la
     won, lost = sorted((first, second), key=lambda ended: ended.status)
     assert (won.status, lost.status) == (0, 1), (won.err, lost.err)
     assert "another run published" in lost.err
-    assert len(read_release(output)) > 0
+    assert len(read_release(output).table()) > 0
     files = strict_bucket.files("o")
     assert listed_parts(files[LEDGER_NAME]) == set(files) - {LEDGER_NAME}
 
@@ -507,7 +507,7 @@ def test_good_access_leaves_nothing(bucket):
 
 def test_a_release_without_a_bucket_is_not_read(bucket):
     with pytest.raises(ReleaseError):
-        read_release("gs://no-such-lab/o")
+        read_release("gs://no-such-lab/o").table()
     with pytest.raises(InputError, match=r"gs://no-such-lab/\*.*NotFound"):
         match_inputs(["gs://no-such-lab/*"])
 

@@ -13,7 +13,7 @@ import beam_dpne
 from beam_dpne.cli.runners import EmbeddedRunner
 from beam_dpne.elements.batches import SumBundle
 from beam_dpne.reading import ReadDocuments
-from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.storage.run_files import Markers, make_marker
 from tests.faults import conftest
 from tests.faults.conftest import ADAPTIVE, ADAPTIVE_SMALL
@@ -126,12 +126,9 @@ class Library:
                 | "Lines" >> beam.Map(str)
                 | "WriteFacts" >> beam.io.WriteToText(str(self._folder / f"{name}.facts"))
             )
-            _ = result | "Publish" >> PublishRelease(
+            _ = result | "Publish" >> WriteRelease(
                 output=str(self._folder / name),
                 output_format="jsonl",
-                plan=self._plan,
-                tokenizer="words",
-                run_key_given=True,
             )
         decoded = next(self._folder.glob(f"{name}.rows*")).read_bytes().splitlines()
         return conftest.files_of(self._folder / name), sorted(decoded)

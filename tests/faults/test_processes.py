@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from beam_dpne.release.files import read_release
+from beam_dpne.release.reading import read_release
 from tests.faults import conftest
 from tests.faults.conftest import ADAPTIVE, ADAPTIVE_SMALL
 from tests.faults.jobs import Jobs
@@ -56,7 +56,7 @@ def assert_not_half(release, *whole):
     files = conftest.files_of(release)
     if "ledger.json" not in files:
         return False
-    assert read_release(str(release)).num_rows
+    assert read_release(str(release)).table().num_rows
     assert any(expected.items() <= files.items() for expected in whole)
     return True
 

@@ -24,7 +24,7 @@ from beam_dpne.mechanism.group_privacy import (
 from beam_dpne.ngrams import vocabulary
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import LAPLACE_POLICIES, POLICIES
-from tests.release.test_bayesian_ledger import ledger_of, plan_of
+from tests.bayesian.test_ledger import ledger_of, plan_of
 from tests.release.test_ledger import adaptive_ledger, ledger, union_ledger
 
 BUDGETS = list(itertools.product((0.01, 0.1, 1.0, 4.0, 10.0), (1e-12, 1e-7, 1e-3)))

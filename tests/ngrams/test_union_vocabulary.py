@@ -15,7 +15,7 @@ from beam_dpne.ngrams.decoding import DecodeGrams
 from beam_dpne.ngrams.plan import UNION_SLACK, PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.ngrams.vocabulary import union_plan
-from beam_dpne.release.set_union_ledger import promises
+from beam_dpne.set_union.ledger import promises
 from beam_dpne.set_union.policies import VOCABULARY_POLICIES
 from tests.support.refusals import not_refused
 

@@ -17,8 +17,8 @@ import numpy as np
 from beam_dpne.bayesian.plan import BayesianPlan, CountingPlan, PaperBayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import run_context
+from beam_dpne.documents.text import join_tokens
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
-from beam_dpne.ngrams.decoding import join_tokens
 
 Gram = tuple[str, ...]
 Documents = dict[str, list[list[str]]]

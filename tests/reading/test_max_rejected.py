@@ -20,8 +20,8 @@ from beam_dpne.reading.rejects import (
     require_few_rejected,
     tally_of,
 )
-from beam_dpne.release.files import read_release
-from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.release.publishing import WriteRelease
+from beam_dpne.release.reading import read_release
 
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
 LENGTHS = ("--max_length", 2, "--max_contributions", 5)
@@ -107,7 +107,7 @@ def test_1_publishes_whatever_is_left(cli, tmp_path):
     files = ("--input", write(tmp_path / "a.jsonl", ["{", "[]"]), "--output", tmp_path / "out")
     ended = cli("ngrams", *files, *BUDGET, *LENGTHS, "--max_rejected", 1)
     assert ended.status == 0, ended.err
-    assert len(read_release(str(tmp_path / "out"))) == 0
+    assert len(read_release(str(tmp_path / "out")).table()) == 0
 
 
 @pytest.mark.parametrize("quiet", [(), ("--quiet",)])
@@ -116,7 +116,7 @@ def test_an_input_without_records_is_reported_to_the_operator_only(cli, tmp_path
     ended = cli("ngrams", *files, *BUDGET, *LENGTHS, *quiet)
     assert ended.status == 0, ended.err
     assert ("the input has no records" in ended.err) == (not quiet)
-    assert len(read_release(str(tmp_path / "out"))) == 0
+    assert len(read_release(str(tmp_path / "out")).table()) == 0
 
 
 def test_a_run_that_fails_has_listed_the_rejects(cli, tmp_path):
@@ -167,12 +167,9 @@ def test_a_pipeline_of_ones_own_can_ask_for_it(tmp_path, max_rejected):
             _ = (
                 read.documents
                 | PrivateNgrams(plan=plan)
-                | PublishRelease(
+                | WriteRelease(
                     output=str(tmp_path / "out"),
                     output_format="jsonl",
-                    plan=plan,
-                    tokenizer="words",
-                    run_key_given=False,
                     tally=read.tally,
                     max_rejected=max_rejected,
                 )
@@ -188,10 +185,8 @@ def test_a_pipeline_of_ones_own_can_ask_for_it(tmp_path, max_rejected):
 
 
 def test_the_field_of_the_library_is_checked_when_the_pipeline_is_built():
-    plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=1)
-    given = {"output": "out", "output_format": "jsonl", "tokenizer": "words"}
     with pytest.raises(ValueError, match=r"max_rejected must be a share .* got max_rejected=2"):
-        PublishRelease(plan=plan, run_key_given=False, max_rejected=2, **given)
+        WriteRelease(output="out", max_rejected=2)
 
 
 # Arithmetic

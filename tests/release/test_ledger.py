@@ -13,14 +13,15 @@ import pytest
 
 from beam_dpne import LengthReport, PrivacyPlan
 from beam_dpne.documents import tokenizers
+from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.decoding import RoundReport
+from beam_dpne.ngrams.ledger import reported_contents
 from beam_dpne.release.files import Part, ledger_path, listed_parts, read_ledger
-from beam_dpne.release.ledger import ledger_bytes, tokenizer_name
-from beam_dpne.release.ngrams_ledger import ngrams_ledger
-from beam_dpne.release.set_union_ledger import set_union_ledger
+from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger, with_parts
 from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.set_union.ledger import set_union_contents
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import CUTOFF_POLICIES, POLICIES
 
@@ -34,15 +35,15 @@ REPORTS = (
 PART = Part("ngrams-0123456789abcdef-00000-of-00001.jsonl", 20, "ab" * 32, 1234)
 
 
-def ledger(**changes):
-    settings = {
-        "plan": PLAN,
-        "reports": REPORTS,
-        "parts": [PART],
-        "run_key_given": False,
-        "tokenizer": "words",
-    }
-    return ngrams_ledger(**settings | changes)
+def ledger(plan=PLAN, reports=REPORTS, **changes):
+    return ledger_in_parts(reported_contents(plan, reports), [PART], plan=plan, **changes)
+
+
+def ledger_in_parts(contents, parts, rows=None, *, tokenizer="words", run_key_given=False, plan):
+    """The ledger of a release in these parts, which have as many rows unless it is said otherwise."""
+    run = Run(plan=plan, tokenizer=tokenizer_name(tokenizer), run_key_given=run_key_given)
+    count = sum(part.rows for part in parts) if rows is None else rows
+    return with_parts(whole_ledger(contents, run, {"count": count, "sha256": "0" * 64}), parts)
 
 
 def write(folder: pathlib.Path, content):
@@ -151,8 +152,8 @@ def test_bytes_are_indented_utf8_json():
         ({"reports": REPORTS[:1]}, "lengths 1 to 2"),
         ({"reports": [*REPORTS, REPORTS[1]]}, "lengths 1 to 2"),
         ({"reports": [REPORTS[0], REPORTS[1]._replace(noise_stddev=1.0)]}, "under this plan"),
-        ({"parts": []}, "as many rows"),
-        ({"parts": [PART, PART]}, "as many rows"),
+        ({"rows": 0}, "as many rows"),
+        ({"rows": 40}, "as many rows"),
     ],
 )
 def test_reports_of_another_run_are_refused(changes, message):
@@ -205,7 +206,7 @@ def with_part(**changes):
         (with_part(rows=True), "'parts' must list"),
         (with_part(sha256="ab"), "'parts' must list"),
         (with_part(bytes=None), "'parts' must list"),
-        (with_part(rows=21), "do not have as many rows as it says were released"),
+        (with_part(rows=21), "does not state as many rows as were released"),
         (ledger() | {"lengths": [{}]}, "'lengths' must state the number of released n-grams"),
     ],
 )
@@ -299,17 +300,11 @@ def union_plan(policy, **others):
     return SetUnionPlan(epsilon=1, delta=1e-7, policy=policy, **others)
 
 
-def union_ledger(policy="policy_gaussian", plan=None, **changes):
+def union_ledger(policy="policy_gaussian", plan=None, items=None):
     plan = plan or union_plan(policy)
-    items = ItemSet(items=pa.array(["a", "b"]), scores=np.array([9.0, 8.0]), report=plan.report())
-    settings = {
-        "plan": plan,
-        "items": items,
-        "parts": [PART._replace(name=PART.name.replace("ngrams", "items"), rows=2)],
-        "run_key_given": False,
-        "tokenizer": "tokens",
-    }
-    return set_union_ledger(**settings | changes)
+    items = items or ItemSet(**union_items(plan))
+    part = PART._replace(name=PART.name.replace("ngrams", "items"), rows=2)
+    return ledger_in_parts(set_union_contents(plan, [items]), [part], plan=plan, tokenizer="tokens")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -381,7 +376,7 @@ def union_items(plan):
         ({"program": "bigrams"}, "'program' is missing or not one of ngrams, set-union"),
         ({"program": "ngrams"}, "'lengths_columns' is missing"),
         ({"mechanism": {}}, "'mechanism' must state the number of released items"),
-        ({"mechanism": {"released": 3}}, "do not have as many rows as it says were released"),
+        ({"mechanism": {"released": 3}}, "does not state as many rows as were released"),
         ({"parts": [PART._asdict() | {"rows": 2}]}, "'parts' must list"),
     ],
 )

@@ -17,12 +17,12 @@ from beam_dpne.release.files import (
     SCHEMA,
     parse_ledger,
     read_ledger,
-    read_release,
 )
 from beam_dpne.release.ledger import MAX_CHARACTERS, ReleaseNotes, input_section, user_sentence
-from beam_dpne.release.publishing import PublishRelease
+from beam_dpne.release.publishing import WriteRelease
+from beam_dpne.release.reading import read_release
+from tests.bayesian.test_ledger import ledger_of, plan_of
 from tests.conftest import ROOT
-from tests.release.test_bayesian_ledger import ledger_of, plan_of
 from tests.release.test_ledger import ledger, union_ledger
 
 OLD = ROOT / "tests" / "golden" / "ledger_1"
@@ -204,14 +204,10 @@ def test_pipelines_may_say_it_too(tmp_path):
         documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
         _ = (
             documents
-            | PrivateNgrams(plan=plan)
-            | PublishRelease(
+            | PrivateNgrams(plan=plan, described=described)
+            | WriteRelease(
                 output=str(tmp_path / "release"),
                 output_format="tsv",
-                plan=plan,
-                tokenizer="words",
-                run_key_given=False,
-                described=described,
                 notes=ReleaseNotes(title="Greetings", unit="an account"),
             )
         )
@@ -229,7 +225,7 @@ def test_a_release_with_a_ledger_of_schema_1_is_read_as_before(name):
     said = read_ledger(str(OLD / name))
     assert said["schema"] == READABLE_SCHEMAS[0] != SCHEMA
     assert "groups" not in said
-    assert len(read_release(str(OLD / name))) == sum(part["rows"] for part in said["parts"])
+    assert len(read_release(str(OLD / name)).table()) == sum(part["rows"] for part in said["parts"])
 
 
 @pytest.mark.parametrize("name", ["ngrams", "set_union"])

@@ -33,18 +33,22 @@ from beam_dpne import (
     PrivacyPlan,
     PrivateNgrams,
     PrivateNgramsResult,
+    PrivateSetUnionResult,
     RunKey,
     join_tokens,
     length_rule,
     split_ngram,
 )
+from beam_dpne.documents.text import escape_item, unescape_item
 from beam_dpne.elements.rows import ITEM_SCHEMA, ROW_SCHEMA
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.finite_noise import LAPLACE_END
-from beam_dpne.ngrams.decoding import escape_item, unescape_item
 from beam_dpne.ngrams.elements import pack_pairs
-from beam_dpne.release.files import OUTPUT_FORMATS, read_ledger, read_release
-from beam_dpne.release.publishing import PublishRelease, check_output, publish_release
+from beam_dpne.release.files import OUTPUT_FORMATS, read_ledger
+from beam_dpne.release.ledger import NO_NOTES, Run
+from beam_dpne.release.publishing import WriteRelease, check_output, publish_release
+from beam_dpne.release.reading import read_release
+from beam_dpne.release.result import described
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.access import directory_at
@@ -111,24 +115,18 @@ ROWS = [
 ]
 
 
-FIELDS = {
-    "output_format": "jsonl",
-    "plan": PLAN,
-    "tokenizer": "words",
-    "run_key_given": False,
-}
+RUN = Run(plan=PLAN, tokenizer="words", run_key_given=False)
 
 
-def publish(output, sets=SETS, **changes):
-    path = publish_release(sets, output=str(output), **FIELDS | changes)
+def publish(output, sets=SETS, *, run=RUN, form=PrivateNgramsResult.form, **settings):
+    path = publish_release(described(form, run, sets, NO_NOTES), output=str(output), **settings)
     assert path == os.path.join(output, "ledger.json")
 
 
-def publish_by_beam(output, sets=SETS, *, bundle_repeat=0, **changes):
+def publish_by_beam(output, sets=SETS, *, bundle_repeat=0, run=RUN, **settings):
     with beam.Pipeline(runner=FnApiRunner(bundle_repeat=bundle_repeat)) as pipeline:
         released = tuple(pipeline | f"S{grams.length}" >> beam.Create([grams]) for grams in sets)
-        result = PrivateNgramsResult(released)
-        ledgers = result | PublishRelease(output=str(output), **FIELDS | changes)
+        ledgers = PrivateNgramsResult(released, run) | WriteRelease(output=str(output), **settings)
         assert_that(ledgers, equal_to([os.path.join(output, "ledger.json")]))
 
 
@@ -189,14 +187,14 @@ def test_parquet_has_the_schema_of_a_release(tmp_path):
 @pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
 def test_read_release_gives_the_rows_back(tmp_path, output_format):
     publish(tmp_path, output_format=output_format)
-    table = read_release(str(tmp_path))
+    table = read_release(str(tmp_path)).table()
     assert table.schema.equals(ROW_SCHEMA)
     assert tuples(table) == ROWS
-    assert read_release(str(tmp_path / "ledger.json")).equals(table)
+    assert read_release(str(tmp_path / "ledger.json")).table().equals(table)
 
 
 def test_the_ledger_lists_the_parts_and_the_facts(tmp_path):
-    publish(tmp_path, rows_per_part=2, run_key_given=True, tokenizer="m:f")
+    publish(tmp_path, rows_per_part=2, run=Run(plan=PLAN, tokenizer="m:f", run_key_given=True))
     ledger = read_ledger(str(tmp_path))
     found = parts(tmp_path)
     assert [part["name"] for part in ledger["parts"]] == sorted(found)
@@ -224,7 +222,7 @@ def test_rows_are_cut_into_parts(tmp_path, output_format, rows_per_part, sizes):
     assert [part["rows"] for part in listed] == sizes
     ends = [f"{place:05}-of-{len(sizes):05}.{output_format}" for place in range(len(sizes))]
     assert [part["name"][24:] for part in listed] == ends
-    assert tuples(read_release(str(tmp_path))) == ROWS
+    assert tuples(read_release(str(tmp_path)).table()) == ROWS
 
 
 @pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
@@ -236,7 +234,7 @@ def test_a_release_without_rows_has_one_part_without_rows(tmp_path, output_forma
     if output_format != "parquet":
         header = {"jsonl": b"", "tsv": b"length\tngram\tscore\n"}
         assert only_part(tmp_path) == header[output_format]
-    table = read_release(str(tmp_path))
+    table = read_release(str(tmp_path)).table()
     assert table.schema.equals(ROW_SCHEMA)
     assert len(table) == 0
 
@@ -251,8 +249,9 @@ def test_a_release_of_one_length_needs_no_shorter_ones(tmp_path):
     words = GramSet(
         length=1, keys=np.arange(1), scores=np.array([7.5]), words=pa.array(["a"]), rule=rule
     )
-    publish_by_beam(tmp_path, [words], plan=plan)
-    assert tuples(read_release(str(tmp_path))) == [(1, "a", 7.5)]
+    run = Run(plan=plan, tokenizer="words", run_key_given=False)
+    publish_by_beam(tmp_path, [words], run=run)
+    assert tuples(read_release(str(tmp_path)).table()) == [(1, "a", 7.5)]
 
 
 def test_rows_are_sorted_by_length_falling_score_and_bytes(tmp_path):
@@ -266,7 +265,7 @@ def test_rows_are_sorted_by_length_falling_score_and_bytes(tmp_path):
     expected = [(1, join_tokens([word]), float(score)) for word, score in words.items()]
     expected += [(2, join_tokens(pair), float(score)) for pair, score in bigrams.items()]
     expected.sort(key=lambda row: (row[0], -row[2], row[1].encode()))
-    assert tuples(read_release(str(tmp_path))) == expected
+    assert tuples(read_release(str(tmp_path)).table()) == expected
 
 
 @pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
@@ -277,7 +276,7 @@ def test_hostile_words_survive_the_files(output_format, words, draw):
     bigrams = {(draw.choice(words), draw.choice(words)): 40.5 + place for place in range(9)}
     with tempfile.TemporaryDirectory() as folder:
         publish(folder, sets_of(dict.fromkeys(words, 75.5), bigrams), output_format=output_format)
-        rows = tuples(read_release(folder))
+        rows = tuples(read_release(folder).table())
         as_strangers_read = _PLAIN_READERS[output_format](only_part(folder))
     assert rows == as_strangers_read
     assert {split_ngram(ngram) for length, ngram, _ in rows if length == 1} == {
@@ -323,9 +322,8 @@ def test_rounding_keeps_scores_above_the_threshold_and_apart():
     ],
 )
 def test_bad_fields_are_refused_when_the_pipeline_is_built(changes, message):
-    fields = {"output": "o", "output_format": "tsv", "plan": PLAN, "tokenizer": "words"}
     with pytest.raises(ValueError, match=message):
-        PublishRelease(run_key_given=False, **fields | changes)
+        WriteRelease(**{"output": "o"} | changes)
 
 
 # Items of a set union
@@ -343,8 +341,10 @@ def items_of(scores, plan=UNION):
     )
 
 
-def publish_items(output, scores, **changes):
-    publish(output, [items_of(scores)], plan=UNION, **changes)
+def publish_items(output, scores, plan=UNION, **settings):
+    run = Run(plan=plan, tokenizer="words", run_key_given=False)
+    form = PrivateSetUnionResult.form
+    publish(output, [items_of(scores)], run=run, form=form, **settings)
 
 
 ITEMS = {"New York": 70.25, "b": 91.0, "a\tb\\": 70.25, "": 40.1234564}
@@ -378,7 +378,7 @@ def test_items_are_sorted_by_score_and_bytes_and_escaped_where_they_must_be(
 @pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
 def test_read_release_gives_the_items_back(tmp_path, output_format):
     publish_items(tmp_path, ITEMS, output_format=output_format, rows_per_part=3)
-    table = read_release(str(tmp_path))
+    table = read_release(str(tmp_path)).table()
     assert table.schema.equals(ITEM_SCHEMA)
     assert tuples(table) == [
         ("b", 91.0),
@@ -399,7 +399,7 @@ def test_hostile_items_survive_the_files(output_format, items):
     scores = {item: 40.5 + place for place, item in enumerate(sorted(items | set(HOSTILE)))}
     with tempfile.TemporaryDirectory() as folder:
         publish_items(folder, scores, output_format=output_format)
-        rows = tuples(read_release(folder))
+        rows = tuples(read_release(folder).table())
         (data,) = [data for name, data in files(folder).items() if name.startswith("items-")]
     assert dict(rows) == scores
     assert [score for _, score in rows] == sorted(scores.values(), reverse=True)
@@ -434,7 +434,7 @@ def parts_of_items(folder):
 
 def test_no_items_are_a_release_too(tmp_path):
     publish_items(tmp_path, {})
-    assert len(read_release(str(tmp_path))) == 0
+    assert len(read_release(str(tmp_path)).table()) == 0
     assert read_ledger(str(tmp_path))["mechanism"]["released"] == 0
 
 
@@ -444,16 +444,16 @@ def test_a_release_of_the_other_program_is_overwritten_whole(tmp_path):
         publish_items(tmp_path, ITEMS)
     publish_items(tmp_path, ITEMS, overwrite=True)
     assert len(files(tmp_path)) == 2
-    assert len(read_release(str(tmp_path))) == 4
+    assert len(read_release(str(tmp_path)).table()) == 4
     publish(tmp_path, overwrite=True)
-    assert tuples(read_release(str(tmp_path))) == ROWS
+    assert tuples(read_release(str(tmp_path)).table()) == ROWS
     assert len(files(tmp_path)) == 2
 
 
 def test_items_of_another_plan_are_refused(tmp_path):
     other = SetUnionPlan(epsilon=2, delta=1e-7, policy="weighted_gaussian")
-    with pytest.raises(ReleaseError):
-        publish(tmp_path, [items_of(ITEMS)], plan=other)
+    with pytest.raises(ValueError, match="must be of a run under this plan"):
+        publish_items(tmp_path, ITEMS, plan=other)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -507,17 +507,14 @@ def test_nothing_of_place_key_or_host_is_in_a_release(tmp_path):
             _ = (
                 documents
                 | PrivateNgrams(plan=plan, run_key=RunKey(key), partitions=3)
-                | PublishRelease(
+                | WriteRelease(
                     output=str(tmp_path / place),
                     output_format="jsonl",
-                    plan=plan,
-                    tokenizer="words",
-                    run_key_given=True,
                 )
             )
     release = files(tmp_path / "canaryPath")
     assert release == files(tmp_path / "elsewhere")
-    assert len(read_release(str(tmp_path / "canaryPath"))) == 3
+    assert len(read_release(str(tmp_path / "canaryPath")).table()) == 3
     text = " ".join(release) + b"\n".join(release.values()).decode()
     for secret in ("canary", str(tmp_path), os.getcwd(), socket.gethostname(), key.hex()):
         assert secret.lower() not in text.lower()
@@ -568,7 +565,7 @@ def test_an_attempt_killed_before_its_ledger_is_completed_by_the_next(tmp_path):
     (tmp_path / "ledger.json").rename(tmp_path / f".ledger.json.tmp-{'0' * 32}")
     (tmp_path / f".{last}.tmp-{'1' * 32}").write_bytes(b"half")
     with pytest.raises(ReleaseError, match="there is no release"):
-        read_release(str(tmp_path))
+        read_release(str(tmp_path)).table()
     publish(tmp_path, rows_per_part=2)
     assert files(tmp_path) == whole
 
@@ -579,7 +576,7 @@ def test_an_overwrite_killed_before_its_ledger_leaves_the_old_release(tmp_path):
     for name, data in parts(new).items():
         (tmp_path / name).write_bytes(data)
         (tmp_path / f".{name}.tmp-{'2' * 32}").write_bytes(data[:3])
-    assert tuples(read_release(str(tmp_path))) == ROWS
+    assert tuples(read_release(str(tmp_path)).table()) == ROWS
     publish(tmp_path, OTHER, overwrite=True)
     assert files(tmp_path) == files(new)
 
@@ -590,7 +587,7 @@ def test_an_overwrite_killed_after_its_ledger_is_tidied_by_the_next(tmp_path):
     whole = files(tmp_path)
     for name, data in parts(old).items():
         (tmp_path / name).write_bytes(data)
-    assert tuples(read_release(str(tmp_path))) == [(1, "c", 80.0)]
+    assert tuples(read_release(str(tmp_path)).table()) == [(1, "c", 80.0)]
     publish(tmp_path, OTHER, overwrite=True)
     assert files(tmp_path) == whole
 
@@ -610,7 +607,7 @@ def test_what_cannot_be_deleted_does_not_fail_a_whole_release(tmp_path, caplog):
     stubborn.mkdir()
     publish(tmp_path, OTHER, overwrite=True)
     assert f"{stubborn} could not be deleted: {os.strerror(errno.EISDIR)}." in caplog.text
-    assert tuples(read_release(str(tmp_path))) == [(1, "c", 80.0)]
+    assert tuples(read_release(str(tmp_path)).table()) == [(1, "c", 80.0)]
     assert stubborn.is_dir()
     assert len(parts(tmp_path)) == 1
 
@@ -633,10 +630,10 @@ def test_a_damaged_release_is_not_read(tmp_path):
     data = only_part(tmp_path)
     (tmp_path / name).write_bytes(data.replace(b"91.0", b"92.0"))
     with pytest.raises(ReleaseError, match=r"damaged: part ngrams-.* has another SHA-256"):
-        read_release(str(tmp_path))
+        read_release(str(tmp_path)).table()
     (tmp_path / name).unlink()
     with pytest.raises(ReleaseError, match=r"incomplete: part ngrams-.* is missing"):
-        read_release(str(tmp_path))
+        read_release(str(tmp_path)).table()
 
 
 def test_a_part_that_does_not_parse_is_not_quoted(tmp_path):
@@ -648,7 +645,7 @@ def test_a_part_that_does_not_parse_is_not_quoted(tmp_path):
     ledger["parts"][0] |= {"sha256": hashlib.sha256(canary).hexdigest(), "bytes": len(canary)}
     (tmp_path / "ledger.json").write_text(json.dumps(ledger))
     with pytest.raises(ReleaseError, match="cannot be read: ValidationError") as refusal:
-        read_release(str(tmp_path))
+        read_release(str(tmp_path)).table()
     assert "canary" not in str(refusal.value)
 
 
@@ -695,7 +692,7 @@ def test_a_full_disk_leaves_the_old_release(tiny_disk, caplog):
     assert not caplog.records
     assert files(tiny_disk) == before
     assert others.items() < before.items()
-    assert tuples(read_release(str(tiny_disk))) == ROWS
+    assert tuples(read_release(str(tiny_disk)).table()) == ROWS
 
 
 @contextlib.contextmanager
@@ -715,7 +712,7 @@ def test_a_file_that_hits_a_limit_leaves_nothing(tmp_path):
         with pytest.raises(ReleaseError, match=os.strerror(errno.EFBIG)):
             publish(tmp_path / "large_parts", MANY, rows_per_part=1000)
     assert [path.name for path in tmp_path.iterdir()] == ["small_parts"]
-    assert len(read_release(str(tmp_path / "small_parts"))) == 5000
+    assert len(read_release(str(tmp_path / "small_parts")).table()) == 5000
 
 
 def test_a_directory_that_was_there_stays_when_publishing_fails(tiny_disk):
@@ -802,7 +799,7 @@ def test_names_that_look_like_globs_are_names(tmp_path):
         check_output(str(tmp_path / output), overwrite=False)
         publish(tmp_path / output, rows_per_part=1)
         publish(tmp_path / output, OTHER, overwrite=True)
-        assert tuples(read_release(str(tmp_path / output))) == [(1, "c", 80.0)]
+        assert tuples(read_release(str(tmp_path / output)).table()) == [(1, "c", 80.0)]
         assert len(parts(tmp_path / output)) == 1
     assert files(tmp_path / "a1") == before
 
@@ -888,7 +885,7 @@ def test_an_object_store_holds_the_same_release(shelf, tmp_path):
     publish("counter://b/o", rows_per_part=2)
     publish(tmp_path, rows_per_part=2)
     assert shelf == {f"counter://b/o/{name}": data for name, data in files(tmp_path).items()}
-    assert tuples(read_release("counter://b/o")) == ROWS
+    assert tuples(read_release("counter://b/o").table()) == ROWS
     with pytest.raises(ReleaseError, match="is a release already"):
         check_output("counter://b/o", overwrite=False)
 
@@ -904,7 +901,7 @@ def test_an_object_store_is_overwritten_in_the_same_steps(shelf, caplog):
     assert shelf == before
     Shelf.capacity = 10**9
     publish("counter://b/o", OTHER, overwrite=True)
-    assert tuples(read_release("counter://b/o")) == [(1, "c", 80.0)]
+    assert tuples(read_release("counter://b/o").table()) == [(1, "c", 80.0)]
     assert len(shelf) == 3
 
 

@@ -9,10 +9,9 @@ import pytest
 from apache_beam.metrics.metric import Lineage
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKeyFile, SetStore
+from beam_dpne import PrivacyPlan, PrivateNgrams, RunKeyFile, SetStore, WriteRelease
 from beam_dpne.cli import runners
 from beam_dpne.reading import ReadDocuments, WriteRejects
-from beam_dpne.release.publishing import PublishRelease
 from beam_dpne.storage.lineage import report_sink
 
 PLAN = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, strategy="one_round")
@@ -54,18 +53,7 @@ def run_of(corpus, inputs):
         store=SetStore(folder=str(corpus / "temporary"), limit=1),
     )
     _ = read.rejects | WriteRejects(path=str(corpus / "rejects"))
-    _ = (
-        read.documents
-        | ngrams
-        | PublishRelease(
-            output=str(corpus / "release"),
-            output_format="jsonl",
-            plan=PLAN,
-            tokenizer="words",
-            run_key_given=True,
-            rows_per_part=1,
-        )
-    )
+    _ = read.documents | ngrams | WriteRelease(output=str(corpus / "release"), rows_per_part=1)
     result = pipeline.run()
     result.wait_until_finish()
     assert os.listdir(corpus / "temporary"), "sets were kept in temporary storage"

@@ -8,7 +8,7 @@ _COUNTING = "tests/bayesian/test_counting.py"
 _MOVES = f"{_COUNTING}::test_one_user_moves_the_sums_by_no_more_than_the_sensitivity"
 _PLAN = "tests/bayesian/test_plan.py"
 _LOG_GLOBAL = "tests/bayesian/test_log_global.py"
-_LEDGER = "tests/release/test_bayesian_ledger.py"
+_LEDGER = "tests/bayesian/test_ledger.py"
 
 MUTANTS = [
     Mutant(
@@ -124,7 +124,7 @@ MUTANTS = [
     ),
     Mutant(
         name="probabilities_of_another_plan_are_published",
-        file="beam_dpne/release/bayesian_ledger.py",
+        file="beam_dpne/bayesian/ledger.py",
         before="if any(found.report.get(name) != value for name, value in wanted.items()):",
         after="if False:",
         matters="The ledger would claim another run's guarantee.",
@@ -132,23 +132,23 @@ MUTANTS = [
     ),
     Mutant(
         name="the_papers_probabilities_are_published_as_private",
-        file="beam_dpne/release/bayesian_ledger.py",
+        file="beam_dpne/bayesian/ledger.py",
         before="if found.guarantee != plan.guarantee:",
         after="if False:",
         matters="Probabilities without a guarantee would be published under one.",
         tests=(f"{_LEDGER}::test_probabilities_without_the_plans_guarantee_are_refused",),
     ),
     Mutant(
-        name="any_plan_is_published_as_a_set_union",
-        file="beam_dpne/release/publishing.py",
-        before="if isinstance(plan, SetUnionPlan):",
-        after="if not isinstance(plan, PrivacyPlan):",
-        matters="A plan of the paper's mechanism would have a kind of release.",
-        tests=("tests/cli/test_bayesian.py::test_only_private_plans_have_a_kind_of_release",),
+        name="any_plan_is_published_as_private",
+        file="beam_dpne/bayesian/ledger.py",
+        before="if not isinstance(plan, BayesianPlan):",
+        after="if False:",
+        matters="A plan of the paper's mechanism would have a ledger.",
+        tests=(f"{_LEDGER}::test_only_private_plans_have_a_ledger",),
     ),
     Mutant(
         name="private_data_pass_as_public_counts",
-        file="beam_dpne/release/public_counts_files.py",
+        file="beam_dpne/bayesian/public_counts_files.py",
         before="return not (one + other).strip(_BLANKS)",
         after="return False",
         matters="Counts of the private texts would be published as the prior.",

@@ -234,7 +234,7 @@ MUTANTS = [
     ),
     Mutant(
         name="reports_of_another_run_are_published",
-        file="beam_dpne/release/ngrams_ledger.py",
+        file="beam_dpne/ngrams/ledger.py",
         before="if not math.isclose(noise_stddev, report.noise_stddev, rel_tol=1e-12):",
         after="if False:",
         matters="The ledger would claim another run's guarantee.",
@@ -242,7 +242,7 @@ MUTANTS = [
     ),
     Mutant(
         name="words_below_the_threshold_are_published",
-        file="beam_dpne/release/ngrams_ledger.py",
+        file="beam_dpne/ngrams/ledger.py",
         before="if lowest is not None and (used is None or used < lowest):",
         after="if False:",
         matters="Words of one user would be released more often than the ledger's delta allows.",
@@ -250,7 +250,7 @@ MUTANTS = [
     ),
     Mutant(
         name="items_of_another_run_are_published",
-        file="beam_dpne/release/set_union_ledger.py",
+        file="beam_dpne/set_union/ledger.py",
         before="if not math.isclose(wanted[name], items.report.get(name, 0), rel_tol=1e-12):",
         after="if False:",
         matters="The ledger would claim another run's guarantee.",

@@ -1,11 +1,12 @@
 """The ledger of n-gram probabilities: its mechanism, in numbers and in words."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
-from beam_dpne.release.ledger import Contents, whole_ledger
+from beam_dpne.release.ledger import Contents
 
 _MODES = {
     "counts": "Each user adds to at most max_contributions distinct n-grams of the public vocabulary, "
@@ -56,28 +57,26 @@ _FILE_COLUMNS = {
 }
 
 
-def bayesian_ledger(
-    *, plan: BayesianPlan, found: NgramProbabilities, **common: Any
-) -> dict[str, Any]:
-    """Returns the ledger of n-gram probabilities.
+def bayesian_contents(plan: BayesianPlan, released: Sequence[NgramProbabilities]) -> Contents:
+    """Returns the contents of the ledger of n-gram probabilities.
 
     Args:
       plan: Plan of the run.
-      found: The released probabilities.
-      common: The arguments of `whole_ledger` that do not depend on the program.
+      released: The released probabilities, as one element.
 
     Raises:
-      ValueError: The probabilities or parts are not those of a run under this plan.
+      TypeError: The plan is not one under which a release is private.
+      ValueError: The probabilities are not those of a run under this plan.
     """
+    (found,) = released
     _check(plan, found)
     noise = GaussianNoise(
         epsilon=plan.epsilon - plan.numerical_slack,
         delta=plan.gaussian_delta,
         mu=plan.sensitivity / plan.noise_stddev,
     )
-    contents = Contents(
+    return Contents(
         program="bayesian",
-        plan=plan,
         sections={
             "mechanism_columns": _COLUMNS | ({} if plan.mode == "counts" else _WEIGHT_COLUMNS),
             "mechanism": {**_mechanism(plan, found), "released": len(found)},
@@ -89,7 +88,6 @@ def bayesian_ledger(
         grounds={},
         not_protected=[_PUBLIC],
     )
-    return whole_ledger(contents, **common)
 
 
 def _mechanism(plan: BayesianPlan, found: NgramProbabilities) -> dict[str, Any]:
@@ -99,7 +97,12 @@ def _mechanism(plan: BayesianPlan, found: NgramProbabilities) -> dict[str, Any]:
 
 
 def _check(plan: BayesianPlan, found: NgramProbabilities) -> None:
-    """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
+    """Raises an error if the ledger would claim a guarantee that the run did not have."""
+    if not isinstance(plan, BayesianPlan):
+        raise TypeError(
+            "plan must be a BayesianPlan, under which a release is private, got "
+            f"{type(plan).__name__}."
+        )
     wanted = plan.report()
     if any(found.report.get(name) != value for name, value in wanted.items()):
         raise ValueError("probabilities must be of a run under this plan.")

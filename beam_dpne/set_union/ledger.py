@@ -1,10 +1,11 @@
 """The ledger of a set union: its mechanism in numbers and in words, and the operator's promise."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
-from beam_dpne.release.ledger import Contents, whole_ledger
+from beam_dpne.release.ledger import Contents
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 
@@ -67,23 +68,22 @@ _SCORE = (
 )
 
 
-def set_union_ledger(*, plan: SetUnionPlan, items: ItemSet, **common: Any) -> dict[str, Any]:
-    """Returns the ledger of a release of items.
+def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Contents:
+    """Returns the contents of the ledger of a release of items.
 
     Args:
       plan: Plan of the run.
-      items: The released items.
-      common: The arguments of `whole_ledger` that do not depend on the program.
+      released: The released items, as one set.
 
     Raises:
-      ValueError: The items or parts are not those of a run under this plan.
+      ValueError: The items are not those of a run under this plan.
     """
+    (items,) = released
     _check_items(plan, items)
     columns, numbers = mechanism(plan)
     has_laplace = plan.noise_kind == "laplace"
-    contents = Contents(
+    return Contents(
         program="set-union",
-        plan=plan,
         sections={
             "mechanism_columns": {**columns, "released": "number of items in the release"},
             "mechanism": {**numbers, "released": len(items)},
@@ -104,7 +104,6 @@ def set_union_ledger(*, plan: SetUnionPlan, items: ItemSet, **common: Any) -> di
         ),
         grounds=promises(plan),
     )
-    return whole_ledger(contents, **common)
 
 
 def promises(plan: SetUnionPlan) -> dict[str, Any]:

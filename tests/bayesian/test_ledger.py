@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 
 from beam_dpne.bayesian.counting import NgramProbabilities
-from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, BayesianPlan
+from beam_dpne.bayesian.ledger import bayesian_contents
+from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, BayesianPlan, PaperBayesianPlan
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.errors import ReleaseError
-from beam_dpne.release.bayesian_ledger import bayesian_ledger
 from beam_dpne.release.files import Part, parse_ledger
-from beam_dpne.release.ledger import ledger_bytes
+from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger, with_parts
 
 
 def plan_of(mode: str = "counts", **others) -> BayesianPlan:
@@ -34,13 +34,9 @@ def found_of(plan: BayesianPlan, **others) -> NgramProbabilities:
 
 def ledger_of(plan: BayesianPlan, found: NgramProbabilities | None = None, rows: int = 2) -> dict:
     part = Part(f"probabilities-{'0' * 16}-00000-of-00001.jsonl", rows, "a" * 64, 9)
-    return bayesian_ledger(
-        plan=plan,
-        found=found or found_of(plan),
-        parts=[part],
-        run_key_given=False,
-        tokenizer="words",
-    )
+    contents = bayesian_contents(plan, [found or found_of(plan)])
+    run = Run(plan=plan, tokenizer="words", run_key_given=False)
+    return with_parts(whole_ledger(contents, run, {"count": rows}), [part])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -80,6 +76,12 @@ def test_probabilities_without_the_plans_guarantee_are_refused():
     for other in (NO_GUARANTEE, plan_of(epsilon=0.6).guarantee):
         with pytest.raises(ValueError, match="must have the guarantee of this plan"):
             ledger_of(plan, found_of(plan, guarantee=other))
+
+
+def test_only_private_plans_have_a_ledger():
+    bayesian_contents(plan_of(), [found_of(plan_of())])
+    with pytest.raises(TypeError, match="got PaperBayesianPlan"):
+        bayesian_contents(PaperBayesianPlan(epsilon=1, delta=1e-7), [found_of(plan_of())])
 
 
 def test_parts_must_hold_what_was_released():

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
-from beam_dpne.ngrams.decoding import LengthReport
+from beam_dpne.ngrams.decoding import LengthReport, length_report
+from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.strategies import LengthPlan
 from beam_dpne.ngrams.vocabulary import union_plan
-from beam_dpne.release.ledger import Contents, whole_ledger
-from beam_dpne.release.set_union_ledger import mechanism, promises
+from beam_dpne.release.ledger import Contents
+from beam_dpne.set_union.ledger import mechanism, promises
 
 _SLACK = (
     "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "
@@ -88,18 +89,20 @@ _SCORES = {
 }
 
 
-def ngrams_ledger(
-    *, plan: PrivacyPlan, reports: Sequence[LengthReport], **common: Any
-) -> dict[str, Any]:
-    """Returns the ledger of a release of n-grams.
+def ngrams_contents(plan: PrivacyPlan, released: Sequence[GramSet]) -> Contents:
+    """Returns the contents of the ledger of S_1, …, S_T; see `reported_contents`."""
+    return reported_contents(plan, [length_report(grams) for grams in released])
+
+
+def reported_contents(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> Contents:
+    """Returns the contents of the ledger of a release of n-grams.
 
     Args:
       plan: Plan of the run.
       reports: The report of each length, in any order.
-      common: The arguments of `whole_ledger` that do not depend on the program.
 
     Raises:
-      ValueError: The reports or parts are not those of one run under this plan.
+      ValueError: The reports are not those of one run under this plan.
     """
     ordered = sorted(reports, key=lambda report: report.length)
     _check_reports(plan, ordered)
@@ -107,9 +110,8 @@ def ngrams_ledger(
     noise = GaussianNoise(
         epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=1 / plan.noise_stddev
     )
-    contents = Contents(
+    return Contents(
         program="ngrams",
-        plan=plan,
         sections={
             **_vocabulary(plan),
             "lengths_columns": dict(_LENGTHS_COLUMNS[plan.strategy]),
@@ -137,7 +139,6 @@ def ngrams_ledger(
         ),
         grounds=_grounds(plan),
     )
-    return whole_ledger(contents, **common)
 
 
 def _grounds(plan: PrivacyPlan) -> dict[str, Any]:

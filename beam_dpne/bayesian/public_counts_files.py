@@ -10,9 +10,9 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.bayesian import arpa
 from beam_dpne.bayesian.public_counts import PublicCounts, count_text
+from beam_dpne.documents.text import split_ngram
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import InputError, PublicCountsError
-from beam_dpne.ngrams.decoding import split_ngram
 from beam_dpne.reading.files import TextStream, guarded
 from beam_dpne.reading.headers import BYTE_ORDER_MARK
 from beam_dpne.release.files import (
@@ -20,9 +20,9 @@ from beam_dpne.release.files import (
     PART_NAME,
     is_local,
     ledger_path,
-    read_release,
     real_path,
 )
+from beam_dpne.release.reading import read_release
 
 _BLOCK_BYTES = 16 * 2**20
 _LONGEST_LINE = 2**20
@@ -141,7 +141,7 @@ def _is_release(path: str) -> bool:
 
 
 def _from_release(path: str, length: int, vocabulary_size: int | None) -> PublicCounts:
-    rows = read_release(path)
+    rows = read_release(path).table()
     if rows.schema.names != ["length", "ngram", "score"]:
         raise PublicCountsError(
             f"public must be a release of `beam-dpne ngrams`, got {path}, which is of another program."

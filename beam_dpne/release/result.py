@@ -1,0 +1,134 @@
+"""The common part of the results of private transforms: released sets, as rows and with a ledger.
+
+`PrivateNgrams`, `PrivateSetUnion` and `BayesianCounts` return such results. Therefore their rooms are
+above this one, and each has a module `ledger` with the part of a ledger that differs between programs.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.pvalue import PCollection
+
+from beam_dpne.elements.batches import UnhintedTransform, apply
+from beam_dpne.elements.rows import longest_beside_shorter
+from beam_dpne.release.files import PROGRAMS, Program, rows_section
+from beam_dpne.release.ledger import (
+    NO_NOTES,
+    Contents,
+    ReleaseNotes,
+    Run,
+    ledger_bytes,
+    whole_ledger,
+)
+
+_Row = TypeVar("_Row")
+
+
+class Form(NamedTuple):
+    """How the released sets of one program become a release.
+
+    Attributes:
+      row_type: Type of the rows.
+      table_of: Function from the sets to all rows, in the order of the release.
+      contents_of: Function from the plan and the sets to the program's contents of a ledger; it
+        refuses sets that are not of a run under the plan.
+    """
+
+    row_type: type[Any]
+    table_of: Callable[[Sequence[Any]], pa.Table]
+    contents_of: Callable[[Any, Sequence[Any]], Contents]
+
+
+class Described(NamedTuple):
+    """Everything that a release publishes: the program, all rows, and the ledger before files."""
+
+    program: Program
+    rows: pa.Table
+    ledger: dict[str, Any]
+
+
+class Result(Generic[_Row]):
+    """Base of the results of `PrivateNgrams`, `PrivateSetUnion` and `BayesianCounts`.
+
+    Each is a named tuple that has the fields `released` and `run`, and the form of its program.
+    """
+
+    form: ClassVar[Form]
+    released: Any
+    run: Run
+
+    @functools.cached_property
+    def rows(self) -> PCollection[_Row]:
+        """All released rows, one element each, equal to the rows of written files.
+
+        They have a schema, so that Beam's sinks, data frames and SQL take them. The first access adds
+        one step to the pipeline.
+        """
+        make = functools.partial(_rows, form=self.form)
+        return self._step("Rows", make, self.form.row_type)
+
+    @functools.cached_property
+    def ledger(self) -> PCollection[str]:
+        """The ledger of the rows, one JSON text, equal to the ledger of written files up to its end.
+
+        Its last section is not `parts` but `rows`: their number `count` and their digest `sha256`,
+        the SHA-256 of all rows as jsonl in the order of a release. The first access adds one step to
+        the pipeline.
+        """
+        make = functools.partial(_ledger, form=self.form, run=self.run)
+        return self._step("Ledger", make, str)
+
+    @property
+    def sets(self) -> tuple[PCollection[Any], ...]:
+        """The released sets, of which the last always has one element."""
+        return self.released if isinstance(self.released, tuple) else (self.released,)
+
+    def _step(self, name: str, make: Callable[[list[Any]], Iterator[Any]], kind: type[Any]) -> Any:
+        """Adds a step to the pipeline, named after the step that released the last set."""
+        producer = self.sets[-1].producer
+        label = f"{producer.full_label}/{name}" if producer else name
+        return self.sets | label >> _FromSets(name=name, make=make, kind=kind)
+
+
+def described(form: Form, run: Run, sets: Sequence[Any], notes: ReleaseNotes) -> Described:
+    """Returns everything that a release of these sets publishes.
+
+    Raises:
+      TypeError, ValueError: The sets are not those of a private run under the plan.
+    """
+    contents = form.contents_of(run.plan, sets)
+    program, rows = PROGRAMS[contents.program], form.table_of(sets)
+    ledger = whole_ledger(contents, run, rows_section(program, rows), notes)
+    return Described(program, rows, ledger)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class _FromSets(UnhintedTransform):
+    """Brings the sets of one release to one worker, which makes something of all of them."""
+
+    name: str
+    make: Callable[[list[Any]], Iterator[Any]]
+    kind: type[Any]
+
+    def expand(self, released: tuple[PCollection[Any], ...]) -> PCollection[Any]:
+        longest, shorter = longest_beside_shorter(released)
+        return apply(longest, self.name, beam.FlatMap(_apply, shorter, self.make), self.kind)
+
+
+def _apply(
+    longest: Any, shorter: Iterable[Any], make: Callable[[list[Any]], Iterator[Any]]
+) -> Iterator[Any]:
+    return make([*shorter, longest])
+
+
+def _rows(sets: list[Any], *, form: Form) -> Iterator[Any]:
+    for batch in form.table_of(sets).to_batches():
+        yield from map(form.row_type, *(column.to_pylist() for column in batch.columns))
+
+
+def _ledger(sets: list[Any], *, form: Form, run: Run) -> Iterator[str]:
+    yield ledger_bytes(described(form, run, sets, NO_NOTES).ledger).decode()
