@@ -53,6 +53,7 @@ from beam_dpne.release.files import absolute, is_local, read_ledger, real_path
 from beam_dpne.release.ledger import NO_NOTES, ReleaseNotes
 from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.storage.access import check_access
+from beam_dpne.storage.lineage import absolute_path
 from beam_dpne.storage.run_files import Markers, RunKeyFile, make_marker
 
 # Engines accept a graph of less than 10 MB, in which data take a third more bytes.
@@ -110,6 +111,7 @@ class Job(Generic[_Plan, _Public]):
       plan: the privacy parameters.
       public: the public data of the run, if any: words, or counts of n-grams.
       files: the input files, sorted.
+      inputs: the input as the operator named it (paths, globs, folders), for lineage and display data.
       reading: the options with which they are read.
       tokenizer: a tokenizer's name, or a function.
       strict: whether the run fails at the first rejected record.
@@ -132,6 +134,7 @@ class Job(Generic[_Plan, _Public]):
     plan: _Plan
     public: _Public | None = dataclasses.field(default=None, repr=False)
     files: Sequence[InputFile]
+    inputs: Sequence[str] = ()
     reading: ReadOptions
     tokenizer: str | Tokenizer
     strict: bool
@@ -230,6 +233,7 @@ def _settings(
     check_fields(files, read_options)
     return {
         "files": files,
+        "inputs": [absolute_path(pattern) for pattern in values["input"]],
         "reading": read_options,
         "notes": notes,
         "tokenizer": with_cause(chosen) if values["failure_log"] else chosen,
@@ -320,6 +324,7 @@ def _read_documents(
     """
     read = pipeline | "Read" >> ReadDocuments(
         inputs=[file.path for file in job.files],
+        shown_inputs=job.inputs,
         strict=job.strict,
         on_start=canary and canary.marks.report_start,
         **dataclasses.asdict(job.reading),

@@ -6,38 +6,34 @@ batches, users become strings, and texts become strings or lists of strings.
 """
 
 import dataclasses
-import difflib
-import types
-import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
-from apache_beam.typehints.row_type import RowTypeConstraint
 
+from beam_dpne.documents.columns import TEXT, TOKEN_LISTS, USER, normalized_batches
+from beam_dpne.documents.row_types import (
+    KINDS,
+    SURELY_NEAR,
+    about_elements,
+    check_element_type,
+    hint,
+    remedy,
+    type_name,
+)
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.reading.options import names_of
-from beam_dpne.reading.records import NAMED_USER, as_text, is_list, is_text, plain, record_batch
+from beam_dpne.reading.records import record_batch
 
-USER, TEXT = "user", "text"
 Text = str | list[str]
-
-_USERS = (str, int, np.integer)
-_TEXTS = (str, list, tuple)
-_LISTS = (list, tuple, Sequence, Iterable)
-_TOKEN_LISTS = pa.list_(pa.string())
-_SHOWN = 30
-# Least similarity of a field that an error names. Keys of a dict may be data rather than names, so that
-# only a key that differs from the wanted name by a letter or two is quoted.
-_NEAR, _SURELY_NEAR = 0.6, 0.8
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class BatchDocuments(beam.PTransform):
+class BatchDocuments(DisplayedTransform):
     """Gathers documents of every form into record batches of users and texts.
 
     Input: documents, bounded and in the global window. Rows with field names (NamedTuple, `beam.Row`
@@ -99,8 +95,14 @@ def require_one_release(documents: PCollection) -> None:
     """Checks that the documents give one release, since a user contributes to each release anew.
 
     Raises:
+      TypeError: The input is not one PCollection.
       ValueError: The input is unbounded, or not in the global window with its default trigger.
     """
+    if not isinstance(documents, PCollection):
+        raise TypeError(
+            f"documents must be one PCollection, got {type(documents).__name__}. A result with several "
+            "outputs has the documents as one of them, such as `documents` of ReadDocuments."
+        )
     if not documents.is_bounded:
         raise ValueError(
             "documents must be bounded, got an unbounded PCollection, whose release would never be "
@@ -153,7 +155,7 @@ class _Batch(beam.DoFn):
         are_tokens = {isinstance(text, list) for text in texts}
         if len(are_tokens) > 1:
             raise TypeError("Texts must be all str, or all lists of tokens, got some of each.")
-        kind = _TOKEN_LISTS if are_tokens == {True} else pa.string()
+        kind = TOKEN_LISTS if are_tokens == {True} else pa.string()
         try:
             columns = [pa.array(users, pa.string()), pa.array(texts, kind)]
         except (UnicodeError, pa.ArrowException):
@@ -181,32 +183,6 @@ def checked_names(user_field: str, text_field: str | Sequence[str]) -> tuple[str
     return names
 
 
-def check_element_type(element_type: Any, user_field: str, text_fields: Sequence[str]) -> bool:
-    """Checks the known fields of a PCollection's element type.
-
-    Args:
-      element_type: Type of the elements, as Beam has inferred it or as it was declared.
-      user_field: Name of the users' field.
-      text_fields: Names of the texts' fields.
-
-    Returns:
-      Whether plain tuples may be read by position. They may not if all elements have named fields by
-      their type, since a tuple could be in the order of those fields.
-
-    Raises:
-      ValueError: A field is missing, or its type is impossible for a user or a text.
-    """
-    without_fields = False
-    for kind in _members_of_union(element_type) or [element_type]:
-        fields = _fields_of_type(kind)
-        without_fields |= fields is None
-        if fields is not None:
-            _check_field("user_field", user_field, fields, _USERS, "str or int")
-            for name in text_fields:
-                _check_field("text_field", name, fields, _TEXTS, "str, or a list of str")
-    return without_fields
-
-
 def documents_of(
     element: Any, user_field: str, text_fields: Sequence[str], by_position: bool = True
 ) -> Iterator[tuple[str, Text]]:
@@ -226,8 +202,8 @@ def documents_of(
         for name in (user_field, *text_fields):
             if name not in fields:
                 raise ValueError(
-                    f"Each document must have the field {name!r}, got a {type(element).__name__} "
-                    f"without it.{_near(name, fields, cutoff=_SURELY_NEAR)} Name the fields of your "
+                    f"Each document must have the field {name!r}, got a {type_name(type(element))} "
+                    f"without it.{hint(name, fields, cutoff=SURELY_NEAR)} Name the fields of your "
                     "rows with user_field and text_field."
                 )
         user, texts = fields[user_field], [fields[name] for name in text_fields]
@@ -242,19 +218,20 @@ def documents_of(
         condition = "" if len(text_fields) == 1 else " where text_field is one field"
         size = f" of {len(element)}" if isinstance(element, tuple) else ""
         raise TypeError(
-            "Documents must be rows with field names (NamedTuple, beam.Row, dict, dataclass), "
-            f"pyarrow.RecordBatch, or plain tuples of (user, text){condition}, "
-            f"got {type(element).__name__}{size}."
+            f"Documents must be {KINDS}{condition}, got {type_name(type(element))}{size}."
+            f"{about_elements(type(element))}"
         )
-    present = [text for text in texts if text is not None]
+    # Plain tuples have no names of fields, which errors could give.
+    names = (user_field, *text_fields) if fields is not None else (None, None)
+    present = [each for each in zip(names[1:], texts, strict=True) if each[1] is not None]
     if not present:
         raise TypeError(
             f"Each document must have a text, got None in {' and '.join(map(repr, text_fields))}; "
             "drop those documents."
         )
-    name = _checked_user(user)
-    for text in present:
-        yield name, _checked_text(text)
+    checked = _checked_user(user, names[0])
+    for name, text in present:
+        yield checked, _checked_text(text, name)
 
 
 def _fields_of_element(element: Any) -> Mapping[str, Any] | None:
@@ -271,180 +248,35 @@ def _fields_of_element(element: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _fields_of_type(kind: Any) -> dict[str, Any] | None:
-    """Returns the types of a row type's fields by name, or None if it is not a row type."""
-    if isinstance(kind, RowTypeConstraint):
-        kind = kind.user_type
-    if not isinstance(kind, type):
-        return None
-    names = getattr(kind, "_fields", None) if issubclass(kind, tuple) else None
-    if dataclasses.is_dataclass(kind):
-        names = [field.name for field in dataclasses.fields(kind)]
-    if names is None:
-        return None
-    try:
-        hints = typing.get_type_hints(kind)
-    except (NameError, TypeError):
-        hints = {}
-    return {name: hints.get(name, Any) for name in names}
-
-
-def _check_field(
-    option: str, name: str, fields: Mapping[str, Any], wanted: tuple[type, ...], kinds: str
-) -> None:
-    """Raises ValueError unless a row type has a field that may have one of the wanted types."""
-    if name not in fields:
-        more = ", …" if len(fields) > _SHOWN else ""
-        raise ValueError(
-            f"{option} must name a field of the documents, got {option}={name!r}. Their fields are "
-            f"{', '.join(list(fields)[:_SHOWN])}{more}.{_near(name, fields, cutoff=_NEAR)}"
-        )
-    if not _may_be(fields[name], wanted):
-        shown = getattr(fields[name], "__name__", None) or str(fields[name])
-        raise ValueError(
-            f"{option} must name a field of type {kinds}, got {option}={name!r}, which has type "
-            f"{shown}. Convert it before."
-        )
-
-
-def _near(name: str, fields: Iterable[Any], cutoff: float) -> str:
-    """Returns a question that names the most similar field, or "" if none is similar enough."""
-    found = difflib.get_close_matches(
-        name, [field for field in fields if isinstance(field, str)], n=1, cutoff=cutoff
-    )
-    return f" Did you mean {found[0]!r}?" if found else ""
-
-
-def _may_be(hint: Any, wanted: tuple[type, ...]) -> bool:
-    """Returns whether a value of a declared type can have a wanted type, as for any unknown type."""
-    hint = getattr(hint, "__supertype__", hint)
-    members = _members_of_union(hint)
-    if members:
-        return any(_may_be(each, wanted) for each in members)
-    origin = typing.get_origin(hint)
-    if origin in _LISTS:
-        tokens = [each for each in typing.get_args(hint) if each is not Ellipsis]
-        return list in wanted and all(_may_be(each, (str,)) for each in tokens)
-    kind = origin or hint
-    if hint is Any or not isinstance(kind, type):
-        return True
-    related = any(issubclass(kind, each) or issubclass(each, kind) for each in wanted)
-    return related and kind is not bool
-
-
-def _members_of_union(hint: Any) -> Iterable[Any]:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return typing.get_args(hint)
-    return getattr(hint, "union_types", ())
-
-
-def _checked_user(user: Any) -> str:
+def _checked_user(user: Any, field: str | None) -> str:
     """Returns a user as text; an integer becomes its decimal digits, as in the readers of files."""
     if isinstance(user, str):
         if not user:
-            raise ValueError("A user must not be empty; drop documents without a user.")
+            where = _in(field)
+            raise ValueError(f"A user must not be empty{where}; drop documents without a user.")
         return user
     if isinstance(user, int | np.integer) and not isinstance(user, bool):
         return str(int(user))
-    raise TypeError(f"A user must be str or int, got {type(user).__name__}.")
+    if user is None:
+        raise TypeError(f"A user must not be None{_in(field)}; drop documents without a user.")
+    raise TypeError(f"A user must be str or int, got {_got(user, field)}")
 
 
-def _checked_text(text: Any) -> Text:
+def _checked_text(text: Any, field: str | None) -> Text:
     if isinstance(text, str):
         return text
     if not (isinstance(text, list) or type(text) is tuple):
-        raise TypeError(f"A text must be str, or a list of tokens, got {type(text).__name__}.")
-    if not all(isinstance(token, str) for token in text):
-        raise TypeError("Tokens must be str.")
+        raise TypeError(f"A text must be str, or a list of tokens, got {_got(text, field)}")
+    for token in text:
+        if not isinstance(token, str):
+            raise TypeError(f"Tokens must be str, got {_got(token, field)}")
     return list(text)
 
 
-def user_column(users: pa.Array, name: str = USER) -> pa.Array:
-    """Returns users as strings, with integers as decimal digits, and keeps 16-byte names.
-
-    Raises:
-      TypeError: The column has another type.
-      ValueError: A user is null or empty.
-    """
-    kind = plain(users.type)
-    if users.type != NAMED_USER:
-        if not (_may_be_text(kind) or pa.types.is_integer(kind)):
-            raise TypeError(
-                f"The column {name!r} must hold strings, integers or fixed_size_binary(16), "
-                f"got {kind}."
-            )
-        users = _cast(as_text(users), pa.string(), name)
-    if users.null_count:
-        raise ValueError(f"The column {name!r} must not have nulls; drop those documents.")
-    if users.type != NAMED_USER and not pc.call_function("binary_length", [users]).to_numpy().all():
-        raise ValueError(f"The column {name!r} must not have empty users; drop those documents.")
-    return users
+def _in(field: str | None) -> str:
+    return "" if field is None else f" in the field {field!r}"
 
 
-def text_column(texts: pa.Array, name: str) -> pa.Array:
-    """Returns texts as strings, or lists of tokens as lists of strings, and keeps nulls.
-
-    Raises:
-      TypeError: The column has another type.
-    """
-    kind = plain(texts.type)
-    if is_list(kind) and _may_be_text(plain(kind.value_type)):
-        return _cast(texts, _TOKEN_LISTS, name)
-    if _may_be_text(kind):
-        return _cast(as_text(texts), pa.string(), name)
-    raise TypeError(f"The column {name!r} must hold texts, or lists of texts, got {kind}.")
-
-
-def normalized_batches(
-    batch: pa.RecordBatch, user_field: str, text_fields: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Yields the documents of each text column, as batches with columns `user` and `text`.
-
-    Args:
-      batch: Any record batch that has the columns.
-      user_field: Name of the users' column.
-      text_fields: Names of the texts' columns. If there are several, null texts are left out.
-
-    Raises:
-      ValueError: A column is missing or there are two of its name, or a row has no user or no text.
-      TypeError: A column has a wrong type.
-    """
-    for name in (user_field, *text_fields):
-        if batch.schema.names.count(name) != 1:
-            raise ValueError(
-                f"A batch of documents must have one column {name!r}, got "
-                f"{batch.schema.names.count(name)} of them. Name its columns with user_field and "
-                "text_field of BatchDocuments."
-            )
-    users = user_column(batch.column(user_field), user_field)
-    columns = [text_column(batch.column(name), name) for name in text_fields]
-    if not any(column.null_count for column in columns):
-        yield from (record_batch(users, texts) for texts in columns)
-        return
-    # (rows,) bool for each text column, whether the row has a text there.
-    present = [column.is_valid() for column in columns]
-    if not np.logical_or.reduce([mask.to_numpy(zero_copy_only=False) for mask in present]).all():
-        raise ValueError(
-            "Each document must have a text, got a null in "
-            f"{' and '.join(map(repr, text_fields))}; drop those documents."
-        )
-    for texts, mask in zip(columns, present, strict=True):
-        yield record_batch(users.filter(mask), texts.filter(mask))
-
-
-def _may_be_text(kind: pa.DataType) -> bool:
-    """Returns whether a column's values can be cast to strings without changing their meaning."""
-    return is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)
-
-
-def _cast(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    """Casts a column; its error has only the type of Arrow's error, whose message may quote data."""
-    if values.type == kind:
-        return values
-    try:
-        return values.cast(kind)
-    except pa.ArrowException as error:
-        raise ValueError(
-            f"The column {name!r} cannot be cast from {values.type} to {kind} "
-            f"({type(error).__name__}); give smaller batches, or cast it before."
-        ) from None
+def _got(value: Any, field: str | None) -> str:
+    """Returns the end of an error about a value, which has its type and field but not the value."""
+    return f"{type_name(type(value))}{_in(field)}. {remedy(type(value))}"

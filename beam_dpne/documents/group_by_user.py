@@ -12,13 +12,8 @@ from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindows
 
 from beam_dpne.documents import tokenizers
-from beam_dpne.documents.batch import (
-    TEXT,
-    USER,
-    normalized_batches,
-    require_one_release,
-    user_column,
-)
+from beam_dpne.documents.batch import require_one_release
+from beam_dpne.documents.columns import TEXT, USER, normalized_batches, user_column
 from beam_dpne.elements import coders, progress
 from beam_dpne.elements.arrays import (
     bounded_parts,
@@ -29,6 +24,7 @@ from beam_dpne.elements.arrays import (
     ranges,
 )
 from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.records import NAMED_USER
@@ -42,7 +38,7 @@ _SPARE_BITS = 64 - 16
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class GroupByUser(beam.PTransform):
+class GroupByUser(DisplayedTransform):
     """Tokenizes documents and groups them by user, in the only shuffle of the corpus.
 
     A user with more than `max_tokens_per_user` tokens keeps a random subset of the documents. The
@@ -90,6 +86,11 @@ class GroupByUser(beam.PTransform):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
         tokenizers.resolve_tokenizer(self.tokenizer)
+
+    def shown_parameters(self) -> dict[str, Any]:
+        """Returns the fields with the tokenizer's name."""
+        name = tokenizers.tokenizer_name(self.tokenizer)
+        return {**super().shown_parameters(), "tokenizer": name}
 
     def expand(self, documents: PCollection[pa.RecordBatch]) -> PCollection[UserBatch]:
         """Tokenizes documents, cuts blocks by user, groups them, and lays out positions."""

@@ -8,12 +8,13 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
-from beam_dpne.documents.batch import BatchDocuments, checked_names
+from beam_dpne.documents.batch import BatchDocuments, checked_names, require_one_release
 from beam_dpne.documents.group_by_user import GroupByUser
 from beam_dpne.documents.key_context import check_run_key, require_identified
-from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
+from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.coders import Storable, spill
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.engines import run
 from beam_dpne.mechanism.randomness import RunKey
@@ -24,7 +25,7 @@ _LARGEST_CONSTANT = 2**20
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class DocumentsTransform(beam.PTransform):
+class DocumentsTransform(DisplayedTransform):
     """The common part of `PrivateNgrams`, `PrivateSetUnion` and the transforms of Bayesian counts.
 
     Each of them documents these fields for its users.
@@ -49,6 +50,18 @@ class DocumentsTransform(beam.PTransform):
     def default_type_hints(self) -> IOTypeHints:
         """Returns no hints: with any, Beam logs a warning about a result that is a named tuple."""
         return IOTypeHints.empty()
+
+    def shown_parameters(self) -> dict[str, Any]:
+        """Returns the fields with the tokenizer's name, and the description of the input in force."""
+        read = self.input_description
+        return {
+            **super().shown_parameters(),
+            **dict(read.details),
+            "tokenizer": tokenizer_name(self.tokenizer),
+            "input_format": read.format,
+            "user_field": read.user_field,
+            "text_field": read.text_fields,
+        }
 
     @property
     def input_description(self) -> InputDescription:
@@ -79,6 +92,7 @@ class DocumentsTransform(beam.PTransform):
         self, documents: PCollection, run_key: RunKey, max_tokens_per_user: int
     ) -> PCollection[UserBatch]:
         """Checks the pipeline's options, and brings the documents of each user together."""
+        require_one_release(documents)
         run.check_options(documents.pipeline)
         batch = BatchDocuments(user_field=self.user_field, text_field=self.text_field)
         group = GroupByUser(

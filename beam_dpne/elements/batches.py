@@ -16,6 +16,7 @@ from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements.coders import register_batches
+from beam_dpne.elements.display_data import DisplayedTransform
 
 NO_GRAM = -1
 MAX_WAITING = 2_000_000
@@ -75,7 +76,7 @@ class UserBatch:
 register_batches(DocumentBlock, UserBatch)
 
 
-class UnhintedTransform(beam.PTransform):
+class UnhintedTransform(DisplayedTransform):
     """Base of transforms, written as dataclasses, that take or return tuples of PCollections."""
 
     def __post_init__(self):

@@ -9,6 +9,7 @@ from apache_beam.pvalue import AsSingleton, PCollection
 from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import distinct, offsets_of, places_among, places_in, rows_of_entries
 from beam_dpne.elements.batches import NO_GRAM, UserBatch, apply
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.elements.side_inputs import cached_for_sets
 from beam_dpne.ngrams.elements import (
     Contributions,
@@ -23,7 +24,7 @@ _DENSE_TABLE = 2**25
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ExtractGrams(beam.PTransform):
+class ExtractGrams(DisplayedTransform):
     """Lists each user's distinct candidate n-grams of one length.
 
     At length 1 candidates are the user's words. At length k ≥ 2 they are two neighbouring released
@@ -72,7 +73,7 @@ class ExtractGrams(beam.PTransform):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class PruneInvalid(beam.PTransform):
+class PruneInvalid(DisplayedTransform):
     """Rewrites users' positions in terms of S_{k−1}, as the input of length k.
 
     Each position gets the id in S_{k−1} of the n-gram that starts there, −1 if it was not released.

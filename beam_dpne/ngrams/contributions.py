@@ -22,6 +22,7 @@ from beam_dpne.elements.arrays import (
     rows_of_entries,
 )
 from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
@@ -35,7 +36,7 @@ _CONTRIBUTIONS = "contributions"
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class LimitContributions(beam.PTransform):
+class LimitContributions(DisplayedTransform):
     """Keeps at most Δ_k distinct n-grams of each user, a keyed random subset, and gives them weights.
 
     A user with n kept n-grams gives each the weight 1/√n, rounded down to units of 2^-32, so the

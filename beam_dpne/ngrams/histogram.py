@@ -19,6 +19,7 @@ from beam_dpne.elements.arrays import (
     places_in,
 )
 from beam_dpne.elements.batches import SumBundle, apply
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.ngrams.elements import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
 
 _GRAM_COLUMNS = ("keys", "weights", "found", "cells", "words", "word_hashes")
@@ -26,7 +27,7 @@ _SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class WeightedHistogram(beam.PTransform):
+class WeightedHistogram(DisplayedTransform):
     """Adds up the weights of each n-gram over all users.
 
     Sums are int64, so they do not depend on order, batches or workers. Every n-gram that somebody

@@ -9,6 +9,7 @@ import numpy as np
 from apache_beam.pvalue import PCollection
 
 from beam_dpne.elements.batches import apply
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.mechanism import cells, randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
@@ -17,7 +18,7 @@ from beam_dpne.ngrams.elements import GramSet, SpuriousGrams
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class SampleSpurious(beam.PTransform):
+class SampleSpurious(DisplayedTransform):
     """Draws the k-grams of V_k that noise alone would lift over the threshold.
 
     Each member of V_k is drawn independently with probability p, which is Φ̄(ρ_k/σ_k) for one round.

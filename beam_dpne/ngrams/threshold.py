@@ -16,6 +16,7 @@ from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import byte_order, join_words, places_among
 from beam_dpne.elements.batches import UnhintedTransform, apply
 from beam_dpne.elements.coders import spill
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
@@ -37,7 +38,7 @@ class RoundResult(NamedTuple):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class _Threshold(beam.PTransform):
+class _Threshold(DisplayedTransform):
     """The parameters that `NoisyThreshold` and `DecideRound` share."""
 
     rule_for: Callable[[GramSet], LengthRule]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -127,6 +127,10 @@ class PrivateNgrams(DocumentsTransform):
                 "vocabulary must be given with vocabulary_policy='public', and only then, got "
                 f"vocabulary_policy={self.plan.vocabulary_policy!r}."
             )
+
+    def shown_parameters(self) -> dict[str, Any]:
+        """Returns the fields without the public words, which may be many."""
+        return {**super().shown_parameters(), "vocabulary": None}
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Brings users together and unrolls `release_lengths`."""

@@ -18,6 +18,7 @@ from beam_dpne.reading.encodings import LONGEST_MARK, Encoding, Recoder, encodin
 from beam_dpne.reading.options import codec_of, extension_of, format_of, has_glob
 from beam_dpne.reading.records import BrokenText
 from beam_dpne.storage.directories import connect_anonymously_to_emulators, require_file_system
+from beam_dpne.storage.lineage import absolute_path
 
 _NOT_DATA = (".", "_")
 _SHOWN = 5
@@ -121,17 +122,10 @@ def match_inputs(patterns: Sequence[str], input_format: str = "auto") -> list[In
     # An object store takes several requests for each path, so paths are matched in parallel.
     with concurrent.futures.ThreadPoolExecutor(_MATCHED_AT_ONCE) as pool:
         match = functools.partial(_match, input_format=input_format)
-        for found in pool.map(match, map(_absolute, patterns), patterns):
+        for found in pool.map(match, map(absolute_path, patterns), patterns):
             sizes.update(found)
     paths = sorted(sizes, key=os.fsencode)
     return [InputFile(number, path, sizes[path]) for number, path in enumerate(paths)]
-
-
-def _absolute(pattern: str) -> str:
-    """Makes local paths absolute, so that each file has one name."""
-    if FileSystems.get_scheme(pattern) is not None:
-        return pattern
-    return os.path.abspath(os.path.expanduser(pattern))
 
 
 def _match(pattern: str, named: str, input_format: str) -> dict[str, int]:

@@ -23,6 +23,7 @@ from apache_beam.io.iobase import Write
 from apache_beam.metrics.metric import Metrics
 from apache_beam.pvalue import PCollection, PValue
 
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.errors import TooManyRejectedError
 
 NOT_UTF8 = "not valid UTF-8"
@@ -39,6 +40,10 @@ BAD_TOKENS = "text is not a list of texts"
 RAGGED = "wrong number of columns"
 BAD_QUOTES = "text after a closing quote"
 TOO_LONG = "longer than max_record_bytes"
+REASONS = (
+    *(NOT_UTF8, NOT_UTF8_TEXT, NOT_DECODED, NOT_JSON, NOT_OBJECT, RAGGED, BAD_QUOTES, TOO_LONG),
+    *(NO_USER, EMPTY_USER, BAD_USER, NO_TEXT, BAD_TEXT, BAD_TOKENS),
+)
 _NAME = "rejects"
 _TEMPORARY = f"beam-temp-{_NAME}-*"
 
@@ -65,7 +70,7 @@ def _to_json(reject: Reject) -> str:
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class WriteRejects(beam.PTransform):
+class WriteRejects(DisplayedTransform):
     """Writes rejects to the operator's directory, with one JSON object on each line.
 
     Input:
@@ -169,8 +174,9 @@ def _temporary(path: str) -> set[str]:
 
 
 DEFAULT_MAX_REJECTED = 0.05
-# Beam's counters of rejected records by reason; a dot stands for each blank of the reason.
-COUNTER_PREFIX = "rejected_records."
+# Beam's counter of rejected records, and those by reason; a dot stands for each blank of the reason.
+REJECTED_RECORDS = "rejected_records"
+COUNTER_PREFIX = f"{REJECTED_RECORDS}."
 # Beam's counter of runs whose input holds no record; it is as secret as the data, like the others.
 NO_RECORDS = "inputs_without_records"
 
@@ -251,8 +257,16 @@ def report_counts(tally: Tally) -> None:
     if not tally.records:
         Metrics.counter("beam_dpne", NO_RECORDS).inc()
     for reason, count in tally.rejected.items():
-        name = COUNTER_PREFIX + reason.replace(" ", ".")
-        Metrics.counter("beam_dpne", name).inc(count)
+        Metrics.counter("beam_dpne", counter_of(reason)).inc(count)
+
+
+def counter_of(reason: str) -> str:
+    """Returns the name of Beam's counter of the records that were rejected for a reason.
+
+    >>> counter_of(NOT_JSON)
+    'rejected_records.malformed.JSON'
+    """
+    return COUNTER_PREFIX + reason.replace(" ", ".")
 
 
 def rejected_of(counters: Mapping[str, int]) -> dict[str, int]:

@@ -14,6 +14,7 @@ from apache_beam.pvalue import PCollection, TaggedOutput
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements import progress
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.errors import InputError
 from beam_dpne.reading.encodings import Encoding, recoded_block
 from beam_dpne.reading.files import InputFile, TextStream, guarded, match_inputs, open_raw
@@ -32,11 +33,13 @@ from beam_dpne.reading.rejects import (
     NOT_DECODED,
     NOT_UTF8,
     NOT_UTF8_TEXT,
+    REJECTED_RECORDS,
     TOO_LONG,
     Reject,
     Tally,
     tally_of,
 )
+from beam_dpne.storage.lineage import report_sources
 
 _LINE_BYTES = 2**16
 _REJECTS = "rejects"
@@ -64,7 +67,7 @@ class ReadResult(_Outputs):
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ReadDocuments(beam.PTransform):
+class ReadDocuments(DisplayedTransform):
     r"""Reads users' texts from files into Arrow record batches.
 
     Input:
@@ -112,6 +115,9 @@ class ReadDocuments(beam.PTransform):
       split_bytes: Approximate bytes of one piece of work.
       on_start: Function that a worker calls before it looks for files; if it raises, the run fails.
         It shows a launcher that workers run.
+      shown_inputs: Paths, globs or folders that display data and lineage name in place of `inputs`. A
+        launcher that has already found the files gives the operator's own words here, since engines
+        show them to people who may not know the names of the files. None means `inputs`.
 
     Raises:
       ValueError: A parameter is wrong, or the extension of a path belongs to no known format.
@@ -146,6 +152,7 @@ class ReadDocuments(beam.PTransform):
     block_bytes: int = ReadOptions.block_bytes
     split_bytes: int = ReadOptions.split_bytes
     on_start: Callable[[], None] | None = None
+    shown_inputs: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -164,6 +171,14 @@ class ReadDocuments(beam.PTransform):
         names = [field.name for field in dataclasses.fields(ReadOptions)]
         return ReadOptions(**{name: getattr(self, name) for name in names})
 
+    def shown_parameters(self) -> dict[str, Any]:
+        """Returns the fields with the inputs as the operator named them."""
+        return {**super().shown_parameters(), "inputs": self._named, "shown_inputs": None}
+
+    @property
+    def _named(self) -> tuple[str, ...]:
+        return tuple(self.shown_inputs or self.inputs)
+
     def default_type_hints(self) -> IOTypeHints:
         """Returns empty hints, since Beam would log a warning about a named tuple as result."""
         return IOTypeHints.empty()
@@ -175,7 +190,9 @@ class ReadDocuments(beam.PTransform):
         if self.on_start is not None:
             inputs = inputs | "Canary" >> beam.Map(_call_before, self.on_start)
         items = (
-            inputs | "Match" >> beam.FlatMap(_work_items, options) | "Spread" >> beam.Reshuffle()
+            inputs
+            | "Match" >> beam.FlatMap(_work_items, options, self._named)
+            | "Spread" >> beam.Reshuffle()
         )
         read = items | "Read" >> beam.ParDo(_ReadItem(options, self.strict)).with_outputs(
             _REJECTS, _TALLY, main="documents"
@@ -318,9 +335,13 @@ def _call_before(inputs: tuple[str, ...], function: Callable[[], None]) -> tuple
     return inputs
 
 
-def _work_items(patterns: tuple[str, ...], options: ReadOptions) -> Iterator[WorkItem]:
-    """Yields the pieces of work of all inputs."""
-    for file in match_inputs(patterns, options.input_format):
+def _work_items(
+    patterns: tuple[str, ...], options: ReadOptions, named: tuple[str, ...]
+) -> Iterator[WorkItem]:
+    """Yields the pieces of work of all inputs, and reports the inputs by their names as lineage."""
+    files = match_inputs(patterns, options.input_format)
+    report_sources(named)
+    for file in files:
         yield from plan_reads(file, options)
 
 
@@ -330,7 +351,7 @@ class _ReadItem(beam.DoFn):
     def __init__(self, options: ReadOptions, strict: bool) -> None:
         self._options = options
         self._strict = strict
-        self._rejected = Metrics.counter("beam_dpne", "rejected_records")
+        self._rejected = Metrics.counter("beam_dpne", REJECTED_RECORDS)
 
     def process(self, element: WorkItem) -> Iterator[Any]:
         """Yields batches of documents, and yields rejects and the tally to further outputs."""

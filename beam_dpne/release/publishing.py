@@ -18,6 +18,7 @@ from apache_beam.pvalue import AsIter, PCollection, PValue
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements import progress
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.elements.rows import in_order, longest_beside_shorter
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.rejects import (
@@ -53,6 +54,7 @@ from beam_dpne.release.ledger import (
 from beam_dpne.release.result import Described, Form, Result, described
 from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import Directory
+from beam_dpne.storage.lineage import report_sink
 
 _PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(
@@ -62,7 +64,7 @@ _LedgerFor = Callable[[Sequence[Part]], bytes]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class WriteRelease(beam.PTransform):
+class WriteRelease(DisplayedTransform):
     """Writes a release as files that a ledger lists; the last step of a pipeline.
 
     Input: the result of `PrivateNgrams`, `PrivateSetUnion` or `BayesianCounts`. Or a dict of two
@@ -352,6 +354,8 @@ def publish_release(
             raise ReleaseError(
                 f"{output} is a release already; choose another directory or --overwrite."
             )
+    # Names of parts are hashes of released rows, so the directory names the release.
+    report_sink(output)
     return directory.path_of(LEDGER_NAME)
 
 

@@ -13,6 +13,7 @@ from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import SumBundle, UserBatch
+from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.elements.rows import ReleasedItem
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
@@ -125,7 +126,7 @@ def run_context(
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
-class ReleaseItems(beam.PTransform):
+class ReleaseItems(DisplayedTransform):
     """Releases the union of users' items, after their grouping.
 
     Input: `UserBatch` of length 0.

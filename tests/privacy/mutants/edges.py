@@ -337,8 +337,8 @@ MUTANTS = [
     Mutant(
         name="a_key_that_resembles_a_field_is_quoted",
         file="beam_dpne/documents/batch.py",
-        before="cutoff=_SURELY_NEAR",
-        after="cutoff=_NEAR",
+        before="cutoff=SURELY_NEAR",
+        after="cutoff=0.6",
         matters="A key of a dict, which may be a user's name, would be quoted in an error.",
         tests=(
             "tests/documents/test_documents.py::"
