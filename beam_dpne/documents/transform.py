@@ -15,7 +15,7 @@ from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.coders import Storable, spill
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.engines import run
+from beam_dpne.engines import check_options
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription, description_of_rows
 
@@ -79,7 +79,7 @@ class DocumentsTransform(beam.PTransform):
         self, documents: PCollection, run_key: RunKey, max_tokens_per_user: int
     ) -> PCollection[UserBatch]:
         """Checks the pipeline's options, and brings the documents of each user together."""
-        run.check_options(documents.pipeline)
+        check_options(documents.pipeline)
         batch = BatchDocuments(user_field=self.user_field, text_field=self.text_field)
         group = GroupByUser(
             tokenizer=self.tokenizer,
