@@ -387,7 +387,7 @@ def kept_harnesses(found: Sequence[Report], task_managers: int) -> Finding:
         subject,
         "limited",
         f"{text}: Python is started anew from stage to stage. A job of {9 * 14 + 8} stages (T = 5) "
-        "starts it more than a hundred times, and may hang.",
+        "starts it for nearly each of them, and may hang.",
         "The TaskManagers need Beam's jars in lib and classloader.resolve-order: parent-first. If you "
         "may not touch them: start a session cluster of your own, or keep jobs short with "
         "--max_length 2 --strategy one_round.",
