@@ -406,11 +406,14 @@ def storage(found: Sequence[Report], folder: str | None) -> Finding:
     blind = sorted({one.host for one in found if not one.sees_file})
     if not blind:
         return Finding("Shared storage", "ok", f"workers see the launcher's file in {folder}.")
+    advice = "Mount the same folder for the launcher and the worker pools, or use a bucket (gs://)."
+    if "://" not in folder and not folder.startswith("/"):
+        advice = "Give an absolute path, since workers have another working directory."
     return Finding(
         "Shared storage",
         "missing",
         f"the launcher wrote a file in {folder}, which workers on {', '.join(blind)} do not see.",
-        "Mount the same folder for the launcher and the worker pools, or use a bucket (gs://).",
+        advice,
     )
 
 
@@ -448,8 +451,9 @@ def plan_of(max_length: int, rounds: int | None, strategy: str) -> PrivacyPlan:
     Raises:
       ValueError: The options do not go together.
     """
-    of_rounds = {} if rounds is None else {"rounds": rounds}
-    return PrivacyPlan(epsilon=1, delta=1e-6, max_length=max_length, strategy=strategy, **of_rounds)
+    return PrivacyPlan(
+        epsilon=1, delta=1e-6, max_length=max_length, strategy=strategy, rounds=rounds
+    )
 
 
 def _said(plan: PrivacyPlan) -> str:

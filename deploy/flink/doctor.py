@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import logging
 import platform
+import re
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -76,6 +77,7 @@ _CAUSES = (
         "each TaskManager. --environment_config is the pool's address as a TaskManager sees it.",
     ),
 )
+_REFUSED = re.compile(r"Connection refused: ([\w.:/\[\]-]+)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -275,6 +277,8 @@ def _failed(given: Given, name: str, error: Exception) -> Finding:
     told = f"{error}\n{_exceptions_at_flink(given, name)}"
     config = given.environment_config
     where = f"environment_type={given.environment_type}, environment_config={config}"
+    refused = _REFUSED.search(told)
+    where += f"; connection refused at {refused.group(1)}" if refused else ""
     for words, cause, advice in _CAUSES:
         if words in told:
             return Finding("Canary", "missing", f"{cause} ({where})", advice)

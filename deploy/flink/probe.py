@@ -14,6 +14,7 @@ from apache_beam.internal.cloudpickle import cloudpickle
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import AsIter
 from apache_beam.runners.runner import PipelineResult
 
 _NAMESPACE = "beam_dpne.doctor"
@@ -91,7 +92,7 @@ def build(options: PipelineOptions, *, parallelism: int, file: str | None) -> be
     elements = pipeline | beam.Create(list(range(8 * parallelism))) | beam.Reshuffle()
     seen = elements | "Look 0" >> beam.ParDo(_Look(0, file))
     for stage in range(1, _STAGES):
-        side = beam.pvalue.AsIter(seen)
+        side = AsIter(seen)
         seen = elements | f"Look {stage}" >> beam.ParDo(_Look(stage, file), side)
     return pipeline
 

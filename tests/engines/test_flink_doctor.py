@@ -386,6 +386,8 @@ def test_storage_that_a_worker_does_not_see_is_missing():
     assert found.status == "missing"
     assert "host-b" in found.text
     assert "host-a" not in found.text
+    assert "Mount the same folder" in found.advice
+    assert "Give an absolute path" in checks.storage([blind], "shared").advice
 
 
 def wrong_of(address, **others) -> str:
@@ -494,7 +496,8 @@ def test_a_failed_canary_says_why(error, said):
 
 
 def test_what_flink_recorded_of_a_canary_that_hangs_says_why():
-    entry = {"stacktrace": "…StatusRuntimeException: UNAVAILABLE: io exception…"}
+    refused = "Connection refused: pool/10.0.0.7:50000"
+    entry = {"stacktrace": f"…StatusRuntimeException: UNAVAILABLE: io exception…{refused}\n\tat …"}
     answers = {
         "/jobs/overview": {"jobs": [{"name": "canary", "jid": "ab12"}]},
         "/jobs/ab12/exceptions": {"exceptionHistory": {"entries": [entry]}},
@@ -503,6 +506,7 @@ def test_what_flink_recorded_of_a_canary_that_hangs_says_why():
     with http_server(answers) as address:
         found = doctor._failed(given_of(flink_master=address), "canary", late)
     assert "does not reach the pool" in found.text
+    assert "connection refused at pool/10.0.0.7:50000)" in found.text
     assert "within 60 s" in doctor._failed(given_of(), "canary", late).text
 
 
