@@ -647,7 +647,8 @@ def options_of(cluster, **others) -> list:
 @pytest.mark.flink
 def test_the_doctor_finds_nothing_missing_on_the_cluster(cluster, tmp_path):
     known = set(cluster.rest.jobs())
-    ended = deploy("flink", "doctor", *options_of(cluster, max_length=26, temp_location=tmp_path))
+    options = options_of(cluster, max_length=26, temp_location=tmp_path, harness_timeout=300)
+    ended = deploy("flink", "doctor", *options)
     assert ended.status == 0, ended.out + ended.err
     lines = [line for line in ended.out.splitlines() if not line.startswith(" ")]
     assert lines[-1] == "A job would run."
