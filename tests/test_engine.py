@@ -18,8 +18,9 @@ from beam_dpne import (
     PrivateSetUnion,
     PublicCounts,
     SetUnionPlan,
+    engines,
 )
-from beam_dpne.engines import run
+from beam_dpne.errors import EngineError
 
 PLAN = PrivacyPlan(
     epsilon=10, delta=1e-4, max_length=2, max_contributions=2, spurious_fraction=1e-9
@@ -56,15 +57,15 @@ def test_harnesses_that_end_with_each_step_are_refused_with_the_options_to_give(
     documents = pipeline | beam.Create([("user", "text")])
     with pytest.raises(ValueError, match="environment_cache_millis must be above 0") as raised:
         _ = documents | transform
-    assert all(option in str(raised.value) for option in run.FLINK_OPTIONS)
-    kept = pipeline_of("--job_endpoint=localhost:1", *run.FLINK_OPTIONS, runner=runner)
+    assert all(option in str(raised.value) for option in engines.FLINK_OPTIONS)
+    kept = pipeline_of("--job_endpoint=localhost:1", *engines.FLINK_OPTIONS, runner=runner)
     _ = kept | beam.Create([("user", "text")]) | transform
 
 
 def test_a_pipeline_runs_through_a_job_server(tmp_path):
-    pipeline = pipeline_of(*EMBED, *run.FLINK_OPTIONS, runner="PortableRunner")
+    pipeline = pipeline_of(*EMBED, *engines.FLINK_OPTIONS, runner="PortableRunner")
     write_ngrams(pipeline, tmp_path / "out")
-    assert run.run(pipeline, harness_timeout=60).state == "DONE"
+    assert engines.run(pipeline, harness_timeout=60).state == "DONE"
     lines = (tmp_path / "out").read_text().splitlines()
     assert sorted(lines) == ["good", "good morning", "morning"]
 
@@ -73,11 +74,11 @@ def test_workers_that_do_not_answer_end_the_run_with_advice(tmp_path):
     with socket.create_server(("localhost", 0)) as silent:
         workers = f"localhost:{silent.getsockname()[1]}"
         external = ("--environment_type=EXTERNAL", f"--environment_config={workers}")
-        pipeline = pipeline_of(EMBED[0], *external, *run.FLINK_OPTIONS, runner="PortableRunner")
+        pipeline = pipeline_of(EMBED[0], *external, *engines.FLINK_OPTIONS, runner="PortableRunner")
         write_ngrams(pipeline, tmp_path / "out")
         begin = time.monotonic()
-        with pytest.raises(run.EngineError, match="no worker did a first step") as raised:
-            run.run(pipeline, harness_timeout=2)
+        with pytest.raises(EngineError, match="no worker did a first step") as raised:
+            engines.run(pipeline, harness_timeout=2)
     assert time.monotonic() - begin < 30
     assert f"environment_config={workers}" in str(raised.value)
     assert "--flink_master" in str(raised.value)
@@ -88,9 +89,66 @@ def test_threads_of_beams_own_runner_are_refused():
     pipeline = pipeline_of("--direct_running_mode=multi_threading", runner=FnApiRunner())
     _ = pipeline | beam.Create([1])
     with pytest.raises(ValueError, match="must be 'in_memory' or 'multi_processing'"):
-        run.run(pipeline)
+        engines.run(pipeline)
 
 
 def test_a_negative_timeout_is_refused():
     with pytest.raises(ValueError, match="harness_timeout must be at least 0"):
-        run.run(pipeline_of(runner=FnApiRunner()), harness_timeout=-1)
+        engines.run(pipeline_of(runner=FnApiRunner()), harness_timeout=-1)
+
+
+def test_a_block_builds_a_pipeline_which_is_run_at_its_end(tmp_path):
+    options = PipelineOptions([*EMBED, *engines.FLINK_OPTIONS])
+    with engines.pipeline(options, runner="PortableRunner", harness_timeout=60) as pipeline:
+        write_ngrams(pipeline, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    assert pipeline.result.state == "DONE"
+    lines = (tmp_path / "out").read_text().splitlines()
+    assert sorted(lines) == ["good", "good morning", "morning"]
+
+
+def test_a_block_that_raises_an_error_runs_nothing(tmp_path):
+    def build_half() -> None:
+        with engines.pipeline(PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+            write_ngrams(pipeline, tmp_path / "out")
+            raise KeyError("of the block")
+
+    with pytest.raises(KeyError, match="of the block"):
+        build_half()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_block_with_workers_that_do_not_answer_sends_no_pipeline(tmp_path):
+    with socket.create_server(("localhost", 0)) as silent:
+        external = (
+            "--environment_type=EXTERNAL",
+            f"--environment_config=localhost:{silent.getsockname()[1]}",
+        )
+        options = PipelineOptions([EMBED[0], *external, *engines.FLINK_OPTIONS])
+        with (
+            pytest.raises(EngineError, match="no worker did a first step"),
+            engines.pipeline(options, runner="PortableRunner", harness_timeout=2) as pipeline,
+        ):
+            write_ngrams(pipeline, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("runner", "harness_timeout", "said"),
+    [
+        ("PortableRunner", 1, "environment_cache_millis must be above 0"),
+        ("FnApiRunner", -1, "harness_timeout must be at least 0"),
+    ],
+)
+def test_a_block_does_not_begin_with_options_that_would_hang(runner, harness_timeout, said):
+    begun = False
+    with (
+        pytest.raises(ValueError, match=said),
+        engines.pipeline(
+            PipelineOptions(["--job_endpoint=localhost:1"]),
+            runner=runner,
+            harness_timeout=harness_timeout,
+        ),
+    ):
+        begun = True
+    assert not begun

@@ -180,7 +180,7 @@ def modules_after(statement):
 @pytest.mark.parametrize(
     ("statement", "absent"),
     [
-        ("import beam_dpne", {"apache_beam", "numpy", "pyarrow", "scipy"}),
+        ("import beam_dpne", {"apache_beam", "beam_dpne.engines", "numpy", "pyarrow", "scipy"}),
         (
             "import beam_dpne.cli.main",
             {"apache_beam", "numpy", "pyarrow", "scipy", "rich", "matplotlib"},

@@ -40,14 +40,14 @@ from apache_beam.runners.worker import sdk_worker
 from beam_dpne.cli.failures import printable_reason
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
-from beam_dpne.engines.run import (
+from beam_dpne.engines import (
     HARNESS_KEPT_MILLIS,
     cancel,
     cancelled_on_failure,
-    failures_at_flink,
     likely_wrong,
     state_of,
 )
+from beam_dpne.engines.flink import failures_at_flink
 from beam_dpne.errors import RunError, UsageError
 from beam_dpne.storage.run_files import Markers
 

@@ -16,7 +16,7 @@ from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.coders import Storable, spill
 from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.engines import run
+from beam_dpne.engines import check_options
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription, description_of_rows
 
@@ -93,7 +93,7 @@ class DocumentsTransform(DisplayedTransform):
     ) -> PCollection[UserBatch]:
         """Checks the pipeline's options, and brings the documents of each user together."""
         require_one_release(documents)
-        run.check_options(documents.pipeline)
+        check_options(documents.pipeline)
         batch = BatchDocuments(user_field=self.user_field, text_field=self.text_field)
         group = GroupByUser(
             tokenizer=self.tokenizer,

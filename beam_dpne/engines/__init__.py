@@ -1,1 +1,274 @@
-"""Running pipelines on engines."""
+"""Running a pipeline on an engine: workers are checked first, and jobs end with their launcher.
+
+An engine runs the steps of a pipeline in Python processes, called harnesses. It keeps a job whose
+harnesses cannot start in the state RUNNING for ever. By default Beam's job server for Flink stops the
+harness of a step when the step is done, and starts another one for the next step. The pipelines of this
+package have dozens of short steps, and hang when a step meets a harness that is being stopped.
+
+The job server also forgets a job that is cancelled, while Flink runs on. So a job is cancelled at Flink
+itself too (`beam_dpne.engines.flink`).
+"""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import (
+    DirectOptions,
+    PipelineOptions,
+    PortableOptions,
+)
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
+
+from beam_dpne.engines.flink import cancel_at_flink, flink_address
+from beam_dpne.errors import EngineError
+from beam_dpne.version import __version__
+
+HARNESS_KEPT_MILLIS = 120_000
+# Options that a job on Flink needs besides addresses. The first keeps harnesses from one step to the
+# next. The second runs steps one after the other, so that there may be more tasks than slots; other
+# engines ignore it.
+FLINK_OPTIONS = (
+    f"--environment_cache_millis={HARNESS_KEPT_MILLIS}",
+    "--execution_mode_for_batch=BATCH_FORCED",
+)
+_PORTABLE = "PortableRunner"
+_STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
+
+
+def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResult:
+    """Runs a pipeline to its end, and cancels it if this process is stopped.
+
+    If the engine is reached through a job server (Flink, Spark, Prism), a job of one step is run first.
+    If the workers cannot do it in time, that job is cancelled and the pipeline is not sent. When this
+    process is interrupted (Ctrl-C) or terminated (SIGTERM, in the main thread), or an error is raised
+    here, the job is cancelled, with `--flink_master` at Flink itself too. Without that option Flink
+    runs on. A launcher that is killed (SIGKILL) cancels nothing.
+
+    Args:
+      pipeline: A complete pipeline that is not used as a context manager, which would run it.
+      harness_timeout: Seconds in which workers must have done a first step; 0 omits this step.
+
+    Returns:
+      The result of the finished pipeline.
+
+    Raises:
+      ValueError: An option of the pipeline would make it hang or fail.
+      EngineError: The workers did not do a first step in time, or failed in it.
+      RuntimeError: The pipeline failed, as Beam raises it.
+
+    Example:
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> pipeline = beam.Pipeline(runner=FnApiRunner())
+      >>> _ = pipeline | beam.Create(["done"]) | beam.Map(print)
+      >>> run(pipeline).state
+      done
+      'DONE'
+    """
+    _check(pipeline, harness_timeout)
+    with _terminable():
+        classes = {kind.__name__ for kind in type(pipeline.runner).__mro__}
+        if harness_timeout and _PORTABLE in classes:
+            _check_workers(pipeline, harness_timeout)
+        result = pipeline.run()
+        with cancelled_on_failure(result, pipeline.options):
+            result.wait_until_finish()
+    return result
+
+
+@contextlib.contextmanager
+def pipeline(
+    options: PipelineOptions | None = None,
+    *,
+    runner: str | PipelineRunner | None = None,
+    harness_timeout: int = 120,
+) -> Iterator[beam.Pipeline]:
+    """Gives a pipeline to build in a `with` block, and runs it by `run` at the end of the block.
+
+    If the block raises an error, nothing is run. Options that would make the pipeline hang are refused
+    before the block begins. After the block, the attribute `result` of the pipeline is its result.
+
+    Args:
+      options: Beam's options; None for those of the command line, as in `beam.Pipeline`.
+      runner: Beam's runner, or its name; None for the one that `options` name.
+      harness_timeout: Seconds in which workers must have done a first step; 0 omits this step.
+
+    Yields:
+      A pipeline to build. It must not be run in the block.
+
+    Raises:
+      ValueError: An option of the pipeline would make it hang or fail.
+      EngineError: The workers did not do a first step in time, or failed in it.
+      RuntimeError: The pipeline failed, as Beam raises it.
+
+    Example:
+      >>> with pipeline(PipelineOptions(["--runner=FnApiRunner"])) as built:
+      ...     _ = built | beam.Create(["done"]) | beam.Map(print)
+      done
+      >>> built.result.state
+      'DONE'
+    """
+    built = beam.Pipeline(runner=runner, options=options)
+    _check(built, harness_timeout)
+    yield built
+    built.result = run(built, harness_timeout=harness_timeout)
+
+
+def check_options(pipeline: beam.Pipeline) -> None:
+    """Raises ValueError if harnesses would be stopped after each step of a pipeline."""
+    kept = pipeline.options.view_as(PortableOptions).environment_cache_millis
+    if type(pipeline.runner).__name__ in _STOPS_HARNESSES and not int(kept):
+        raise ValueError(
+            "environment_cache_millis must be above 0 with a job server, got "
+            f"environment_cache_millis={kept}: an engine such as Flink would start and stop a Python "
+            "process for each step of the pipeline, and may hang; add "
+            f"beam_dpne.engines.FLINK_OPTIONS, which are {' '.join(FLINK_OPTIONS)}, to the "
+            "pipeline's options."
+        )
+
+
+def _check(pipeline: beam.Pipeline, harness_timeout: int) -> None:
+    """Raises ValueError for a pipeline that cannot be run."""
+    if harness_timeout < 0:
+        raise ValueError(
+            f"harness_timeout must be at least 0, got harness_timeout={harness_timeout}."
+        )
+    check_options(pipeline)
+    _check_threads(pipeline)
+
+
+def _check_threads(pipeline: beam.Pipeline) -> None:
+    """Raises ValueError for Beam's FnApiRunner in a mode in which it may cut elements in two."""
+    mode = pipeline.options.view_as(DirectOptions).direct_running_mode
+    if mode == "multi_threading" and type(pipeline.runner).__name__ == "FnApiRunner":
+        raise ValueError(
+            "direct_running_mode must be 'in_memory' or 'multi_processing', got "
+            "direct_running_mode='multi_threading': Beam may send an element before its coder has "
+            "written all of it, which the next step cannot decode."
+        )
+
+
+@contextlib.contextmanager
+def cancelled_on_failure(result: PipelineResult, options: PipelineOptions) -> Iterator[None]:
+    """Cancels a job that has not ended when an error is raised; it would publish otherwise."""
+    try:
+        yield
+    except BaseException:
+        if not PipelineState.is_terminal(state_of(result)):
+            cancel(result, options)
+        raise
+
+
+def cancel(result: PipelineResult, options: PipelineOptions) -> None:
+    """Cancels a job as far as possible, at the job server and at Flink."""
+    with contextlib.suppress(Exception):
+        result.cancel()
+    with contextlib.suppress(Exception):
+        cancel_at_flink(result, options)
+
+
+def state_of(result: PipelineResult) -> str | None:
+    """Returns the state of a job, or None if the engine does not answer."""
+    with contextlib.suppress(Exception):
+        return result.state
+    return None
+
+
+def likely_wrong(options: PipelineOptions) -> str:
+    """Returns advice for a job whose workers do not start, from the environment in its options."""
+    portable = options.view_as(PortableOptions)
+    kind = portable.environment_type or "DOCKER"
+    where = portable.environment_config if kind == "EXTERNAL" else "…"
+    return (
+        f"Likely wrong: environment_type={kind}, environment_config={where}: the engine must reach "
+        "it, and it must start a Python that has beam_dpne and the launcher's version of Beam, "
+        f"{beam.__version__}."
+    )
+
+
+def _check_workers(pipeline: beam.Pipeline, timeout: int) -> None:
+    """Runs a job of one step without data, to see that workers start; raises as `run_first`."""
+    first = beam.Pipeline(runner=pipeline.runner, options=pipeline.options)
+    versions = (beam.__version__, __version__)
+    _ = first | beam.Create([versions]) | beam.Map(_check_versions)
+    run_first(first, timeout)
+
+
+def run_first(first: beam.Pipeline, timeout: int) -> PipelineResult:
+    """Runs a small job without data that shows that workers start, and cancels it if they do not.
+
+    Args:
+      first: A complete pipeline, of which every element is public.
+      timeout: Seconds in which the job must have ended.
+
+    Returns:
+      The result of the finished job.
+
+    Raises:
+      EngineError: The workers did not do the job in time, or failed in it.
+    """
+    result = first.run()
+    with cancelled_on_failure(result, first.options):
+        try:
+            result.wait_until_finish(duration=timeout * 1000)
+        except RuntimeError as error:
+            raise EngineError(
+                f"the workers failed in a first step, which holds no data: {error} "
+                f"{likely_wrong(first.options)}"
+            ) from None
+        if not PipelineState.is_terminal(state_of(result)):
+            _refuse_late(first.options, timeout)
+    return result
+
+
+def _refuse_late(options: PipelineOptions, timeout: int) -> NoReturn:
+    """Raises EngineError because no worker did the first step in time."""
+    stays = " On Flink give --flink_master HOST:8081 too, or the job of that step stays there."
+    raise EngineError(
+        f"no worker did a first step within {timeout} s (harness_timeout), so its job was cancelled "
+        f"and the pipeline was not sent. {likely_wrong(options)}"
+        f"{stays if flink_address(options) is None else ''}"
+    )
+
+
+def _check_versions(launcher: tuple[str, str]) -> None:
+    """Raises EngineError if a worker has other versions of Beam and beam_dpne than the launcher."""
+    here = (beam.__version__, __version__)
+    if here != launcher:
+        raise EngineError(
+            f"workers must have the launcher's versions of apache-beam and beam_dpne, "
+            f"{' and '.join(launcher)}, got {' and '.join(here)}."
+        )
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Lets SIGTERM cancel the job before it ends the process.
+
+    This works only in the main thread, and only if the signal is not handled or ignored already. A
+    second signal ends the process at once.
+    """
+    usual = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+
+    def receive(number: int, _frame: FrameType | None) -> NoReturn:
+        received.append(number)
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, receive)
+    try:
+        yield
+    except BaseException:
+        if received:  # Beam may have wrapped the KeyboardInterrupt, so its type is not checked.
+            signal.raise_signal(signal.SIGTERM)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

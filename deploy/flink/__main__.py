@@ -13,6 +13,12 @@ from deploy.flink.jars import copy_jars
 from deploy.flink.rest import task_counts
 from deploy.processes import DaemonError
 
+_DOCTOR = "Look at a cluster that is there already, and say line by line what works."
+_DOCTOR_MORE = (
+    " It changes nothing, and runs one small job without data. The exit status is 0 if a job would "
+    "run, 1 if not, 2 for wrong options."
+)
+
 
 def main() -> int:
     """Does what the arguments say; returns the exit status."""
@@ -95,6 +101,13 @@ def _jars(given: argparse.Namespace) -> int:
     return 0
 
 
+def _doctor(given: argparse.Namespace) -> int:
+    """Looks at a cluster that is there; Beam is imported only for this command."""
+    from deploy.flink import doctor
+
+    return doctor.main(given, given.parser)
+
+
 def _memory(given: argparse.Namespace) -> int:
     """Runs a command; its exit status is ours."""
     cluster = Cluster.at(given.state)
@@ -140,6 +153,11 @@ def _parser() -> argparse.ArgumentParser:
     kill.add_argument("name", help="Its name in status, such as taskmanager-1.")
     jars = command("jars", _jars, "Write the jars of a real cluster's images into a folder.")
     jars.add_argument("folder", type=pathlib.Path, help="The folder; made if missing.")
+    doctor = commands.add_parser(
+        "doctor", help=_DOCTOR, description=_DOCTOR + _DOCTOR_MORE, allow_abbrev=False
+    )
+    doctor.set_defaults(do=_doctor, parser=doctor)
+    _add_doctor_options(doctor)
     peak = command("memory", _memory, "Run a program and print the workers' peak memory meanwhile.")
     peak.add_argument(
         "--interval", type=float, default=0.25, help="Seconds between samples (%(default)s)."
@@ -171,6 +189,57 @@ def _add_start_options(start: argparse.ArgumentParser) -> None:
         default=sys.executable,
         help="Python of the workers, which must have apache_beam and beam_dpne (%(default)s).",
     )
+
+
+def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the doctor's options."""
+    parser.add_argument(
+        "--flink_master", required=True, metavar="HOST:8081", help="Flink's REST interface."
+    )
+    parser.add_argument(
+        "--job_endpoint",
+        metavar="HOST:8099",
+        help="Beam's job server; without it no job is tried, and the exit status is 1.",
+    )
+    parser.add_argument(
+        "--environment_type", default="EXTERNAL", help="As for a job (%(default)s)."
+    )
+    parser.add_argument(
+        "--environment_config",
+        metavar="HOST:50000",
+        help="As for a job: the pool of workers as TaskManagers see it.",
+    )
+    parser.add_argument(
+        "--parallelism", type=_positive, default=2, help="As for a job (%(default)s)."
+    )
+    parser.add_argument(
+        "--temp_location", help="As for a job; a file is written there and deleted."
+    )
+    parser.add_argument(
+        "--max_length", type=_positive, default=5, help="Longest n-grams of the job (%(default)s)."
+    )
+    parser.add_argument("--rounds", type=_positive, help="As for the job (3).")
+    parser.add_argument(
+        "--strategy", choices=("adaptive", "one_round"), default="adaptive", help="(%(default)s)"
+    )
+    parser.add_argument(
+        "--harness_timeout",
+        type=_positive,
+        default=120,
+        help="Seconds in which the small job must have ended (%(default)s).",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_positive,
+        default=5,
+        help="Seconds in which each service must answer (%(default)s).",
+    )
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"must be a whole number above 0, got {text!r}.")
+    return int(text)
 
 
 if __name__ == "__main__":

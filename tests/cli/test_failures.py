@@ -23,7 +23,7 @@ from beam_dpne.cli.failures import ErrorRecords, printable_reason, whole_chain, 
 from beam_dpne.cli.main import _outcome
 from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenize, tokenizer_name
 from beam_dpne.elements import progress
-from beam_dpne.engines.run import failures_at_flink
+from beam_dpne.engines.flink import failures_at_flink
 from beam_dpne.errors import BeamDpneError, RunError, TokenizerError, may_be_printed
 
 CANARY = "zebra4711"

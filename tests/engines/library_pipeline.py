@@ -1,4 +1,7 @@
-"""A pipeline of a user of the library: `python -m tests.engines.library_pipeline OUTPUT OPTION …`."""
+"""A pipeline of a user of the library: `python -m tests.engines.library_pipeline WAY OUTPUT OPTION …`.
+
+WAY is `run` for `engines.run(pipeline)`, or `with` for a block with `engines.pipeline(options)`.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -6,19 +9,28 @@ from collections.abc import Sequence
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, RunKey
-from beam_dpne.engines import run as engine
+from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, RunKey, engines
 
 
-def run(output: str, options: Sequence[str]) -> None:
+def run(way: str, output: str, arguments: Sequence[str]) -> None:
     """Writes the n-grams of 200 users to one file."""
+    options = PipelineOptions(list(arguments))
+    if way == "with":
+        with engines.pipeline(options) as pipeline:
+            build(pipeline, output)
+    else:
+        pipeline = beam.Pipeline(options=options)
+        build(pipeline, output)
+        engines.run(pipeline)
+
+
+def build(pipeline: beam.Pipeline, output: str) -> None:
+    """Adds all steps to a pipeline."""
     plan = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, max_contributions=2)
-    pipeline = beam.Pipeline(options=PipelineOptions(list(options)))
     documents = pipeline | beam.Create([(f"u{i}", "Good morning") for i in range(200)])
     result = documents | PrivateNgrams(plan=plan, run_key=RunKey(bytes(32)))
     lines = result.released | DecodeGrams() | beam.FlatMap(as_lines)
     _ = lines | beam.io.WriteToText(output, shard_name_template="")
-    engine.run(pipeline)
 
 
 def as_lines(rows) -> list[str]:
@@ -27,4 +39,4 @@ def as_lines(rows) -> list[str]:
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], sys.argv[2:])
+    run(sys.argv[1], sys.argv[2], sys.argv[3:])

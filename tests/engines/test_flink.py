@@ -14,9 +14,8 @@ import apache_beam as beam
 import pytest
 import yaml
 
-from beam_dpne import PrivacyPlan, PrivateNgrams
+from beam_dpne import PrivacyPlan, PrivateNgrams, engines
 from beam_dpne.elements.coders import MAX_ELEMENT_BYTES
-from beam_dpne.engines import run
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.transform import run_context
 from deploy.flink import memory
@@ -194,21 +193,21 @@ def test_killed_task_manager_changes_nothing(
     assert watcher.seen.whole >= 1
 
 
-def library_pipeline(output: object, *options: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "tests.engines.library_pipeline", str(output), *options]
+def library_pipeline(way: str, output: object, *options: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "tests.engines.library_pipeline", way, str(output), *options]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 
 def library_options(cluster: Cluster) -> list[str]:
-    return [*cluster.job_options(parallelism=2), *run.FLINK_OPTIONS]
+    return [*cluster.job_options(parallelism=2), *engines.FLINK_OPTIONS]
 
 
 def test_a_library_pipeline_releases_what_the_embedded_runner_does(cluster, tmp_path):
-    for name, options in (
-        ("embedded", ["--runner=FnApiRunner"]),
-        ("flink", library_options(cluster)),
+    for way, name, options in (
+        ("run", "embedded", ["--runner=FnApiRunner"]),
+        ("with", "flink", library_options(cluster)),
     ):
-        with library_pipeline(tmp_path / name, *options) as launcher:
+        with library_pipeline(way, tmp_path / name, *options) as launcher:
             _, err = launcher.communicate(timeout=8 * MINUTES)
         assert launcher.returncode == 0, err
     lines = [sorted((tmp_path / name).read_text().splitlines()) for name in ("embedded", "flink")]
@@ -216,7 +215,8 @@ def test_a_library_pipeline_releases_what_the_embedded_runner_does(cluster, tmp_
     assert any("good morning" in line for line in lines[0])
 
 
-def test_a_library_pipeline_is_cancelled_with_its_launcher(cluster, tmp_path):
+@pytest.mark.parametrize("way", ["run", "with"])
+def test_a_library_pipeline_is_cancelled_with_its_launcher(way, cluster, tmp_path):
     known = frozenset(cluster.rest.jobs())
 
     def main_job() -> str | None:
@@ -224,7 +224,7 @@ def test_a_library_pipeline_is_cancelled_with_its_launcher(cluster, tmp_path):
         vertices = {job: len(cluster.rest.job(job)["vertices"]) for job in new}
         return next((job for job, count in vertices.items() if count > 10), None)
 
-    with library_pipeline(tmp_path / "out", *library_options(cluster)) as launcher:
+    with library_pipeline(way, tmp_path / "out", *library_options(cluster)) as launcher:
         identity = until(main_job, timeout=3 * MINUTES, what="start of the pipeline")
         launcher.terminate()
         _, err = launcher.communicate(timeout=1 * MINUTES)
