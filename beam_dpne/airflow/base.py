@@ -8,8 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from airflow.sdk import Asset, AssetAlias
-from airflow.sdk.bases.operator import BaseOperatorMeta
+from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from beam_dpne.airflow.budget import BudgetCheck, planned_budget
@@ -19,13 +18,13 @@ from beam_dpne.airflow.releases import described, find_ledger, release_around
 _FIELDS = ("input", "epsilon", "delta", "run_key_file")
 
 
-class Release(metaclass=BaseOperatorMeta):
+class Release(BaseOperator):
     """A task that publishes one release in each run; an operator of an engine adds how it runs.
 
     The release is in `RELEASES/DAG/TASK/RUN`, followed by the index of a mapped task. The task returns
     the public part of its ledger (`releases.described`). It adds to the asset alias
-    `beam-dpne/DAG/TASK` an asset with the address of the release; the extra of the event has `ledger`,
-    `program`, `epsilon`, `delta` and `released`.
+    `beam-dpne/DAG/TASK` an asset with the address of the release; the extra of the event has the same
+    without `path` and `parts`.
 
     Every field but `program` is a template. Fields that are no templates are checked when the DAG is
     parsed, and all of them before anything starts.
@@ -47,7 +46,7 @@ class Release(metaclass=BaseOperatorMeta):
       ValueError: A field is wrong.
     """
 
-    template_fields: Sequence[str] = (*_FIELDS, "releases", "options", "budget")
+    template_fields = (*_FIELDS, "releases", "options", "budget")
     # Whether paths must be on Google Cloud Storage, and the options that make no sense on the engine.
     remote: ClassVar[bool] = False
     without: Mapping[str, str] = {}

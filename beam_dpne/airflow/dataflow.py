@@ -4,7 +4,7 @@ They are Google's operators, with this package's checks before the launch and af
 `apache-airflow-providers-google`. Paths must be on Google Cloud Storage.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from airflow.configuration import conf
@@ -44,11 +44,6 @@ class OnDataflow(Release):
             found[name] = f"{found[name]},{text}" if name in found else text
         return {**found, "output": self.directory(context)}
 
-    def execute_complete(self, context: Any, event: Any) -> dict[str, Any]:
-        """Goes on when the job has ended: checks the release."""
-        super().execute_complete(context, event)  # pyright: ignore
-        return self.finish(context)
-
 
 class DataflowTemplateReleaseOperator(OnDataflow, DataflowStartFlexTemplateOperator):
     """Publishes a release on Dataflow, launched from a Flex Template.
@@ -74,7 +69,7 @@ class DataflowTemplateReleaseOperator(OnDataflow, DataflowStartFlexTemplateOpera
       ValueError: A field is wrong.
     """
 
-    template_fields: Sequence[str] = (
+    template_fields = (
         *Release.template_fields,
         *_PLACE,
         *("location", "template", "temp_location", "staging_location", "service_account"),
@@ -136,6 +131,11 @@ class DataflowTemplateReleaseOperator(OnDataflow, DataflowStartFlexTemplateOpera
         self.body = self.request(context)
         DataflowStartFlexTemplateOperator.execute(self, context)
 
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> dict[str, Any]:
+        """Goes on when the job has ended: checks the release."""
+        DataflowStartFlexTemplateOperator.execute_complete(self, context, event)
+        return self.finish(context)
+
 
 class DataflowYamlReleaseOperator(OnDataflow, DataflowStartYamlJobOperator):
     """Publishes a release on Dataflow, launched from a YAML file by `gcloud dataflow yaml run`.
@@ -157,7 +157,7 @@ class DataflowYamlReleaseOperator(OnDataflow, DataflowStartYamlJobOperator):
       ValueError: A field is wrong.
     """
 
-    template_fields: Sequence[str] = (
+    template_fields = (
         *Release.template_fields,
         *_PLACE,
         *("region", "yaml_pipeline_file", "gcloud_options"),
@@ -193,3 +193,8 @@ class DataflowYamlReleaseOperator(OnDataflow, DataflowStartYamlJobOperator):
             DataflowStartYamlJobOperator.execute(self, context)
         finally:
             self.options = options
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> dict[str, Any]:
+        """Goes on when the job has ended: checks the release."""
+        DataflowStartYamlJobOperator.execute_complete(self, context, event)
+        return self.finish(context)

@@ -7,12 +7,11 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from airflow.configuration import conf
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from beam_dpne.airflow.base import Release
@@ -26,7 +25,7 @@ _CANCELLING = 30
 _BEAM_OPTION = re.compile("[A-Za-z][A-Za-z0-9_]*")
 
 
-class ReleaseOperator(Release, BaseOperator):
+class ReleaseOperator(Release):
     """Publishes a release with Beam's embedded runner, in a process of the Airflow worker.
 
     Args:
@@ -39,7 +38,7 @@ class ReleaseOperator(Release, BaseOperator):
       ValueError: A field is wrong.
     """
 
-    template_fields: Sequence[str] = (*Release.template_fields, "python", "beam_options")
+    template_fields = (*Release.template_fields, "python", "beam_options")
     # Options of Beam that the operator decides.
     decided: Mapping[str, Any] = {}
 
@@ -153,7 +152,7 @@ class FlinkReleaseOperator(ReleaseOperator):
       ValueError: A field is wrong.
     """
 
-    template_fields: Sequence[str] = (
+    template_fields = (
         *ReleaseOperator.template_fields,
         *("job_endpoint", "flink_master", "environment_config", "parallelism"),
     )

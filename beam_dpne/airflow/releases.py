@@ -5,7 +5,7 @@ Storage is reached by Airflow's own object storage, with Airflow's connections.
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.exceptions import AirflowFailException
@@ -114,6 +114,6 @@ def delete_run_folder(folder: str) -> None:
 def _sha256(path: ObjectStoragePath) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(1 << 20):
+        while block := cast(bytes, file.read(1 << 20)):
             digest.update(block)
     return digest.hexdigest()
