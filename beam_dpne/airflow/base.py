@@ -93,8 +93,15 @@ class Release(BaseOperator):
         )
 
     def directory(self, context: Mapping[str, Any]) -> str:
-        """Returns the directory of this run's release."""
-        parts = [self.releases.rstrip("/"), self.dag_id, self.task_id, context["run_id"]]
+        """Returns the directory of this run's release.
+
+        Raises:
+          AirflowFailException: The run's id would lead to another directory.
+        """
+        run_id = context["run_id"]
+        if run_id in (".", "..") or "/" in run_id:
+            raise AirflowFailException(f"run_id must be the name of a directory, got {run_id!r}.")
+        parts = [self.releases.rstrip("/"), self.dag_id, self.task_id, run_id]
         index = getattr(context.get("ti"), "map_index", -1)
         return "/".join([*parts, str(index)] if index is not None and index >= 0 else parts)
 

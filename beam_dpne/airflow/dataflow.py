@@ -1,7 +1,7 @@
 """Operators that launch a program on Dataflow: from a Flex Template, or from a YAML file.
 
 They are Google's operators, with this package's checks before the launch and after the job. They need
-`apache-airflow-providers-google`. Paths must be on Google Cloud Storage.
+the extra `airflow-dataflow`. Paths must be on Google Cloud Storage.
 """
 
 from collections.abc import Mapping

@@ -219,8 +219,12 @@ class FlinkReleaseOperator(ReleaseOperator):
         """Goes on when the job has ended: deletes its temporary folder, and checks the release."""
         delete_run_folder(event["folder"])
         if event["state"] != FINISHED and find_ledger(self.directory(context)) is None:
-            reason = reason_of(self.flink_master, event["job"])
-            raise AirflowException(f"The job at Flink is {event['state']}: {reason}")
+            # It may say how many records were rejected, so it is for the log and not for the exception,
+            # which Airflow also sends to those whom it notifies.
+            self.log.error("The job failed: %s", reason_of(self.flink_master, event["job"]))
+            raise AirflowException(
+                f"The job at Flink is {event['state']}; the log above has its reason."
+            )
         return self.finish(context)
 
     def on_kill(self) -> None:

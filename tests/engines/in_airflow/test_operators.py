@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -231,6 +232,17 @@ def test_tasks_dags_runs_and_mapped_tasks_have_directories_of_their_own(make, co
         for one in found - {make().directory(context)}
         for other in found - {make().directory(context)}
     )
+
+
+@pytest.mark.parametrize("run_id", [".", "..", "../other/run"])
+def test_a_run_whose_id_leads_elsewhere_is_refused(make, run_id):
+    with pytest.raises(AirflowFailException, match="run_id must be the name of a directory"):
+        make().directory({"run_id": run_id})
+
+
+def test_parsing_a_dag_imports_no_beam():
+    script = "import beam_dpne.airflow.operators, sys; assert 'apache_beam' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 # What a DAG or a task is refused for
@@ -518,7 +530,7 @@ def test_a_resumed_task_hands_a_whole_release_on_whatever_flink_says(deferred, s
 
 @pytest.mark.parametrize("state", ["FAILED", "CANCELED", "FORGOTTEN", "UNREACHABLE"])
 def test_a_resumed_task_without_a_release_may_be_tried_again(deferred, state):
-    with pytest.raises(AirflowException, match=f"The job at Flink is {state}: ") as failed:
+    with pytest.raises(AirflowException, match=f"The job at Flink is {state}; the log") as failed:
         deferred(state, published=False)
     assert not isinstance(failed.value, AirflowFailException)
 
