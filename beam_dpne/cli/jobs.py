@@ -255,7 +255,7 @@ def run_job(job: Job[Any, Any], options: BeamOptions) -> Mapping[str, Any] | Non
         max_length=job.program.max_length(job.plan), input_bytes=job.input_bytes, quiet=job.quiet
     )
     tidy_rejects = tidied(job.rejects) if job.rejects else contextlib.nullcontext()
-    temporary = run_folders.run_folder(*_run_folder(job, options), embedded=options.embedded)
+    temporary = run_folders.run_folder(*run_folder_of(job, options), embedded=options.embedded)
     with temporary as folder, tidy_rejects, shown:
         canary = None
         if options.can_hang:
@@ -282,7 +282,7 @@ def check_in_template(job: Job[Any, Any], name: str, size: int) -> None:
         )
 
 
-def _run_folder(job: Job[Any, Any], options: BeamOptions) -> tuple[str, str]:
+def run_folder_of(job: Job[Any, Any], options: BeamOptions) -> tuple[str, str]:
     """Returns the parent directory and the name of the run's temporary folder."""
     output = absolute(job.output).rstrip("/")
     # There is no directory beside a bucket.

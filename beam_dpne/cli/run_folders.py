@@ -45,11 +45,12 @@ def run_folder(parent: str, name: str, *, embedded: bool = False) -> Iterator[st
         if embedded and _HAS_LOCKS and FileSystems.get_scheme(folder) is None:
             _delete_abandoned(parent)
             stack.enter_context(_locked(folder))
-        stack.callback(_delete_and_report, folder)
+        stack.callback(delete_and_report, folder)
         yield folder
 
 
-def _delete_and_report(folder: str) -> None:
+def delete_and_report(folder: str) -> None:
+    """Deletes the folder of a run; a folder that cannot be deleted is logged and fails nothing."""
     side_inputs.forget(folder)
     try:
         _delete_folder(folder)

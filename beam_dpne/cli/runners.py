@@ -301,14 +301,14 @@ def _watched(
     def watch() -> None:
         running_since = None
         while not ended.wait(_POLL_SECONDS):
-            if _is_made(canary.marks.started):
+            if is_made(canary.marks.started):
                 return
             if running_since is None and state_of(result) == PipelineState.RUNNING:
                 running_since = time.monotonic()
             late = running_since is not None and time.monotonic() - running_since > canary.timeout
             # The marker may have been made while the state was asked for.
-            if late and not _is_made(canary.marks.started):
-                stopped.append(_advice(canary, options))
+            if late and not is_made(canary.marks.started):
+                stopped.append(no_start(canary, options))
                 cancel(result, options)
                 return
 
@@ -321,14 +321,15 @@ def _watched(
         thread.join()
 
 
-def _is_made(mark: str) -> bool:
+def is_made(mark: str) -> bool:
     """Whether a marker exists; False if the object store does not answer now."""
     with contextlib.suppress(Exception):
         return FileSystems.exists(mark)
     return False
 
 
-def _advice(canary: Canary, options: PipelineOptions) -> str:
+def no_start(canary: Canary, options: PipelineOptions) -> str:
+    """Returns the message about a job whose workers did not start in time."""
     return (
         f"no worker did a first step within {canary.timeout} s (--harness_timeout) of the job's start, "
         f"which includes planning and upload, so the job was cancelled. {likely_wrong(options)} "

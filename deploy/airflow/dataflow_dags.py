@@ -1,56 +1,9 @@
 """Private releases on Dataflow, launched from a Flex Template; see templates."""
 
-import hashlib
-from typing import Any
-
-from airflow.providers.google.cloud.operators.dataflow import DataflowStartFlexTemplateOperator
 from airflow.sdk import DAG, Param
-from release_tasks import (
-    PROGRAMS,
-    RETRIES,
-    Program,
-    ledger,
-    program_options,
-    release_directory,
-    release_params,
-    skip_if_released,
-)
+from release_params import PROGRAMS, Program, param, release_fields, release_params
 
-_ENVIRONMENT = {
-    "tempLocation": "temp_location",
-    "stagingLocation": "staging_location",
-    "serviceAccountEmail": "service_account",
-    "subnetwork": "subnetwork",
-    "maxWorkers": "max_workers",
-}
-
-
-def launch_request(program: Program, context: Any) -> dict[str, Any]:
-    """Returns the body of Dataflow's request to launch a Flex Template."""
-    params = context["params"]
-    environment = {key: params[name] for key, name in _ENVIRONMENT.items()}
-    # One name for all tries: while a job of this run lives, Dataflow refuses another one.
-    name = hashlib.sha256(release_directory(context).encode()).hexdigest()[:16]
-    return {
-        "launchParameter": {
-            "jobName": f"beam-dpne-{name}",
-            "containerSpecGcsPath": params["template"],
-            "parameters": {
-                key: _as_text(value) for key, value in program_options(program, context).items()
-            },
-            "environment": {
-                **{key: value for key, value in environment.items() if value is not None},
-                "ipConfiguration": "WORKER_IP_PRIVATE",
-            },
-        }
-    }
-
-
-def _as_text(value: Any) -> str:
-    """Returns a value as the template's form would send it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+from beam_dpne.airflow.dataflow import DataflowTemplateReleaseOperator
 
 
 def dataflow_dag(program: Program) -> DAG:
@@ -98,18 +51,18 @@ def dataflow_dag(program: Program) -> DAG:
         ),
         tags=["beam_dpne"],
     ) as dag:
-        release = DataflowStartFlexTemplateOperator(
-            task_id="release",
-            body=lambda context, jinja_env: launch_request(program, context),
-            project_id="{{ params.project }}",
-            location="{{ params.location }}",
-            append_job_name=False,
-            wait_until_finished=True,
-            deferrable=False,
-            pre_execute=skip_if_released,
-            retries=RETRIES,
+        DataflowTemplateReleaseOperator(
+            **release_fields(program),
+            template=param("template"),
+            project_id=param("project"),
+            location=param("location"),
+            temp_location=param("temp_location"),
+            staging_location=param("staging_location"),
+            service_account=param("service_account"),
+            subnetwork=param("subnetwork"),
+            max_workers=param("max_workers"),
+            deferrable=True,
         )
-        release >> ledger()
     return dag
 
 

@@ -1,17 +1,9 @@
 """Private releases on Beam's embedded runner: in a process of the Airflow worker, nothing to start."""
 
-from airflow.providers.apache.beam.operators.beam import BeamRunPythonPipelineOperator
 from airflow.sdk import DAG
-from release_tasks import (
-    PROGRAMS,
-    PYTHON,
-    RETRIES,
-    Program,
-    ledger,
-    program_options,
-    release_params,
-    skip_if_released,
-)
+from release_params import PROGRAMS, Program, release_fields, release_params
+
+from beam_dpne.airflow.operators import ReleaseOperator
 
 
 def embedded_dag(program: Program) -> DAG:
@@ -24,17 +16,7 @@ def embedded_dag(program: Program) -> DAG:
         params=release_params(program),
         tags=["beam_dpne"],
     ) as dag:
-        release = BeamRunPythonPipelineOperator(
-            task_id="release",
-            py_file=program.file,
-            # Airflow's own Python has other packages than the program.
-            py_interpreter=PYTHON,
-            runner="FnApiRunner",
-            pipeline_options=lambda context, jinja_env: program_options(program, context),
-            pre_execute=skip_if_released,
-            retries=RETRIES,
-        )
-        release >> ledger()
+        ReleaseOperator(**release_fields(program))
     return dag
 
 

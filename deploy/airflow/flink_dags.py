@@ -1,31 +1,13 @@
 """Private releases on a Flink cluster, through Beam's job server; see deploy/flink.
 
-The launcher runs on the Airflow worker until the job has ended. Input, output and run key must be on
-storage that the Flink workers and the Airflow worker share.
+The task is deferred while the job runs. Input, output and run key must be on storage that the Flink
+workers and the Airflow worker share.
 """
 
-from typing import Any
-
-from airflow.providers.apache.beam.operators.beam import BeamRunPythonPipelineOperator
 from airflow.sdk import DAG, Param
-from release_tasks import (
-    PROGRAMS,
-    PYTHON,
-    RETRIES,
-    Program,
-    ledger,
-    program_options,
-    release_params,
-    skip_if_released,
-)
+from release_params import PROGRAMS, Program, param, release_fields, release_params
 
-
-def flink_options(program: Program, context: Any) -> dict[str, Any]:
-    """Returns the options of the program and of Beam's portable runner."""
-    names = ("job_endpoint", "environment_config", "parallelism", "flink_master")
-    engine = {name: context["params"][name] for name in names}
-    fixed = {"environment_type": "EXTERNAL", "execution_mode_for_batch": "BATCH_FORCED"}
-    return {**program_options(program, context), **fixed, **engine}
+from beam_dpne.airflow.operators import FlinkReleaseOperator
 
 
 def flink_dag(program: Program) -> DAG:
@@ -55,22 +37,20 @@ def flink_dag(program: Program) -> DAG:
             flink_master=Param(
                 "flink-jobmanager:8081",
                 type="string",
-                description="Flink's REST interface, HOST:PORT; a launcher that is stopped cancels "
-                "there.",
+                description="Flink's REST interface, HOST:PORT; a task that is stopped cancels its "
+                "job there.",
             ),
         ),
         tags=["beam_dpne"],
     ) as dag:
-        release = BeamRunPythonPipelineOperator(
-            task_id="release",
-            py_file=program.file,
-            py_interpreter=PYTHON,
-            runner="PortableRunner",
-            pipeline_options=lambda context, jinja_env: flink_options(program, context),
-            pre_execute=skip_if_released,
-            retries=RETRIES,
+        FlinkReleaseOperator(
+            **release_fields(program),
+            job_endpoint=param("job_endpoint"),
+            environment_config=param("environment_config"),
+            parallelism=param("parallelism"),
+            flink_master=param("flink_master"),
+            deferrable=True,
         )
-        release >> ledger()
     return dag
 
 

@@ -19,8 +19,8 @@ BUDGET = [
     *("--spurious_fraction", "1e-9"),
 ]
 ROOMS = {
-    *("bayesian", "cli", "documents", "elements", "engines", "evaluation", "mechanism", "ngrams"),
-    *("reading", "release", "set_union", "storage", "yaml"),
+    *("airflow", "bayesian", "cli", "documents", "elements", "engines", "evaluation", "mechanism"),
+    *("ngrams", "reading", "release", "set_union", "storage", "yaml"),
 }
 _NOT_SOURCE = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", "data")
 
@@ -37,7 +37,11 @@ def run(*command, **settings):
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """The wheel, built from a copy of the source."""
-    folder = tmp_path_factory.mktemp("built")
+    return build_wheel(tmp_path_factory.mktemp("built"))
+
+
+def build_wheel(folder):
+    """Builds the wheel in a folder, from a copy of the source; returns its path."""
     shutil.copytree(ROOT, folder / "source", ignore=_NOT_SOURCE)
     build = (sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", folder, folder / "source")
     run(*build)

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow.dag_processing.dagbag import BundleDagBag
-from airflow.providers.apache.beam.hooks.beam import beam_options_to_args
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.serialization.serialized_objects import DagSerialization
 
@@ -22,24 +21,22 @@ def rendered(dag: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     task = dag.get_task("release")
     context = {"params": params.validate(), "run_id": "manual__1", "dag": dag, "task": task}
     task.render_template_fields(context)
-    facts = {"retries": task.retries, "next": [after.task_id for after in task.downstream_list]}
-    if hasattr(task, "body"):
+    facts = {
+        "retries": task.retries,
+        "deferrable": getattr(task, "deferrable", False),
+        "tasks": dag.task_ids,
+        "directory": task.directory(context),
+    }
+    if hasattr(task, "request"):
         return {
             **facts,
-            "body": task.body,
+            "body": task.request(context),
             "project": task.project_id,
             "location": task.location,
             "renamed": task.append_job_name,
+            "blocks": task.wait_until_finished,
         }
-    return {
-        **facts,
-        "command": [
-            task.py_interpreter,
-            task.py_file,
-            f"--runner={task.runner}",
-            *beam_options_to_args(task.pipeline_options),
-        ],
-    }
+    return {**facts, "command": task.command(context)}
 
 
 def described(params: ParamsDict) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import ROOT, Ended, Program
 
 # Run by the Python of Airflow's own environment.
-collect_ignore = ["airflow_probe.py"]
+collect_ignore = ["airflow_probe.py", "in_airflow"]
 SAMPLE = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
 BUDGET = ("--epsilon", "4", "--delta", "1e-6")
 MAX_LENGTH = 3

@@ -11,7 +11,7 @@ import pyarrow.json as pj
 import pyarrow.parquet as pq
 import pytest
 
-from beam_dpne.engines.run import FLINK_OPTIONS
+from beam_dpne.engines import FLINK_OPTIONS
 from tests.conftest import ROOT
 from tests.engines.conftest import SAMPLE, release_bytes
 

@@ -1,29 +1,16 @@
-"""What the DAGs beside this file share: programs, parameters, a run's release, and what a retry does.
-
-A DAG run has one release, in the directory `output`/`run_id`. No try may publish a second one: a try
-that finds the ledger has nothing left to do, and beam_dpne refuses a directory with files of another.
-"""
+"""What the DAGs beside this file share: programs, parameters of a launch, and fields of the task."""
 
 import copy
 import dataclasses
-import hashlib
-import json
-import os
-import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow.sdk import ObjectStoragePath, Param, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk import Param
 
-# The checkout that these files lie in (links are followed), and a Python with beam_dpne installed.
-CHECKOUT = pathlib.Path(
-    os.environ.get("BEAM_DPNE_CHECKOUT") or pathlib.Path(__file__).resolve().parents[2]
-)
-PYTHON = os.environ.get("BEAM_DPNE_PYTHON") or str(CHECKOUT / ".venv" / "bin" / "python")
+# A check of the budget before each start: None, or for instance
+# beam_dpne.airflow.budget.Budget(releases="gs://bucket/releases", max_epsilon=10, max_delta=1e-5).
+BUDGET = None
 RETRIES = 2
-_SCHEMA_FAMILY = "beam_dpne/ledger/"
-_COMMON = ("input", "epsilon", "delta", "run_key_file")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +18,7 @@ class Program:
     """A program that has a DAG for each engine.
 
     Attributes:
-      name: of its file in `pipelines`, and of its template.
+      name: of its template.
       suffix: of the ids of its DAGs.
       noun: what it releases.
       params: the parameters that the other programs do not have.
@@ -41,11 +28,6 @@ class Program:
     suffix: str
     noun: str
     params: Mapping[str, Param]
-
-    @property
-    def file(self) -> str:
-        """The path of the program."""
-        return str(CHECKOUT / "pipelines" / f"{self.name}.py")
 
 
 PROGRAMS = (
@@ -159,8 +141,8 @@ def release_params(program: Program, **others: Param) -> dict[str, Param]:
         "output": Param(
             type="string",
             minLength=1,
-            description="Directory of the releases of all runs; this run's is made inside, under its "
-            "run id.",
+            description="Directory of the releases of all runs; this run's is made inside, in "
+            "folders named after DAG, task and run.",
         ),
         "epsilon": Param(
             type="number",
@@ -193,65 +175,22 @@ def release_params(program: Program, **others: Param) -> dict[str, Param]:
     }
 
 
-def release_directory(context: Any) -> str:
-    """Returns the directory of this run's release."""
-    return f"{context['params']['output'].rstrip('/')}/{context['run_id']}"
-
-
-def program_options(program: Program, context: Any) -> dict[str, Any]:
-    """Returns the options of the program for this run, by name; lists are repeated options."""
-    params = context["params"]
-    names = (*_COMMON, *program.params)
-    values = {name: params[name] for name in names} | dict(params["options"])
-    if "output" in params["options"] or "overwrite" in params["options"]:
-        raise AirflowFailException(
-            "options must not have output or overwrite: a run's directory is its own, and a second "
-            "release in it would be a second expense of the budget."
-        )
-    return {name: value for name, value in values.items() if value is not None} | {
-        "output": release_directory(context)
+def release_fields(program: Program) -> dict[str, Any]:
+    """Returns the fields of the task that the operators of all engines share."""
+    return {
+        "task_id": "release",
+        "program": program.name.replace("_", "-"),
+        "releases": param("output"),
+        **{name: param(name) for name in ("input", "epsilon", "delta", "run_key_file")},
+        "options": lambda context, jinja_env: {
+            **{name: context["params"][name] for name in program.params},
+            **context["params"]["options"],
+        },
+        "budget": BUDGET,
+        "retries": RETRIES,
     }
 
 
-def skip_if_released(context: Any) -> None:
-    """Ends a try before it starts anything, if an earlier one has published; for `pre_execute`."""
-    if read_ledger(release_directory(context)) is not None:
-        raise AirflowSkipException("An earlier try has published the release of this run.")
-
-
-@task(trigger_rule="none_failed")
-def ledger(**context: Any) -> str:
-    """Checks that the release is whole, and returns the path of its ledger."""
-    directory = release_directory(context)
-    found = read_ledger(directory)
-    if found is None:
-        raise AirflowFailException(f"{directory} has no ledger.json: nothing was published there.")
-    for part in found["parts"]:
-        path = ObjectStoragePath(directory) / part["name"]
-        if not path.exists() or _sha256(path) != part["sha256"]:
-            raise AirflowFailException(f"{path} is missing or damaged; the ledger lists it.")
-    return f"{directory}/ledger.json"
-
-
-def read_ledger(directory: str) -> dict[str, Any] | None:
-    """Returns the ledger of a release, None if there is none.
-
-    Raises:
-      AirflowFailException: if there is a ledger.json that beam_dpne did not write whole: no try may
-        go on beside it.
-    """
-    path = ObjectStoragePath(directory) / "ledger.json"
-    if not path.exists():
-        return None
-    try:
-        found = json.loads(path.read_bytes())
-        if found["schema"].startswith(_SCHEMA_FAMILY) and found["parts"]:
-            return found
-    except (ValueError, TypeError, KeyError, AttributeError):
-        pass
-    raise AirflowFailException(f"{path} is not a ledger of beam_dpne; look at it before going on.")
-
-
-def _sha256(path: ObjectStoragePath) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def param(name: str) -> Callable[..., Any]:
+    """Returns a function that renders a field to the value of a parameter, whatever its type."""
+    return lambda context, jinja_env: context["params"][name]
