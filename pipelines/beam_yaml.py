@@ -1,6 +1,6 @@
 """python pipelines/beam_yaml.py --yaml_pipeline_file FILE --jinja_variables JSON
 
-Launches a pipeline of Beam YAML, which may use the transforms of this package; the program that the YAML
+Launches a pipeline of Beam YAML, which may use the transforms of this package; the program that the
 template starts. Its options are those of `python -m apache_beam.yaml.main`.
 """
 

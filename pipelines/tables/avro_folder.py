@@ -9,14 +9,14 @@ import sys
 
 import apache_beam as beam
 from apache_beam.io import ReadFromAvro, WriteToAvro, WriteToText
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import PValue
 
 from beam_dpne import PrivateNgramsResult
 from beam_dpne.release.publishing import check_output
 from pipelines.tables.launch import launch
 
 
-def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PCollection:
+def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PValue:
     """Reads the records as rows, whose schema is checked before anything runs."""
     return pipeline | ReadFromAvro(options.input, as_rows=True)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.io import ReadFromBigQuery, WriteToBigQuery
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import PValue
 
 from beam_dpne import PrivateNgramsResult, ReleasedNgram
 from pipelines.tables.launch import launch
@@ -29,7 +29,7 @@ def table_schema(row_type: type) -> dict[str, Any]:
     }
 
 
-def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PCollection:
+def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PValue:
     """Reads the two fields of the table itself, so that BigQuery makes no copy of it."""
     return pipeline | ReadFromBigQuery(
         table=options.input,
@@ -41,7 +41,7 @@ def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PCollection:
 def write(result: PrivateNgramsResult, options: argparse.Namespace) -> None:
     """Loads the rows, and the ledger after them, into tables that must be new or empty."""
     rows = result.rows | "Dicts" >> beam.Map(lambda row: row._asdict())
-    loaded = rows | "Rows" >> _new_table(options.output, table_schema(ReleasedNgram))
+    loaded: Any = rows | "Rows" >> _new_table(options.output, table_schema(ReleasedNgram))
     _ = (
         result.ledger
         | beam.WaitOn(loaded.destination_load_jobid_pairs, loaded.destination_copy_jobid_pairs)

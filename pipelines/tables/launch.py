@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import PValue
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, PrivateNgramsResult
 from beam_dpne.cli.runners import beam_options
 
-Read = Callable[[beam.Pipeline, argparse.Namespace], PCollection[Any]]
+Read = Callable[[beam.Pipeline, argparse.Namespace], PValue]
 Write = Callable[[PrivateNgramsResult, argparse.Namespace], object]
 
 
@@ -41,7 +41,8 @@ def launch(
     release = PrivateNgrams(plan=plan, user_field=given.user_field, text_field=given.text_field)
     # As a context manager, Beam starts and stops the processes of transforms in Java.
     with beam.Pipeline(runner=options.runner, options=options.pipeline_options) as pipeline:
-        write(read(pipeline, given) | release, given)
+        result: Any = read(pipeline, given) | release
+        write(result, given)
     return 0
 
 

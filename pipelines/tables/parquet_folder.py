@@ -9,14 +9,14 @@ import sys
 
 import apache_beam as beam
 from apache_beam.io import ReadFromParquet, WriteToParquet, WriteToText
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import PValue
 
 from beam_dpne import PrivateNgramsResult
 from beam_dpne.release.publishing import check_output
 from pipelines.tables.launch import launch
 
 
-def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PCollection:
+def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PValue:
     """Reads the two fields as rows, whose schema is checked before anything runs."""
     fields = [options.user_field, options.text_field]
     return pipeline | ReadFromParquet(options.input, columns=fields, as_rows=True)
