@@ -6,17 +6,17 @@ Reads a folder of Avro files, and writes released n-grams as Avro files with the
 
 import argparse
 import sys
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io import ReadFromAvro, WriteToAvro, WriteToText
-from apache_beam.pvalue import PValue
 
 from beam_dpne import PrivateNgramsResult
 from beam_dpne.release.publishing import check_output
 from pipelines.tables.launch import launch
 
 
-def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PValue:
+def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> Any:
     """Reads the records as rows, whose schema is checked before anything runs."""
     return pipeline | ReadFromAvro(options.input, as_rows=True)
 

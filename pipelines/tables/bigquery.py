@@ -12,7 +12,6 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.io import ReadFromBigQuery, WriteToBigQuery
-from apache_beam.pvalue import PValue
 
 from beam_dpne import PrivateNgramsResult, ReleasedNgram
 from pipelines.tables.launch import launch
@@ -29,7 +28,7 @@ def table_schema(row_type: type) -> dict[str, Any]:
     }
 
 
-def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PValue:
+def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> Any:
     """Reads the two fields of the table itself, so that BigQuery makes no copy of it."""
     return pipeline | ReadFromBigQuery(
         table=options.input,

@@ -10,7 +10,6 @@ import sys
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.pvalue import PValue
 from apache_beam.transforms import managed
 
 from beam_dpne import PrivateNgramsResult
@@ -35,7 +34,7 @@ def table(name: str, options: argparse.Namespace) -> dict[str, Any]:
     return {"table": name, "catalog_name": "tables", "catalog_properties": catalog}
 
 
-def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PValue:
+def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> Any:
     """Reads the two fields of the table as rows, whose schema is checked before anything runs."""
     fields = {"keep": [options.user_field, options.text_field]}
     return pipeline | managed.Read(managed.ICEBERG, table(options.input, options) | fields)

@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import PValue
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, PrivateNgramsResult
 from beam_dpne.cli.runners import beam_options
 
-Read = Callable[[beam.Pipeline, argparse.Namespace], PValue]
+Read = Callable[[beam.Pipeline, argparse.Namespace], Any]
 Write = Callable[[PrivateNgramsResult, argparse.Namespace], object]
 
 

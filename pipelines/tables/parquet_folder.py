@@ -6,17 +6,17 @@ Reads a folder of Parquet files, and writes released n-grams as Parquet files wi
 
 import argparse
 import sys
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.io import ReadFromParquet, WriteToParquet, WriteToText
-from apache_beam.pvalue import PValue
 
 from beam_dpne import PrivateNgramsResult
 from beam_dpne.release.publishing import check_output
 from pipelines.tables.launch import launch
 
 
-def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> PValue:
+def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> Any:
     """Reads the two fields as rows, whose schema is checked before anything runs."""
     fields = [options.user_field, options.text_field]
     return pipeline | ReadFromParquet(options.input, columns=fields, as_rows=True)
