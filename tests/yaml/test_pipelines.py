@@ -245,6 +245,17 @@ def test_the_tests_of_a_pipeline_run_with_rows_of_their_own(template, tmp_path, 
     assert not (tmp_path / "release").exists()
 
 
+def test_the_pipeline_of_the_page_passes_the_tests_beside_it(tmp_path, monkeypatch):
+    page = (ROOT / "docs/yaml.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("cat > messages.yaml <<'END'\n")
+    (tmp_path / "messages.yaml").write_text(rest.partition("\nEND\n")[0])
+    shutil.copy(LISTING, tmp_path / "beam_dpne.yaml")
+    monkeypatch.chdir(tmp_path)
+    given = arguments("messages.yaml", {"output": "release"})
+    yaml_main.run_tests([*given, "--tests"], exit=False)
+    assert not (tmp_path / "release").exists()
+
+
 def test_the_listing_is_the_generated_one_of_this_version():
     assert LISTING.read_text() == listing(), "run python docs/make_yaml.py"
     assert all(

@@ -6,6 +6,7 @@ _KEYS = "tests/ngrams/test_run_keys.py"
 _KEY_FILE = "tests/storage/test_run_files.py"
 _STORED = "tests/elements/test_side_inputs.py"
 _LEDGER = "tests/release/test_ledger.py"
+_RESULT = "tests/release/test_result.py"
 _PARAMETERS = "tests/ngrams/test_mechanism_parameters.py"
 
 MUTANTS = [
@@ -231,6 +232,30 @@ MUTANTS = [
         after="    return str(error)\n",
         matters="The message of a library may quote the data.",
         tests=("tests/release/test_publishing.py::test_a_part_that_does_not_parse_is_not_quoted",),
+    ),
+    Mutant(
+        name="rows_that_the_ledger_does_not_describe_are_written",
+        file="beam_dpne/release/publishing.py",
+        before='if rows_section(program, table) != ledger["rows"]:',
+        after="if False:",
+        matters="Rows that no mechanism has made would be published under a guarantee.",
+        tests=(f"{_RESULT}::test_other_rows_than_the_ledger_describes_are_refused",),
+    ),
+    Mutant(
+        name="fields_that_are_not_released_are_passed_over",
+        file="beam_dpne/release/publishing.py",
+        before="if set(values) != set(names):",
+        after="if not set(values) >= set(names):",
+        matters="Rows with a field of private data would look like those of a release.",
+        tests=(f"{_RESULT}::test_other_rows_than_the_ledger_describes_are_refused",),
+    ),
+    Mutant(
+        name="a_given_run_key_counts_as_fresh",
+        file="beam_dpne/release/ledger.py",
+        before="run_key_given=transform.run_key is not None,",
+        after="run_key_given=False,",
+        matters="The ledger would say that no other release can have the same noise.",
+        tests=(f"{_RESULT}::test_the_public_facts_of_a_run_are_those_of_the_transform",),
     ),
     Mutant(
         name="reports_of_another_run_are_published",
