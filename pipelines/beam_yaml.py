@@ -1,7 +1,7 @@
 """python pipelines/beam_yaml.py --yaml_pipeline_file FILE --jinja_variables JSON
 
-Launches a pipeline of Beam YAML, which may use the transforms of this package; the program that the
-template starts. Its options are those of `python -m apache_beam.yaml.main`.
+Launches a pipeline of Beam YAML, which may use the transforms of this package. The YAML template starts
+this program. Its options are those of `python -m apache_beam.yaml.main`.
 """
 
 import logging
