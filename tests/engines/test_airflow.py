@@ -464,7 +464,7 @@ def test_a_try_after_one_that_was_killed_publishes_once(
     program = crashing('exec timeout --signal=KILL 3 "{python}" "$@"')
     given = parameters(tmp_path / "out", run_key_file=str(run_key_file))
     run = airflow.dag(given, program=program)
-    assert "beam-dpne ngrams ended with status 137" in run.ended.stdout
+    assert "beam-dpne ngrams ended with status -9" in run.ended.stdout
     release = assert_released(run, tmp_path / "out")
     assert run.states["release"] == ("success", 2)
     assert without_versions(release_bytes(release)) == without_versions(embedded_release)
