@@ -157,12 +157,34 @@ def test_an_existing_output_is_refused_before_anything_is_read(greetings, tmp_pa
 
 
 def test_a_missing_field_is_refused_before_anything_runs(folder, tmp_path):
-    for recipe, kind in ((parquet_folder, "parquet"), (avro_folder, "avro")):
-        given = ("--input", f"{folder}/*.{kind}", "--output", tmp_path / "out", *BUDGET)
-        with pytest.raises(ValueError, match="user_field must name a field") as refused:
-            run_recipe(recipe, *given, "--user_field", "usr")
-        assert kind == "parquet" or "Did you mean 'user'?" in str(refused.value)
-        assert not (tmp_path / "out").exists()
+    given = ("--input", f"{folder}/*.avro", "--output", tmp_path / "out", *BUDGET)
+    with pytest.raises(ValueError, match=r"user_field must name a field.* Did you mean 'user'?"):
+        run_recipe(avro_folder, *given, "--user_field", "usr")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_column_that_no_parquet_file_has_fails_the_run(folder, tmp_path):
+    given = ("--input", f"{folder}/*.parquet", "--output", tmp_path / "out", *BUDGET)
+    with pytest.raises(Exception, match="must have one column 'usr'"):
+        run_recipe(parquet_folder, *given, "--user_field", "usr")
+    assert not (tmp_path / "out" / "ledger.json").exists()
+
+
+@pytest.mark.parametrize("orders", [["text", "user"], ["user", "text", "user"]])
+def test_columns_in_another_order_are_read_by_name(tmp_path, orders):
+    """One user with many texts must not become many users, whatever the order of each file."""
+    (tmp_path / "in").mkdir()
+    for number, first in enumerate(orders):
+        users = ["alice" if i % 2 else f"u{number}.{i}" for i in range(300)]
+        texts = [f"only alice {i}" if i % 2 else "good morning" for i in range(300)]
+        columns = {"user": users, "text": texts}
+        names = sorted(columns, key=lambda name: name != first)
+        table = pa.table({name: columns[name] for name in names})
+        pq.write_table(table, tmp_path / "in" / f"{number}.parquet")
+    given = ("--input", f"{tmp_path}/in/*.parquet", "--output", tmp_path / "out", *BUDGET)
+    assert run_recipe(parquet_folder, *given) == 0
+    found = {ngram for _, ngram, _ in rows_of(parquet_table(tmp_path / "out"))}
+    assert found == {"good", "morning", "good morning"}
 
 
 def test_a_misspelt_option_is_refused(folder, tmp_path):

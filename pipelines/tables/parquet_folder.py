@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.io import ReadFromParquet, WriteToParquet, WriteToText
+from apache_beam.io import ReadFromParquetBatched, WriteToParquet, WriteToText
 
 from beam_dpne import PrivateNgramsResult
 from beam_dpne.release.publishing import check_output
@@ -17,9 +17,13 @@ from pipelines.tables.launch import launch
 
 
 def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> Any:
-    """Reads the two fields as rows, whose schema is checked before anything runs."""
+    """Reads the two fields as tables, whose columns have names.
+
+    With as_rows, Beam takes the order of the fields from the first file, and pairs values with names by
+    their position.
+    """
     fields = [options.user_field, options.text_field]
-    return pipeline | ReadFromParquet(options.input, columns=fields, as_rows=True)
+    return pipeline | ReadFromParquetBatched(options.input, columns=fields)
 
 
 def write(result: PrivateNgramsResult, options: argparse.Namespace) -> None:
