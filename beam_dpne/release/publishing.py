@@ -344,8 +344,10 @@ def publish_release(
 
     directory = directory_at(output)
     with as_release_error(f"The release cannot be published in {output}"), directory.locked():
-        before = directory.names()
+        # The ledger is read first. If another attempt publishes after that, this attempt is refused;
+        # in the other order, parts that it wrote after the listing would stay for ever.
         current = directory.read(LEDGER_NAME)
+        before = directory.names()
         _check_replaceable(current, output)
         if current is None or overwrite:
             written = _write(directory, parts(), ledger_for, current)

@@ -8,7 +8,6 @@ import argparse
 import dataclasses
 import inspect
 import logging
-import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
@@ -338,10 +337,14 @@ class _WriteRows(beam.PTransform):
                 "ledger must have the field ledger, as the output ledger of a private transform does, "
                 f"got rows with the fields {', '.join(fields)}."
             )
-        text = beam.Map(operator.attrgetter("ledger")).with_output_types(str)
+        text = beam.Map(_text_of).with_output_types(str)
         given = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
         path = beam.Map(ReleasePath).with_output_types(ReleasePath)
         return given | "Release" >> self.write | "Path" >> path
+
+
+def _text_of(row: LedgerText) -> str:
+    return row.ledger
 
 
 KEYS: Mapping[str, Keys] = {keys.transform: keys for keys in configuration.ALL}

@@ -333,6 +333,28 @@ def test_of_two_attempts_at_once_one_wins_whole(strict_bucket, tmp_path, overwri
     assert beaten
 
 
+def test_an_attempt_that_publishes_between_two_looks_keeps_its_release_and_leaves_no_more(
+    strict_bucket, tmp_path, monkeypatch
+):
+    publish(tmp_path, MANY, rows_per_part=400)
+    output = strict_bucket.path("o")
+    publish(output)
+    kind, other = type(directory_at(output)), []
+    usual = kind.names
+
+    def names(self):
+        found = usual(self)
+        if not other:
+            other.append(True)
+            publish(output, MANY, rows_per_part=400, overwrite=True)
+        return found
+
+    monkeypatch.setattr(kind, "names", names)
+    with pytest.raises(ReleaseError, match="another run published"):
+        publish(output, OTHER, overwrite=True)
+    assert strict_bucket.files("o") == release_bytes(tmp_path)
+
+
 def test_equal_attempts_at_once_all_publish(strict_bucket, tmp_path):
     publish(tmp_path, rows_per_part=1)
     for turn in range(4):
