@@ -95,6 +95,10 @@ def probabilities(
     data = _counts_of(values, np.log(levelled), grams, stddev)
     fitted = _fit(data, total)
     means = _posterior_means(values, fitted.log_means, fitted.spreads(data), stddev)
+    if not means.any():
+        # Counts far below zero, whose sum no total fits, make all means smaller than the least float.
+        # The counts themselves are then the better estimate.
+        means = np.maximum(values, stddev)
     return means / means.sum()
 
 

@@ -40,6 +40,15 @@ def divergence(counts, found):
     return stats.entropy(counts / counts.sum(), found)
 
 
+def test_counts_far_below_zero_become_a_distribution():
+    noisy = np.array([-975848042, -975914010, 281550202])
+    grams = np.array([[0, 1], [1, 1], [1, 1]], dtype=np.int32)
+    found = probabilities(noisy, np.array([17, 16, 0]), grams, 0.001)
+    assert found.min() > 0
+    assert found.sum() == pytest.approx(1)
+    assert found[2] == pytest.approx(1)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.integers(1, 4), st.floats(0, 1e8, allow_subnormal=False))
 def test_any_counts_become_a_distribution(data, length, stddev):
