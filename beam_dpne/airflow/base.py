@@ -1,4 +1,4 @@
-"""What the operators of all engines share: their fields, a run's directory, and what a retry does.
+"""The common part of the operators of all engines: fields, the directory of a run, and retries.
 
 A task has one directory for each run. No try may publish a second release there: a try that finds the
 release has nothing left to do, and the programs refuse a directory with files of another.
@@ -123,7 +123,7 @@ class Release(BaseOperator):
         return self.finish(context)
 
     def start(self, context: Any) -> None:
-        """Runs the program to its end, or defers the task."""
+        """Runs the program to its end, or defers the task; the operator of each engine defines it."""
         raise NotImplementedError
 
     def finish(self, context: Any) -> dict[str, Any]:

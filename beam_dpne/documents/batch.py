@@ -40,7 +40,8 @@ class BatchDocuments(DisplayedTransform):
     and all other elements with a schema, dict, dataclass), `pyarrow.RecordBatch` and `pyarrow.Table`
     are read by name, in any order of their fields, and their other fields are ignored. Plain tuples
     are (user, text), and nothing else is read by position. A user is str or an integer, which is the
-    same user as its decimal digits. A text is str, or a list of str for the tokenizer `tokens`.
+    same user as its decimal digits. A text is str, or a list of str for the tokenizer `tokens`. Rows of
+    Beam's own sources may have wrong names before they arrive here, see docs/input.md.
 
     Output: `pyarrow.RecordBatch` with columns `user` (string, or the 16-byte names that `ReadDocuments`
     gives to sequences) and `text` (string, or list of string), without nulls.

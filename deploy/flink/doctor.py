@@ -33,7 +33,7 @@ from deploy.flink import asking, checks, probe
 from deploy.flink.checks import Finding
 
 _STYLES = {"ok": "green", "limited": "yellow", "missing": "bold red", "unknown": "cyan"}
-# Words in the errors of a canary, and what they mean; the first that is found counts.
+# Words in the errors of a canary, each with its meaning. The first word that is found decides.
 _CAUSES = (
     (
         "No module named 'apache_beam'",

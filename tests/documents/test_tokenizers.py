@@ -185,7 +185,7 @@ def test_a_wrong_result_is_an_error_without_text(result: object, error: type[Exc
 
 
 def test_an_error_about_the_number_of_lists_tells_no_number() -> None:
-    """A bundle's number of texts, and what a tokenizer makes of them, follow from the data."""
+    """The number of texts in a bundle, and the number of their tokens, are private."""
     lists = pa.array([["a"]] * 17)
     with pytest.raises(TokenizerError, match="one list for each text") as caught:
         tokenize(lambda _: lists, pa.array(["a"] * 23))

@@ -126,7 +126,7 @@ def _install(folder, *arguments):
 
 
 class Airflow:
-    """An Airflow with a home of its own; `program` is the Python that its DAGs start instead."""
+    """An Airflow with a separate home; its DAGs start the Python `program`, if there is one."""
 
     def __init__(self, python, home):
         self.python, self.home = python, home
