@@ -17,13 +17,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
-from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from beam_dpne.cli.options import Table, add_program, add_table
 from beam_dpne.cli.options_by_command import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, may_be_printed
+from beam_dpne.interrupts import Interrupts
 from beam_dpne.version import __version__
 
 if TYPE_CHECKING:
@@ -135,14 +135,14 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         return int(stop.code or 0)
     _quiet_libraries()
     progress.reset()
-    with _Signals() as signals:
+    with Interrupts() as interrupts:
         log = None
         try:
             log = _failure_log(parsed)
             with log.listening() if log else contextlib.nullcontext():
                 parsed.command(parsed, beam_arguments)
         except BaseException as error:
-            number = signals.received or (
+            number = interrupts.received or (
                 signal.SIGINT if isinstance(error, KeyboardInterrupt) else 0
             )
             status, text = (0, "") if number else _outcome(error)
@@ -160,6 +160,10 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
             return status
         if log is not None:
             log.discard()
+        if (
+            interrupts.received
+        ):  # A library has dropped the exception, and the run went on to its end.
+            return _leave(interrupts.received)
     return 0
 
 
@@ -169,37 +173,6 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Prints the error and exits with status 2."""
         self.exit(2, f"beam-dpne: error: {message}. See --help.\n")
-
-
-class _Signals:
-    """A context in which Ctrl-C and SIGTERM raise `KeyboardInterrupt` and are remembered.
-
-    Beam wraps the errors of a bundle, so the type of an exception does not show that a signal raised
-    it. A second signal ends the process at once.
-    """
-
-    def __init__(self) -> None:
-        # The number of the signal that was received, or 0.
-        self.received = 0
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> "_Signals":
-        defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-        if threading.current_thread() is threading.main_thread():
-            for number, usual in defaults.items():
-                # A handler that somebody else set is kept, and so is an ignored signal (nohup).
-                if signal.getsignal(number) == usual:
-                    self._before[number] = signal.signal(number, self._receive)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _receive(self, number: int, _frame: FrameType | None) -> None:
-        self.received = number
-        signal.signal(number, signal.SIG_DFL)
-        raise KeyboardInterrupt
 
 
 def _failure_log(parsed: argparse.Namespace) -> "FailureLog | None":

@@ -11,9 +11,7 @@ itself too (`beam_dpne.engines.flink`).
 
 import contextlib
 import signal
-import threading
 from collections.abc import Iterator
-from types import FrameType
 from typing import NoReturn
 
 import apache_beam as beam
@@ -26,6 +24,7 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 
 from beam_dpne.engines.flink import cancel_at_flink, flink_address
 from beam_dpne.errors import EngineError
+from beam_dpne.interrupts import Interrupts
 from beam_dpne.version import __version__
 
 HARNESS_KEPT_MILLIS = 120_000
@@ -252,23 +251,10 @@ def _terminable() -> Iterator[None]:
     This works only in the main thread, and only if the signal is not handled or ignored already. A
     second signal ends the process at once.
     """
-    usual = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if not usual or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    received: list[int] = []
-
-    def receive(number: int, _frame: FrameType | None) -> NoReturn:
-        received.append(number)
-        signal.signal(number, signal.SIG_DFL)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, receive)
-    try:
-        yield
-    except BaseException:
-        if received:  # Beam may have wrapped the KeyboardInterrupt, so its type is not checked.
-            signal.raise_signal(signal.SIGTERM)
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with Interrupts([signal.SIGTERM]) as interrupts:
+        try:
+            yield
+        except BaseException:
+            if interrupts.received:  # Its default is set again, and ends the process.
+                signal.raise_signal(signal.SIGTERM)
+            raise

@@ -831,6 +831,37 @@ def visits(tmp_path_factory):
     return path
 
 
+INTERRUPTED = """
+import os, signal, time
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0)
+
+waiting = [Finalized()]
+
+def split(text):
+    waiting.clear()
+    time.sleep(0.1)
+    return text.split()
+"""
+
+
+def test_a_signal_that_a_finalizer_loses_ends_a_run(program, work, good_input):
+    (work / "in" / "interrupted_splitter.py").write_text(INTERRUPTED)
+    environment = dict(program.environment())
+    environment["PYTHONPATH"] += os.pathsep + str(work / "in")
+    files = ("--input", good_input, "--output", work / "made" / "release")
+    ended = program.run(
+        "ngrams", *files, *BUDGET, "--tokenizer", "interrupted_splitter:split", env=environment
+    )
+    assert (ended.status, ended.out) == (143, "")
+    assert ended.err.splitlines()[-1] == "beam-dpne: terminated; nothing was published."
+    assert "Traceback" not in ended.err
+    assert not (work / "made" / "release").exists()
+
+
 @pytest.mark.parametrize(
     ("number", "status", "at", "workers"),
     [

@@ -1,0 +1,131 @@
+"""A signal ends a run wherever Python calls its handler."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+
+import pytest
+
+from beam_dpne.interrupts import Interrupts
+
+
+class _Signals:
+    """An object whose finalizer is interrupted by a signal."""
+
+    def __init__(self, number):
+        self._number = number
+
+    def __del__(self):
+        os.kill(os.getpid(), self._number)
+        time.sleep(0)
+
+
+class _Referred:
+    """An object with a weak reference to it."""
+
+
+def _sleep_without(*objects):
+    """Drops the last references to objects one after the other, and sleeps."""
+    left = list(objects)
+    del objects
+    while left:
+        left.pop(0)
+    time.sleep(5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_a_finalizer_still_interrupts(number, capsys):
+    with Interrupts() as interrupts:
+        with pytest.raises(KeyboardInterrupt):
+            _sleep_without(_Signals(number))
+        assert interrupts.received == number
+    assert capsys.readouterr().err == ""
+
+
+def test_a_signal_during_the_callback_of_a_weak_reference_still_interrupts():
+    called = []
+
+    def call(_reference):
+        called.append(True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0)
+
+    def sleep():
+        referred = _Referred()
+        reference = weakref.ref(referred, call)
+        del referred
+        time.sleep(5)
+        return reference
+
+    with Interrupts(), pytest.raises(KeyboardInterrupt):
+        sleep()
+    assert called == [True]
+
+
+def test_a_signal_that_is_lost_twice_still_interrupts():
+    class Sleeps:
+        def __del__(self):
+            ended.append(False)
+            time.sleep(0.3)  # The exception that is raised again falls into this finalizer.
+            ended[0] = True
+
+    ended = []
+    with Interrupts(), pytest.raises(KeyboardInterrupt):
+        _sleep_without(_Signals(signal.SIGTERM), Sleeps())
+    assert ended == [False]
+
+
+def test_other_errors_of_finalizers_are_reported_as_before(monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda error: reported.append(error.exc_type))
+
+    class Breaks:
+        def __del__(self):
+            raise RuntimeError("broken")
+
+    with Interrupts() as interrupts:
+        breaks = Breaks()
+        del breaks
+    assert (reported, interrupts.received) == ([RuntimeError], 0)
+
+
+def test_handlers_and_the_hook_are_those_of_before_at_the_end():
+    def current():
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        return [*map(signal.getsignal, numbers), sys.unraisablehook]
+
+    before = current()
+    with Interrupts():
+        assert current() != before
+    assert current() == before
+
+
+def test_handlers_of_others_are_kept():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)
+        assert interrupts.received == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_second_signal_ends_the_process_at_once():
+    program = (
+        "import os, signal, time\n"
+        "from beam_dpne.interrupts import Interrupts\n"
+        "with Interrupts():\n"
+        "    try:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(5)\n"
+        "    except KeyboardInterrupt:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "        time.sleep(5)\n"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGTERM
+    )
