@@ -865,9 +865,9 @@ def test_a_signal_that_a_finalizer_loses_ends_a_run(program, work, good_input):
 @pytest.mark.parametrize(
     ("number", "status", "at", "workers"),
     [
-        (signal.SIGINT, 130, "length 2", 1),
-        (signal.SIGINT, 130, "length 2", 2),
-        (signal.SIGTERM, 143, "reading", 1),
+        (signal.SIGINT, 130, "length [2-4]", 1),
+        (signal.SIGINT, 130, "length [2-4]", 2),
+        (signal.SIGTERM, 143, "reading|length [1-4]", 1),
     ],
 )
 def test_a_signal_ends_a_run_at_once_and_leaves_nothing(
@@ -876,9 +876,11 @@ def test_a_signal_ends_a_run_at_once_and_leaves_nothing(
     options = ("--input_format", "sequences", "--max_length", 6, "--direct_num_workers", workers)
     files = ("--input", visits, "--output", work / "release", "--rejects", work / "rejects")
     with program.start("ngrams", *files, *BUDGET, *options) as process:
+        # A stage that is shorter than the display's interval is not shown, so that later ones count too.
         said = ""
-        while at not in said and (line := process.stderr.readline()):
+        while not re.search(at, said) and (line := process.stderr.readline()):
             said += line
+        assert re.search(at, said)
         sent = time.monotonic()
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
