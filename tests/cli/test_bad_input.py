@@ -876,7 +876,7 @@ def test_a_signal_ends_a_run_at_once_and_leaves_nothing(
     options = ("--input_format", "sequences", "--max_length", 6, "--direct_num_workers", workers)
     files = ("--input", visits, "--output", work / "release", "--rejects", work / "rejects")
     with program.start("ngrams", *files, *BUDGET, *options) as process:
-        # A stage that is shorter than the display's interval is not shown, so that later ones count too.
+        # A stage shorter than the display's interval is not shown, so that later ones count too.
         said = ""
         while not re.search(at, said) and (line := process.stderr.readline()):
             said += line
