@@ -171,7 +171,7 @@ def prune_invalid(
         # An id of −1 takes the table's last place, which is −1 again.
         ids = _rows_in(present, released)[batch.ids]
     else:
-        ids = _gram_ids(batch, released)
+        ids = rows_at_positions(batch, released)
     word_ids = batch.word_ids
     if released.length == 1:
         # With "single" a gram grows by the released word after it, which needs its own array.
@@ -191,7 +191,7 @@ def keep_present(
       before: the n-grams that were open or found after the round before.
     """
     if present.round == 1:
-        ids = _gram_ids(batch, present)
+        ids = rows_at_positions(batch, present)
     else:
         _check_round(batch, before)
         ids = _rows_in(before, present)[batch.ids]
@@ -222,7 +222,7 @@ def _check_round(batch: UserBatch, before: PresentGrams | None) -> None:
         )
 
 
-def _gram_ids(batch: UserBatch, grams: GramSet | PresentGrams) -> np.ndarray:
+def rows_at_positions(batch: UserBatch, grams: GramSet | PresentGrams) -> np.ndarray:
     """Returns the row in a set of the n-gram that starts at each position: (p,) int32.
 
     The n-grams of the set are one word longer than those of the ids. The row is −1 for borders and for

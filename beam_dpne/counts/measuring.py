@@ -1,0 +1,168 @@
+"""The sums over users from which numbers of users are estimated, in exact integers, and their noise.
+
+**Why it is private.** Given the released rows, a user adds to the sums of rows the vector (a_g·t) over
+the rows that the user holds, with t ≤ 1/√(Σ a_g²): its length is at most 1. To the sums of groups, in
+units of their class's bound M_j, the user adds a vector of length at most 1. Both are functions of this
+user's data and of released sets alone. The sums get Gaussian noise with 1/σ_A² + 1/σ_B² ≤ μ², so the
+measurement is μ-Gaussian-DP given everything released before, and composes with it.
+
+Weights are exact integers in units of 2^-32. Released are only *cells*, 64 to a standard deviation,
+whose probabilities are right to a relative 1e-12 (`mechanism.cells`).
+"""
+
+import dataclasses
+
+import numpy as np
+
+from beam_dpne.counts.rule import CountNoise, CountRule
+from beam_dpne.elements.coders import register_batches
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.cells import cells_above
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS
+
+_SMALL = 1 - 2.0**-50
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Held:
+    """The distinct released rows that each user holds (CSR).
+
+    Attributes:
+      offsets: (n + 1,) int64, where each user's rows begin.
+      rows: (m,) int64, ascending within a user.
+    """
+
+    offsets: np.ndarray
+    rows: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class CountSums:
+    """Sums over some users, as private as the data.
+
+    Attributes:
+      masses: (n,) int64 in units of 2^-32: Σ_u a_g·t_u of each row.
+      totals: (g, J + 1) int64: Σ_u c_G of each group over the users of each class.
+    """
+
+    masses: np.ndarray
+    totals: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class MeasuredCounts:
+    """The noisy sums, in units that do not depend on weights.
+
+    Attributes:
+      masses: (n,) float64, Σ_u t_u of each row, with noise.
+      mass_stddevs: (n,) float64, the standard deviation of that noise.
+      totals: (g, J + 1) float64: number of pairs of a user of each class and a row of each group that
+        the user holds, with noise.
+      total_stddevs: (g, J + 1) float64, the standard deviation of that noise.
+    """
+
+    masses: np.ndarray
+    mass_stddevs: np.ndarray
+    totals: np.ndarray
+    total_stddevs: np.ndarray
+
+
+register_batches(CountSums)
+
+
+def user_factors(squares: np.ndarray) -> np.ndarray:
+    """Returns t = 1/√q in units of 2^-32, rounded down, so that t²·q ≤ 2^64: (n,) int64.
+
+    Args:
+      squares: (n,) int64, q = Σ a_g² ≥ 0 of each user; t = 0 where it is 0.
+
+    Example:
+      >>> user_factors(np.array([0, 1, 4])) / 2**32
+      array([0. , 0.99999..., 0.49999...])
+    """
+    # √ and the quotient are right to 2^-52 each, so that the product with 1 − 2^-50 is never too large.
+    roots = np.sqrt(np.maximum(squares, 1).astype(np.float64))
+    factors = np.floor(UNITS / roots * _SMALL).astype(np.int64)
+    return np.where(squares > 0, factors, 0)
+
+
+def sum_counts(held: Held, rule: CountRule) -> CountSums:
+    """Adds up the users of a batch."""
+    users = np.repeat(np.arange(held.offsets.size - 1), np.diff(held.offsets))
+    weights = rule.row_weights[held.rows]
+    squares = _sums_of_users(weights * weights, held.offsets)
+    masses = np.zeros(rule.row_weights.size, np.int64)
+    np.add.at(masses, held.rows, weights * user_factors(squares)[users])
+    # (pairs,) each: the pairs of a user and a group that the user has rows of, and their number c_G.
+    size = rule.group_weights.size
+    pairs, numbers = np.unique(users * size + rule.groups[held.rows], return_counts=True)
+    user, group = np.divmod(pairs, max(size, 1))
+    lengths = (numbers * rule.group_weights[group]) ** 2
+    norms = np.zeros(held.offsets.size - 1, np.int64)
+    np.add.at(norms, user, lengths)
+    # The least class whose squared bound is not below the squared length.
+    classes = np.searchsorted(rule.bounds**2, norms)
+    totals = np.zeros((size, rule.bounds.size), np.int64)
+    np.add.at(totals, (group, classes[user]), numbers)
+    return CountSums(masses=masses, totals=totals)
+
+
+def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Returns the sum of each user's values: (n,) int64."""
+    before = np.concatenate(([0], np.cumsum(values)))
+    return before[offsets[1:]] - before[offsets[:-1]]
+
+
+def add_sums(first: CountSums, second: CountSums) -> CountSums:
+    """Adds up the sums of two parts of the users."""
+    return CountSums(masses=first.masses + second.masses, totals=first.totals + second.totals)
+
+
+def no_sums(rule: CountRule) -> CountSums:
+    """Returns the sums over nobody."""
+    return CountSums(
+        masses=np.zeros(rule.row_weights.size, np.int64),
+        totals=np.zeros((rule.group_weights.size, rule.bounds.size), np.int64),
+    )
+
+
+def measure(
+    sums: CountSums, rule: CountRule, noise: CountNoise, run_key: RunKey
+) -> MeasuredCounts:
+    """Adds noise to the sums of all users: the only step from private sums to public numbers."""
+    rows = np.arange(rule.row_weights.size)
+    masses = _noisy(
+        sums.masses, noise.row_stddev * UNITS, _normals(run_key, "count masses", rows)
+    )
+    # (g, J + 1) int64: Σ c_G d_G, on which a user of class j has an effect of at most M_j.
+    values = sums.totals * rule.group_weights[:, np.newaxis]
+    stddevs = noise.group_stddev * np.broadcast_to(rule.bounds, values.shape)
+    draws = _normals(run_key, "count totals", np.arange(values.size)).reshape(values.shape)
+    return MeasuredCounts(
+        masses=masses / (UNITS * rule.row_weights),
+        mass_stddevs=noise.row_stddev / rule.row_weights,
+        totals=_noisy(values, stddevs, draws) / rule.group_weights[:, np.newaxis],
+        total_stddevs=stddevs / rule.group_weights[:, np.newaxis],
+    )
+
+
+def _noisy(values: np.ndarray, stddevs: np.ndarray | float, normals: np.ndarray) -> np.ndarray:
+    """Returns the middles of the cells of values with noise, float64.
+
+    Args:
+      values: integers, in any unit.
+      stddevs: standard deviations of the noise, in this unit.
+      normals: standard normal draws.
+    """
+    widths = np.maximum(1, np.floor(np.asarray(stddevs) / CELLS_PER_STDDEV)).astype(np.int64)
+    # Whole cells are split off exactly, so that no rounding grows with the value.
+    whole, rest = np.divmod(values, widths)
+    cells = cells_above(whole, rest.astype(np.float64), normals * stddevs, widths)
+    return (cells + 0.5) * widths
+
+
+def _normals(run_key: RunKey, purpose: str, items: np.ndarray) -> np.ndarray:
+    return randomness.normals(
+        randomness.keyed_bits(run_key.sub_key(purpose), np.uint64(0), items)
+    )

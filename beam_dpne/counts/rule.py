@@ -1,0 +1,156 @@
+"""The public numbers by which users are counted: weights of rows, groups of rows, and noise.
+
+All released n-grams of all lengths (or all released items) are *rows*, one after the other. Everything
+here is a function of the released rows, their scores and the plan, so it reveals nothing more.
+
+**Weights.** Row g has an integer weight a_g, about 1/√(predicted number of users). A user who holds the
+rows H sends a_g·t to each of them, where t = 1/√(Σ_H a_g²): the user's vector has length 1 at most,
+whatever the user holds, and no row is left out. The sum Σ_u t_u of a row is called its *mass*. It is
+smaller than the number of users, since users who hold many rows have a small t.
+
+**Groups.** Rows of one length with neighbouring ranks by score form a group. For each group G users
+also send the number c_G of its rows that they hold, times d_G. These sums are not normalised by user:
+a user belongs to the class j with the smallest bound M_j ≥ √(Σ_G (c_G d_G)²), and sends c_G d_G / M_j
+to the class's column. M_J bounds everybody. So each column is a sum of vectors of length 1 at most, and
+M_j/d_G times the column estimates the number of pairs of a user of class j and a row of G that the user
+holds, without bias. These totals translate masses into numbers of users (`estimates`).
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+# Weights a_g are in 1..256, so that a row that is predicted to be 2^16 times rarer differs.
+MOST_WEIGHT = 256
+MOST_GROUP_WEIGHT = 1024
+# Ranks at which groups end: 16, 48, 144, …
+FIRST_GROUP, GROUP_RATIO = 16, 3
+# Of rows of lengths k = 1, 2, … with one score of the strategy "adaptive", the predicted numbers of
+# users are in these proportions (public titles).
+LENGTH_PREDICTIONS = (1.0, 1 / 3, 1 / 4, 1 / 5)
+# The part of the budget for counts that the totals of groups get (public titles).
+GROUP_SHARE = 0.15
+_LEAST_SCORE = 2.0**-10
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class CountRule:
+    """The weights of rows and groups.
+
+    Attributes:
+      sizes: number of rows of each length.
+      row_weights: (n,) int64 in 1..256, a_g.
+      groups: (n,) int64, the group of each row; groups are numbered by length, then by rank.
+      group_weights: (g,) int64 in 1..1024, d_G.
+      bounds: (J + 1,) int64, M_0 < M_1 < … < M_J, by which users are divided into classes.
+    """
+
+    sizes: tuple[int, ...]
+    row_weights: np.ndarray
+    groups: np.ndarray
+    group_weights: np.ndarray
+    bounds: np.ndarray
+
+    @functools.cached_property
+    def offsets(self) -> np.ndarray:
+        """The first row of each length, and the number of rows: (T + 1,) int64."""
+        return np.concatenate(([0], np.cumsum(self.sizes, dtype=np.int64)))
+
+    @functools.cached_property
+    def group_sizes(self) -> np.ndarray:
+        """The number of rows of each group: (g,) int64."""
+        return np.bincount(self.groups, minlength=self.group_weights.size)
+
+
+def count_rule(
+    scores: Sequence[np.ndarray], predictions: Sequence[float] = LENGTH_PREDICTIONS
+) -> CountRule:
+    """Returns the rule for released rows.
+
+    Args:
+      scores: for each length, (n_k,) float64, the scores of its released rows.
+      predictions: number of users per unit of score, up to a common factor, at lengths 1, 2, …; the
+        last one stands for all longer ones.
+
+    Example:
+      >>> rule = count_rule([np.array([16.0, 4.0, 1.0]), np.array([1.0])], [1.0])
+      >>> rule.row_weights, rule.groups, rule.group_weights, rule.bounds
+      (array([ 64, 128, 256, 256]), array([0, 0, 0, 1]), array([ 223, 1024]), array([ 892, 1784]))
+    """
+    expected = [
+        np.maximum(each, _LEAST_SCORE) * predictions[min(k, len(predictions) - 1)]
+        for k, each in enumerate(scores)
+    ]
+    groups, first = [], 0
+    for each in expected:
+        numbers = _groups_by_rank(each)
+        groups.append(first + numbers)
+        first += int(numbers.max(initial=-1)) + 1
+    predicted = np.concatenate([np.zeros(0), *expected])
+    group = np.concatenate([np.zeros(0, np.int64), *groups])
+    group_weights = _weights(np.bincount(group, predicted, minlength=first), MOST_GROUP_WEIGHT)
+    return CountRule(
+        sizes=tuple(len(each) for each in scores),
+        row_weights=_weights(predicted, MOST_WEIGHT),
+        groups=group,
+        group_weights=group_weights,
+        bounds=_class_bounds(group_weights, np.bincount(group, minlength=first)),
+    )
+
+
+def _groups_by_rank(expected: np.ndarray) -> np.ndarray:
+    """Returns the group of each row of one length, 0 for the largest predictions: (n,) int64."""
+    ranks = np.empty(expected.size, np.int64)
+    ranks[np.argsort(-expected, kind="stable")] = np.arange(expected.size)
+    ends = []
+    while not ends or ends[-1] < expected.size:
+        ends.append(FIRST_GROUP * GROUP_RATIO ** len(ends))
+    return np.searchsorted(ends, ranks, side="right")
+
+
+def _weights(predicted: np.ndarray, most: int) -> np.ndarray:
+    """Returns integers in proportion to 1/√prediction, the largest of which is `most`: (n,) int64."""
+    if not predicted.size:
+        return np.zeros(0, np.int64)
+    return np.maximum(1, np.rint(most * np.sqrt(predicted.min() / predicted))).astype(np.int64)
+
+
+def _class_bounds(group_weights: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Returns M_0, 2 M_0, …, M_J: M_J is the least of them that no user can exceed."""
+    if not group_weights.size:
+        return np.ones(1, np.int64)
+    most = sum((d * n) ** 2 for d, n in zip(group_weights.tolist(), sizes.tolist(), strict=True))
+    bounds = [4 * int(group_weights.min())]
+    while bounds[-1] ** 2 < most:
+        bounds.append(2 * bounds[-1])
+    return np.array(bounds, np.int64)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountNoise:
+    """The noise of counts, which together are μ-Gaussian-DP.
+
+    Attributes:
+      row_stddev: σ_A of each row's sum, for vectors of length 1.
+      group_stddev: σ_B of each group's sum in each class.
+    """
+
+    row_stddev: float
+    group_stddev: float
+
+    @classmethod
+    def of_budget(cls, mu: float) -> "CountNoise":
+        """Returns the noise for 1/σ_A² + 1/σ_B² ≤ μ².
+
+        Example:
+          >>> CountNoise.of_budget(1.0)
+          CountNoise(row_stddev=1.1180339887511..., group_stddev=2.2360679775...)
+        """
+        margin = 1 + 1e-12
+        return cls(
+            row_stddev=margin / (mu * math.sqrt(1 - GROUP_SHARE)),
+            group_stddev=margin / (mu * math.sqrt(GROUP_SHARE)),
+        )
