@@ -47,6 +47,7 @@ from beam_dpne.ngrams.spurious import SampleSpurious as SampleSpurious
 from beam_dpne.ngrams.threshold import DecideRound as DecideRound
 from beam_dpne.ngrams.threshold import NoisyThreshold as NoisyThreshold
 from beam_dpne.ngrams.threshold import RoundResult as RoundResult
+from beam_dpne.ngrams.user_counts import CountUsers as CountUsers
 from beam_dpne.set_union.transform import ReleaseItems as ReleaseItems
 
 # isort: split

@@ -26,7 +26,7 @@ SLOPES, SLOPE_STDDEVS = (0.02, -0.12), (0.06, 0.07)
 FACTOR_VARIANCE, FACTOR_VARIANCE_OF_FEW = 0.08**2, 0.7
 # Spread of masses around the curve that is expected before the data, relative, and its weight in rows.
 SPREAD, SPREAD_ROWS = 0.35, 20.0
-# How far the part of a class in one group may be from its part in all groups, relative.
+# Standard deviations above which a class of users is clearly there.
 CLEAR = 2.0
 ROWS_OF_A_KNOT, MOST_KNOTS = 40, 8
 CONFIDENCE = 0.95
@@ -49,9 +49,7 @@ class Estimates:
     high: np.ndarray
 
 
-def estimate_users(
-    measured: MeasuredCounts, rule: CountRule, scores: np.ndarray
-) -> Estimates:
+def estimate_users(measured: MeasuredCounts, rule: CountRule, scores: np.ndarray) -> Estimates:
     """Returns the estimates for all rows.
 
     Args:
@@ -122,7 +120,7 @@ def _curve(
         weights = 1 / (stddevs**2 + (SPREAD * curve) ** 2)
         coefficients = _solve(basis.T @ (weights[:, None] * basis), basis.T @ (weights * masses))
         curve = np.maximum(basis @ coefficients, least)
-    # By the method of moments, in each of the hat functions: E[(mass − curve)² − noise²] = (spread · curve)².
+    # The method of moments, within each hat function: E[(mass − curve)² − noise²] = (spread · curve)².
     weights = (stddevs**2 + (SPREAD * curve) ** 2) ** -2
     excess = weights * ((masses - curve) ** 2 - stddevs**2) * curve**2
     scale = weights * curve**4
@@ -184,10 +182,9 @@ class _Factors:
 def _totals(measured: MeasuredCounts, masses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the total of each group over all classes, and the variance of its error.
 
-    Few users or none belong to the upper classes, whose noise is the largest. So the part of a class in
-    all groups together is estimated first, from the lowest class upward, each time with half of the
-    class below as what is expected; then the part of each group, with the part in all groups as what is
-    expected.
+    Few users or none belong to the upper classes, whose noise is the largest. A class whose part of all
+    groups together is below `CLEAR` standard deviations counts with an estimate of this part instead of
+    its measured totals, and half of the class below is what the estimate expects.
     """
     noise = measured.total_stddevs**2
     below = np.inf
@@ -199,9 +196,11 @@ def _totals(measured: MeasuredCounts, masses: np.ndarray) -> tuple[np.ndarray, n
         if part * np.sqrt(precision) > CLEAR:
             totals, variances, below = totals + values, variances + noises, part
             continue
+        # The part is unclear: half of the class below is expected, give or take as much.
         half = below / 2 if below < np.inf else 1.0
         part = max((part * precision + 1 / half) / (precision + half**-2), half / 8)
-        totals, variances = totals + part * masses, variances + (half * masses) ** 2 / (1+precision*half**2)
+        totals = totals + part * masses
+        variances = variances + masses**2 / (precision + half**-2)
         below = part
     return totals, variances
 

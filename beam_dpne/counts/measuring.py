@@ -11,6 +11,7 @@ whose probabilities are right to a relative 1e-12 (`mechanism.cells`).
 """
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -39,15 +40,21 @@ class Held:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class CountSums:
-    """Sums over some users, as private as the data.
+    """Sums over some users, or a part of them by rows; as private as the data.
 
     Attributes:
+      first: the first row.
       masses: (n,) int64 in units of 2^-32: Σ_u a_g·t_u of each row.
-      totals: (g, J + 1) int64: Σ_u c_G of each group over the users of each class.
+      totals: (g, J + 1) int64: Σ_u c_G of each group over the users of each class; it is empty in all
+        parts but the first.
     """
 
+    first: int = 0
     masses: np.ndarray
     totals: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.masses)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,8 +85,8 @@ def user_factors(squares: np.ndarray) -> np.ndarray:
       squares: (n,) int64, q = Σ a_g² ≥ 0 of each user; t = 0 where it is 0.
 
     Example:
-      >>> user_factors(np.array([0, 1, 4])) / 2**32
-      array([0. , 0.99999..., 0.49999...])
+      >>> user_factors(np.array([0, 1, 4]))
+      array([         0, 4294967295, 2147483647])
     """
     # √ and the quotient are right to 2^-52 each, so that the product with 1 − 2^-50 is never too large.
     roots = np.sqrt(np.maximum(squares, 1).astype(np.float64))
@@ -114,9 +121,13 @@ def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return before[offsets[1:]] - before[offsets[:-1]]
 
 
-def add_sums(first: CountSums, second: CountSums) -> CountSums:
-    """Adds up the sums of two parts of the users."""
-    return CountSums(masses=first.masses + second.masses, totals=first.totals + second.totals)
+def add_sums(parts: Sequence[CountSums]) -> CountSums:
+    """Adds up sums over different users of the same rows."""
+    return CountSums(
+        first=parts[0].first,
+        masses=np.sum([part.masses for part in parts], axis=0),
+        totals=np.sum([part.totals for part in parts], axis=0),
+    )
 
 
 def no_sums(rule: CountRule) -> CountSums:
@@ -127,14 +138,10 @@ def no_sums(rule: CountRule) -> CountSums:
     )
 
 
-def measure(
-    sums: CountSums, rule: CountRule, noise: CountNoise, run_key: RunKey
-) -> MeasuredCounts:
+def measure(sums: CountSums, rule: CountRule, noise: CountNoise, run_key: RunKey) -> MeasuredCounts:
     """Adds noise to the sums of all users: the only step from private sums to public numbers."""
     rows = np.arange(rule.row_weights.size)
-    masses = _noisy(
-        sums.masses, noise.row_stddev * UNITS, _normals(run_key, "count masses", rows)
-    )
+    masses = _noisy(sums.masses, noise.row_stddev * UNITS, _normals(run_key, "count masses", rows))
     # (g, J + 1) int64: Σ c_G d_G, on which a user of class j has an effect of at most M_j.
     values = sums.totals * rule.group_weights[:, np.newaxis]
     stddevs = noise.group_stddev * np.broadcast_to(rule.bounds, values.shape)
@@ -163,6 +170,4 @@ def _noisy(values: np.ndarray, stddevs: np.ndarray | float, normals: np.ndarray)
 
 
 def _normals(run_key: RunKey, purpose: str, items: np.ndarray) -> np.ndarray:
-    return randomness.normals(
-        randomness.keyed_bits(run_key.sub_key(purpose), np.uint64(0), items)
-    )
+    return randomness.normals(randomness.keyed_bits(run_key.sub_key(purpose), np.uint64(0), items))

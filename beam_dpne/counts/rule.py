@@ -20,6 +20,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,11 @@ FIRST_GROUP, GROUP_RATIO = 16, 3
 LENGTH_PREDICTIONS = (1.0, 1 / 3, 1 / 4, 1 / 5)
 # The part of the budget for counts that the totals of groups get (public titles).
 GROUP_SHARE = 0.15
+# The default part of a run's budget for counts: with 0.15 about 7 % fewer n-grams are released.
+COUNT_SHARE = 0.15
+# Groups times classes of one length, at most: a group for each power of 3 up to 2^31 rows, and a class
+# for each power of 2 up to the bound that 2^31 rows of weight 1024 have.
+MOST_TOTALS = 20 * 42
 _LEAST_SCORE = 2.0**-10
 
 
@@ -127,6 +133,18 @@ def _class_bounds(group_weights: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     while bounds[-1] ** 2 < most:
         bounds.append(2 * bounds[-1])
     return np.array(bounds, np.int64)
+
+
+def constants() -> dict[str, Any]:
+    """Returns the constants of this module that decide the measurement."""
+    return {
+        "most_weight": MOST_WEIGHT,
+        "most_group_weight": MOST_GROUP_WEIGHT,
+        "first_group": FIRST_GROUP,
+        "group_ratio": GROUP_RATIO,
+        "length_predictions": LENGTH_PREDICTIONS,
+        "group_share": GROUP_SHARE,
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -137,14 +137,16 @@ def scores(cells: np.ndarray, rule: RoundRule) -> np.ndarray:
     return middles(cells, rule.threshold_units, rule.cell_units) / rule.score_divisor
 
 
-def cells_above(whole: np.ndarray, rest: np.ndarray, noise: np.ndarray, width: int) -> np.ndarray:
+def cells_above(
+    whole: np.ndarray, rest: np.ndarray, noise: np.ndarray, width: int | np.ndarray
+) -> np.ndarray:
     """Returns the cell of whole·width + rest + noise: ≥ 0 exactly when this sum is positive.
 
     Args:
       whole: (n,) int64, whole cells, split off exactly before floating point begins.
       rest: (n,) float64 in [0, width], in units of 2^-32.
       noise: (n,) float64, in units of 2^-32.
-      width: the width of a cell, in units of 2^-32.
+      width: the width of a cell, or of each of them, in units of 2^-32.
 
     Returns:
       (n,) int64.

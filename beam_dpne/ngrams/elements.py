@@ -159,6 +159,8 @@ class GramSet:
       vocabulary_size: |S_1|.
       rule: σ_k, ρ_k and |V_k|; None for the root, and for a public vocabulary.
       is_public: whether it is a public vocabulary, which is not released.
+      users: (n, 3) int64, the estimated number of users who hold each n-gram, and the ends of its 95 %
+        interval; None if they are not measured, and until `CountUsers` has measured them.
       stored: the file that holds the set, if it was too large for an element (`spill`).
     """
 
@@ -170,6 +172,7 @@ class GramSet:
     vocabulary_size: int = 0
     rule: LengthRule | None = None
     is_public: bool = False
+    users: np.ndarray | None = None
     stored: StoredFile | None = None
 
     def __len__(self) -> int:

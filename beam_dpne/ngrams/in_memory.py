@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
+from beam_dpne.counts.measuring import add_sums, sum_counts
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
@@ -27,6 +28,7 @@ from beam_dpne.ngrams.elements import (
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.strategies import RoundInput
+from beam_dpne.ngrams.user_counts import count_users, held_grams, rule_of
 from beam_dpne.ngrams.valid import rule_for
 from beam_dpne.ngrams.vocabulary import as_vocabulary, public_vocabulary, union_plan
 from beam_dpne.set_union import threshold as union_threshold
@@ -101,16 +103,21 @@ class Steps(Protocol[Users, Sent, Histogram, Drawn, Present, Released]):
         """Returns S_k from the histogram of the last round."""
         ...
 
+    def count(self, users: Users, released: Sequence[Released]) -> Sequence[Released]:
+        """Returns S_1, …, S_T with the numbers of users who hold each n-gram."""
+        ...
+
 
 def release_lengths(
     steps: Steps[Users, Sent, Histogram, Drawn, Present, Released],
     plan: PrivacyPlan,
     users: Users,
 ) -> tuple[Released, ...]:
-    """Returns S_1, …, S_T.
+    """Returns S_1, …, S_T, with numbers of users if the plan has a count_share.
 
     References: DPNE Algorithm 1, "for k = 1 to T".
     """
+    everybody = users
     released: list[Released] = []
     present = None
     for length in range(1, plan.max_length + 1):
@@ -124,6 +131,8 @@ def release_lengths(
         else:
             found, users, present = release_length(steps, plan, length, users, previous)
         released.append(found)
+    if plan.count_share:
+        return tuple(steps.count(everybody, released))
     return tuple(released)
 
 
@@ -331,6 +340,16 @@ class ArraySteps:
         parts = [threshold.released_part(shard, rule) for shard in decided]
         known = ROOT if previous is None else previous
         return threshold.merge_released(parts, known, rule)
+
+    def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
+        """Calls `count_users`."""
+        pruning = self.plan.pruning
+        sums = (
+            sum_counts(held_grams(batch, released, pruning=pruning), rule_of(*released))
+            for batch in users
+        )
+        together = [add_sums(parts)] if (parts := list(sums)) else []
+        return count_users(released, together, plan=self.plan, run_key=self.run_key)
 
     def decide(self, shard: HistogramShard, rule: LengthRule) -> HistogramShard:
         """Returns the n-grams of a hash range that are open or found after a round."""

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from beam_dpne.counts import rule
+from beam_dpne.counts.rule import COUNT_SHARE, MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.strategies import (
@@ -44,6 +46,7 @@ UNION_SLACK = 1e-5
 # A set union with Gaussian noise plans for δ_G = δ_T, so for a little less than 2 δ_T in all.
 _UNION_DELTAS = 1.99
 _MAX_LENGTH = 100
+_LEAST_COUNT_SHARE, _MOST_COUNT_SHARE = 1e-6, 0.9
 _MIN_SPURIOUS_FRACTION = 1e-100
 _MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
 
@@ -78,6 +81,8 @@ class PrivacyPlan(JsonParameters):
         ("rounds", and "weighted_gaussian" with "one_round"). With "public" they are an input, and cost
         nothing. With "screened_gaussian" or "weighted_gaussian" a set union finds them, with the same
         part of the budget μ² as each other length.
+      count_share: the part of the budget μ², in [0, 0.9], that measures how many users hold each
+        released n-gram (`counts`). With 0 nothing is measured, and the rows have no such numbers.
       max_tokens_per_user: the tokens of one user that are used, at most; it bounds the numerical slack.
       max_users: users of the input, at most: the operator's promise, never checked against the data.
         Only the vocabulary_policy "screened_gaussian", under which users' weights follow those of
@@ -115,6 +120,7 @@ class PrivacyPlan(JsonParameters):
     rounds: int | None = None
     user_budgets: str | None = None
     vocabulary_policy: str | None = None
+    count_share: float = COUNT_SHARE
     max_tokens_per_user: int = 1_000_000
     max_users: int = policies.DEFAULT_USERS
     public_user_count: int | None = None
@@ -178,7 +184,7 @@ class PrivacyPlan(JsonParameters):
 
         It is for all lengths together, or with even budgets for each length.
         """
-        whole = adaptive.user_budget(self.noise_stddev / math.sqrt(1 - self.union_share))
+        whole = adaptive.user_budget(self.ngrams_noise_stddev / math.sqrt(1 - self.union_share))
         return whole // len(self.strategy_lengths) if self.user_budgets == "even" else whole
 
     @property
@@ -188,7 +194,7 @@ class PrivacyPlan(JsonParameters):
         Every decision's probability is right to a relative 1e-12 with and without the user, and a
         user changes at most max_tokens_per_user decisions in a round.
         """
-        decisions = self.round_count * self.max_tokens_per_user
+        decisions = self.round_count * self.max_tokens_per_user + self.count_decisions
         of_union = UNION_SLACK if self.has_union_vocabulary else 0.0
         return decisions * RELATIVE_ERROR_PER_DECISION + of_union
 
@@ -223,9 +229,16 @@ class PrivacyPlan(JsonParameters):
         """The share δ_T/δ; 0 with a public vocabulary."""
         return self.vocabulary_delta_share or 0.0
 
+    @property
+    def count_decisions(self) -> int:
+        """The numbers that the measurement of users releases and that one user changes, at most."""
+        if not self.count_share:
+            return 0
+        return self.max_length * self.max_tokens_per_user + MOST_TOTALS * self.max_length
+
     @functools.cached_property
     def noise_stddev(self) -> float:
-        """The noise σ of one Gaussian mechanism as private as all lengths together.
+        """The noise σ of one Gaussian mechanism as private as all lengths and counts together.
 
         It is raised by a margin for the errors of the root and of the shares' sum.
         """
@@ -233,6 +246,18 @@ class PrivacyPlan(JsonParameters):
             epsilon=self.gaussian_epsilon, delta=self.gaussian_delta
         )
         return exact * (1 + gaussian.ROOT_MARGIN)
+
+    @property
+    def ngrams_noise_stddev(self) -> float:
+        """The noise σ of one Gaussian mechanism as private as all lengths together, without counts."""
+        return self.noise_stddev / math.sqrt(1 - self.count_share)
+
+    @property
+    def count_noise(self) -> CountNoise | None:
+        """The noise of the measurement of users; None if nothing is measured."""
+        if not self.count_share:
+            return None
+        return CountNoise.of_budget(math.sqrt(self.count_share) / self.noise_stddev)
 
     @functools.cached_property
     def lengths(self) -> tuple[LengthPlan, ...]:
@@ -272,6 +297,8 @@ class PrivacyPlan(JsonParameters):
             "checks": constants(),
             **self.strategy_value.constants(),
         }
+        if self.count_share:
+            deciding["counts"] = rule.constants()
         if self.has_union_vocabulary:
             deciding["words"] = {
                 "set_union": policies.constants(),
@@ -311,7 +338,7 @@ def _completed(plan: PrivacyPlan) -> dict[str, Any]:
     if plan.vocabulary_policy == "public":
         defaults["vocabulary_delta_share"] = 0.0
     values = {name: value for name, value in defaults.items() if getattr(plan, name) is None}
-    for name in ("epsilon", "delta", "spurious_fraction"):
+    for name in ("epsilon", "delta", "spurious_fraction", "count_share"):
         values[name] = as_float(name, getattr(plan, name))
     for name in ("vocabulary_delta_share", "noise_growth"):
         value = values.get(name, getattr(plan, name))
@@ -350,6 +377,11 @@ def _check(plan: PrivacyPlan) -> None:
             f"spurious_fraction must be at least {_MIN_SPURIOUS_FRACTION}, below which thresholds "
             f"leave floating point, got spurious_fraction={plan.spurious_fraction}."
         )
+    if not (plan.count_share == 0 or _LEAST_COUNT_SHARE <= plan.count_share <= _MOST_COUNT_SHARE):
+        raise ValueError(
+            f"count_share must be 0, or from {_LEAST_COUNT_SHARE} to {_MOST_COUNT_SHARE}, got "
+            f"count_share={plan.count_share}."
+        )
     _check_vocabulary(plan)
     check_choice("valid_count", plan.valid_count, VALID_COUNTS)
     check_choice("pruning", plan.pruning, PRUNING_RULES)
@@ -363,7 +395,7 @@ def _check(plan: PrivacyPlan) -> None:
         )
     _check_finite_noise(plan)
     if plan.strategy_value.has_user_budgets:
-        adaptive.user_budget(plan.noise_stddev)
+        adaptive.user_budget(plan.ngrams_noise_stddev)
 
 
 def noise_draws(
@@ -377,11 +409,12 @@ def noise_draws(
     """
     strategy = finite_noise.NoiseDraws(
         kind="gaussian",
-        count=plan.round_count * plan.max_tokens_per_user,
+        count=plan.round_count * plan.max_tokens_per_user + plan.count_decisions,
         moved=sum(
             plan.rounds_of(length) * plan.contribution_limits[length - 1]
             for length in plan.strategy_lengths
-        ),
+        )
+        + plan.count_decisions,
         far_tail=finite_noise.FAR_TAILS["gaussian"],
         epsilon=epsilon,
         delta=delta,

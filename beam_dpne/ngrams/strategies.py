@@ -151,7 +151,7 @@ class OneRound:
     def length_plans(self, plan: _Plan) -> list[LengthPlan]:
         """Returns the numbers of the lengths that the strategy finds."""
         shares = self.shares(len(plan.private_lengths))[-len(plan.strategy_lengths) :]
-        stddevs = gaussian.split_noise_stddev(plan.noise_stddev, shares)
+        stddevs = gaussian.split_noise_stddev(plan.ngrams_noise_stddev, shares)
         return [
             LengthPlan(
                 length=length,

@@ -31,6 +31,7 @@ from beam_dpne.ngrams.ledger import ngrams_contents
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.spurious import SampleSpurious
 from beam_dpne.ngrams.threshold import DecideRound, NoisyThreshold, RoundResult
+from beam_dpne.ngrams.user_counts import CountUsers
 from beam_dpne.ngrams.valid import rule_for
 from beam_dpne.ngrams.vocabulary import (
     as_vocabulary,
@@ -300,6 +301,15 @@ class _TransformSteps:
         label = self._label(length, self.plan.rounds_of(length))
         found = histogram | f"{label}/NoisyThreshold" >> threshold
         return cast("PCollection[GramSet]", found)
+
+    def count(
+        self, users: PCollection[UserBatch], released: Sequence[PCollection[GramSet]]
+    ) -> Sequence[PCollection[GramSet]]:
+        """Applies `CountUsers`."""
+        count = CountUsers(
+            plan=self.plan, released=released, run_key=self.run_key, store=self.store
+        )
+        return cast("Sequence[PCollection[GramSet]]", users | "CountUsers" >> count)
 
     def _rule_for(self, length: int) -> Callable[[GramSet], LengthRule]:
         return rule_for(self.plan, length, self.run_key)

@@ -50,9 +50,9 @@ def vocabulary_digest(words: Sequence[str]) -> str:
 def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
     """Returns the plan of the set union that finds the words of a run.
 
-    The union is a part of the run's Gaussian mechanism. Its noise is at least σ/√f_1, for the run's σ
-    and the share f_1 of the words, times the sensitivity with rounding. Its threshold covers words of
-    one user alone with the run's δ_T. Under a sequential policy the weights of later users depend on
+    The union is a part of the run's Gaussian mechanism. Its noise is at least σ/√f_1, for the σ of all
+    lengths and the share f_1 of the words, times the sensitivity with rounding. Its threshold covers
+    words of one user alone with the run's δ_T. Under a sequential policy the weights of later users depend on
     this user's. Then the difference of the two histograms composes: its norm is at most the
     sensitivity, whatever was released before, and adaptive Gaussian composition needs no more.
 
@@ -70,7 +70,7 @@ def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
     }
     if plan.vocabulary_policy in DESCENT_POLICIES:
         common["shards"] = shards_for(plan.max_users)
-    union = _gaussian_union(plan, plan.noise_stddev / math.sqrt(plan.union_share), common)
+    union = _gaussian_union(plan, plan.ngrams_noise_stddev / math.sqrt(plan.union_share), common)
     if union.numerical_slack > UNION_SLACK:
         raise ValueError(
             f"max_contributions and max_users must be so small that the words' numerical slack "

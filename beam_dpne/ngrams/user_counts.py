@@ -1,0 +1,203 @@
+"""CountUsers: how many users hold each released n-gram, from one more pass over the users.
+
+The measurement and its privacy are in `counts.measuring`, and the estimates in `counts.estimates`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsIter, AsSingleton, PCollection
+
+from beam_dpne.counts.estimates import estimate_users
+from beam_dpne.counts.measuring import CountSums, Held, add_sums, measure, no_sums, sum_counts
+from beam_dpne.counts.rule import CountRule, count_rule
+from beam_dpne.elements import progress
+from beam_dpne.elements.arrays import distinct, offsets_of, rows_of_entries
+from beam_dpne.elements.batches import SumBundle, UnhintedTransform, UserBatch, apply
+from beam_dpne.elements.coders import spill
+from beam_dpne.elements.rows import longest_beside_shorter
+from beam_dpne.elements.side_inputs import SetStore, cached_for_sets
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.ngrams.candidates import prune_invalid, rows_at_positions
+from beam_dpne.ngrams.elements import GramSet
+from beam_dpne.ngrams.plan import PrivacyPlan
+
+# Rows whose sums travel in one element, 1 MB.
+_ROWS_OF_A_PIECE = 2**17
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class CountUsers(UnhintedTransform):
+    """Estimates how many users hold each released n-gram, with intervals.
+
+    Input: `UserBatch` of length 0: all users, as they were before any n-gram was released.
+
+    Output: tuple of PCollections of one `GramSet` each: S_1, …, S_T with `users`.
+
+    Privacy: the estimates are a function of S_1, …, S_T and of sums with Gaussian noise, which together
+    with S_1, …, S_T are private under the plan; see `counts.measuring`.
+
+    Cost: one pass over the users' positions, one shuffle of sums, one number for each released n-gram;
+    one worker holds all released sets.
+
+    Attributes:
+      plan: the plan of the run, with a count_share above 0.
+      released: S_1, …, S_T, PCollections of one `GramSet` each; side inputs.
+      run_key: the secret of the run.
+      store: the folder for sets that are too large for an element; with None every set is one element.
+
+    Raises:
+      ValueError: if the plan's count_share is 0.
+
+    Example:
+      >>> import pyarrow as pa
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import CountUsers, PrivacyPlan, RunKey
+      >>> batch = UserBatch(  # 2,000 users, each of whom says "a b"
+      ...     length=0, size=2, users=np.arange(4000, dtype=np.uint64).reshape(-1, 2),
+      ...     offsets=np.arange(0, 6003, 3), ids=np.tile([0, 1, -1], 2000).astype(np.int32),
+      ...     words=pa.array(["a", "b"]), word_hashes=np.eye(2, dtype=np.uint64))
+      >>> words = GramSet(length=1, keys=np.arange(2), scores=np.array([9.0, 9.5]),
+      ...                 words=pa.array(["a", "b"]), vocabulary_size=2)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     released = (pipeline | "S_1" >> beam.Create([words]),)
+      ...     plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=1)
+      ...     counted = pipeline | beam.Create([batch]) | CountUsers(
+      ...         plan=plan, released=released, run_key=RunKey(bytes(32)))
+      ...     _ = counted[0] | beam.Map(lambda grams: print(grams.users[:, 0].round(-2)))
+      [2000 2000]
+
+    References: none; `counts.rule` has the design.
+    """
+
+    plan: PrivacyPlan
+    released: Sequence[PCollection[GramSet]]
+    run_key: RunKey = dataclasses.field(repr=False)
+    store: SetStore | None = None
+
+    def __post_init__(self):
+        super().__init__()
+        if not self.plan.count_share:
+            raise ValueError("count_share must be above 0 to count users, got count_share=0.0.")
+
+    def expand(self, users: PCollection[UserBatch]) -> tuple[PCollection[GramSet], ...]:
+        """Sums within bundles, adds up the bundles, and estimates on one worker."""
+        sides = [AsSingleton(each) for each in self.released]
+        sum_batch = functools.partial(_sum_batch, plan=self.plan)
+        sum_bundle = SumBundle(sum_batch=sum_batch, merge=add_sums, cut=_pieces)
+        pieces = apply(users, "SumBundle", beam.ParDo(sum_bundle, *sides), tuple[int, CountSums])
+        grouped = pieces | "ByRows" >> beam.GroupByKey()
+        merge = beam.MapTuple(lambda _, pieces: add_sums(list(pieces)))
+        sums = AsIter(apply(grouped, "SumRows", merge, CountSums))
+        longest, shorter = longest_beside_shorter(self.released)
+        estimate = beam.FlatMap(
+            _estimate, shorter, sums, plan=self.plan, run_key=self.run_key, store=self.store
+        )
+        counted = apply(longest, "Estimate", estimate, GramSet)
+        return tuple(
+            apply(counted, f"Length{length}", beam.Filter(_has_length, length), GramSet)
+            for length in range(1, len(self.released) + 1)
+        )
+
+
+def _has_length(grams: GramSet, length: int) -> bool:
+    return grams.length == length
+
+
+def _sum_batch(batch: UserBatch, *released: GramSet, plan: PrivacyPlan) -> CountSums:
+    progress.enter("count")
+    return sum_counts(held_grams(batch, released, pruning=plan.pruning), rule_of(*released))
+
+
+def _pieces(sums: CountSums) -> Iterator[tuple[int, CountSums]]:
+    """Cuts sums by rows, so that no element is large."""
+    for number in range(max(1, -(-len(sums) // _ROWS_OF_A_PIECE))):
+        rows = slice(number * _ROWS_OF_A_PIECE, (number + 1) * _ROWS_OF_A_PIECE)
+        totals = sums.totals if number == 0 else sums.totals[:0]
+        yield number, CountSums(first=rows.start, masses=sums.masses[rows], totals=totals)
+
+
+def _estimate(
+    longest: GramSet,
+    shorter: Iterable[GramSet],
+    pieces: Iterable[CountSums],
+    *,
+    plan: PrivacyPlan,
+    run_key: RunKey,
+    store: SetStore | None,
+) -> list[GramSet]:
+    released = sorted([*shorter, longest], key=lambda grams: grams.length)
+    counted = count_users(released, pieces, plan=plan, run_key=run_key)
+    # A stored set without numbers of users is another file, which later lengths have used.
+    return [spill(grams, store) for grams in counted]
+
+
+@cached_for_sets(maxsize=1)
+def rule_of(*released: GramSet) -> CountRule:
+    """Returns the weights of all released n-grams, which are computed once for all batches."""
+    return count_rule([np.zeros(0) if each.is_public else each.scores for each in released])
+
+
+def count_users(
+    released: Sequence[GramSet],
+    pieces: Iterable[CountSums],
+    *,
+    plan: PrivacyPlan,
+    run_key: RunKey,
+) -> list[GramSet]:
+    """Returns S_1, …, S_T with estimated numbers of users.
+
+    Args:
+      released: S_1, …, S_T.
+      pieces: sums over all users, cut by rows in any way.
+      plan: the plan of the run.
+      run_key: the secret of the run.
+    """
+    if plan.count_noise is None:
+        raise ValueError("A plan with count_share=0 measures no users.")
+    rule = rule_of(*released)
+    sums = no_sums(rule)
+    for piece in pieces:
+        sums.masses[piece.first : piece.first + len(piece)] += piece.masses
+        if piece.totals.size:
+            sums.totals[:] += piece.totals
+    measured = measure(sums, rule, plan.count_noise, run_key)
+    scores = np.concatenate([np.zeros(0), *(g.scores for g in released if not g.is_public)])
+    estimates = estimate_users(measured, rule, scores)
+    users = np.stack((estimates.users, estimates.low, estimates.high), axis=1)
+    parts = np.split(users, rule.offsets[1:-1])
+    return [
+        grams if grams.is_public else dataclasses.replace(grams, users=part, stored=None)
+        for grams, part in zip(released, parts, strict=True)
+    ]
+
+
+def held_grams(batch: UserBatch, released: Sequence[GramSet], *, pruning: str) -> Held:
+    """Returns the distinct released n-grams of each user of a batch of length 0.
+
+    Rows count through S_1, …, S_T; a public vocabulary, which is not released, has none.
+
+    Args:
+      batch: users' positions of length 0.
+      released: S_1, …, S_T.
+      pruning: the pruning rule of the plan.
+    """
+    users, rows, first = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    # Users without a position left are dropped on the way, so that the batch carries their numbers.
+    numbers = np.arange(len(batch.users), dtype=np.uint64)
+    batch = dataclasses.replace(batch, users=np.stack((numbers, numbers), axis=1), left=None)
+    for grams in released:
+        if not grams.is_public:
+            ids = rows_at_positions(batch, grams)
+            place = np.flatnonzero(ids >= 0)
+            user = rows_of_entries(batch.offsets)[place]
+            users.append(batch.users[user, 0].astype(np.int64))
+            rows.append(ids[place].astype(np.int64) + first)
+            first += len(grams)
+        batch = prune_invalid(batch, grams, pruning=pruning)
+    sizes = (max(1, numbers.size), max(1, first))
+    (user, row), _ = distinct((np.concatenate(users), np.concatenate(rows)), sizes)
+    return Held(offsets=offsets_of(np.bincount(user, minlength=numbers.size)), rows=row)
