@@ -57,6 +57,9 @@ def estimate_users(measured: MeasuredCounts, rule: CountRule, scores: np.ndarray
       rule: the rule by which they were measured.
       scores: (n,) float64, the scores of the rows.
     """
+    if not scores.size:
+        none = np.zeros(0, np.int64)
+        return Estimates(users=none, low=none, high=none)
     curve, spread = _curves(measured, rule, scores)
     noise = measured.mass_stddevs**2
     prior = (spread * curve) ** 2

@@ -6,6 +6,7 @@ The measurement and its privacy are in `counts.measuring`, and the estimates in 
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -18,7 +19,6 @@ from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import distinct, offsets_of, rows_of_entries
 from beam_dpne.elements.batches import SumBundle, UnhintedTransform, UserBatch, apply
 from beam_dpne.elements.coders import spill
-from beam_dpne.elements.rows import longest_beside_shorter
 from beam_dpne.elements.side_inputs import SetStore, cached_for_sets
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import prune_invalid, rows_at_positions
@@ -85,18 +85,22 @@ class CountUsers(UnhintedTransform):
 
     def expand(self, users: PCollection[UserBatch]) -> tuple[PCollection[GramSet], ...]:
         """Sums within bundles, adds up the bundles, and estimates on one worker."""
+        # Beam's embedded runner holds back a Flatten whose input is computed from a PCollection that is
+        # still needed, and the sets depend on such ones: this pass has a copy of the users. The empty
+        # side input keeps the runner from making one stage of the copy and the pass.
+        users = apply(users, "Copy", beam.Map(_same), UserBatch)
+        none = AsIter(users | "None" >> beam.Filter(_never))
         sides = [AsSingleton(each) for each in self.released]
         sum_batch = functools.partial(_sum_batch, plan=self.plan)
         sum_bundle = SumBundle(sum_batch=sum_batch, merge=add_sums, cut=_pieces)
-        pieces = apply(users, "SumBundle", beam.ParDo(sum_bundle, *sides), tuple[int, CountSums])
+        pieces = apply(
+            users, "SumBundle", beam.ParDo(sum_bundle, none, *sides), tuple[int, CountSums]
+        )
         grouped = pieces | "ByRows" >> beam.GroupByKey()
         merge = beam.MapTuple(lambda _, pieces: add_sums(list(pieces)))
         sums = AsIter(apply(grouped, "SumRows", merge, CountSums))
-        longest, shorter = longest_beside_shorter(self.released)
-        estimate = beam.FlatMap(
-            _estimate, shorter, sums, plan=self.plan, run_key=self.run_key, store=self.store
-        )
-        counted = apply(longest, "Estimate", estimate, GramSet)
+        estimate = beam.ParDo(_Estimate(self.plan, self.run_key, self.store), sums, *sides[:-1])
+        counted = apply(self.released[-1], "Estimate", estimate, GramSet)
         return tuple(
             apply(counted, f"Length{length}", beam.Filter(_has_length, length), GramSet)
             for length in range(1, len(self.released) + 1)
@@ -107,7 +111,17 @@ def _has_length(grams: GramSet, length: int) -> bool:
     return grams.length == length
 
 
-def _sum_batch(batch: UserBatch, *released: GramSet, plan: PrivacyPlan) -> CountSums:
+def _same(batch: UserBatch) -> UserBatch:
+    return batch
+
+
+def _never(_: UserBatch) -> bool:
+    return False
+
+
+def _sum_batch(
+    batch: UserBatch, _: Iterable[UserBatch], *released: GramSet, plan: PrivacyPlan
+) -> CountSums:
     progress.enter("count")
     return sum_counts(held_grams(batch, released, pruning=plan.pruning), rule_of(*released))
 
@@ -120,19 +134,22 @@ def _pieces(sums: CountSums) -> Iterator[tuple[int, CountSums]]:
         yield number, CountSums(first=rows.start, masses=sums.masses[rows], totals=totals)
 
 
-def _estimate(
-    longest: GramSet,
-    shorter: Iterable[GramSet],
-    pieces: Iterable[CountSums],
-    *,
-    plan: PrivacyPlan,
-    run_key: RunKey,
-    store: SetStore | None,
-) -> list[GramSet]:
-    released = sorted([*shorter, longest], key=lambda grams: grams.length)
-    counted = count_users(released, pieces, plan=plan, run_key=run_key)
-    # A stored set without numbers of users is another file, which later lengths have used.
-    return [spill(grams, store) for grams in counted]
+class _Estimate(beam.DoFn):
+    """Adds noise to the sums of all users, and gives each released set its estimates."""
+
+    def __init__(self, plan: PrivacyPlan, run_key: RunKey, store: SetStore | None):
+        self._plan = plan
+        self._run_key = run_key
+        self._store = store
+
+    def process(
+        self, element: GramSet, pieces: Iterable[CountSums], *shorter: Any
+    ) -> Iterator[GramSet]:
+        """Returns all sets, given the longest n-grams and the shorter sets."""
+        for grams in count_users(
+            [*shorter, element], pieces, plan=self._plan, run_key=self._run_key
+        ):
+            yield spill(grams, self._store)
 
 
 @cached_for_sets(maxsize=1)

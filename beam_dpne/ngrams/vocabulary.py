@@ -52,8 +52,8 @@ def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
 
     The union is a part of the run's Gaussian mechanism. Its noise is at least σ/√f_1, for the σ of all
     lengths and the share f_1 of the words, times the sensitivity with rounding. Its threshold covers
-    words of one user alone with the run's δ_T. Under a sequential policy the weights of later users depend on
-    this user's. Then the difference of the two histograms composes: its norm is at most the
+    words of one user alone with the run's δ_T. Under a sequential policy the weights of later users
+    depend on this user's. Then the difference of the two histograms composes: its norm is at most the
     sensitivity, whatever was released before, and adaptive Gaussian composition needs no more.
 
     The union has the plan's max_users. It has the default number of shards, or so many more that no

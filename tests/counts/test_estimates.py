@@ -1,0 +1,91 @@
+"""Estimated numbers of users on made-up crowds: what the intervals contain, and what they need."""
+
+import functools
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from beam_dpne import RunKey
+from beam_dpne.counts.estimates import estimate_users
+from beam_dpne.counts.measuring import Held, measure, sum_counts
+from beam_dpne.counts.rule import CountNoise, count_rule
+
+MU = 0.3
+
+
+@functools.lru_cache
+def crowd(users, rows, tail, seed=0):
+    """Users with heavy-tailed numbers of rows, whose popularity falls like 1/rank, at two lengths."""
+    rng = np.random.default_rng(seed)
+    sizes = np.minimum(1 + rng.pareto(tail, users) * 8, rows * 2).astype(int)
+    popularity = 1 / (np.arange(2 * rows) % rows + 10)
+    popularity[rows:] /= 4
+    popularity /= popularity.sum()
+    drawn = [np.unique(rng.choice(2 * rows, size, p=popularity)) for size in sizes]
+    offsets = np.cumsum([0, *map(len, drawn)])
+    held = Held(offsets=offsets, rows=np.concatenate(drawn))
+    counts = np.bincount(held.rows, minlength=2 * rows)
+    # Scores that know the popularity but for an error of 30 %.
+    scores = np.maximum(counts / 50 * np.exp(rng.normal(0, 0.3, 2 * rows)), 0.1)
+    scores[rows:] *= 3
+    return held, counts, [scores[:rows], scores[rows:]]
+
+
+def estimated(held, scores, seed=0, mu=MU):
+    rule = count_rule(scores)
+    measured = measure(
+        sum_counts(held, rule), rule, CountNoise.of_budget(mu), RunKey(bytes([seed] * 32))
+    )
+    return estimate_users(measured, rule, np.concatenate(scores))
+
+
+@pytest.mark.parametrize("shape", [(20_000, 400, 1.3), (3_000, 100, 1.3), (5_000, 200, 3.0)])
+def test_intervals_contain_the_numbers_about_as_often_as_they_say(shape):
+    held, counts, scores = crowd(*shape)
+    inside, ranks = [], []
+    for seed in range(5):
+        found = estimated(held, scores, seed)
+        assert (found.low <= found.users).all()
+        assert (found.users <= found.high).all()
+        inside.append(np.mean((found.low <= counts) & (counts <= found.high)))
+        ranks.append(spearmanr(found.users, counts)[0])
+    assert 0.9 <= np.mean(inside) <= 0.995
+    assert min(ranks) > spearmanr(np.concatenate(scores), counts)[0]
+
+
+def test_a_large_budget_gives_the_numbers_themselves():
+    held, counts, scores = crowd(20_000, 400, 1.3)
+    found = estimated(held, scores, mu=1000.0)
+    assert np.median(abs(found.users / counts - 1)) < 0.06
+    assert np.mean((found.low <= counts) & (counts <= found.high)) > 0.93
+
+
+def test_a_small_budget_gives_wide_intervals_instead_of_an_error():
+    held, _, scores = crowd(3_000, 100, 1.3)
+    narrow, wide = (estimated(held, scores, mu=mu) for mu in (1.0, 0.01))
+    assert np.median(wide.high / np.maximum(wide.low, 1)) > 2 * np.median(
+        narrow.high / np.maximum(narrow.low, 1)
+    )
+    assert (wide.users >= 0).all()
+    assert np.isfinite(wide.high).all()
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [np.zeros(0)],
+        [np.zeros(0), np.zeros(0)],
+        [np.ones(1)],
+        [np.ones(3), np.zeros(0)],
+        [np.ones(50)],
+    ],
+)
+def test_few_rows_and_few_users_give_estimates(scores):
+    rows = sum(map(len, scores))
+    for users in (0, 1, 30):
+        held = Held(offsets=np.arange(users + 1) * rows, rows=np.tile(np.arange(rows), users))
+        found = estimated(held, scores)
+        assert found.users.shape == found.low.shape == found.high.shape == (rows,)
+        assert (found.high >= found.users).all()
+        assert (found.low >= 0).all()

@@ -1,0 +1,118 @@
+"""CountUsers: held n-grams are those of a plain search, and Beam measures what memory does."""
+
+import collections
+import random
+
+import numpy as np
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from beam_dpne import CountUsers, PrivacyPlan, RunKey
+from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
+from beam_dpne.ngrams.user_counts import held_grams
+from tests.ngrams.test_oracle import (
+    KEY,
+    adaptive_plans,
+    corpora,
+    plans,
+    record_batches,
+    run_beam,
+    run_kernels,
+    shared_phrases,
+    user_batches,
+    vocabulary_for,
+    words_of,
+)
+
+
+def grams_of(released):
+    """The released n-grams in the order of their rows: by length, then word by word."""
+    found = words_of([grams for grams in released if not grams.is_public])
+    for length in sorted(found):
+        yield from sorted(found[length], key=lambda gram: [word.encode() for word in gram])
+
+
+def holders(documents, grams):
+    """The users who hold each n-gram, by a plain search."""
+    held = collections.defaultdict(set)
+    lengths = {len(gram) for gram in grams}
+    for user, texts in documents.items():
+        for text in texts:
+            for length in lengths:
+                for start in range(len(text) - length + 1):
+                    held[tuple(text[start : start + length])].add(user)
+    return [len(held[gram]) for gram in grams]
+
+
+@given(
+    corpora(),
+    st.one_of(plans(), adaptive_plans()),
+    st.binary(min_size=32, max_size=32).map(RunKey),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_held_ngrams_are_those_that_a_plain_search_finds(documents, plan, run_key, rng):
+    plan = PrivacyPlan(**{**plan.to_dict(), "max_tokens_per_user": 1_000_000})
+    vocabulary = vocabulary_for(plan, documents)
+    users = user_batches(documents, plan, run_key, rng, partitions=rng.randint(1, 3))
+    steps = ArraySteps(plan=plan, run_key=run_key, vocabulary=vocabulary)
+    released = release_lengths(steps, plan, users)
+    grams = list(grams_of(released))
+    counts = np.zeros(len(grams), int)
+    for batch in users:
+        held = held_grams(batch, released, pruning=plan.pruning)
+        assert held.offsets.size == len(batch.users) + 1
+        counts += np.bincount(held.rows, minlength=len(grams))
+    event(f"held n-grams of two words and more: {any(len(gram) > 1 for gram in grams)}")
+    assert counts.tolist() == holders(documents, grams)
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
+def test_beam_and_memory_measure_the_same(strategy):
+    documents = shared_phrases(users=60)
+    plan = PrivacyPlan(epsilon=20, delta=0.3, max_length=3, strategy=strategy)
+    rng = random.Random(4)
+    expected = run_kernels(documents, plan, KEY, rng, partitions=1).sets
+    assert all(grams.users.shape == (len(grams), 3) for grams in expected)
+    for partitions, repeats in ((3, 0), (1, 2)):
+        runner = FnApiRunner(bundle_repeat=repeats)
+        batches = record_batches(documents, rng)
+        run = run_beam(batches, plan, KEY, partitions=partitions, runner=runner)
+        found = sorted(run.sets, key=lambda grams: grams.length)
+        for ours, other in zip(found, expected, strict=True):
+            assert np.array_equal(ours.users, other.users)
+            assert np.array_equal(ours.scores, other.scores)
+
+
+def test_a_share_of_the_budget_is_kept_for_counts_and_without_it_nothing_is_measured():
+    documents = shared_phrases(users=60)
+    common = {"epsilon": 20, "delta": 0.3, "max_length": 2}
+    without = PrivacyPlan(**common, count_share=0)
+    half = PrivacyPlan(**common, count_share=0.5)
+    assert without.count_noise is None
+    assert half.allotment == pytest.approx(without.allotment / 2, rel=1e-4)
+    noise = half.count_noise
+    spent = noise.row_stddev**-2 + noise.group_stddev**-2
+    assert spent == pytest.approx(0.5 / half.noise_stddev**2, rel=1e-9)
+    sets = run_kernels(documents, without, KEY, random.Random(1), partitions=2).sets
+    assert all(grams.users is None for grams in sets)
+    with pytest.raises(ValueError, match="count_share must be above 0"):
+        CountUsers(plan=without, released=(), run_key=KEY)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1e-9, 0.95, 1.0, float("nan"), float("inf")])
+def test_impossible_shares_are_refused(share):
+    with pytest.raises(ValueError, match=r"count_share must be 0, or from 1e-06 to 0\.9, got"):
+        PrivacyPlan(epsilon=1, delta=1e-7, count_share=share)
+
+
+def test_what_is_spent_on_lengths_and_counts_is_the_budget_of_the_plan():
+    for share in (0.05, 0.3, 0.9):
+        plan = PrivacyPlan(epsilon=1, delta=1e-7, strategy="one_round", count_share=share)
+        noise = plan.count_noise
+        lengths = sum(length.noise_stddev**-2 for length in plan.lengths)
+        counts = noise.row_stddev**-2 + noise.group_stddev**-2
+        assert lengths + counts <= plan.noise_stddev**-2
+        assert lengths + counts == pytest.approx(plan.noise_stddev**-2, rel=1e-9)
