@@ -6,7 +6,7 @@ import random
 import numpy as np
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import CountUsers, PrivacyPlan, RunKey
@@ -29,7 +29,7 @@ from tests.ngrams.test_oracle import (
 
 def grams_of(released):
     """The released n-grams in the order of their rows: by length, then word by word."""
-    found = words_of([grams for grams in released if not grams.is_public])
+    found = words_of(list(released))
     for length in sorted(found):
         yield from sorted(found[length], key=lambda gram: [word.encode() for word in gram])
 
@@ -52,9 +52,9 @@ def holders(documents, grams):
     st.binary(min_size=32, max_size=32).map(RunKey),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_held_ngrams_are_those_that_a_plain_search_finds(documents, plan, run_key, rng):
-    plan = PrivacyPlan(**{**plan.to_dict(), "max_tokens_per_user": 1_000_000})
+    assume(plan.max_tokens_per_user == 1000)  # So that nobody has more.
     vocabulary = vocabulary_for(plan, documents)
     users = user_batches(documents, plan, run_key, rng, partitions=rng.randint(1, 3))
     steps = ArraySteps(plan=plan, run_key=run_key, vocabulary=vocabulary)
