@@ -141,7 +141,7 @@ def test_a_place_with_files_is_refused_before_the_run(tmp_path):
     (tmp_path / "notes.txt").write_text("keep")
     message, place = refused({"output": str(tmp_path)}, transform="WriteRelease")
     assert f"{place}output must be an empty or new directory" in message
-    assert "or overwrite, which deletes only files of a release" in message
+    assert "or set overwrite, which deletes only files of a release" in message
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,44 @@ def test_a_place_with_files_is_refused_before_the_run(tmp_path):
 def test_a_release_needs_rows_and_ledger(tmp_path, given):
     message, place = refused({"output": str(tmp_path / "x")}, ROWS, "WriteRelease", given)
     assert f"{place}WriteRelease must have the two inputs rows and ledger" in message
+
+
+@pytest.mark.parametrize(
+    ("fields", "swap", "sentence"),
+    [
+        (
+            {"ngram": "ngram"},
+            False,
+            "rows must have the fields of one program, and no others (length,",
+        ),
+        (
+            {"length": "length", "ngram": "score", "score": "score"},
+            False,
+            "rows must have text in the",
+        ),
+        (
+            None,
+            True,
+            "ledger must have the field ledger, as the output ledger of a private transform",
+        ),
+    ],
+)
+def test_changed_or_exchanged_rows_are_refused(tmp_path, fields, swap, sentence):
+    release = {"rows": "PrivateNgrams.rows", "ledger": "PrivateNgrams.ledger"}
+    steps = [
+        {"type": "Create", "config": {"elements": ROWS}},
+        {"type": "PrivateNgrams", "input": "Create", "config": BUDGET},
+    ]
+    if fields is not None:
+        step = {"type": "MapToFields", "input": release["rows"], "config": {"fields": fields}}
+        steps, release = [*steps, step], {**release, "rows": "MapToFields"}
+    if swap:
+        release = dict(zip(release, reversed(release.values()), strict=True))
+    output = {"output": str(tmp_path / "release")}
+    with pytest.raises(ValueError, match="WriteRelease") as caught:
+        run_yaml([*steps, {"type": "WriteRelease", "input": release, "config": output}])
+    assert sentence in str(caught.value)
+    assert CANARY not in str(caught.value)
 
 
 def test_a_ledger_must_have_its_field(tmp_path):
