@@ -8,7 +8,6 @@ import argparse
 import dataclasses
 import inspect
 import logging
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -40,7 +39,7 @@ from beam_dpne.storage.access import check_access
 from beam_dpne.storage.run_files import RunKeyFile
 from beam_dpne.validation import about_large_delta
 from beam_dpne.yaml import configuration
-from beam_dpne.yaml.configuration import PARQUET, Keys
+from beam_dpne.yaml.configuration import PARQUET, Keys, in_words_of_yaml
 from beam_dpne.yaml.parquet_rows import DocumentsOfFiles
 
 _LOGGER = logging.getLogger(__name__)
@@ -80,14 +79,8 @@ def _configured(keys: Keys) -> Callable[[Callable[[argparse.Namespace], Any]], C
     def decorate(build: Callable[[argparse.Namespace], beam.PTransform]) -> Callable[..., Any]:
         def construct(**config: Any) -> beam.PTransform:
             parsed = keys.parse(config)
-            try:
+            with in_words_of_yaml():
                 return build(parsed)
-            except ValueError as error:
-                # Messages of the programs name options as --name.
-                message = re.sub(r"--(?=[a-z])", "", str(error))
-                if message == str(error):
-                    raise
-                raise UsageError(message) from None
 
         construct.__name__ = construct.__qualname__ = build.__name__
         about, _, example = inspect.cleandoc(build.__doc__ or "").partition("\nExample:\n")
@@ -120,6 +113,10 @@ class _PrivateRows(beam.PTransform):
         """Checks the rows and the options of the pipeline, and adds the steps."""
         if not isinstance(rows, PCollection):
             raise UsageError(f"{self.name} must have one input, whose rows are the documents.")
+        with in_words_of_yaml():
+            return self._outputs(rows)
+
+    def _outputs(self, rows: PCollection) -> dict[str, PCollection]:
         _check_template(rows.pipeline.options, self.transform)
         _check_texts(rows, self.files or self.transform, self.transform.tokenizer)
         documents = (
@@ -333,7 +330,8 @@ class _WriteRows(beam.PTransform):
         text = beam.Map(_text_of).with_output_types(str)
         given = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
         path = beam.Map(ReleasePath).with_output_types(ReleasePath)
-        return given | "Release" >> self.write | "Path" >> path
+        with in_words_of_yaml():
+            return given | "Release" >> self.write | "Path" >> path
 
 
 def _text_of(row: LedgerText) -> str:

@@ -76,6 +76,8 @@ def test_a_wrong_configuration_is_refused_with_our_sentence_and_the_line(config,
         ({"user_field": "text"}, ROWS, "user_field and every text_field must be different"),
         ({}, [{"user": {"id": CANARY}, "text": "a"}], "user_field must name a field of type str"),
         ({}, [{"user": 1.5, "text": "a"}], "user_field must name a field of type str or int"),
+        ({}, [{"user": 1.5, "text": "a"}], "convert the users with MapToFields before."),
+        ({}, [{"user": {"id": 1}, "text": "a"}], "for example with MapToFields."),
         ({}, [{"user": 1, "text": 2}], "text_field must name a field of type"),
         ({}, [{"user": 1, "text": [CANARY]}], "which holds lists. The tokenizer for lists"),
         ({"tokenizer": "tokens"}, ROWS, "which holds text. Choose another tokenizer, e.g. words"),
@@ -109,7 +111,11 @@ def test_windows_are_refused():
     private = {"type": "PrivateNgrams", "input": "Create", "config": BUDGET}
     with pytest.raises(ValueError, match="documents must be in the global window") as caught:
         run_yaml([rows, private])
+    assert "For one release of all documents, give windowing: {type: global}." in str(caught.value)
     assert CANARY not in str(caught.value)
+    rows["windowing"] = {"type": "global"}
+    with pytest.raises(AssertionError, match="the pipeline was started"):
+        run_yaml([rows, private])
 
 
 def test_two_inputs_by_name_are_refused_and_a_list_of_inputs_is_flattened():
@@ -212,6 +218,14 @@ def test_an_unbounded_source_is_refused():
     rows = pipeline | PeriodicImpulse() | beam.Map(lambda _: beam.Row(user="a", text="b"))
     with pytest.raises(ValueError, match="documents must be bounded"):
         _ = rows | yaml.PrivateNgrams(epsilon=1, delta=1e-6)
+
+
+def test_a_chain_that_goes_on_after_two_outputs_is_refused_as_the_page_says():
+    create = {"type": "Create", "config": {"elements": ROWS}}
+    private = {"type": "PrivateNgrams", "config": BUDGET}
+    chain = {"type": "chain", "transforms": [create, private, {"type": "LogForTesting"}]}
+    with pytest.raises(ValueError, match=r"Ambiguous output .*has outputs \['rows', 'ledger'\]"):
+        run_yaml([chain])
 
 
 def test_a_large_delta_is_warned_about(caplog):
