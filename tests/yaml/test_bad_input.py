@@ -11,6 +11,7 @@ from tests.yaml.running import run_yaml, text_of
 
 CANARY = "zebra4711"
 BUDGET = {"epsilon": 4, "delta": "1e-6"}
+SHORT = {**BUDGET, "max_length": 1}
 ROWS = [{"user": f"{CANARY} {number}", "text": f"{CANARY} be"} for number in range(3)]
 
 
@@ -108,7 +109,7 @@ def test_windows_are_refused():
         "config": {"elements": ROWS},
         "windowing": {"type": "fixed", "size": 9},
     }
-    private = {"type": "PrivateNgrams", "input": "Create", "config": BUDGET}
+    private = {"type": "PrivateNgrams", "input": "Create", "config": SHORT}
     with pytest.raises(ValueError, match="documents must be in the global window") as caught:
         run_yaml([rows, private])
     assert "For one release of all documents, give windowing: {type: global}." in str(caught.value)
@@ -119,10 +120,10 @@ def test_windows_are_refused():
 
 
 def test_two_inputs_by_name_are_refused_and_a_list_of_inputs_is_flattened():
-    message, _ = refused(BUDGET, given={"one": "Create", "two": "Create"})
+    message, _ = refused(SHORT, given={"one": "Create", "two": "Create"})
     assert "PrivateNgrams must have one input, whose rows are the documents." in message
     with pytest.raises(AssertionError, match="the pipeline was started"):
-        refused(BUDGET, given=["Create", "Create"])
+        refused(SHORT, given=["Create", "Create"])
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_changed_or_exchanged_rows_are_refused(tmp_path, fields, swap, sentence)
     release = {"rows": "PrivateNgrams.rows", "ledger": "PrivateNgrams.ledger"}
     steps = [
         {"type": "Create", "config": {"elements": ROWS}},
-        {"type": "PrivateNgrams", "input": "Create", "config": BUDGET},
+        {"type": "PrivateNgrams", "input": "Create", "config": SHORT},
     ]
     if fields is not None:
         step = {"type": "MapToFields", "input": release["rows"], "config": {"fields": fields}}
@@ -204,11 +205,11 @@ def test_a_ledger_must_have_its_field(tmp_path):
 
 def test_a_fresh_key_is_refused_in_a_classic_template_and_allowed_in_a_flex_launch():
     classic = "--template_location=gs://bucket/templates/ngrams"
-    message, _ = refused(BUDGET, ROWS, "PrivateNgrams", "Create", classic)
+    message, _ = refused(SHORT, ROWS, "PrivateNgrams", "Create", classic)
     assert "template_location needs run_key_file: a template is run many times" in message
     flex = "gs://bucket/staging/template_launches/2025-01-01_00_00_00-1/job_object"
     with pytest.raises(AssertionError, match="the pipeline was started"):
-        refused(BUDGET, ROWS, "PrivateNgrams", "Create", f"--template_location={flex}")
+        refused(SHORT, ROWS, "PrivateNgrams", "Create", f"--template_location={flex}")
 
 
 def test_an_unbounded_source_is_refused():
@@ -222,7 +223,7 @@ def test_an_unbounded_source_is_refused():
 
 def test_a_chain_that_goes_on_after_two_outputs_is_refused_as_the_page_says():
     create = {"type": "Create", "config": {"elements": ROWS}}
-    private = {"type": "PrivateNgrams", "config": BUDGET}
+    private = {"type": "PrivateNgrams", "config": SHORT}
     chain = {"type": "chain", "transforms": [create, private, {"type": "LogForTesting"}]}
     with pytest.raises(ValueError, match=r"Ambiguous output .*has outputs \['rows', 'ledger'\]"):
         run_yaml([chain])

@@ -18,7 +18,7 @@ from beam_dpne.yaml import service, version_name
 from beam_dpne.yaml.__main__ import main
 
 NAME = f"beam_dpne.yaml.{version_name(__version__)}.PrivateNgrams"
-CONFIG = {"epsilon": 1.0, "delta": 1e-6}
+CONFIG = {"epsilon": 1.0, "delta": 1e-6, "max_length": 1}
 
 
 class _Kept(Exception):
@@ -143,7 +143,7 @@ def test_source_code_in_a_request_is_not_run(request_of):
 def test_a_configuration_has_plain_values_only(request_of, value):
     with pytest.raises(UsageError, match="must consist of numbers, texts, truth values and lists"):
         service.check(request_of({**CONFIG, "max_length": value}), ())
-    service.check(request_of({**CONFIG, "max_contributions": [1, 2], "text_field": ["a"]}), ())
+    service.check(request_of({**CONFIG, "max_contributions": [1], "text_field": ["a"]}), ())
 
 
 def test_a_tokenizer_of_the_operator_must_be_allowed(request_of):
