@@ -54,6 +54,13 @@ def test_the_page_of_yaml_transforms_is_that_of_the_schemas_which_beam_reads():
     assert text_of(module.PAGE) == module.transforms_page(), "run python docs/make_yaml.py"
 
 
+def test_all_names_of_yaml_transforms_have_the_version():
+    module = module_of("make_yaml")
+    texts = [text_of(path) for path in module.versioned_files()]
+    assert sum("beam_dpne.yaml.v" in text for text in texts) > 5
+    assert [module.with_version(text) for text in texts] == texts, "run python docs/make_yaml.py"
+
+
 def test_help_texts_show_as_they_are_written(options):
     assert options.escaped("policy_*: a|b <TAB> [x]") == r"policy_\*: a\|b \<TAB\> \[x\]"
 

@@ -4,12 +4,13 @@ A key has the name, type, default and help of its option. `LEFT_OUT` has the opt
 """
 
 import argparse
+import contextlib
 import dataclasses
 import difflib
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from beam_dpne.cli import options_by_command as tables
@@ -23,6 +24,7 @@ from beam_dpne.cli.options import (
     numbers,
     writing,
 )
+from beam_dpne.documents.row_types import KINDS
 from beam_dpne.errors import UsageError
 
 ROWS, PARQUET = "rows", "parquet"
@@ -62,6 +64,17 @@ REWORDED: Mapping[str, str] = {
     "the private data; one of the input files is refused.": "the private data.",
     "Using one key on two different inputs voids": "Rows that pass another filter are another input. "
     "Using one key on two different inputs voids",
+}
+# Advice in errors that holds for Python, and the advice that holds for YAML.
+ADVICE: Mapping[str, str] = {
+    KINDS: "rows with a schema",
+    "for example with beam.Map.": "for example with MapToFields.",
+    "convert the users to int before.": "convert the users with MapToFields before.",
+    "Convert it before.": "Convert it with MapToFields before.",
+    "apply beam.WindowInto(GlobalWindows()) before": "give windowing: {type: global}",
+    "Apply beam.WindowInto(GlobalWindows()) before": "Give windowing: {type: global}",
+    "add beam_dpne.engines.FLINK_OPTIONS, which are": "add",
+    "to the pipeline's options.": "to the command line, or without dashes to options: in the file.",
 }
 _REQUIRED = "It is required."
 _INPUT_FORMAT = Option(
@@ -165,6 +178,9 @@ class Keys:
         if name in {option.name for option in RELEASE.options}:
             return f"{self.transform} has no key {name}, which is a key of WriteRelease."
         near = next((each for each in known if _letters(each) == _letters(name)), None)
+        # Names such as users, user_id and textColumn mean the field.
+        if (field := re.match("(user|text)s?(?![a-z])", name)) and f"{field[1]}_field" in known:
+            near = f"{field[1]}_field"
         near = near or next(iter(difflib.get_close_matches(name, known, n=1)), None)
         question = f" Did you mean {near}?" if near else ""
         return f"{self.transform} has no key {name}.{question} Its keys are {', '.join(known)}."
@@ -179,6 +195,21 @@ def worded(text: str) -> str:
     for phrase, replacement in REWORDED.items():
         text = text.replace(phrase, replacement)
     return text
+
+
+@contextlib.contextmanager
+def in_words_of_yaml() -> Iterator[None]:
+    """Replaces errors that name options as `--name`, or give advice for Python, by errors for YAML."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        message = str(error)
+        for phrase, replacement in ADVICE.items():
+            message = message.replace(phrase, replacement)
+        message = re.sub(r"(?<![\w-])--(?=[a-z_]+(?!\w|=))", "", message)
+        if message == str(error):
+            raise
+        raise UsageError(message) from None
 
 
 def _parsed(option: Option, value: Any) -> Any:

@@ -8,15 +8,14 @@ import argparse
 import dataclasses
 import inspect
 import logging
-import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import schema_pb2
 from apache_beam.pvalue import PCollection
-from apache_beam.typehints.schemas import named_fields_from_element_type, typing_to_runner_api
+from apache_beam.typehints.schemas import typing_to_runner_api
 
 from beam_dpne.bayesian import transform as bayesian
 from beam_dpne.bayesian.public_counts_files import read_public_counts
@@ -26,6 +25,7 @@ from beam_dpne.cli.programs import PROGRAMS
 from beam_dpne.cli.runners import is_classic_template
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.elements.rows import field_types
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import transform as ngrams
@@ -39,7 +39,7 @@ from beam_dpne.storage.access import check_access
 from beam_dpne.storage.run_files import RunKeyFile
 from beam_dpne.validation import about_large_delta
 from beam_dpne.yaml import configuration
-from beam_dpne.yaml.configuration import PARQUET, Keys
+from beam_dpne.yaml.configuration import PARQUET, Keys, in_words_of_yaml
 from beam_dpne.yaml.parquet_rows import DocumentsOfFiles
 
 _LOGGER = logging.getLogger(__name__)
@@ -79,14 +79,8 @@ def _configured(keys: Keys) -> Callable[[Callable[[argparse.Namespace], Any]], C
     def decorate(build: Callable[[argparse.Namespace], beam.PTransform]) -> Callable[..., Any]:
         def construct(**config: Any) -> beam.PTransform:
             parsed = keys.parse(config)
-            try:
+            with in_words_of_yaml():
                 return build(parsed)
-            except ValueError as error:
-                # Messages of the programs name options as --name.
-                message = re.sub(r"--(?=[a-z])", "", str(error))
-                if message == str(error):
-                    raise
-                raise UsageError(message) from None
 
         construct.__name__ = construct.__qualname__ = build.__name__
         about, _, example = inspect.cleandoc(build.__doc__ or "").partition("\nExample:\n")
@@ -119,6 +113,10 @@ class _PrivateRows(beam.PTransform):
         """Checks the rows and the options of the pipeline, and adds the steps."""
         if not isinstance(rows, PCollection):
             raise UsageError(f"{self.name} must have one input, whose rows are the documents.")
+        with in_words_of_yaml():
+            return self._outputs(rows)
+
+    def _outputs(self, rows: PCollection) -> dict[str, PCollection]:
         _check_template(rows.pipeline.options, self.transform)
         _check_texts(rows, self.files or self.transform, self.transform.tokenizer)
         documents = (
@@ -142,7 +140,7 @@ def _check_texts(
     rows: PCollection, fields: ReadOptions | DocumentsTransform, tokenizer: str | Tokenizer
 ) -> None:
     """Raises UsageError if the schema has lists for a tokenizer of text, or text for one of lists."""
-    types = _fields_of(rows)
+    types = field_types(rows.element_type)
     for name in names_of(fields.text_field):
         kind = typing_to_runner_api(types[name]) if name in types else schema_pb2.FieldType()
         is_list = kind.WhichOneof("type_info") in ("array_type", "iterable_type")
@@ -156,14 +154,6 @@ def _check_texts(
                 f"text_field must name a field of lists with the tokenizer tokens, got "
                 f"text_field={name!r}, which holds text. Choose another tokenizer, e.g. words."
             )
-
-
-def _fields_of(rows: PCollection) -> dict[str, Any]:
-    """Returns the types of the fields by name, or nothing for rows without a schema."""
-    try:
-        return dict(named_fields_from_element_type(cast("type", rows.element_type)))
-    except (TypeError, ValueError):
-        return {}
 
 
 def _private_rows(
@@ -331,7 +321,7 @@ class _WriteRows(beam.PTransform):
                 "private transform, e.g. input: {rows: PrivateNgrams.rows, ledger: "
                 "PrivateNgrams.ledger}."
             )
-        fields = _fields_of(outputs["ledger"])
+        fields = field_types(outputs["ledger"].element_type)
         if fields and "ledger" not in fields:
             raise UsageError(
                 "ledger must have the field ledger, as the output ledger of a private transform does, "
@@ -340,7 +330,8 @@ class _WriteRows(beam.PTransform):
         text = beam.Map(_text_of).with_output_types(str)
         given = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
         path = beam.Map(ReleasePath).with_output_types(ReleasePath)
-        return given | "Release" >> self.write | "Path" >> path
+        with in_words_of_yaml():
+            return given | "Release" >> self.write | "Path" >> path
 
 
 def _text_of(row: LedgerText) -> str:

@@ -488,7 +488,7 @@ def test_a_release_is_only_replaced_on_request_and_every_format_has_its_rows(
     before = files_of(out)
     refused = cli(*again, "--output_format", "tsv")
     assert (refused.status, refused.out) == (2, "")
-    assert "--overwrite" in refused.err
+    assert "set overwrite" in refused.err
     assert files_of(out) == before
     for output_format in ("tsv", "parquet"):
         assert cli(*again, "--output_format", output_format, "--overwrite").status == 0

@@ -254,7 +254,7 @@ def test_a_killed_run_leaves_no_release_and_the_next_one_says_so(bucket, launch,
     assert refused.status == 2
     assert refused.err.count("\n") == 1
     assert f"{len(left)} files of a run that has not finished" in refused.err
-    assert "--overwrite" in refused.err
+    assert "set overwrite" in refused.err
     assert bucket.names("o/") == left
 
 

@@ -13,7 +13,7 @@ KEY = "5eed0001" * 8
 BUDGET = {"epsilon": 6, "delta": 1e-4}
 PUBLIC = "rye bread\t5\nbread and\t4\nand tea\t4\nno such\t1\n"
 PROGRAMS = {
-    "PrivateNgrams": ("ngrams", {"max_length": 3, "max_contributions": [20, 20, 10]}),
+    "PrivateNgrams": ("ngrams", {"max_length": 2, "max_contributions": [20, 10]}),
     "PrivateSetUnion": ("set-union", {"policy": "weighted_gaussian", "max_contributions": 20}),
     "BayesianCounts": ("bayesian", {"length": 2, "max_contributions": 3, "epsilon": 0.2}),
 }

@@ -3,8 +3,8 @@
 import json
 import pathlib
 import random
+import runpy
 import shutil
-import subprocess
 import sys
 
 import pyarrow as pa
@@ -275,16 +275,24 @@ def test_a_listing_of_another_version_is_refused_before_anything_runs(tmp_path):
     assert CANARY not in message
 
 
-def run_module(*more):
-    command = [sys.executable, "-m", "beam_dpne.yaml", *more]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+@pytest.fixture
+def run_module(monkeypatch, capsys):
+    """Runs `python -m beam_dpne.yaml` in this process, and returns its output."""
+
+    def run(*more):
+        monkeypatch.setattr(sys, "argv", ["beam_dpne.yaml", *more])
+        monkeypatch.delitem(sys.modules, "beam_dpne.yaml.__main__", raising=False)
+        runpy.run_module("beam_dpne.yaml", run_name="__main__", alter_sys=True)
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_the_module_prints_the_path_of_the_listing():
+def test_the_module_prints_the_path_of_the_listing(run_module):
     assert pathlib.Path(run_module().strip()).samefile(LISTING)
 
 
-def test_the_module_prints_a_listing_by_which_beam_installs_the_package():
+def test_the_module_prints_a_listing_by_which_beam_installs_the_package(run_module):
     found = run_module("--package", "gs://bucket/beam_dpne-0.1.0-py3-none-any.whl")
     assert found == listing("gs://bucket/beam_dpne-0.1.0-py3-none-any.whl")
     pinned = listing(f"beam-dpne=={__version__}")
