@@ -9,12 +9,13 @@ from beam_dpne import yaml
 from beam_dpne.cli import options_by_command as tables
 from beam_dpne.cli.options import add_table, options_of
 from beam_dpne.errors import UsageError
-from beam_dpne.yaml.configuration import ALL, BAYESIAN, LEFT_OUT, NGRAMS, RELEASE, REWORDED
+from beam_dpne.yaml.configuration import ALL, BAYESIAN, LEFT_OUT, NGRAMS, READ, RELEASE, REWORDED
 from beam_dpne.yaml.configuration import SET_UNION as UNION
 
 PRIVATE = {"ngrams": (tables.NGRAMS, NGRAMS), "set-union": (tables.SET_UNION, UNION)}
 PRIVATE |= {"bayesian": (tables.BAYESIAN, BAYESIAN)}
 BUDGET = {"epsilon": 4, "delta": 1e-6}
+OTHER_HELP = ("input_format", "partitions", "text_field", "fields", "text_is_tokens")
 
 
 def names_of(options):
@@ -26,6 +27,7 @@ def test_every_option_of_a_program_is_a_key_or_is_left_out_with_a_reason(program
     table, keys = PRIVATE[program]
     offered = names_of(keys.options) | names_of(RELEASE.options)
     assert names_of(options_of(table)) == offered | (LEFT_OUT.keys() & names_of(options_of(table)))
+    assert names_of(READ.options) - names_of(options_of(table)) == {"fields", "text_is_tokens"}
     assert not names_of(keys.options) & (names_of(RELEASE.options) | LEFT_OUT.keys())
 
 
@@ -38,7 +40,7 @@ def test_no_option_is_left_out_that_no_program_has():
 def test_help_and_default_are_those_of_the_option(keys):
     options = [o for table, _ in PRIVATE.values() for o in options_of(table)]
     for option in keys.options:
-        if option.name in ("input_format", "partitions") or keys is RELEASE:
+        if keys is RELEASE or option.name in OTHER_HELP:
             continue
         assert option in options, option.name
 
@@ -131,7 +133,6 @@ REFUSED = [
     ("user_field", ["a"], "must be text"),
     ("tokenizer", {"name": "words"}, "must be text"),
     ("strategy", "adaptiv", "must be one of adaptive, one_round, .*Did you mean adaptive?"),
-    ("input_format", "csv", "must be one of rows, parquet, got input_format='csv'"),
 ]
 
 
