@@ -30,7 +30,7 @@ def require_rows_by_name(documents: PCollection) -> None:
     Raises:
       ValueError: There is such a step.
     """
-    for step in steps_before(documents):
+    for step in _steps_before(documents):
         if _pairs_by_position(step):
             raise ValueError(
                 f"documents must not come from {_source_of(step)}. There Beam pairs values with the "
@@ -41,7 +41,7 @@ def require_rows_by_name(documents: PCollection) -> None:
             )
 
 
-def steps_before(documents: PCollection) -> Iterator[Any]:
+def _steps_before(documents: PCollection) -> Iterator[Any]:
     """Yields the steps from which elements come, and the steps around them, each once."""
     seen: set[int] = set()
     waiting: list[Any] = [documents]

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.pipeline import PipelineVisitor
 from apache_beam.pvalue import AsIter, PBegin, PCollection
 from apache_beam.typehints.row_type import RowTypeConstraint
 
@@ -106,6 +107,20 @@ def batches_behind(rows: PCollection) -> Batches | None:
     if step is None or not isinstance(function, _ToRows):
         return None
     return Batches(cast("PCollection", step.inputs[0]), function.description)
+
+
+def directories_of_rejects(pipeline: beam.Pipeline) -> list[str]:
+    """Returns the directories into which the readers of a pipeline write lists of rejected records."""
+    found: list[str] = []
+
+    class Readers(PipelineVisitor):
+        def enter_composite_transform(self, transform_node: Any) -> None:
+            step = transform_node.transform
+            if isinstance(step, ReadRows) and step.rejects is not None:
+                found.append(step.rejects)
+
+    pipeline.visit(Readers())
+    return found
 
 
 def row_type(options: ReadOptions) -> Any:

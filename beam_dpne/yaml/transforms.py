@@ -7,6 +7,7 @@ documentation are those of the programs' options (`configuration`), and so are t
 import argparse
 import dataclasses
 import inspect
+import keyword
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
@@ -27,7 +28,6 @@ from beam_dpne.cli.programs import PROGRAMS
 from beam_dpne.cli.runners import is_classic_template
 from beam_dpne.documents.batch import BatchDocuments
 from beam_dpne.documents.columns import TEXT, USER
-from beam_dpne.documents.sources import steps_before
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
@@ -45,7 +45,7 @@ from beam_dpne.storage.run_files import RunKeyFile
 from beam_dpne.validation import about_large_delta
 from beam_dpne.yaml import configuration
 from beam_dpne.yaml.configuration import Keys
-from beam_dpne.yaml.reading import ReadRows, batches_behind, without_dashes
+from beam_dpne.yaml.reading import ReadRows, batches_behind, directories_of_rejects, without_dashes
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -260,9 +260,17 @@ def ReadDocuments(parsed: argparse.Namespace) -> beam.PTransform:
         "fields": tuple(values["fields"] or ()),
         "text_field": _one_or_several(values["text_field"]),
     }
+    options = ReadOptions(**given)
+    for option, name in options.wanted_fields:
+        if not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
+            raise UsageError(
+                f"{option} must be a name of letters, digits and _ that begins with a letter, since it "
+                f"becomes the field of a row, got {option}={name!r}. Rename the field in the files; for "
+                "CSV and TSV without a header line, columns names the fields."
+            )
     return ReadRows(
         inputs=[absolute_path(path) for path in values["input"]],
-        options=ReadOptions(**given),
+        options=options,
         strict=values["strict"],
         max_rejected=values["max_rejected"],
         rejects=values["rejects"] and absolute(values["rejects"]),
@@ -397,9 +405,8 @@ class _WriteRows(beam.PTransform):
                 "ledger must have the field ledger, as the output ledger of a private transform does, "
                 f"got rows with the fields {', '.join(fields)}."
             )
-        for step in steps_before(outputs["rows"]):
-            if isinstance(step.transform, ReadRows) and step.transform.rejects is not None:
-                check_outside_releases("rejects", step.transform.rejects, self.write.output)
+        for rejects in directories_of_rejects(outputs["rows"].pipeline):
+            check_outside_releases("rejects", rejects, self.write.output)
         text = beam.Map(_text_of).with_output_types(str)
         given = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
         path = beam.Map(ReleasePath).with_output_types(ReleasePath)
