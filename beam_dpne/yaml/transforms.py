@@ -265,7 +265,7 @@ def ReadDocuments(parsed: argparse.Namespace) -> beam.PTransform:
         if not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
             raise UsageError(
                 f"{option} must be a name of letters, digits and _ that begins with a letter, since it "
-                f"becomes the field of a row, got {option}={name!r}. Rename the field in the files; for "
+                f"becomes the field of a row, got {option}={name!r}. Rename the field in the files; in "
                 "CSV and TSV without a header line, columns names the fields."
             )
     return ReadRows(

@@ -1,7 +1,7 @@
 """Beam YAML beside the program: whole processes, the same records and parameters, file to release.
 
-Both release the same bytes under one run key, of Parquet and of JSON lines. A third pipeline has a filter
-between reading and releasing, so that records go through it row by row.
+Both release the same bytes under one run key, of Parquet and of JSON lines. A third pipeline has a
+filter between reading and releasing, so that records go through it row by row.
 """
 
 import gzip

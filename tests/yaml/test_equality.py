@@ -153,11 +153,16 @@ def test_other_fields_and_further_fields_are_not_the_documents_of_the_program(da
     def described(name, config, fields=FIELDS):
         rows = pipeline | name >> yaml.ReadDocuments(input=str(data / "texts"), **config)
         budget = {"epsilon": 1, "delta": 1e-6}
-        result = rows | f"{name}: release" >> yaml.PrivateNgrams(**budget, **fields)
-        step = result["rows"].producer
-        while not isinstance(step.transform, PrivateNgrams):
-            step = step.parent
-        return step.transform.input_description
+        _ = rows | f"{name}: release" >> yaml.PrivateNgrams(**budget, **fields)
+        found = []
+
+        class Last(beam.pipeline.PipelineVisitor):
+            def enter_composite_transform(self, transform_node):
+                if isinstance(transform_node.transform, PrivateNgrams):
+                    found.append(transform_node.transform.input_description)
+
+        pipeline.visit(Last())
+        return found[-1]
 
     program = ReadOptions(**FIELDS).describe([str(data / "texts/0.parquet")])
     assert described("program", FIELDS) == program
