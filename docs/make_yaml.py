@@ -17,7 +17,7 @@ from beam_dpne.yaml.__main__ import LISTING, listing
 
 PAGE = pathlib.Path(__file__).with_name("yaml-transforms.md")
 _NAMES = {"INT64": "integer", "DOUBLE": "number", "STRING": "text", "BOOLEAN": "true or false"}
-_ORDER = ("PrivateNgrams", "PrivateSetUnion", "BayesianCounts", "WriteRelease")
+_ORDER = ("ReadDocuments", "PrivateNgrams", "PrivateSetUnion", "BayesianCounts", "WriteRelease")
 _BEGINNING = """# YAML: all transforms
 
 This page is generated from the schemas that Beam YAML reads, which come from the programs' tables of

@@ -228,7 +228,7 @@ def _settings(
             raise UsageError(f"{name} must be at least {least}, got {name}={value}.")
     check_output(values["output"], overwrite=values["overwrite"])
     if values["rejects"] is not None:
-        _check_rejects(values["rejects"], values["output"])
+        check_rejects(values["rejects"], values["output"])
     files = match_inputs(values["input"], values["input_format"])
     check_fields(files, read_options)
     return {
@@ -376,8 +376,13 @@ def _check_access(values: Mapping[str, Any], options: BeamOptions) -> None:
     check_access(read, list(filter(None, written)), options.pipeline_options)
 
 
-def _check_rejects(rejects: str, output: str) -> None:
-    """Raises UsageError unless the directory for rejects is outside releases and can be written."""
+def check_rejects(rejects: str, output: str | None) -> None:
+    """Raises UsageError unless the directory for rejects is outside releases and can be written.
+
+    Args:
+      rejects: the directory.
+      output: the directory of the run's release, or None if it is not known.
+    """
     if not rejects:
         raise UsageError("rejects must be the path of a directory, got rejects=''.")
     check_outside_releases("rejects", rejects, output)

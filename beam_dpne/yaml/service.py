@@ -36,7 +36,8 @@ from beam_dpne.version import __version__
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _PACKAGE = f"{yaml.__name__}.{yaml.version_name(__version__)}"
-NAMES = tuple(f"{_PACKAGE}.{name}" for name in yaml.__all__)
+# Readers of files are missing: whoever reaches the port would read with the rights of the service.
+NAMES = tuple(f"{_PACKAGE}.{name}" for name in yaml.__all__ if name != "ReadDocuments")
 _KINDS = ("atomic_type", "array_type", "iterable_type")
 # Decoding a value of this type runs the source code in it.
 _SOURCE_CODE = PythonCallable.urn().encode()

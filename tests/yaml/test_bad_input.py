@@ -48,7 +48,10 @@ CONFIGURATIONS = [
     ({**BUDGET, "max_length": 0}, "max_length must be an integer of at least 1, got max_length=0."),
     ({**BUDGET, "delta": 2}, "delta must be"),
     ({**BUDGET, "max_contributions": [1, 2]}, "max_contributions must have one value for each of"),
-    ({**BUDGET, "input_format": "csv"}, "input_format must be one of rows, parquet, got"),
+    (
+        {**BUDGET, "input_format": "csv"},
+        "PrivateNgrams has no key input_format, which is an option",
+    ),
     ({**BUDGET, "tokenizer": "wrds"}, "tokenizer must be one of words, whitespace, "),
     ({**BUDGET, "partitions": 0}, "partitions must be at least 1, got partitions=0."),
     ({**BUDGET, "run_key_file": "no.key"}, "run_key_file cannot be read, got "),
@@ -83,7 +86,6 @@ def test_a_wrong_configuration_is_refused_with_our_sentence_and_the_line(config,
         ({}, [{"user": 1, "text": [CANARY]}], "which holds lists. The tokenizer for lists"),
         ({"tokenizer": "tokens"}, ROWS, "which holds text. Choose another tokenizer, e.g. words"),
         ({}, [1, 2], "got user_field='user'. Their fields are element."),
-        ({"input_format": "parquet"}, ROWS, "unless the rows come straight from ReadFromParquet"),
     ],
 )
 def test_rows_with_other_fields_are_refused(config, rows, sentence):

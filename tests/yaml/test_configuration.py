@@ -19,6 +19,7 @@ from beam_dpne.yaml.configuration import (
     BAYESIAN,
     LEFT_OUT,
     NGRAMS,
+    READ,
     RELEASE,
     REWORDED,
     in_words_of_yaml,
@@ -28,6 +29,7 @@ from beam_dpne.yaml.configuration import SET_UNION as UNION
 PRIVATE = {"ngrams": (tables.NGRAMS, NGRAMS), "set-union": (tables.SET_UNION, UNION)}
 PRIVATE |= {"bayesian": (tables.BAYESIAN, BAYESIAN)}
 BUDGET = {"epsilon": 4, "delta": 1e-6}
+OTHER_HELP = ("input_format", "partitions", "text_field", "fields", "text_is_tokens")
 
 
 def names_of(options):
@@ -39,6 +41,7 @@ def test_every_option_of_a_program_is_a_key_or_is_left_out_with_a_reason(program
     table, keys = PRIVATE[program]
     offered = names_of(keys.options) | names_of(RELEASE.options)
     assert names_of(options_of(table)) == offered | (LEFT_OUT.keys() & names_of(options_of(table)))
+    assert names_of(READ.options) - names_of(options_of(table)) == {"fields", "text_is_tokens"}
     assert not names_of(keys.options) & (names_of(RELEASE.options) | LEFT_OUT.keys())
 
 
@@ -51,7 +54,7 @@ def test_no_option_is_left_out_that_no_program_has():
 def test_help_and_default_are_those_of_the_option(keys):
     options = [o for table, _ in PRIVATE.values() for o in options_of(table)]
     for option in keys.options:
-        if option.name in ("input_format", "partitions") or keys is RELEASE:
+        if keys is RELEASE or option.name in OTHER_HELP:
             continue
         assert option in options, option.name
 
@@ -168,7 +171,6 @@ REFUSED = [
     ("user_field", ["a"], "must be text"),
     ("tokenizer", {"name": "words"}, "must be text"),
     ("strategy", "adaptiv", "must be one of adaptive, one_round, .*Did you mean adaptive?"),
-    ("input_format", "csv", "must be one of rows, parquet, got input_format='csv'"),
 ]
 
 
