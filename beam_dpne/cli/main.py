@@ -142,6 +142,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
             with log.listening() if log else contextlib.nullcontext():
                 parsed.command(parsed, beam_arguments)
         except BaseException as error:
+            interrupts.settle()
             number = interrupts.received or (
                 signal.SIGINT if isinstance(error, KeyboardInterrupt) else 0
             )
@@ -158,11 +159,10 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
             if text:
                 print(f"beam-dpne: {text.strip()}", file=sys.stderr)
             return status
+        interrupts.settle()
         if log is not None:
             log.discard()
-        if (
-            interrupts.received
-        ):  # A library has dropped the exception, and the run went on to its end.
+        if interrupts.received:  # A library has dropped the exception, and the run went on.
             return _leave(interrupts.received)
     return 0
 

@@ -254,7 +254,6 @@ def _terminable() -> Iterator[None]:
     with Interrupts([signal.SIGTERM]) as interrupts:
         try:
             yield
-        except BaseException:
+        finally:  # Also where a library has dropped the exception, and the run went on to its end.
             if interrupts.received:  # Its default is set again, and ends the process.
                 signal.raise_signal(signal.SIGTERM)
-            raise

@@ -17,7 +17,7 @@ import pytest
 from apache_beam.dataframe.convert import to_dataframe
 from apache_beam.portability.api import schema_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.testing.test_stream import TestStream
+from apache_beam.testing import test_stream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import FixedWindows
 from apache_beam.typehints.schemas import schema_from_element_type
@@ -465,7 +465,7 @@ def test_rows_are_not_written_if_too_many_records_were_rejected(made, tmp_path):
             "rows must be bounded and in the global window",
         ),
         (
-            lambda rows: {"rows": rows, "ledger": rows.pipeline | TestStream()},
+            lambda rows: {"rows": rows, "ledger": rows.pipeline | test_stream.TestStream()},
             ValueError,
             "ledger must be bounded and in the global window",
         ),
