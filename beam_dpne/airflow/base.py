@@ -114,7 +114,7 @@ class Release(BaseOperator):
         """Publishes the release of this run, unless an earlier try has; returns its description."""
         directory = self.directory(context)
         if find_ledger(directory) is None:
-            self._check_before_start()
+            self._check_before_start(directory)
             self.start(context)
         else:
             self.log.info(
@@ -160,7 +160,7 @@ class Release(BaseOperator):
             return planned_budget(plan)
         return float(str(self.epsilon)), float(str(self.delta))
 
-    def _check_before_start(self) -> None:
+    def _check_before_start(self, directory: str) -> None:
         """Raises an error if a rendered field is wrong, or the budget does not suffice."""
         given = self.arguments()
         fields = {name: getattr(self, name) for name in self.template_fields if name != "budget"}
@@ -176,4 +176,4 @@ class Release(BaseOperator):
                     f"{name} must be outside every release, got {name}={path}, which is in {release}."
                 )
         if self.budget is not None:
-            self.budget.check(*self._spends())
+            self.budget.check(*self._spends(), directory)

@@ -1,0 +1,425 @@
+"""What the runs about one population have spent, as a folder of releases shows it, and one run more.
+
+A run is counted by its ledger, and from its start by a note beside its directory, `RUN.started.json`.
+The note is written before the sum is taken, so that of two runs that start at the same time at least
+one sees the other. A run is refused if anything cannot be listed or read. This module does not import
+Airflow.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from decimal import ROUND_CEILING, Context, Decimal
+from fractions import Fraction
+from typing import Any, NamedTuple, Protocol
+
+from beam_dpne.airflow.options import check_path, is_inside, is_template
+
+# A person puts this file into the folder. A folder that is misspelt, or not mounted, has none.
+MARK = "population.txt"
+STARTED = ".started.json"
+_LEDGER = "/ledger.json"
+# A temporary folder of a run, which may vanish while its parent is listed.
+_RUN_FOLDER = "/.beam_dpne-"
+_LOCAL = ("file", "local")
+
+
+class BudgetError(Exception):
+    """A run must not start; the message has parameters and paths, and no data."""
+
+
+class TryLaterError(BudgetError):
+    """A run must not start now; a later try may, if the storage answers or another run was refused."""
+
+
+class Spent(NamedTuple):
+    """A pair of ε and δ, exact.
+
+    Numbers of floating point stand for the decimal numbers that they are printed as, so that ten times
+    0.1 is 1, and sums are not rounded.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+
+    @classmethod
+    def of(cls, epsilon: Any, delta: Any) -> "Spent":
+        """Returns a pair of numbers.
+
+        Raises:
+          BudgetError: One is no number in its range.
+        """
+        # Beam takes two seconds to load, and the parsing of DAGs imports this module.
+        from beam_dpne.release.files import is_guarantee
+
+        if not is_guarantee({"epsilon": epsilon, "delta": delta}):
+            raise BudgetError(
+                "epsilon must be a number above 0 and delta one in (0, 1), got "
+                f"epsilon={epsilon!r} and delta={delta!r}."
+            )
+        return cls(_exact(epsilon), _exact(delta))
+
+    def at_least(self, other: "Spent") -> "Spent":
+        """Returns the larger ε and the larger δ of two pairs."""
+        return Spent(*map(max, self, other))
+
+    def written(self) -> bytes:
+        """Returns the pair as JSON."""
+        return json.dumps({"epsilon": float(self.epsilon), "delta": float(self.delta)}).encode()
+
+
+class Folder(Protocol):
+    """A folder of releases on some storage; names are those of its storage.
+
+    Attributes:
+      path: The folder as it was given.
+    """
+
+    path: str
+
+    def names(self) -> Iterator[str]:
+        """Yields the names of all files at any depth, as the storage has them now."""
+        ...
+
+    def name_of(self, path: str) -> str | None:
+        """Returns the name of a file or directory in the folder, or None for a path elsewhere."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Returns the bytes of a file."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes a file, which others see with all of its bytes or not at all."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Deletes a file."""
+        ...
+
+
+class LocalFolder:
+    """A folder on a file system of this machine."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self._real = os.path.realpath(path)
+
+    def names(self) -> Iterator[str]:
+        """Yields the names of all files.
+
+        Raises:
+          BudgetError: There is a link, behind which releases could be.
+          OSError: A directory cannot be listed.
+        """
+        waiting = [self._real]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                entries = list(os.scandir(folder))
+            except FileNotFoundError:
+                if folder == self._real:
+                    raise
+                _check_vanished(folder[len(self._real) :])
+                continue
+            for entry in entries:
+                if entry.is_symlink():
+                    raise BudgetError(
+                        f"{entry.path} is a link. The budget does not follow links, so replace it by "
+                        "what it leads to, or move it out of the folder."
+                    )
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                else:
+                    yield entry.path
+
+    def name_of(self, path: str) -> str | None:
+        """Returns the path without links, if it is in the folder."""
+        local = _local(path)
+        real = None if local is None else os.path.realpath(local)
+        return real if real is not None and is_inside(real, self._real) else None
+
+    def read(self, name: str) -> bytes:
+        """Returns the bytes of a file."""
+        return pathlib.Path(name).read_bytes()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes a file under another name, and gives it its name in one step."""
+        parent = os.path.dirname(name)
+        os.makedirs(parent, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=parent, prefix=".started-", delete=False) as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                # As other files, and not as private as a temporary one.
+                os.chmod(file.name, 0o644)
+                os.replace(file.name, name)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(file.name)
+                raise
+
+    def delete(self, name: str) -> None:
+        """Deletes a file."""
+        os.unlink(name)
+
+
+class RemoteFolder:
+    """A folder on a storage that fsspec reaches.
+
+    Args:
+      storage: File system of fsspec.
+      path: Address of the folder.
+    """
+
+    def __init__(self, storage: Any, path: str):
+        self.path = path
+        self._storage = storage
+        self._root = storage._strip_protocol(path).rstrip("/")
+        if not _is_plain(path.partition("://")[2].rstrip("/")):
+            raise BudgetError(
+                f"releases of the budget must be an address without dots, got {path}."
+            )
+
+    def names(self) -> Iterator[str]:
+        """Yields the names of all objects.
+
+        Raises:
+          BudgetError: An entry is neither a file nor a directory.
+          Exception: The storage refuses to list a directory.
+        """
+        # A listing that this process has kept would miss the newest releases.
+        self._storage.invalidate_cache()
+        waiting = [self._root]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                entries = self._storage.ls(folder, detail=True)
+            except FileNotFoundError:
+                if folder == self._root:
+                    raise
+                _check_vanished(folder[len(self._root) :])
+                continue
+            for entry in entries:
+                name = entry["name"].rstrip("/")
+                if entry["type"] not in ("file", "directory"):
+                    raise BudgetError(f"{name} must be a file or a directory, got {entry['type']}.")
+                if entry["type"] == "file":
+                    yield name
+                elif name != folder:  # Some tools mark a directory by an object of its name.
+                    waiting.append(name)
+
+    def name_of(self, path: str) -> str | None:
+        """Returns the name of an address that begins with the folder's."""
+        rest = path.removeprefix(f"{self.path.rstrip('/')}/")
+        if rest == path or not _is_plain(rest.rstrip("/")):
+            return None
+        return self._storage._strip_protocol(path).rstrip("/")
+
+    def read(self, name: str) -> bytes:
+        """Returns the bytes of an object."""
+        return self._storage.cat_file(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Writes an object, which others see when it is whole."""
+        self._storage.pipe_file(name, data)
+
+    def delete(self, name: str) -> None:
+        """Deletes an object."""
+        self._storage.rm_file(name)
+
+
+def local_folder(path: Any) -> LocalFolder | None:
+    """Returns a folder of this machine, or None if the path is an address on another storage.
+
+    Raises:
+      BudgetError: It is a template, or relative.
+    """
+    if is_template(path):
+        raise BudgetError(f"releases of the budget must be rendered to a value, got {path!r}.")
+    try:
+        check_path("releases of the budget", path)
+        local = _local(path)
+        check_path("releases of the budget", path if local is None else local)
+    except ValueError as error:
+        raise BudgetError(str(error)) from None
+    return None if local is None else LocalFolder(local)
+
+
+def note_start(folder: Folder, directory: str, wanted: Spent, limit: Spent) -> None:
+    """Notes the start of a run in a folder of releases, if the folder's limits allow the run.
+
+    The note stays, whatever becomes of the run. Another try of the run is not counted a second time.
+
+    Args:
+      folder: Folder of all releases of the population.
+      directory: Directory of the run's release.
+      wanted: ε and δ of the run.
+      limit: Largest sums of ε and δ.
+
+    Raises:
+      BudgetError: The run would exceed a limit, or it cannot be said what was spent.
+      TryLaterError: The storage fails, or another run has started at the same time.
+    """
+    own = folder.name_of(directory)
+    if own is None:
+        raise BudgetError(
+            f"releases of the operator must be in the folder of its budget, {folder.path}, got "
+            f"{directory}: the budget would not see this run's release. Give the budget a folder that "
+            "holds the releases of all operators about the population, written in the same way."
+        )
+    before = _spent_by_run(folder)
+    earlier = before.get(own)
+    wanted = wanted if earlier is None else wanted.at_least(earlier)
+    if (exceeded := _exceeded(folder.path, before, own, wanted, limit)) is not None:
+        raise BudgetError(exceeded)
+    with _storage_errors(f"{own}{STARTED} cannot be written"):
+        folder.write(f"{own}{STARTED}", wanted.written())
+    try:
+        after = _spent_by_run(folder)
+        if own not in after or after[own] != wanted:
+            raise TryLaterError(
+                f"{own}{STARTED} was written, and the storage does not show it. The budget cannot be "
+                "kept on this storage."
+            )
+        if (exceeded := _exceeded(folder.path, after, own, wanted, limit)) is not None:
+            raise TryLaterError(f"Another run has started at the same time. {exceeded}")
+    except BaseException:
+        # Nothing has started. If the note cannot be taken back, the run counts as started.
+        with contextlib.suppress(Exception):
+            if earlier is None:
+                folder.delete(f"{own}{STARTED}")
+            else:
+                folder.write(f"{own}{STARTED}", earlier.written())
+        raise
+
+
+def _spent_by_run(folder: Folder) -> dict[str, Spent]:
+    """Returns ε and δ of each run, by the name of its directory.
+
+    Raises:
+      BudgetError: A ledger or a note is not whole, or the folder is not marked.
+      TryLaterError: The storage fails.
+    """
+    found: dict[str, Spent] = {}
+    root = folder.name_of(f"{folder.path.rstrip('/')}/{MARK}")
+    marked = False
+    with _storage_errors(f"{folder.path} cannot be listed"):
+        try:
+            names = list(folder.names())
+        except FileNotFoundError:
+            names = []  # It is not marked either.
+    for name in names:
+        marked |= name == root
+        if name.endswith(_LEDGER):
+            run, spent = name.removesuffix(_LEDGER), _of_ledger(folder, name)
+        elif name.endswith(STARTED):
+            run, spent = name.removesuffix(STARTED), _of_note(folder, name)
+        else:
+            continue
+        if spent is not None:
+            found[run] = spent.at_least(found.get(run, spent))
+    if not marked:
+        raise BudgetError(
+            f"{folder.path} must be a folder with the file {MARK}, which shows that it holds the "
+            f"releases of a population, and there is none. If the path is right and its storage is "
+            f"mounted, make the folder and write {MARK} into it once; any text will do."
+        )
+    return found
+
+
+def _of_ledger(folder: Folder, name: str) -> Spent:
+    from beam_dpne.errors import ReleaseError
+    from beam_dpne.release.files import parse_ledger
+
+    with _storage_errors(f"{name} cannot be read"):
+        data = folder.read(name)
+    try:
+        guarantee = parse_ledger(data, name)["guarantee"]
+    except ReleaseError as error:
+        raise BudgetError(
+            f"{error} It cannot be said what was spent, so look at it before going on."
+        ) from None
+    return Spent.of(guarantee["epsilon"], guarantee["delta"])
+
+
+def _of_note(folder: Folder, name: str) -> Spent | None:
+    """Returns what a note says, or None if it was taken back just now."""
+    with _storage_errors(f"{name} cannot be read"):
+        try:
+            data = folder.read(name)
+        except FileNotFoundError:
+            return None
+    try:
+        note = json.loads(data)
+        return Spent.of(note["epsilon"], note["delta"])
+    except (ValueError, TypeError, LookupError, RecursionError, BudgetError):
+        raise BudgetError(
+            f"{name} must be a note with epsilon and delta of a run that started, and it is damaged. "
+            "Look at it before going on."
+        ) from None
+
+
+def _exceeded(
+    path: str, spent_by_run: Mapping[str, Spent], own: str, wanted: Spent, limit: Spent
+) -> str | None:
+    """Returns a sentence if the other runs and this one together exceed a limit, or else None."""
+    others = [spent for run, spent in spent_by_run.items() if run != own]
+    for place, name in enumerate(Spent._fields):
+        spent = sum((other[place] for other in others), Fraction())
+        if spent + wanted[place] > limit[place]:
+            return (
+                f"The budget of {path} has {name} {float(limit[place])}. Its {len(others)} other "
+                f"releases and started runs have spent {_printed(spent)}, and this run would spend "
+                f"{_printed(wanted[place])} more, so it was not started."
+            )
+    return None
+
+
+def _exact(number: float) -> Fraction:
+    return Fraction(number if isinstance(number, int) else repr(float(number)))
+
+
+def _printed(number: Fraction) -> Decimal:
+    """Returns a number for messages; it is never too small."""
+    context = Context(prec=12, rounding=ROUND_CEILING)
+    return context.divide(Decimal(number.numerator), Decimal(number.denominator))
+
+
+def _check_vanished(folder: str) -> None:
+    """Raises TryLaterError if a directory that is gone may have held releases, which were moved."""
+    if _RUN_FOLDER not in folder:
+        raise TryLaterError(
+            f"{folder[1:]} was moved or deleted while its releases were looked for."
+        )
+
+
+def _is_plain(path: str) -> bool:
+    """Returns whether no part of a path is empty or of dots, which are names or ways up."""
+    return not {"", ".", ".."} & set(path.split("/"))
+
+
+def _local(path: str) -> str | None:
+    """Returns the path on this machine, or None if it is an address on another storage."""
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return path
+    return rest if scheme.lower() in _LOCAL else None
+
+
+@contextlib.contextmanager
+def _storage_errors(failure: str) -> Iterator[None]:
+    """Replaces the errors of storages, which have no common class, by one sentence."""
+    try:
+        yield
+    except BudgetError:
+        raise
+    except Exception as error:
+        raise TryLaterError(
+            f"{failure} ({type(error).__name__}), so it cannot be said what was spent. Look at the "
+            "folder and at the rights of the Airflow worker."
+        ) from None
