@@ -73,6 +73,8 @@ class Release(BaseOperator):
         self.options = options
         self.run_key_file = run_key_file
         self.budget = budget
+        # Whether somebody has stopped the task; Airflow lets the task's code go on after `on_kill`.
+        self.stopped = False
         self.alias = f"beam-dpne/{self.dag_id}/{self.task_id}"
         self.outlets = [*self.outlets, AssetAlias(self.alias)]
         self.arguments()
@@ -112,6 +114,7 @@ class Release(BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Publishes the release of this run, unless an earlier try has; returns its description."""
+        self.stopped = False
         directory = self.directory(context)
         if find_ledger(directory) is None:
             self._check_before_start(directory)
