@@ -77,11 +77,11 @@ def budget(path, epsilon=30):
 
 
 def test_an_empty_prefix_does_not_exist_and_is_marked_first(bucket):
-    with pytest.raises(AirflowFailException, match="must be a folder with the file population.txt"):
+    with pytest.raises(AirflowFailException, match="must be a folder with the file"):
         budget(bucket.path("people")).check(10, 1e-4, bucket.path("people/dag/task/run"))
     # A prefix of which the name is only the beginning.
     bucket.put("people-2/population.txt")
-    with pytest.raises(AirflowFailException, match="must be a folder with the file population.txt"):
+    with pytest.raises(AirflowFailException, match="must be a folder with the file"):
         budget(bucket.path("people")).check(10, 1e-4, bucket.path("people/dag/task/run"))
     bucket.put("people/population.txt")
     budget(bucket.path("people/")).check(10, 1e-4, bucket.path("people/dag/task/run"))
@@ -100,7 +100,7 @@ def test_releases_that_others_publish_count_at_once(bucket):
     bucket.put("people/dag/task/earlier/ledger.json", json.dumps(LEDGER))
     check(10, 1e-4, run)
     bucket.put("people/dag/other/ledger.json", json.dumps(LEDGER))
-    with pytest.raises(AirflowFailException, match="Its 3 other .* have spent 30, and this run"):
+    with pytest.raises(AirflowFailException, match=r"Its 3 other .* have spent 30, and this run"):
         check(20, 1e-4, bucket.path("people/dag/task/another"))
     assert len(bucket.names()) == 4
 
@@ -137,5 +137,5 @@ def test_a_release_elsewhere_stops_the_run(bucket, directory):
 
 def test_a_bucket_that_is_not_there_stops_the_run(bucket):
     path = f"gs://{bucket.name}-2/people"
-    with pytest.raises(AirflowException, match="must be a folder with|cannot be listed"):
+    with pytest.raises(AirflowException, match=r"must be a folder with|cannot be listed"):
         budget(path).check(10, 1e-4, f"{path}/dag/task/run")
