@@ -278,10 +278,10 @@ def test_a_damaged_note_or_ledger_refuses_every_run(population, text):
 
 
 def test_a_temporary_folder_may_vanish_while_releases_are_looked_for(population):
-    (population / "dag" / ".beam_dpne-1" / "markers").mkdir(parents=True)
+    (population / ".beam_dpne-1" / "markers").mkdir(parents=True)
     names = LocalFolder(str(population)).names()
     found = [next(names)]
-    shutil.rmtree(population / "dag" / ".beam_dpne-1")
+    shutil.rmtree(population / ".beam_dpne-1")
     assert sum(name.endswith("/ledger.json") for name in [*found, *names]) == 2
 
 
