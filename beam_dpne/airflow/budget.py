@@ -42,10 +42,10 @@ class Budget:
     releases about users that may be the same people, of all programs. Make it once, with a file
     `population.txt`. A folder without this file may be misspelt or not mounted, and stops every run.
 
-    A run that starts also leaves a note beside its directory, `RUN.started.json`, and is counted from
-    then on, whether or not it publishes. So runs that start at the same time count each other. The
-    operator's releases must be in the folder. A directory that cannot be listed, a link, or a ledger
-    that is not whole stops every run.
+    Each try that starts leaves a note beside the run's directory, `RUN.started-….json`. The run is
+    counted from then on, once, whether or not it publishes. So runs that start at the same time count
+    each other. The operator's releases must be in the folder. A directory that cannot be listed, a link,
+    or a ledger that is not whole stops every run.
 
     Args:
       releases: Path of the folder; a template.

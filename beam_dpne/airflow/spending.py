@@ -1,7 +1,7 @@
 """What the runs about one population have spent, as a folder of releases shows it, and one run more.
 
-A run is counted by its ledger, and from its start by a note beside its directory, `RUN.started.json`.
-The note is written before the sum is taken, so that of two runs that start at the same time at least
+A run is counted by its ledger, and from its start by notes beside its directory, one for each try. A
+note is written before the sum is taken, so that of two runs that start at the same time at least
 one sees the other. A run is refused if anything cannot be listed or read. This module does not import
 Airflow.
 """
@@ -10,7 +10,9 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
@@ -20,7 +22,10 @@ from beam_dpne.airflow.options import check_path, is_inside, is_template
 
 # A person puts this file into the folder. A folder that is misspelt, or not mounted, has none.
 MARK = "population.txt"
-STARTED = ".started.json"
+# A note's name after that of its run's directory. Each try has another, so that a try which is refused
+# takes back its note and not that of another try.
+_STARTED = ".started-{}.json"
+_NOTE = re.compile(r"(.+)\.started-[^/]*\.json", re.DOTALL)
 _LEDGER = "/ledger.json"
 # A temporary folder of a run, which may vanish while its parent is listed.
 _RUN_FOLDER = "/.beam_dpne-"
@@ -273,28 +278,26 @@ def note_start(folder: Folder, directory: str, wanted: Spent, limit: Spent) -> N
             "holds the releases of all operators about the population, written in the same way."
         )
     before = _spent_by_run(folder)
-    earlier = before.get(own)
-    wanted = wanted if earlier is None else wanted.at_least(earlier)
+    if own in before:
+        wanted = wanted.at_least(before[own])
     if (exceeded := _exceeded(folder.path, before, own, wanted, limit)) is not None:
         raise BudgetError(exceeded)
-    with _storage_errors(f"{own}{STARTED} cannot be written"):
-        folder.write(f"{own}{STARTED}", wanted.written())
+    note = own + _STARTED.format(uuid.uuid4().hex[:16])
+    with _storage_errors(f"{note} cannot be written"):
+        folder.write(note, wanted.written())
     try:
         after = _spent_by_run(folder)
-        if own not in after or after[own] != wanted:
+        if own not in after or after[own] != after[own].at_least(wanted):
             raise TryLaterError(
-                f"{own}{STARTED} was written, and the storage does not show it. The budget cannot be "
-                "kept on this storage."
+                f"{note} was written, and the storage does not show it. The budget cannot be kept on "
+                "this storage."
             )
-        if (exceeded := _exceeded(folder.path, after, own, wanted, limit)) is not None:
+        if (exceeded := _exceeded(folder.path, after, own, after[own], limit)) is not None:
             raise TryLaterError(f"Another run has started at the same time. {exceeded}")
     except BaseException:
         # Nothing has started. If the note cannot be taken back, the run counts as started.
         with contextlib.suppress(Exception):
-            if earlier is None:
-                folder.delete(f"{own}{STARTED}")
-            else:
-                folder.write(f"{own}{STARTED}", earlier.written())
+            folder.delete(note)
         raise
 
 
@@ -317,8 +320,8 @@ def _spent_by_run(folder: Folder) -> dict[str, Spent]:
         marked |= name == root
         if name.endswith(_LEDGER):
             run, spent = name.removesuffix(_LEDGER), _of_ledger(folder, name)
-        elif name.endswith(STARTED):
-            run, spent = name.removesuffix(STARTED), _of_note(folder, name)
+        elif (note := _NOTE.fullmatch(name)) is not None:
+            run, spent = note[1], _of_note(folder, name)
         else:
             continue
         if spent is not None:

@@ -62,7 +62,12 @@ def refused(population, match, error=BudgetError, **wanted):
 
 
 def notes(population):
-    return {str(path.relative_to(population)) for path in population.rglob("*.started.json")}
+    """The notes of all tries, by run."""
+    found = {}
+    for path in sorted(population.rglob("*.started-*.json")):
+        run = str(path.relative_to(population)).rpartition(".started-")[0]
+        found.setdefault(run, []).append(json.loads(path.read_text()))
+    return found
 
 
 # Sums
@@ -70,9 +75,7 @@ def notes(population):
 
 def test_a_run_that_fits_leaves_a_note_with_its_budget(population):
     start(LocalFolder(str(population)), epsilon=3, delta=3e-7)
-    note = population / "dag/task/run 2.started.json"
-    assert json.loads(note.read_text()) == {"epsilon": 1.0, "delta": 1e-7}
-    assert notes(population) == {"dag/task/run 2.started.json"}
+    assert notes(population) == {"dag/task/run 2": [{"epsilon": 1.0, "delta": 1e-7}]}
 
 
 @pytest.mark.parametrize(
@@ -120,14 +123,15 @@ def test_tries_of_different_budgets_count_as_the_larger_ones(population, first, 
     folder = LocalFolder(str(population))
     start(folder, wanted=Spent.of(*first))
     start(folder, wanted=Spent.of(*second))
-    note = json.loads((population / "dag/task/run 2.started.json").read_text())
-    assert note == {"epsilon": 2.0, "delta": 1e-7}
+    assert {"epsilon": 2.0, "delta": 1e-7} in notes(population)["dag/task/run 2"]
+    refused(population, "have spent 4", run="dag/task/3", epsilon=4.5)
+    refused(population, "have spent 3E-7", run="dag/task/3", delta=3.5e-7)
 
 
 def test_a_try_that_is_refused_leaves_the_note_of_an_earlier_one(population):
     start(LocalFolder(str(population)), epsilon=3)
     refused(population, "have spent 2", wanted=Spent.of(2, 1e-7), epsilon=3)
-    assert json.loads((population / "dag/task/run 2.started.json").read_text())["epsilon"] == 1
+    assert notes(population) == {"dag/task/run 2": [{"epsilon": 1.0, "delta": 1e-7}]}
 
 
 @pytest.mark.parametrize(
@@ -205,14 +209,14 @@ def test_a_directory_that_must_not_be_listed_refuses_every_run(shared):
     os.chmod(shared / "first", 0)
     with as_another_user(), pytest.raises(TryLaterError, match=r"cannot be listed \(Permission"):
         start(LocalFolder(str(shared)), run="third")
-    assert notes(shared) == {"second.started.json"}
+    assert list(notes(shared)) == ["second"]
 
 
 def test_a_ledger_that_must_not_be_read_refuses_every_run(shared):
     os.chmod(shared / "first" / "run" / "ledger.json", 0)
     with as_another_user(), pytest.raises(TryLaterError, match=r"cannot be read \(Permission"):
         start(LocalFolder(str(shared)))
-    assert notes(shared) == set()
+    assert notes(shared) == {}
 
 
 def test_a_folder_that_must_not_be_written_refuses_every_run(shared):
@@ -236,7 +240,7 @@ def test_the_folder_itself_may_be_behind_a_link(population):
     # So may the operator's way to it.
     folder = LocalFolder(str(population))
     note_start(folder, f"{link}/dag/task/run 2", ONE, Spent.of(3, 0.5))
-    assert notes(population) == {"dag/task/run 2.started.json"}
+    assert list(notes(population)) == ["dag/task/run 2"]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +277,7 @@ def test_a_damaged_note_or_ledger_refuses_every_run(population, text):
     (population / "first" / "ledger.json").write_text(text)
     refused(population, "is not a ledger of beam_dpne")
     (population / "first" / "ledger.json").write_text(ledger())
-    (population / "other.started.json").write_text(text)
+    (population / "other.started-1.json").write_text(text)
     refused(population, "must be a note with epsilon and delta of a run that started")
 
 
@@ -315,7 +319,7 @@ def test_a_run_sees_one_that_started_while_it_looked(population):
     meeting = Meeting(path, before=lambda: start(LocalFolder(path), run="other", epsilon=3))
     with pytest.raises(TryLaterError, match="Another run has started at the same time"):
         start(meeting, epsilon=3)
-    assert notes(population) == {"other.started.json"}
+    assert list(notes(population)) == ["other"]
 
 
 def test_a_run_sees_one_that_has_only_just_left_its_note(population):
@@ -329,7 +333,20 @@ def test_a_run_sees_one_that_has_only_just_left_its_note(population):
 
     start(Meeting(path, after=other), epsilon=3)
     assert seen == [BudgetError]
-    assert notes(population) == {"dag/task/run 2.started.json"}
+    assert list(notes(population)) == ["dag/task/run 2"]
+
+
+def test_a_try_that_is_refused_leaves_the_note_of_another_try_that_has_started(population):
+    """Both try the same run, while another run is about to start, or to be refused."""
+    path = str(population)
+
+    def others():
+        start(LocalFolder(path), epsilon=3)
+        (population / "another.started-1.json").write_text('{"epsilon": 1, "delta": 1e-7}')
+
+    with pytest.raises(TryLaterError, match="Another run has started at the same time"):
+        start(Meeting(path, after=others), epsilon=3)
+    assert list(notes(population)) == ["another", "dag/task/run 2"]
 
 
 def test_of_many_runs_at_the_same_time_no_more_start_than_fit(population):

@@ -350,8 +350,8 @@ def test_a_run_starts_only_if_its_budget_suffices(
     message = sum_ if refused else "nothing was published"
     assert message in str(failed.value)
     assert (tmp_path / "arguments").exists() == (refused is None)
-    note = pathlib.Path(f"{operator.directory(context)}.started.json")
-    assert note.exists() == (refused is None)
+    note = pathlib.Path(operator.directory(context)).parent.glob(f"{RUN}.started-*.json")
+    assert any(note) == (refused is None)
 
 
 def test_the_budget_of_a_plan_is_that_of_its_file(make, context, population, interpreter, tmp_path):
@@ -419,10 +419,8 @@ def test_a_run_in_an_empty_population_publishes_beside_its_note(make, context, t
     budget = Budget(releases=str(tmp_path / "releases"), max_epsilon=10, max_delta=1e-4)
     operator = make(budget=budget)
     result = operator.execute(context)
-    assert json.loads(pathlib.Path(f"{result['path']}.started.json").read_text()) == {
-        "epsilon": 10,
-        "delta": 1e-4,
-    }
+    (note,) = pathlib.Path(result["path"]).parent.glob(f"{RUN}.started-*.json")
+    assert json.loads(note.read_text()) == {"epsilon": 10, "delta": 1e-4}
     with pytest.raises(AirflowFailException, match="Its 1 other releases and started runs have"):
         operator.execute({**context, "run_id": "another"})
 
