@@ -44,8 +44,8 @@ class Budget:
 
     Each try that starts leaves a note beside the run's directory, `RUN.started-….json`. The run is
     counted from then on, once, whether or not it publishes. So runs that start at the same time count
-    each other. The operator's releases must be in the folder. A directory that cannot be listed, a link,
-    or a ledger that is not whole stops every run.
+    each other. The operator's releases must be in the folder. A directory that cannot be listed, a
+    link, or a ledger that is not whole stops every run.
 
     Args:
       releases: Path of the folder; a template.
