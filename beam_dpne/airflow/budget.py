@@ -10,15 +10,9 @@ from typing import Any, ClassVar, Protocol
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from beam_dpne.airflow.folders import BudgetError, RemoteFolder, TryLaterError, local_folder
 from beam_dpne.airflow.options import check_path
-from beam_dpne.airflow.spending import (
-    BudgetError,
-    RemoteFolder,
-    Spent,
-    TryLaterError,
-    local_folder,
-    note_start,
-)
+from beam_dpne.airflow.spending import Spent, note_start
 
 
 class BudgetCheck(Protocol):

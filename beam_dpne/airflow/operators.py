@@ -217,7 +217,11 @@ class FlinkReleaseOperator(ReleaseOperator):
                         *self._all_arguments(context),
                     ]
                 )
-                self._folder = self._reported()
+                self._folder = run_folder = self._reported()
+                if run_folder is None:
+                    raise AirflowException(
+                        "The program has not said where its temporary folder is."
+                    )
                 job = newest_job(self.flink_master, self._name)
                 self._check_stopped()
             except BaseException:
@@ -226,7 +230,7 @@ class FlinkReleaseOperator(ReleaseOperator):
         trigger = FlinkJobTrigger(
             flink_master=self.flink_master,
             job=job,
-            folder=self._folder,
+            folder=run_folder,
             poll_interval=self.poll_interval,
         )
         self.defer(trigger=trigger, method_name="execute_complete")

@@ -13,15 +13,8 @@ import threading
 
 import pytest
 
-from beam_dpne.airflow.spending import (
-    MARK,
-    BudgetError,
-    LocalFolder,
-    Spent,
-    TryLaterError,
-    local_folder,
-    note_start,
-)
+from beam_dpne.airflow.folders import BudgetError, LocalFolder, TryLaterError, local_folder
+from beam_dpne.airflow.spending import MARK, Spent, note_start
 from tests.conftest import ROOT
 
 LEDGER = json.loads((ROOT / "tests/golden/ledger_1/set_union/ledger.json").read_text())
