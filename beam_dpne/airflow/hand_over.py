@@ -28,7 +28,7 @@ from beam_dpne.cli.options import add_program
 from beam_dpne.cli.plans import warn_of_large_delta
 from beam_dpne.cli.programs import PROGRAMS
 from beam_dpne.elements import progress
-from beam_dpne.engines import cancelled_on_failure, state_of
+from beam_dpne.engines import cancelled_on_failure, send, state_of
 from beam_dpne.engines.flink import failures_at_flink
 from beam_dpne.errors import RunError, UsageError
 from beam_dpne.storage.run_files import Markers, make_marker
@@ -72,7 +72,7 @@ def _start(job: jobs.Job[Any, Any], options: runners.BeamOptions, report: pathli
         progress.enter("engine")
         pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
         jobs.build(pipeline, job, folder, canary)
-        result = pipeline.run()
+        result = send(pipeline)
         with cancelled_on_failure(result, pipeline.options):
             _wait_for_workers(result, canary, pipeline.options)
     except BaseException as error:

@@ -41,10 +41,19 @@ def test_a_language_model_is_not_handed_over(tmp_path, capsys):
     assert "arpa must be left out here" in capsys.readouterr().err
 
 
-@pytest.fixture
-def jobs():
+class SlowServicer(LocalJobServicer):
+    """A job server that answers a second after it has started a job, as one far away does."""
+
+    def Run(self, request, context=None, timeout=None):
+        started = super().Run(request, context, timeout)
+        time.sleep(1)
+        return started
+
+
+@pytest.fixture(params=[LocalJobServicer, SlowServicer])
+def jobs(request):
     """Beam's own job server, in this process."""
-    servicer = LocalJobServicer()
+    servicer = request.param()
     port = servicer.start_grpc_server()
     servicer.address = f"localhost:{port}"
     yield servicer
