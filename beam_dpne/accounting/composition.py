@@ -136,6 +136,8 @@ def _total_epsilon(parts: Sequence[Spending], delta: float) -> tuple[float, tupl
         return (0.0 if delta >= 0 else math.inf), ()
     slack = math.fsum(spent.slack for spent in parts)
     lone = math.fsum(spent.lone_delta for spent in parts)
+    if delta * math.exp(-slack) <= lone:
+        return math.inf, ()
     laplace = sorted(spent.laplace for spent in parts if spent.laplace)
     least_epsilon, notes = _noise_curve(_root_of_squares(parts), laplace, delta)
     epsilon = 0.0
@@ -223,7 +225,7 @@ def _reasons(whole: Iterable[Spending]) -> list[str]:
     for spent in whole:
         counts[str(spent.reason)] = counts.get(str(spent.reason), 0) + 1
     return [
-        f"{count} release{' was' if count == 1 else 's were'} added by epsilon and delta alone, because "
-        f"{reason}."
+        f"{count} release{' was' if count == 1 else 's were'} added by epsilon and delta alone, "
+        f"because {reason}."
         for reason, count in counts.items()
     ]

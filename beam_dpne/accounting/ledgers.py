@@ -63,11 +63,12 @@ def read_counted(path: str) -> CountedLedger:
     directory = directory_at(folder or "/")
     with as_release_error(f"{file} cannot be read"):
         data = directory.read(name)
-        if data is None:
-            raise BudgetError(
-                f"{file} does not exist. Name a release's directory, or its ledger. A release that was "
-                "deleted is spent all the same, so keep its ledger."
-            )
+    if data is None:
+        raise BudgetError(
+            f"{file} does not exist. Name a release's directory, or its ledger. A release that was "
+            "deleted is spent all the same, so keep its ledger."
+        )
+    with as_release_error(f"{file} cannot be read"):
         ledger = parse_ledger(data, file)
         beside = name == LEDGER_NAME
         missing = sum(not directory.has(part["name"]) for part in ledger["parts"]) if beside else 0
@@ -93,7 +94,9 @@ def read_population(paths: Sequence[str], *, same_users: bool = False) -> list[C
     places = [real_path(path.removesuffix(LEDGER_NAME)) for path in paths]
     for number, place in enumerate(places):
         if place in places[:number]:
-            raise BudgetError(f"Each release must be named once, but {paths[number]} is named twice.")
+            raise BudgetError(
+                f"Each release must be named once, but {paths[number]} is named twice."
+            )
     counted = [read_counted(path) for path in paths]
     if not same_users:
         check_units(each.unit for each in counted)
@@ -122,8 +125,8 @@ def remarks(counted: Sequence[CountedLedger]) -> list[str]:
             )
         if each.sha256 in [other.sha256 for other in counted[:number]]:
             found.append(
-                f"{each.path} has the same bytes as a ledger before it, and both are counted. Leave one "
-                "out if it is a copy; two runs that released nothing also have equal ledgers."
+                f"{each.path} has the same bytes as a ledger before it, and both are counted. Leave "
+                "one out if it is a copy; two runs that released nothing also have equal ledgers."
             )
     given = sum(bool(each.ledger["run_key"].get("given")) for each in counted)
     if given > 1:
@@ -132,4 +135,3 @@ def remarks(counted: Sequence[CountedLedger]) -> list[str]:
             "different inputs, no total holds, because the key's noise can be subtracted."
         )
     return found
-

@@ -11,13 +11,13 @@ states apart (section `spent`).
 3. Floating point multiplies probabilities by at most exp(±s/2), s the numerical slack. It adds s to ε,
    and multiplies δ by e^s.
 4. Events that the slack does not cover (far tails; failures of Hoeffding's bound) have probabilities a
-   in the one world and b in the other, and cost a + b e^ε in δ. The ledger states this for the ε_i of the
-   release. In a composition with a larger total ε they cost a + b e^ε ≤ (a + b e^{ε_i}) e^{ε − ε_i}.
+   in the one world and b in the other, and cost a + b e^ε in δ. The ledger states this for the ε_i of
+   the release. In a composition with a larger ε they cost a + b e^ε ≤ (a + b e^{ε_i}) e^{ε − ε_i}.
 
 `composition` says why the parts of several releases add up.
 
-**Releases that cannot be divided into parts.** Where a ledger lacks one of these numbers, only its ε and
-δ are used, and `Spending.reason` says why.
+**Releases that cannot be divided into parts.** Where a ledger lacks one of these numbers, only its ε
+and δ are used, and `Spending.reason` says why.
 """
 
 import dataclasses
@@ -82,13 +82,18 @@ class Spending:
         return "laplace" if self.laplace else "gaussian"
 
 
+def program_of(plan: Plan) -> str:
+    """Returns the name of the program that runs a plan."""
+    return next(program for program, kind in PLANS.items() if isinstance(plan, kind))
+
+
 def spending_of_plan(plan: Plan) -> Spending:
     """Returns the expense of a run under a plan, which is known before the run.
 
     Raises:
       TypeError: It is not a plan under which releases are private.
     """
-    common = {
+    common: dict[str, Any] = {
         "epsilon": plan.epsilon,
         "delta": plan.delta,
         "slack": plan.numerical_slack,
@@ -151,7 +156,11 @@ def spending_of_ledger(ledger: Mapping[str, Any], path: str) -> Spending:
             epsilon=epsilon, delta=delta, reason="its ledger does not state all of its noise"
         )
     for name, value in (*numbers.items(), ("noise", stated)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 <= value < math.inf
+        ):
             raise _damaged(path, f"its {name} is not a finite number of at least 0")
     try:
         return _divided(

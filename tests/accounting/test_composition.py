@@ -12,7 +12,11 @@ from dp_accounting.pld import privacy_loss_distribution as distributions
 from beam_dpne import BayesianPlan, PrivacyPlan, SetUnionPlan
 from beam_dpne.accounting import composition
 from beam_dpne.accounting.composition import compose
-from beam_dpne.accounting.spending import spending_of_ledger, spending_of_parameters, spending_of_plan
+from beam_dpne.accounting.spending import (
+    spending_of_ledger,
+    spending_of_parameters,
+    spending_of_plan,
+)
 from beam_dpne.bayesian.plan import MODES
 from beam_dpne.errors import BudgetError
 from beam_dpne.ngrams.vocabulary import union_plan
@@ -41,7 +45,9 @@ PLANS = list(every_plan())
 
 
 def kind_of(plan):
-    parts = (getattr(plan, name, "") for name in ("strategy", "vocabulary_policy", "policy", "mode"))
+    parts = (
+        getattr(plan, name, "") for name in ("strategy", "vocabulary_policy", "policy", "mode")
+    )
     return "-".join(part for part in parts if part)
 
 
