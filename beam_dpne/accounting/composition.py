@@ -112,8 +112,11 @@ def compose(spendings: Sequence[Spending], *, delta: float | None = None) -> Tot
         )
     parts = [spent for spent in spendings if spent.reason is None]
     whole = [spent for spent in spendings if spent.reason is not None]
-    epsilon, notes = _total_epsilon(parts, target - math.fsum(spent.delta for spent in whole))
-    epsilon += math.fsum(spent.epsilon for spent in whole)
+    added = math.fsum(spent.epsilon for spent in whole)
+    epsilon, notes = _total_epsilon(
+        parts, target - math.fsum(spent.delta for spent in whole), added
+    )
+    epsilon += added
     if sum_delta <= target and sum_epsilon <= epsilon:
         epsilon = sum_epsilon
     return Total(
@@ -126,8 +129,13 @@ def compose(spendings: Sequence[Spending], *, delta: float | None = None) -> Tot
     )
 
 
-def _total_epsilon(parts: Sequence[Spending], delta: float) -> tuple[float, tuple[str, ...]]:
+def _total_epsilon(
+    parts: Sequence[Spending], delta: float, added: float
+) -> tuple[float, tuple[str, ...]]:
     """Returns the smallest ε at which releases in parts have at most this δ; infinity if none.
+
+    Other releases, whose ε is `added`, may lie between them, so the events outside the slack cost
+    what they cost at the sum of both.
 
     What events outside the slack cost grows with ε, and the δ of noise falls. So ε is raised step by
     step from 0 until the δ that is left for noise is enough, which finds the smallest solution.
@@ -142,7 +150,7 @@ def _total_epsilon(parts: Sequence[Spending], delta: float) -> tuple[float, tupl
     least_epsilon, notes = _noise_curve(_root_of_squares(parts), laplace, delta)
     epsilon = 0.0
     for _ in range(_STEPS):
-        left = (delta - _remainder(parts, epsilon)) * math.exp(-slack) - lone
+        left = (delta - _remainder(parts, epsilon + added)) * math.exp(-slack) - lone
         if left <= 0:
             return math.inf, notes
         found = slack + least_epsilon(left)

@@ -267,3 +267,15 @@ def test_a_plan_of_another_version_has_its_epsilon_and_delta():
         spending_of_parameters("histograms", {"epsilon": 2, "delta": 1e-7})
     with pytest.raises(BudgetError, match="delta is not a finite number"):
         spending_of_parameters("ngrams", {"epsilon": 2})
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.2, 0.3), (1.0, 1.0), (0.1, 2.5), (3.0, 1.5)])
+def test_one_laplace_shift_dominates_the_same_shift_over_two_items(first, second):
+    # This is why a policy with Laplace noise is composed as a mechanism of one dimension.
+    def losses(shift):
+        return distributions.from_laplace_mechanism(1 / shift, value_discretization_interval=1e-3)
+
+    whole, apart = losses(first + second), losses(first).compose(losses(second))
+    for epsilon in [(first + second) * part / 20 for part in range(-10, 20)]:
+        gap = whole.get_delta_for_epsilon(epsilon) - apart.get_delta_for_epsilon(epsilon)
+        assert gap >= -1e-6
