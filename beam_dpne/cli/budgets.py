@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from beam_dpne.accounting import budget_file
+from beam_dpne.accounting.ledgers import read_counted
 from beam_dpne.accounting.spending import program_of
 from beam_dpne.cli import display
 from beam_dpne.cli.failures import check_outside_releases
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.errors import BeamDpneError, UsageError
+from beam_dpne.release.files import has_ledger, real_path
 from beam_dpne.release.ledger import ReleaseNotes
 
 
@@ -59,6 +61,21 @@ def check_budget(path: str, output: str, options: BeamOptions) -> None:
         )
     check_outside_releases("budget", path, output)
     budget_file.read_budget(path)
+
+
+def remark_on_prior(budget: str, public: str) -> None:
+    """Prints a notice if public counts are a release that a budget does not have.
+
+    Only the operator knows whether that release is about the same users.
+    """
+    if not has_ledger(real_path(public)):
+        return
+    prior = read_counted(public)
+    if prior.sha256 not in {entry.sha256 for entry in budget_file.read_budget(budget).counted}:
+        display.print_notice(
+            f"beam-dpne: the public counts are a release that the budget does not have. If it is "
+            f"about the same users, add it: beam-dpne account --budget {budget} --add {public}."
+        )
 
 
 @contextlib.contextmanager

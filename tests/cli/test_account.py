@@ -3,6 +3,7 @@
 import datetime
 import json
 import pathlib
+from typing import NamedTuple
 
 import pytest
 
@@ -11,6 +12,7 @@ from beam_dpne.accounting.budget_file import expenses, read_budget
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.spending import spending_of_plan
 from beam_dpne.cli.accounting import _up
+from beam_dpne.cli.budgets import kept_budget, remark_on_prior
 from beam_dpne.release.files import read_ledger
 from tests.support.ledgers import ledger_of, write_ledger
 
@@ -339,6 +341,57 @@ def _key(folder):
     path = pathlib.Path(folder) / "key"
     path.write_text("0f1e2d3c" * 8 + "\n")
     return path
+
+
+class Run(NamedTuple):
+    """The fields of a job that its budget needs."""
+
+    budget: str
+    output: str
+    plan: PrivacyPlan = PLAN
+    notes: ReleaseNotes = CUSTOMER
+
+
+def test_a_run_that_is_handed_over_stays_reserved_until_it_is_settled(
+    cli, budget, tmp_path, capsys
+):
+    with kept_budget(Run(str(budget), str(tmp_path / "one"))):
+        assert states(budget) == ["reserved"]
+    (entry,) = read_budget(str(budget)).entries
+    assert entry.state == "reserved"
+    said = capsys.readouterr().err
+    assert f"account --budget {budget} --settle {entry.id}" in " ".join(said.split())
+    early = cli("account", "--budget", budget, "--settle", entry.id)
+    assert (early.status, "does not exist" in early.err) == (2, True)
+    write_ledger(tmp_path / "one", PLAN)
+    assert cli("account", "--budget", budget, "--settle", entry.id).status == 0
+    assert states(budget) == ["released"]
+
+
+def test_a_budget_that_cannot_be_settled_leaves_the_release_and_its_reservation(
+    budget, tmp_path, capsys
+):
+    with kept_budget(Run(str(budget), str(tmp_path / "one"))) as expense:
+        expense.is_released = True
+    assert states(budget) == ["reserved"]
+    assert "the budget could not be settled" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_stays_reserved(budget, tmp_path, capsys):
+    with pytest.raises(KeyboardInterrupt), kept_budget(Run(str(budget), str(tmp_path / "one"))):
+        raise KeyboardInterrupt
+    assert states(budget) == ["reserved"]
+    assert "--give_back" in capsys.readouterr().err
+
+
+def test_a_prior_that_the_budget_does_not_have_is_pointed_out(cli, releases, budget, texts, capsys):
+    remark_on_prior(str(budget), str(texts / "public.txt"))
+    assert capsys.readouterr().err == ""
+    remark_on_prior(str(budget), str(releases / "01"))
+    assert "a release that the budget does not have" in capsys.readouterr().err
+    assert cli("account", "--budget", budget, "--add", releases / "01").status == 0
+    remark_on_prior(str(budget), str(releases / "01"))
+    assert capsys.readouterr().err == ""
 
 
 # Dividing a budget
