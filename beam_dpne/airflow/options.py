@@ -24,6 +24,7 @@ ENDS_BEFORE_JOB: Mapping[str, str] = dict.fromkeys(
 )
 _REFUSED = {
     "output": "the operator makes one directory for each run",
+    "budget": "the operators have a check of the budget as a field",
     "overwrite": "a second release of a run would be a second expense of its budget",
 }
 # Files that are written, whose options have no `path`.

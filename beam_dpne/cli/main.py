@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from beam_dpne.cli.options import Table, add_program, add_table
-from beam_dpne.cli.options_by_command import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
+from beam_dpne.cli.options_by_command import ACCOUNT, BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, may_be_printed
 from beam_dpne.interrupts import Interrupts
@@ -106,6 +106,15 @@ _COMMANDS = (
         "lengths take 2 GB.",
         table=EVALUATE,
         module="evaluating",
+        publishes=False,
+    ),
+    _Command(
+        name="account",
+        summary="add up what several releases of the same users have spent, and keep a budget",
+        description="Adds up the (ε, δ) of several releases about the same users, from their ledgers "
+        "alone, and keeps a budget that runs must not exceed (--budget).",
+        table=ACCOUNT,
+        module="accounting",
         publishes=False,
     ),
 )

@@ -366,11 +366,112 @@ BAYESIAN: Table = {
 }
 PLAN: Table = {
     "privacy": _NGRAMS_PRIVACY,
+    "dividing": (
+        Option(
+            name="releases",
+            parse=integer,
+            help="Number of equal releases about the same users, at least 1, e.g. 12 for a year of "
+            "months. epsilon and delta are then the budget of all of them together, and the plan is "
+            "that of one. Without this option they are the budget of one release.",
+        ),
+    ),
     "writing": (
         Option(
             name="output",
             help="File for the plan as JSON, e.g. plan.json or gs://bucket/plan.json. Without this "
             "option the JSON is not written.",
+        ),
+    ),
+}
+
+_ENTRY = "Name the release by its id, which the budget lists."
+ACCOUNT: Table = {
+    "adding up": (
+        Option(
+            name="ledgers",
+            repeatable=True,
+            positional=True,
+            path="directory",
+            help="Releases about the same users, each by its directory or its ledger, e.g. "
+            "releases/2026-01 or gs://bucket/ledgers/2026-01.json. Their files are not read, and "
+            "may be gone. A ledger that is named twice is refused.",
+        ),
+        Option(
+            name="delta",
+            parse=number,
+            shown_default="sum of the ledgers",
+            help="δ of the total, in (0, 1), e.g. 1e-6. A larger δ gives a smaller ε. With "
+            "create it is the δ of the cap, and required.",
+        ),
+        Option(
+            name="same_users",
+            flag=True,
+            help="State that the units in the ledgers' notes are the same users, though their "
+            "names differ. Without this option such ledgers are refused.",
+        ),
+        Option(
+            name="json",
+            flag=True,
+            help="Print JSON instead of tables.",
+        ),
+    ),
+    "keeping a budget": (
+        Option(
+            name="budget",
+            help="File with the budget of one population, e.g. budget.json or "
+            "gs://bucket/budget.json. Alone it is shown, after a check of every ledger. Other "
+            "file systems are refused, since two launchers could change the file at the same "
+            "time.",
+        ),
+        Option(
+            name="create",
+            flag=True,
+            help="Make a new budget with population, epsilon and delta, and with the ledgers "
+            "that are named. A file that exists is refused, and so is a cap below what the "
+            "ledgers have spent.",
+        ),
+        Option(
+            name="population",
+            help="Name of the population, e.g. 'customers of the shop'. It is required with "
+            "create, and refused otherwise. Use one budget for all releases about users who may "
+            "be the same people.",
+        ),
+        Option(
+            name="epsilon",
+            parse=number,
+            help="Largest ε of all releases together, e.g. 8. It is required with create, and "
+            "refused otherwise.",
+        ),
+        Option(
+            name="unit",
+            help="Noun for one user, e.g. 'a customer'. Runs and ledgers that name another unit "
+            "are then refused. It belongs to create.",
+        ),
+        Option(
+            name="until",
+            help="Last day on which a run may start, in UTC, e.g. 2026-12-31; later runs are "
+            "refused. It belongs to create.",
+        ),
+        Option(
+            name="add",
+            flag=True,
+            help="Add the ledgers that are named to the budget. They count even above the cap, "
+            "since they have been spent; further runs are then refused.",
+        ),
+        Option(
+            name="settle",
+            help="Note the ledger of a run whose launcher could not do so. " + _ENTRY,
+        ),
+        Option(
+            name="give_back",
+            help="Return the reservation of a failed run. You state that its job has ended and "
+            "that nobody has read a file of it; a directory with files of a release is refused. "
+            + _ENTRY,
+        ),
+        Option(
+            name="charge",
+            help="Count a release for good by its plan, because its ledger was deleted, moved "
+            "or replaced, or because a failed run may have published something. " + _ENTRY,
         ),
     ),
 }

@@ -49,6 +49,7 @@ LEFT_OUT: Mapping[str, str] = {
     "strict": _READER,
     "side_input_limit": "sets of n-grams stay inside the pipeline",
     "harness_timeout": _LAUNCHER,
+    "budget": _LAUNCHER,
     "failure_log": _LAUNCHER,
     "failure_log_remote": _LAUNCHER,
     "quiet": _LAUNCHER,

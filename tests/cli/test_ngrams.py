@@ -34,7 +34,7 @@ OPTIONS = [
     *("vocabulary_delta_share", "noise_growth", "budget_shares", "partitions"),
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
     *("side_input_limit", "harness_timeout", "max_rejected"),
-    *("failure_log", "failure_log_remote"),
+    *("failure_log", "failure_log_remote", "budget"),
     *("rounds", "user_budgets", "vocabulary", "vocabulary_policy", "max_users"),
     *("public_user_count", "title", "contact", "unit"),
 ]
