@@ -27,6 +27,7 @@ class Option:
         write, else "".
       form_pattern: replaces the pattern of `parse`.
       shown_default: describes the default in words, where it depends on other options.
+      positional: whether its value stands alone on the command line, without the name.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Option:
     path: str = ""
     form_pattern: str = ""
     shown_default: str = ""
+    positional: bool = False
 
     @property
     def default_text(self) -> str:
@@ -137,7 +139,9 @@ def add_options(parser: argparse.ArgumentParser, title: str, options: Sequence[O
     for option in options:
         text = f"{option.help} (default: {option.default_text})".replace("%", "%%")
         flag = f"--{option.name}"
-        if option.flag:
+        if option.positional:
+            group.add_argument(option.name, nargs="?", metavar=option.name.upper(), help=option.help)
+        elif option.flag:
             group.add_argument(
                 flag, nargs="?", const=True, type=boolean, metavar="true|false", help=text
             )
