@@ -49,6 +49,11 @@ def escaped(text: str) -> str:
     return re.sub(r"([*<>|\[\]])", r"\\\1", text)
 
 
+def shown_name(option: Option) -> str:
+    """Returns the name of an option as it is given on the command line."""
+    return option.name.upper() if option.positional else f"--{option.name}"
+
+
 def options_page() -> str:
     """Returns the page of all options."""
     parts = [_BEGINNING]
@@ -56,7 +61,8 @@ def options_page() -> str:
         parts.append(f"\n## beam-dpne {command}\n\n{_ABOUT[command]}\n")
         for title, options in groups.items():
             rows = [
-                f"| `{option.name.upper() if option.positional else '--' + option.name}` | {escaped(option.default_text)} | {escaped(option.help)} |\n"
+                f"| `{shown_name(option)}` | {escaped(option.default_text)} | "
+                f"{escaped(option.help)} |\n"
                 for option in options
             ]
             head = f"\n### {command}: {title}\n\n| option | default | meaning |\n|---|---|---|\n"

@@ -101,7 +101,7 @@ def write_arpa(
     write_orders(stream, model_of(joint, grams, kept_back=kept_back), texts)
 
 
-def write_orders(stream: TextIO, orders: Sequence[Order], texts: Sequence[str]) -> None:
+def write_orders(stream: TextIO, orders: Sequence[Order], texts: list[str]) -> None:
     """Writes a model, with logarithms to base 10.
 
     Args:
@@ -132,9 +132,7 @@ def _marginal(grams: _Ids, shares: _Floats, size: int) -> tuple[_Ids, _Floats]:
     return distinct, sums
 
 
-def extend(
-    lower: Order, grams: _Ids, shares: _Floats, kept_back: float
-) -> tuple[Order, Order]:
+def extend(lower: Order, grams: _Ids, shares: _Floats, kept_back: float) -> tuple[Order, Order]:
     """Returns the lower order with its back-off weights, and the order above it.
 
     Args:
@@ -166,7 +164,7 @@ def _rows_among(sorted_grams: _Ids, wanted: _Ids) -> _Ids:
     return which.reshape(-1)[len(sorted_grams) :]
 
 
-def _lines(order: Order, texts: Sequence[str], *, is_longest: bool) -> Iterator[str]:
+def _lines(order: Order, texts: list[str], *, is_longest: bool) -> Iterator[str]:
     logs = _logs(order.probabilities)
     backoffs = _logs(order.backoffs)
     for ids, log, backoff in zip(order.grams.tolist(), logs, backoffs, strict=True):

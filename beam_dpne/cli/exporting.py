@@ -16,9 +16,7 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
         raise UsageError(f"beam-dpne export has no option {beam_arguments[0].split('=')[0]}.")
     values = with_defaults(parsed, options_of(EXPORT))
     if not values["release"]:
-        raise UsageError(
-            "release must be given: beam-dpne export RELEASE --to KIND --output FILE."
-        )
+        raise UsageError("release must be given: beam-dpne export RELEASE --to KIND --output FILE.")
     for name in ("to", "output"):
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} {_EXAMPLES[name]}.")

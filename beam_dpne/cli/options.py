@@ -140,7 +140,9 @@ def add_options(parser: argparse.ArgumentParser, title: str, options: Sequence[O
         text = f"{option.help} (default: {option.default_text})".replace("%", "%%")
         flag = f"--{option.name}"
         if option.positional:
-            group.add_argument(option.name, nargs="?", metavar=option.name.upper(), help=option.help)
+            group.add_argument(
+                option.name, nargs="?", metavar=option.name.upper(), help=option.help
+            )
         elif option.flag:
             group.add_argument(
                 flag, nargs="?", const=True, type=boolean, metavar="true|false", help=text

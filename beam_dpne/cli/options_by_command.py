@@ -432,16 +432,17 @@ EXPORT: Table = {
         Option(
             name="to",
             form_pattern="[a-z]{1,20}",
-            help="Kind of the export. It is required. tokenizers: tokenizer.json of Hugging Face. arpa: "
-            "back-off language model. aosp: word list of Android's keyboard. elasticsearch: NDJSON for "
-            "a completion field. csv: CSV for spreadsheets. duckdb: SQL script of a database. card: "
-            "README.md of a data set on the Hugging Face Hub.",
+            help="Kind of the export. It is required. tokenizers is the tokenizer.json of Hugging "
+            "Face, arpa a back-off language model, aosp the word list of Android's keyboard, "
+            "elasticsearch NDJSON for a completion field, csv a CSV for spreadsheets, duckdb a SQL "
+            "script that makes a database, and card the README.md of a data set on the Hugging Face "
+            "Hub.",
         ),
         Option(
             name="output",
-            help="File to write, e.g. tokenizer.json or gs://bucket/exports/titles.csv. It is required. "
-            "Kinds whose format has no place for the ledger's hash (tokenizers, arpa, elasticsearch, "
-            "csv) also get a file with .source.json added to this name.",
+            help="File to write, e.g. tokenizer.json or gs://bucket/exports/titles.csv. It is "
+            "required. Kinds whose format has no place for the ledger's hash (tokenizers, arpa, "
+            "elasticsearch, csv) also get a file with .source.json added to this name.",
         ),
         Option(
             name="overwrite",

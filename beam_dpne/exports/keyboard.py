@@ -2,18 +2,18 @@
 
 A line has a word with its frequency f, and lines below it have words that follow it (`bigram`). f is
 the logarithm of a probability: 255 is 1, and each step less divides it by 1.15. 0 marks words that are
-never suggested, so the least f is 1. The format has no escapes. Words that it, or a reader of it, cannot
-hold are left out, and so are n-grams of three words and more. The format is that of
-`dictionaries/sample.combined` and `CombinedInputOutput.java` in Android's packages/inputmethods/LatinIME.
+never suggested, so the least f is 1. The format has no escapes. Words that it, or a reader of it,
+cannot hold are left out, and so are n-grams of three words and more. The format is that of
+`dictionaries/sample.combined` and `CombinedInputOutput.java` in packages/inputmethods/LatinIME of
+Android.
 """
 
 import math
 import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from beam_dpne.exports.source import Rendered, Source
+from beam_dpne.exports.source import Rendered, Source, is_unbroken
 
 _STEP = math.log(1.15)
 _MOST = 255
@@ -49,9 +49,11 @@ def render(source: Source, locale: str) -> Rendered:
         elif not all(map(_is_word, tokens)):
             left_out[_UNWRITABLE] += 1
         elif len(tokens) == 1:
-            words[tokens[0]] = weight
-        elif tokens[0] in words and tokens[1] in words:
-            followers[tokens[0]][tokens[1]] = weight
+            (word,) = tokens
+            words[word] = weight
+        elif words.keys() >= set(tokens):
+            first, second = tokens
+            followers[first][second] = weight
         else:
             left_out["n-grams with a word that was not released"] += 1
     frequencies = _frequencies(words)
@@ -83,7 +85,7 @@ def _is_word(word: str) -> bool:
     units = len(word.encode("utf-16-le")) // 2
     if not 0 < units <= _LONGEST or "," in word:
         return False
-    return not any(sign.isspace() or unicodedata.category(sign) == "Cc" for sign in word)
+    return is_unbroken(word)
 
 
 def _frequencies(weights: Mapping[str, float]) -> dict[str, int]:

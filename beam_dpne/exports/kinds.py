@@ -28,7 +28,9 @@ class Settings:
 
     def __post_init__(self):
         if self.locale is not None and not keyboard.is_locale(self.locale):
-            raise ExportError(f"locale must be a locale like en or pt_BR, got locale={self.locale}.")
+            raise ExportError(
+                f"locale must be a locale like en or pt_BR, got locale={self.locale}."
+            )
         if self.kept_back is not None and not 0 <= self.kept_back < 1:
             raise ExportError(f"kept_back must be in [0, 1), got kept_back={self.kept_back}.")
         if self.license is not None and not card.is_license(self.license):

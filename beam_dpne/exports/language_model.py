@@ -9,6 +9,7 @@ the formulas, and the model of a joint distribution of n-grams, in which κ is 0
 """
 
 import io
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,11 @@ import numpy.typing as npt
 from beam_dpne.bayesian.arpa import Order, extend, model_of, write_orders
 from beam_dpne.documents.text import escape_token
 from beam_dpne.errors import ExportError
-from beam_dpne.exports.source import Floats, Rendered, Source
+from beam_dpne.exports.source import Floats, Rendered, Source, is_unbroken
 
 # The weight of a shorter context in the stupid back-off of Brants et al. (2007).
 KEPT_BACK = 0.4
+_BROKEN = "rows with white space or control characters that no escape covers"
 _Ids = npt.NDArray[np.int64]
 
 
@@ -30,56 +32,80 @@ def render(source: Source, kept_back: float | None) -> Rendered:
       ExportError: The release has n-grams but no weights of single words, or it has probabilities,
         which need no κ.
     """
-    # The tokens `<s>`, `</s>` and `<unk>` of a release are words like others.
-    words = sorted({word for words in source.tokens for word in words})
+    grams = _written_grams(source)
     if source.program == "bayesian":
-        orders = _joint_orders(source, words, kept_back)
+        orders = _joint_orders(source, grams, kept_back)
     else:
-        orders = _weighted_orders(source, words, KEPT_BACK if kept_back is None else kept_back)
+        orders = _weighted_orders(source, grams, KEPT_BACK if kept_back is None else kept_back)
     stream = io.StringIO(newline="")
-    write_orders(stream, orders, [escape_token(word) for word in words])
-    return Rendered(stream.getvalue().encode())
+    write_orders(stream, orders, [escape_token(word) for word in grams.words])
+    missing = len(source.rows) - len(grams.rows)
+    return Rendered(stream.getvalue().encode(), {_BROKEN: missing} if missing else {})
 
 
-def _joint_orders(source: Source, words: list[str], kept_back: float | None) -> list[Order]:
+class _Grams(NamedTuple):
+    """The rows of a release that a line of the file can hold.
+
+    Attributes:
+      rows: Their places in the release, (m,) int64, ascending.
+      words: The distinct words in them, sorted.
+      ids: For each of them the ids of its words.
+    """
+
+    rows: _Ids
+    words: list[str]
+    ids: list[list[int]]
+
+    def matrix(self, places: _Ids, length: int) -> _Ids:
+        """Returns the ids of n-grams of one length, (places, length) int64."""
+        return np.array([self.ids[place] for place in places.tolist()], np.int64).reshape(
+            -1, length
+        )
+
+
+def _written_grams(source: Source) -> _Grams:
+    # Blanks, tabs and line ends are escaped; readers split lines at other white space too.
+    escaped = {word: escape_token(word) for words in source.tokens for word in words}
+    broken = {word for word, text in escaped.items() if not is_unbroken(text)}
+    kept = [row for row, words in enumerate(source.tokens) if broken.isdisjoint(words)]
+    words = sorted({word for row in kept for word in source.tokens[row]})
+    number = {word: place for place, word in enumerate(words)}
+    ids = [[number[word] for word in source.tokens[row]] for row in kept]
+    return _Grams(np.array(kept, np.int64), words, ids)
+
+
+def _joint_orders(source: Source, grams: _Grams, kept_back: float | None) -> list[Order]:
     if kept_back is not None:
         raise ExportError(
             "kept_back must be left out for a release of beam-dpne bayesian, whose probabilities "
             "determine the model."
         )
-    joint = source.rows.column("probability").to_numpy()
-    grams = _ids(source, words, np.flatnonzero(source.lengths)).astype(np.int32)
-    return model_of(joint, grams)
+    joint = source.weights[grams.rows]
+    whole = grams.matrix(np.arange(len(joint)), len(grams.ids[0]) if grams.ids else 1)
+    return model_of(joint, whole.astype(np.int32))
 
 
-def _weighted_orders(source: Source, words: list[str], kept_back: float) -> list[Order]:
+def _weighted_orders(source: Source, grams: _Grams, kept_back: float) -> list[Order]:
     """Returns the orders 1 to T of a release of n-grams; a release without rows has only order 1."""
-    longest = int(source.lengths.max(initial=1))
-    places = [np.flatnonzero(source.lengths == length) for length in range(1, longest + 1)]
-    if len(places[0]) < len(words):
+    lengths, weights = source.lengths[grams.rows], source.weights[grams.rows]
+    sizes = range(1, int(lengths.max(initial=1)) + 1)
+    places = [np.flatnonzero(lengths == size) for size in sizes]
+    if len(places[0]) < len(grams.words):
         raise ExportError(
             "to=arpa needs the weights of all single words, which this release does not have: its "
             "words were given with --vocabulary. Use another kind, or release without a vocabulary."
         )
-    grams = [_ids(source, words, rows) for rows in places]
-    shares = [source.weights[rows] for rows in places]
-    for k in range(longest - 1, 1, -1):
-        grams[k - 1], shares[k - 1] = _with_parts(grams[k - 1], shares[k - 1], grams[k])
-    order = np.argsort(grams[0][:, 0])
+    whole = [grams.matrix(rows, size) for rows, size in zip(places, sizes, strict=True)]
+    shares = [weights[rows] for rows in places]
+    for k in range(len(sizes) - 1, 1, -1):
+        whole[k - 1], shares[k - 1] = _with_parts(whole[k - 1], shares[k - 1], whole[k])
+    order = np.argsort(whole[0][:, 0])
     total = max(shares[0].sum(), np.finfo(np.float64).tiny)
-    orders = [Order(grams[0][order], shares[0][order] / total, np.ones(len(order)))]
-    for higher, share in zip(grams[1:], shares[1:], strict=True):
+    orders = [Order(whole[0][order], shares[0][order] / total, np.ones(len(order)))]
+    for higher, share in zip(whole[1:], shares[1:], strict=True):
         orders[-1], extended = extend(orders[-1], higher, share, kept_back)
         orders.append(extended)
     return orders
-
-
-def _ids(source: Source, words: list[str], rows: _Ids) -> _Ids:
-    """Returns the ids of the words of some rows of one length, (rows, length) int64."""
-    ids = {word: number for number, word in enumerate(words)}
-    tokens = [[ids[word] for word in source.tokens[row]] for row in rows.tolist()]
-    length = len(tokens[0]) if tokens else 1
-    return np.array(tokens, np.int64).reshape(-1, length)
 
 
 def _with_parts(grams: _Ids, shares: Floats, longer: _Ids) -> tuple[_Ids, Floats]:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import hashlib
+import unicodedata
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -27,6 +28,15 @@ Floats = npt.NDArray[np.float64]
 
 # Estimated numbers of users have one unit at all lengths; releases without them have scores.
 _WEIGHTS = ("users", "score", "probability")
+
+
+def is_unbroken(word: str) -> bool:
+    r"""Returns whether a word has no white space and no control character of Unicode.
+
+    >>> is_unbroken("naïve"), is_unbroken("New York"), is_unbroken("a\x00")
+    (True, False, False)
+    """
+    return not any(sign.isspace() or unicodedata.category(sign) == "Cc" for sign in word)
 
 
 class Rendered(NamedTuple):

@@ -1,9 +1,9 @@
 """Elasticsearch: documents with a completion field, as NDJSON for the _bulk interface.
 
 `input` is the text that a person types: the words, joined by blanks, without escapes. The other fields
-are the columns of the release; `split_ngram` reads `ngram`. `weight` must be a whole number from 0 to 2^31 − 1.
-A completion field refuses the characters U+0000, U+001E and U+001F, and ignores an input of blanks, so
-such rows are left out.
+are the columns of the release; `split_ngram` reads `ngram`. `weight` must be a whole number from 0 to
+2^31 − 1. A completion field refuses the characters U+0000, U+001E and U+001F, and ignores an input of
+blanks, so such rows are left out.
 """
 
 import hashlib

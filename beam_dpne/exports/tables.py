@@ -60,7 +60,9 @@ def _one_line(source: Source, text: str) -> str:
 def render_duckdb(source: Source) -> Rendered:
     """Returns a script that makes a table of the rows, and the table `ledger` with one row."""
     name = _TABLES[source.program]
-    fields = [f"{field.name} {_SQL_TYPES.get(field.type, 'VARCHAR')}" for field in source.rows.schema]
+    fields = [
+        f"{field.name} {_SQL_TYPES.get(field.type, 'VARCHAR')}" for field in source.rows.schema
+    ]
     ledger = json.dumps(source.ledger, ensure_ascii=True, allow_nan=False)
     parts = [
         f"-- {' '.join(source.title.split())}\n",

@@ -1,4 +1,4 @@
-"""Hugging Face `tokenizer.json`: single words as a WordLevel vocabulary, longer n-grams as added tokens.
+"""Hugging Face `tokenizer.json`: single words as a WordLevel vocabulary, n-grams as added tokens.
 
 Each token's text is the text of the release, so that `split_ngram` of a token gives its words. The ids
 follow the order of the release: special tokens, single words, then longer n-grams. An added token is
@@ -81,8 +81,11 @@ def _added(number: int, text: str, *, special: bool) -> dict[str, Any]:
     }
 
 
-def _splitting(tokenizer: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the normalizer and the pre-tokenizer that are nearest to the release's tokenizer."""
+def _splitting(tokenizer: str) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Returns the normalizer and the pre-tokenizer that are nearest to the release's tokenizer.
+
+    The library normalizes the texts of added tokens too, which changes no token of these tokenizers.
+    """
     if tokenizer.partition(" ")[0] in ("words", "unicode_words"):
         steps = [{"type": "NFC"}, {"type": "Lowercase"}, _BLANKS]
         split = {
@@ -92,4 +95,4 @@ def _splitting(tokenizer: str) -> tuple[dict[str, Any], dict[str, Any]]:
             "invert": True,
         }
         return {"type": "Sequence", "normalizers": steps}, split
-    return _BLANKS, {"type": "WhitespaceSplit"}
+    return _BLANKS if tokenizer == "whitespace" else None, {"type": "WhitespaceSplit"}
