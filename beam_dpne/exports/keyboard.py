@@ -43,14 +43,13 @@ def render(source: Source, locale: str) -> Rendered:
     left_out: Counter[str] = Counter()
     words: dict[str, float] = {}
     followers: defaultdict[str, dict[str, float]] = defaultdict(dict)
-    for tokens, weight in zip(source.tokens, source.weights.tolist(), strict=True):
+    for tokens, weight in zip(map(list, source.tokens), source.weights.tolist(), strict=True):
         if len(tokens) > 2:
             left_out[_LONG] += 1
         elif not all(map(_is_word, tokens)):
             left_out[_UNWRITABLE] += 1
         elif len(tokens) == 1:
-            (word,) = tokens
-            words[word] = weight
+            words[tokens[0]] = weight
         elif words.keys() >= set(tokens):
             first, second = tokens
             followers[first][second] = weight
