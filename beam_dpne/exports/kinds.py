@@ -46,7 +46,7 @@ class Kind:
 
     Attributes:
       name: Its name on the command line.
-      holds: Description of its file.
+      holds: Description of its file, with an article.
       setting: The one field of `Settings` that it knows, or "".
       render: Function that makes the file.
       has_hash: Whether the file itself has the hash of the ledger.
@@ -69,20 +69,20 @@ KINDS: Mapping[str, Kind] = {
     for kind in (
         Kind(
             name="tokenizers",
-            holds="tokenizer.json of Hugging Face's library tokenizers",
+            holds="a tokenizer.json of Hugging Face's library tokenizers",
             render=lambda source, _: tokenizer.render(source),
             refused={"bayesian": _PUBLIC},
         ),
         Kind(
             name="arpa",
-            holds="back-off language model in ARPA format",
+            holds="a back-off language model in ARPA format",
             setting="kept_back",
             render=lambda source, settings: language_model.render(source, settings.kept_back),
             refused={"set-union": _ITEMS},
         ),
         Kind(
             name="aosp",
-            holds="word list for Android's LatinIME keyboard",
+            holds="a word list for Android's LatinIME keyboard",
             setting="locale",
             render=lambda source, settings: keyboard.render(source, settings.locale or ""),
             has_hash=True,
@@ -95,18 +95,18 @@ KINDS: Mapping[str, Kind] = {
         ),
         Kind(
             name="csv",
-            holds="CSV that spreadsheets can open without risk",
+            holds="a CSV that spreadsheets can open without risk",
             render=lambda source, _: tables.render_csv(source),
         ),
         Kind(
             name="duckdb",
-            holds="SQL script from which DuckDB makes a database",
+            holds="a SQL script from which DuckDB makes a database",
             render=lambda source, _: tables.render_duckdb(source),
             has_hash=True,
         ),
         Kind(
             name="card",
-            holds="data card, the README.md of a data set on the Hugging Face Hub",
+            holds="a data card, the README.md of a data set on the Hugging Face Hub",
             setting="license",
             render=lambda source, settings: card.render(source, settings.license),
             has_hash=True,

@@ -49,7 +49,8 @@ class Deployment:
       authors: Names of those who write the record.
       name: Name of the data product; None for the title in the ledger.
       sector: One of the registry's sectors, e.g. "Technology"; None to leave it out.
-      many_releases: Whether releases of the same population are published again and again.
+      many_releases: Whether releases of the same population are published again and again. The record
+        then says that the data are dynamic, and otherwise that they are static.
     """
 
     curator: str

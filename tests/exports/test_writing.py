@@ -250,7 +250,7 @@ def test_the_command_exports_and_says_what_is_missing(cli, folder, tmp_path):
     arguments = ("--to", "aosp", "--output", tmp_path / "words.combined", "--locale", "en")
     ended = cli("export", folder / "ngrams", *arguments)
     assert ended.status == 0
-    assert f"{tmp_path}/words.combined has the release as word list" in ended.err
+    assert f"{tmp_path}/words.combined has the release as a word list" in ended.err
     assert "left out: " in ended.err
     assert (tmp_path / "words.combined").read_text().startswith("dictionary=main:en,")
     assert ended.out == ""
