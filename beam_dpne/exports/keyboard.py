@@ -17,7 +17,7 @@ from beam_dpne.exports.source import Rendered, Source, is_unbroken
 
 _STEP = math.log(1.15)
 _MOST = 255
-# LatinIME ignores longer words (FormatSpec.MAX_WORD_LENGTH), which it measures in UTF-16 units.
+# LatinIME ignores words of 48 code points and more (DICTIONARY_MAX_WORD_LENGTH).
 _LONGEST = 47
 _LOCALE = re.compile(r"[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8})*")
 _LONG = "n-grams of more than two words"
@@ -81,8 +81,7 @@ def _header(source: Source, locale: str) -> str:
 
 
 def _is_word(word: str) -> bool:
-    units = len(word.encode("utf-16-le")) // 2
-    if not 0 < units <= _LONGEST or "," in word:
+    if not 0 < len(word) <= _LONGEST or "," in word:
         return False
     return is_unbroken(word)
 

@@ -267,6 +267,14 @@ def test_no_pair_is_less_frequent_than_its_second_word(made):
         assert all(value >= words[second][0] for second, value in pairs.items())
 
 
+def test_a_keyboard_gets_words_of_up_to_47_characters(tmp_path):
+    release = items_release(tmp_path / "release", {"\U0001f600" * 47: 9, "x" * 48: 8})
+    settings = Settings(locale="en")
+    rendered = export(str(release), "aosp", str(tmp_path / "file"), settings=settings)
+    assert list(read_combined(rendered.data.decode())[1]) == ["\U0001f600" * 47]
+    assert list(rendered.left_out.values()) == [1]
+
+
 def test_rows_without_a_place_in_the_word_list_are_counted(releases, tmp_path):
     rendered = export(
         str(releases["small"]), "aosp", str(tmp_path / "w"), settings=Settings(locale="en")
