@@ -24,6 +24,10 @@ class EngineError(BeamDpneError, RuntimeError):
     """The workers of an engine do not start; the message holds no data of the pipeline."""
 
 
+class ExportError(BeamDpneError, ValueError):
+    """A release cannot be exported as asked; the message holds no n-gram and no item."""
+
+
 class InputError(BeamDpneError, ValueError):
     """An input cannot be read as asked; the message holds no data of it."""
 

@@ -8,7 +8,15 @@ import re
 from collections.abc import Mapping, Sequence
 
 from beam_dpne.cli.options import Option
-from beam_dpne.cli.options_by_command import ACCOUNT, BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
+from beam_dpne.cli.options_by_command import (
+    ACCOUNT,
+    BAYESIAN,
+    EVALUATE,
+    EXPORT,
+    NGRAMS,
+    PLAN,
+    SET_UNION,
+)
 
 PAGE = pathlib.Path(__file__).with_name("options.md")
 COMMANDS: Mapping[str, Mapping[str, Sequence[Option]]] = {
@@ -18,6 +26,7 @@ COMMANDS: Mapping[str, Mapping[str, Sequence[Option]]] = {
     "plan": PLAN,
     "evaluate": EVALUATE,
     "account": ACCOUNT,
+    "export": EXPORT,
 }
 _ABOUT = {
     "ngrams": "It releases the n-grams that many users share.",
@@ -29,6 +38,7 @@ _ABOUT = {
     "private, and is for the operator only.",
     "account": "It adds up what several releases about the same users have spent, and keeps a budget. "
     "It reads ledgers only.",
+    "export": "It writes a release in the format of another system. It reads the release alone.",
 }
 _BEGINNING = """# All options
 
@@ -50,8 +60,8 @@ def escaped(text: str) -> str:
     return re.sub(r"([*<>|\[\]])", r"\\\1", text)
 
 
-def _shown(option: Option) -> str:
-    """Returns an option as it is written on a command line."""
+def shown_name(option: Option) -> str:
+    """Returns the name of an option as it is given on the command line."""
     return option.name.upper() if option.positional else f"--{option.name}"
 
 
@@ -62,7 +72,8 @@ def options_page() -> str:
         parts.append(f"\n## beam-dpne {command}\n\n{_ABOUT[command]}\n")
         for title, options in groups.items():
             rows = [
-                f"| `{_shown(option)}` | {escaped(option.default_text)} | {escaped(option.help)} |\n"
+                f"| `{shown_name(option)}` | {escaped(option.default_text)} | "
+                f"{escaped(option.help)} |\n"
                 for option in options
             ]
             head = f"\n### {command}: {title}\n\n| option | default | meaning |\n|---|---|---|\n"

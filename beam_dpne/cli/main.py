@@ -20,7 +20,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from beam_dpne.cli.options import Table, add_program, add_table
-from beam_dpne.cli.options_by_command import ACCOUNT, BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
+from beam_dpne.cli.options_by_command import (
+    ACCOUNT,
+    BAYESIAN,
+    EVALUATE,
+    EXPORT,
+    NGRAMS,
+    PLAN,
+    SET_UNION,
+)
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, may_be_printed
 from beam_dpne.interrupts import Interrupts
@@ -115,6 +123,16 @@ _COMMANDS = (
         "alone, and keeps a budget that runs must not exceed (--budget).",
         table=ACCOUNT,
         module="accounting",
+        publishes=False,
+    ),
+    _Command(
+        name="export",
+        summary="write a release in the format of another system",
+        description="Writes a release in the format of another system: a tokenizer, a language model, "
+        "a keyboard's word list, suggestions, tables, or a data card. It reads the release alone and "
+        "costs no budget. The release must fit in memory.",
+        table=EXPORT,
+        module="exporting",
         publishes=False,
     ),
 )

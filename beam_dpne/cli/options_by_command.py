@@ -520,3 +520,55 @@ EVALUATE: Table = {
     ),
     "evaluating": _EVALUATING,
 }
+
+EXPORT: Table = {
+    "exporting": (
+        Option(
+            name="release",
+            path="directory",
+            positional=True,
+            help="Directory of the release, e.g. release/titles or gs://bucket/releases/2025-01. It is "
+            "required. A release that is incomplete or damaged is refused.",
+        ),
+        Option(
+            name="to",
+            form_pattern="[a-z]{1,20}",
+            help="Kind of the export. It is required. tokenizers is the tokenizer.json of Hugging "
+            "Face, arpa a back-off language model, aosp the word list of Android's keyboard, "
+            "elasticsearch NDJSON for a completion field, csv a CSV for spreadsheets, duckdb a SQL "
+            "script that makes a database, and card the README.md of a data set on the Hugging Face "
+            "Hub.",
+        ),
+        Option(
+            name="output",
+            help="File to write, e.g. tokenizer.json or gs://bucket/exports/titles.csv. It is "
+            "required. Kinds whose format has no place for the ledger's hash (tokenizers, arpa, "
+            "elasticsearch, csv) also get a file with .source.json added to this name.",
+        ),
+        Option(
+            name="overwrite",
+            flag=True,
+            help="Replace the files if they exist. Without this option an export does not start then.",
+        ),
+        Option(
+            name="locale",
+            form_pattern="[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8})*",
+            help="Locale of the keyboard, e.g. en or pt_BR. aosp needs it, and other kinds refuse it.",
+        ),
+        Option(
+            name="kept_back",
+            parse=number,
+            shown_default="0.4, other kinds none",
+            help="Share of probability that each context of arpa keeps for words that do not follow it "
+            "in the release, in [0, 1). Released n-grams are a part of those in the texts, so a small "
+            "share promises too much. It is refused with other kinds and for a release of "
+            "beam-dpne bayesian.",
+        ),
+        Option(
+            name="license",
+            form_pattern="[a-z0-9][a-z0-9.-]{0,63}",
+            help="The Hugging Face Hub's name of the licence of the release, e.g. cc-by-4.0, for card. "
+            "Without this option the card states no licence. Other kinds refuse it.",
+        ),
+    ),
+}
