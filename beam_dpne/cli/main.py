@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from beam_dpne.cli.options import Table, add_program, add_table
-from beam_dpne.cli.options_by_command import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
+from beam_dpne.cli.options_by_command import BAYESIAN, EVALUATE, NGRAMS, PLAN, REPORT, SET_UNION
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, may_be_printed
 from beam_dpne.interrupts import Interrupts
@@ -106,6 +106,16 @@ _COMMANDS = (
         "lengths take 2 GB.",
         table=EVALUATE,
         module="evaluating",
+        publishes=False,
+    ),
+    _Command(
+        name="report",
+        summary="describe a release and its guarantee in one HTML or Markdown file",
+        description="Writes a report of a release as one file: what was released, the guarantee in "
+        "plain words, its limits, tables, plots, a search box, and how to cite and verify it. It is "
+        "made from the release alone and never opens the input, so it costs no privacy.",
+        table=REPORT,
+        module="reporting",
         publishes=False,
     ),
 )

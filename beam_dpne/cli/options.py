@@ -25,6 +25,7 @@ class Option:
       flag: whether it is on or off; it is on if it is given without a value.
       path: "files" or "file" if the value names files to read, "directory" if it names a directory to
         write, else "".
+      positional: whether it is given without its name, after the command.
       form_pattern: replaces the pattern of `parse`.
       shown_default: describes the default in words, where it depends on other options.
     """
@@ -37,6 +38,7 @@ class Option:
     repeatable: bool = False
     flag: bool = False
     path: str = ""
+    positional: bool = False
     form_pattern: str = ""
     shown_default: str = ""
 
@@ -137,7 +139,9 @@ def add_options(parser: argparse.ArgumentParser, title: str, options: Sequence[O
     for option in options:
         text = f"{option.help} (default: {option.default_text})".replace("%", "%%")
         flag = f"--{option.name}"
-        if option.flag:
+        if option.positional:
+            group.add_argument(option.name, nargs="?", metavar=option.name.upper(), help=text)
+        elif option.flag:
             group.add_argument(
                 flag, nargs="?", const=True, type=boolean, metavar="true|false", help=text
             )
