@@ -20,7 +20,7 @@ from beam_dpne.report.blocks import (
 )
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~$#])|(&)|(:)(?=//)|(?<=www)\.|(@)")
-_BEGINNING = re.compile(r"^(\s*)([-+=]|\d+[.)])")
+_BEGINNING = re.compile(r"^(\s*)([-+=]|\d+[.)](?=\s|$))")
 
 
 def render_markdown(report: Report) -> str:

@@ -1,9 +1,9 @@
 """Answers to the questions of NIST SP 800-226 (March 2025).
 
-The publication, "Guidelines for Evaluating Differential Privacy Guarantees", arranges the parts on which
-a guarantee rests as a pyramid of nine components, which sections 2, 3 and 4 describe from the top to the
-bottom, and warns of further hazards. Each component is a question here, in our words. The ledger answers
-some; the others are about the operator's house.
+The publication, "Guidelines for Evaluating Differential Privacy Guarantees", arranges the parts on
+which a guarantee rests as a pyramid of nine components, which sections 2, 3 and 4 describe from the top
+to the bottom, and warns of further hazards. Each component is a question here, in our words. The ledger
+answers some; the others are about the operator's house.
 """
 
 from typing import NamedTuple

@@ -141,10 +141,11 @@ def shares(sizes: Mapping[int | None, int], limit: int) -> dict[int | None, int]
 def _embedded_sentence(facts: Facts, left_out: int, limit: int) -> str:
     if not left_out:
         return f"All {len(facts.rows):,} rows are in this file; the search needs no network."
+    missing = "1 row is" if left_out == 1 else f"{left_out:,} rows are"
     return (
         f"This file holds {len(facts.rows) - left_out:,} of the {len(facts.rows):,} rows, those with "
-        f"the largest values of each length, and {left_out:,} rows are left out, since the limit is "
-        f"{limit:,}. The files of the release have all of them."
+        f"the largest values of each length. {missing} left out, since the limit is {limit:,}. The "
+        "files of the release have all of them."
     )
 
 
