@@ -466,10 +466,10 @@ REPORT: Table = {
             "refused.",
         ),
         Option(
-            name="first_rows",
+            name="top_rows",
             default=20,
             parse=integer,
-            help="Largest number of rows of each length in the tables of the first rows, at least 0.",
+            help="Largest number of rows of each length in the tables of the top rows, at least 0.",
         ),
         Option(
             name="search_rows",

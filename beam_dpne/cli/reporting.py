@@ -43,7 +43,7 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
         facts,
         output_format=values["format"],
         left_out=_left_out(values),
-        first_rows=values["first_rows"],
+        top_rows=values["top_rows"],
         search_rows=values["search_rows"],
     )
     try:
@@ -59,7 +59,7 @@ def _check(values: Mapping[str, Any]) -> None:
     """Raises UsageError for options that are wrong whatever the release is."""
     if not values["release"]:
         raise UsageError("release must be given: beam-dpne report RELEASE.")
-    for name in ("first_rows", "search_rows"):
+    for name in ("top_rows", "search_rows"):
         if values[name] < 0:
             raise UsageError(f"{name} must be at least 0, got {name}={values[name]}.")
     for name in values["leave_out"] or ():

@@ -16,7 +16,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 20, 38
 _INNER_WIDTH, _INNER_HEIGHT = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
 _MOST_LABELS = 12
 _POINTS = 80
-_GRID_LINES = 4
+# The first digit of an axis's upper end, and into how many parts its grid divides the axis.
+_GRID_LINES = {1: 5, 2: 4, 3: 3, 4: 4, 5: 5, 6: 3, 8: 4, 10: 5}
 
 
 def columns(
@@ -30,11 +31,11 @@ def columns(
       values: Height of each column, at least 0.
       percent: Whether the values are shares.
     """
-    top = _round_up(max([*values, 0.0]) or 1.0)
+    top, lines = _top_and_lines(max([*values, 0.0]) or 1.0)
     step = _INNER_WIDTH / len(values)
     width = min(48.0, step * 0.7)
     every = -(-len(values) // _MOST_LABELS)
-    shapes = [_grid([(top * i / _GRID_LINES) for i in range(_GRID_LINES + 1)], top, percent)]
+    shapes = [_grid([top * line / lines for line in range(lines + 1)], top, percent)]
     for position, (name, value) in enumerate(zip(names, values, strict=True)):
         middle = _LEFT + step * (position + 0.5)
         height = _INNER_HEIGHT * value / top
@@ -90,8 +91,9 @@ def by_rank(
         shapes.append(_line(y(tick)))
         shapes.append(_text(_LEFT - 5, y(tick) + 4, number(tick), "end"))
     shapes += [
-        _text(x(10**power), _TOP + _INNER_HEIGHT + 15, f"{10**power:,}", "middle")
-        for power in range(int(widest) + 1)
+        _text(x(int(rank)), _TOP + _INNER_HEIGHT + 15, f"{int(rank):,}", "middle")
+        for rank in _ticks(1.0, float(len(values)))
+        if rank >= 1
     ]
     if band:
         outline = [f"{x(rank):.1f},{y(band[1][rank - 1]):.1f}" for rank in ranks]
@@ -120,16 +122,16 @@ def _ranks(count: int) -> list[int]:
     return sorted({*spread, 1, count} - {0})
 
 
-def _round_up(value: float) -> float:
-    """Returns the least of 1, 2, 2.5, 4, 5 and 8 times a power of ten that leaves room for a label.
+def _top_and_lines(value: float) -> tuple[float, int]:
+    """Returns the upper end of an axis, which leaves room for a label, and the parts of its grid.
 
-    >>> _round_up(17), _round_up(0.0043)
-    (20.0, 0.005)
+    >>> _top_and_lines(17), _top_and_lines(0.0043)
+    ((20.0, 4), (0.005, 5))
     """
     wanted = value * 1.08
     power = 10.0 ** math.floor(math.log10(wanted))
-    factor = next(each for each in (1, 2, 2.5, 4, 5, 8, 10) if each * power >= wanted * (1 - 1e-9))
-    return float(f"{factor * power:.3g}")
+    digit = next(each for each in _GRID_LINES if each * power >= wanted * (1 - 1e-9))
+    return float(f"{digit * power:.3g}"), _GRID_LINES[digit]
 
 
 def _decades(low: float, high: float) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from beam_dpne.report.html import render_html
 from beam_dpne.report.left_out import PARTS, without
 from beam_dpne.report.markdown import render_markdown
 from beam_dpne.report.questions import questions_section
-from beam_dpne.report.rows import first_rows_section, released_section, search_section
+from beam_dpne.report.rows import released_section, search_section, top_section
 from beam_dpne.report.verify import parameters_section, verify_section
 from beam_dpne.version import __version__
 
@@ -27,7 +27,7 @@ def render_report(
     *,
     output_format: str = "html",
     left_out: Collection[str] = (),
-    first_rows: int = 20,
+    top_rows: int = 20,
     search_rows: int = 100_000,
 ) -> bytes:
     """Returns a report of a release as a file.
@@ -38,7 +38,7 @@ def render_report(
       facts: The release (see `read_facts`).
       output_format: "html" or "markdown".
       left_out: Names of what is left out, keys of `PARTS`.
-      first_rows: Largest number of rows of each length in the tables.
+      top_rows: Largest number of rows of each length in the tables of top rows.
       search_rows: Largest number of rows that the search box of an HTML report holds.
     """
     facts = without(facts, left_out)
@@ -48,7 +48,7 @@ def render_report(
         released_section(facts),
         guarantee_section(facts, with_operator="operator" not in left_out),
         not_protected_section(facts),
-        first_rows_section(facts, first_rows),
+        top_section(facts, top_rows),
         *([search_section(facts, search_rows)] if output_format == "html" else []),
         parameters_section(facts),
         questions_section(facts),

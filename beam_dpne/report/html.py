@@ -75,7 +75,7 @@ def render_html(report: Report) -> str:
     return _PAGE.substitute(
         policy=policy,
         title=escape(report.title),
-        subtitle=escape(report.subtitle),
+        subtitle=escape(report.subtitle).replace(" = ", "&nbsp;=&nbsp;"),
         style=style,
         contents="".join(
             f'<li><a href="#{each.name}">{escape(each.title)}</a></li>' for each in report.sections

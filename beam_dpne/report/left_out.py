@@ -19,7 +19,7 @@ PARTS = {
     "tokenizer": "the name of the tokenizer",
     "versions": "the versions of the packages other than beam_dpne",
     "operator": "the words for the operator",
-    "first": "the tables of the first rows",
+    "top": "the tables of the top rows",
     "search": "the search box, with the rows that it holds",
     "parameters": "the section on parameters",
     "questions": "the questions of NIST SP 800-226",

@@ -1,4 +1,4 @@
-"""Sections on the released rows: tables and plots for each length, the first rows, the search box."""
+"""Sections on the released rows: tables and plots for each length, the top rows, the search box."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,23 +37,22 @@ _SCORES = {
     "bayesian": "All probabilities sum to 1. Every n-gram of the public vocabulary has one, whether or "
     "not any user has the n-gram.",
 }
-_FIRST = {"ngram": "First n-grams", "item": "First items"}
+_TOP = {"ngram": "Top n-grams", "item": "Top items"}
+_NAMES = {"ngram": "n-gram", "item": "item"}
 _USERS = (
     "The number of users of each row is an estimate from noisy sums. In 95 % of the cases the interval "
-    "behind it holds the true number."
+    "in parentheses holds the true number."
 )
 
 
 def released_section(facts: Facts) -> Section:
     """Returns the section that says what was released, with tables and plots."""
-    blocks: list[Block] = [Paragraph(_first_sentence(facts))]
+    is_empty = not len(facts.rows)
+    blocks: list[Block] = [Paragraph(_EMPTY if is_empty else _first_sentence(facts), note=is_empty)]
     if facts.lengths:
-        blocks += [_lengths_table(facts), Paragraph(_spurious_sentence(facts))]
-        if not len(facts.rows):
-            blocks.append(Paragraph(_EMPTY, note=True))
-        blocks.append(Figures(_length_charts(facts)))
-    elif not len(facts.rows):
-        blocks.append(Paragraph(_EMPTY, note=True))
+        blocks.append(_lengths_table(facts))
+        if not is_empty:
+            blocks += [Paragraph(_spurious_sentence(facts)), Figures(_length_charts(facts))]
     plots = _rank_charts(facts)
     if plots:
         noun = facts.measure.noun
@@ -70,7 +69,7 @@ _EMPTY = (
 )
 
 
-def first_rows_section(facts: Facts, count: int) -> Section:
+def top_section(facts: Facts, count: int) -> Section:
     """Returns the rows with the largest values, in one table for each length.
 
     Args:
@@ -91,11 +90,11 @@ def first_rows_section(facts: Facts, count: int) -> Section:
             (f"{rank:,}", Released(shown(text)), value)
             for rank, (text, value) in enumerate(zip(texts, cells, strict=True), start=1)
         ]
-        headings = ("rank", facts.text_column, measure.heading)
+        headings = ("rank", _NAMES[facts.text_column], measure.heading)
         tables.append(Table(caption, headings, lines, numeric=(0, 2)))
     if not tables:
-        return Section("first", _FIRST[facts.text_column], [Paragraph("There is no row to show.")])
-    return Section("first", _FIRST[facts.text_column], [Tables(tables)])
+        return Section("top", _TOP[facts.text_column], [Paragraph("There is no row to show.")])
+    return Section("top", _TOP[facts.text_column], [Tables(tables)])
 
 
 def search_section(facts: Facts, limit: int) -> Section:
@@ -120,7 +119,7 @@ def search_section(facts: Facts, limit: int) -> Section:
             if len(rows) > kept[length]
         ]
         blocks.append(Bullets(lines))
-    blocks.append(Search(embedded, (facts.text_column, facts.measure.heading)))
+    blocks.append(Search(embedded, (_NAMES[facts.text_column], facts.measure.heading)))
     return Section("search", "Search", blocks)
 
 
@@ -191,8 +190,8 @@ def _first_sentence(facts: Facts) -> str:
     match facts.program:
         case "ngrams" if released:
             return (
-                f"The release has {count} n-grams of {_range(released)}. Each had a noisy weight, or "
-                "noisy evidence of several rounds, above a threshold."
+                f"The release has {count} n-grams of {_range(released)}. Each had "
+                f"{'noisy evidence' if _is_adaptive(facts) else 'a noisy weight'} above a threshold."
             )
         case "set-union":
             return f"The release has {count} items. Each had a noisy weight above a threshold."
@@ -275,10 +274,15 @@ def _rank_charts(facts: Facts) -> list[tuple[str, str]]:
 def _meaning(facts: Facts) -> str:
     if facts.measure.low is not None:
         return _USERS
+    if facts.program == "ngrams":
+        return _SCORES["adaptive" if _is_adaptive(facts) else "one_round"]
+    return _SCORES[facts.program]
+
+
+def _is_adaptive(facts: Facts) -> bool:
+    """Returns whether n-grams were found over several rounds; the earliest plans name no strategy."""
     plan: Mapping[str, Any] = facts.ledger["plan"]
-    # Plans of schema 1 may lack a strategy, which was one_round then.
-    key = plan.get("strategy", "one_round") if facts.program == "ngrams" else facts.program
-    return _SCORES.get(str(key), "")
+    return plan.get("strategy", "one_round") == "adaptive"
 
 
 def _of_length(noun: str, length: int | None) -> str:

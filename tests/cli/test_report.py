@@ -47,7 +47,7 @@ def test_a_report_has_a_name_by_default(cli, folder, tmp_path, monkeypatch, give
 
 def test_the_options_reach_the_report(cli, folder, tmp_path):
     page = tmp_path / "page.html"
-    given = ("--public", "--leave_out", "questions,unit", "--search_rows", 2, "--first_rows", 1)
+    given = ("--public", "--leave_out", "questions,unit", "--search_rows", 2, "--top_rows", 1)
     assert cli("report", folder, "--output", page, *given).status == 0
     text = page.read_text()
     assert "1 row is left out, since the limit is 2" in text
@@ -75,7 +75,7 @@ def test_a_report_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):
         (("{folder}", "--runner=x"), "has no option --runner, and takes one RELEASE"),
         (("{folder}/none",), "does not exist: there is no release"),
         (("{folder}", "--leave_out", "guarantee"), "leave_out must name parts among title,"),
-        (("{folder}", "--first_rows", -1), "first_rows must be at least 0, got first_rows=-1."),
+        (("{folder}", "--top_rows", -1), "top_rows must be at least 0, got top_rows=-1."),
         (("{folder}", "--search_rows", -1), "search_rows must be at least 0"),
         (("{folder}", "--format", "pdf"), "invalid choice: 'pdf'"),
         (("{folder}", "--output", "{folder}/page.html"), "output must be outside every release"),

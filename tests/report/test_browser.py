@@ -118,7 +118,7 @@ def test_a_page_fits_its_screen_and_makes_no_request_and_no_error(show, facts, w
 
 def test_texts_that_could_do_harm_are_shown_and_nothing_else(show, facts):
     browser = show(render_report(facts))
-    script = "return [...document.querySelectorAll('#first bdi')].map(e => e.textContent)"
+    script = "return [...document.querySelectorAll('#top bdi')].map(e => e.textContent)"
     assert set(map(shown, releases.HOSTILE)) <= set(browser.execute_script(script))
     assert len(browser.find_elements("css selector", "script")) == 2
     assert not browser.find_elements("css selector", "img, b, iframe, object, a[href^='http']")

@@ -160,7 +160,7 @@ def test_released_texts_are_never_markup_in_markdown(made, name):
     assert not re.search(r"(?<!\\):// ?|www\.evil", text.replace("https\\://", ""))
 
 
-def test_markdown_has_the_same_first_rows_as_html(made):
+def test_markdown_has_the_same_top_rows_as_html(made):
     text = page_of(made["adaptive"], output_format="markdown")
     assert "| 1 | word0 | 50.00 |" in text
     assert "| 20 | word19 | 31.00 |" in text
@@ -195,7 +195,7 @@ def test_each_part_can_be_left_out_alone(made, name):
         "tokenizer": "private_tokens",
         "versions": "pyarrow",
         "operator": "For the operator",
-        "first": "First n-grams",
+        "top": "Top n-grams",
         "search": "search-rows",
         "parameters": "vocabulary_delta_share",
         "questions": "trust",
@@ -240,7 +240,7 @@ def test_numbers_of_users_replace_scores_where_rows_have_them(made):
         rows = rows.append_column(name, pa.array([each.as_py() + change for each in users]))
     counted = dataclasses.replace(facts, rows=rows)
     text = page_of(counted, output_format="markdown")
-    assert "| rank | ngram | users (95 % interval) |" in text
+    assert "| rank | n-gram | users (95 % interval) |" in text
     assert "| 1 | word29 | 300 (295 to 307) |" in text
     page = page_of(counted)
     assert embedded(page)[0][1][0] == "word29"
