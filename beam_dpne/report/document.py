@@ -68,7 +68,7 @@ def _summary(facts: Facts) -> Section:
     cards = [
         (f"{len(facts.rows):,}", f"released {facts.noun}"),
         (f"ε = {number(facts.epsilon)}", "privacy loss of each user, at most"),
-        (f"δ = {number(facts.delta)}", "probability beyond ε, at most"),
+        (f"δ = {number(facts.delta)}", "slack in probability, at most"),
     ]
     if facts.expected_spurious is not None:
         cards.append((number(facts.expected_spurious), "expected spurious n-grams, at most"))

@@ -56,7 +56,7 @@ def released_section(facts: Facts) -> Section:
     plots = _rank_charts(facts)
     if plots:
         noun = facts.measure.noun
-        blocks += [Heading(f"The {noun} of each row, by rank"), Paragraph(_meaning(facts))]
+        blocks += [Heading(f"How to read the {noun}"), Paragraph(_meaning(facts))]
         blocks.append(Figures(plots[:_MOST_PLOTS]))
         if len(plots) > _MOST_PLOTS:
             blocks.append(Paragraph(f"Plots of the lengths above {_MOST_PLOTS} are left out."))
