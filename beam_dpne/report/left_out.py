@@ -7,9 +7,10 @@ the operator's fields. What states the guarantee and its limits cannot be left o
 
 import dataclasses
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from beam_dpne.report.facts import Facts
+if TYPE_CHECKING:
+    from beam_dpne.report.facts import Facts
 
 PARTS = {
     "title": "the title that the operator gave the release",
@@ -29,7 +30,7 @@ PUBLIC = ("title", "contact", "fields", "tokenizer", "versions", "operator")
 _NOTES = ("title", "contact", "unit")
 
 
-def without(facts: Facts, left_out: Collection[str]) -> Facts:
+def without(facts: "Facts", left_out: Collection[str]) -> "Facts":
     """Returns a release whose ledger lacks what is left out, so that no section can show it.
 
     Args:
