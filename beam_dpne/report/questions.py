@@ -111,15 +111,15 @@ def _parameters(facts: Facts) -> list[Question]:
 
 
 def _bounds(facts: Facts) -> str:
-    """Returns what bounds a user's part, from the plan."""
-    plan = facts.ledger["plan"]
-    limit = plan.get("max_contributions")
+    """Returns what bounds a user's part, where the ledger states it."""
+    section = "plan" if facts.program == "ngrams" else "mechanism"
+    limit = facts.ledger[section].get("max_contributions")
     if isinstance(limit, list):
         limit = ", ".join(map(number, limit))
     elif limit is not None:
         limit = number(limit)
     if limit is None:
-        return "The plan bounds what one user adds."
+        return ""
     rows = "items" if facts.program == "set-union" else "n-grams"
     per = " in one round of one length" if facts.program == "ngrams" else ""
     return f"One user adds to at most {limit} distinct {rows}{per}."

@@ -285,6 +285,16 @@ def test_the_nine_components_of_the_pyramid_are_questions(made):
     assert {each.component for each in alone} >= {"Access control", "Data collection exposure"}
 
 
+def test_the_bound_on_one_user_is_that_of_the_ledger(made):
+    answers = {
+        name: " ".join(each.answer for each in questions(made[name]))
+        for name in ("adaptive", "items", "probabilities")
+    }
+    assert "at most 20 distinct n-grams in one round of one length." in answers["adaptive"]
+    assert "at most 100 distinct items." in answers["items"]
+    assert "at most 10 distinct n-grams." in answers["probabilities"]
+
+
 def test_a_public_number_of_users_is_compared_with_delta(made):
     facts = made["adaptive"]
     plan = {**facts.ledger["plan"], "public_user_count": 1000}
