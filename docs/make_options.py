@@ -15,6 +15,7 @@ from beam_dpne.cli.options_by_command import (
     EXPORT,
     NGRAMS,
     PLAN,
+    REPORT,
     SET_UNION,
 )
 
@@ -27,6 +28,7 @@ COMMANDS: Mapping[str, Mapping[str, Sequence[Option]]] = {
     "evaluate": EVALUATE,
     "account": ACCOUNT,
     "export": EXPORT,
+    "report": REPORT,
 }
 _ABOUT = {
     "ngrams": "It releases the n-grams that many users share.",
@@ -39,6 +41,7 @@ _ABOUT = {
     "account": "It adds up what several releases about the same users have spent, and keeps a budget. "
     "It reads ledgers only.",
     "export": "It writes a release in the format of another system. It reads the release alone.",
+    "report": "It describes a release and its guarantee in one file, made from the release alone.",
 }
 _BEGINNING = """# All options
 

@@ -27,6 +27,7 @@ from beam_dpne.cli.options_by_command import (
     EXPORT,
     NGRAMS,
     PLAN,
+    REPORT,
     SET_UNION,
 )
 from beam_dpne.elements import progress
@@ -133,6 +134,16 @@ _COMMANDS = (
         "costs no budget. The release must fit in memory.",
         table=EXPORT,
         module="exporting",
+        publishes=False,
+    ),
+    _Command(
+        name="report",
+        summary="describe a release and its guarantee in one HTML or Markdown file",
+        description="Writes a report of a release as one file: what was released, the guarantee in "
+        "plain words, its limits, tables, plots, a search box, and how to cite and verify it. It is "
+        "made from the release alone and never opens the input, so it costs no privacy.",
+        table=REPORT,
+        module="reporting",
         publishes=False,
     ),
 )

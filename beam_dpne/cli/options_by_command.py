@@ -10,12 +10,14 @@ from beam_dpne.cli.options import (
     Table,
     integer,
     integers,
+    names,
     number,
     numbers,
     tokenizer_option,
     tokenizer_pattern,
     writing,
 )
+from beam_dpne.report.left_out import PARTS, PUBLIC
 from beam_dpne.set_union.policies import DEFAULT_POLICY, POLICIES, VOCABULARY_POLICIES
 
 _K_ANONYMITY = (1, 2, 5, 10, 20, 50, 100)
@@ -570,5 +572,66 @@ EXPORT: Table = {
             help="The Hugging Face Hub's name of the licence of the release, e.g. cc-by-4.0, for card. "
             "Without this option the card states no licence. Other kinds refuse it.",
         ),
+    ),
+}
+
+REPORT: Table = {
+    "release": (
+        Option(
+            name="release",
+            positional=True,
+            path="directory",
+            help="Directory of the release, e.g. release/titles or gs://bucket/releases/2025-01, of "
+            "any program. It is required. A release that is incomplete, damaged or being replaced is "
+            "refused.",
+        ),
+    ),
+    "report": (
+        Option(
+            name="output",
+            shown_default="report.html, Markdown report.md",
+            help="File for the report, e.g. reports/titles.html or gs://bucket/reports/titles.html. A "
+            "file inside a release is refused, and so is a file that exists, without overwrite.",
+        ),
+        Option(
+            name="overwrite",
+            flag=True,
+            help="Replace a report that is already there.",
+        ),
+        Option(
+            name="format",
+            default="html",
+            choices=("html", "markdown"),
+            help="Format of the report. html has plots and a search box, makes no request and needs no "
+            "other file. markdown has the same text and tables.",
+        ),
+        Option(
+            name="public",
+            flag=True,
+            help=f"Make a report for the public: leave out {', '.join(PUBLIC)}, and whatever leave_out "
+            "names. The guarantee, its limits and the files stay in. The ledger of the release states "
+            "what is left out all the same.",
+        ),
+        Option(
+            name="leave_out",
+            parse=names,
+            help=f"Parts to leave out, separated by commas: {', '.join(PARTS)}. Other names are "
+            "refused.",
+        ),
+        Option(
+            name="top_rows",
+            default=20,
+            parse=integer,
+            help="Largest number of rows of each length in the tables of the top rows, at least 0.",
+        ),
+        Option(
+            name="search_rows",
+            default=100_000,
+            parse=integer,
+            help="Largest number of rows that the search box of an HTML report holds, at least 0, "
+            "those with the largest values of each length. The report says how many are left out. "
+            "100,000 n-grams make a file of about 3 MB.",
+        ),
+        QUIET,
     ),
 }
