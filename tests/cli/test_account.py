@@ -134,7 +134,7 @@ def test_ledgers_of_other_units_are_refused_unless_the_users_are_the_same(cli, r
         ({"schema": "other"}, "is not a ledger"),
         ({"spent": {}}, None),
         ({"guarantee": {"epsilon": 1, "delta": 1e-6}}, "different values of epsilon"),
-        ({"guarantee": {}}, "epsilon is not a finite number"),
+        ({"guarantee": {}}, "'guarantee' must state epsilon above 0"),
     ],
 )
 def test_a_ledger_of_another_schema_or_damaged_is_refused(cli, tmp_path, damage, message):

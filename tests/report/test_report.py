@@ -364,10 +364,10 @@ def test_a_release_that_is_replaced_meanwhile_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"epsilon": "4"}, "'epsilon' in section 'guarantee' is missing or not a number"),
-        ({"delta": None}, "'delta' in section 'guarantee' is missing or not a number"),
-        ({"delta": 2}, "delta at least 0 and below 1"),
-        ({"epsilon": True}, "'epsilon' in section 'guarantee'"),
+        ({"epsilon": "4"}, "'guarantee' must state epsilon above 0"),
+        ({"delta": None}, "'guarantee' must state epsilon above 0"),
+        ({"delta": 2}, r"delta in \(0, 1\) as numbers"),
+        ({"epsilon": True}, "'guarantee' must state epsilon above 0"),
         ({"statement": 1}, "'statement' in section 'guarantee' is missing or not a text"),
     ],
 )
