@@ -16,8 +16,16 @@ class AccessError(BeamDpneError, ValueError):
     """Storage cannot be used as asked; the message holds no data of it."""
 
 
+class BudgetError(BeamDpneError, ValueError):
+    """Ledgers cannot be composed, or a budget does not allow a run; the message holds no data."""
+
+
 class EngineError(BeamDpneError, RuntimeError):
     """The workers of an engine do not start; the message holds no data of the pipeline."""
+
+
+class ExportError(BeamDpneError, ValueError):
+    """A release cannot be exported as asked; the message holds no n-gram and no item."""
 
 
 class InputError(BeamDpneError, ValueError):

@@ -16,11 +16,11 @@ class Interrupts:
     Beam wraps the errors of a bundle, so the type of an exception does not show that a signal raised
     it: `received` does. Python calls a handler wherever the main thread happens to be. In a finalizer,
     or in the callback of a weak reference, it drops the exception after a message on stderr, and the
-    run would go on. Here the exception is then raised again a moment later. A second signal ends the
-    process at once.
+    run would go on. Here the exception is then raised again a moment later. A second signal, also
+    another one of them, ends the process at once.
 
     Only signals that nobody has handled or ignored (nohup) are changed, and only in the main thread.
-    The signal SIGALRM is used, and only after another one was lost.
+    The signal SIGALRM is used only after another one was lost; else the caller's alarm is kept.
 
     Attributes:
       received: The number of the signal that was received, or 0.
@@ -30,6 +30,7 @@ class Interrupts:
         self.received = 0
         self._numbers = numbers
         self._before: dict[int, Any] = {}
+        self._alarm_before: Any = None
         self._report_unraisable: Any = None
 
     def __enter__(self) -> "Interrupts":
@@ -46,30 +47,39 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         if not self._before:
             return
-        self._raise_again(0)
+        self.settle()
         sys.unraisablehook = self._report_unraisable
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def settle(self) -> None:
+        """Raises a lost signal no more, since the run has ended."""
+        if self._alarm_before is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._alarm_before)
+            self._alarm_before = None
+
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         self.received = number
-        signal.signal(number, signal.SIG_DFL)
+        for each in self._before:
+            signal.signal(each, signal.SIG_DFL)
         raise KeyboardInterrupt
 
     def _keep(self, unraisable: Any) -> None:
         """Raises a lost `KeyboardInterrupt` again soon; leaves every other error to the hook before."""
         if self.received and issubclass(unraisable.exc_type, KeyboardInterrupt):
-            self._raise_again(_AGAIN_SECONDS)
+            self._raise_again()
         else:
             self._report_unraisable(unraisable)
 
-    def _raise_again(self, seconds: float) -> None:
-        """Sets the alarm that raises `KeyboardInterrupt`, or switches it off with 0."""
+    def _raise_again(self) -> None:
+        """Sets the alarm that raises `KeyboardInterrupt`."""
         if not hasattr(signal, "setitimer"):  # Windows has no alarm.
             return
-        if seconds:
-            signal.signal(signal.SIGALRM, _interrupt)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        before = signal.signal(signal.SIGALRM, _interrupt)
+        if self._alarm_before is None:
+            self._alarm_before = before
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -8,7 +8,16 @@ import re
 from collections.abc import Mapping, Sequence
 
 from beam_dpne.cli.options import Option
-from beam_dpne.cli.options_by_command import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
+from beam_dpne.cli.options_by_command import (
+    ACCOUNT,
+    BAYESIAN,
+    EVALUATE,
+    EXPORT,
+    NGRAMS,
+    PLAN,
+    REPORT,
+    SET_UNION,
+)
 
 PAGE = pathlib.Path(__file__).with_name("options.md")
 COMMANDS: Mapping[str, Mapping[str, Sequence[Option]]] = {
@@ -17,6 +26,9 @@ COMMANDS: Mapping[str, Mapping[str, Sequence[Option]]] = {
     "bayesian": BAYESIAN,
     "plan": PLAN,
     "evaluate": EVALUATE,
+    "account": ACCOUNT,
+    "export": EXPORT,
+    "report": REPORT,
 }
 _ABOUT = {
     "ngrams": "It releases the n-grams that many users share.",
@@ -26,6 +38,10 @@ _ABOUT = {
     "data.",
     "evaluate": "It compares a release with the private data that it came from. Its output is not "
     "private, and is for the operator only.",
+    "account": "It adds up what several releases about the same users have spent, and keeps a budget. "
+    "It reads ledgers only.",
+    "export": "It writes a release in the format of another system. It reads the release alone.",
+    "report": "It describes a release and its guarantee in one file, made from the release alone.",
 }
 _BEGINNING = """# All options
 
@@ -47,6 +63,11 @@ def escaped(text: str) -> str:
     return re.sub(r"([*<>|\[\]])", r"\\\1", text)
 
 
+def shown_name(option: Option) -> str:
+    """Returns the name of an option as it is given on the command line."""
+    return option.name.upper() if option.positional else f"--{option.name}"
+
+
 def options_page() -> str:
     """Returns the page of all options."""
     parts = [_BEGINNING]
@@ -54,7 +75,8 @@ def options_page() -> str:
         parts.append(f"\n## beam-dpne {command}\n\n{_ABOUT[command]}\n")
         for title, options in groups.items():
             rows = [
-                f"| `--{option.name}` | {escaped(option.default_text)} | {escaped(option.help)} |\n"
+                f"| `{shown_name(option)}` | {escaped(option.default_text)} | "
+                f"{escaped(option.help)} |\n"
                 for option in options
             ]
             head = f"\n### {command}: {title}\n\n| option | default | meaning |\n|---|---|---|\n"

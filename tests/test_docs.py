@@ -54,6 +54,13 @@ def test_the_page_of_yaml_transforms_is_that_of_the_schemas_which_beam_reads():
     assert text_of(module.PAGE) == module.transforms_page(), "run python docs/make_yaml.py"
 
 
+def test_all_names_of_yaml_transforms_have_the_version():
+    module = module_of("make_yaml")
+    texts = [text_of(path) for path in module.versioned_files()]
+    assert sum("beam_dpne.yaml.v" in text for text in texts) > 5
+    assert [module.with_version(text) for text in texts] == texts, "run python docs/make_yaml.py"
+
+
 def test_help_texts_show_as_they_are_written(options):
     assert options.escaped("policy_*: a|b <TAB> [x]") == r"policy_\*: a\|b \<TAB\> \[x\]"
 
@@ -107,9 +114,9 @@ def test_options_in_running_text_exist(options):
     groups = [group for command in options.COMMANDS.values() for group in command.values()]
     known = {option.name for group in groups for option in group} | BEAMS
     ours = "docs pytest titles public_data small help tag state direct_running_mode package"
-    known |= {*ours.split(), "environment_cache_millis", "temp_location"}
+    known |= {*ours.split(), "environment_cache_millis", "temp_location", "alsoStartLoopbackWorker"}
     for page in PAGES:
-        for name in re.findall(r"`--([a-z_]+)[^`]*`", text_of(page)):
+        for name in re.findall(r"`--([a-zA-Z_]+)[^`]*`", text_of(page)):
             assert name in known, f"{page.name}: --{name}"
 
 

@@ -8,6 +8,7 @@ import apache_beam as beam
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.portable_runner import PortableRunner
 
 from beam_dpne import (
     BayesianCounts,
@@ -21,6 +22,7 @@ from beam_dpne import (
     engines,
 )
 from beam_dpne.errors import EngineError
+from beam_dpne.version import __version__
 
 PLAN = PrivacyPlan(
     epsilon=10, delta=1e-4, max_length=2, max_contributions=2, spurious_fraction=1e-9
@@ -82,6 +84,24 @@ def test_workers_that_do_not_answer_end_the_run_with_advice(tmp_path):
     assert time.monotonic() - begin < 30
     assert f"environment_config={workers}" in str(raised.value)
     assert "--flink_master" in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_workers_of_another_version_are_refused_before_the_pipeline_is_sent(tmp_path, monkeypatch):
+    class Upgrading(PortableRunner):
+        """The launcher has another version until it sends a job, and the worker the true one."""
+
+        def run_pipeline(self, pipeline, options):
+            monkeypatch.setattr(engines, "__version__", __version__)
+            return super().run_pipeline(pipeline, options)
+
+    monkeypatch.setattr(engines, "__version__", "0.0.0")
+    pipeline = pipeline_of(*EMBED, *engines.FLINK_OPTIONS, runner=Upgrading())
+    write_ngrams(pipeline, tmp_path / "out")
+    with pytest.raises(EngineError, match="the workers failed in a first step") as raised:
+        engines.run(pipeline, harness_timeout=60)
+    assert "must have the launcher's versions of apache-beam and beam_dpne" in str(raised.value)
+    assert f"and 0.0.0, got {beam.__version__} and {__version__}" in str(raised.value)
     assert not (tmp_path / "out").exists()
 
 

@@ -1,5 +1,6 @@
 """A signal ends a run wherever Python calls its handler."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,8 +8,11 @@ import sys
 import time
 import weakref
 
+import apache_beam as beam
 import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from beam_dpne import engines
 from beam_dpne.interrupts import Interrupts
 
 
@@ -114,13 +118,14 @@ def test_handlers_of_others_are_kept():
         signal.signal(signal.SIGTERM, before)
 
 
-def test_a_second_signal_ends_the_process_at_once():
+@pytest.mark.parametrize("first", ["SIGTERM", "SIGINT"])
+def test_a_second_signal_ends_the_process_at_once(first):
     program = (
         "import os, signal, time\n"
         "from beam_dpne.interrupts import Interrupts\n"
         "with Interrupts():\n"
         "    try:\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        f"        os.kill(os.getpid(), signal.{first})\n"
         "        time.sleep(5)\n"
         "    except KeyboardInterrupt:\n"
         "        os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -129,3 +134,43 @@ def test_a_second_signal_ends_the_process_at_once():
     assert (
         subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGTERM
     )
+
+
+def test_the_alarm_of_a_caller_still_comes():
+    came = []
+    before = signal.signal(signal.SIGALRM, lambda *_: came.append(True))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with Interrupts():
+            pass
+        time.sleep(0.4)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert came == [True]
+
+
+def test_a_lost_signal_is_not_raised_after_the_run_has_ended():
+    before = signal.getsignal(signal.SIGALRM)
+    with Interrupts() as interrupts:
+        sender = _Signals(signal.SIGTERM)
+        del sender
+        interrupts.settle()
+        assert interrupts.received == signal.SIGTERM
+        time.sleep(0.2)
+    assert signal.getsignal(signal.SIGALRM) == before
+
+
+def test_sigterm_that_a_library_drops_still_ends_the_process(monkeypatch):
+    ended = []
+    monkeypatch.setattr(signal, "raise_signal", ended.append)
+
+    def drops(_element):
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | beam.Create([1]) | beam.Map(drops)
+    engines.run(pipeline)
+    assert ended == [signal.SIGTERM]

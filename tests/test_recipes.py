@@ -113,11 +113,22 @@ def cron(folder: pathlib.Path) -> subprocess.CompletedProcess:
     assert path.startswith("PATH=")
     searched = path.removeprefix("PATH=").replace("/srv/beam-dpne/.venv/bin", str(binaries))
     settings = {"PATH": searched, "PYTHONPATH": str(ROOT), "HOME": str(folder)}
-    return subprocess.run(["/bin/sh", "-c", command], env=settings, check=False, timeout=300)
+    return subprocess.run(
+        ["/bin/sh", "-c", command],
+        env=settings,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
 
 
 def test_cron_makes_one_release_a_month(messages):
-    assert cron(messages).returncode == 0, (messages / "private" / "release.log").read_text()
+    log = messages / "private" / "release.log"
+    ended = cron(messages)
+    assert ended.returncode == 0, log.read_text()
+    assert (ended.stdout, ended.stderr) == ("", "")  # Cron would send it by mail.
+    assert "ledger.json does not exist" in log.read_text()
     (folder,) = (messages / "releases").iterdir()
     assert re.fullmatch(r"\d{4}-\d\d", folder.name)
     assert read_release(str(folder)).num_rows > 0
@@ -144,5 +155,6 @@ def test_a_try_goes_no_further_beside_files_of_another(messages):
         list(map(str, command)), env=settings, capture_output=True, text=True, check=False
     )
     assert ended.returncode == 2
+    assert "No whole release is there yet." in ended.stderr
     assert "a run that has not finished" in ended.stderr
     assert [path.name for path in part.parent.iterdir()] == [part.name]

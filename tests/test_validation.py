@@ -5,11 +5,16 @@ import json
 
 import pytest
 
+from beam_dpne.bayesian.paper import PaperBayesianCounts
 from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.bayesian.public_counts import PublicCounts
+from beam_dpne.bayesian.transform import BayesianCounts
 from beam_dpne.cli.main import main
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.release.ledger import Contents, Run, whole_ledger
 from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.validation import LARGE_DELTA, about_large_delta
 from tests.support.refusals import not_refused
 
@@ -124,3 +129,38 @@ def test_a_small_delta_is_not_in_the_ledger():
     run = Run(plan=plan, tokenizer="words", run_key_given=False)
     ledger = whole_ledger(contents, run, {"count": 0})
     assert not any("is large" in line for line in ledger["not_protected"])
+
+
+BUDGET = {"epsilon": 1, "delta": 1e-6}
+
+
+@pytest.mark.parametrize(
+    ("transform", "plan", "message"),
+    [
+        (PrivateNgrams, None, "plan must be a PrivacyPlan, got NoneType. PrivateNgrams takes"),
+        (PrivateNgrams, SetUnionPlan(**BUDGET), "plan must be a PrivacyPlan, got SetUnionPlan"),
+        (PrivateSetUnion, None, "plan must be a SetUnionPlan, got NoneType"),
+        (PrivateSetUnion, PrivacyPlan(**BUDGET), "plan must be a SetUnionPlan, got PrivacyPlan"),
+        (BayesianCounts, None, "plan must be a BayesianPlan, got NoneType"),
+        (BayesianCounts, SetUnionPlan(**BUDGET), "plan must be a BayesianPlan, got SetUnionPlan"),
+        (
+            PaperBayesianCounts,
+            BayesianPlan(**BUDGET),
+            "plan must be a PaperBayesianPlan, got Bayes",
+        ),
+    ],
+)
+def test_another_plan_is_refused_when_the_transform_is_made(transform, plan, message):
+    public = (
+        {"public": PublicCounts.of([("a", "b", "c")], [1])} if "Counts" in str(transform) else {}
+    )
+    with pytest.raises(TypeError, match=message):
+        transform(plan=plan, **public)
+
+
+@pytest.mark.parametrize("public", [None, [("a", "b", "c")]])
+def test_other_things_than_public_counts_are_refused(public):
+    with pytest.raises(
+        TypeError, match=r"public must be PublicCounts, got .* PublicCounts\.of makes"
+    ):
+        BayesianCounts(plan=BayesianPlan(**BUDGET), public=public)

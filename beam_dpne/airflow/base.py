@@ -73,6 +73,8 @@ class Release(BaseOperator):
         self.options = options
         self.run_key_file = run_key_file
         self.budget = budget
+        # Whether somebody has stopped the task; Airflow lets the task's code go on after `on_kill`.
+        self.stopped = False
         self.alias = f"beam-dpne/{self.dag_id}/{self.task_id}"
         self.outlets = [*self.outlets, AssetAlias(self.alias)]
         self.arguments()
@@ -112,9 +114,10 @@ class Release(BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Publishes the release of this run, unless an earlier try has; returns its description."""
+        self.stopped = False
         directory = self.directory(context)
         if find_ledger(directory) is None:
-            self._check_before_start()
+            self._check_before_start(directory)
             self.start(context)
         else:
             self.log.info(
@@ -160,7 +163,7 @@ class Release(BaseOperator):
             return planned_budget(plan)
         return float(str(self.epsilon)), float(str(self.delta))
 
-    def _check_before_start(self) -> None:
+    def _check_before_start(self, directory: str) -> None:
         """Raises an error if a rendered field is wrong, or the budget does not suffice."""
         given = self.arguments()
         fields = {name: getattr(self, name) for name in self.template_fields if name != "budget"}
@@ -176,4 +179,4 @@ class Release(BaseOperator):
                     f"{name} must be outside every release, got {name}={path}, which is in {release}."
                 )
         if self.budget is not None:
-            self.budget.check(*self._spends())
+            self.budget.check(*self._spends(), directory)

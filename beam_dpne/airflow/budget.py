@@ -5,20 +5,27 @@ This is basic composition: for the users of one population, ε and δ of all rel
 
 import json
 import math
-from decimal import Decimal
 from typing import Any, ClassVar, Protocol
 
 from airflow.sdk import ObjectStoragePath
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from beam_dpne.airflow.releases import ledgers_under
+from beam_dpne.airflow.folders import BudgetError, RemoteFolder, TryLaterError, local_folder
+from beam_dpne.airflow.options import check_path
+from beam_dpne.airflow.spending import Spent, note_start
 
 
 class BudgetCheck(Protocol):
     """A check that an operator makes before it starts a run; `Budget` is one."""
 
-    def check(self, epsilon: float, delta: float) -> None:
-        """Returns if a run may spend this much, and raises AirflowFailException otherwise."""
+    def check(self, epsilon: float, delta: float, directory: str) -> None:
+        """Returns if a run may spend this much, and raises AirflowFailException otherwise.
+
+        Args:
+          epsilon: ε of the run.
+          delta: δ of the run.
+          directory: Directory of the run's release.
+        """
         ...
 
 
@@ -26,12 +33,13 @@ class Budget:
     """Largest sums of ε and δ over the releases in a folder and the run that wants to start.
 
     Every `ledger.json` in the folder counts, at any depth. So keep one folder for each population: all
-    releases about users that may be the same people, of all programs.
+    releases about users that may be the same people, of all programs. Make it once, with a file
+    `population.txt`. A folder without this file may be misspelt or not mounted, and stops every run.
 
-    It knows only releases whose ledgers are there. A release that was deleted, moved or replaced is
-    spent all the same and not counted. Two runs that start at the same time do not see each other, and
-    may exceed the limits together; give their tasks one Airflow pool with one slot that includes
-    deferred tasks. A file that is not a whole ledger stops every run.
+    Each try that starts leaves a note beside the run's directory, `RUN.started-….json`. The run is
+    counted from then on, once, whether or not it publishes. So runs that start at the same time count
+    each other. The operator's releases must be in the folder. A directory that cannot be listed, a
+    link, or a ledger that is not whole stops every run.
 
     Args:
       releases: Path of the folder; a template.
@@ -39,7 +47,7 @@ class Budget:
       max_delta: Largest sum of δ, above 0 and below 1.
 
     Raises:
-      ValueError: A limit is out of range.
+      ValueError: A limit is out of range, or the path is relative.
 
     Example:
       >>> Budget(releases="/releases/customers", max_epsilon=10, max_delta=1e-5).max_epsilon
@@ -53,8 +61,10 @@ class Budget:
             ("max_epsilon", max_epsilon, math.inf),
             ("max_delta", max_delta, 1),
         ):
-            if isinstance(value, bool) or not 0 < value < upper:
-                raise ValueError(f"{name} must be in (0, {upper}), got {name}={value}.")
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not 0 < value < upper:
+                raise ValueError(f"{name} must be in (0, {upper}), got {name}={value!r}.")
+        check_path("releases of the budget", releases)
         self.releases = releases
         self.max_epsilon = max_epsilon
         self.max_delta = max_delta
@@ -67,29 +77,30 @@ class Budget:
             "max_delta": self.max_delta,
         }
 
-    def check(self, epsilon: float, delta: float) -> None:
-        """Refuses a run that would exceed a limit.
+    def check(self, epsilon: float, delta: float, directory: str) -> None:
+        """Notes that a run starts, or refuses it if it would exceed a limit.
 
         Args:
           epsilon: ε of the run.
           delta: δ of the run.
+          directory: Directory of the run's release.
 
         Raises:
-          AirflowFailException: The run would exceed a limit, or a ledger cannot be read.
+          AirflowFailException: The run would exceed a limit, or it cannot be said what was spent.
+          AirflowException: The storage fails, or another run has started at the same time, so that a
+            later try may start.
         """
-        guarantees = [ledger["guarantee"] for ledger in ledgers_under(self.releases)]
-        for name, wanted, limit in (
-            ("epsilon", epsilon, self.max_epsilon),
-            ("delta", delta, self.max_delta),
-        ):
-            # Decimals add up as a person adds them: ten times 0.1 is 1.
-            spent = sum((_exact(guarantee[name]) for guarantee in guarantees), Decimal())
-            if spent + _exact(wanted) > _exact(limit):
-                raise AirflowFailException(
-                    f"The budget of {self.releases} has {name} {limit}. Its {len(guarantees)} releases "
-                    f"have spent {spent}, and this run would spend {wanted} more, so it was not "
-                    "started."
-                )
+        try:
+            limit = Spent.of(self.max_epsilon, self.max_delta)
+            folder = local_folder(self.releases)
+            if folder is None:
+                path = ObjectStoragePath(self.releases)
+                folder = RemoteFolder(path.fs, self.releases)
+            note_start(folder, directory, Spent.of(epsilon, delta), limit)
+        except TryLaterError as error:
+            raise AirflowException(str(error)) from None
+        except BudgetError as error:
+            raise AirflowFailException(str(error)) from None
 
 
 def planned_budget(plan: str) -> tuple[float, float]:
@@ -105,7 +116,3 @@ def planned_budget(plan: str) -> tuple[float, float]:
         raise AirflowFailException(
             f"{plan} must be a plan as beam-dpne plan writes it, with epsilon and delta."
         ) from None
-
-
-def _exact(value: float) -> Decimal:
-    return Decimal(repr(float(value)))

@@ -17,12 +17,12 @@ from beam_dpne.airflow.base import Release
 from beam_dpne.airflow.options import ENDS_BEFORE_JOB
 
 _DEFERRABLE = conf.getboolean("operators", "default_deferrable", fallback=False)
-_PLACE = ("project_id", "gcp_conn_id")
 
 
 class OnDataflow(Release):
     """A release that a job on Dataflow publishes."""
 
+    template_fields = (*Release.template_fields, "project_id", "gcp_conn_id")
     remote: ClassVar[bool] = True
     without: Mapping[str, str] = {
         **ENDS_BEFORE_JOB,
@@ -70,8 +70,7 @@ class DataflowTemplateReleaseOperator(OnDataflow, DataflowStartFlexTemplateOpera
     """
 
     template_fields = (
-        *Release.template_fields,
-        *_PLACE,
+        *OnDataflow.template_fields,
         *("location", "template", "temp_location", "staging_location", "service_account"),
         *("subnetwork", "max_workers"),
     )
@@ -158,8 +157,7 @@ class DataflowYamlReleaseOperator(OnDataflow, DataflowStartYamlJobOperator):
     """
 
     template_fields = (
-        *Release.template_fields,
-        *_PLACE,
+        *OnDataflow.template_fields,
         *("region", "yaml_pipeline_file", "gcloud_options"),
     )
 

@@ -100,24 +100,26 @@ def newest_job(flink_master: str, name: str) -> str:
     Raises:
       AirflowException: There is none, or Flink does not answer.
     """
-    try:
-        answer = httpx.get(f"{_url(flink_master)}/jobs/overview", timeout=_TIMEOUT)
-        jobs = [job for job in answer.raise_for_status().json()["jobs"] if job["name"] == name]
-    except httpx.HTTPError as error:
-        raise AirflowException(f"Flink at {flink_master} does not answer: {error}") from None
+    jobs = _jobs_of(flink_master, name)
     if not jobs:
         raise AirflowException(f"Flink at {flink_master} has no job {name}.")
     return max(jobs, key=lambda job: job["start-time"])["jid"]
 
 
-def cancel_job(flink_master: str, job: str) -> None:
-    """Cancels a job at Flink.
+def cancel_jobs(flink_master: str, name: str) -> None:
+    """Cancels the jobs of a name that have not ended.
 
     Raises:
-      httpx.HTTPError: Flink does not answer, or with an error.
+      AirflowException: Flink does not answer, or with an error.
     """
-    url = f"{_url(flink_master)}/jobs/{job}"
-    httpx.patch(url, params={"mode": "cancel"}, timeout=_TIMEOUT).raise_for_status()
+    for job in _jobs_of(flink_master, name):
+        if job["state"] not in _FINAL:
+            url = f"{_url(flink_master)}/jobs/{job['jid']}"
+            try:
+                answer = httpx.patch(url, params={"mode": "cancel"}, timeout=_TIMEOUT)
+                answer.raise_for_status()
+            except httpx.HTTPError as error:
+                raise _no_answer(flink_master, error) from None
 
 
 def reason_of(flink_master: str, job: str) -> str:
@@ -132,6 +134,23 @@ def reason_of(flink_master: str, job: str) -> str:
     except (httpx.HTTPError, ValueError, LookupError):
         return "Flink does not give a reason."
     return printable_reason(RuntimeError(recorded))
+
+
+def _jobs_of(flink_master: str, name: str) -> list[dict[str, Any]]:
+    """Returns what Flink knows of the jobs of a name.
+
+    Raises:
+      AirflowException: Flink does not answer, or with an error.
+    """
+    try:
+        answer = httpx.get(f"{_url(flink_master)}/jobs/overview", timeout=_TIMEOUT)
+        return [job for job in answer.raise_for_status().json()["jobs"] if job["name"] == name]
+    except httpx.HTTPError as error:
+        raise _no_answer(flink_master, error) from None
+
+
+def _no_answer(flink_master: str, error: httpx.HTTPError) -> AirflowException:
+    return AirflowException(f"Flink at {flink_master} does not answer: {error}")
 
 
 def _state_in(answer: httpx.Response) -> str | None:

@@ -1,9 +1,10 @@
 """`python -m beam_dpne.airflow.hand_over REPORT PROGRAM OPTIONS` starts a job on Flink and leaves it.
 
 A deferred task has no process that could wait for its job. So this program starts the job as
-`beam-dpne PROGRAM` does, waits until a worker has done the first step, and ends. It writes the file
-REPORT, JSON with the temporary folder of the run, which the deferred task deletes after the job. If
-this program is interrupted or fails, it cancels the job. It does not import Airflow.
+`beam-dpne PROGRAM` does, waits until a worker has done the first step, and ends. If it is stopped or
+fails, it cancels the job. Before it sends the job it writes the file REPORT, JSON with the temporary
+folder of the run. The task deletes this folder after the job, or to stop the job: without it the job
+does not publish, even if this program was killed. This program does not import Airflow.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from beam_dpne.cli.options import add_program
 from beam_dpne.cli.plans import warn_of_large_delta
 from beam_dpne.cli.programs import PROGRAMS
 from beam_dpne.elements import progress
-from beam_dpne.engines import cancelled_on_failure, state_of
+from beam_dpne.engines import cancelled_on_failure, send, state_of
 from beam_dpne.engines.flink import failures_at_flink
 from beam_dpne.errors import RunError, UsageError
 from beam_dpne.storage.run_files import Markers, make_marker
@@ -58,20 +59,20 @@ def _hand_over(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
             raise UsageError(f"{name} must be left out here: {why}.")
     job = jobs.job_from_options(PROGRAMS[parsed.program], parsed, options)
     warn_of_large_delta(job.plan)
-    folder = _start(job, options)
-    pathlib.Path(parsed.report).write_text(json.dumps({"folder": folder}), encoding="utf-8")
+    _start(job, options, pathlib.Path(parsed.report))
 
 
-def _start(job: jobs.Job[Any, Any], options: runners.BeamOptions) -> str:
-    """Starts a job; returns its temporary folder once a worker has done the first step."""
+def _start(job: jobs.Job[Any, Any], options: runners.BeamOptions, report: pathlib.Path) -> None:
+    """Starts a job, and returns once a worker has done the first step."""
     folder = FileSystems.join(*jobs.run_folder_of(job, options))
+    report.write_text(json.dumps({"folder": folder}), encoding="utf-8")
     canary = runners.Canary(marks=Markers(folder), timeout=job.harness_timeout)
     try:
         make_marker(canary.marks.wanted)
         progress.enter("engine")
         pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
         jobs.build(pipeline, job, folder, canary)
-        result = pipeline.run()
+        result = send(pipeline)
         with cancelled_on_failure(result, pipeline.options):
             _wait_for_workers(result, canary, pipeline.options)
     except BaseException as error:
@@ -80,7 +81,6 @@ def _start(job: jobs.Job[Any, Any], options: runners.BeamOptions) -> str:
         if isinstance(error, Exception):
             raise RunError(printable_reason(error)) from None
         raise
-    return folder
 
 
 def _wait_for_workers(

@@ -15,7 +15,7 @@ from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk.exceptions import AirflowException
 
 from beam_dpne.airflow.base import Release
-from beam_dpne.airflow.flink import FINISHED, FlinkJobTrigger, cancel_job, newest_job, reason_of
+from beam_dpne.airflow.flink import FINISHED, FlinkJobTrigger, cancel_jobs, newest_job, reason_of
 from beam_dpne.airflow.options import ENDS_BEFORE_JOB, TABLES, is_template
 from beam_dpne.airflow.releases import delete_run_folder, find_ledger
 from beam_dpne.cli.options import options_of
@@ -70,6 +70,7 @@ class ReleaseOperator(Release):
 
     def on_kill(self) -> None:
         """Terminates the program, which then cancels its job, and waits for its end."""
+        self.stopped = True
         running = self.process.sub_process
         if running is None or running.poll() is not None:
             return
@@ -80,12 +81,17 @@ class ReleaseOperator(Release):
             self.log.warning("The program has not ended %s s after SIGTERM.", _CANCELLING)
 
     def _run(self, command: list[str]) -> None:
+        self._check_stopped()
         ended = self.process.run_command(command)
         if ended.exit_code:
             raise AirflowException(
                 f"beam-dpne {self.program} ended with status {ended.exit_code}; the log above has its "
                 "reason."
             )
+
+    def _check_stopped(self) -> None:
+        if self.stopped:
+            raise AirflowException("The task was stopped, so nothing is started or left running.")
 
     def _interpreter(self) -> list[str]:
         return [self.python or os.environ.get("BEAM_DPNE_PYTHON") or sys.executable, "-m"]
@@ -187,29 +193,43 @@ class FlinkReleaseOperator(ReleaseOperator):
         self.environment_config = environment_config
         self.parallelism = parallelism
         self.poll_interval = poll_interval
-        self._job: str | None = None
+        # Where the program writes the temporary folder of the job that it starts, and that folder.
+        self._report: pathlib.Path | None = None
+        self._folder: str | None = None
+        self._name = ""
 
     def start(self, context: Any) -> None:
         """Runs the program to its end, or until its job's workers have started."""
         if not self.deferrable:
             super().start(context)
             return
+        self._name = self.engine_name(context)
+        self._folder = None
         with tempfile.TemporaryDirectory() as folder:
-            report = pathlib.Path(folder) / "handed_over.json"
-            self._run(
-                [
-                    *self._interpreter(),
-                    "beam_dpne.airflow.hand_over",
-                    str(report),
-                    self.program,
-                    *self._all_arguments(context),
-                ]
-            )
-            run_folder = json.loads(report.read_text())["folder"]
-        self._job = newest_job(self.flink_master, self.engine_name(context))
+            self._report = pathlib.Path(folder) / "handed_over.json"
+            try:
+                self._run(
+                    [
+                        *self._interpreter(),
+                        "beam_dpne.airflow.hand_over",
+                        str(self._report),
+                        self.program,
+                        *self._all_arguments(context),
+                    ]
+                )
+                self._folder = run_folder = self._reported()
+                if run_folder is None:
+                    raise AirflowException(
+                        "The program has not said where its temporary folder is."
+                    )
+                job = newest_job(self.flink_master, self._name)
+                self._check_stopped()
+            except BaseException:
+                self._abandon()
+                raise
         trigger = FlinkJobTrigger(
             flink_master=self.flink_master,
-            job=self._job,
+            job=job,
             folder=run_folder,
             poll_interval=self.poll_interval,
         )
@@ -228,10 +248,30 @@ class FlinkReleaseOperator(ReleaseOperator):
         return self.finish(context)
 
     def on_kill(self) -> None:
-        """Terminates the program, which then cancels its job, or cancels the job that it started."""
+        """Terminates the program, which then cancels its job, or cancels the job that it has left."""
         super().on_kill()
-        if self._job is not None:
-            cancel_job(self.flink_master, self._job)
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Makes a job that the program has started publish nothing, and cancels it at Flink."""
+        folder = self._folder or self._reported()
+        if folder is None:
+            return  # The program writes the report before it sends a job.
+        try:
+            delete_run_folder(folder)
+        except Exception as error:
+            self.log.warning("The temporary folder %s stays: %s.", folder, type(error).__name__)
+        try:
+            cancel_jobs(self.flink_master, self._name)
+        except Exception as error:
+            self.log.warning("Flink was not asked to cancel %s: %s", self._name, error)
+
+    def _reported(self) -> str | None:
+        """Returns the temporary folder of the job that the program starts, or None before it does."""
+        try:
+            return json.loads(self._report.read_text())["folder"] if self._report else None
+        except (OSError, ValueError):
+            return None
 
     def _decided(self, context: Mapping[str, Any]) -> list[str]:
         values = {

@@ -24,6 +24,7 @@ ENDS_BEFORE_JOB: Mapping[str, str] = dict.fromkeys(
 )
 _REFUSED = {
     "output": "the operator makes one directory for each run",
+    "budget": "the operators have a check of the budget as a field",
     "overwrite": "a second release of a run would be a second expense of its budget",
 }
 # Files that are written, whose options have no `path`.
@@ -104,7 +105,7 @@ def arguments(
 'max_length'?
     """
     check_program(program)
-    _check_path("releases", releases, remote=remote)
+    check_path("releases", releases, remote=remote)
     known = isinstance(options, Mapping | None)
     if not known and not is_template(options):
         raise ValueError(f"options must be a dict of options, got {type(options).__name__}.")
@@ -213,14 +214,21 @@ def _check_required(program: str, given: Mapping[str, Any]) -> None:
 
 def _check_paths(name: str, texts: Sequence[str], releases: Any, *, remote: bool) -> None:
     for path in (path for text in texts for path in addresses(text)):
-        _check_path(name, path, remote=remote)
+        check_path(name, path, remote=remote)
         if name != "public" and not is_template(releases) and is_inside(path, releases):
             raise ValueError(
                 f"{name} must be outside {releases}, which holds releases, got {name}={path}."
             )
 
 
-def _check_path(name: str, path: Any, *, remote: bool) -> None:
+def check_path(name: str, path: Any, *, remote: bool = False) -> None:
+    """Raises ValueError unless a path means the same in every process, or is a template.
+
+    Args:
+      name: Name of the field, for the message.
+      path: Path or address.
+      remote: Whether it must be an address on Google Cloud Storage.
+    """
     if is_template(path):
         return
     if remote and not str(path).startswith("gs://"):

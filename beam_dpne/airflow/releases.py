@@ -4,7 +4,6 @@ Storage is reached by Airflow's own object storage, with Airflow's connections.
 """
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any, cast
 
 from airflow.sdk import ObjectStoragePath
@@ -23,6 +22,8 @@ def find_ledger(directory: str) -> dict[str, Any] | None:
         go on beside it.
     """
     path = ObjectStoragePath(directory) / LEDGER
+    # A listing that this process has kept could miss the ledger.
+    path.fs.invalidate_cache()
     return read_ledger(path) if path.exists() else None
 
 
@@ -40,20 +41,6 @@ def read_ledger(path: ObjectStoragePath) -> dict[str, Any]:
         return parse_ledger(path.read_bytes(), str(path))
     except ReleaseError as error:
         raise AirflowFailException(f"{error} Look at it before going on.") from None
-
-
-def ledgers_under(folder: str) -> Iterator[dict[str, Any]]:
-    """Yields the ledger of each release in a folder, at any depth; none if the folder is missing.
-
-    Raises:
-      AirflowFailException: A `ledger.json` there is not a whole ledger of beam-dpne.
-    """
-    root = ObjectStoragePath(folder)
-    # A listing that storage has kept could miss the newest release.
-    root.fs.invalidate_cache()
-    for found in sorted(root.fs.find(root.path)):
-        if found.rpartition("/")[2] == LEDGER:
-            yield read_ledger(ObjectStoragePath(root.fs.unstrip_protocol(found)))
 
 
 def release_around(path: str) -> str | None:

@@ -11,11 +11,14 @@ Each context h gives 1 − κ to the words that follow it and keeps κ for other
 
 the probabilities after h sum to 1 over all words. If all words follow h, κ is 0.
 
+A k-gram may be listed although nothing is known about it, because it is a part of a longer one. Its
+share is 0, and it gets the probability that back-off gives it, so that listing it changes nothing.
+
 The words `<s>`, `</s>` and `<unk>` are listed with next to no probability, since nothing is known about
 the borders of sentences and about other words.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TextIO
 
 import numpy as np
@@ -72,7 +75,7 @@ def model_of(
     first, first_shares = marginals[0]
     orders = [Order(first, first_shares, np.ones(first_shares.size))]
     for higher, higher_shares in marginals[1:]:
-        orders[-1], order = _extend(orders[-1], higher, higher_shares, kept_back)
+        orders[-1], order = extend(orders[-1], higher, higher_shares, kept_back)
         orders.append(order)
     return orders
 
@@ -95,8 +98,18 @@ def write_arpa(
       kept_back: see `model_of`.
     """
     texts = [escape_token(word) for word in words.to_pylist()]
+    write_orders(stream, model_of(joint, grams, kept_back=kept_back), texts)
+
+
+def write_orders(stream: TextIO, orders: Sequence[Order], texts: list[str]) -> None:
+    """Writes a model, with logarithms to base 10.
+
+    Args:
+      stream: the text stream to write to.
+      orders: the orders 1 to n of the model.
+      texts: the text of each word, by id, without white space.
+    """
     extra = [word for word in _RESERVED if word not in set(texts)]
-    orders = model_of(joint, grams, kept_back=kept_back)
     stream.write(FIRST_LINE)
     for length, order in enumerate(orders, start=1):
         count = len(order.grams) + (len(extra) if length == 1 else 0)
@@ -119,18 +132,28 @@ def _marginal(grams: _Ids, shares: _Floats, size: int) -> tuple[_Ids, _Floats]:
     return distinct, sums
 
 
-def _extend(lower: Order, grams: _Ids, shares: _Floats, kept_back: float) -> tuple[Order, Order]:
-    """Returns the lower order with its back-off weights, and the order above it."""
+def extend(lower: Order, grams: _Ids, shares: _Floats, kept_back: float) -> tuple[Order, Order]:
+    """Returns the lower order with its back-off weights, and the order above it.
+
+    Args:
+      lower: the order below; it has the first k − 1 and the last k − 1 words of each gram.
+      grams: (m, k) int64, ids of words; all rows are distinct.
+      shares: (m,) float64, ≥ 0; the probabilities after one context are proportional to them. Grams
+        with the share 0 get the probability that back-off gives them.
+      kept_back: κ in [0, 1).
+    """
     # (m,) the row of each gram's context in the lower order, and P(last word | context less one word).
     contexts = _rows_among(lower.grams, grams[:, :-1])
     after = lower.probabilities[_rows_among(lower.grams, grams[:, 1:])]
+    has_share = shares > 0
     # (contexts,) the lower order's probability of all words that do not follow, and κ.
     size = len(lower.grams)
-    rest = 1.0 - np.bincount(contexts, after, minlength=size)
+    rest = 1.0 - np.bincount(contexts, after * has_share, minlength=size)
     kept = np.where(rest > _LEAST_REST, kept_back, 0.0)
-    conditional = (1.0 - kept[contexts]) * shares / np.bincount(contexts, shares)[contexts]
-    is_followed = np.bincount(contexts, minlength=size) > 0
-    backoffs = np.where(is_followed, kept / np.maximum(rest, _LEAST_REST), 1.0)
+    sums = np.bincount(contexts, shares, minlength=size)
+    backoffs = np.where(sums > 0, kept / np.maximum(rest, _LEAST_REST), 1.0)
+    conditional = (1.0 - kept[contexts]) * shares / np.where(sums > 0, sums, 1.0)[contexts]
+    conditional = np.where(has_share, conditional, backoffs[contexts] * after)
     return lower._replace(backoffs=backoffs), Order(grams, conditional, np.ones(shares.size))
 
 

@@ -135,6 +135,7 @@ class PaperBayesianCounts(CountingTransform):
     """
 
     plan: PaperBayesianPlan
+    plan_type = PaperBayesianPlan
 
     def expand(self, documents: PCollection) -> PCollection[NgramProbabilities]:
         """Computes the sums, the sensitivity of this database over its users, and the probabilities."""

@@ -85,6 +85,11 @@ class CountingTransform(DocumentsTransform, abc.ABC):
 
     def __post_init__(self):
         super().__post_init__()
+        if not isinstance(self.public, PublicCounts):
+            raise TypeError(
+                f"public must be PublicCounts, got {type(self.public).__name__}. "
+                "PublicCounts.of makes them of public n-grams and their counts."
+            )
         if self.public.length != self.plan.length:
             raise ValueError(
                 f"public must have grams of length={self.plan.length} words, as the plan says, got "
@@ -176,6 +181,7 @@ class BayesianCounts(CountingTransform):
     """
 
     plan: BayesianPlan
+    plan_type = BayesianPlan
 
     def expand(self, documents: PCollection) -> BayesianCountsResult:
         """Adds noise to the sums over users, and computes probabilities from the noisy values."""

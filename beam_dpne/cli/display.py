@@ -194,6 +194,11 @@ def print_notice(text: str) -> None:
     _console(sys.stderr).print(text, soft_wrap=True)
 
 
+def print_line(text: str) -> None:
+    """Prints one line on stdout."""
+    stdout_console().print(text, soft_wrap=True)
+
+
 def stdout_console() -> Console:
     """Returns a console on stdout, 100 characters wide if that is no terminal."""
     console = _console(sys.stdout)

@@ -22,6 +22,7 @@ from apache_beam.pvalue import AsIter
 from apache_beam.runners.runner import PipelineResult
 
 from beam_dpne.cli import display, run_folders, runners
+from beam_dpne.cli.budgets import check_budget, kept_budget
 from beam_dpne.cli.failures import check_outside_releases, with_cause
 from beam_dpne.cli.options import Table, with_defaults
 from beam_dpne.cli.plans import SpendsDelta, warn_of_large_delta
@@ -66,7 +67,7 @@ _FEW_PARTITIONS = 4096
 # Options that are fields of `Job`, or else of `ReadOptions`, under the same names.
 _JOB_OPTIONS = (
     *("strict", "rejects", "max_rejected", "output", "output_format", "overwrite"),
-    *("harness_timeout", "quiet", "side_input_limit", "arpa"),
+    *("harness_timeout", "quiet", "side_input_limit", "arpa", "budget"),
 )
 _READ_OPTIONS = (
     *("input_format", "user_field", "text_field", "encoding", "delimiter", "quoting"),
@@ -128,6 +129,7 @@ class Job(Generic[_Plan, _Public]):
       side_input_limit: size in bytes of a set above which it reaches the workers as a file.
       hands_over: whether the launcher ends before the job runs, and can write no files for workers.
       arpa: the file for a language model, or None.
+      budget: the file with the budget of the population, or None.
     """
 
     program: Program[_Plan, _Public]
@@ -151,6 +153,7 @@ class Job(Generic[_Plan, _Public]):
     side_input_limit: int = LARGEST_IN_GRAPH
     hands_over: bool = False
     arpa: str | None = None
+    budget: str | None = None
 
     @property
     def described(self) -> InputDescription:
@@ -171,7 +174,9 @@ def release(job: Job[_Plan, _Public], options: BeamOptions) -> Mapping[str, Any]
     """
     warn_of_large_delta(job.plan)
     started = time.monotonic()
-    ledger = run_job(job, options)
+    with kept_budget(job) as expense:
+        ledger = run_job(job, options)
+        expense.is_released = ledger is not None
     if ledger is not None:
         with display.published(job.output):
             job.program.show(ledger, job.output, time.monotonic() - started)
@@ -227,8 +232,10 @@ def _settings(
         if value is not None and value < least:
             raise UsageError(f"{name} must be at least {least}, got {name}={value}.")
     check_output(values["output"], overwrite=values["overwrite"])
+    if values["budget"] is not None:
+        check_budget(values["budget"], values["output"], options)
     if values["rejects"] is not None:
-        _check_rejects(values["rejects"], values["output"])
+        check_rejects(values["rejects"], values["output"])
     files = match_inputs(values["input"], values["input_format"])
     check_fields(files, read_options)
     return {
@@ -371,13 +378,20 @@ def _run_key(path: str | None, options: BeamOptions) -> RunKey | None:
 
 def _check_access(values: Mapping[str, Any], options: BeamOptions) -> None:
     """Raises AccessError early if remote paths are unusable; Beam would search for long."""
-    written = (values["output"], values["rejects"], options.temp_location)
+    budget = values["budget"]
+    beside = budget and budget.rpartition("/")[0]
+    written = (values["output"], values["rejects"], options.temp_location, beside)
     read = [*values["input"], *filter(None, [values["run_key_file"]])]
     check_access(read, list(filter(None, written)), options.pipeline_options)
 
 
-def _check_rejects(rejects: str, output: str) -> None:
-    """Raises UsageError unless the directory for rejects is outside releases and can be written."""
+def check_rejects(rejects: str, output: str | None) -> None:
+    """Raises UsageError unless the directory for rejects is outside releases and can be written.
+
+    Args:
+      rejects: the directory.
+      output: the directory of the run's release, or None if it is not known.
+    """
     if not rejects:
         raise UsageError("rejects must be the path of a directory, got rejects=''.")
     check_outside_releases("rejects", rejects, output)

@@ -20,7 +20,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from beam_dpne.cli.options import Table, add_program, add_table
-from beam_dpne.cli.options_by_command import BAYESIAN, EVALUATE, NGRAMS, PLAN, SET_UNION
+from beam_dpne.cli.options_by_command import (
+    ACCOUNT,
+    BAYESIAN,
+    EVALUATE,
+    EXPORT,
+    NGRAMS,
+    PLAN,
+    REPORT,
+    SET_UNION,
+)
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, may_be_printed
 from beam_dpne.interrupts import Interrupts
@@ -108,6 +117,35 @@ _COMMANDS = (
         module="evaluating",
         publishes=False,
     ),
+    _Command(
+        name="account",
+        summary="add up what several releases of the same users have spent, and keep a budget",
+        description="Adds up the (ε, δ) of several releases about the same users, from their ledgers "
+        "alone, and keeps a budget that runs must not exceed (--budget).",
+        table=ACCOUNT,
+        module="accounting",
+        publishes=False,
+    ),
+    _Command(
+        name="export",
+        summary="write a release in the format of another system",
+        description="Writes a release in the format of another system: a tokenizer, a language model, "
+        "a keyboard's word list, suggestions, tables, or a data card. It reads the release alone and "
+        "costs no budget. The release must fit in memory.",
+        table=EXPORT,
+        module="exporting",
+        publishes=False,
+    ),
+    _Command(
+        name="report",
+        summary="describe a release and its guarantee in one HTML or Markdown file",
+        description="Writes a report of a release as one file: what was released, the guarantee in "
+        "plain words, its limits, tables, plots, a search box, and how to cite and verify it. It is "
+        "made from the release alone and never opens the input, so it costs no privacy.",
+        table=REPORT,
+        module="reporting",
+        publishes=False,
+    ),
 )
 
 
@@ -142,6 +180,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
             with log.listening() if log else contextlib.nullcontext():
                 parsed.command(parsed, beam_arguments)
         except BaseException as error:
+            interrupts.settle()
             number = interrupts.received or (
                 signal.SIGINT if isinstance(error, KeyboardInterrupt) else 0
             )
@@ -158,11 +197,10 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
             if text:
                 print(f"beam-dpne: {text.strip()}", file=sys.stderr)
             return status
+        interrupts.settle()
         if log is not None:
             log.discard()
-        if (
-            interrupts.received
-        ):  # A library has dropped the exception, and the run went on to its end.
+        if interrupts.received:  # A library has dropped the exception, and the run went on.
             return _leave(interrupts.received)
     return 0
 

@@ -27,6 +27,7 @@ class Option:
         write, else "".
       form_pattern: replaces the pattern of `parse`.
       shown_default: describes the default in words, where it depends on other options.
+      positional: whether its value, or with repeatable its values, come without the name.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Option:
     path: str = ""
     form_pattern: str = ""
     shown_default: str = ""
+    positional: bool = False
 
     @property
     def default_text(self) -> str:
@@ -131,13 +133,31 @@ _PATTERNS: Mapping[Callable[[str], Any], str] = {
 }
 
 
-def add_options(parser: argparse.ArgumentParser, title: str, options: Sequence[Option]) -> None:
-    """Adds a titled group of options to a parser; options left out become None."""
+def add_options(
+    parser: argparse.ArgumentParser,
+    title: str,
+    options: Sequence[Option],
+    *,
+    bare_flags: bool = False,
+) -> None:
+    """Adds a titled group of options to a parser; options left out become None.
+
+    Args:
+      parser: the parser.
+      title: the title of the group.
+      options: the options.
+      bare_flags: whether flags take no value, so that a positional argument may follow them.
+    """
     group = parser.add_argument_group(title)
     for option in options:
         text = f"{option.help} (default: {option.default_text})".replace("%", "%%")
         flag = f"--{option.name}"
-        if option.flag:
+        if option.positional:
+            nargs = "*" if option.repeatable else "?"
+            group.add_argument(option.name, nargs=nargs, metavar=option.name.upper(), help=text)
+        elif option.flag and bare_flags:
+            group.add_argument(flag, action="store_true", default=None, help=text)
+        elif option.flag:
             group.add_argument(
                 flag, nargs="?", const=True, type=boolean, metavar="true|false", help=text
             )
@@ -150,8 +170,9 @@ def add_options(parser: argparse.ArgumentParser, title: str, options: Sequence[O
 
 def add_table(parser: argparse.ArgumentParser, table: Table) -> None:
     """Adds all options of a table, each group under its name."""
+    bare_flags = any(option.positional for option in options_of(table))
     for title, options in table.items():
-        add_options(parser, title, options)
+        add_options(parser, title, options, bare_flags=bare_flags)
 
 
 def add_program(parser: argparse.ArgumentParser, table: Table) -> None:
@@ -371,6 +392,15 @@ def writing(parts: str, noun: str) -> tuple[Option, ...]:
     )
 
 
+BUDGET = Option(
+    name="budget",
+    help="File with the budget of the population, e.g. budget.json or gs://bucket/budget.json, as made "
+    "by `beam-dpne account --budget FILE --create`. A run that would exceed the cap together with "
+    "the releases so far is refused before it starts. Its expense is reserved before the run and "
+    "settled after it; a failed run stays reserved until you settle it. Without this option no "
+    "budget is kept.",
+)
+
 FAILURE_LOG = (
     Option(
         name="failure_log",
@@ -432,6 +462,7 @@ RUNNING = (
         "step. A job whose workers cannot start is cancelled instead of hanging. Raise it where "
         "workers take long to start; 0 means no limit.",
     ),
+    BUDGET,
     *FAILURE_LOG,
     QUIET,
 )

@@ -10,12 +10,14 @@ from beam_dpne.cli.options import (
     Table,
     integer,
     integers,
+    names,
     number,
     numbers,
     tokenizer_option,
     tokenizer_pattern,
     writing,
 )
+from beam_dpne.report.left_out import PARTS, PUBLIC
 from beam_dpne.set_union.policies import DEFAULT_POLICY, POLICIES, VOCABULARY_POLICIES
 
 _K_ANONYMITY = (1, 2, 5, 10, 20, 50, 100)
@@ -366,11 +368,112 @@ BAYESIAN: Table = {
 }
 PLAN: Table = {
     "privacy": _NGRAMS_PRIVACY,
+    "dividing": (
+        Option(
+            name="releases",
+            parse=integer,
+            help="Number of equal releases about the same users, at least 1, e.g. 12 for a year of "
+            "months. epsilon and delta are then the budget of all of them together, and the plan is "
+            "that of one. Without this option they are the budget of one release.",
+        ),
+    ),
     "writing": (
         Option(
             name="output",
             help="File for the plan as JSON, e.g. plan.json or gs://bucket/plan.json. Without this "
             "option the JSON is not written.",
+        ),
+    ),
+}
+
+_ENTRY = "Name the release by its id, which the budget lists."
+ACCOUNT: Table = {
+    "adding up": (
+        Option(
+            name="ledgers",
+            repeatable=True,
+            positional=True,
+            path="directory",
+            help="Releases about the same users, each by its directory or its ledger, e.g. "
+            "releases/2026-01 or gs://bucket/ledgers/2026-01.json. Their files are not read, and "
+            "may be gone. A ledger that is named twice is refused.",
+        ),
+        Option(
+            name="delta",
+            parse=number,
+            shown_default="sum of the ledgers",
+            help="δ of the total, in (0, 1), e.g. 1e-6. A larger δ gives a smaller ε. With "
+            "create it is the δ of the cap, and required.",
+        ),
+        Option(
+            name="same_users",
+            flag=True,
+            help="State that the units in the ledgers' notes are the same users, though their "
+            "names differ. Without this option such ledgers are refused.",
+        ),
+        Option(
+            name="json",
+            flag=True,
+            help="Print JSON instead of tables.",
+        ),
+    ),
+    "keeping a budget": (
+        Option(
+            name="budget",
+            help="File with the budget of one population, e.g. budget.json or "
+            "gs://bucket/budget.json. Alone it is shown, after a check of every ledger. Other "
+            "file systems are refused, since two launchers could change the file at the same "
+            "time.",
+        ),
+        Option(
+            name="create",
+            flag=True,
+            help="Make a new budget with population, epsilon and delta, and with the ledgers "
+            "that are named. A file that exists is refused, and so is a cap below what the "
+            "ledgers have spent.",
+        ),
+        Option(
+            name="population",
+            help="Name of the population, e.g. 'customers of the shop'. It is required with "
+            "create, and refused otherwise. Use one budget for all releases about users who may "
+            "be the same people.",
+        ),
+        Option(
+            name="epsilon",
+            parse=number,
+            help="Largest ε of all releases together, e.g. 8. It is required with create, and "
+            "refused otherwise.",
+        ),
+        Option(
+            name="unit",
+            help="Noun for one user, e.g. 'a customer'. Runs and ledgers that name another unit "
+            "are then refused. It belongs to create.",
+        ),
+        Option(
+            name="until",
+            help="Last day on which a run may start, in UTC, e.g. 2026-12-31; later runs are "
+            "refused. It belongs to create.",
+        ),
+        Option(
+            name="add",
+            flag=True,
+            help="Add the ledgers that are named to the budget. They count even above the cap, "
+            "since they have been spent; further runs are then refused.",
+        ),
+        Option(
+            name="settle",
+            help="Note the ledger of a run whose launcher could not do so. " + _ENTRY,
+        ),
+        Option(
+            name="give_back",
+            help="Return the reservation of a failed run. You state that its job has ended and "
+            "that nobody has read a file of it; a directory with files of a release is refused. "
+            + _ENTRY,
+        ),
+        Option(
+            name="charge",
+            help="Count a release for good by its plan, because its ledger was deleted, moved "
+            "or replaced, or because a failed run may have published something. " + _ENTRY,
         ),
     ),
 }
@@ -418,4 +521,117 @@ EVALUATE: Table = {
         *(option for option in RECORDS if option.name not in ("rejects", "max_rejected")),
     ),
     "evaluating": _EVALUATING,
+}
+
+EXPORT: Table = {
+    "exporting": (
+        Option(
+            name="release",
+            path="directory",
+            positional=True,
+            help="Directory of the release, e.g. release/titles or gs://bucket/releases/2025-01. It is "
+            "required. A release that is incomplete or damaged is refused.",
+        ),
+        Option(
+            name="to",
+            form_pattern="[a-z]{1,20}",
+            help="Kind of the export. It is required. tokenizers is the tokenizer.json of Hugging "
+            "Face, arpa a back-off language model, aosp the word list of Android's keyboard, "
+            "elasticsearch NDJSON for a completion field, csv a CSV for spreadsheets, duckdb a SQL "
+            "script that makes a database, and card the README.md of a data set on the Hugging Face "
+            "Hub.",
+        ),
+        Option(
+            name="output",
+            help="File to write, e.g. tokenizer.json or gs://bucket/exports/titles.csv. It is "
+            "required. Kinds whose format has no place for the ledger's hash (tokenizers, arpa, "
+            "elasticsearch, csv) also get a file with .source.json added to this name.",
+        ),
+        Option(
+            name="overwrite",
+            flag=True,
+            help="Replace the files if they exist. Without this option an export does not start then.",
+        ),
+        Option(
+            name="locale",
+            form_pattern="[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8})*",
+            help="Locale of the keyboard, e.g. en or pt_BR. aosp needs it, and other kinds refuse it.",
+        ),
+        Option(
+            name="kept_back",
+            parse=number,
+            shown_default="0.4, other kinds none",
+            help="Share of probability that each context of arpa keeps for words that do not follow it "
+            "in the release, in [0, 1). Released n-grams are a part of those in the texts, so a small "
+            "share promises too much. It is refused with other kinds and for a release of "
+            "beam-dpne bayesian.",
+        ),
+        Option(
+            name="license",
+            form_pattern="[a-z0-9][a-z0-9.-]{0,63}",
+            help="The Hugging Face Hub's name of the licence of the release, e.g. cc-by-4.0, for card. "
+            "Without this option the card states no licence. Other kinds refuse it.",
+        ),
+    ),
+}
+
+REPORT: Table = {
+    "release": (
+        Option(
+            name="release",
+            positional=True,
+            path="directory",
+            help="Directory of the release, e.g. release/titles or gs://bucket/releases/2025-01, of "
+            "any program. It is required. A release that is incomplete, damaged or being replaced is "
+            "refused.",
+        ),
+    ),
+    "report": (
+        Option(
+            name="output",
+            shown_default="report.html, Markdown report.md",
+            help="File for the report, e.g. reports/titles.html or gs://bucket/reports/titles.html. A "
+            "file inside a release is refused, and so is a file that exists, without overwrite.",
+        ),
+        Option(
+            name="overwrite",
+            flag=True,
+            help="Replace a report that is already there.",
+        ),
+        Option(
+            name="format",
+            default="html",
+            choices=("html", "markdown"),
+            help="Format of the report. html has plots and a search box, makes no request and needs no "
+            "other file. markdown has the same text and tables.",
+        ),
+        Option(
+            name="public",
+            flag=True,
+            help=f"Make a report for the public: leave out {', '.join(PUBLIC)}, and whatever leave_out "
+            "names. The guarantee, its limits and the files stay in. The ledger of the release states "
+            "what is left out all the same.",
+        ),
+        Option(
+            name="leave_out",
+            parse=names,
+            help=f"Parts to leave out, separated by commas: {', '.join(PARTS)}. Other names are "
+            "refused.",
+        ),
+        Option(
+            name="top_rows",
+            default=20,
+            parse=integer,
+            help="Largest number of rows of each length in the tables of the top rows, at least 0.",
+        ),
+        Option(
+            name="search_rows",
+            default=100_000,
+            parse=integer,
+            help="Largest number of rows that the search box of an HTML report holds, at least 0, "
+            "those with the largest values of each length. The report says how many are left out. "
+            "100,000 n-grams make a file of about 3 MB.",
+        ),
+        QUIET,
+    ),
 }

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from beam_dpne.accounting.division import plan_of_each
 from beam_dpne.cli import display
 from beam_dpne.cli.options import Option, with_defaults
 from beam_dpne.cli.options_by_command import PLAN
@@ -42,10 +43,16 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
     """Prints the table of a plan, and writes the plan to the file `output` if there is one."""
     if beam_arguments:
         raise UsageError(f"beam-dpne plan has no option {beam_arguments[0].split('=')[0]}.")
-    plan = plan_from_options(parsed)
-    warn_of_large_delta(plan)
+    whole = plan_from_options(parsed)
+    warn_of_large_delta(whole)
+    plan = whole if parsed.releases is None else plan_of_each(whole, parsed.releases)
     if parsed.output is not None:
         _write(parsed.output, plan.to_json())
+    if parsed.releases is not None:
+        display.print_line(
+            f"{parsed.releases} releases under this plan have at most ε = {whole.epsilon:g} at δ = "
+            f"{whole.delta:g} together. Each may have:"
+        )
     display.print_plan(plan)
     if parsed.output is not None:
         display.print_notice(f"beam-dpne: the plan is in {parsed.output}.")

@@ -24,6 +24,7 @@ from beam_dpne.bayesian.public_counts_files import read_public_counts, same_file
 from beam_dpne.bayesian.transform import BayesianCounts
 from beam_dpne.cli import display, jobs
 from beam_dpne.cli import options_by_command as tables
+from beam_dpne.cli.budgets import remark_on_prior
 from beam_dpne.cli.plans import check_tokens, plan_from_options, privacy_values, read_vocabulary
 from beam_dpne.cli.runners import BeamOptions, beam_options
 from beam_dpne.elements.coders import array_bytes
@@ -99,6 +100,8 @@ def _public_counts(
         )
     check_access([parsed.public], [], options.pipeline_options)
     _check_public("public", parsed.public, job.files)
+    if job.budget is not None:
+        remark_on_prior(job.budget, parsed.public)
     public = read_public_counts(
         parsed.public,
         length=job.plan.length,

@@ -45,6 +45,7 @@ from beam_dpne.engines import (
     cancel,
     cancelled_on_failure,
     likely_wrong,
+    send,
     state_of,
 )
 from beam_dpne.engines.flink import failures_at_flink
@@ -251,7 +252,7 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
     stopped: list[str] = []
     result = None
     try:
-        result = pipeline.run()
+        result = send(pipeline)
         with (
             cancelled_on_failure(result, pipeline.options),
             _watched(result, canary, pipeline.options, stopped),

@@ -25,6 +25,7 @@ from beam_dpne.documents.row_types import (
     remedy,
     type_name,
 )
+from beam_dpne.documents.sources import require_rows_by_name
 from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.reading.options import names_of
 from beam_dpne.reading.records import record_batch
@@ -40,8 +41,8 @@ class BatchDocuments(DisplayedTransform):
     and all other elements with a schema, dict, dataclass), `pyarrow.RecordBatch` and `pyarrow.Table`
     are read by name, in any order of their fields, and their other fields are ignored. Plain tuples
     are (user, text), and nothing else is read by position. A user is str or an integer, which is the
-    same user as its decimal digits. A text is str, or a list of str for the tokenizer `tokens`. Rows of
-    Beam's own sources may have wrong names before they arrive here, see docs/input.md.
+    same user as its decimal digits. A text is str, or a list of str for the tokenizer `tokens`. Rows
+    that Beam makes of tables or data frames are refused, since they may have wrong names (`sources`).
 
     Output: `pyarrow.RecordBatch` with columns `user` (string, or the 16-byte names that `ReadDocuments`
     gives to sequences) and `text` (string, or list of string), without nulls.
@@ -58,7 +59,8 @@ class BatchDocuments(DisplayedTransform):
 
     Raises:
       ValueError: batch_size is below 1, two fields are the same, the input is unbounded or not in the
-        global window, or its element type lacks the fields or has them with other types.
+        global window, comes from a source of Beam that may give rows wrong names, or its element type
+        lacks the fields or has them with other types.
       ValueError, TypeError: While running: an element lacks the fields or has other types. The message
         holds no value of the element.
 
@@ -87,6 +89,7 @@ class BatchDocuments(DisplayedTransform):
         """Checks the input and its known element type, and adds the step that makes batches."""
         text_fields = checked_names(self.user_field, self.text_field)
         require_one_release(documents)
+        require_rows_by_name(documents)
         by_position = check_element_type(documents.element_type, self.user_field, text_fields)
         batch = beam.ParDo(_Batch(self, by_position)).with_output_types(pa.RecordBatch)
         return cast("PCollection[pa.RecordBatch]", documents | "Batch" >> batch)

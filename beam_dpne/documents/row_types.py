@@ -118,8 +118,8 @@ def about_elements(kind: Any) -> str:
     """Returns what to do with elements that are data frames or lines of text, "" for other types."""
     if str(getattr(kind, "__module__", "")).partition(".")[0] == "pandas":
         return (
-            " Data frames become rows by apache_beam.dataframe.convert.to_pcollection, and by "
-            "pyarrow.RecordBatch.from_pandas."
+            " Make a batch of each data frame by pyarrow.RecordBatch.from_pandas, which keeps the "
+            "names of its columns."
         )
     if kind is str:
         return " Make documents of lines before, or read the files with ReadDocuments."

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -32,6 +32,7 @@ class DocumentsTransform(DisplayedTransform):
     """
 
     plan: Any
+    plan_type: ClassVar[type]
     tokenizer: str | Tokenizer = "words"
     partitions: int = 8
     run_key: RunKey | None = dataclasses.field(default=None, repr=False)
@@ -41,6 +42,12 @@ class DocumentsTransform(DisplayedTransform):
 
     def __post_init__(self):
         super().__init__()
+        if not isinstance(self.plan, self.plan_type):
+            kind = self.plan_type.__name__
+            raise TypeError(
+                f"plan must be a {kind}, got {type(self.plan).__name__}. {type(self).__name__} takes "
+                f"plan={kind}(epsilon=…, delta=…)."
+            )
         if self.partitions < 1:
             raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
         checked_names(self.user_field, self.text_field)

@@ -9,8 +9,10 @@ The job server also forgets a job that is cancelled, while Flink runs on. So a j
 itself too (`beam_dpne.engines.flink`).
 """
 
+import concurrent.futures
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -36,6 +38,8 @@ FLINK_OPTIONS = (
     "--execution_mode_for_batch=BATCH_FORCED",
 )
 _PORTABLE = "PortableRunner"
+# An interrupted launcher waits so long to learn which job it has to cancel.
+_SENDING_SECONDS = 30.0
 _STOPS_HARNESSES = (_PORTABLE, "FlinkRunner")
 
 
@@ -70,10 +74,9 @@ def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResul
     """
     _check(pipeline, harness_timeout)
     with _terminable():
-        classes = {kind.__name__ for kind in type(pipeline.runner).__mro__}
-        if harness_timeout and _PORTABLE in classes:
+        if harness_timeout and _has_job_server(pipeline):
             _check_workers(pipeline, harness_timeout)
-        result = pipeline.run()
+        result = send(pipeline)
         with cancelled_on_failure(result, pipeline.options):
             result.wait_until_finish()
     return result
@@ -140,6 +143,10 @@ def _check(pipeline: beam.Pipeline, harness_timeout: int) -> None:
     _check_threads(pipeline)
 
 
+def _has_job_server(pipeline: beam.Pipeline) -> bool:
+    return _PORTABLE in {kind.__name__ for kind in type(pipeline.runner).__mro__}
+
+
 def _check_threads(pipeline: beam.Pipeline) -> None:
     """Raises ValueError for Beam's FnApiRunner in a mode in which it may cut elements in two."""
     mode = pipeline.options.view_as(DirectOptions).direct_running_mode
@@ -149,6 +156,32 @@ def _check_threads(pipeline: beam.Pipeline) -> None:
             "direct_running_mode='multi_threading': Beam may send an element before its coder has "
             "written all of it, which the next step cannot decode."
         )
+
+
+def send(pipeline: beam.Pipeline) -> PipelineResult:
+    """Sends a job to its engine; runners without a job server run the whole pipeline here.
+
+    A job that is being sent when this process is interrupted would stay on the engine, since nothing
+    here knows it yet. So it is sent in a thread, and when it is known, it is cancelled.
+    """
+    if not _has_job_server(pipeline):
+        return pipeline.run()
+    sent: concurrent.futures.Future[PipelineResult] = concurrent.futures.Future()
+
+    def run_and_report() -> None:
+        try:
+            sent.set_result(pipeline.run())
+        except BaseException as error:
+            sent.set_exception(error)
+
+    threading.Thread(target=run_and_report, name="send", daemon=True).start()
+    try:
+        return sent.result()
+    except BaseException:
+        # If sending itself has failed, there is no result, and the error is raised as it is.
+        with contextlib.suppress(Exception):
+            cancel(sent.result(timeout=_SENDING_SECONDS), pipeline.options)
+        raise
 
 
 @contextlib.contextmanager
@@ -210,7 +243,7 @@ def run_first(first: beam.Pipeline, timeout: int) -> PipelineResult:
     Raises:
       EngineError: The workers did not do the job in time, or failed in it.
     """
-    result = first.run()
+    result = send(first)
     with cancelled_on_failure(result, first.options):
         try:
             result.wait_until_finish(duration=timeout * 1000)
@@ -254,7 +287,6 @@ def _terminable() -> Iterator[None]:
     with Interrupts([signal.SIGTERM]) as interrupts:
         try:
             yield
-        except BaseException:
+        finally:  # Also where a library has dropped the exception, and the run went on to its end.
             if interrupts.received:  # Its default is set again, and ends the process.
                 signal.raise_signal(signal.SIGTERM)
-            raise

@@ -115,6 +115,7 @@ class PrivateNgrams(DocumentsTransform):
     """
 
     plan: PrivacyPlan
+    plan_type = PrivacyPlan
     store: SetStore | None = None
     vocabulary: Sequence[str] | None = None
 

@@ -247,6 +247,7 @@ class DelimitedParser:
     def __init__(self, columns: Sequence[str], dialect: Dialect, options: ReadOptions) -> None:
         self._dialect = dialect
         self._width = len(columns)
+        self._record_names = options.record_names
         self._wanted = [columns.index(name) for _, name in options.wanted_fields]
 
     def parse(self, block: Block) -> Batch:
@@ -277,7 +278,7 @@ class DelimitedParser:
             left = starts if column == 0 else delimiters[first + column - 1] + 1
             right = ends if column == self._width - 1 else delimiters[first + column]
             columns.append(_unquoted(block.data, left, right, doubled))
-        return _merged(columns, positions[good], rejects)
+        return self._merged(columns, positions[good], rejects)
 
     def _parse_each(self, block: Block) -> Batch:
         """Parses record by record, for blocks with stray quotes."""
@@ -294,7 +295,13 @@ class DelimitedParser:
         columns = [
             pa.array([row[i] for row in rows], pa.binary()) for i in range(len(self._wanted))
         ]
-        return _merged(columns, np.array(positions, np.int64), rejects)
+        return self._merged(columns, np.array(positions, np.int64), rejects)
+
+    def _merged(
+        self, columns: list[pa.Array], positions: Offsets, rejects: list[tuple[int, str]]
+    ) -> Batch:
+        batch = checked(columns, positions, self._record_names)
+        return batch._replace(rejects=sorted(rejects + batch.rejects))
 
 
 def _unquoted(data: bytes, left: Offsets, right: Offsets, doubled: Offsets | None) -> pa.Array:
@@ -304,11 +311,6 @@ def _unquoted(data: bytes, left: Offsets, right: Offsets, doubled: Offsets | Non
     padded = np.frombuffer(data + b"\0", np.uint8)
     quoted = (right > left) & (padded[left] == QUOTE)
     return gather(data, left + quoted, right - quoted, doubled)
-
-
-def _merged(columns: list[pa.Array], positions: Offsets, rejects: list[tuple[int, str]]) -> Batch:
-    batch = checked(columns[0], columns[1:], positions)
-    return batch._replace(rejects=sorted(rejects + batch.rejects))
 
 
 # A file of sequences has a header only if it begins with this line, as the MSNBC data do.

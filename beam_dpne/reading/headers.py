@@ -247,6 +247,7 @@ def _require_keys(path: str, records: Sequence[Sequence[str]], options: ReadOpti
     for option, fields in (
         ("user_field", [options.user_field]),
         ("text_field", list(options.text_fields)),
+        *(("fields", [name]) for name in options.fields or ()),
     ):
         if records and not any(field in keys for keys in records for field in fields):
             common = [key for key in records[0] if all(key in keys for keys in records)]

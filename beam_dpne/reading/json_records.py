@@ -8,6 +8,7 @@ bracket that is outside strings and inside no other bracket. Only brackets, comm
 backslashes are looked at for this. The decoder of JSON lines then decides whether an element is JSON.
 """
 
+import json
 import operator
 import re
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import Batch, Block, BrokenText, Offsets, interleaved
+from beam_dpne.reading.records import Batch, Block, BrokenText, Offsets, arranged
 from beam_dpne.reading.rejects import (
     BAD_TEXT,
     BAD_TOKENS,
@@ -38,8 +39,11 @@ class JsonlParser:
 
     def __init__(self, options: ReadOptions) -> None:
         texts = {f"text_{number}": name for number, name in enumerate(options.text_fields)}
-        self._names = {"user": options.user_field, **texts}
+        others = {f"other_{number}": name for number, name in enumerate(options.fields or ())}
+        self._record_names = options.record_names
+        self._names = {"user": options.user_field, **texts, **others}
         self._texts = [operator.attrgetter(name) for name in texts]
+        self._others = [operator.attrgetter(name) for name in others]
         self._is_tokens = options.text_is_tokens
         self._text_type = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
         text = list[str] if options.text_is_tokens else str
@@ -50,8 +54,9 @@ class JsonlParser:
         """Returns a decoder of objects with these types, where one of several texts may be missing."""
         fields: list[Any] = []
         for name in self._names:
-            kind = user if name == "user" else text
-            is_optional = is_lenient or (name != "user" and len(self._texts) > 1)
+            is_other = name.startswith("other_")
+            kind = Any if is_other else user if name == "user" else text
+            is_optional = is_other or is_lenient or (name != "user" and len(self._texts) > 1)
             fields.append((name, kind, None) if is_optional else (name, kind))
         # Fields without a default must come first in a struct, as the user's field does.
         record = msgspec.defstruct("Record", fields, rename=self._names, gc=False)
@@ -143,7 +148,18 @@ class JsonlParser:
         if int in set(map(type, users)):
             users = [str(user) for user in users]
         texts = [pa.array(list(map(text, records)), self._text_type) for text in self._texts]
-        return Batch(interleaved(pa.array(users, pa.string()), texts), rejects, len(users))
+        others = [
+            pa.array(map(_text_of, map(other, records)), pa.string()) for other in self._others
+        ]
+        columns = [pa.array(users, pa.string()), *texts, *others]
+        return Batch(arranged(columns, self._record_names), rejects, len(users))
+
+
+def _text_of(value: Any) -> str | None:
+    """Returns the value of a further field: text as it is, null as None, anything else as JSON."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
 
 
 _BEGINNING = re.compile(rb"[ \t\r\n]*\[")

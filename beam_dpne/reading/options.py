@@ -179,6 +179,7 @@ class ReadOptions:
     columns: Sequence[str] | None = None
     max_record_bytes: int = _DEFAULT_RECORD_BYTES
     text_is_tokens: bool = False
+    fields: Sequence[str] | None = None
     block_bytes: int = 8 * _MEBIBYTE
     split_bytes: int = 64 * _MEBIBYTE
 
@@ -210,9 +211,15 @@ class ReadOptions:
 
     @property
     def wanted_fields(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of a parameter and the field that it names, the user's first."""
+        """Pairs of a parameter and the field that it names: the user's, the texts', the others."""
         texts = (("text_field", name) for name in self.text_fields)
-        return (("user_field", self.user_field), *texts)
+        others = (("fields", name) for name in self.fields or ())
+        return (("user_field", self.user_field), *texts, *others)
+
+    @property
+    def record_names(self) -> tuple[str, ...] | None:
+        """Names of the columns of records, or None if records become documents at once."""
+        return None if self.fields is None else tuple(name for _, name in self.wanted_fields)
 
     @property
     def delimiter_character(self) -> str | None:
@@ -230,6 +237,8 @@ class ReadOptions:
             "delimiter": self.delimiter_character,
             "quoting": None if self.quoting == "auto" else self.quoting,
             "columns": self.columns and json.dumps(list(self.columns)),
+            # A further field may be the reason why a record is rejected.
+            "fields": self.fields and json.dumps(list(self.fields)),
         }
         if self.max_record_bytes != _DEFAULT_RECORD_BYTES:
             details["max_record_bytes"] = str(self.max_record_bytes)
@@ -247,6 +256,11 @@ class ReadOptions:
 
     def check_kind(self, kind: str) -> None:
         """Raises InputError if a parameter is not possible with this format."""
+        if self.fields is not None and kind == "sequences":
+            raise InputError(
+                "fields must not be given for sequences, whose lines have no fields. Leave fields out, "
+                "or name another format."
+            )
         if self.text_is_tokens and kind not in (*_JSON, "parquet"):
             raise InputError(
                 f"text_is_tokens must be False for {kind}, which holds plain text, got "
@@ -297,6 +311,13 @@ class ReadOptions:
             raise ValueError(
                 "text_field must name each field once, got "
                 f"text_field={','.join(self.text_fields)}."
+            )
+        if isinstance(self.fields, str):
+            raise ValueError(f"fields must be a list of names, got fields={self.fields!r}.")
+        if len({name for _, name in self.wanted_fields}) < len(self.wanted_fields):
+            raise ValueError(
+                "fields must name each field once, and neither user_field nor text_field, got "
+                f"fields={','.join(self.fields or ())}."
             )
         for _, name in self.wanted_fields:
             if self.columns is not None and list(self.columns).count(name) != 1:

@@ -14,8 +14,8 @@ from beam_dpne.reading.records import (
     Batch,
     Mask,
     Offsets,
+    arranged,
     as_text,
-    interleaved,
     is_list,
     is_text,
     plain,
@@ -34,6 +34,8 @@ def check_schema(path: str, schema: pa.Schema, options: ReadOptions) -> None:
                 f"{option} must name a column of {path}, got {option}={name!r}. Its columns are "
                 f"{', '.join(schema.names)}."
             )
+    for name in options.fields or ():
+        _check_other(path, name, plain(schema.field(name).type))
     user = schema.field(options.user_field).type
     if not (is_text(plain(user)) or pa.types.is_integer(plain(user))):
         raise InputError(
@@ -41,6 +43,16 @@ def check_schema(path: str, schema: pa.Schema, options: ReadOptions) -> None:
         )
     for name in options.text_fields:
         _check_text(path, name, schema.field(name).type, options)
+
+
+def _check_other(path: str, name: str, kind: pa.DataType) -> None:
+    """Raises InputError unless a further column holds values that have one text each."""
+    has_text = is_text(kind) or pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+    if not (has_text or pa.types.is_null(kind)) or pa.types.is_interval(kind):
+        raise InputError(
+            f"fields must name columns of text, numbers, times or truth values, got the column "
+            f"{name!r} of {path}, which holds {kind}."
+        )
 
 
 def _check_text(path: str, name: str, text: pa.DataType, options: ReadOptions) -> None:
@@ -102,8 +114,9 @@ def _share(size: int, rows: int, file: pq.ParquetFile) -> int:
 
 def documents_of_columns(batch: pa.RecordBatch, positions: Offsets, options: ReadOptions) -> Batch:
     """Casts the columns, and rejects each faulty row for the first reason that applies."""
-    user, *texts = (batch.column(name) for _, name in options.wanted_fields)
-    user = as_text(user)
+    user = as_text(batch.column(options.user_field))
+    texts = [batch.column(name) for name in options.text_fields]
+    others = [as_text(batch.column(name)) for name in options.fields or ()]
     texts = texts if options.text_is_tokens else [as_text(text) for text in texts]
     no_text = np.logical_and.reduce([_mask(text.is_null()) for text in texts])
     # Each fault is a mask of the rows that have it, (rows,) bool, and the reason of their rejection.
@@ -118,7 +131,7 @@ def documents_of_columns(batch: pa.RecordBatch, positions: Offsets, options: Rea
             faults.append((~valid_utf8(text), NOT_UTF8))
             length = length + _lengths(text)
     faults += [
-        (~valid_utf8(user), NOT_UTF8),
+        *((~valid_utf8(values), NOT_UTF8) for values in (user, *others)),
         (_lengths(user) == 0, EMPTY_USER),
         (length > options.max_record_bytes, TOO_LONG),
     ]
@@ -129,10 +142,12 @@ def documents_of_columns(batch: pa.RecordBatch, positions: Offsets, options: Rea
     ]
     keep = pa.array(~bad)
     kind = pa.list_(pa.string()) if options.text_is_tokens else pa.string()
-    documents = interleaved(
+    columns = [
         user.filter(keep).cast(pa.string()),
-        [text.filter(keep).cast(kind, safe=True) for text in texts],
-    )
+        *(text.filter(keep).cast(kind, safe=True) for text in texts),
+        *(values.filter(keep).cast(pa.string()) for values in others),
+    ]
+    documents = arranged(columns, options.record_names)
     return Batch(documents, rejects, int((~bad).sum()))
 
 

@@ -295,9 +295,12 @@ def _is_utf8(value: bytes | None) -> bool:
     return True
 
 
-def checked(user: pa.Array, texts: Sequence[pa.Array], positions: Offsets) -> Batch:
+def checked(
+    columns: Sequence[pa.Array], positions: Offsets, names: Sequence[str] | None = None
+) -> Batch:
     """Turns binary columns into documents, and rejects records that are not UTF-8 or have no user."""
-    is_text = np.logical_and.reduce([valid_utf8(values) for values in (user, *texts)])
+    user = columns[0]
+    is_text = np.logical_and.reduce([valid_utf8(values) for values in columns])
     named = pc.call_function("binary_length", [user]).to_numpy(zero_copy_only=False) > 0
     good = is_text & named
     rejects = [
@@ -306,9 +309,21 @@ def checked(user: pa.Array, texts: Sequence[pa.Array], positions: Offsets) -> Ba
     ]
     if rejects:
         keep = pa.array(good)
-        user, texts = user.filter(keep), [text.filter(keep) for text in texts]
-    documents = interleaved(user.cast(pa.string()), [text.cast(pa.string()) for text in texts])
-    return Batch(documents, rejects, len(user))
+        columns = [values.filter(keep) for values in columns]
+    documents = arranged([values.cast(pa.string()) for values in columns], names)
+    return Batch(documents, rejects, len(columns[0]))
+
+
+def arranged(columns: Sequence[pa.Array], names: Sequence[str] | None) -> pa.RecordBatch:
+    """Returns the documents of records, or the records themselves if the names of columns are given.
+
+    Args:
+      columns: The users, the texts and then the further fields of the records.
+      names: `ReadOptions.record_names`.
+    """
+    if names is None:
+        return interleaved(columns[0], columns[1:])
+    return pa.RecordBatch.from_arrays(list(columns), names=list(names))
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -77,9 +77,10 @@ class ReadDocuments(DisplayedTransform):
       A `ReadResult`. `documents`: `pyarrow.RecordBatch` of about `block_bytes` with columns `user`
       (string; for `sequences` fixed_size_binary(16): the file's index among the sorted inputs, then
       the byte offset of the line in the decompressed text, 8 bytes each, little-endian) and `text`
-      (string, or list<string> if `text_is_tokens`), without nulls. `rejects`: a `Reject` for each
-      record that cannot be used; Beam's counter `beam_dpne:rejected_records` counts them. `tally`:
-      a `Tally` for each piece of work; `WriteRelease(tally=…)` adds them up and publishes nothing
+      (string, or list<string> if `text_is_tokens`), without nulls; with `fields` the records as they
+      are. `rejects`: a `Reject` for each record that cannot be used; Beam's counter
+      `beam_dpne:rejected_records` counts them. `tally`: a `Tally` for each piece of work;
+      `WriteRelease(tally=…)` adds them up and publishes nothing
       if too large a share was rejected.
 
     Privacy:
@@ -111,6 +112,12 @@ class ReadDocuments(DisplayedTransform):
       max_record_bytes: Longer records are rejects.
       strict: Whether the first reject fails the run.
       text_is_tokens: Whether texts are lists of tokens (JSONL and Parquet).
+      fields: Further fields, for steps that look at them before the texts become documents. With a
+        list, even an empty one, each record is one row of a batch with the columns `user_field`, each
+        of `text_field`, and these fields, all under their names in the files. A further field is text
+        as it is, null if it is null or missing, and any other value as text: numbers, times and truth
+        values of Parquet as Arrow writes them, and values of JSON as JSON. Then name the fields with
+        `PrivateNgrams(user_field=…, text_field=…)`, too, and leave `described` out.
       block_bytes: Bytes of decompressed text in one batch.
       split_bytes: Approximate bytes of one piece of work.
       on_start: Function that a worker calls before it looks for files; if it raises, the run fails.
@@ -149,6 +156,7 @@ class ReadDocuments(DisplayedTransform):
     max_record_bytes: int = ReadOptions.max_record_bytes
     strict: bool = False
     text_is_tokens: bool = ReadOptions.text_is_tokens
+    fields: Sequence[str] | None = ReadOptions.fields
     block_bytes: int = ReadOptions.block_bytes
     split_bytes: int = ReadOptions.split_bytes
     on_start: Callable[[], None] | None = None

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -297,6 +298,11 @@ def parse_ledger(data: bytes, path: str, *, section: str = "parts") -> dict[str,
     for name, kind in (common | program.sections | _ROWS_SECTIONS[section]).items():
         if not isinstance(ledger.get(name), kind):
             raise ReleaseError(f"{path} is damaged: {name!r} is missing or not a {kind.__name__}.")
+    if not is_guarantee(ledger["guarantee"]):
+        raise ReleaseError(
+            f"{path} is damaged, or its release has no guarantee: 'guarantee' must state epsilon above "
+            "0 and delta in (0, 1) as numbers."
+        )
     pieces = ledger["parts"] if section == "parts" else []
     if section == "parts" and not (pieces and all(_is_part(part, program.stem) for part in pieces)):
         raise ReleaseError(f"{path} is damaged: 'parts' must list the files of the release.")
@@ -350,13 +356,23 @@ def _json_object(data: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def is_guarantee(guarantee: Mapping[str, Any]) -> bool:
+    """Returns whether a guarantee states its budget in numbers; JSON of Python may also hold NaN."""
+    budget = [guarantee.get(name) for name in ("epsilon", "delta")]
+    return all(
+        isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < upper
+        for value, upper in zip(budget, (sys.float_info.max, 1), strict=True)
+    )
+
+
 def _is_part(part: object, stem: str) -> bool:
-    """Returns whether the description of a part is complete.
+    """Returns whether the description of a part is complete, with nothing besides.
 
     The pattern is also a guard, because another name could lead out of the release's directory.
     """
     return (
         isinstance(part, dict)
+        and set(part) == set(Part._fields)
         and all(_is_count(part.get(name)) for name in ("rows", "bytes"))
         and bool(re.fullmatch(r"[0-9a-f]{64}", str(part.get("sha256"))))
         and bool(PART_NAME.fullmatch(str(part.get("name"))))

@@ -191,7 +191,7 @@ def whole_ledger(
     Args:
       contents: The contents that depend on the program.
       run: The public facts of the run.
-      rows: Number and digest of the rows (see `rows_section`).
+      rows: Number of the rows, and more about them if it is known (see `rows_section`).
       notes: The operator's notes on the release.
 
     Raises:

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection, PValue
+from apache_beam.typehints import typehints
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.display_data import DisplayedTransform
-from beam_dpne.elements.rows import in_order, longest_beside_shorter
+from beam_dpne.elements.rows import field_types, in_order, longest_beside_shorter
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
@@ -56,10 +58,19 @@ from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import Directory
 from beam_dpne.storage.lineage import report_sink
 
+_WRITABLE = "output must be a directory that can be written, got output={}"
 _PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(
     rf"\.({PART_NAME.pattern}|{re.escape(LEDGER_NAME)}|probe)\.tmp-[0-9a-f]{{32}}"
 )
+_UNCHANGED = "Write the release with unchanged rows, and change rows in other steps."
+_PLAIN = (str, bytes, int, float, np.generic)
+_ARTICLES = {
+    str: "a str, e.g. 'gs://bucket/release'",
+    ReleaseNotes: "ReleaseNotes, e.g. ReleaseNotes(title='Support phrases')",
+    bool: "True or False",
+    int: "an int",
+}
 _LedgerFor = Callable[[Sequence[Part]], bytes]
 
 
@@ -102,11 +113,13 @@ class WriteRelease(DisplayedTransform):
         is published. Beam's counters `beam_dpne:rejected_records.*` count them by reason.
 
     Raises:
-      TypeError: The input is neither a result nor a dict of PCollections.
-      ValueError: A field has a wrong value, or the dict other keys, or unbounded or windowed rows.
-      ReleaseError: While running: a release exists and overwrite is off, another run has published
-        there meanwhile, the output cannot be written, or rows and ledger do not belong together. The
-        existing release stays as it was.
+      TypeError: A field has a wrong type, or the input is neither a result nor a dict of PCollections.
+      ValueError: A field has a wrong value; or the dict has other keys, unbounded or windowed rows, or
+        elements of other types.
+      ReleaseError: When the pipeline is built: the output holds files and overwrite is off, or it
+        cannot be read. While running: a release exists and overwrite is off, another run has
+        published there meanwhile, the output cannot be written, or rows and ledger do not belong
+        together. The existing release stays as it was.
       TooManyRejectedError: While running, before anything is written: a larger share of the records
         than max_rejected was rejected.
 
@@ -139,6 +152,7 @@ class WriteRelease(DisplayedTransform):
     def __post_init__(self):
         super().__init__()
         check_max_rejected(self.max_rejected)
+        self._check_types()
         if not self.output:
             raise ValueError("output must be the path of a directory, got output=''.")
         if self.output_format not in OUTPUT_FORMATS:
@@ -150,6 +164,16 @@ class WriteRelease(DisplayedTransform):
             raise ValueError(
                 f"rows_per_part must be at least 1, got rows_per_part={self.rows_per_part}."
             )
+
+    def _check_types(self) -> None:
+        """Raises TypeError for a parameter of another type, which a worker would find much later."""
+        kinds = {"output": str, "notes": ReleaseNotes, "overwrite": bool, "rows_per_part": int}
+        for name, kind in kinds.items():
+            value = getattr(self, name)
+            if type(value) is not kind and not (kind is ReleaseNotes and isinstance(value, kind)):
+                raise TypeError(f"{name} must be {_ARTICLES[kind]}, got {type(value).__name__}.")
+        if self.permit is not None and not callable(self.permit):
+            raise TypeError(f"permit must be a function, got {type(self.permit).__name__}.")
 
     def default_type_hints(self) -> IOTypeHints:
         """Returns empty hints, since Beam would log a warning about a named tuple as input."""
@@ -165,6 +189,7 @@ class WriteRelease(DisplayedTransform):
     def expand(self, input_or_inputs: Result | Mapping[str, PCollection]) -> PValue:
         """Brings everything to one worker, which publishes it."""
         given = input_or_inputs
+        check_unused(self.output, overwrite=self.overwrite)
         if isinstance(given, Result):
             main, shorter = longest_beside_shorter(given.sets)
             beside = (shorter,)
@@ -202,13 +227,27 @@ def check_output(output: str, *, overwrite: bool) -> None:
     """
     if not output:
         raise ReleaseError("output must be the path of a directory, got output=''.")
+    check_unused(output, overwrite=overwrite)
+    with as_release_error(_WRITABLE.format(output)):
+        directory_at(output).probe()
+
+
+def check_unused(output: str, *, overwrite: bool) -> None:
+    """Checks that nothing is in the way of a release, and writes nothing.
+
+    Args:
+      output: Directory of the release; it may be missing.
+      overwrite: Whether the directory may have a release, or other files, already.
+
+    Raises:
+      ReleaseError: The path is a file, or the directory is not empty or cannot be read.
+    """
     directory = directory_at(output)
-    with as_release_error(f"output must be a directory that can be written, got output={output}"):
+    with as_release_error(_WRITABLE.format(output)):
         names = directory.names()
         _check_replaceable(directory.read(LEDGER_NAME), output)
         if not overwrite:
             _check_empty(names, output)
-        directory.probe()
 
 
 def _check_rows_and_ledger(given: object) -> None:
@@ -224,10 +263,49 @@ def _check_rows_and_ledger(given: object) -> None:
             f"{', '.join(map(repr, given)) or 'none'}."
         )
     for name, pcollection in given.items():
+        if not isinstance(pcollection, PCollection):
+            raise TypeError(
+                f"{name} must be a PCollection, got {type(pcollection).__name__}. Give result.{name}."
+            )
         if not pcollection.is_bounded or not pcollection.windowing.is_default():
             raise ValueError(
                 f"{name} must be bounded and in the global window with its default trigger, since a "
                 "release is written once. Apply beam.WindowInto(GlobalWindows()) before."
+            )
+
+    _check_ledger_type(given["ledger"].element_type)
+    _check_fields(field_types(given["rows"].element_type))
+
+
+def _check_ledger_type(kind: Any) -> None:
+    """Raises an error if the type of the elements shows that they are no texts."""
+    if kind is not None and not typehints.is_consistent_with(kind, str):
+        fields = field_types(kind)
+        found = (
+            f"rows with the fields {', '.join(fields)}" if fields else f"elements of type {kind}"
+        )
+        raise ValueError(f"ledger must be the text `ledger` of a result, got {found}.")
+
+
+def _check_fields(types: Mapping[str, Any]) -> None:
+    """Raises an error if the types of fields, if they are known, show that rows were changed."""
+    expected = next(
+        (p.schema for p in PROGRAMS.values() if set(p.schema.names) == set(types)), None
+    )
+    forms = "; or ".join(", ".join(program.schema.names) for program in PROGRAMS.values())
+    if expected is None:
+        if not types:
+            return
+        raise ValueError(
+            f"rows must have the fields of one program, and no others ({forms}), got rows with the "
+            f"fields {', '.join(types)}. {_UNCHANGED}"
+        )
+    for name, kind in types.items():
+        is_text = pa.types.is_string(expected.field(name).type)
+        if isinstance(kind, type) and issubclass(kind, _PLAIN) and issubclass(kind, str) != is_text:
+            raise ValueError(
+                f"rows must have {'text' if is_text else 'numbers'} in the field {name}, got "
+                f"{kind.__name__}. {_UNCHANGED}"
             )
 
 
@@ -278,7 +356,7 @@ def _describe_rows(
         raise ReleaseError(
             f"rows must be exactly the {ledger['rows']['count']} rows that the ledger describes, but "
             "some were changed, left out or added, or they are of another release. Give rows and "
-            "ledger of one result; filter rows after the release is written."
+            "ledger of one result. " + _UNCHANGED
         )
     if notes != NO_NOTES:
         ledger = with_notes(ledger, notes)
@@ -354,7 +432,7 @@ def publish_release(
             directory.remove(_obsolete(before, overwrite=overwrite) - written)
         elif current != ledger_for([part for part, _ in parts()]):
             raise ReleaseError(
-                f"{output} is a release already; choose another directory or --overwrite."
+                f"{output} is a release already; choose another directory or set overwrite."
             )
     # Names of parts are hashes of released rows, so the directory names the release.
     report_sink(output)
@@ -410,7 +488,7 @@ def _check_empty(names: Sequence[str], output: str) -> None:
         state = f"holds {files} of a run that has not finished, such as {names[0]}"
     raise ReleaseError(
         f"output must be an empty or new directory, got output={output}, which {state}. "
-        "Choose another directory, or --overwrite, which deletes only files of a release."
+        "Choose another directory, or set overwrite, which deletes only files of a release."
     )
 
 

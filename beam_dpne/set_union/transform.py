@@ -102,6 +102,7 @@ class PrivateSetUnion(DocumentsTransform):
     """
 
     plan: SetUnionPlan
+    plan_type = SetUnionPlan
     tokenizer: str | Tokenizer = "tokens"
 
     def expand(self, items_of_users: PCollection) -> PrivateSetUnionResult:

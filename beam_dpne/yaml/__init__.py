@@ -10,9 +10,15 @@ from typing import Any
 
 from beam_dpne.errors import UsageError
 from beam_dpne.version import __version__
-from beam_dpne.yaml.transforms import BayesianCounts, PrivateNgrams, PrivateSetUnion, WriteRelease
+from beam_dpne.yaml.transforms import (
+    BayesianCounts,
+    PrivateNgrams,
+    PrivateSetUnion,
+    ReadDocuments,
+    WriteRelease,
+)
 
-__all__ = ["BayesianCounts", "PrivateNgrams", "PrivateSetUnion", "WriteRelease"]
+__all__ = ["BayesianCounts", "PrivateNgrams", "PrivateSetUnion", "ReadDocuments", "WriteRelease"]
 
 
 def version_name(version: str) -> str:

@@ -1,15 +1,20 @@
-"""python -m beam_dpne.yaml [--package REQUIREMENT]
+"""python -m beam_dpne.yaml [--package REQUIREMENT | serve --port PORT]
 
 Prints the path of the provider listing in this installation, for `- include: PATH` in a pipeline. With
 `--package`, it prints a listing for an environment without this package instead: Beam then installs the
-package in an environment made for it.
+package in an environment made for it. With `serve`, it starts an expansion service for pipelines of
+other languages, which constructs the transforms of this version and nothing else.
 """
 # ruff: noqa: D415
 
 import argparse
+import functools
+import logging
 import pathlib
+import sys
 
 from beam_dpne import yaml
+from beam_dpne.errors import UsageError
 from beam_dpne.version import __version__
 
 LISTING = pathlib.Path(__file__).with_name("provider.yaml")
@@ -33,7 +38,7 @@ def listing(package: str | None = None) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Prints a path or a listing."""
+    """Prints a path or a listing, or serves."""
     parser = argparse.ArgumentParser(prog="python -m beam_dpne.yaml", description=__doc__)
     parser.add_argument(
         "--package",
@@ -42,8 +47,49 @@ def main(arguments: list[str] | None = None) -> None:
         help="print a listing for which Beam installs this requirement or wheel "
         f"(beam-dpne=={__version__} if none is given)",
     )
-    package = parser.parse_args(arguments).package
-    print(LISTING if package is None else listing(package), end="\n" if package is None else "")
+    commands = parser.add_subparsers(dest="command", metavar="serve")
+    _add_serve(commands.add_parser("serve", help="start an expansion service"))
+    given = vars(parser.parse_args(arguments))
+    package, command = given.pop("package"), given.pop("command")
+    if command == "serve":
+        from beam_dpne.yaml.service import serve
+
+        logging.basicConfig(level=logging.INFO)
+        try:
+            serve(**given, ready=functools.partial(print, flush=True))
+        except UsageError as error:
+            sys.exit(str(error))
+    elif package is None:
+        print(LISTING)
+    else:
+        print(listing(package), end="")
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--port", type=int, required=True, help="port to listen on")
+    parser.add_argument(
+        "--host",
+        default="localhost",
+        help="name or address to listen on. Whoever reaches the port can read and write files as the "
+        "user of the service, by the keys that name files. The default is localhost.",
+    )
+    parser.add_argument(
+        "--serve_loopback_worker",
+        action="store_true",
+        help="run the steps in this process too, for programs on this machine; it needs localhost",
+    )
+    parser.add_argument("--environment_type", help="workers that run the steps, e.g. EXTERNAL")
+    parser.add_argument(
+        "--environment_config", help="their configuration, e.g. localhost:50000 for EXTERNAL"
+    )
+    parser.add_argument(
+        "--tokenizer",
+        dest="tokenizers",
+        metavar="PACKAGE.MODULE:FUNCTION",
+        action="append",
+        default=[],
+        help="tokenizer of yours that pipelines may name; give the option again for another one",
+    )
 
 
 if __name__ == "__main__":

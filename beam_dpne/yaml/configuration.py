@@ -4,46 +4,52 @@ A key has the name, type, default and help of its option. `LEFT_OUT` has the opt
 """
 
 import argparse
+import contextlib
 import dataclasses
 import difflib
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Optional
 
 from beam_dpne.cli import options_by_command as tables
 from beam_dpne.cli.options import (
+    INPUT,
+    RECORDS,
     Option,
     Table,
+    addresses,
     field,
     integer,
     integers,
+    names,
     number,
     numbers,
     writing,
 )
+from beam_dpne.documents.row_types import KINDS
 from beam_dpne.errors import UsageError
 
-ROWS, PARQUET = "rows", "parquet"
 PARTITIONS = 8
 
-_READER = "the transform that reads the files has it"
+_READER = "ReadDocuments, which reads files, has it"
 _LAUNCHER = "the launcher of the pipeline does this"
-_FAILS = "a row without a user or a text fails the run"
 # Options of the programs that no YAML transform has, each with the reason.
 LEFT_OUT: Mapping[str, str] = {
     "input": "the rows are the input of the transform",
+    "input_format": _READER,
     "encoding": _READER,
     "delimiter": _READER,
     "quoting": _READER,
     "columns": _READER,
-    "max_record_bytes": "rows are records already; with input_format parquet its default holds",
-    "rejects": _FAILS,
-    "max_rejected": _FAILS,
-    "strict": _FAILS,
+    "max_record_bytes": _READER,
+    "rejects": _READER,
+    "max_rejected": _READER,
+    "strict": _READER,
     "side_input_limit": "sets of n-grams stay inside the pipeline",
     "harness_timeout": _LAUNCHER,
+    "budget": _LAUNCHER,
     "failure_log": _LAUNCHER,
     "failure_log_remote": _LAUNCHER,
     "quiet": _LAUNCHER,
@@ -52,8 +58,14 @@ LEFT_OUT: Mapping[str, str] = {
 # Phrases of help texts that hold for a command line, and the phrases that hold for YAML.
 REWORDED: Mapping[str, str] = {
     "give the option again: each text": "give a list: each text",
-    "a text that is null or missing is skipped": "a text that is null is skipped, and a row without "
-    "any text fails the run",
+    "To read several, give the option again, or give full addresses with commas between.": "It may be "
+    "a list.",
+    " sequences has one user in each line, whose tokens are separated by blanks.": "",
+    "in order and separated by commas, e.g. user,text.": "in order, e.g. [user, text].",
+    "Above it the run fails before publishing, and reports": "Above it the run fails before any row is "
+    "passed on, and reports",
+    "1 publishes the release whatever was rejected.": "With 1 nothing waits, and rows are passed on "
+    "while files are still read.",
     " The default for sequences is whitespace.": "",
     "or one for each length, e.g. 10,20,20.": "or a list with one for each length, e.g. [10, 20, 20].",
     "e.g. 0.2,0.4,0.4 for max_length=3,": "as a list, e.g. [0.2, 0.4, 0.4] for max_length: 3,",
@@ -63,19 +75,21 @@ REWORDED: Mapping[str, str] = {
     "Using one key on two different inputs voids": "Rows that pass another filter are another input. "
     "Using one key on two different inputs voids",
 }
+# Advice in errors that holds for Python, and the advice that holds for YAML.
+ADVICE: Mapping[str, str] = {
+    KINDS: "rows with a schema",
+    "for example with beam.Map.": "for example with MapToFields.",
+    "convert the users to int before.": "convert the users with MapToFields before.",
+    "Convert it before.": "Convert it with MapToFields before.",
+    "apply beam.WindowInto(GlobalWindows()) before": "give windowing: {type: global}",
+    "Apply beam.WindowInto(GlobalWindows()) before": "Give windowing: {type: global}",
+    "add beam_dpne.engines.FLINK_OPTIONS, which are": "add",
+    "to the pipeline's options.": "to the command line, or without dashes to options: in the file.",
+}
 _REQUIRED = "It is required."
-_INPUT_FORMAT = Option(
-    name="input_format",
-    default=ROWS,
-    choices=(ROWS, PARQUET),
-    help="Format of the records, to which the run key is bound. rows fits all rows. With parquet, the "
-    "same run key gives the same bytes as the program on the files from which the rows are read, and "
-    "the rows must come straight from ReadFromParquet; with any step between them the run is refused, "
-    "since rows that were changed or filtered are another input, for which a key must not be used "
-    "again. Other formats are not offered: Beam reads some of their values differently from the "
-    "program, and one key with two readings would reveal the difference.",
-)
 _TYPES: Mapping[Callable[[str], Any], Any] = {
+    addresses: Sequence[str],
+    names: Sequence[str],
     str: str,
     integer: int,
     number: float,
@@ -84,6 +98,8 @@ _TYPES: Mapping[Callable[[str], Any], Any] = {
     field: Sequence[str],
 }
 _WANTED: Mapping[Callable[[str], Any], str] = {
+    addresses: "a path, or a list of paths",
+    names: "a list of names, e.g. [user, text]",
     str: "text, in quotes if YAML reads it as something else",
     integer: "an integer, e.g. 10",
     number: "a number, e.g. 0.5",
@@ -91,7 +107,7 @@ _WANTED: Mapping[Callable[[str], Any], str] = {
     numbers: "a number or a list of numbers, e.g. [0.5, 0.5]",
     field: "the name of a field, or a list of names",
 }
-_LISTS = (integers, numbers, field)
+_LISTS = (integers, numbers, field, addresses, names)
 _NUMBERS = (integer, number, integers, numbers)
 
 
@@ -165,6 +181,9 @@ class Keys:
         if name in {option.name for option in RELEASE.options}:
             return f"{self.transform} has no key {name}, which is a key of WriteRelease."
         near = next((each for each in known if _letters(each) == _letters(name)), None)
+        # Names such as users, user_id and textColumn mean the field.
+        if (field := re.match("(user|text)s?(?![a-z])", name)) and f"{field[1]}_field" in known:
+            near = f"{field[1]}_field"
         near = near or next(iter(difflib.get_close_matches(name, known, n=1)), None)
         question = f" Did you mean {near}?" if near else ""
         return f"{self.transform} has no key {name}.{question} Its keys are {', '.join(known)}."
@@ -179,6 +198,21 @@ def worded(text: str) -> str:
     for phrase, replacement in REWORDED.items():
         text = text.replace(phrase, replacement)
     return text
+
+
+@contextlib.contextmanager
+def in_words_of_yaml() -> Iterator[None]:
+    """Replaces errors that name options as `--name`, or give advice for Python, by errors for YAML."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        message = str(error)
+        for phrase, replacement in ADVICE.items():
+            message = message.replace(phrase, replacement)
+        message = re.sub(r"(?<![\w-])--(?=[a-z_]+(?!\w|=))", "", message)
+        if message == str(error):
+            raise
+        raise UsageError(message) from None
 
 
 def _parsed(option: Option, value: Any) -> Any:
@@ -200,7 +234,10 @@ def _parsed(option: Option, value: Any) -> Any:
         if not parts:
             raise ValueError("the list is empty")
         texts = [_text(part, option.parse in _NUMBERS) for part in parts]
-        found = texts if option.repeatable else option.parse(",".join(texts))
+        if option.repeatable or (option.parse is names and isinstance(value, list | tuple)):
+            found = texts
+        else:
+            found = option.parse(",".join(texts))
     except ValueError:
         raise UsageError(
             f"{option.name} must be {_WANTED[option.parse]}, got {option.name}={value!r}."
@@ -230,8 +267,11 @@ def _text(value: Any, is_number: bool) -> str:
 
 def _for_rows(option: Option) -> Option:
     """Returns an option of a program as a transform of rows has it."""
-    if option.name == "input_format":
-        return _INPUT_FORMAT
+    if option.name == "text_field":
+        skipped = "a text that is null or missing is skipped"
+        assert skipped in option.help
+        fails = "a text that is null is skipped, and a row without any text fails the run"
+        return dataclasses.replace(option, help=option.help.replace(skipped, fails))
     if option.name == "partitions":
         return dataclasses.replace(option, default=PARTITIONS, shown_default="")
     return option
@@ -246,10 +286,41 @@ def _private(transform: str, table: Table, *required: str) -> Keys:
     return Keys(transform, sorted(offered, key=lambda option: option.name not in names), names)
 
 
+_FIELDS = Option(
+    name="fields",
+    parse=field,
+    repeatable=True,
+    help="Further fields of the rows, for steps between reading and the private transform, e.g. "
+    "country. A value that is null or missing is null, and every other value is text: numbers, times "
+    "and truth values of Parquet files as Arrow writes them, and lists, objects, numbers and truth "
+    "values of JSON as JSON. A field that does not exist is refused. Without this key the rows have "
+    "the user and the texts only.",
+)
+_TEXT_IS_TOKENS = Option(
+    name="text_is_tokens",
+    flag=True,
+    help="Whether each text is a list of tokens, in JSON or Parquet. Then give the private transform "
+    "the tokenizer tokens. Texts of the other kind are rejected, and columns of it are refused.",
+)
+
+
+def _for_reading(option: Option) -> Option:
+    """Returns an option of the programs as the reader of rows has it."""
+    if option.name != "input_format":
+        return option
+    kinds = [kind for kind in option.choices if kind != "sequences"]
+    return dataclasses.replace(option, choices=kinds)
+
+
+READ = Keys(
+    "ReadDocuments",
+    [*map(_for_reading, INPUT), _FIELDS, _TEXT_IS_TOKENS, *RECORDS],
+    ("input",),
+)
 NGRAMS = _private("PrivateNgrams", tables.NGRAMS)
 SET_UNION = _private("PrivateSetUnion", tables.SET_UNION)
 BAYESIAN = _private("BayesianCounts", tables.BAYESIAN, "public")
 RELEASE = Keys(
     "WriteRelease", writing("ngrams-*, items-* or probabilities", "the rows"), ("output",)
 )
-ALL = (NGRAMS, SET_UNION, BAYESIAN, RELEASE)
+ALL = (READ, NGRAMS, SET_UNION, BAYESIAN, RELEASE)

@@ -1,46 +1,52 @@
-"""The transforms for Beam YAML: from rows with a schema to rows with a schema, with flat configuration.
+"""The transforms for Beam YAML: from files to rows with a schema, and from rows to rows.
 
-Each is a function from the keys of its configuration to a transform. The keys, their types and their
+Each is a function from the keys of a flat configuration to a transform. The keys, their types and their
 documentation are those of the programs' options (`configuration`), and so are the checks of values.
 """
 
 import argparse
 import dataclasses
 import inspect
+import keyword
 import logging
-import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability.api import schema_pb2
 from apache_beam.pvalue import PCollection
-from apache_beam.typehints.schemas import named_fields_from_element_type, typing_to_runner_api
+from apache_beam.typehints.schemas import typing_to_runner_api
 
 from beam_dpne.bayesian import transform as bayesian
 from beam_dpne.bayesian.public_counts_files import read_public_counts
+from beam_dpne.cli.failures import check_outside_releases
+from beam_dpne.cli.jobs import check_rejects
 from beam_dpne.cli.options import with_defaults
 from beam_dpne.cli.plans import check_tokens, read_vocabulary
 from beam_dpne.cli.programs import PROGRAMS
 from beam_dpne.cli.runners import is_classic_template
-from beam_dpne.documents.tokenizers import Tokenizer
+from beam_dpne.documents.batch import BatchDocuments
+from beam_dpne.documents.columns import TEXT, USER
 from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.elements.rows import field_types
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import transform as ngrams
 from beam_dpne.reading.options import ReadOptions, names_of
+from beam_dpne.reading.rejects import check_max_rejected
 from beam_dpne.release import publishing
 from beam_dpne.release.files import absolute
 from beam_dpne.release.ledger import ReleaseNotes
 from beam_dpne.release.publishing import check_output
 from beam_dpne.set_union import transform as set_union
 from beam_dpne.storage.access import check_access
+from beam_dpne.storage.lineage import absolute_path
 from beam_dpne.storage.run_files import RunKeyFile
 from beam_dpne.validation import about_large_delta
 from beam_dpne.yaml import configuration
-from beam_dpne.yaml.configuration import PARQUET, Keys
-from beam_dpne.yaml.parquet_rows import DocumentsOfFiles
+from beam_dpne.yaml.configuration import Keys, in_words_of_yaml
+from beam_dpne.yaml.reading import ReadRows, batches_behind, directories_of_rejects
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -79,14 +85,8 @@ def _configured(keys: Keys) -> Callable[[Callable[[argparse.Namespace], Any]], C
     def decorate(build: Callable[[argparse.Namespace], beam.PTransform]) -> Callable[..., Any]:
         def construct(**config: Any) -> beam.PTransform:
             parsed = keys.parse(config)
-            try:
+            with in_words_of_yaml():
                 return build(parsed)
-            except ValueError as error:
-                # Messages of the programs name options as --name.
-                message = re.sub(r"--(?=[a-z])", "", str(error))
-                if message == str(error):
-                    raise
-                raise UsageError(message) from None
 
         construct.__name__ = construct.__qualname__ = build.__name__
         about, _, example = inspect.cleandoc(build.__doc__ or "").partition("\nExample:\n")
@@ -105,12 +105,10 @@ class _PrivateRows(beam.PTransform):
     Attributes:
       name: name of the YAML transform.
       transform: the private transform of documents.
-      files: how the program reads the Parquet files that the rows come from; None for other rows.
     """
 
     name: str
     transform: DocumentsTransform
-    files: ReadOptions | None
 
     def __post_init__(self):
         super().__init__(self.name)
@@ -119,14 +117,34 @@ class _PrivateRows(beam.PTransform):
         """Checks the rows and the options of the pipeline, and adds the steps."""
         if not isinstance(rows, PCollection):
             raise UsageError(f"{self.name} must have one input, whose rows are the documents.")
+        with in_words_of_yaml():
+            return self._outputs(rows)
+
+    def _outputs(self, rows: PCollection) -> dict[str, PCollection]:
         _check_template(rows.pipeline.options, self.transform)
-        _check_texts(rows, self.files or self.transform, self.transform.tokenizer)
-        documents = (
-            rows if self.files is None else rows | "Documents" >> DocumentsOfFiles(self.files)
-        )
-        result: Any = documents | "Release" >> self.transform
+        _check_texts(rows, self.transform)
+        result: Any = self._released(rows)
         ledger = beam.Map(LedgerText).with_output_types(LedgerText)
         return {"rows": result.rows, "ledger": result.ledger | "Ledger" >> ledger}
+
+    def _released(self, rows: PCollection) -> Any:
+        """Returns the result for rows, whose batches are used if they come straight from files.
+
+        Documents that are exactly those of the program have its description, and so its noise under
+        one run key. Rows that went through other steps, or of which other fields are the documents,
+        have the description of rows, since they are another input.
+        """
+        read, transform = batches_behind(rows), self.transform
+        if read is None:
+            return rows | "Release" >> transform
+        names = transform.user_field, names_of(transform.text_field)
+        if names != (read.description.user_field, read.description.text_fields):
+            return read.records | "Release" >> transform
+        batch = BatchDocuments(user_field=transform.user_field, text_field=transform.text_field)
+        as_program = dataclasses.replace(
+            transform, user_field=USER, text_field=TEXT, described=read.description
+        )
+        return read.records | "Documents" >> batch | "Release" >> as_program
 
 
 def _check_template(options: PipelineOptions, transform: DocumentsTransform) -> None:
@@ -138,12 +156,10 @@ def _check_template(options: PipelineOptions, transform: DocumentsTransform) -> 
         )
 
 
-def _check_texts(
-    rows: PCollection, fields: ReadOptions | DocumentsTransform, tokenizer: str | Tokenizer
-) -> None:
+def _check_texts(rows: PCollection, transform: DocumentsTransform) -> None:
     """Raises UsageError if the schema has lists for a tokenizer of text, or text for one of lists."""
-    types = _fields_of(rows)
-    for name in names_of(fields.text_field):
+    types, tokenizer = field_types(rows.element_type), transform.tokenizer
+    for name in names_of(transform.text_field):
         kind = typing_to_runner_api(types[name]) if name in types else schema_pb2.FieldType()
         is_list = kind.WhichOneof("type_info") in ("array_type", "iterable_type")
         if is_list and tokenizer != "tokens":
@@ -158,14 +174,6 @@ def _check_texts(
             )
 
 
-def _fields_of(rows: PCollection) -> dict[str, Any]:
-    """Returns the types of the fields by name, or nothing for rows without a schema."""
-    try:
-        return dict(named_fields_from_element_type(cast("type", rows.element_type)))
-    except (TypeError, ValueError):
-        return {}
-
-
 def _private_rows(
     name: str, parsed: argparse.Namespace, make: Callable[..., DocumentsTransform], **fields: Any
 ) -> _PrivateRows:
@@ -178,27 +186,26 @@ def _private_rows(
       fields: its fields that only this program has, and its plan.
     """
     values = with_defaults(parsed, KEYS[name].options)
-    tokenizer, texts = values["tokenizer"], values["text_field"]
-    if isinstance(texts, list):
-        texts = texts[0] if len(texts) == 1 else tuple(texts)
-    names = {"user_field": values["user_field"], "text_field": texts}
-    files = None
-    if values["input_format"] == PARQUET:
-        # The documents have the names of the program's documents, whose key has the files' names.
-        files = ReadOptions(input_format=PARQUET, text_is_tokens=tokenizer == "tokens", **names)
-        names = {"described": files.description}
+    texts = _one_or_several(values["text_field"])
     if (warning := about_large_delta(fields["plan"].delta)) and not fields[
         "plan"
     ].public_user_count:
         _LOGGER.warning("%s: %s.", name, warning)
     transform = make(
-        tokenizer=tokenizer,
+        tokenizer=values["tokenizer"],
         partitions=values["partitions"],
         run_key=_run_key(values["run_key_file"]),
-        **names,
+        user_field=values["user_field"],
+        text_field=texts,
         **fields,
     )
-    return _PrivateRows(name=name, transform=transform, files=files)
+    return _PrivateRows(name=name, transform=transform)
+
+
+def _one_or_several(texts: str | Sequence[str]) -> str | tuple[str, ...]:
+    """Returns one name as it is, and several as a tuple."""
+    found = names_of(texts)
+    return found[0] if len(found) == 1 else found
 
 
 def _run_key(path: str | None) -> RunKey | None:
@@ -207,6 +214,58 @@ def _run_key(path: str | None) -> RunKey | None:
         return None
     check_access([path], [])
     return RunKeyFile.checked(absolute(path))
+
+
+@_configured(configuration.READ)
+def ReadDocuments(parsed: argparse.Namespace) -> beam.PTransform:
+    r"""Reads users' texts from files into rows, by the names of fields.
+
+    Output: one row for each record, with the user as text, the text, or each of several texts, and the
+    further fields as text. The fields have their names in the files. A record that cannot be used is
+    left out and counted, or fails the run; `rejects` names a directory for their list.
+
+    Privacy: the rows are the private data, and so is the list of rejected records.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne.yaml import ReadDocuments
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     path = pathlib.Path(folder, "notes.csv")
+      ...     _ = path.write_text('text,user,country\n"Hello, you",007,dk\n')
+      ...     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...         rows = pipeline | ReadDocuments(input=str(path), fields=["country"])
+      ...         _ = rows | beam.Map(print)
+      Row(user='007', text='Hello, you', country='dk')
+    """
+    values = with_defaults(parsed, configuration.READ.options)
+    if not values["input"]:
+        raise UsageError("input must be given: it names a file, a glob or a folder.")
+    check_max_rejected(values["max_rejected"])
+    if values["rejects"] is not None:
+        check_rejects(values["rejects"], None)
+    check_access(values["input"], [values["rejects"]] if values["rejects"] else [])
+    reading = {field.name for field in dataclasses.fields(ReadOptions)} & values.keys()
+    given = {name: values[name] for name in reading}
+    given |= {
+        "fields": tuple(values["fields"] or ()),
+        "text_field": _one_or_several(values["text_field"]),
+    }
+    options = ReadOptions(**given)
+    for option, name in options.wanted_fields:
+        if not name.isidentifier() or name.startswith("_") or keyword.iskeyword(name):
+            raise UsageError(
+                f"{option} must be a name of letters, digits and _ that begins with a letter, since it "
+                f"becomes the field of a row, got {option}={name!r}. Rename the field in the files; in "
+                "CSV and TSV without a header line, columns names the fields."
+            )
+    return ReadRows(
+        inputs=[absolute_path(path) for path in values["input"]],
+        options=options,
+        strict=values["strict"],
+        max_rejected=values["max_rejected"],
+        rejects=values["rejects"] and absolute(values["rejects"]),
+    )
 
 
 @_configured(configuration.NGRAMS)
@@ -331,16 +390,19 @@ class _WriteRows(beam.PTransform):
                 "private transform, e.g. input: {rows: PrivateNgrams.rows, ledger: "
                 "PrivateNgrams.ledger}."
             )
-        fields = _fields_of(outputs["ledger"])
+        fields = field_types(outputs["ledger"].element_type)
         if fields and "ledger" not in fields:
             raise UsageError(
                 "ledger must have the field ledger, as the output ledger of a private transform does, "
                 f"got rows with the fields {', '.join(fields)}."
             )
+        for rejects in directories_of_rejects(outputs["rows"].pipeline):
+            check_outside_releases("rejects", rejects, self.write.output)
         text = beam.Map(_text_of).with_output_types(str)
         given = {"rows": outputs["rows"], "ledger": outputs["ledger"] | "Ledger" >> text}
         path = beam.Map(ReleasePath).with_output_types(ReleasePath)
-        return given | "Release" >> self.write | "Path" >> path
+        with in_words_of_yaml():
+            return given | "Release" >> self.write | "Path" >> path
 
 
 def _text_of(row: LedgerText) -> str:

@@ -7,8 +7,12 @@ from typing import Any
 
 from airflow.sdk import Param
 
+from beam_dpne.airflow.options import TABLES
+from beam_dpne.cli.options import options_of
+
 # A check of the budget before each start: None, or for instance
 # beam_dpne.airflow.budget.Budget(releases="gs://bucket/releases", max_epsilon=10, max_delta=1e-5).
+# The parameter `output` of each launch must then be in that folder.
 BUDGET = None
 RETRIES = 2
 
@@ -30,6 +34,12 @@ class Program:
     params: Mapping[str, Param]
 
 
+def choices(program: str, name: str) -> list[str | None]:
+    """Returns the values that an option takes, and None for its default."""
+    (option,) = (option for option in options_of(TABLES[program]) if option.name == name)
+    return [None, *option.choices]
+
+
 PROGRAMS = (
     Program(
         name="ngrams",
@@ -46,7 +56,7 @@ PROGRAMS = (
             "strategy": Param(
                 None,
                 type=["null", "string"],
-                enum=[None, "adaptive", "one_round"],
+                enum=choices("ngrams", "strategy"),
                 description="How users spend their budget; empty: the program's default.",
             ),
             "max_contributions": Param(
@@ -72,18 +82,7 @@ PROGRAMS = (
             "policy": Param(
                 None,
                 type=["null", "string"],
-                enum=[
-                    None,
-                    "count_laplace",
-                    "count_gaussian",
-                    "weighted_laplace",
-                    "weighted_gaussian",
-                    "policy_laplace",
-                    "policy_gaussian",
-                    "screened_gaussian",
-                    "greedy",
-                    "mad",
-                ],
+                enum=choices("set-union", "policy"),
                 description="How users divide their weight among their items; empty: the program's "
                 "default.",
             ),
@@ -106,7 +105,7 @@ PROGRAMS = (
             "mode": Param(
                 None,
                 type=["null", "string"],
-                enum=[None, "counts", "log_global"],
+                enum=choices("bayesian", "mode"),
                 description="The mechanism; empty: the program's default.",
             ),
             "length": Param(

@@ -118,7 +118,7 @@ def _connect(host: str, port: int, timeout: float) -> None:
 
 def _of_status(code: int, path: str) -> NoAnswerError:
     if code == 404:
-        return NoSuchPageError(f"It answers HTTP 404 to {path}, which Flink has.")
+        return NoSuchPageError(f"It answers HTTP 404 to {path}, a page that Flink has.")
     if code in (401, 403):
         return NoAnswerError(
             f"It answers HTTP {code}: a proxy asks for a password, which Beam's job server cannot give."

@@ -386,8 +386,8 @@ def kept_harnesses(found: Sequence[Report], task_managers: int) -> Finding:
     return Finding(
         subject,
         "limited",
-        f"{text}: Python is started anew from stage to stage. A job of {9 * 14 + 8} stages (T = 5) "
-        "starts it for nearly each of them, and may hang.",
+        f"{text}: Python is started anew from stage to stage. A job of {9 * 14 + 8} stages "
+        "(--max_length 5) starts it for nearly each of them, and may hang.",
         "The TaskManagers need Beam's jars in lib and classloader.resolve-order: parent-first. If you "
         "may not touch them: start a session cluster of your own, or keep jobs short with "
         "--max_length 2 --strategy one_round.",
@@ -457,7 +457,7 @@ def plan_of(max_length: int, rounds: int | None, strategy: str) -> PrivacyPlan:
 
 
 def _said(plan: PrivacyPlan) -> str:
-    return f"T = {plan.max_length} with {plan.round_count} rounds in all"
+    return f"--max_length {plan.max_length} with {plan.round_count} rounds in all"
 
 
 def _of_slot(task_manager: Json, kind: str) -> float:

@@ -172,7 +172,7 @@ def _flink(given: Given) -> Iterator[Any]:
         yield Finding(
             subject,
             "missing",
-            f"{given.flink_master} is not Flink as it is needed. {text}",
+            f"no Flink was found at {given.flink_master}. {text}",
             "Give the address of the JobManager's web page; its port is rest.port (8081).",
         )
         return 0
@@ -207,7 +207,7 @@ def _job_server(given: Given) -> Finding:
         return Finding(
             subject,
             "missing",
-            f"{endpoint} is not a job server as it is needed. {error}",
+            f"no job server of Beam was found at {endpoint}. {error}",
             "Start Beam's job server for Flink (docs/engines.md), and give its --job-port (8099).",
         )
     if "flink_master" not in options:

@@ -4,8 +4,15 @@
 set -eu
 release=$1
 shift
-find_it='import sys; from beam_dpne import read_release; read_release(sys.argv[1]).verify()'
-if python3 -c "$find_it" "$release" 2>/dev/null; then
+find_it='
+import sys
+from beam_dpne import errors, read_release
+try:
+    read_release(sys.argv[1]).verify()
+except errors.ReleaseError as error:
+    sys.exit(f"No whole release is there yet. {error}")
+'
+if python3 -c "$find_it" "$release"; then
   exit 0
 fi
 exec python3 -m beam_dpne.cli.main ngrams --output "$release" "$@"

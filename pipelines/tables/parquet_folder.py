@@ -12,17 +12,22 @@ import apache_beam as beam
 from apache_beam.io import ReadFromParquetBatched, WriteToParquet, WriteToText
 
 from beam_dpne import PrivateNgramsResult
+from beam_dpne.reading import ReadOptions, check_fields, match_inputs
 from beam_dpne.release.publishing import check_output
 from pipelines.tables.launch import launch
 
 
 def read(pipeline: beam.Pipeline, options: argparse.Namespace) -> Any:
-    """Reads the two fields as tables, whose columns have names.
+    """Reads the two fields as tables, whose columns have names; the first eight files are checked now.
 
     With as_rows, Beam takes the order of the fields from the first file, and pairs values with names by
     their position.
     """
     fields = [options.user_field, options.text_field]
+    wanted = ReadOptions(
+        input_format="parquet", user_field=options.user_field, text_field=options.text_field
+    )
+    check_fields(match_inputs([options.input], "parquet"), wanted)
     return pipeline | ReadFromParquetBatched(options.input, columns=fields)
 
 

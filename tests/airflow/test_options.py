@@ -71,7 +71,7 @@ def test_the_program_s_parser_reads_what_the_operator_means():
 
 
 @pytest.mark.parametrize("program", TABLES)
-def test_all_options_but_the_two_that_would_break_a_run_s_directory_are_taken(program):
+def test_all_options_but_those_that_the_operator_has_itself_are_taken(program):
     def is_taken(name):
         public = {"public": "/public.txt"} if program == "bayesian" else {}
         try:
@@ -81,7 +81,12 @@ def test_all_options_but_the_two_that_would_break_a_run_s_directory_are_taken(pr
         return True
 
     names = {option.name for option in options_of(TABLES[program])}
-    assert {name for name in names if not is_taken(name)} == {"output", "overwrite", *FIELDS}
+    assert {name for name in names if not is_taken(name)} == {
+        "output",
+        "overwrite",
+        "budget",
+        *FIELDS,
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Beam YAML beside the program: whole processes, the same records and parameters, file to release.
 
-Both read Parquet, of which both release the same bytes under one run key. Both read JSON lines as well,
-which Beam's transform reads with pandas and hands on row by row.
+Both release the same bytes under one run key, of Parquet and of JSON lines. A third pipeline has a
+filter between reading and releasing, so that records go through it row by row.
 """
 
 import gzip
@@ -28,8 +28,9 @@ def measure(setting: Setting) -> Report:
     key.write_text("5eed" * 16)
     lines = _unpacked(setting.reddit.data, setting.work / "titles.jsonl")
     one = _unpacked(setting.reddit.start_up, setting.work / "one.jsonl")
-    data = {"jsonl": lines, "parquet": _as_parquet(lines), "one user": _as_parquet(one)}
-    texts = {"jsonl": _of_json_lines(setting.work / "jsonl.yaml")}
+    parquet = _as_parquet(lines)
+    data = {"jsonl": lines, "parquet": parquet, "filter": parquet, "one user": _as_parquet(one)}
+    texts = {"filter": _with_filter(setting.work / "filter.yaml")}
     commands = {}
     for name, path in data.items():
         options = _options(path, key)
@@ -39,7 +40,7 @@ def measure(setting: Setting) -> Report:
     figures = []
     for name in data:
         yaml, program = runs[f"YAML, {name}"], runs[f"program, {name}"]
-        target = None if name == "one user" else _TIMES_THE_PROGRAM
+        target = None if name in ("one user", "filter") else _TIMES_THE_PROGRAM
         ratio = ratios(seconds(yaml), seconds(program))
         cpu_ratio = ratios(cpu_seconds(yaml), cpu_seconds(program))
         figures += [
@@ -65,11 +66,19 @@ def _yaml(pipeline: pathlib.Path) -> list[str]:
     return [*program, f"--yaml_pipeline_file={pipeline}", flags]
 
 
-def _of_json_lines(target: pathlib.Path) -> pathlib.Path:
-    """The pipeline for JSON lines."""
+def _with_filter(target: pathlib.Path) -> pathlib.Path:
+    """The pipeline with a filter that passes on all rows, which costs a step and the rows."""
     text = _PIPELINE.read_text(encoding="utf-8")
-    text = text.replace("type: ReadFromParquet", "type: ReadFromJson")
-    target.write_text(text.replace("        input_format: parquet\n", ""), encoding="utf-8")
+    step = (
+        "    - type: Filter\n      name: All\n      input: Titles\n"
+        "      config:\n        language: python\n        keep: text != user\n"
+    )
+    private = "    - type: PrivateNgrams\n"
+    assert private in text
+    text = text.replace(private, step + private).replace(
+        "name: Ngrams\n      input: Titles", "name: Ngrams\n      input: All"
+    )
+    target.write_text(text, encoding="utf-8")
     return target
 
 

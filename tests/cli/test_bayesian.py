@@ -99,7 +99,7 @@ def test_the_program_has_exactly_these_options(cli, monkeypatch):
             *("max_contributions", "public_weight", "decay", "max_tokens_per_user"),
             "public_user_count",
             *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected"),
-            *("failure_log", "failure_log_remote", "title", "contact", "unit"),
+            *("failure_log", "failure_log_remote", "budget", "title", "contact", "unit"),
         ]
     )
     monkeypatch.setenv("COLUMNS", "120")

@@ -34,7 +34,7 @@ OPTIONS = [
     *("vocabulary_delta_share", "noise_growth", "budget_shares", "partitions"),
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
     *("side_input_limit", "harness_timeout", "max_rejected"),
-    *("failure_log", "failure_log_remote"),
+    *("failure_log", "failure_log_remote", "budget"),
     *("rounds", "user_budgets", "vocabulary", "vocabulary_policy", "max_users"),
     *("public_user_count", "title", "contact", "unit"),
 ]
@@ -488,7 +488,7 @@ def test_a_release_is_only_replaced_on_request_and_every_format_has_its_rows(
     before = files_of(out)
     refused = cli(*again, "--output_format", "tsv")
     assert (refused.status, refused.out) == (2, "")
-    assert "--overwrite" in refused.err
+    assert "set overwrite" in refused.err
     assert files_of(out) == before
     for output_format in ("tsv", "parquet"):
         assert cli(*again, "--output_format", output_format, "--overwrite").status == 0

@@ -118,7 +118,7 @@ def test_the_program_has_exactly_the_options_of_the_issue(cli, monkeypatch):
             *("max_shard_users", "vocabulary_delta_share", "max_users", "max_items_per_user"),
             "public_user_count",
             *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected"),
-            *("failure_log", "failure_log_remote", "title", "contact", "unit"),
+            *("failure_log", "failure_log_remote", "budget", "title", "contact", "unit"),
         ]
     )
     monkeypatch.setenv("COLUMNS", "120")

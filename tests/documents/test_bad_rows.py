@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import datetime
-import re
 import traceback
 import typing
 
@@ -12,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from apache_beam.dataframe.convert import to_dataframe, to_pcollection
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.periodicsequence import PeriodicImpulse
@@ -120,7 +118,7 @@ REFUSED_TYPES = [
     (tuple[float, str], "first member is a user, str or int, got the type float. Integers become"),
     (tuple[str, bytes], "second member is a text, str or a list of str, got the type bytes"),
     (tuple[str, Body], f"second member is a text, .* got the type Body. {NESTED}"),
-    (pd.DataFrame, "elements of type DataFrame. Data frames become rows by .*to_pcollection"),
+    (pd.DataFrame, "elements of type DataFrame. Make a batch of each .*from_pandas"),
 ]
 
 
@@ -199,7 +197,7 @@ REFUSED_ELEMENTS = [
     ({"user": "canary", "text": ["a", None]}, "Tokens must be str, got NoneType in the field"),
     ({"user": "canary", "text": [["a"]]}, "Tokens must be str, got list in the field"),
     (("canary", ["a", 7]), "Tokens must be str, got int. Convert it before"),
-    (pd.DataFrame({"user": ["canary"]}), "got DataFrame. Data frames become rows"),
+    (pd.DataFrame({"user": ["canary"]}), "got DataFrame. Make a batch of each"),
     ("canary canary", "got str. Make documents of lines"),
 ]
 
@@ -347,20 +345,13 @@ def assert_documents(source, pairs):
         assert_that(found, equal_to(pairs))
 
 
-@beam.ptransform_fn
-def through_a_data_frame(pipeline):
-    frame = to_dataframe(pipeline | beam.Create(ROWS))
-    return to_pcollection(frame[["text", "user"]])
-
-
-@pytest.mark.parametrize("form", ["rows", "dicts", "batches", "avro"])
+@pytest.mark.parametrize("form", ["dicts", "batches", "avro"])
 def test_rows_that_beam_has_written_are_documents(form, tmp_path):
     path = str(tmp_path / "notes")
     sink = beam.io.WriteToAvro if form == "avro" else beam.io.WriteToParquet
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         _ = pipeline | beam.Create(ROWS) | sink(path)
     sources = {
-        "rows": lambda: beam.io.ReadFromParquet(f"{path}*", as_rows=True),
         "dicts": lambda: beam.io.ReadFromParquet(f"{path}*"),
         "batches": lambda: beam.io.ReadFromParquetBatched(f"{path}*"),
         "avro": lambda: beam.io.ReadFromAvro(f"{path}*", as_rows=True),
@@ -374,19 +365,4 @@ def test_lists_of_tokens_that_beam_has_written_are_documents(tmp_path):
         rows = [StoredTokens(["to", "be"], "ann"), StoredTokens([], "bob")]
         _ = pipeline | beam.Create(rows) | beam.io.WriteToParquet(path)
     wanted = [("ann", ["to", "be"]), ("bob", [])]
-    assert_documents(beam.io.ReadFromParquet(f"{path}*", as_rows=True), wanted)
-
-
-def test_rows_of_a_data_frame_are_documents():
-    assert_documents(through_a_data_frame(), PAIRS)
-
-
-def test_rows_of_a_csv_file_are_documents_unless_users_are_missing(tmp_path):
-    (tmp_path / "notes.csv").write_text("text,user\nto be,1\nor not,2\n")
-    assert_documents(beam.io.ReadFromCsv(str(tmp_path / "notes.csv")), PAIRS)
-    (tmp_path / "notes.csv").write_text("text,user\nto be,1\nor not,\n")
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    rows = pipeline | beam.io.ReadFromCsv(str(tmp_path / "notes.csv"))
-    with pytest.raises(ValueError, match=r"user_field='user'.*Integers become floats") as raised:
-        _ = rows | BatchDocuments()
-    assert not re.search("to be|or not", str(raised.value))
+    assert_documents(beam.io.ReadFromParquet(f"{path}*"), wanted)

@@ -147,7 +147,6 @@ def test_rows_of_a_parquet_file_with_the_text_first(tmp_path):
     path = str(tmp_path / "notes.parquet")
     assert_all_are_the_same_documents(
         {
-            "rows": beam.io.ReadFromParquet(path, as_rows=True),
             "dicts": beam.io.ReadFromParquet(path),
             "batches": beam.io.ReadFromParquetBatched(path),
         }

@@ -35,7 +35,7 @@ from tests.engines.conftest import PRIVACY, SAMPLE, release_bytes
 from tests.engines.flink import free_ports
 
 pytestmark = [pytest.mark.engines, pytest.mark.airflow]
-pytest_plugins = ["tests.engines.flink_cluster"]
+pytest_plugins = ["tests.engines.flink_cluster", "tests.engines.storage"]
 DAGS = ROOT / "deploy" / "airflow"
 PROBE = pathlib.Path(__file__).with_name("airflow_probe.py")
 INSIDE = pathlib.Path(__file__).with_name("in_airflow")
@@ -244,10 +244,11 @@ def test_airflow_lists_the_provider(airflow):
 
 
 @pytest.mark.parametrize("module", sorted(path.stem for path in INSIDE.glob("test_*.py")))
-def test_the_operators_inside_airflow(airflow, module):
+def test_the_operators_inside_airflow(airflow, emulator, module):
     arguments = ("-m", "pytest", "-c", os.devnull, "--rootdir", INSIDE, "--import-mode=importlib")
     others = ("-p", "no:cacheprovider", "--noconftest", "-q", INSIDE / f"{module}.py")
-    ended = airflow.run(*arguments, *others, PYTHONPATH=str(INSIDE))
+    storage = {"STORAGE_EMULATOR_HOST": emulator} if module.endswith("_on_gcs") else {}
+    ended = airflow.run(*arguments, *others, PYTHONPATH=str(INSIDE), **storage)
     assert ended.returncode == 0, ended.stdout[-9000:]
 
 

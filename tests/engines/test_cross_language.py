@@ -18,6 +18,8 @@ from apache_beam.transforms.external import ExternalTransform, ImplicitSchemaPay
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, read_release
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.version import __version__
+from beam_dpne.yaml import version_name
 from tests.conftest import ROOT
 from tests.engines.flink import free_ports
 
@@ -31,6 +33,7 @@ CONFIG = {
     "delta": 1e-4,
     "max_length": 2,
 }
+NAMES = f"beam_dpne.yaml.{version_name(__version__)}"
 JAVA = ROOT / "pipelines" / "java"
 
 
@@ -47,9 +50,9 @@ MESSAGES = [Message(f"customer {number}", "Good morning") for number in range(20
 
 @contextlib.contextmanager
 def started(module: str, log: pathlib.Path, *options: str) -> Iterator[str]:
-    """Starts a server of Beam as a process, and returns its address."""
+    """Starts a server as a process, and returns its address."""
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", f"apache_beam.runners.portability.{module}", f"--port={port}"]
+    command = [sys.executable, "-m", *module.split(), f"--port={port}"]
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     with (
         log.open("wb") as file,
@@ -84,8 +87,7 @@ class Service(NamedTuple):
 def service(tmp_path_factory) -> Iterator[Service]:
     """The service as the page starts it."""
     log = tmp_path_factory.mktemp("service") / "service.log"
-    options = ("--fully_qualified_name_glob=beam_dpne.yaml.*", "--serve_loopback_worker")
-    with started("expansion_service_main", log, *options) as address:
+    with started("beam_dpne.yaml serve", log, "--serve_loopback_worker") as address:
         yield Service(address, log)
 
 
@@ -122,10 +124,10 @@ def test_transforms_by_name_release_the_rows_of_the_library(
     config = {**CONFIG, "run_key_file": str(run_key_file)}
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         messages = pipeline | beam.Create(MESSAGES).with_output_types(Message)
-        result = messages | "Release" >> service.transform("beam_dpne.yaml.PrivateNgrams", config)
+        result = messages | "Release" >> service.transform(f"{NAMES}.PrivateNgrams", config)
         write(result["rows"] | "Rows" >> beam.Map(as_line), tmp_path / "rows")
         output = {"output": str(tmp_path / "release")}
-        _ = result | "Write" >> service.transform("beam_dpne.yaml.WriteRelease", output)
+        _ = result | "Write" >> service.transform(f"{NAMES}.WriteRelease", output)
     assert sorted((tmp_path / "rows").read_text().splitlines()) == direct
     released = read_release(str(tmp_path / "release")).table()
     assert sorted(as_line(SimpleNamespace(**row)) for row in released.to_pylist()) == direct
@@ -158,14 +160,29 @@ def refused(service: Service, name: str, config: Mapping[str, Any]) -> str:
     ],
 )
 def test_wrong_configuration_is_answered_in_our_words_before_anything_runs(service, changes, said):
-    text = refused(service, "beam_dpne.yaml.PrivateNgrams", {**CONFIG, **changes})
+    text = refused(service, f"{NAMES}.PrivateNgrams", {**CONFIG, **changes})
     _, _, last = text.strip().splitlines()[-1].partition(": ")
     assert last.startswith(said)
 
 
-def test_the_service_constructs_nothing_else_by_name(service):
-    said = refused(service, "subprocess.Popen", {"args": "true"})
-    assert "not allowed by filter beam_dpne.yaml.*" in said
+def test_the_service_says_when_it_is_ready(service):
+    ready = f"beam_dpne {__version__} listens on {service.address} and constructs {NAMES}."
+    assert ready in service.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "subprocess.Popen",
+        "beam_dpne.yaml.PrivateNgrams",
+        f"{NAMES}.version_name",
+        f"{NAMES}.transforms.publishing.WriteRelease",
+        "__constructor__",
+    ],
+)
+def test_the_service_constructs_nothing_else_by_name(service, name):
+    said = refused(service, name, {"source": "print"})
+    assert f"UsageError: The service does not construct {name!r}." in said
 
 
 @pytest.mark.slow
@@ -175,7 +192,9 @@ def test_the_java_pipeline_prints_the_rows_of_the_library(service, direct, run_k
     build = ["mvn", "-q", "-B", "compile", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
     subprocess.run(build, cwd=project, check=True, capture_output=True)
     (port,) = free_ports(1)
-    with started("local_job_service_main", tmp_path / "jobs.log") as jobs:
+    with started(
+        "apache_beam.runners.portability.local_job_service_main", tmp_path / "jobs.log"
+    ) as jobs:
         ended = subprocess.run(
             [
                 *("java", "-cp", "target/classes:lib/*", "example.PrivateNgrams"),

@@ -13,6 +13,7 @@ from typing import Any
 import apache_beam as beam
 import pytest
 import yaml
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, engines
 from beam_dpne.elements.coders import MAX_ELEMENT_BYTES
@@ -215,8 +216,8 @@ def test_a_library_pipeline_releases_what_the_embedded_runner_does(cluster, tmp_
     assert any("good morning" in line for line in lines[0])
 
 
-@pytest.mark.parametrize("way", ["run", "with"])
-def test_a_library_pipeline_is_cancelled_with_its_launcher(way, cluster, tmp_path):
+@pytest.mark.parametrize(("way", "number"), [("run", signal.SIGTERM), ("with", signal.SIGINT)])
+def test_a_library_pipeline_is_cancelled_with_its_launcher(way, number, cluster, tmp_path):
     known = frozenset(cluster.rest.jobs())
 
     def main_job() -> str | None:
@@ -226,15 +227,27 @@ def test_a_library_pipeline_is_cancelled_with_its_launcher(way, cluster, tmp_pat
 
     with library_pipeline(way, tmp_path / "out", *library_options(cluster)) as launcher:
         identity = until(main_job, timeout=3 * MINUTES, what="start of the pipeline")
-        launcher.terminate()
+        launcher.send_signal(number)
         _, err = launcher.communicate(timeout=1 * MINUTES)
-    assert launcher.returncode == -signal.SIGTERM, err
+    assert launcher.returncode == -number, err
     until(
         lambda: cluster.rest.job(identity)["state"] == "CANCELED",
         timeout=1 * MINUTES,
         what=f"cancellation of {identity}",
     )
     assert not (tmp_path / "out").exists()
+
+
+def test_a_block_that_raises_an_error_sends_no_job(cluster):
+    def build() -> None:
+        with engines.pipeline(PipelineOptions(library_options(cluster))) as pipeline:
+            _ = pipeline | beam.Create([1])
+            raise KeyError("wrong")
+
+    known = cluster.rest.jobs()
+    with pytest.raises(KeyError, match="wrong"):
+        build()
+    assert cluster.rest.jobs() == known
 
 
 def kill_while_computing(

@@ -36,7 +36,7 @@ def launch_yaml(titles, run_key_file, tmp_path) -> Callable[..., subprocess.Comp
     """Runs the pipeline as a process, with a release in the folder `yaml`."""
 
     text = PIPELINE.read_text(encoding="utf-8")
-    key = "        input_format: parquet\n"
+    key = '        epsilon: "{{ epsilon }}"\n'
     assert key in text
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text(text.replace(key, f"{key}        max_length: {MAX_LENGTH}\n"))

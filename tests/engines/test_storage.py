@@ -20,7 +20,8 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
 
-from beam_dpne.errors import AccessError, InputError, ReleaseError
+from beam_dpne.errors import AccessError, ExportError, InputError, ReleaseError
+from beam_dpne.exports.writing import export
 from beam_dpne.reading import ReadDocuments, ReadOptions, check_fields, match_inputs
 from beam_dpne.reading.rejects import WriteRejects, tidied
 from beam_dpne.release.files import (
@@ -34,6 +35,7 @@ from beam_dpne.release.reading import read_release
 from beam_dpne.storage.access import check_access, directory_at
 from tests.conftest import ROOT, Ended, Program
 from tests.engines.conftest import JOBS, PRIVACY, SAMPLE, release_bytes
+from tests.exports.releases import small_ngrams
 from tests.reading.test_transform import COMPRESS, FILES, read
 from tests.reading.test_transform import ROWS as DOCUMENTS
 from tests.release.test_publishing import MANY, OTHER, ROWS, SETS, publish, publish_by_beam, tuples
@@ -254,7 +256,7 @@ def test_a_killed_run_leaves_no_release_and_the_next_one_says_so(bucket, launch,
     assert refused.status == 2
     assert refused.err.count("\n") == 1
     assert f"{len(left)} files of a run that has not finished" in refused.err
-    assert "--overwrite" in refused.err
+    assert "set overwrite" in refused.err
     assert bucket.names("o/") == left
 
 
@@ -614,3 +616,21 @@ def test_a_failure_log_goes_into_a_bucket_where_the_operator_says_so(bucket, lau
     assert again.status == 2
     assert "must be a new file in a bucket" in again.err
     assert set(bucket.files("")) == {"notes.jsonl", "private/a.log"}
+
+
+# Exports
+
+
+def test_a_release_in_a_bucket_is_exported_to_a_bucket(bucket, tmp_path):
+    release = small_ngrams(tmp_path / "release")
+    for path in release.iterdir():
+        bucket.put(f"release/{path.name}", path.read_bytes())
+    source, output = bucket.path("release"), bucket.path("exports/x.csv")
+    data = export(source, "csv", output).data
+    assert bucket.files("exports")["x.csv"] == data
+    assert len(bucket.names("exports")) == 2
+    assert export(str(release), "csv", str(tmp_path / "x")).data == data
+    with pytest.raises(ExportError, match=r"got gs://.*/exports/x\.csv.*, which exists"):
+        export(source, "card", output)
+    card = export(source, "card", output, overwrite=True).data
+    assert bucket.files("exports")["x.csv"] == card

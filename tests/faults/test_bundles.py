@@ -152,7 +152,8 @@ class FromYaml:
             path = str(self._folder / "in.parquet")
             found = (
                 pipeline
-                | beam.io.ReadFromParquet(path, as_rows=True)
+                | yaml.ReadDocuments(input=path, rejects=str(self._folder / f"{name}-rejects"))
+                | beam.Filter(bool)
                 | yaml.PrivateNgrams(
                     epsilon=8,
                     delta=1e-4,
@@ -165,12 +166,14 @@ class FromYaml:
         return conftest.files_of(self._folder / name)
 
 
-def test_every_dofn_of_yaml_survives_a_fault_at_every_point(tmp_path, nothing_leaks):
+def test_every_dofn_of_yaml_survives_a_fault_at_every_point(tmp_path, nothing_leaks, caplog):
     transforms, schedule = FromYaml(tmp_path), EveryPoint()
     expected = transforms.release(EmbeddedRunner(), "expected")
     assert len(expected) > 1
     assert transforms.release(FaultyRunner(schedule), "disturbed") == expected
     TALLY.add(schedule.faults, SAME, schedule.count)
+    # The recorded errors hold the frames of a reader that was interrupted, and so its thread.
+    caplog.clear()
 
 
 def test_every_dofn_of_the_library_survives_a_fault_at_every_point(tmp_path, nothing_leaks):
@@ -243,10 +246,7 @@ def test_every_dofn_of_the_package_is_in_a_pipeline_with_faults(disturbed, tmp_p
     # A job of its own before the pipeline is sent to an engine; it holds no data.
     first_job = {"beam_dpne.engines._check_versions"}
     assert first_job < written
-    # Beam calls this one with whole tables, which the runner with faults cannot do.
-    in_batches = {"beam_dpne.yaml.parquet_rows._ReadTables"}
-    assert in_batches < written
-    assert (written | classes) - first_job - in_batches - reached == set()
+    assert (written | classes) - first_job - reached == set()
 
 
 def dofns(base):

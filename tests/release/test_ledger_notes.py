@@ -116,7 +116,7 @@ def test_another_title_in_the_same_directory_is_another_ledger_and_refused(run):
     before = (place / "ledger.json").read_bytes()
     ended, _ = run("ngrams", "--title", "Other")
     assert ended.status == 2
-    assert "--overwrite" in ended.err
+    assert "set overwrite" in ended.err
     assert (place / "ledger.json").read_bytes() == before
     ended, _ = run("ngrams", "--title", "Other", "--overwrite")
     assert ended.status == 0, ended.err

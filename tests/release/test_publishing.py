@@ -326,6 +326,23 @@ def test_bad_fields_are_refused_when_the_pipeline_is_built(changes, message):
         WriteRelease(**{"output": "o"} | changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"output": 3}, r"output must be a str, e\.g\. 'gs://bucket/release', got int"),
+        ({"output": pathlib.Path("o")}, "output must be a str, .* got PosixPath"),
+        ({"notes": "hi"}, r"notes must be ReleaseNotes, e\.g\. ReleaseNotes\(.*\), got str"),
+        ({"notes": None}, "notes must be ReleaseNotes, .* got NoneType"),
+        ({"overwrite": "false"}, "overwrite must be True or False, got str"),
+        ({"rows_per_part": 2.5}, "rows_per_part must be an int, got float"),
+        ({"permit": True}, "permit must be a function, got bool"),
+    ],
+)
+def test_fields_of_wrong_types_are_refused_when_the_pipeline_is_built(changes, message):
+    with pytest.raises(TypeError, match=message):
+        WriteRelease(**{"output": "o"} | changes)
+
+
 # Items of a set union
 
 UNION = SetUnionPlan(epsilon=1, delta=1e-7, policy="weighted_gaussian")
@@ -545,7 +562,7 @@ def test_another_release_is_not_touched_without_overwrite(tmp_path):
     publish_by_beam(tmp_path)
     before = files(tmp_path)
     with pytest.raises(ReleaseError, match="is a release already; choose another directory"):
-        publish_by_beam(tmp_path, OTHER)
+        publish(tmp_path, OTHER)
     assert files(tmp_path) == before
 
 
@@ -733,9 +750,9 @@ def test_check_output_accepts_new_and_empty_directories_and_leaves_no_trace(tmp_
 def test_check_output_wants_overwrite_where_files_are(tmp_path):
     publish(tmp_path / "release")
     others = foreign(tmp_path / "other")
-    with pytest.raises(ReleaseError, match=r"is a release already.*--overwrite"):
+    with pytest.raises(ReleaseError, match=r"is a release already.*set overwrite"):
         check_output(str(tmp_path / "release"), overwrite=False)
-    with pytest.raises(ReleaseError, match=r"is not empty.*--overwrite"):
+    with pytest.raises(ReleaseError, match=r"is not empty.*set overwrite"):
         check_output(str(tmp_path / "other"), overwrite=False)
     check_output(str(tmp_path / "release"), overwrite=True)
     check_output(str(tmp_path / "other"), overwrite=True)

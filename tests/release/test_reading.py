@@ -106,6 +106,32 @@ def test_without_a_whole_ledger_there_is_no_release(folder):
         read_release(str(folder))
 
 
+def test_a_part_with_more_than_its_description_is_refused(folder):
+    ledger = json.loads((folder / "ledger.json").read_text())
+    ledger["parts"][1]["canary"] = 1
+    (folder / "ledger.json").write_text(json.dumps(ledger))
+    with pytest.raises(ReleaseError, match="damaged: 'parts' must list the files") as refusal:
+        read_release(str(folder))
+    assert "canary" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "guarantee",
+    [
+        "{}",
+        '{"epsilon": 1}',
+        *(f'{{"epsilon": {value}, "delta": 1e-7}}' for value in ("0", "-1", "NaN", "Infinity")),
+        *(f'{{"epsilon": {value}, "delta": 1e-7}}' for value in ("true", '"1"', "null", "[1]")),
+        *(f'{{"epsilon": 1, "delta": {value}}}' for value in ("0", "-1e-7", "1", "NaN", "true")),
+    ],
+)
+def test_a_ledger_whose_guarantee_has_no_budget_in_numbers_is_refused(folder, guarantee):
+    ledger = json.loads((folder / "ledger.json").read_text())
+    (folder / "ledger.json").write_text(json.dumps({**ledger, "guarantee": json.loads(guarantee)}))
+    with pytest.raises(ReleaseError, match="'guarantee' must state epsilon above 0 and delta in"):
+        read_release(str(folder))
+
+
 def test_a_ledger_of_rows_without_files_is_no_release(folder):
     ledger = json.loads((folder / "ledger.json").read_text())
     del ledger["parts"]

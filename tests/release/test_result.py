@@ -17,7 +17,7 @@ import pytest
 from apache_beam.dataframe.convert import to_dataframe
 from apache_beam.portability.api import schema_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.testing.test_stream import TestStream
+from apache_beam.testing import test_stream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import FixedWindows
 from apache_beam.typehints.schemas import schema_from_element_type
@@ -42,13 +42,16 @@ from beam_dpne import (
 )
 from beam_dpne.cli.failures import printable_reason
 from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA, in_order
-from beam_dpne.errors import TooManyRejectedError
+from beam_dpne.errors import ReleaseError, TooManyRejectedError
 from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.rejects import Tally
 from beam_dpne.release.files import OUTPUT_FORMATS
-from beam_dpne.release.ledger import Run
+from beam_dpne.release.ledger import NO_NOTES, Run
+from beam_dpne.release.publishing import _check_rows_and_ledger
+from beam_dpne.release.result import described
 from beam_dpne.set_union.elements import ItemSet, item_table
+from beam_dpne.set_union.transform import PrivateSetUnionResult
 
 PUBLIC = PublicCounts.of([("good",), ("to",), ("zebra",)], [3, 2, 1])
 USERS = [(f"u{i}", "Good morning to you" if i % 3 else "good night") for i in range(300)]
@@ -268,7 +271,7 @@ def write(output, rows, *ledgers, **settings):
         with beam.Pipeline(runner=FnApiRunner()) as pipeline:
             both = {
                 "rows": pipeline | "Rows" >> beam.Create(rows) | beam.Reshuffle(),
-                "ledger": pipeline | "Ledgers" >> beam.Create(ledgers),
+                "ledger": pipeline | "Ledgers" >> beam.Create(ledgers).with_output_types(Any),
             }
             paths = both | WriteRelease(output=str(output), **settings)
             assert_that(paths, equal_to([str(output / "ledger.json")]))
@@ -462,7 +465,7 @@ def test_rows_are_not_written_if_too_many_records_were_rejected(made, tmp_path):
             "rows must be bounded and in the global window",
         ),
         (
-            lambda rows: {"rows": rows, "ledger": rows.pipeline | TestStream()},
+            lambda rows: {"rows": rows, "ledger": rows.pipeline | test_stream.TestStream()},
             ValueError,
             "ledger must be bounded and in the global window",
         ),
@@ -472,6 +475,77 @@ def test_other_inputs_are_refused_when_the_pipeline_is_built(given, error, messa
     rows = beam.Pipeline() | beam.Create([CANARY])
     with pytest.raises(error, match=message):
         _ = given(rows) | "Write" >> WriteRelease(output="never")
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (
+            lambda made: ([made.ledger], made.rows),
+            ValueError,
+            "^ledger must be the text `ledger` of a "
+            "result, got rows with the fields length, ngram, score",
+        ),
+        (lambda made: ([{"item": "a"}], [made.ledger]), None, ""),
+        (
+            lambda made: ([beam.Row(ngram="canary")], [made.ledger]),
+            ValueError,
+            "^rows must have the fields of one program, .*item, score; .*, got rows with the fields "
+            r"ngram\. Write the release",
+        ),
+        (
+            lambda made: ([beam.Row(length=1, ngram=2, score=1.0)], [made.ledger]),
+            ValueError,
+            "^rows must have text in the field ngram, got int64",
+        ),
+        (
+            lambda made: ([beam.Row(item="a", score="canary")], [made.ledger]),
+            ValueError,
+            "^rows must have numbers in the field score, got str",
+        ),
+        (lambda made: (made.rows, [b"canary"]), ValueError, "got elements of type <class 'bytes'>"),
+    ],
+)
+def test_changed_or_exchanged_rows_are_refused_when_the_pipeline_is_built(
+    given, error, message, made
+):
+    pipeline = beam.Pipeline()
+    rows, ledger = given(made["ngrams"])
+    both = {"rows": pipeline | beam.Create(rows), "ledger": pipeline | "L" >> beam.Create(ledger)}
+    if error is None:
+        _ = both | WriteRelease(output="never")
+    else:
+        with pytest.raises(error, match=message) as refused:
+            _ = both | WriteRelease(output="never")
+        assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize("given", [{"rows": None}, {"ledger": [1]}])
+def test_other_things_than_pcollections_are_refused(given):
+    rows = beam.Pipeline() | beam.Create([ReleasedItem("a", 1.0)])
+    (name,) = given
+    with pytest.raises(
+        TypeError, match=f"^{name} must be a PCollection, got .* Give result.{name}"
+    ):
+        _check_rows_and_ledger({"rows": rows, "ledger": rows} | given)
+
+
+@each_program
+def test_an_output_with_files_is_refused_when_the_pipeline_is_built(program, made):
+    result = result_of(beam.Pipeline(), program)
+    folder = made[program].folder
+    with pytest.raises(ReleaseError, match=r"is a release already\. .*, or set overwrite"):
+        _ = result | WriteRelease(output=str(folder))
+    _ = result | "Again" >> WriteRelease(output=str(folder), overwrite=True)
+
+
+def test_files_are_written_without_the_digest_of_all_rows():
+    """It takes seconds for a million rows, and only `result.ledger` has it."""
+    items = ItemSet(items=pa.array(["a"]), scores=np.array([9.0]), report=ITEMS.report())
+    run = Run(plan=ITEMS, tokenizer="tokens", run_key_given=False)
+    assert described(PrivateSetUnionResult.form, run, [items], NO_NOTES).ledger["rows"] == {
+        "count": 1
+    }
 
 
 # The order of a release

@@ -11,6 +11,7 @@ from tests.yaml.running import run_yaml, text_of
 
 CANARY = "zebra4711"
 BUDGET = {"epsilon": 4, "delta": "1e-6"}
+SHORT = {**BUDGET, "max_length": 1}
 ROWS = [{"user": f"{CANARY} {number}", "text": f"{CANARY} be"} for number in range(3)]
 
 
@@ -47,7 +48,10 @@ CONFIGURATIONS = [
     ({**BUDGET, "max_length": 0}, "max_length must be an integer of at least 1, got max_length=0."),
     ({**BUDGET, "delta": 2}, "delta must be"),
     ({**BUDGET, "max_contributions": [1, 2]}, "max_contributions must have one value for each of"),
-    ({**BUDGET, "input_format": "csv"}, "input_format must be one of rows, parquet, got"),
+    (
+        {**BUDGET, "input_format": "csv"},
+        "PrivateNgrams has no key input_format, which is an option",
+    ),
     ({**BUDGET, "tokenizer": "wrds"}, "tokenizer must be one of words, whitespace, "),
     ({**BUDGET, "partitions": 0}, "partitions must be at least 1, got partitions=0."),
     ({**BUDGET, "run_key_file": "no.key"}, "run_key_file cannot be read, got "),
@@ -76,11 +80,12 @@ def test_a_wrong_configuration_is_refused_with_our_sentence_and_the_line(config,
         ({"user_field": "text"}, ROWS, "user_field and every text_field must be different"),
         ({}, [{"user": {"id": CANARY}, "text": "a"}], "user_field must name a field of type str"),
         ({}, [{"user": 1.5, "text": "a"}], "user_field must name a field of type str or int"),
+        ({}, [{"user": 1.5, "text": "a"}], "convert the users with MapToFields before."),
+        ({}, [{"user": {"id": 1}, "text": "a"}], "for example with MapToFields."),
         ({}, [{"user": 1, "text": 2}], "text_field must name a field of type"),
         ({}, [{"user": 1, "text": [CANARY]}], "which holds lists. The tokenizer for lists"),
         ({"tokenizer": "tokens"}, ROWS, "which holds text. Choose another tokenizer, e.g. words"),
         ({}, [1, 2], "got user_field='user'. Their fields are element."),
-        ({"input_format": "parquet"}, ROWS, "unless the rows come straight from ReadFromParquet"),
     ],
 )
 def test_rows_with_other_fields_are_refused(config, rows, sentence):
@@ -106,17 +111,21 @@ def test_windows_are_refused():
         "config": {"elements": ROWS},
         "windowing": {"type": "fixed", "size": 9},
     }
-    private = {"type": "PrivateNgrams", "input": "Create", "config": BUDGET}
+    private = {"type": "PrivateNgrams", "input": "Create", "config": SHORT}
     with pytest.raises(ValueError, match="documents must be in the global window") as caught:
         run_yaml([rows, private])
+    assert "For one release of all documents, give windowing: {type: global}." in str(caught.value)
     assert CANARY not in str(caught.value)
+    rows["windowing"] = {"type": "global"}
+    with pytest.raises(AssertionError, match="the pipeline was started"):
+        run_yaml([rows, private])
 
 
 def test_two_inputs_by_name_are_refused_and_a_list_of_inputs_is_flattened():
-    message, _ = refused(BUDGET, given={"one": "Create", "two": "Create"})
+    message, _ = refused(SHORT, given={"one": "Create", "two": "Create"})
     assert "PrivateNgrams must have one input, whose rows are the documents." in message
     with pytest.raises(AssertionError, match="the pipeline was started"):
-        refused(BUDGET, given=["Create", "Create"])
+        refused(SHORT, given=["Create", "Create"])
 
 
 @pytest.mark.parametrize(
@@ -141,7 +150,7 @@ def test_a_place_with_files_is_refused_before_the_run(tmp_path):
     (tmp_path / "notes.txt").write_text("keep")
     message, place = refused({"output": str(tmp_path)}, transform="WriteRelease")
     assert f"{place}output must be an empty or new directory" in message
-    assert "or overwrite, which deletes only files of a release" in message
+    assert "or set overwrite, which deletes only files of a release" in message
 
 
 @pytest.mark.parametrize(
@@ -152,6 +161,44 @@ def test_a_release_needs_rows_and_ledger(tmp_path, given):
     assert f"{place}WriteRelease must have the two inputs rows and ledger" in message
 
 
+@pytest.mark.parametrize(
+    ("fields", "swap", "sentence"),
+    [
+        (
+            {"ngram": "ngram"},
+            False,
+            "rows must have the fields of one program, and no others (length,",
+        ),
+        (
+            {"length": "length", "ngram": "score", "score": "score"},
+            False,
+            "rows must have text in the",
+        ),
+        (
+            None,
+            True,
+            "ledger must have the field ledger, as the output ledger of a private transform",
+        ),
+    ],
+)
+def test_changed_or_exchanged_rows_are_refused(tmp_path, fields, swap, sentence):
+    release = {"rows": "PrivateNgrams.rows", "ledger": "PrivateNgrams.ledger"}
+    steps = [
+        {"type": "Create", "config": {"elements": ROWS}},
+        {"type": "PrivateNgrams", "input": "Create", "config": SHORT},
+    ]
+    if fields is not None:
+        step = {"type": "MapToFields", "input": release["rows"], "config": {"fields": fields}}
+        steps, release = [*steps, step], {**release, "rows": "MapToFields"}
+    if swap:
+        release = dict(zip(release, reversed(release.values()), strict=True))
+    output = {"output": str(tmp_path / "release")}
+    with pytest.raises(ValueError, match="WriteRelease") as caught:
+        run_yaml([*steps, {"type": "WriteRelease", "input": release, "config": output}])
+    assert sentence in str(caught.value)
+    assert CANARY not in str(caught.value)
+
+
 def test_a_ledger_must_have_its_field(tmp_path):
     given = {"rows": "Create", "ledger": "Create"}
     message, place = refused({"output": str(tmp_path / "x")}, ROWS, "WriteRelease", given)
@@ -160,11 +207,11 @@ def test_a_ledger_must_have_its_field(tmp_path):
 
 def test_a_fresh_key_is_refused_in_a_classic_template_and_allowed_in_a_flex_launch():
     classic = "--template_location=gs://bucket/templates/ngrams"
-    message, _ = refused(BUDGET, ROWS, "PrivateNgrams", "Create", classic)
+    message, _ = refused(SHORT, ROWS, "PrivateNgrams", "Create", classic)
     assert "template_location needs run_key_file: a template is run many times" in message
     flex = "gs://bucket/staging/template_launches/2025-01-01_00_00_00-1/job_object"
     with pytest.raises(AssertionError, match="the pipeline was started"):
-        refused(BUDGET, ROWS, "PrivateNgrams", "Create", f"--template_location={flex}")
+        refused(SHORT, ROWS, "PrivateNgrams", "Create", f"--template_location={flex}")
 
 
 def test_an_unbounded_source_is_refused():
@@ -174,6 +221,14 @@ def test_an_unbounded_source_is_refused():
     rows = pipeline | PeriodicImpulse() | beam.Map(lambda _: beam.Row(user="a", text="b"))
     with pytest.raises(ValueError, match="documents must be bounded"):
         _ = rows | yaml.PrivateNgrams(epsilon=1, delta=1e-6)
+
+
+def test_a_chain_that_goes_on_after_two_outputs_is_refused_as_the_page_says():
+    create = {"type": "Create", "config": {"elements": ROWS}}
+    private = {"type": "PrivateNgrams", "config": SHORT}
+    chain = {"type": "chain", "transforms": [create, private, {"type": "LogForTesting"}]}
+    with pytest.raises(ValueError, match=r"Ambiguous output .*has outputs \['rows', 'ledger'\]"):
+        run_yaml([chain])
 
 
 def test_a_large_delta_is_warned_about(caplog):

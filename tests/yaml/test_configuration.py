@@ -1,20 +1,35 @@
 """The keys of the YAML transforms are the options of the programs, and take the same values."""
 
 import argparse
+import pathlib
+import re
 
 import pytest
 from apache_beam.yaml.yaml_provider import InlineProvider
 
-from beam_dpne import yaml
+from beam_dpne import engines, yaml
 from beam_dpne.cli import options_by_command as tables
 from beam_dpne.cli.options import add_table, options_of
+from beam_dpne.documents import batch, row_types
 from beam_dpne.errors import UsageError
-from beam_dpne.yaml.configuration import ALL, BAYESIAN, LEFT_OUT, NGRAMS, RELEASE, REWORDED
+from beam_dpne.release import publishing
+from beam_dpne.yaml.configuration import (
+    ADVICE,
+    ALL,
+    BAYESIAN,
+    LEFT_OUT,
+    NGRAMS,
+    READ,
+    RELEASE,
+    REWORDED,
+    in_words_of_yaml,
+)
 from beam_dpne.yaml.configuration import SET_UNION as UNION
 
 PRIVATE = {"ngrams": (tables.NGRAMS, NGRAMS), "set-union": (tables.SET_UNION, UNION)}
 PRIVATE |= {"bayesian": (tables.BAYESIAN, BAYESIAN)}
 BUDGET = {"epsilon": 4, "delta": 1e-6}
+OTHER_HELP = ("input_format", "partitions", "text_field", "fields", "text_is_tokens")
 
 
 def names_of(options):
@@ -26,6 +41,7 @@ def test_every_option_of_a_program_is_a_key_or_is_left_out_with_a_reason(program
     table, keys = PRIVATE[program]
     offered = names_of(keys.options) | names_of(RELEASE.options)
     assert names_of(options_of(table)) == offered | (LEFT_OUT.keys() & names_of(options_of(table)))
+    assert names_of(READ.options) - names_of(options_of(table)) == {"fields", "text_is_tokens"}
     assert not names_of(keys.options) & (names_of(RELEASE.options) | LEFT_OUT.keys())
 
 
@@ -38,7 +54,7 @@ def test_no_option_is_left_out_that_no_program_has():
 def test_help_and_default_are_those_of_the_option(keys):
     options = [o for table, _ in PRIVATE.values() for o in options_of(table)]
     for option in keys.options:
-        if option.name in ("input_format", "partitions") or keys is RELEASE:
+        if keys is RELEASE or option.name in OTHER_HELP:
             continue
         assert option in options, option.name
 
@@ -47,6 +63,30 @@ def test_help_and_default_are_those_of_the_option(keys):
 def test_every_reworded_phrase_stands_in_some_help_text(phrase):
     helps = [option.help for table, _ in PRIVATE.values() for option in options_of(table)]
     assert any(phrase in text for text in helps)
+
+
+@pytest.mark.parametrize("phrase", ADVICE)
+def test_all_advice_for_python_stands_in_some_error(phrase):
+    rooms = [row_types.__file__, batch.__file__, publishing.__file__, engines.__file__]
+    sources = " ".join(pathlib.Path(path).read_text(encoding="utf-8") for path in rooms)
+    # A text of the source goes over several lines.
+    assert phrase in re.sub(r'"\s+f?"', "", sources) or phrase == row_types.KINDS
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("tokens, give --tokenizer tokens.", "tokens, give tokenizer tokens."),
+        (
+            f"may hang; add {' '.join(engines.FLINK_OPTIONS)}, to it",
+            f"may hang; add {' '.join(engines.FLINK_OPTIONS)}, to it",
+        ),
+        ("Convert it before.", "Convert it with MapToFields before."),
+    ],
+)
+def test_errors_give_advice_for_yaml(message, expected):
+    with pytest.raises(ValueError, match="^" + re.escape(expected) + "$"), in_words_of_yaml():
+        raise ValueError(message)
 
 
 @pytest.mark.parametrize("keys", ALL, ids=lambda keys: keys.transform)
@@ -131,7 +171,6 @@ REFUSED = [
     ("user_field", ["a"], "must be text"),
     ("tokenizer", {"name": "words"}, "must be text"),
     ("strategy", "adaptiv", "must be one of adaptive, one_round, .*Did you mean adaptive?"),
-    ("input_format", "csv", "must be one of rows, parquet, got input_format='csv'"),
 ]
 
 
@@ -153,6 +192,11 @@ def test_a_flag_takes_nothing_else(value):
         ("max_lenght", "has no key max_lenght. Did you mean max_length?"),
         ("maxLength", "has no key maxLength. Did you mean max_length?"),
         ("max-length", "has no key max-length. Did you mean max_length?"),
+        ("user", "has no key user. Did you mean user_field?"),
+        ("users", "has no key users. Did you mean user_field?"),
+        ("user_id", "has no key user_id. Did you mean user_field?"),
+        ("text", "has no key text. Did you mean text_field?"),
+        ("textColumn", "has no key textColumn. Did you mean text_field?"),
         ("output", "has no key output, which is a key of WriteRelease."),
         ("zebra", "has no key zebra. Its keys are epsilon, delta, max_length,"),
         ("input", "which is an option of the program only: the rows are the input"),

@@ -12,16 +12,26 @@ JOB = RECORDED["job"]
 
 
 class Flink:
-    """A REST interface that gives the answers it is told, the last one again and again."""
+    """A REST interface that gives the answers it is told, the last one again and again.
+
+    Attributes:
+      answers: Lists of status and body, by request.
+      asked: The requests, in order.
+      meanwhile: A function that is called once, while the first request waits for its answer.
+    """
 
     def __init__(self):
         self.answers, self.asked = {}, []
+        self.meanwhile = None
         flink = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def answer(self):
                 request = f"{self.command} {self.path}"
                 flink.asked.append(request)
+                meanwhile, flink.meanwhile = flink.meanwhile, None
+                if meanwhile:
+                    meanwhile()
                 queue = flink.answers.get(request, [(404, RECORDED["not_found"])])
                 status, body = queue.pop(0) if len(queue) > 1 else queue[0]
                 data = json.dumps(body).encode()

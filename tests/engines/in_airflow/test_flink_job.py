@@ -11,7 +11,7 @@ from airflow.sdk._shared.module_loading import import_string
 from airflow.sdk.exceptions import AirflowException
 from flink_server import JOB, RECORDED, serve_flink
 
-from beam_dpne.airflow.flink import FlinkJobTrigger, cancel_job, newest_job, reason_of
+from beam_dpne.airflow.flink import FlinkJobTrigger, cancel_jobs, newest_job, reason_of
 
 
 @pytest.fixture
@@ -110,11 +110,20 @@ def test_a_job_is_found_by_its_name_the_newest_if_there_are_several(flink):
         newest_job(flink.address, "another")
 
 
-def test_a_job_is_cancelled_by_its_id(flink):
-    cancel = f"PATCH /jobs/{JOB}?mode=cancel"
-    flink.answers[cancel] = [(202, {})]
-    cancel_job(flink.address, JOB)
-    assert flink.asked == [cancel]
+def test_the_jobs_of_a_name_that_have_not_ended_are_cancelled(flink):
+    ids = ("1" * 32, "2" * 32, "3" * 32)
+    states = (("mine", "RUNNING"), ("mine", "FINISHED"), ("another", "RUNNING"))
+    jobs = [
+        {"jid": job, "name": name, "state": state, "start-time": 1}
+        for job, (name, state) in zip(ids, states, strict=True)
+    ]
+    cancel = f"PATCH /jobs/{ids[0]}?mode=cancel"
+    flink.answers = {"GET /jobs/overview": [(200, {"jobs": jobs})], cancel: [(202, {})]}
+    cancel_jobs(flink.address, "mine")
+    assert flink.asked == ["GET /jobs/overview", cancel]
+    flink.answers[cancel] = [(500, {})]
+    with pytest.raises(AirflowException, match="does not answer"):
+        cancel_jobs(flink.address, "mine")
 
 
 def test_a_reason_is_printed_if_it_is_ours_and_withheld_otherwise(flink):

@@ -4,6 +4,7 @@ Run by Airflow's own Python, which `tests/engines/test_airflow.py` starts; beam_
 """
 
 import json
+import os
 import pathlib
 import shutil
 import signal
@@ -322,10 +323,11 @@ def test_a_path_in_a_release_elsewhere_is_refused_before_the_start(
 
 @pytest.fixture
 def population(released, tmp_path):
-    """A folder with two releases of (10, 1e-4), at different depths."""
-    folder = tmp_path / "population"
+    """The folder of the operators' releases, with two of (10, 1e-4) at different depths."""
+    folder = tmp_path / "releases"
     shutil.copytree(released[0], folder / "first")
     shutil.copytree(released[0], folder / "dag" / "task" / RUN)
+    (folder / "population.txt").touch()
     return folder
 
 
@@ -341,11 +343,15 @@ def test_a_run_starts_only_if_its_budget_suffices(
     make, context, population, interpreter, tmp_path, limits, refused
 ):
     budget = Budget(releases=str(population), **limits)
+    operator = make(python=interpreter("exit 0"), budget=budget)
     with pytest.raises(AirflowFailException) as failed:
-        make(python=interpreter("exit 0"), budget=budget).execute(context)
-    message = f"has {refused}. Its 2 releases have spent" if refused else "nothing was published"
+        operator.execute(context)
+    sum_ = f"has {refused}. Its 2 other releases and started runs have spent"
+    message = sum_ if refused else "nothing was published"
     assert message in str(failed.value)
     assert (tmp_path / "arguments").exists() == (refused is None)
+    note = pathlib.Path(operator.directory(context)).parent.glob(f"{RUN}.started-*.json")
+    assert any(note) == (refused is None)
 
 
 def test_the_budget_of_a_plan_is_that_of_its_file(make, context, population, interpreter, tmp_path):
@@ -353,11 +359,35 @@ def test_the_budget_of_a_plan_is_that_of_its_file(make, context, population, int
     plan.write_text(json.dumps({"epsilon": 10.5, "delta": 1e-4}))
     fields = {"epsilon": None, "delta": None, "options": {"plan": str(plan)}}
     budget = Budget(releases=str(population), max_epsilon=30, max_delta=3e-4)
-    with pytest.raises(AirflowFailException, match=r"this run would spend 10\.5 more"):
-        make(python=interpreter("exit 0"), budget=budget, **fields).execute(context)
-    plan.write_text("{}")
-    with pytest.raises(AirflowFailException, match="with epsilon and delta"):
-        make(python=interpreter("exit 0"), budget=budget, **fields).execute(context)
+    for text, message in (
+        ('{"epsilon": 10.5, "delta": 1e-4}', r"this run would spend 10\.5 more"),
+        ('{"epsilon": -10, "delta": 1e-4}', "epsilon must be a number above 0"),
+        ('{"epsilon": NaN, "delta": 1e-4}', "epsilon must be a number above 0"),
+        ("{}", "with epsilon and delta"),
+    ):
+        plan.write_text(text)
+        with pytest.raises(AirflowFailException, match=message):
+            make(python=interpreter("exit 0"), budget=budget, **fields).execute(context)
+    assert not (tmp_path / "arguments").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [
+        ("releases/none", "must be in the folder of its budget"),
+        ("other", "must be in the folder of its budget"),
+        ("", "must be a folder with the file population.txt"),
+    ],
+)
+def test_a_budget_of_another_folder_stops_a_run_before_its_start(
+    make, context, population, interpreter, tmp_path, folder, message
+):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "population.txt").touch()
+    budget = Budget(releases=str(tmp_path / folder), max_epsilon=1000, max_delta=0.5)
+    with pytest.raises(AirflowFailException, match=message):
+        make(python=interpreter("exit 0"), budget=budget).execute(context)
+    assert not (tmp_path / "arguments").exists()
 
 
 def test_a_ledger_that_cannot_be_read_stops_a_run_with_a_budget(make, context, population):
@@ -367,6 +397,14 @@ def test_a_ledger_that_cannot_be_read_stops_a_run_with_a_budget(make, context, p
         make(budget=budget).execute(context)
 
 
+def test_a_storage_that_fails_may_be_tried_again(make, context, tmp_path):
+    (tmp_path / "releases").write_text("no folder")
+    budget = Budget(releases=str(tmp_path / "releases"), max_epsilon=1000, max_delta=0.5)
+    with pytest.raises(AirflowException, match="cannot be listed") as failed:
+        make(budget=budget).execute(context)
+    assert not isinstance(failed.value, AirflowFailException)
+
+
 def test_a_try_after_a_release_needs_no_budget_again(released, make, context):
     operator = make()
     shutil.copytree(released[0], operator.directory(context))
@@ -374,39 +412,52 @@ def test_a_try_after_a_release_needs_no_budget_again(released, make, context):
     assert operator.execute(context)["epsilon"] == 10
 
 
-def test_a_folder_without_releases_has_spent_nothing(tmp_path):
-    budget = Budget(releases=str(tmp_path / "none"), max_epsilon=1, max_delta=1e-6)
-    budget.check(1, 1e-6)
-    with pytest.raises(AirflowFailException, match="Its 0 releases have spent 0"):
-        budget.check(1.1, 1e-6)
+def test_a_run_in_an_empty_population_publishes_beside_its_note(make, context, tmp_path):
+    """A run of the program, to its end."""
+    (tmp_path / "releases").mkdir()
+    (tmp_path / "releases" / "population.txt").touch()
+    budget = Budget(releases=str(tmp_path / "releases"), max_epsilon=10, max_delta=1e-4)
+    operator = make(budget=budget)
+    result = operator.execute(context)
+    (note,) = pathlib.Path(result["path"]).parent.glob(f"{RUN}.started-*.json")
+    assert json.loads(note.read_text()) == {"epsilon": 10, "delta": 1e-4}
+    with pytest.raises(AirflowFailException, match="Its 1 other releases and started runs have"):
+        operator.execute({**context, "run_id": "another"})
 
 
-def test_ten_tenths_are_one(released, tmp_path):
-    ledger = json.loads((released[0] / "ledger.json").read_text())
-    ledger["guarantee"]["epsilon"] = 0.1
-    for place in range(9):
-        (tmp_path / str(place)).mkdir()
-        (tmp_path / str(place) / "ledger.json").write_text(json.dumps(ledger))
-    Budget(releases=str(tmp_path), max_epsilon=1, max_delta=0.5).check(0.1, 1e-9)
-
-
-@pytest.mark.parametrize("limits", [{"max_epsilon": 0}, {"max_delta": 1}, {"max_delta": True}])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_epsilon": 0},
+        {"max_epsilon": "1"},
+        {"max_epsilon": float("nan")},
+        {"max_delta": 1},
+        {"max_delta": True},
+    ],
+)
 def test_a_budget_without_limits_is_refused(limits):
     with pytest.raises(ValueError, match=f"{next(iter(limits))} must be in"):
         Budget(releases="/releases", **{"max_epsilon": 1, "max_delta": 1e-6, **limits})
+
+
+def test_a_budget_of_a_relative_folder_is_refused_when_the_dag_is_parsed():
+    with pytest.raises(ValueError, match="must be an absolute path or an address"):
+        Budget(releases="releases", max_epsilon=1, max_delta=1e-6)
+    Budget(releases="{{ params.releases }}", max_epsilon=1, max_delta=1e-6)
 
 
 def test_another_check_may_stand_in_for_the_budget(make, context, interpreter):
     asked = []
 
     class Approval:
-        def check(self, epsilon, delta):
-            asked.append((epsilon, delta))
+        def check(self, epsilon, delta, directory):
+            asked.append((epsilon, delta, directory))
             raise AirflowFailException("no approval")
 
+    operator = make(python=interpreter("exit 0"), budget=Approval(), epsilon="2.5")
     with pytest.raises(AirflowFailException, match="no approval"):
-        make(python=interpreter("exit 0"), budget=Approval(), epsilon="2.5").execute(context)
-    assert asked == [(2.5, 1e-4)]
+        operator.execute(context)
+    assert asked == [(2.5, 1e-4, operator.directory(context))]
 
 
 # Commands and kills
@@ -471,18 +522,9 @@ def test_killing_a_task_that_has_started_nothing_does_nothing(make):
 
 
 def test_a_deferrable_task_hands_its_job_over_to_the_triggerer(
-    make, context, interpreter, tmp_path, flink
+    handing_over, context, tmp_path, folder, flink
 ):
-    folder = tmp_path / ".beam_dpne-1"
-    operator = make(
-        FlinkReleaseOperator,
-        **{**FLINK, "flink_master": flink.address},
-        deferrable=True,
-        poll_interval=7,
-        python=interpreter(f'echo \'{{"folder": "{folder}"}}\' > "$3"'),
-    )
-    job = {"jid": "1" * 32, "name": operator.engine_name(context), "start-time": 1}
-    flink.answers["GET /jobs/overview"] = [(200, {"jobs": [job]})]
+    operator = handing_over(f'echo \'{{"folder": "{folder}"}}\' > "$3"')
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(context)
     arguments = (tmp_path / "arguments").read_text().splitlines()
@@ -497,11 +539,114 @@ def test_a_deferrable_task_hands_its_job_over_to_the_triggerer(
         "poll_interval": 7,
         "patience": 600,
     }
+    assert folder.exists()
     # A task that is killed before the triggerer has its trigger cancels the job itself.
-    cancel = f"PATCH /jobs/{'1' * 32}?mode=cancel"
-    flink.answers[cancel] = [(202, {})]
     operator.on_kill()
-    assert flink.asked[-1] == cancel
+    assert flink.asked[-1] == CANCEL
+    assert not folder.exists()
+
+
+CANCEL = f"PATCH /jobs/{'1' * 32}?mode=cancel"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The temporary folder of a run that is handed over."""
+    made = tmp_path / ".beam_dpne-1"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def handing_over(make, context, interpreter, flink):
+    """Makes a deferrable task; its program is a stand-in that leaves a job at Flink."""
+
+    def made(script):
+        operator = make(
+            FlinkReleaseOperator,
+            **{**FLINK, "flink_master": flink.address},
+            deferrable=True,
+            poll_interval=7,
+            python=interpreter(script),
+        )
+        job = {
+            "jid": "1" * 32,
+            "name": operator.engine_name(context),
+            "state": "RUNNING",
+            "start-time": 1,
+        }
+        flink.answers["GET /jobs/overview"] = [(200, {"jobs": [job]})]
+        flink.answers[CANCEL] = [(202, {})]
+        return operator
+
+    return made
+
+
+@pytest.fixture
+def terminable(monkeypatch):
+    """SIGTERM reaches a task as in Airflow's task runner, which lets the task go on after that."""
+
+    def made(operator):
+        signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())
+
+    earlier = signal.getsignal(signal.SIGTERM)
+    yield made
+    signal.signal(signal.SIGTERM, earlier)
+
+
+@pytest.mark.parametrize(
+    "ending", ["kill -TERM $PPID", "kill -TERM $PPID; sleep 1", "kill -KILL $$"]
+)
+def test_a_task_that_is_killed_while_its_program_ends_stops_the_job(
+    handing_over, context, folder, flink, terminable, ending
+):
+    """The program has left a job, and it may end well, be killed too, or be killed alone."""
+    operator = handing_over(f'echo \'{{"folder": "{folder}"}}\' > "$3"\n{ending}')
+    terminable(operator)
+    with pytest.raises(AirflowException, match=r"was stopped|ended with status"):
+        operator.execute(context)
+    assert CANCEL in flink.asked
+    assert not folder.exists()
+
+
+def test_a_task_that_is_killed_while_it_looks_for_its_job_stops_the_job(
+    handing_over, context, folder, flink, terminable
+):
+    operator = handing_over(f'echo \'{{"folder": "{folder}"}}\' > "$3"')
+    terminable(operator)
+    flink.meanwhile = lambda: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(AirflowException, match="was stopped"):
+        operator.execute(context)
+    assert CANCEL in flink.asked
+    assert not folder.exists()
+
+
+def test_a_job_that_is_not_found_at_flink_publishes_nothing(handing_over, context, folder, flink):
+    operator = handing_over(f'echo \'{{"folder": "{folder}"}}\' > "$3"')
+    flink.answers["GET /jobs/overview"] = [(200, {"jobs": []})]
+    with pytest.raises(AirflowException, match="has no job") as failed:
+        operator.execute(context)
+    assert not isinstance(failed.value, AirflowFailException)
+    assert not folder.exists()
+
+
+def test_a_program_that_has_sent_nothing_leaves_nothing_to_stop(handing_over, context, flink):
+    with pytest.raises(AirflowException, match="ended with status 2"):
+        handing_over("exit 2").execute(context)
+    assert flink.asked == []
+
+
+def test_a_task_that_was_stopped_starts_no_program(make, context, interpreter, tmp_path):
+    operator = make(python=interpreter("exit 0"))
+
+    class Slow:
+        def check(self, epsilon, delta, directory):
+            operator.on_kill()
+
+    operator.budget = Slow()
+    with pytest.raises(AirflowException, match="was stopped"):
+        operator.execute(context)
+    assert not (tmp_path / "arguments").exists()
 
 
 @pytest.fixture

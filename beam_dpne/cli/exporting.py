@@ -1,0 +1,39 @@
+"""`beam-dpne export`: a release in the format of another system."""
+
+import argparse
+
+from beam_dpne.cli import display
+from beam_dpne.cli.options import options_of, with_defaults
+from beam_dpne.cli.options_by_command import EXPORT
+from beam_dpne.errors import UsageError
+from beam_dpne.exports.kinds import KINDS, Settings
+from beam_dpne.exports.writing import BESIDE, export
+
+
+def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
+    """Exports a release to one file, and prints where it is and what is not in it."""
+    if beam_arguments:
+        raise UsageError(f"beam-dpne export has no option {beam_arguments[0].split('=')[0]}.")
+    values = with_defaults(parsed, options_of(EXPORT))
+    if not values["release"]:
+        raise UsageError("release must be given: beam-dpne export RELEASE --to KIND --output FILE.")
+    for name in ("to", "output"):
+        if not values[name]:
+            raise UsageError(f"{name} must be given: --{name} {_EXAMPLES[name]}.")
+    settings = Settings(**{name: values[name] for name in ("locale", "kept_back", "license")})
+    rendered = export(
+        values["release"],
+        values["to"],
+        values["output"],
+        settings=settings,
+        overwrite=values["overwrite"],
+    )
+    kind = KINDS[values["to"]]
+    display.print_notice(f"beam-dpne: {values['output']} has the release as {kind.holds}.")
+    if not kind.has_hash:
+        display.print_notice(f"beam-dpne: {values['output']}{BESIDE} has its source.")
+    for reason, count in rendered.left_out.items():
+        display.print_notice(f"beam-dpne: left out: {count:,} {reason}.")
+
+
+_EXAMPLES = {"to": "|".join(KINDS), "output": "FILE"}

@@ -1,0 +1,147 @@
+"""The release that an export is made from: its ledger, the hash of the ledger, and all rows."""
+
+import dataclasses
+import functools
+import hashlib
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from beam_dpne.documents.text import split_ngram
+from beam_dpne.errors import ExportError
+from beam_dpne.release.files import (
+    LEDGER_NAME,
+    PROGRAMS,
+    as_release_error,
+    ledger_path,
+    parse_ledger,
+    release_folder,
+)
+from beam_dpne.release.reading import read_release
+from beam_dpne.storage.access import directory_at
+
+Floats = npt.NDArray[np.float64]
+
+# Estimated numbers of users have one unit at all lengths; releases without them have scores.
+_WEIGHTS = ("users", "score", "probability")
+
+
+def is_unbroken(word: str) -> bool:
+    r"""Returns whether a word has no white space and no control character of Unicode.
+
+    >>> is_unbroken("naïve"), is_unbroken("New York"), is_unbroken("a\x00")
+    (True, False, False)
+    """
+    return not any(sign.isspace() or unicodedata.category(sign) == "Cc" for sign in word)
+
+
+class Rendered(NamedTuple):
+    """The bytes of an export, and the rows that the format cannot hold.
+
+    Attributes:
+      data: The whole file.
+      left_out: Number of rows that are not in the file, by the reason.
+    """
+
+    data: bytes
+    left_out: Mapping[str, int] = {}
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Source:
+    """A release whose files were all checked against its ledger.
+
+    Attributes:
+      ledger: The ledger as JSON types.
+      ledger_sha256: SHA-256 of the bytes of `ledger.json`, hexadecimal.
+      rows: All rows, in the order of the release.
+    """
+
+    ledger: Mapping[str, Any]
+    ledger_sha256: str
+    rows: pa.Table
+
+    @property
+    def program(self) -> str:
+        """Program that made the release: "ngrams", "set-union" or "bayesian"."""
+        return self.ledger["program"]
+
+    @property
+    def noun(self) -> str:
+        """Name of the rows, in the plural."""
+        return PROGRAMS[self.program].noun
+
+    @property
+    def title(self) -> str:
+        """Title that the operator gave the release, or else a name of its program."""
+        return self.ledger.get("notes", {}).get("title") or f"A private release of {self.noun}"
+
+    @functools.cached_property
+    def texts(self) -> list[str]:
+        """The n-gram of each row as `join_tokens` writes it, or its item as it is."""
+        return self.rows.column(PROGRAMS[self.program].text).to_pylist()
+
+    @functools.cached_property
+    def tokens(self) -> list[tuple[str, ...]]:
+        """The words of each row; an item is one word.
+
+        Raises:
+          ExportError: An n-gram is not written as `join_tokens` writes it.
+        """
+        if self.program == "set-union":
+            return [(item,) for item in self.texts]
+        try:
+            return [split_ngram(text) for text in self.texts]
+        except ValueError:
+            raise ExportError(
+                "The release is damaged: an n-gram has an escape that beam_dpne does not write."
+            ) from None
+
+    @functools.cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Number of words of each row, (rows,) int64."""
+        return np.fromiter(map(len, self.tokens), np.int64, count=len(self.tokens))
+
+    @property
+    def weight_name(self) -> str:
+        """Name of the column by which the rows of one length can be compared."""
+        return next(name for name in _WEIGHTS if name in self.rows.column_names)
+
+    @functools.cached_property
+    def weights(self) -> Floats:
+        """A number > 0 for each row, (rows,) float64: users if the release estimates them, else scores.
+
+        An estimate of at most 0 counts as the smallest number > 0 of the release, or as 1.
+        """
+        column = self.rows.column(self.weight_name).to_pylist()
+        values = np.array([0.0 if value is None else value for value in column], np.float64)
+        positive = values[values > 0]
+        return np.maximum(values, positive.min() if positive.size else 1.0)
+
+
+def read_source(path: str) -> Source:
+    """Reads a release, and checks the SHA-256 of every file.
+
+    Args:
+      path: Path of the release's directory, or of its `ledger.json`; local or on any Beam file system.
+
+    Raises:
+      ReleaseError: The release is incomplete or damaged.
+      ExportError: Another release took its place while it was read.
+    """
+    file = ledger_path(path)
+    with as_release_error(f"{file} cannot be read"):
+        data = directory_at(release_folder(path)).read(LEDGER_NAME)
+    release = read_release(path)
+    # `read_release` has read the ledger again and refuses a release without one.
+    if data is None or parse_ledger(data, file) != release.ledger:
+        raise ExportError(f"{path} was replaced by another release while it was read. Run again.")
+    return Source(
+        ledger=release.ledger,
+        ledger_sha256=hashlib.sha256(data).hexdigest(),
+        rows=release.table(),
+    )

@@ -1,0 +1,465 @@
+"""Exports, each loaded by its own reader or read by its published grammar."""
+
+import csv
+import hashlib
+import io
+import itertools
+import json
+import math
+import re
+
+import arpa
+import duckdb
+import pandas
+import pyarrow as pa
+import pytest
+import yaml
+from huggingface_hub import DatasetCard
+from tokenizers import Tokenizer
+
+from beam_dpne import join_tokens, read_release, split_ngram
+from beam_dpne.documents.text import unescape_item
+from beam_dpne.documents.tokenizers import words as split_words
+from beam_dpne.exports import card, language_model
+from beam_dpne.exports.kinds import KINDS, Settings
+from beam_dpne.exports.source import Source, is_unbroken, read_source
+from beam_dpne.exports.tables import unguard
+from beam_dpne.exports.writing import export
+from tests.exports.releases import (
+    HOSTILE,
+    NOTES,
+    hostile_ngrams,
+    items_release,
+    ngrams_release,
+    probabilities_release,
+    small_ngrams,
+)
+
+JOINT = {("a", "b"): 0.5, ("a", "a"): 0.2, ("b", "a"): 0.3}
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    """Directories of releases by name."""
+    folder = tmp_path_factory.mktemp("releases")
+    items = {word: 80.0 - number for number, word in enumerate(HOSTILE)}
+    return {
+        "small": small_ngrams(folder / "small"),
+        "hostile": hostile_ngrams(folder / "hostile", rows_per_part=40),
+        "items": items_release(folder / "items", items),
+        "joint": probabilities_release(folder / "joint", JOINT),
+        "empty": ngrams_release(folder / "empty", {}),
+        "no items": items_release(folder / "no items", {}),
+    }
+
+
+@pytest.fixture
+def made(releases, tmp_path):
+    """Exports a release, and returns the path of the file."""
+
+    def make(name, to, **settings):
+        export(str(releases[name]), to, str(tmp_path / "file"), settings=Settings(**settings))
+        return tmp_path / "file"
+
+    return make
+
+
+def texts_of(releases, name):
+    table = read_release(str(releases[name])).table()
+    return table.column("item" if "item" in table.column_names else "ngram").to_pylist()
+
+
+def hash_of(releases, name):
+    return hashlib.sha256((releases[name] / "ledger.json").read_bytes()).hexdigest()
+
+
+# Hugging Face
+
+
+def test_phrases_become_one_token_and_other_words_stay_alone(made):
+    tokenizer = Tokenizer.from_file(str(made("small", "tokenizers")))
+    encoded = tokenizer.encode("See you soon,  you  See; the best (see you)")
+    expected = ["see you soon", "you see", "[UNK]", "best", "see you"]
+    assert encoded.tokens == expected
+    assert tokenizer.token_to_id("[UNK]") == 0
+    assert tokenizer.token_to_id("[PAD]") == 1
+
+
+def test_a_phrase_is_not_found_inside_of_words(made):
+    tokenizer = Tokenizer.from_file(str(made("small", "tokenizers")))
+    assert "see you" not in tokenizer.encode("foresee you, see yours").tokens
+
+
+@pytest.mark.parametrize("name", ["small", "hostile"])
+def test_every_ngram_is_a_token_whose_text_gives_its_words(made, releases, name):
+    tokenizer = Tokenizer.from_file(str(made(name, "tokenizers")))
+    texts = texts_of(releases, name)
+    tokens = [tokenizer.id_to_token(number) for number in range(2, tokenizer.get_vocab_size())]
+    assert tokens == texts
+    assert [join_tokens(split_ngram(token)) for token in tokens] == texts
+
+
+def test_special_tokens_have_names_that_no_word_has(made):
+    tokenizer = Tokenizer.from_file(str(made("hostile", "tokenizers")))
+    assert [tokenizer.id_to_token(number) for number in (0, 1)] == ["[UNK_2]", "[PAD_2]"]
+    assert tokenizer.encode("[UNK]").ids == [tokenizer.token_to_id("[UNK]")]
+
+
+def test_items_are_tokens_as_they_are(made, releases):
+    tokenizer = Tokenizer.from_file(str(made("items", "tokenizers")))
+    vocabulary = tokenizer.get_vocab()
+    assert set(texts_of(releases, "items")) == set(vocabulary) - {"[UNK_2]", "[PAD_2]"}
+    assert tokenizer.encode("in New York @a").tokens == ["[UNK_2]", "New York", "@a"]
+
+
+def test_runs_of_blanks_are_one_blank_where_no_word_has_any(tmp_path):
+    scores = {("a",): 9, ("B",): 8, ("a", "B"): 7}
+    release = ngrams_release(tmp_path / "release", scores, tokenizer="whitespace")
+    export(str(release), "tokenizers", str(tmp_path / "file"))
+    tokenizer = Tokenizer.from_file(str(tmp_path / "file"))
+    assert tokenizer.encode("a \t B  b").tokens == ["a B", "[UNK]"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Don't panic! 'quoted' x2",
+        "NAÏVE e\u0301tude ___ _a_ a__b a_'b a''b rock’n’roll",
+        "I ❤\ufe0f you, 日本語 3.14 \u0939\u093f\u0928\u094d\u0926\u0940",
+    ],
+)
+def test_texts_are_split_as_the_tokenizer_of_the_release_does(made, text):
+    tokenizer = Tokenizer.from_file(str(made("small", "tokenizers")))
+    normal = tokenizer.normalizer.normalize_str(text)
+    pieces = [piece for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normal)]
+    assert pieces == split_words(pa.array([text])).to_pylist()[0]
+
+
+# ARPA
+
+
+def loaded_arpa(path):
+    (model,) = arpa.loads(path.read_text())
+    return model
+
+
+@pytest.mark.parametrize("kept_back", [0.0, 0.25, None])
+def test_an_arpa_model_has_the_shares_of_the_weights(made, kept_back):
+    model = loaded_arpa(
+        made("small", "arpa", **({} if kept_back is None else {"kept_back": kept_back}))
+    )
+    kept = language_model.KEPT_BACK if kept_back is None else kept_back
+    assert model.p(("see",)) == pytest.approx(60 / 142, rel=1e-5)
+    assert model.p(("you", "soon")) == pytest.approx((1 - kept) * 15 / 25, rel=1e-5)
+    for context in [
+        (),
+        *itertools.product(["see", "you", "soon", "best"], repeat=1),
+        ("see", "you"),
+    ]:
+        total = sum(model.p((*context, word)) for word in ("see", "you", "soon", "best"))
+        assert total == pytest.approx(1, rel=1e-5), context
+
+
+def test_a_gram_whose_end_was_not_released_changes_no_probability(tmp_path):
+    scores = {("a",): 3, ("b",): 2, ("c",): 1, ("a", "b"): 5, ("a", "b", "c"): 4}
+    release = ngrams_release(tmp_path / "release", scores)
+    export(str(release), "arpa", str(tmp_path / "model"), settings=Settings(kept_back=0.1))
+    model = loaded_arpa(tmp_path / "model")
+    assert model.p(("b", "c")) == pytest.approx(1 / 6, rel=1e-5)
+    assert model.p(("a", "b", "c")) == pytest.approx(0.9, rel=1e-5)
+    for context in (("a",), ("b",), ("a", "b")):
+        total = sum(model.p((*context, word)) for word in "abc")
+        assert total == pytest.approx(1, rel=1e-5), context
+
+
+@pytest.mark.parametrize("name", ["small", "hostile", "joint"])
+def test_kenlm_reads_every_model(made, name):
+    kenlm = pytest.importorskip("kenlm", reason="kenlm is compiled when it is installed")
+    model = kenlm.Model(str(made(name, "arpa")))
+    if name == "hostile":
+        assert "\\e" in model
+        assert model.score("ok \\e", bos=False, eos=False) > -9
+
+
+def test_hostile_words_round_trip_through_arpa(made, releases):
+    path = made("hostile", "arpa")
+    model = loaded_arpa(path)
+    readable = [
+        text for text in texts_of(releases, "hostile") if is_unbroken(text.replace(" ", ""))
+    ]
+    assert "ok =1+1" in readable
+    assert "New\\sYork ok" in readable
+    assert all(model.p(tuple(text.split(" "))) > 1e-6 for text in readable)
+    grams = {line.split("\t")[1] for line in path.read_text().split("\n") if "\t" in line}
+    assert grams - {"<s>", "</s>", "<unk>"} == set(readable) - {"<s>", "</s>", "<unk>"}
+
+
+def test_rows_that_a_line_cannot_hold_are_counted(releases, tmp_path):
+    rendered = export(str(releases["hostile"]), "arpa", str(tmp_path / "model"))
+    broken = [word for word in HOSTILE if re.search("[\x00\x1e\x07\u2028\xa0]", word)]
+    assert list(rendered.left_out.values()) == [3 * len(broken)]
+
+
+def test_the_model_of_probabilities_is_that_of_their_joint_distribution(made):
+    model = loaded_arpa(made("joint", "arpa"))
+    # Both words follow "a", so that nothing is kept back.
+    assert model.p(("a", "b")) == pytest.approx(0.5 / 0.7, rel=1e-5)
+    assert model.p(("a",)) == pytest.approx((0.5 + 0.2 + 0.2 + 0.3) / 2, rel=1e-5)
+
+
+# Android
+
+
+def read_combined(text):
+    """A reader of the combined format by its rules: header, words, and bigrams below words."""
+    header, *lines = re.split("\r\n|\r|\n", text.removesuffix("\n"))
+    # The test by which LatinIME's tools know such a file.
+    assert re.fullmatch("dictionary=[^:]+(:[^=]+=[^:]+)*", header)
+    attributes = [item.split("=") for item in header.split(",")]
+    assert all(len(item) == 2 for item in attributes)
+    words = {}
+    current = ""
+    for line in lines:
+        fields = [field.split("=", 1) for field in line.strip().split(",")]
+        assert all(len(field) == 2 for field in fields)
+        (kind, word), (key, value) = fields
+        assert key == "f"
+        assert 1 <= int(value) <= 255
+        if line.startswith("  bigram="):
+            words[current][1][word] = int(value)
+        else:
+            assert line.startswith(" word=")
+            assert kind == "word"
+            assert word not in words
+            current = word
+            words[current] = (int(value), {})
+    return dict(attributes), words
+
+
+def test_a_keyboard_gets_words_with_logarithmic_frequencies_and_pairs(made, releases):
+    attributes, words = read_combined(made("small", "aosp", locale="en_GB").read_text())
+    assert attributes["dictionary"] == "main:en_gb"
+    assert attributes["locale"] == "en_GB"
+    assert attributes["ledger_sha256"] == hash_of(releases, "small")
+    assert words["see"][0] == round(255 + math.log(60 / 142, 1.15))
+    assert words["you"][1] == {
+        "soon": round(255 + math.log(15 / 25, 1.15)),
+        "see": words["see"][0],  # More than 255 + log(10 / 25) to base 1.15, which is 248.
+    }
+    assert list(words) == ["see", "you", "soon", "best"]
+
+
+@pytest.mark.parametrize("name", ["hostile", "items"])
+def test_a_keyboard_gets_the_hostile_words_that_the_format_holds(made, releases, name):
+    _, words = read_combined(made(name, "aosp", locale="en").read_text())
+    held = {word for word in HOSTILE if word and "," not in word and is_unbroken(word)}
+    held -= {"x" * 40_000}
+    assert set(words) - {"ok"} == held
+    if name == "hostile":
+        assert set(words["ok"][1]) == held
+        # A reader of pairs needs both words.
+        assert all(set(pairs) <= set(words) for _, pairs in words.values())
+
+
+def test_no_pair_is_less_frequent_than_its_second_word(made):
+    _, words = read_combined(made("hostile", "aosp", locale="en").read_text())
+    for _, pairs in words.values():
+        assert all(value >= words[second][0] for second, value in pairs.items())
+
+
+def test_a_keyboard_gets_words_of_up_to_47_characters(tmp_path):
+    release = items_release(tmp_path / "release", {"\U0001f600" * 47: 9, "x" * 48: 8})
+    settings = Settings(locale="en")
+    rendered = export(str(release), "aosp", str(tmp_path / "file"), settings=settings)
+    assert list(read_combined(rendered.data.decode())[1]) == ["\U0001f600" * 47]
+    assert list(rendered.left_out.values()) == [1]
+
+
+def test_rows_without_a_place_in_the_word_list_are_counted(releases, tmp_path):
+    rendered = export(
+        str(releases["small"]), "aosp", str(tmp_path / "w"), settings=Settings(locale="en")
+    )
+    assert rendered.left_out == {"n-grams of more than two words": 1}
+
+
+# Elasticsearch
+
+
+def bulk(path):
+    """The documents of a file for _bulk, by id, under the rules of its interface."""
+    text = path.read_bytes().decode()
+    assert not text or text.endswith("\n")
+    lines = [json.loads(line) for line in text.split("\n")[:-1]]
+    documents = {}
+    for action, document in zip(lines[::2], lines[1::2], strict=True):
+        (index,) = action.values()
+        assert set(action) == {"index"}
+        assert set(index) == {"_id"}
+        assert len(index["_id"].encode()) <= 512
+        weight, typed = document["suggest"]["weight"], document["suggest"]["input"]
+        assert type(weight) is int
+        assert 0 <= weight < 2**31
+        assert typed.strip()
+        assert not re.search("[\x00\x1e\x1f]", typed)
+        documents[index["_id"]] = document
+    assert len(documents) == len(lines) // 2
+    return list(documents.values())
+
+
+@pytest.mark.parametrize("name", ["small", "hostile", "items", "joint"])
+def test_suggestions_hold_all_rows_that_a_completion_field_takes(made, releases, name):
+    documents = bulk(made(name, "elasticsearch"))
+    key = "item" if name == "items" else "ngram"
+    texts = texts_of(releases, name)
+    refused = [text for text in texts if re.search("[\x00\x1e\x1f]", text) or not text.strip()]
+    if key == "ngram":
+        refused += [text for text in ("\\e", "\\s", "\u2028", "\xa0") if text in texts]
+    assert [each[key] for each in documents] == [text for text in texts if text not in refused]
+    for each in documents:
+        typed = each["suggest"]["input"]
+        assert typed == (each[key] if key == "item" else " ".join(split_ngram(each[key])))
+        assert each["ledger_sha256"] == hash_of(releases, name)
+
+
+def test_the_heaviest_suggestion_of_each_length_weighs_a_million(made):
+    documents = bulk(made("small", "elasticsearch"))
+    weights = {each["ngram"]: each["suggest"]["weight"] for each in documents}
+    assert weights["see"] == weights["see you"] == weights["see you soon"] == 1_000_000
+    assert weights["you soon"] == 375_000
+
+
+# Tables
+
+
+@pytest.mark.parametrize("name", ["small", "hostile", "items", "joint"])
+def test_a_csv_has_the_rows_and_no_formula(made, releases, name):
+    text = made(name, "csv").read_bytes().decode()
+    headings, *rows = csv.reader(io.StringIO(text, newline=""))
+    table = read_release(str(releases[name])).table()
+    assert headings == table.column_names
+    place = headings.index("item" if name == "items" else "ngram")
+    cells = [row[place] for row in rows]
+    assert not any(cell[:1] in tuple("=+-@\t\r＝＋－＠") and cell for cell in cells)
+    read = [unguard(cell) for cell in cells]
+    if name == "items":
+        read = [unescape_item(text) for text in read]
+    assert read == texts_of(releases, name)
+    number = "probability" if name == "joint" else "score"
+    values = [float(row[headings.index(number)]) for row in rows]
+    assert values == table.column(number).to_pylist()
+
+
+def test_pandas_reads_a_csv(made):
+    frame = pandas.read_csv(made("small", "csv"), keep_default_na=False)
+    assert frame["ngram"].tolist()[0] == "see"
+    assert frame["score"].sum() == 60 + 50 + 20 + 12 + 40 + 15 + 10 + 12.5
+
+
+@pytest.mark.parametrize("name", ["small", "hostile", "items", "joint", "empty"])
+def test_duckdb_makes_a_database_with_the_rows_and_the_ledger(made, releases, name):
+    script = made(name, "duckdb").read_text()
+    with duckdb.connect() as database:
+        database.execute(script)
+        table = {"items": "items", "joint": "probabilities"}.get(name, "ngrams")
+        read = database.execute(f"SELECT * FROM {table}").fetchall()
+        ((digest, ledger),) = database.execute("SELECT * FROM ledger").fetchall()
+        comments = database.execute(
+            "SELECT comment FROM duckdb_columns() WHERE comment IS NOT NULL"
+        ).fetchall()
+    release = read_release(str(releases[name]))
+    assert read == [tuple(row.values()) for row in release.table().to_pylist()]
+    assert digest == hash_of(releases, name)
+    assert json.loads(ledger) == release.ledger
+    assert len(comments) == release.table().num_columns
+
+
+# Data card
+
+
+@pytest.mark.parametrize("name", ["small", "hostile", "items", "joint", "empty"])
+def test_the_hub_reads_a_card(made, releases, name):
+    text = made(name, "card", license="cc-by-4.0").read_text()
+    read = DatasetCard(text)
+    data = read.data.to_dict()
+    release = read_release(str(releases[name]))
+    assert data["license"] == "cc-by-4.0"
+    assert data["pretty_name"] == NOTES.title
+    (config,) = data["configs"]
+    assert config["data_files"] == [
+        {"split": "train", "path": [part.name for part in release.parts]}
+    ]
+    assert data["differential_privacy"]["ledger_sha256"] == hash_of(releases, name)
+    assert data["differential_privacy"]["delta"] == release.ledger["plan"]["delta"]
+    assert yaml.safe_load(text.split("---\n")[1]) == data
+    assert all(part.sha256 in read.text for part in release.parts)
+    assert len(release.ledger["not_protected"]) == read.text.split("## Rows")[0].split(
+        "protected\n"
+    )[1].count("\n- ")
+
+
+def test_a_card_escapes_the_notes_and_holds_no_row(made):
+    text = made("hostile", "card").read_text()
+    body = text.split("---\n", 2)[2]
+    assert "# Phrases \\<b\\>, a = 1\n" in body
+    assert not any(word in body for word in HOSTILE if len(word) > 8)
+    assert "license" not in text
+
+
+def test_a_card_of_tabs_says_how_to_read_them(tmp_path):
+    release = small_ngrams(tmp_path / "release", output_format="tsv")
+    text = export(str(release), "card", str(tmp_path / "README.md")).data.decode()
+    config = yaml.safe_load(text.split("---\n")[1])["configs"][0]
+    path = release / config["data_files"][0]["path"][0]
+    frame = pandas.read_csv(path, sep=config["sep"], quoting=config["quoting"])
+    assert frame["ngram"].tolist() == texts_of({"x": release}, "x")
+
+
+def test_markdown_cannot_leave_its_line():
+    assert card.escaped("a\n\n# b <img src=x> [x](y) `c` | d") == (
+        "a \\# b \\<img src=x\\> \\[x\\](y) \\`c\\` \\| d"
+    )
+
+
+# All kinds
+
+
+@pytest.mark.parametrize("to", list(KINDS))
+def test_an_empty_release_is_exported(made, releases, to):
+    name = "empty" if "ngrams" not in KINDS[to].refused else "no items"
+    path = made(name, to, **({"locale": "en"} if to == "aosp" else {}))
+    if to == "tokenizers":
+        assert Tokenizer.from_file(str(path)).get_vocab_size() == 2
+    elif to == "arpa":
+        assert len(loaded_arpa(path).vocabulary()) == 3
+    elif to == "aosp":
+        assert read_combined(path.read_text())[1] == {}
+    elif to == "elasticsearch":
+        assert bulk(path) == []
+    elif to == "csv":
+        assert path.read_text() == "length,ngram,score\n"
+    else:
+        assert hash_of(releases, name) in path.read_text()
+
+
+@pytest.mark.parametrize("to", ["arpa", "aosp", "elasticsearch", "csv", "duckdb"])
+def test_users_are_the_weights_where_rows_have_them(releases, to):
+    source = read_source(str(releases["small"]))
+    rows = source.rows.append_column("users", pa.array([5.0, 9, 0, -2, None, 3, 2, 1]))
+    counted = Source(ledger=source.ledger, ledger_sha256=source.ledger_sha256, rows=rows)
+    data = KINDS[to].render(counted, Settings(locale="en")).data.decode()
+    if to == "arpa":
+        (model,) = arpa.loads(data)
+        assert model.p(("you",)) == pytest.approx(9 / 16, rel=1e-5)
+    elif to == "aosp":
+        assert next(iter(read_combined(data)[1])) == "you"
+    elif to == "elasticsearch":
+        documents = [json.loads(line) for line in data.split("\n")[1::2]]
+        assert [each["suggest"]["weight"] for each in documents] == [5, 9, 1, 1, 1, 3, 2, 1]
+        assert [each["users"] for each in documents] == [5.0, 9, 0, -2, None, 3, 2, 1]
+    elif to == "csv":
+        assert [line.split(",")[3] for line in data.split("\n")[4:6]] == ["-2.0", ""]
+    else:
+        with duckdb.connect() as database:
+            database.execute(data)
+            read = database.execute("SELECT users FROM ngrams").fetchall()
+        assert [users for (users,) in read] == [5.0, 9, 0, -2, None, 3, 2, 1]

@@ -1,0 +1,212 @@
+"""ReadDocuments for YAML: rows by the names of fields, rejected records, and wrong configurations."""
+
+import json
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.testing.util import assert_that, equal_to
+
+from beam_dpne import yaml
+from beam_dpne.errors import InputError, UsageError
+from beam_dpne.yaml.configuration import READ
+
+CANARY = "CANARY zebra 4711"
+RECORDS = [
+    {"user": "007", "text": "good morning", "country": "dk", "age": 7},
+    {"text": "to be, or not", "age": None, "user": 7, "country": "sø"},
+    {"country": ["a", "ø"], "text": "", "user": "7", "extra": {"user": CANARY}},
+]
+WANTED = [
+    beam.Row(user="007", text="good morning", country="dk", age="7"),
+    beam.Row(user="7", text="to be, or not", country="sø", age=None),
+    beam.Row(user="7", text="", country='["a", "ø"]', age=None),
+]
+BAD = [
+    {"user": ["a", CANARY], "text": "b"},
+    {"user": {"id": CANARY}, "text": "b"},
+    {"user": None, "text": "b"},
+    {"text": CANARY},
+    {"user": "a", "text": 3},
+    {"user": True, "text": "b"},
+    {"user": 1.5, "text": "b"},
+]
+
+
+def lines(path, records):
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return str(path)
+
+
+def run_and_compare(cases):
+    """Runs the reader of each case in one pipeline, and compares its rows."""
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        for name, (config, wanted) in cases.items():
+            rows = pipeline | name >> yaml.ReadDocuments(**config)
+            assert_that(rows, equal_to(wanted), label=f"{name}: rows")
+            shuffled = rows | f"{name}: shuffle" >> beam.Reshuffle()
+            users = shuffled | f"{name}: users" >> beam.Map(lambda row: row.user)
+            assert_that(users, equal_to([row.user for row in wanted]), label=f"{name}: users only")
+
+
+def test_rows_have_the_values_of_their_fields_in_every_format(tmp_path):
+    fields = ["country", "age"]
+    (tmp_path / "a.csv").write_text(
+        'text,age,user,country\n"to be, or not",,007,NA\nyes,1.50,7,dk\n'
+    )
+    (tmp_path / "b.csv").write_text("country,user,age,text\nnull,8,x,no\n")
+    (tmp_path / "a.json").write_text(json.dumps(RECORDS), encoding="utf-16")
+    (tmp_path / "latin.tsv").write_bytes("007\tdk\t1\tsmørrebrød\n".encode("latin-1"))
+    table = pa.table(
+        {
+            "age": [1.5, None],
+            "text": ["yes", "no"],
+            "user": [7, 8],
+            "country": pa.array([True, False]),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    from_csv = [
+        beam.Row(user="007", text="to be, or not", country="NA", age=""),
+        beam.Row(user="7", text="yes", country="dk", age="1.50"),
+        beam.Row(user="8", text="no", country="null", age="x"),
+    ]
+    from_parquet = [
+        beam.Row(user="7", text="yes", country="true", age="1.5"),
+        beam.Row(user="8", text="no", country="false", age=None),
+    ]
+    latin = {"encoding": "latin-1", "columns": ["user", "country", "age", "text"]}
+    of_lists = lines(tmp_path / "lists.jsonl", [{"words": ["x", "y z"], "user": "u", "c": None}])
+    two = lines(tmp_path / "two.jsonl", [{"user": "u", "b": "x"}, {"a": "y", "user": "v"}])
+    rejected = lines(tmp_path / "bad.jsonl", [*BAD, *RECORDS])
+    run_and_compare(
+        {
+            "lines": ({"input": lines(tmp_path / "a.jsonl", RECORDS), "fields": fields}, WANTED),
+            "array": ({"input": [str(tmp_path / "a.json")], "fields": fields}, WANTED),
+            "csv": ({"input": str(tmp_path / "*.csv"), "fields": fields}, from_csv),
+            "parquet": ({"input": str(tmp_path / "a.parquet"), "fields": fields}, from_parquet),
+            "latin": (
+                {"input": str(tmp_path / "latin.tsv"), "fields": fields, **latin},
+                [beam.Row(user="007", text="smørrebrød", country="dk", age="1")],
+            ),
+            "lists": (
+                {"input": of_lists, "text_field": "words", "text_is_tokens": "true"},
+                [beam.Row(user="u", words=["x", "y z"])],
+            ),
+            "two texts": (
+                {"input": two, "text_field": ["a", "b"]},
+                [beam.Row(user="u", a=None, b="x"), beam.Row(user="v", a="y", b=None)],
+            ),
+            "rejected": ({"input": rejected, "fields": fields, "max_rejected": 1}, WANTED),
+        }
+    )
+
+
+@pytest.mark.parametrize("rejects", [False, True])
+def test_too_many_rejected_records_fail_the_run_before_any_row_is_passed_on(rejects, tmp_path):
+    more = {"rejects": str(tmp_path / "rejects")} if rejects else {}
+    passed = tmp_path / "passed"
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    path = lines(tmp_path / "a.jsonl", [*BAD, *RECORDS])
+    rows = pipeline | yaml.ReadDocuments(input=path, **more)
+    _ = rows | beam.Map(lambda _: passed.write_text("row"))
+    with pytest.raises(Exception, match="larger max_rejected to go on") as caught:
+        pipeline.run()
+    assert "max_rejected=0.05 and 7 rejected of 10 records" in str(caught.value)
+    assert CANARY not in str(caught.value)
+    assert not passed.exists()
+    if rejects:
+        (listed,) = (tmp_path / "rejects").iterdir()
+        found = [json.loads(line) for line in listed.read_text().splitlines()]
+        assert len(found) == 7
+        assert {"user is not text or an integer", "user is null or missing"} < {
+            each["reason"] for each in found
+        }
+        assert CANARY not in listed.read_text()
+
+
+def test_strict_fails_at_the_first_rejected_record(tmp_path):
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    path = lines(tmp_path / "a.jsonl", [*RECORDS, BAD[0]])
+    _ = pipeline | yaml.ReadDocuments(input=path, strict=True, max_rejected=1)
+    with pytest.raises(Exception, match="must hold only usable records") as caught:
+        pipeline.run()
+    assert CANARY not in str(caught.value)
+
+
+WRONG = [
+    ({}, "input must be given: it names a file, a glob or a folder."),
+    ({"input": "x.jsonl", "max_rejected": 2}, "max_rejected must be a share of the records"),
+    ({"input": "x.jsonl", "input_format": "sequences"}, "input_format must be one of auto, jsonl"),
+    ({"input": "x.jsonl", "encoding": "utf-9"}, "encoding must be"),
+    ({"input": "x.jsonl", "fields": ["user"]}, "fields must name each field once, and neither"),
+    ({"input": "x.jsonl", "fields": ["a", "a"]}, "fields must name each field once, and neither"),
+    ({"input": "x.jsonl", "user_field": "text"}, "user_field and text_field must differ"),
+    ({"input": "x.jsonl", "rejects": ""}, "rejects must be the path of a directory"),
+    ({"input": "x.jsonl", "path": "x"}, "ReadDocuments has no key path."),
+    ({"input": "x.csv", "user_field": "a b"}, "user_field must be a name of letters, digits and _"),
+    ({"input": "x.csv", "fields": ["_id"]}, "fields must be a name of letters, digits and _ that"),
+    (
+        {"input": "x.csv", "fields": "class"},
+        "since it becomes the field of a row, got fields='class'",
+    ),
+    ({"input": 3}, "input must be a path, or a list of paths, got input=3."),
+]
+
+
+@pytest.mark.parametrize(("config", "sentence"), WRONG)
+def test_a_wrong_configuration_is_refused(config, sentence):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        yaml.ReadDocuments(**config)
+    assert sentence in str(caught.value)
+    assert "--" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({"user_field": "who"}, "user_field must name a field of"),
+        ({"fields": ["land"]}, "fields must name a field of"),
+        ({"input": "none.jsonl"}, "none.jsonl"),
+        ({"delimiter": ";"}, "delimiter must be given for csv and tsv only"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused_before_the_run(config, sentence, tmp_path):
+    given = {"input": lines(tmp_path / "a.jsonl", RECORDS), **config}
+    with pytest.raises((InputError, FileNotFoundError)) as caught:
+        _ = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(**given)
+    assert sentence in str(caught.value)
+    assert "--" not in str(caught.value)
+    assert CANARY not in str(caught.value)
+
+
+def test_nested_columns_are_refused_as_further_fields(tmp_path):
+    table = pa.table({"user": ["a"], "text": ["b"], "tags": [["c"]]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="fields must name columns of text, numbers, times"):
+        _ = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(
+            input=str(tmp_path / "a.parquet"), fields=["tags"]
+        )
+
+
+def test_rejects_inside_the_release_are_refused(tmp_path):
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    path = lines(tmp_path / "a.jsonl", RECORDS)
+    rejects = str(tmp_path / "release" / "rejects")
+    rows = pipeline | yaml.ReadDocuments(input=path, rejects=rejects)
+    found = rows | beam.Filter(bool) | yaml.PrivateNgrams(epsilon=1, delta=1e-6)
+    with pytest.raises(UsageError, match="rejects must be outside the directory of the release"):
+        _ = found | yaml.WriteRelease(output=str(tmp_path / "release"))
+
+
+def test_the_reader_takes_no_input():
+    rows = beam.Pipeline(runner=FnApiRunner()) | beam.Create([beam.Row(user="a", text="b")])
+    with pytest.raises(UsageError, match="ReadDocuments must have no input"):
+        _ = rows | yaml.ReadDocuments(input="a.jsonl")
+
+
+def test_the_keys_are_the_options_for_reading():
+    required = [option.name for option in READ.options if option.name in READ.required]
+    assert required == ["input"]
