@@ -53,7 +53,7 @@ class BayesianCountsResult(Result[NgramProbability], _Released):
       run: the public facts of the run, for the ledger.
     """
 
-    form = Form(NgramProbability, probability_table, bayesian_contents)
+    form = Form(lambda _: NgramProbability, probability_table, bayesian_contents)
 
 
 class Counted(NamedTuple):

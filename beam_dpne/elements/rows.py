@@ -12,8 +12,19 @@ from apache_beam.typehints.schemas import named_fields_from_element_type
 ROW_SCHEMA = pa.schema([("length", pa.int32()), ("ngram", pa.string()), ("score", pa.float64())])
 ITEM_SCHEMA = pa.schema([("item", pa.string()), ("score", pa.float64())])
 PROBABILITY_SCHEMA = pa.schema([("ngram", pa.string()), ("probability", pa.float64())])
-# The order of a release: by length, then by falling score or probability, then by bytes.
-_ORDER = ((pa.int32(), "ascending"), (pa.float64(), "descending"), (pa.string(), "ascending"))
+_USERS = [("users", pa.int64()), ("users_low", pa.int64()), ("users_high", pa.int64())]
+COUNTED_ROW_SCHEMA = pa.schema([*ROW_SCHEMA, *map(pa.field, *zip(*_USERS, strict=True))])
+COUNTED_ITEM_SCHEMA = pa.schema([*ITEM_SCHEMA, *map(pa.field, *zip(*_USERS, strict=True))])
+# The order of a release: by length, then by falling numbers of users, if it has them, then by falling
+# score or probability, then by bytes.
+_ORDER = {
+    "length": "ascending",
+    "users": "descending",
+    "score": "descending",
+    "probability": "descending",
+    "ngram": "ascending",
+    "item": "ascending",
+}
 SCORE_DECIMALS = 6
 PROBABILITY_DIGITS = 9
 
@@ -44,6 +55,44 @@ class ReleasedItem(NamedTuple):
     score: float
 
 
+class CountedNgram(NamedTuple):
+    """A released n-gram with an estimate of the number of users who have it.
+
+    Attributes:
+      length: the number of its words.
+      ngram: the text of its words, see `join_tokens`.
+      score: its noisy weight, rounded to six decimals.
+      users: the estimated number of users.
+      users_low: the lower end of its 95 % interval.
+      users_high: the upper end.
+    """
+
+    length: int
+    ngram: str
+    score: float
+    users: int
+    users_low: int
+    users_high: int
+
+
+class CountedItem(NamedTuple):
+    """An item of a released set union with an estimate of the number of users who have it.
+
+    Attributes:
+      item: the string that users have.
+      score: its noisy weight, rounded to six decimals.
+      users: the estimated number of users.
+      users_low: the lower end of its 95 % interval.
+      users_high: the upper end.
+    """
+
+    item: str
+    score: float
+    users: int
+    users_low: int
+    users_high: int
+
+
 class NgramProbability(NamedTuple):
     """An n-gram of a public vocabulary, and its private probability.
 
@@ -56,7 +105,7 @@ class NgramProbability(NamedTuple):
     probability: float
 
 
-for _row_type in (ReleasedNgram, ReleasedItem, NgramProbability):
+for _row_type in (ReleasedNgram, ReleasedItem, CountedNgram, CountedItem, NgramProbability):
     beam.coders.registry.register_coder(_row_type, beam.coders.RowCoder)
 
 
@@ -79,10 +128,7 @@ def in_order(rows: pa.Table) -> pa.Table:
     >>> in_order(rows).column("item").to_pylist()
     ['c', 'a', 'b']
     """
-    keys = [
-        (field.name, way) for kind, way in _ORDER for field in rows.schema if field.type == kind
-    ]
-    return rows.sort_by(keys)
+    return rows.sort_by([(name, way) for name, way in _ORDER.items() if name in rows.schema.names])
 
 
 def with_rounded_scores(rows: pa.Table) -> pa.Table:

@@ -13,6 +13,7 @@ from apache_beam.pvalue import PCollection
 from beam_dpne.documents import text
 from beam_dpne.elements.batches import UnhintedTransform, apply
 from beam_dpne.elements.rows import (
+    COUNTED_ROW_SCHEMA,
     ROW_SCHEMA,
     in_order,
     longest_beside_shorter,
@@ -31,9 +32,9 @@ class DecodeGrams(UnhintedTransform):
 
     Input: tuple of PCollections of one `GramSet` each, S_1, …, S_T.
 
-    Output: `pyarrow.RecordBatch` with columns length (int32), ngram (string, see `join_tokens`) and
-    score (float64), one for each length that released something, sorted by falling score, then by
-    the bytes of the n-gram.
+    Output: `pyarrow.RecordBatch` with columns length (int32), ngram (string, see `join_tokens`), score
+    (float64) and, if users were counted, users, users_low and users_high (int64), one for each length
+    that released something, sorted as in a release (see `in_order`).
 
     Privacy: post-processing of released sets.
 
@@ -136,7 +137,11 @@ class ListReport(UnhintedTransform):
 
 def ngram_table(released: Iterable[GramSet]) -> pa.Table:
     """Returns the rows of S_1, …, S_T, sorted by length, falling score, then bytes."""
-    rows = pa.Table.from_batches(list(decode_sets(released)), ROW_SCHEMA)
+    released = list(released)
+    # A public vocabulary is never counted, and not released.
+    is_counted = any(grams.users is not None for grams in released)
+    schema = COUNTED_ROW_SCHEMA if is_counted else ROW_SCHEMA
+    rows = pa.Table.from_batches(list(decode_sets(released)), schema)
     return in_order(with_rounded_scores(rows))
 
 
@@ -175,8 +180,10 @@ def _sorted_rows(grams: GramSet, words: np.ndarray, vocabulary: pa.Array) -> pa.
     ngrams = pc.call_function("binary_join_element_wise", [*columns, pa.scalar(text.SEPARATOR)])
     lengths = pa.array(np.full(len(grams), grams.length, dtype=np.int32))
     rows = pa.table([lengths, ngrams, pa.array(grams.scores)], schema=ROW_SCHEMA)
-    rows = rows.sort_by([("score", "descending"), ("ngram", "ascending")])
-    return rows.combine_chunks().to_batches()[0]
+    if grams.users is not None:
+        users = [pa.array(column) for column in grams.users.T]
+        rows = pa.table([*rows.columns, *users], schema=COUNTED_ROW_SCHEMA)
+    return in_order(rows).combine_chunks().to_batches()[0]
 
 
 def length_report(released: GramSet) -> LengthReport:

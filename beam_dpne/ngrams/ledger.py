@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from beam_dpne.counts.ledger import counts_section
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.ngrams.decoding import LengthReport, length_report
 from beam_dpne.ngrams.elements import GramSet
@@ -79,6 +80,7 @@ _TEXT = (
     r"the words, joined by one blank; within a word, backslash is written \\, a blank \s, a tab \t, a "
     r"line feed \n and a carriage return \r, and the empty word \e (beam_dpne.split_ngram reads it)"
 )
+_COUNTED = "n-gram"
 _SCORES = {
     "one_round": "the noisy weight, as the middle of a cell one 64th of noise_stddev wide, rounded to "
     "six decimals; it is above the threshold of the length",
@@ -106,6 +108,7 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> Con
     """
     ordered = sorted(reports, key=lambda report: report.length)
     _check_reports(plan, ordered)
+    counts = counts_section(plan.count_share, plan.count_noise, _COUNTED)
     # All noise of a run, the words' included, is one Gaussian mechanism.
     noise = GaussianNoise(
         epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta, mu=1 / plan.noise_stddev
@@ -119,6 +122,7 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> Con
                 _length(length, report, with_rounds=plan.strategy_value.has_user_budgets)
                 for length, report in zip(plan.lengths, ordered, strict=True)
             ],
+            **counts.sections,
         },
         spent={
             "vocabulary_delta": plan.vocabulary_delta,
@@ -129,7 +133,8 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> Con
             "length": "number of words in the n-gram",
             "ngram": _TEXT,
             "score": _SCORES[plan.strategy],
-            "order": "by length, then by falling score, then by the bytes of the n-gram",
+            **counts.columns,
+            "order": f"by length, {counts.order}then by falling score, then by the bytes of the n-gram",
         },
         groups=groups_section(
             epsilon=plan.epsilon,

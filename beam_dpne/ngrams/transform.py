@@ -11,7 +11,7 @@ from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform, create_public
 from beam_dpne.elements.batches import UserBatch
-from beam_dpne.elements.rows import ReleasedNgram
+from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
@@ -50,8 +50,14 @@ class _Released(NamedTuple):
     run: Run
 
 
-class PrivateNgramsResult(Result[ReleasedNgram], _Released):
-    """The result of `PrivateNgrams`, which `WriteRelease` takes; `rows` are `ReleasedNgram`.
+def _row_type(plan: PrivacyPlan) -> type[ReleasedNgram] | type[CountedNgram]:
+    return CountedNgram if plan.count_share else ReleasedNgram
+
+
+class PrivateNgramsResult(Result[ReleasedNgram | CountedNgram], _Released):
+    """The result of `PrivateNgrams`, which `WriteRelease` takes.
+
+    Its `rows` are `CountedNgram`, or `ReleasedNgram` with count_share=0.
 
     Attributes:
       released: S_1, …, S_T, a PCollection of one `GramSet` for each, which `DecodeGrams` and
@@ -59,7 +65,7 @@ class PrivateNgramsResult(Result[ReleasedNgram], _Released):
       run: the public facts of the run, for the ledger.
     """
 
-    form = Form(ReleasedNgram, ngram_table, ngrams_contents)
+    form = Form(_row_type, ngram_table, ngrams_contents)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -89,7 +89,7 @@ class CountUsers(UnhintedTransform):
         # still needed, and the sets depend on such ones: this pass has a copy of the users. The empty
         # side input keeps the runner from making one stage of the copy and the pass.
         users = apply(users, "Copy", beam.Map(_same), UserBatch)
-        none = AsIter(users | "None" >> beam.Filter(_never))
+        none = AsIter(apply(users, "None", beam.Filter(_never), UserBatch))
         sides = [AsSingleton(each) for each in self.released]
         sum_batch = functools.partial(_sum_batch, plan=self.plan)
         sum_bundle = SumBundle(sum_batch=sum_batch, merge=add_sums, cut=_pieces)

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,7 +23,13 @@ import pyarrow.parquet
 from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.documents.text import escape_item, unescape_item
-from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA
+from beam_dpne.elements.rows import (
+    COUNTED_ITEM_SCHEMA,
+    COUNTED_ROW_SCHEMA,
+    ITEM_SCHEMA,
+    PROBABILITY_SCHEMA,
+    ROW_SCHEMA,
+)
 from beam_dpne.errors import ReleaseError
 from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import reason
@@ -41,7 +47,7 @@ PART_NAME = re.compile(
 OUTPUT_FORMATS = ("jsonl", "tsv", "parquet")
 _HASHED_AT_ONCE = 1 << 20
 _WRITERS = {"jsonl": "jsonl/1", "tsv": "tsv/1", "parquet": f"parquet/1/{pa.__version__}"}
-_PYTHON = {pa.int32(): int, pa.string(): str, pa.float64(): float}
+_PYTHON = {pa.int32(): int, pa.int64(): int, pa.string(): str, pa.float64(): float}
 
 
 class Part(NamedTuple):
@@ -72,6 +78,7 @@ class Program:
       stem: Beginning of the names of the parts.
       noun: Name of the released rows, in the plural.
       schema: Columns of the rows: numbers, and one column of text.
+      counted: Columns of the rows of releases with numbers of users, or None if there are none.
       section: Name of the ledger's section with the numbers of released rows.
       counts: Names of the whole numbers that this section, or each entry of it, must have.
       to_line: Function that writes a text without tabs and line ends, for tsv.
@@ -85,6 +92,16 @@ class Program:
     counts: tuple[str, ...] = ("released",)
     to_line: Callable[[str], str] = _same
     from_line: Callable[[str], str] = _same
+    counted: pa.Schema | None = None
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """Columns that the rows may have."""
+        return (self.schema,) if self.counted is None else (self.schema, self.counted)
+
+    def schema_of(self, columns: Collection[str]) -> pa.Schema:
+        """Returns the columns of a release, from the names of those that its ledger explains."""
+        return self.counted if self.counted is not None and "users" in columns else self.schema
 
     @property
     def sections(self) -> dict[str, type]:
@@ -100,12 +117,6 @@ class Program:
         if not all(_is_count(entry.get(name)) for entry in entries for name in self.counts):
             return None
         return sum(entry["released"] for entry in entries)
-
-    @functools.cached_property
-    def row_type(self) -> type[Any]:
-        """Type of a row in jsonl."""
-        fields = [(field.name, _PYTHON[field.type]) for field in self.schema]
-        return msgspec.defstruct("Row", fields, gc=False)
 
     @property
     def text(self) -> str:
@@ -125,6 +136,7 @@ PROGRAMS = {
         stem="ngrams",
         noun="n-grams",
         schema=ROW_SCHEMA,
+        counted=COUNTED_ROW_SCHEMA,
         section="lengths",
         counts=("length", "released"),
     ),
@@ -132,6 +144,7 @@ PROGRAMS = {
         stem="items",
         noun="items",
         schema=ITEM_SCHEMA,
+        counted=COUNTED_ITEM_SCHEMA,
         to_line=escape_item,
         from_line=unescape_item,
     ),
@@ -155,10 +168,16 @@ def render_parts(
         yield Part(name, len(piece), hashlib.sha256(data).hexdigest(), len(data)), data
 
 
-def parse_part(part: Part, data: bytes) -> pa.Table:
-    """Returns the rows of one part; its name determines the program and the format."""
+def parse_part(part: Part, data: bytes, columns: Collection[str]) -> pa.Table:
+    """Returns the rows of one part; its name determines the program and the format.
+
+    Args:
+      part: The part.
+      data: Its bytes.
+      columns: Names of the columns that the ledger explains.
+    """
     program = _BY_STEM[part.name.partition("-")[0]]
-    return _PARSE[part.name.rpartition(".")[2]](program, data)
+    return _PARSE[part.name.rpartition(".")[2]](program, data, program.schema_of(columns))
 
 
 def rows_section(program: Program, rows: pa.Table) -> dict[str, Any]:
@@ -184,7 +203,7 @@ def _content_hash(program: Program, rows: pa.Table, output_format: str, rows_per
     """
     cut = min(rows_per_part, len(rows))
     digest = hashlib.sha256(f"{_WRITERS[output_format]} {len(rows)} {cut}\n".encode())
-    for name in program.schema.names:
+    for name in rows.schema.names:
         if name != program.text:
             digest.update(rows.column(name).to_numpy())
     for start in range(0, len(rows), _HASHED_AT_ONCE):
@@ -193,14 +212,21 @@ def _content_hash(program: Program, rows: pa.Table, output_format: str, rows_per
     return digest.hexdigest()[:16]
 
 
-def _write_jsonl(program: Program, rows: pa.Table) -> bytes:
+@functools.cache
+def _row_type(schema: pa.Schema) -> type[Any]:
+    """Returns the type of a row in jsonl."""
+    fields = [(field.name, _PYTHON[field.type]) for field in schema]
+    return msgspec.defstruct("Row", fields, gc=False)
+
+
+def _write_jsonl(_: Program, rows: pa.Table) -> bytes:
     columns = (column.to_pylist() for column in rows.columns)
-    return msgspec.json.Encoder().encode_lines(map(program.row_type, *columns))
+    return msgspec.json.Encoder().encode_lines(map(_row_type(rows.schema), *columns))
 
 
 def _write_tsv(program: Program, rows: pa.Table) -> bytes:
-    columns = [program.lines(rows, name) for name in program.schema.names]
-    lines = [program.schema.names, *zip(*columns, strict=True)]
+    columns = [program.lines(rows, name) for name in rows.schema.names]
+    lines = [rows.schema.names, *zip(*columns, strict=True)]
     return "".join("\t".join(line) + "\n" for line in lines).encode()
 
 
@@ -210,27 +236,27 @@ def _write_parquet(_: Program, rows: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def _parse_jsonl(program: Program, data: bytes) -> pa.Table:
-    rows = msgspec.json.Decoder(program.row_type).decode_lines(data)
-    columns = [[getattr(row, name) for row in rows] for name in program.schema.names]
-    return pa.table(columns, schema=program.schema)
+def _parse_jsonl(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
+    rows = msgspec.json.Decoder(_row_type(schema)).decode_lines(data)
+    columns = [[getattr(row, name) for row in rows] for name in schema.names]
+    return pa.table(columns, schema=schema)
 
 
-def _parse_tsv(program: Program, data: bytes) -> pa.Table:
+def _parse_tsv(program: Program, data: bytes, schema: pa.Schema) -> pa.Table:
     rows = pyarrow.csv.read_csv(
         pa.BufferReader(data),
         parse_options=pyarrow.csv.ParseOptions(
             delimiter="\t", quote_char=False, escape_char=False, newlines_in_values=False
         ),
-        convert_options=pyarrow.csv.ConvertOptions(column_types=program.schema),
+        convert_options=pyarrow.csv.ConvertOptions(column_types=schema),
     )
     column = rows.schema.get_field_index(program.text)
     texts = [program.from_line(line) for line in rows.column(column).to_pylist()]
-    return rows.set_column(column, program.schema.field(column), pa.array(texts, pa.string()))
+    return rows.set_column(column, schema.field(column), pa.array(texts, pa.string()))
 
 
-def _parse_parquet(program: Program, data: bytes) -> pa.Table:
-    return pyarrow.parquet.read_table(pa.BufferReader(data)).cast(program.schema)
+def _parse_parquet(_: Program, data: bytes, schema: pa.Schema) -> pa.Table:
+    return pyarrow.parquet.read_table(pa.BufferReader(data)).cast(schema)
 
 
 _WRITE = {"jsonl": _write_jsonl, "tsv": _write_tsv, "parquet": _write_parquet}

@@ -37,7 +37,6 @@ from beam_dpne.release.files import (
     PART_NAME,
     PROGRAMS,
     Part,
-    Program,
     as_release_error,
     is_ledger,
     listed_parts,
@@ -289,10 +288,9 @@ def _check_ledger_type(kind: Any) -> None:
 
 def _check_fields(types: Mapping[str, Any]) -> None:
     """Raises an error if the types of fields, if they are known, show that rows were changed."""
-    expected = next(
-        (p.schema for p in PROGRAMS.values() if set(p.schema.names) == set(types)), None
-    )
-    forms = "; or ".join(", ".join(program.schema.names) for program in PROGRAMS.values())
+    schemas = [schema for program in PROGRAMS.values() for schema in program.schemas]
+    expected = next((schema for schema in schemas if set(schema.names) == set(types)), None)
+    forms = "; or ".join(", ".join(schema.names) for schema in schemas)
     if expected is None:
         if not types:
             return
@@ -351,7 +349,7 @@ def _describe_rows(
         )
     ledger = parse_ledger(found[0].encode(), "The ledger", section="rows")
     program = PROGRAMS[ledger["program"]]
-    table = in_order(_table(program, rows))
+    table = in_order(_table(program.schema_of(ledger["columns"]), rows))
     if rows_section(program, table) != ledger["rows"]:
         raise ReleaseError(
             f"rows must be exactly the {ledger['rows']['count']} rows that the ledger describes, but "
@@ -363,25 +361,25 @@ def _describe_rows(
     return Described(program, table, ledger)
 
 
-def _table(program: Program, rows: Iterable[Any]) -> pa.Table:
-    """Returns the table of rows that have exactly the fields of the program's releases.
+def _table(schema: pa.Schema, rows: Iterable[Any]) -> pa.Table:
+    """Returns the table of rows that have exactly the fields of a release.
 
     Raises:
       ReleaseError: A row has other fields, or values of other types.
     """
-    names = program.schema.names
+    names = schema.names
     columns: list[list[Any]] = [[] for _ in names]
     for row in rows:
         values = row if isinstance(row, Mapping) else _fields(row)
         if set(values) != set(names):
             raise ReleaseError(
-                f"rows must have the fields {', '.join(names)} of the ledger's program, and no others."
+                f"rows must have the fields {', '.join(names)} that the ledger explains, and no others."
             )
         for column, name in zip(columns, names, strict=True):
             column.append(values[name])
-    types = ", ".join(f"{field.name} ({field.type})" for field in program.schema)
+    types = ", ".join(f"{field.name} ({field.type})" for field in schema)
     with as_release_error(f"rows must have the types {types}"):
-        return pa.table(columns, schema=program.schema)
+        return pa.table(columns, schema=schema)
 
 
 def _fields(row: Any) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -50,12 +50,15 @@ class Release:
 
         Returns:
           Columns length (int32), ngram (string) and score (float64), or item (string) and score, or
-          ngram and probability, in the order of the release.
+          ngram and probability, in the order of the release. Releases with numbers of users also have
+          users, users_low and users_high (int64).
 
         Raises:
           ReleaseError: A file is missing, damaged or unreadable.
         """
-        return pa.concat_tables([_rows(part, data) for part, data in self._checked_parts()])
+        columns = self.ledger["columns"]
+        parts = [_rows(part, data, columns) for part, data in self._checked_parts()]
+        return pa.concat_tables(parts)
 
     def to_pandas(self) -> "pd.DataFrame":
         """Returns the rows of `table` as a data frame of pandas.
@@ -119,9 +122,9 @@ or its publication was not completed.
     return release
 
 
-def _rows(part: Part, data: bytes) -> pa.Table:
+def _rows(part: Part, data: bytes, columns: Collection[str]) -> pa.Table:
     with as_release_error(f"Part {part.name} of the release cannot be read"):
-        rows = parse_part(part, data)
+        rows = parse_part(part, data, columns)
     if len(rows) != part.rows:
         raise ReleaseError(f"The release is damaged: part {part.name} has other rows.")
     return rows

@@ -32,13 +32,13 @@ class Form(NamedTuple):
     """How the released sets of one program become a release.
 
     Attributes:
-      row_type: Type of the rows.
+      row_type: Function from the plan to the type of the rows.
       table_of: Function from the sets to all rows, in the order of the release.
       contents_of: Function from the plan and the sets to the program's contents of a ledger; it
         refuses sets that are not of a run under the plan.
     """
 
-    row_type: type[Any]
+    row_type: Callable[[Any], type[Any]]
     table_of: Callable[[Sequence[Any]], pa.Table]
     contents_of: Callable[[Any, Sequence[Any]], Contents]
 
@@ -72,8 +72,9 @@ class Result(Generic[_Row]):
         They have a schema, so that Beam's sinks, data frames and SQL take them. The first access adds
         one step to the pipeline.
         """
-        make = functools.partial(_rows, form=self.form)
-        return self._step("Rows", make, self.form.row_type)
+        row_type = self.form.row_type(self.run.plan)
+        make = functools.partial(_rows, form=self.form, row_type=row_type)
+        return self._step("Rows", make, row_type)
 
     @functools.cached_property
     def ledger(self) -> PCollection[str]:
@@ -129,9 +130,9 @@ def _apply(
     return make([*shorter, longest])
 
 
-def _rows(sets: list[Any], *, form: Form) -> Iterator[Any]:
+def _rows(sets: list[Any], *, form: Form, row_type: type[Any]) -> Iterator[Any]:
     for batch in form.table_of(sets).to_batches():
-        yield from map(form.row_type, *(column.to_pylist() for column in batch.columns))
+        yield from map(row_type, *(column.to_pylist() for column in batch.columns))
 
 
 def _ledger(sets: list[Any], *, form: Form, run: Run) -> Iterator[str]:

@@ -48,7 +48,7 @@ class PrivateSetUnionResult(Result[ReleasedItem], _Released):
       run: the public facts of the run, for the ledger.
     """
 
-    form = Form(ReleasedItem, item_table, set_union_contents)
+    form = Form(lambda _: ReleasedItem, item_table, set_union_contents)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
