@@ -11,6 +11,7 @@ itself too (`beam_dpne.engines.flink`).
 
 import concurrent.futures
 import contextlib
+import functools
 import signal
 import threading
 from collections.abc import Iterator
@@ -178,10 +179,18 @@ def send(pipeline: beam.Pipeline) -> PipelineResult:
     try:
         return sent.result()
     except BaseException:
-        # If sending itself has failed, there is no result, and the error is raised as it is.
-        with contextlib.suppress(Exception):
-            cancel(sent.result(timeout=_SENDING_SECONDS), pipeline.options)
+        # If sending itself has failed, there is nothing to cancel, and the error is raised as it is. If
+        # it takes longer than this thread waits, the job is cancelled by the thread that sends it.
+        concurrent.futures.wait([sent], timeout=_SENDING_SECONDS)
+        sent.add_done_callback(functools.partial(_cancel_sent, options=pipeline.options))
         raise
+
+
+def _cancel_sent(
+    sent: "concurrent.futures.Future[PipelineResult]", *, options: PipelineOptions
+) -> None:
+    if sent.exception() is None:
+        cancel(sent.result(), options)
 
 
 @contextlib.contextmanager
