@@ -160,12 +160,14 @@ def _check_threads(pipeline: beam.Pipeline) -> None:
 
 
 def send(pipeline: beam.Pipeline) -> PipelineResult:
-    """Sends a job to its engine; runners without a job server run the whole pipeline here.
+    """Sends a job to its engine; other runners run the whole pipeline here, or start their engine.
 
-    A job that is being sent when this process is interrupted would stay on the engine, since nothing
-    here knows it yet. So it is sent in a thread, and when it is known, it is cancelled.
+    A job that is being sent to a job server when this process is interrupted would stay there, since
+    nothing here knows it yet. So it is sent in a thread, and when it is known, it is cancelled. Runners
+    that start their engine themselves need the main thread, and end it with this process.
     """
-    if not _has_job_server(pipeline):
+    portable = pipeline.options.view_as(PortableOptions)
+    if not (_has_job_server(pipeline) and portable.job_endpoint):
         return pipeline.run()
     sent: concurrent.futures.Future[PipelineResult] = concurrent.futures.Future()
 
