@@ -10,7 +10,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import apache_beam as beam
 import pyarrow as pa
@@ -32,6 +32,8 @@ from beam_dpne.reading import (
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.rejects import add_up, report_counts, require_few_rejected
 from beam_dpne.release.publishing import WriteRelease
+
+_Step = TypeVar("_Step", bound=beam.PTransform)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -90,8 +92,8 @@ class ReadRows(beam.PTransform):
         batches = read.documents
         tally = read.tally
         if self.rejects is not None:
-            for output in _outputs_of_releases(batches.pipeline):
-                check_outside_releases("rejects", self.rejects, output)
+            for release in _steps_of(batches.pipeline, WriteRelease):
+                check_outside_releases("rejects", self.rejects, release.output)
             written = read.rejects | "WriteRejects" >> WriteRejects(path=self.rejects)
             after = beam.Map(_after, AsIter(written)).with_output_types(Tally)
             tally = tally | "AfterRejects" >> after
@@ -154,30 +156,22 @@ def described_rows(rows: InputDescription, readers: Sequence[ReadRows]) -> Input
     return dataclasses.replace(rows, details=tuple(sorted(details)))
 
 
-def _outputs_of_releases(pipeline: beam.Pipeline) -> list[str]:
-    """Returns the directories of the releases that a pipeline writes, as far as it has been built."""
-    found: list[str] = []
-
-    class Releases(PipelineVisitor):
-        def enter_composite_transform(self, transform_node: Any) -> None:
-            if isinstance(transform_node.transform, WriteRelease):
-                found.append(transform_node.transform.output)
-
-    pipeline.visit(Releases())
-    return found
-
-
 def directories_of_rejects(pipeline: beam.Pipeline) -> list[str]:
     """Returns the directories into which the readers of a pipeline write lists of rejected records."""
-    found: list[str] = []
+    found = (reader.rejects for reader in _steps_of(pipeline, ReadRows))
+    return [rejects for rejects in found if rejects is not None]
 
-    class Readers(PipelineVisitor):
+
+def _steps_of(pipeline: beam.Pipeline, kind: type[_Step]) -> list[_Step]:
+    """Returns the composite transforms of a class in a pipeline, as far as it has been built."""
+    found: list[_Step] = []
+
+    class Steps(PipelineVisitor):
         def enter_composite_transform(self, transform_node: Any) -> None:
-            step = transform_node.transform
-            if isinstance(step, ReadRows) and step.rejects is not None:
-                found.append(step.rejects)
+            if isinstance(transform_node.transform, kind):
+                found.append(transform_node.transform)
 
-    pipeline.visit(Readers())
+    pipeline.visit(Steps())
     return found
 
 
