@@ -67,7 +67,8 @@ class Interrupts:
 
     def _keep(self, unraisable: Any) -> None:
         """Raises a lost `KeyboardInterrupt` again soon; leaves every other error to the hook before."""
-        if self.received and issubclass(unraisable.exc_type, KeyboardInterrupt):
+        # Ctrl-C counts also where another handler than this one has raised the exception.
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
             self._raise_again()
         else:
             self._report_unraisable(unraisable)

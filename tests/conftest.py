@@ -5,6 +5,7 @@ import gc
 import io
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +19,10 @@ from tests.support import quick_pipelines
 # A machine may be busy; how long an example takes says nothing about whether it is true.
 hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")
+
+# A background shell ignores Ctrl-C, and so do all processes that it starts; tests send it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 

@@ -82,6 +82,12 @@ def test_a_signal_that_is_lost_twice_still_interrupts():
     assert ended == [False]
 
 
+def test_ctrl_c_of_another_handler_is_not_lost_either():
+    """The handler of Python itself, which engines.run leaves in place."""
+    with Interrupts([signal.SIGTERM]), pytest.raises(KeyboardInterrupt):
+        _sleep_without(_Signals(signal.SIGINT))
+
+
 def test_other_errors_of_finalizers_are_reported_as_before(monkeypatch):
     reported = []
     monkeypatch.setattr(sys, "unraisablehook", lambda error: reported.append(error.exc_type))

@@ -24,24 +24,26 @@ _READERS = {
 def require_rows_by_name(documents: PCollection) -> None:
     """Checks that no step before the documents turns tables into rows by position.
 
-    Side inputs are not followed, since they are not the documents. A pipeline that only an expansion
-    service sees has no steps before its inputs, so that nothing is refused there.
+    Side inputs are followed too, since some of Beam's steps join what they combine as a side input: all
+    rows may come back from one. A pipeline that only an expansion service sees has no steps before its
+    inputs, so that nothing is refused there.
 
     Raises:
       ValueError: There is such a step.
     """
-    for step in _steps_before(documents):
+    for step in steps_before(documents):
         if _pairs_by_position(step):
             raise ValueError(
                 f"documents must not come from {_source_of(step)}. There Beam pairs values with the "
                 "names of fields by their position, so that users and texts change places where files "
                 "or records have their fields in different orders, and a release may hold the text of "
-                "a single user. Read the files by name, with ReadDocuments of beam_dpne (in Beam YAML, "
-                "too), ReadFromParquetBatched, or ReadFromParquet without as_rows, which gives dicts."
+                "a single user. Read the files by name, with ReadDocuments of beam_dpne.reading (in "
+                "Beam YAML, too), ReadFromParquetBatched, or ReadFromParquet without as_rows, which "
+                "gives dicts."
             )
 
 
-def _steps_before(documents: PCollection) -> Iterator[Any]:
+def steps_before(documents: PCollection) -> Iterator[Any]:
     """Yields the steps from which elements come, and the steps around them, each once."""
     seen: set[int] = set()
     waiting: list[Any] = [documents]
@@ -50,6 +52,7 @@ def _steps_before(documents: PCollection) -> Iterator[Any]:
         inputs = getattr(step, "inputs", ())
         while step is not None and id(step) not in seen:
             seen.add(id(step))
+            waiting.extend(side.pvalue for side in getattr(step, "side_inputs", ()))
             yield step
             # The inputs of a step around another one are those of its first inner steps, except where
             # it has no inner steps.

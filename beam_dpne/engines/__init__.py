@@ -11,6 +11,7 @@ itself too (`beam_dpne.engines.flink`).
 
 import concurrent.futures
 import contextlib
+import functools
 import signal
 import threading
 from collections.abc import Iterator
@@ -159,12 +160,14 @@ def _check_threads(pipeline: beam.Pipeline) -> None:
 
 
 def send(pipeline: beam.Pipeline) -> PipelineResult:
-    """Sends a job to its engine; runners without a job server run the whole pipeline here.
+    """Sends a job to its engine; other runners run the whole pipeline here, or start their engine.
 
-    A job that is being sent when this process is interrupted would stay on the engine, since nothing
-    here knows it yet. So it is sent in a thread, and when it is known, it is cancelled.
+    A job that is being sent to a job server when this process is interrupted would stay there, since
+    nothing here knows it yet. So it is sent in a thread, and when it is known, it is cancelled. Runners
+    that start their engine themselves need the main thread, and end it with this process.
     """
-    if not _has_job_server(pipeline):
+    portable = pipeline.options.view_as(PortableOptions)
+    if not (_has_job_server(pipeline) and portable.job_endpoint):
         return pipeline.run()
     sent: concurrent.futures.Future[PipelineResult] = concurrent.futures.Future()
 
@@ -178,10 +181,18 @@ def send(pipeline: beam.Pipeline) -> PipelineResult:
     try:
         return sent.result()
     except BaseException:
-        # If sending itself has failed, there is no result, and the error is raised as it is.
-        with contextlib.suppress(Exception):
-            cancel(sent.result(timeout=_SENDING_SECONDS), pipeline.options)
+        # If sending itself has failed, there is nothing to cancel, and the error is raised as it is. If
+        # it takes longer than this thread waits, the job is cancelled by the thread that sends it.
+        concurrent.futures.wait([sent], timeout=_SENDING_SECONDS)
+        sent.add_done_callback(functools.partial(_cancel_sent, options=pipeline.options))
         raise
+
+
+def _cancel_sent(
+    sent: "concurrent.futures.Future[PipelineResult]", *, options: PipelineOptions
+) -> None:
+    if sent.exception() is None:
+        cancel(sent.result(), options)
 
 
 @contextlib.contextmanager

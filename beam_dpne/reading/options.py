@@ -22,7 +22,8 @@ class InputDescription:
       format: Format of the files (see `FORMATS`), "auto" for the format of their extension, or "rows"
         for the elements of a pipeline.
       details: Other options that decide how files are read (encoding, delimiter, quoting, columns), as
-        pairs of the option's name and its value as text, sorted by name; defaults are left out.
+        pairs of the option's name and its value as text, sorted by name; defaults are left out. Rows
+        that come from files through other steps have the description of each reader instead.
 
     Example:
       >>> InputDescription(user_field="customer", text_fields=("subject", "body")).to_dict()

@@ -70,8 +70,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host",
         default="localhost",
-        help="name or address to listen on. Whoever reaches the port can read and write files as the "
-        "user of the service, by the keys that name files. The default is localhost.",
+        help="name or address to listen on; the default is localhost",
     )
     parser.add_argument(
         "--serve_loopback_worker",
@@ -89,6 +88,15 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="tokenizer of yours that pipelines may name; give the option again for another one",
+    )
+    parser.add_argument(
+        "--folder",
+        dest="folders",
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="folder in which pipelines may name files to read and write; whoever reaches the port can "
+        "do so as the user of the service. Give the option again for another one.",
     )
 
 

@@ -78,6 +78,10 @@ REWORDED: Mapping[str, str] = {
 # Advice in errors that holds for Python, and the advice that holds for YAML.
 ADVICE: Mapping[str, str] = {
     KINDS: "rows with a schema",
+    "Read the files by name, with ReadDocuments of beam_dpne.reading (in Beam YAML, too), "
+    "ReadFromParquetBatched, or ReadFromParquet without as_rows, which gives dicts.": "Read the files "
+    "by name, with ReadDocuments.",
+    "ReadFromParquet(as_rows=True)": "ReadFromParquet",
     "for example with beam.Map.": "for example with MapToFields.",
     "convert the users to int before.": "convert the users with MapToFields before.",
     "Convert it before.": "Convert it with MapToFields before.",

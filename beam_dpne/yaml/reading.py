@@ -7,9 +7,10 @@ other steps take rows, which are made of them by the names of the columns.
 """
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import apache_beam as beam
 import pyarrow as pa
@@ -17,6 +18,8 @@ from apache_beam.pipeline import PipelineVisitor
 from apache_beam.pvalue import AsIter, PBegin, PCollection
 from apache_beam.typehints.row_type import RowTypeConstraint
 
+from beam_dpne.cli.failures import check_outside_releases
+from beam_dpne.documents.sources import steps_before
 from beam_dpne.errors import InputError, TooManyRejectedError, UsageError
 from beam_dpne.reading import (
     ReadDocuments,
@@ -28,6 +31,9 @@ from beam_dpne.reading import (
 )
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.rejects import add_up, report_counts, require_few_rejected
+from beam_dpne.release.publishing import WriteRelease
+
+_Step = TypeVar("_Step", bound=beam.PTransform)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -51,6 +57,21 @@ class ReadRows(beam.PTransform):
     def __post_init__(self):
         super().__init__("ReadDocuments")
 
+    @property
+    def description(self) -> InputDescription:
+        """How the program describes its documents if it reads them by these options."""
+        paths = [file.path for file in match_inputs(self.inputs, self.options.input_format)]
+        return self.options.describe(paths)
+
+    def check_user(self, user_field: str) -> None:
+        """Raises UsageError for a user that is one of the further fields, which are not checked."""
+        if user_field in (self.options.fields or ()) and user_field != self.options.user_field:
+            raise UsageError(
+                f"user_field must not be one of the further fields of ReadDocuments, got user_field="
+                f"{user_field!r}: only its own user_field is checked, so that 7, 7.0 and [7] would be "
+                f"three users. Give ReadDocuments user_field: {user_field}."
+            )
+
     def expand(self, pipeline: Any) -> PCollection:
         """Checks the files, as far as that is possible before the run, and adds the steps."""
         if not isinstance(pipeline, beam.Pipeline | PBegin):
@@ -71,6 +92,8 @@ class ReadRows(beam.PTransform):
         batches = read.documents
         tally = read.tally
         if self.rejects is not None:
+            for release in _steps_of(batches.pipeline, WriteRelease):
+                check_outside_releases("rejects", self.rejects, release.output)
             written = read.rejects | "WriteRejects" >> WriteRejects(path=self.rejects)
             after = beam.Map(_after, AsIter(written)).with_output_types(Tally)
             tally = tally | "AfterRejects" >> after
@@ -109,17 +132,46 @@ def batches_behind(rows: PCollection) -> Batches | None:
     return Batches(cast("PCollection", step.inputs[0]), function.description)
 
 
+def readers_before(rows: PCollection) -> list[ReadRows]:
+    """Returns the readers from which rows come, also through other steps, ordered by label."""
+    steps = {
+        step.full_label: step.transform
+        for step in steps_before(rows)
+        if isinstance(step.transform, ReadRows)
+    }
+    return [steps[label] for label in sorted(steps)]
+
+
+def described_rows(rows: InputDescription, readers: Sequence[ReadRows]) -> InputDescription:
+    """Returns the description of rows that come from readers of files through other steps.
+
+    Args:
+      rows: the description by the fields alone.
+      readers: the readers, of which there is at least one.
+    """
+    details = [
+        (f"ReadDocuments {number}", json.dumps(reader.description.to_dict()))
+        for number, reader in enumerate(readers, start=1)
+    ]
+    return dataclasses.replace(rows, details=tuple(sorted(details)))
+
+
 def directories_of_rejects(pipeline: beam.Pipeline) -> list[str]:
     """Returns the directories into which the readers of a pipeline write lists of rejected records."""
-    found: list[str] = []
+    found = (reader.rejects for reader in _steps_of(pipeline, ReadRows))
+    return [rejects for rejects in found if rejects is not None]
 
-    class Readers(PipelineVisitor):
+
+def _steps_of(pipeline: beam.Pipeline, kind: type[_Step]) -> list[_Step]:
+    """Returns the composite transforms of a class in a pipeline, as far as it has been built."""
+    found: list[_Step] = []
+
+    class Steps(PipelineVisitor):
         def enter_composite_transform(self, transform_node: Any) -> None:
-            step = transform_node.transform
-            if isinstance(step, ReadRows) and step.rejects is not None:
-                found.append(step.rejects)
+            if isinstance(transform_node.transform, kind):
+                found.append(transform_node.transform)
 
-    pipeline.visit(Readers())
+    pipeline.visit(Steps())
     return found
 
 

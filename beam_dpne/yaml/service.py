@@ -6,7 +6,7 @@ machine. Here a request is checked before anything in it is decoded, and there a
 
 import contextlib
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -32,7 +32,9 @@ from apache_beam.typehints.schemas import PythonCallable
 
 from beam_dpne import yaml
 from beam_dpne.errors import UsageError
+from beam_dpne.release.files import is_inside
 from beam_dpne.version import __version__
+from beam_dpne.yaml.transforms import KEYS
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _PACKAGE = f"{yaml.__name__}.{yaml.version_name(__version__)}"
@@ -62,13 +64,19 @@ class Service(ExpansionServiceServicer):
 
     Attributes:
       tokenizers: names of tokenizers of the operator that requests may name.
+      folders: folders of the operator in which requests may name files and directories.
     """
 
     def __init__(
-        self, options: PipelineOptions, loopback_address: str | None, tokenizers: Collection[str]
+        self,
+        options: PipelineOptions,
+        loopback_address: str | None,
+        tokenizers: Collection[str],
+        folders: Collection[str],
     ):
         super().__init__(options, loopback_address)
         self.tokenizers = frozenset(tokenizers)
+        self.folders = frozenset(folders)
 
     def Expand(
         self,
@@ -77,23 +85,30 @@ class Service(ExpansionServiceServicer):
     ) -> beam_expansion_api_pb2.ExpansionResponse:
         """Expands one transform, or returns an error."""
         try:
-            check(request, self.tokenizers)
+            check(request, self.tokenizers, self.folders)
         except UsageError as error:
             text = f"{type(error).__name__}: {error}"
             return beam_expansion_api_pb2.ExpansionResponse(error=text)
         return super().Expand(request, context)
 
 
-def check(request: beam_expansion_api_pb2.ExpansionRequest, tokenizers: Collection[str]) -> None:
+def check(
+    request: beam_expansion_api_pb2.ExpansionRequest,
+    tokenizers: Collection[str],
+    folders: Collection[str] = (),
+) -> None:
     """Checks that a request asks for a transform in `NAMES`, and has nothing that runs when decoded.
 
     Args:
       request: the request, of which nothing is decoded yet; coders of Python alone are taken out.
       tokenizers: names `package.module:function` that it may give for its tokenizer.
+      folders: folders in which it may name files and directories.
 
     Raises:
       UsageError: it asks for something else.
     """
+    # Options of a request would change this process.
+    request.ClearField("pipeline_options")
     spec, components = request.transform.spec, request.components
     if spec.urn != PYTHON_FULLY_QUALIFIED_NAMED_TRANSFORM_URN:
         raise UsageError(f"The service constructs transforms by name only. {_allowed()}")
@@ -127,6 +142,23 @@ def check(request: beam_expansion_api_pb2.ExpansionRequest, tokenizers: Collecti
             f"The service may not import the tokenizer {tokenizer!r}. Start it with --tokenizer "
             f"{tokenizer} if it is yours."
         )
+    _check_paths(row, folders)
+
+
+def _check_paths(row: Any, folders: Collection[str]) -> None:
+    """Raises UsageError for a file that is in none of the folders: contents of files come back."""
+    options = KEYS[row.constructor.rpartition(".")[2]].options
+    names = [option.name for option in options if option.path or option.name == "output"]
+    for name in names:
+        given = getattr(getattr(row, "kwargs", None), name, None)
+        for path in (
+            given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+        ):
+            if isinstance(path, str) and not any(is_inside(path, folder) for folder in folders):
+                raise UsageError(
+                    f"The service may not read or write {name}={path!r}. Start it with --folder and a "
+                    "folder of yours that holds such files."
+                )
 
 
 def _allowed() -> str:
@@ -183,6 +215,7 @@ def listening(
     options: PipelineOptions,
     loopback: bool = False,
     tokenizers: Collection[str] = (),
+    folders: Collection[str] = (),
 ) -> Iterator[str]:
     """Serves inside the context, whose value is the address.
 
@@ -192,6 +225,7 @@ def listening(
       options: options of the pipelines, which name the workers.
       loopback: whether this process runs the steps too; on this machine only.
       tokenizers: names of tokenizers of the operator that requests may name.
+      folders: folders in which requests may name files and directories.
 
     Raises:
       UsageError: the address cannot be used, or others could reach the loopback worker.
@@ -211,7 +245,7 @@ def listening(
             f"The service cannot listen on {host}:{port}. Choose another port or host."
         )
     address = f"{host}:{bound}"
-    service = Service(options, address if loopback else None, tokenizers)
+    service = Service(options, address if loopback else None, tokenizers, folders)
     beam_expansion_api_pb2_grpc.add_ExpansionServiceServicer_to_server(service, server)
     if loopback:
         pool = BeamFnExternalWorkerPoolServicer()
@@ -230,6 +264,7 @@ def serve(
     environment_type: str | None,
     environment_config: str | None,
     tokenizers: Collection[str],
+    folders: Collection[str],
     ready: Callable[[str], None],
 ) -> None:
     """Serves until the process is ended; the arguments are the options of the command line.
@@ -241,6 +276,7 @@ def serve(
       environment_type: workers that run the steps, as in Beam's option.
       environment_config: their configuration, as in Beam's option.
       tokenizers: as in `listening`.
+      folders: as in `listening`.
       ready: takes one line with the address and the names, once requests are answered.
     """
     options = PipelineOptions(
@@ -249,7 +285,12 @@ def serve(
         environment_config=environment_config,
     )
     with listening(
-        host=host, port=port, options=options, loopback=serve_loopback_worker, tokenizers=tokenizers
+        host=host,
+        port=port,
+        options=options,
+        loopback=serve_loopback_worker,
+        tokenizers=tokenizers,
+        folders=folders,
     ) as address:
         ready(f"beam_dpne {__version__} listens on {address} and constructs {', '.join(NAMES)}.")
         with contextlib.suppress(KeyboardInterrupt):

@@ -28,6 +28,7 @@ from beam_dpne.cli.programs import PROGRAMS
 from beam_dpne.cli.runners import is_classic_template
 from beam_dpne.documents.batch import BatchDocuments
 from beam_dpne.documents.columns import TEXT, USER
+from beam_dpne.documents.row_types import check_element_type
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements.rows import field_types
 from beam_dpne.errors import UsageError
@@ -46,7 +47,13 @@ from beam_dpne.storage.run_files import RunKeyFile
 from beam_dpne.validation import about_large_delta
 from beam_dpne.yaml import configuration
 from beam_dpne.yaml.configuration import Keys, in_words_of_yaml
-from beam_dpne.yaml.reading import ReadRows, batches_behind, directories_of_rejects
+from beam_dpne.yaml.reading import (
+    ReadRows,
+    batches_behind,
+    described_rows,
+    directories_of_rejects,
+    readers_before,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -131,20 +138,30 @@ class _PrivateRows(beam.PTransform):
         """Returns the result for rows, whose batches are used if they come straight from files.
 
         Documents that are exactly those of the program have its description, and so its noise under
-        one run key. Rows that went through other steps, or of which other fields are the documents,
-        have the description of rows, since they are another input.
+        one run key. Of rows that went through other steps, or of which other fields are the documents,
+        the description also says how the files were read, since other options may give other documents.
         """
         read, transform = batches_behind(rows), self.transform
-        if read is None:
-            return rows | "Release" >> transform
+        # Batches, which are checked while they are read only, have the fields of the rows.
+        check_element_type(rows.element_type, transform.user_field, names_of(transform.text_field))
+        readers = readers_before(rows)
         names = transform.user_field, names_of(transform.text_field)
-        if names != (read.description.user_field, read.description.text_fields):
-            return read.records | "Release" >> transform
-        batch = BatchDocuments(user_field=transform.user_field, text_field=transform.text_field)
-        as_program = dataclasses.replace(
-            transform, user_field=USER, text_field=TEXT, described=read.description
-        )
-        return read.records | "Documents" >> batch | "Release" >> as_program
+        for reader in readers:
+            reader.check_user(transform.user_field)
+        if read is not None and names == (
+            read.description.user_field,
+            read.description.text_fields,
+        ):
+            batch = BatchDocuments(user_field=transform.user_field, text_field=transform.text_field)
+            as_program = dataclasses.replace(
+                transform, user_field=USER, text_field=TEXT, described=read.description
+            )
+            return read.records | "Documents" >> batch | "Release" >> as_program
+        if readers:
+            transform = dataclasses.replace(
+                transform, described=described_rows(transform.row_description, readers)
+            )
+        return (rows if read is None else read.records) | "Release" >> transform
 
 
 def _check_template(options: PipelineOptions, transform: DocumentsTransform) -> None:

@@ -161,6 +161,15 @@ LATER_STEPS = {
         | beam.CoGroupByKey()
         | beam.FlatMap(lambda group: [(group[0], text) for text in group[1]["a"]])
     ),
+    "sample": lambda p, rows: (
+        rows | beam.combiners.Sample.FixedSizeGlobally(9) | beam.FlatMap(lambda found: found)
+    ),
+    "list": lambda p, rows: rows | beam.combiners.ToList() | beam.FlatMap(lambda found: found),
+    "side input": lambda p, rows: (
+        p
+        | "one" >> beam.Create([0])
+        | beam.FlatMap(lambda _, found: found, beam.pvalue.AsList(rows))
+    ),
     "composite": lambda p, rows: (
         rows | "around" >> beam.ptransform_fn(lambda r: r | beam.Map(lambda row: row))()
     ),
@@ -173,12 +182,6 @@ def test_later_steps_do_not_hide_the_source(folder, steps):
     documents = LATER_STEPS[steps](pipeline, csv_rows(pipeline, folder))
     with pytest.raises(ValueError, match=f"{REFUSED} ReadFromCsv.*step 'csv'"):
         _ = documents | BatchDocuments()
-
-
-def test_side_inputs_are_no_documents(folder):
-    pipeline = beam.Pipeline(runner=FnApiRunner())
-    public = beam.pvalue.AsList(csv_rows(pipeline, folder))
-    _ = other_rows(pipeline) | beam.Filter(lambda row, rows: row in rows, public) | BatchDocuments()
 
 
 PLAN = {"epsilon": 1, "delta": 1e-6}

@@ -87,7 +87,8 @@ class Service(NamedTuple):
 def service(tmp_path_factory) -> Iterator[Service]:
     """The service as the page starts it."""
     log = tmp_path_factory.mktemp("service") / "service.log"
-    with started("beam_dpne.yaml serve", log, "--serve_loopback_worker") as address:
+    folder = f"--folder={tmp_path_factory.getbasetemp()}"
+    with started("beam_dpne.yaml serve", log, "--serve_loopback_worker", folder) as address:
         yield Service(address, log)
 
 

@@ -10,7 +10,7 @@ from apache_beam.yaml.yaml_provider import InlineProvider
 from beam_dpne import engines, yaml
 from beam_dpne.cli import options_by_command as tables
 from beam_dpne.cli.options import add_table, options_of
-from beam_dpne.documents import batch, row_types
+from beam_dpne.documents import batch, row_types, sources
 from beam_dpne.errors import UsageError
 from beam_dpne.release import publishing
 from beam_dpne.yaml.configuration import (
@@ -67,10 +67,10 @@ def test_every_reworded_phrase_stands_in_some_help_text(phrase):
 
 @pytest.mark.parametrize("phrase", ADVICE)
 def test_all_advice_for_python_stands_in_some_error(phrase):
-    rooms = [row_types.__file__, batch.__file__, publishing.__file__, engines.__file__]
-    sources = " ".join(pathlib.Path(path).read_text(encoding="utf-8") for path in rooms)
+    rooms = (row_types, batch, sources, publishing, engines)
+    texts = " ".join(pathlib.Path(room.__file__).read_text(encoding="utf-8") for room in rooms)
     # A text of the source goes over several lines.
-    assert phrase in re.sub(r'"\s+f?"', "", sources) or phrase == row_types.KINDS
+    assert phrase in re.sub(r'"\s+f?"', "", texts) or phrase == row_types.KINDS
 
 
 @pytest.mark.parametrize(

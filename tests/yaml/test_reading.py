@@ -6,10 +6,11 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from apache_beam.pipeline import PipelineVisitor
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
-from beam_dpne import yaml
+from beam_dpne import PrivateNgrams, yaml
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.yaml.configuration import READ
 
@@ -199,6 +200,79 @@ def test_rejects_inside_the_release_are_refused(tmp_path):
     found = rows | beam.Filter(bool) | yaml.PrivateNgrams(epsilon=1, delta=1e-6)
     with pytest.raises(UsageError, match="rejects must be outside the directory of the release"):
         _ = found | yaml.WriteRelease(output=str(tmp_path / "release"))
+
+
+def test_rejects_inside_a_release_that_is_written_already_are_refused(tmp_path):
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    rows = pipeline | beam.Create([beam.Row(user="a", text="b")])
+    _ = (
+        rows
+        | yaml.PrivateNgrams(epsilon=1, delta=1e-6, max_length=1)
+        | yaml.WriteRelease(output=str(tmp_path / "release"))
+    )
+    path = lines(tmp_path / "a.jsonl", RECORDS)
+    with pytest.raises(UsageError, match="rejects must be outside the directory of the release"):
+        _ = pipeline | yaml.ReadDocuments(input=path, rejects=str(tmp_path / "release" / "rejects"))
+
+
+@pytest.mark.parametrize("steps", [(), (beam.Filter(bool),)])
+def test_a_further_field_cannot_be_the_user(steps, tmp_path):
+    """Only the reader's own user is checked: 7, 7.0 and [7] would be three users."""
+    path = lines(tmp_path / "a.jsonl", RECORDS)
+    rows = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(input=path, fields=["age"])
+    for step in steps:
+        rows |= step
+    with pytest.raises(UsageError, match="Give ReadDocuments user_field: age"):
+        _ = rows | yaml.PrivateNgrams(epsilon=1, delta=1e-6, user_field="age")
+
+
+@pytest.mark.parametrize("wanted", [{"user_field": "usr"}, {"text_field": "txt"}])
+def test_a_field_that_the_reader_does_not_give_is_refused_when_the_pipeline_is_built(
+    wanted, tmp_path
+):
+    rows = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(
+        input=lines(tmp_path / "a.jsonl", RECORDS)
+    )
+    with pytest.raises(ValueError, match=r"Their fields are user, text\. Did you mean"):
+        _ = rows | yaml.PrivateNgrams(epsilon=1, delta=1e-6, **wanted)
+
+
+def inner_description(rows, **config):
+    """The description to which the run key of a private transform of rows is bound."""
+    _ = rows | yaml.PrivateNgrams(epsilon=1, delta=1e-6, max_length=1, **config)
+    found = []
+
+    class Visitor(PipelineVisitor):
+        def enter_composite_transform(self, transform_node):
+            if isinstance(transform_node.transform, PrivateNgrams):
+                found.append(transform_node.transform.input_description)
+
+    rows.pipeline.visit(Visitor())
+    return found[-1]
+
+
+def test_run_keys_are_bound_to_how_files_were_read_also_behind_other_steps(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,c,d\n")
+
+    def described(step=None, config=None, **reading):
+        columns = reading.pop("columns", ["user", "text", "c", "d"])
+        rows = beam.Pipeline(runner=FnApiRunner()) | yaml.ReadDocuments(
+            input=str(path), columns=columns, fields=["c", "d"], **reading
+        )
+        return inner_description(rows | step if step else rows, **(config or {}))
+
+    other = {"text_field": "c"}
+    for step, config in ((None, other), (beam.Filter(bool), None), (beam.Filter(bool), other)):
+        found = [
+            described(step, config),
+            described(step, config, columns=["user", "text", "d", "c"]),
+            described(step, config, encoding="latin-1"),
+        ]
+        assert len({str(each) for each in found}) == 3
+        assert found[0].format == "rows"
+        assert found[0] == described(step, config)
+        assert str(path) not in str(found[0])
 
 
 def test_the_reader_takes_no_input():

@@ -154,6 +154,35 @@ def test_a_tokenizer_of_the_operator_must_be_allowed(request_of):
     service.check(request_of({**CONFIG, "tokenizer": "whitespace"}), ())
 
 
+@pytest.mark.parametrize("key", ["run_key_file", "plan", "vocabulary"])
+def test_files_outside_the_folders_of_the_operator_are_not_read(request_of, key, tmp_path):
+    folder = tmp_path / "given"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path)
+    inside = request_of({**CONFIG, key: str(folder / "file")})
+    service.check(inside, (), [str(folder)])
+    for path in ("/etc/passwd", str(tmp_path / "given-2"), f"{folder}/../x", f"{folder}/link/x"):
+        for folders in ([str(folder)], []):
+            with pytest.raises(UsageError, match=f"may not read or write {key}="):
+                service.check(request_of({**CONFIG, key: path}), (), folders)
+
+
+def test_public_counts_and_outputs_must_be_in_a_folder_too(request_of):
+    names = {"BayesianCounts": {**CONFIG, "public": ["/a", "/b"]}, "WriteRelease": {"output": "/a"}}
+    for name, config in names.items():
+        request = request_of(config, NAME.replace("PrivateNgrams", name))
+        with pytest.raises(UsageError, match="may not read or write"):
+            service.check(request, (), ["/b"])
+        service.check(request, (), ["/a", "/b"])
+
+
+def test_options_of_a_request_do_not_reach_the_service(request_of):
+    request = request_of(CONFIG)
+    request.pipeline_options.update({"beam:option:pickle_library:v1": "dill"})
+    service.check(request, ())
+    assert not request.pipeline_options
+
+
 def test_a_damaged_configuration_is_refused(request_of):
     request = request_of(CONFIG)
     request.transform.spec.payload = b"\xff"
