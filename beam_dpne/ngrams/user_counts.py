@@ -22,7 +22,7 @@ from beam_dpne.elements.coders import spill
 from beam_dpne.elements.side_inputs import SetStore, cached_for_sets
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import prune_invalid, rows_at_positions
-from beam_dpne.ngrams.elements import GramSet
+from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 # Rows whose sums travel in one element, 1 MB.
@@ -183,13 +183,39 @@ def count_users(
             sums.totals[:] += piece.totals
     measured = measure(sums, rule, plan.count_noise, run_key)
     scores = np.concatenate([np.zeros(0), *(g.scores for g in released if not g.is_public)])
-    estimates = estimate_users(measured, rule, scores)
+    estimates = estimate_users(measured, rule, scores, parents_of(released, pruning=plan.pruning))
     users = np.stack((estimates.users, estimates.low, estimates.high), axis=1)
     parts = np.split(users, rule.offsets[1:-1])
     return [
         grams if grams.is_public else dataclasses.replace(grams, users=part, stored=None)
         for grams, part in zip(released, parts, strict=True)
     ]
+
+
+def parents_of(released: Sequence[GramSet], *, pruning: str) -> np.ndarray:
+    """Returns the rows of each n-gram's prefix and of its suffix or last word.
+
+    Every user of an n-gram holds them as well.
+
+    Args:
+      released: S_1, …, S_T; rows count through those that are not public.
+      pruning: the pruning rule of the plan, which decides the meaning of keys.
+
+    Returns:
+      (n, 2) int64, -1 where there is no such row.
+    """
+    sizes = [0 if grams.is_public else len(grams) for grams in released]
+    offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+    parents = np.full((int(offsets[-1]), 2), -1, np.int64)
+    for k in range(1, len(released)):
+        rows = slice(int(offsets[k]), int(offsets[k + 1]))
+        lengths = (k - 1, k - 1 if pruning == "both" else 0)
+        for column, (parent, length) in enumerate(
+            zip(unpack_pairs(released[k].keys), lengths, strict=True)
+        ):
+            if not released[length].is_public:
+                parents[rows, column] = parent + offsets[length]
+    return parents
 
 
 def held_grams(batch: UserBatch, released: Sequence[GramSet], *, pruning: str) -> Held:
