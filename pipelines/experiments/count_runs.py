@@ -152,17 +152,20 @@ def make_release(
     )
 
 
-def judge_release(kept: KeptRelease, plan: PrivacyPlan, run_key: RunKey) -> list[JudgedLength]:
+def judge_release(
+    kept: KeptRelease, plan: PrivacyPlan, run_key: RunKey, tokenizer: str = "words"
+) -> list[JudgedLength]:
     """Measures the numbers of users, if the plan has a share for them, and sets them beside the truth.
 
     Args:
       kept: The release.
       plan: Its plan.
       run_key: The run key that is not bound to the plan yet.
+      tokenizer: Name of the tokenizer that the run key is bound to.
     """
     sets = list(kept.sets)
     if plan.count_share:
-        key = run_key.bound_to(run_context(plan, "words"))
+        key = run_key.bound_to(run_context(plan, tokenizer))
         rule = rule_of(*sets)
         sets = count_users(
             sets, (sum_counts(held, rule) for held in kept.held), plan=plan, run_key=key
