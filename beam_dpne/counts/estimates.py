@@ -10,9 +10,10 @@ errors as far as their noise allows: generalised least squares and best linear p
 geostatistics calls universal kriging. At last a row gets no more users than the rows that each of its
 users holds as well, such as its prefix.
 
-The intervals contain 95 % of the true numbers as far as this model holds: the spread within a group,
-the noise, and the uncertainty of κ are in them. The estimates are shrunk towards the curve, so they are
-not unbiased for a single row.
+The intervals contain 95 % of the true numbers as far as this model holds. The noise, the spread within
+a group and the uncertainty of κ are in them; how much κ varies among rows is expected from public text
+and corrected by the totals. The estimates are shrunk towards the curve, so they are not unbiased for a
+single row.
 
 References:
   N. Cressie. Statistics for Spatial Data. Wiley, 1993, section 3.4 (universal kriging).
@@ -31,6 +32,9 @@ from beam_dpne.counts.rule import CountRule
 SLOPES, SLOPE_STDDEVS = (0.02, -0.12), (0.06, 0.07)
 # Spread of κ among rows of one group: 0.08² + 0.7 / users, relative, squared (public titles).
 FACTOR_VARIANCE, FACTOR_VARIANCE_OF_FEW = 0.08**2, 0.7
+# Text about many subjects has more of it (the shipped sample): by this factor before the totals, whose
+# evidence has to outweigh this number of rows.
+FACTOR_SCALE, FACTOR_ROWS = 1.5, 10.0
 # Spread of κ among groups around the regression, relative, squared (public titles).
 GROUP_VARIANCE = 0.05**2
 # Spread of masses around the curve that is expected before the data, relative, and its weight in rows.
@@ -213,28 +217,35 @@ class _Model:
         precision = np.diag([1e-6, *(1 / stddev**2 for stddev in SLOPE_STDDEVS)])
         coefficients = expected.copy()
         coefficients[0] = float(_log(max(np.average(self.totals, weights=self.units), 1.0)))
+        scale = FACTOR_SCALE
         for _ in range(_PASSES):
-            fit = self._fit(coefficients)
+            fit = self._fit(coefficients, scale)
+            scale = fit.scale_of_factors()
             step = fit.jacobian.T @ fit.weights @ fit.residual
             step = step - precision @ (coefficients - expected)
             step = _solve(fit.jacobian.T @ fit.weights @ fit.jacobian + precision, step)
             coefficients = coefficients + np.clip(step, -0.5, 0.5)
-        fit = self._fit(coefficients)
+        fit = self._fit(coefficients, scale)
         return self._predict(fit, _inverse(fit.jacobian.T @ fit.weights @ fit.jacobian + precision))
 
-    def _fit(self, coefficients: np.ndarray) -> "_Fit":
+    def _fit(self, coefficients: np.ndarray, scale: float) -> "_Fit":
         users = self.masses * _exp(self.columns @ coefficients)
         relative = FACTOR_VARIANCE + FACTOR_VARIANCE_OF_FEW / np.maximum(users, 1)
-        variances = users**2 * (self.mass_variances + relative)
+        factors = self._totals_of_groups(users**2 * relative) / self.units
+        variances = users**2 * (self.mass_variances + scale * relative)
         totals = self._totals_of_groups(users)
         spread = self._totals_of_groups(variances) / self.units + GROUP_VARIANCE * totals**2
+        covariance = self.errors + np.diag(spread)
         columns = [self._totals_of_groups(users * column) for column in self.columns.T]
         return _Fit(
             users=users,
             variances=variances,
             totals=totals,
             jacobian=np.stack(columns, axis=1),
-            weights=_inverse(self.errors + np.diag(spread)),
+            weights=_inverse(covariance),
+            variances_of_totals=np.diag(covariance) - scale * factors,
+            factors=factors,
+            scale=scale,
             residual=self.totals - totals,
         )
 
@@ -267,6 +278,9 @@ class _Fit:
       jacobian: (g, 3) float64, the derivatives of the totals with respect to the coefficients.
       weights: (g, g) float64, the inverse covariance of the observed totals.
       residual: (g,) float64, the observed totals minus the expected ones.
+      scale: the variance of κ among rows, in units of the expected one.
+      factors: (g,) float64, the part of the observed totals' variances for a scale of 1.
+      variances_of_totals: (g,) float64, the rest of these variances.
     """
 
     users: np.ndarray
@@ -275,6 +289,16 @@ class _Fit:
     jacobian: np.ndarray
     weights: np.ndarray
     residual: np.ndarray
+    scale: float
+    factors: np.ndarray
+    variances_of_totals: np.ndarray
+
+    def scale_of_factors(self) -> float:
+        """Estimates the scale from the residuals, by moments and with a prior."""
+        weights = self.factors / (self.variances_of_totals + self.scale * self.factors) ** 2
+        excess = float(weights @ (self.residual**2 - self.variances_of_totals))
+        known = float(weights @ self.factors)
+        return float(np.clip((excess + FACTOR_ROWS * FACTOR_SCALE) / (known + FACTOR_ROWS), 0.5, 8))
 
 
 def _totals(measured: MeasuredCounts, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
