@@ -1,7 +1,8 @@
 """python pipelines/measure_counts.py [--input FILE] [--epsilon 4] [--max_length 7] [--keys 3]
 
 Measures how well released numbers of users agree with the truth, over several run keys, beside the
-scores of the paper's algorithm, and how many n-grams the counts cost. NOT private: for public data only.
+scores of the paper's algorithm, and how many n-grams the counts cost. NOT private: for public data
+only.
 """
 
 import pathlib

@@ -4,20 +4,26 @@ import argparse
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.panel import Panel
-from rich.table import Table
 
 from beam_dpne.cli import display
+from beam_dpne.cli.evaluation_tables import (
+    anonymity_table,
+    coverage_table,
+    interval_table,
+    rank_table,
+)
 from beam_dpne.cli.options import options_of, with_defaults
 from beam_dpne.cli.options_by_command import EVALUATE
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
-from beam_dpne.evaluation.counts import CountQuality, evaluate_counts
-from beam_dpne.evaluation.coverage import Coverage, Evaluation, evaluate, released_codes
+from beam_dpne.evaluation.count_plots import count_plots
+from beam_dpne.evaluation.counts import CountQuality, JudgedRows, qualities, rows_of_table
+from beam_dpne.evaluation.coverage import Evaluation, evaluate, released_codes
 from beam_dpne.evaluation.index import index_corpus
 from beam_dpne.evaluation.plots import (
     budget_text,
@@ -107,7 +113,7 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
     job = job_from_options(parsed)
     size = sum(file.size for file in job.files)
     with display.progress_line(max_length=job.max_length, input_bytes=size, quiet=job.quiet):
-        corpus, evaluation, counts = run_job(job)
+        corpus, evaluation, counts, rows = run_job(job)
     notes = _notes(job, corpus)
     if job.output is not None:
         compared = _compared(job, corpus, notes)
@@ -117,6 +123,7 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
             spurious_fraction=job.spurious_fraction,
             noun=job.noun,
         )
+        pictures |= count_plots(rows, caption=_caption(job), noun=job.noun)
         files = report_files(evaluation, counts, compared, pictures)
         write_report(job.output, job.release, files)
     _print(job, corpus, evaluation, counts, notes)
@@ -166,14 +173,22 @@ def job_from_options(parsed: argparse.Namespace) -> EvaluationJob:
     )
 
 
-def run_job(job: EvaluationJob) -> tuple[Corpus, Evaluation, tuple[CountQuality, ...]]:
+class _Judged(NamedTuple):
+    corpus: Corpus
+    evaluation: Evaluation
+    counts: tuple[CountQuality, ...]
+    rows: Mapping[int, JudgedRows]
+
+
+def run_job(job: EvaluationJob) -> _Judged:
     """Reads the private data into memory and compares the release with them."""
     progress.reset()
     table = read_release(job.release).table()
     corpus = read_corpus(job.files, job.reading, job.tokenizer, strict=job.strict)
     index = index_corpus(corpus, job.max_length)
     evaluation = evaluate(index, released_codes(corpus, table), k_anonymity=job.k_anonymity)
-    return corpus, evaluation, evaluate_counts(index, table, top_k=job.top_k)
+    rows = rows_of_table(index, table)
+    return _Judged(corpus, evaluation, qualities(index, rows, job.top_k), rows)
 
 
 def _notes(job: EvaluationJob, corpus: Corpus) -> list[str]:
@@ -269,99 +284,14 @@ def _print(
         f"{len(corpus.users):,} users"
     )
     rows = evaluation.lengths if job.is_items else evaluation.rows
-    console.print(_coverage_table(rows, job.noun))
-    console.print(_anonymity_table(rows, job.noun))
+    console.print(coverage_table(rows, job.noun))
+    console.print(anonymity_table(rows, job.noun))
     # The last row is of all lengths together.
     shown = counts[:-1] if job.is_items else counts
     if job.has_counts:
-        console.print(_interval_table(shown))
-    console.print(_rank_table(shown, job.noun, job.top_k, has_counts=job.has_counts))
+        console.print(interval_table(shown))
+    console.print(rank_table(shown, job.noun, job.top_k, has_counts=job.has_counts))
     for note in notes:
         console.print(f"· {note}", soft_wrap=True)
     if job.output is not None:
         console.print(f"Files, not private either: {job.output}", soft_wrap=True)
-
-
-def _coverage_table(rows: Sequence[Coverage], noun: str) -> Table:
-    title = f"Released {noun}, and the share of all occurrences of {noun} that they cover"
-    headings = ("length", "released", "real", "spurious", "spurious ratio")
-    table = display.aligned_table(title, (*headings, "covered", "user mean", "user median"))
-    for row in rows:
-        if row.length is None:
-            table.add_section()
-        table.add_row(
-            _name(row),
-            f"{row.released:,}",
-            f"{row.real:,}",
-            f"{row.spurious:,}",
-            _percent(row.spurious_ratio, 2),
-            _percent(row.occurrence_share),
-            _percent(row.mean_user_share),
-            _percent(row.median_user_share),
-        )
-    return table
-
-
-def _anonymity_table(rows: Sequence[Coverage], noun: str) -> Table:
-    headings = ("length", *(f"k = {each.k:,}" for each in rows[0].k_anonymity))
-    title = f"Released share of the {noun} that at least k users have"
-    table = display.aligned_table(title, headings)
-    for row in rows:
-        if row.length is None:
-            table.add_section()
-        table.add_row(_name(row), *(_percent(each.share) for each in row.k_anonymity))
-    return table
-
-
-def _interval_table(rows: Sequence[CountQuality]) -> Table:
-    title = "Numbers of users: intervals that contain the true number, and errors of estimates"
-    headings = ("length", "real", "covered", "within a factor of 2", "median error")
-    table = display.aligned_table(title, headings)
-    for row in rows:
-        if row.length is None:
-            table.add_section()
-        table.add_row(
-            _name(row),
-            f"{row.real:,}",
-            _percent(row.coverage),
-            _percent(row.within_factor_two),
-            _percent(row.median_relative_error),
-        )
-    return table
-
-
-def _rank_table(
-    rows: Sequence[CountQuality], noun: str, top_k: int, *, has_counts: bool
-) -> Table:
-    title = f"Order of the {noun}, against that by true numbers of users"
-    headings = ["length", "correlation, score", f"top {top_k}, score"]
-    if has_counts:
-        headings[1:1] = ["correlation, users", f"top {top_k}, users"]
-    table = display.aligned_table(title, headings)
-    for row in rows:
-        if row.length is None:
-            table.add_section()
-        cells = [_correlation(row.score_rank_correlation), _part(row.score_top, row.top_k)]
-        if has_counts:
-            cells[:0] = [_correlation(row.rank_correlation), _part(row.top, row.top_k)]
-        table.add_row(_name(row), *cells)
-    return table
-
-
-def _correlation(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _part(number: int | None, whole: int | None) -> str:
-    return "-" if number is None else f"{number:,} of {whole:,}"
-
-
-def _name(row: Coverage | CountQuality) -> str:
-    return "all" if row.length is None else str(row.length)
-
-
-def _percent(share: float | None, digits: int = 1) -> str:
-    if share is None:
-        return "-"
-    least = 10.0 ** -(digits + 2)
-    return f"<{least:.{digits}%}" if 0 < share < least else f"{share:.{digits}%}"

@@ -110,9 +110,9 @@ _COMMANDS = (
         name="evaluate",
         summary="compare a release with the private data it came from; for the operator",
         description="Compares a release with the private data it came from: how much of it is real, "
-        "how much of the data it covers. Its output is NOT private: it is as secret as "
-        "the data, and for the operator only. The data must fit in memory: 10 million words and 9 "
-        "lengths take 2 GB.",
+        "how much of the data it covers, and how good its numbers of users are. Its output is NOT "
+        "private: it is as secret as the data, and for the operator only. The data must fit in memory: "
+        "10 million words and 9 lengths take 2 GB.",
         table=EVALUATE,
         module="evaluating",
         publishes=False,

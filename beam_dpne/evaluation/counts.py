@@ -92,12 +92,28 @@ def evaluate_counts(
     >>> words.top, words.score_top, round(words.score_rank_correlation)
     (0, 0, -1)
     """
-    rows, lengths = rows_of_table(index, table), []
-    for level in index.lengths:
-        judged = rows[level.length]
-        common = level.number_of_users_at_rank(top_k)
-        size = min(top_k, level.number_of_at_least(1))
-        lengths.append(length_quality(level.length, judged, top_k=size, users_of_last=common))
+    return qualities(index, rows_of_table(index, table), top_k)
+
+
+def qualities(
+    index: GramIndex, rows: Mapping[int, JudgedRows], top_k: int
+) -> tuple[CountQuality, ...]:
+    """Returns the quality of each length of the index, and last of all lengths together.
+
+    Args:
+      index: Index of the corpus.
+      rows: The released rows of each length, as `rows_of_table` returned them.
+      top_k: k ≥ 1.
+    """
+    lengths = [
+        length_quality(
+            level.length,
+            rows[level.length],
+            top_k=min(top_k, level.number_of_at_least(1)),
+            users_of_last=level.number_of_users_at_rank(top_k),
+        )
+        for level in index.lengths
+    ]
     return (*lengths, total_quality(list(rows.values())))
 
 
@@ -136,6 +152,7 @@ def length_quality(
     estimates = None if rows.users is None else rows.users[:, 0]
     return CountQuality(
         length=length,
+        real=int((rows.truth > 0).sum()),
         **_interval_shares(rows.truth, rows.users),
         rank_correlation=None if estimates is None else _correlation(estimates, rows.truth),
         top=None if estimates is None else _top(rows, estimates, top_k, users_of_last),
@@ -152,6 +169,7 @@ def total_quality(lengths: Sequence[JudgedRows]) -> CountQuality:
     users = np.concatenate(counted) if len(counted) == len(lengths) else None
     return CountQuality(
         length=None,
+        real=int((truth > 0).sum()),
         **_interval_shares(truth, users),
         rank_correlation=None if users is None else _correlation(users[:, 0], truth),
         top=None,
@@ -161,13 +179,12 @@ def total_quality(lengths: Sequence[JudgedRows]) -> CountQuality:
     )
 
 
-def _interval_shares(truth: np.ndarray, users: np.ndarray | None) -> Mapping[str, float | None]:
-    """Returns the number of real rows, and what is measured of their estimates and intervals."""
-    real = truth > 0
-    shares: dict[str, float | None] = {"real": int(real.sum())}
+def _interval_shares(truth: np.ndarray, users: np.ndarray | None) -> dict[str, float | None]:
+    """Returns the measures of estimates and intervals, which are over real rows."""
     names = ("coverage", "within_factor_two", "median_relative_error")
+    real = truth > 0
     if users is None or not real.any():
-        return {**shares, **dict.fromkeys(names)}
+        return dict.fromkeys(names)
     truth = truth[real]
     estimates, low, high = users[real].T
     is_covered = (low <= truth) & (truth <= high)
@@ -176,7 +193,7 @@ def _interval_shares(truth: np.ndarray, users: np.ndarray | None) -> Mapping[str
     )
     errors = np.abs(estimates - truth) / truth
     values = (is_covered.mean(), is_narrow.mean(), np.median(errors))
-    return {**shares, **dict(zip(names, map(float, values), strict=True))}
+    return dict(zip(names, map(float, values), strict=True))
 
 
 def _correlation(values: np.ndarray, truth: np.ndarray) -> float | None:

@@ -84,7 +84,7 @@ def plots(
 def released_plot(evaluation: Evaluation, caption: str) -> bytes:
     """Draws the number of released n-grams of each length, real and spurious."""
     rows = evaluation.lengths
-    figure, axes = _empty("Released n-grams", caption, "n-grams", rows)
+    figure, axes = empty_plot("Released n-grams", caption, "n-grams", rows)
     positions = range(len(rows))
     real, spurious = [row.real for row in rows], [row.spurious for row in rows]
     axes.bar(positions, real, color=_BLUE, label="of at least one user")
@@ -93,7 +93,7 @@ def released_plot(evaluation: Evaluation, caption: str) -> bytes:
         _write_above(axes, position, row.released, f"{row.released:,}")
     axes.set_ylim(0, max(1, *(row.released for row in rows)) * _ROOM_ABOVE)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    return _png(figure, axes, caption, legend=True)
+    return finished_plot(figure, axes, caption, legend=True)
 
 
 def spurious_plot(evaluation: Evaluation, caption: str, spurious_fraction: float | None) -> bytes:
@@ -102,7 +102,7 @@ def spurious_plot(evaluation: Evaluation, caption: str, spurious_fraction: float
     Both are released n-grams; single words are never spurious.
     """
     rows = evaluation.lengths
-    figure, axes = _empty(
+    figure, axes = empty_plot(
         "Spurious n-grams: released, and of no user",
         caption,
         "over released n-grams one word shorter",
@@ -121,7 +121,7 @@ def spurious_plot(evaluation: Evaluation, caption: str, spurious_fraction: float
     if spurious_fraction is not None:
         label = f"η = {spurious_fraction:g}, tolerated per n-gram one word shorter, in expectation"
         axes.axhline(spurious_fraction, color=_GREY, linestyle="--", linewidth=1.2, label=label)
-    return _png(figure, axes, caption, legend=spurious_fraction is not None)
+    return finished_plot(figure, axes, caption, legend=spurious_fraction is not None)
 
 
 def anonymity_plot(evaluation: Evaluation, caption: str) -> bytes:
@@ -129,7 +129,7 @@ def anonymity_plot(evaluation: Evaluation, caption: str) -> bytes:
     from matplotlib import colormaps
 
     rows = evaluation.lengths
-    figure, axes = _empty(
+    figure, axes = empty_plot(
         "Coverage of the n-grams of at least k users", caption, "released of these", rows
     )
     ks = [coverage.k for coverage in rows[0].k_anonymity]
@@ -141,12 +141,12 @@ def anonymity_plot(evaluation: Evaluation, caption: str) -> bytes:
         axes.plot(*_columns(known), marker="o", markersize=4, color=colour, label=label)
     axes.set_ylim(0, 1.03)
     _percent(axes)
-    return _png(figure, axes, caption, legend=True, beside=True)
+    return finished_plot(figure, axes, caption, legend=True, beside=True)
 
 
 def single_released_plot(row: Coverage, caption: str, noun: str) -> bytes:
     """Draws the numbers of real and of spurious rows in a release of one length."""
-    figure, axes = _empty(f"Released {noun}", caption, noun, ())
+    figure, axes = empty_plot(f"Released {noun}", caption, noun, ())
     names = ("of at least one user", "spurious: of no user")
     values = (row.real, row.spurious)
     axes.bar(names, values, width=0.5, color=(_BLUE, _ORANGE))
@@ -154,24 +154,26 @@ def single_released_plot(row: Coverage, caption: str, noun: str) -> bytes:
         _write_above(axes, position, value, f"{value:,}")
     axes.set_ylim(0, max(1, *values) * _ROOM_ABOVE)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    return _png(figure, axes, caption, legend=False)
+    return finished_plot(figure, axes, caption, legend=False)
 
 
 def single_occurrence_plot(row: Coverage, caption: str, noun: str) -> bytes:
     """Draws the share of occurrences that a release of one length covers."""
-    figure, axes = _empty(f"Occurrences that released {noun} cover", caption, "covered", ())
+    figure, axes = empty_plot(f"Occurrences that released {noun} cover", caption, "covered", ())
     for position, (label, colour, share_of) in enumerate(_SHARES):
         share = share_of(row) or 0.0
         axes.bar(label, share, width=0.5, color=colour)
         _write_above(axes, position, share, f"{share:.1%}")
     axes.set_ylim(0, _ROOM_ABOVE)
     _percent(axes)
-    return _png(figure, axes, caption, legend=False)
+    return finished_plot(figure, axes, caption, legend=False)
 
 
 def size_plot(row: Coverage, caption: str) -> bytes:
     """Draws coverage over k, for a release of one length: both measures (DPSU, Table 2)."""
-    figure, axes = _empty("Coverage of the n-grams of at least k users", caption, "of these", ())
+    figure, axes = empty_plot(
+        "Coverage of the n-grams of at least k users", caption, "of these", ()
+    )
     known = [coverage for coverage in row.k_anonymity if coverage.held]
     positions = range(len(known))
     shares = [coverage.share or 0.0 for coverage in known]
@@ -184,13 +186,13 @@ def size_plot(row: Coverage, caption: str) -> bytes:
     axes.set_yscale("log")
     _percent(axes)
     axes.axhline(1, color=_GREY, linewidth=0.8)
-    return _png(figure, axes, caption, legend=True)
+    return finished_plot(figure, axes, caption, legend=True)
 
 
 def occurrence_plot(evaluation: Evaluation, caption: str) -> bytes:
     """Draws the share of all occurrences that released n-grams cover, also user by user."""
     rows = evaluation.rows
-    figure, axes = _empty("Occurrences that released n-grams cover", caption, "covered", rows)
+    figure, axes = empty_plot("Occurrences that released n-grams cover", caption, "covered", rows)
     width = 0.27
     for number, (label, colour, share_of) in enumerate(_SHARES):
         positions = [position + (number - 1) * width for position in range(len(rows))]
@@ -198,10 +200,12 @@ def occurrence_plot(evaluation: Evaluation, caption: str) -> bytes:
         axes.bar(positions, shares, width=width * 0.92, color=colour, label=label)
     axes.set_ylim(0, 1)
     _percent(axes)
-    return _png(figure, axes, caption, legend=True)
+    return finished_plot(figure, axes, caption, legend=True)
 
 
-def _empty(title: str, caption: str, unit: str, rows: Sequence[Coverage]) -> "tuple[Figure, Axes]":
+def empty_plot(
+    title: str, caption: str, unit: str, rows: Sequence[Coverage]
+) -> "tuple[Figure, Axes]":
     """Returns a figure with banner and caption, and axes with one position for each row."""
     from matplotlib.figure import Figure
 
@@ -232,9 +236,10 @@ def _columns(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float
     return [position for position, _ in points], [share for _, share in points]
 
 
-def _png(
+def finished_plot(
     figure: "Figure", axes: "Axes", caption: str, *, legend: bool, beside: bool = False
 ) -> bytes:
+    """Returns a picture that `empty_plot` began, with a legend below or beside it, or without."""
     handles, labels = axes.get_legend_handles_labels()
     if legend and beside:
         beside_axes = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}

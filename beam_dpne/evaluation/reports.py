@@ -36,8 +36,9 @@ def report_files(
       pictures: Pictures of the evaluation, as `plots` returned them.
 
     Returns:
-      The bytes of each file by its name: all figures as JSON; one CSV each of coverage, of
-      k-anonymity and of the quality of counts, which say in a column of every row that they are not private; and the pictures.
+      The bytes of each file by its name: all figures as JSON; one CSV each of coverage, of k-anonymity
+      and of the quality of counts, which say in a column of every row that they are not private; and
+      the pictures.
     """
     files = {
         "evaluation.json": _json(evaluation, counts, compared),

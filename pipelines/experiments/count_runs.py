@@ -8,8 +8,9 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-import pickle
+import shutil
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,11 +20,12 @@ import beam_dpne
 from beam_dpne.counts.measuring import Held, sum_counts
 from beam_dpne.documents.group_by_user import (
     hash_users,
-    limit_documents,
     lay_out_positions,
+    limit_documents,
     split_by_user,
 )
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
+from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.evaluation.corpus import Corpus
 from beam_dpne.evaluation.counts import JudgedRows, rows_of_table
 from beam_dpne.evaluation.index import GramIndex, LengthIndex
@@ -39,6 +41,7 @@ _TOKENS_A_PARTITION = 2_000_000
 _COLUMNS = ("users", "users_low", "users_high")
 # Ranks of the data whose numbers of users are kept, for tops of any smaller size.
 _MOST_RANKS = 1000
+_Kept = TypeVar("_Kept")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,14 +53,53 @@ class KeptRelease:
       held: The rows of all sets that each user of each batch holds.
       ngrams: (n,) the texts of all rows.
       truth: (n,) int64, number of users who have each of them.
-      common: For each length, the numbers of users of its most common n-grams, falling; int64.
+      common: (T, 1000) int64, for each length the numbers of users of its most common n-grams, falling,
+        and 0 after the last one.
     """
 
     sets: tuple[GramSet, ...]
     held: tuple[Held, ...]
     ngrams: pa.Array
     truth: np.ndarray
-    common: tuple[np.ndarray, ...]
+    common: np.ndarray
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Writes the release into a folder, as a whole or not at all."""
+        written = folder.with_name(f"{folder.name}.tmp")
+        shutil.rmtree(written, ignore_errors=True)
+        written.mkdir()
+        values: dict[str, Any] = {f"set-{grams.length:02}": grams for grams in self.sets}
+        values |= {f"held-{number:05}": held for number, held in enumerate(self.held)}
+        values["truth"] = _Truth(ngrams=self.ngrams, truth=self.truth, common=self.common)
+        for name, value in values.items():
+            (written / name).write_bytes(BatchCoder(type(value)).encode(value))
+        written.rename(folder)
+
+    @classmethod
+    def load(cls, folder: pathlib.Path) -> "KeptRelease":
+        """Reads a release that `save` wrote."""
+
+        def read(kind: type[_Kept], pattern: str) -> Iterator[_Kept]:
+            for path in sorted(folder.glob(pattern)):
+                yield BatchCoder(kind).decode(path.read_bytes())
+
+        (rows,) = read(_Truth, "truth")
+        return cls(
+            sets=tuple(read(GramSet, "set-*")),
+            held=tuple(read(Held, "held-*")),
+            ngrams=rows.ngrams,
+            truth=rows.truth,
+            common=rows.common,
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Truth:
+    """The fields of a kept release that are one array each."""
+
+    ngrams: pa.Array
+    truth: np.ndarray
+    common: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -117,14 +159,10 @@ class ReleaseCache:
         key = run_key.bound_to(run_context(plan, "words"))
         described = [plan.to_dict(), run_key.sub_key("cache").hex(), self._digest, _source_digest()]
         name = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
-        path = self._folder / f"{name}.pickle"
-        if path.is_file():
-            return pickle.loads(path.read_bytes())
-        kept = make_release(self._corpus(), self._index(), plan, key)
-        written = path.with_suffix(".tmp")
-        written.write_bytes(pickle.dumps(kept))
-        written.replace(path)
-        return kept
+        folder = self._folder / f"release-{name}"
+        if not folder.is_dir():
+            make_release(self._corpus(), self._index(), plan, key).save(folder)
+        return KeptRelease.load(folder)
 
 
 def make_release(
@@ -148,7 +186,7 @@ def make_release(
         held=held,
         ngrams=table.column("ngram").combine_chunks(),
         truth=np.concatenate(truth),
-        common=tuple(_common(level) for level in index.lengths[: plan.max_length]),
+        common=np.stack([_common(level) for level in index.lengths[: plan.max_length]]),
     )
 
 
@@ -186,7 +224,9 @@ def judge_release(
             users=None if users is None else users[own],
         )
         texts = ngrams.filter(pa.array(own))
-        judged.append(JudgedLength(length=length, ngrams=texts, rows=rows, common=common))
+        judged.append(
+            JudgedLength(length=length, ngrams=texts, rows=rows, common=common[common > 0])
+        )
     return judged
 
 
@@ -236,8 +276,10 @@ def deal_documents(corpus: Corpus, users: int, seed: int) -> Corpus:
 
 
 def _common(level: LengthIndex) -> np.ndarray:
+    """Returns the numbers of users of the most common n-grams of a length: (1000,) int64."""
     singles = np.ones(min(level.singles, _MOST_RANKS), np.int64)
-    return -np.sort(-np.concatenate((level.users, singles)))[:_MOST_RANKS]
+    nobody = np.zeros(_MOST_RANKS, np.int64)
+    return -np.sort(-np.concatenate((level.users, singles, nobody)))[:_MOST_RANKS]
 
 
 def _source_digest() -> str:

@@ -6,12 +6,13 @@ Not private: results are counted on the data, under run keys that are public. On
 import argparse
 import dataclasses
 import functools
+import itertools
 import pathlib
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,14 @@ from beam_dpne.cli.options import Option, add_options, integer, number, numbers,
 from beam_dpne.counts.rule import COUNT_SHARE
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
-from beam_dpne.evaluation.counts import TOP_K, JudgedRows, length_quality, total_quality
-from beam_dpne.evaluation.index import index_corpus
+from beam_dpne.evaluation.counts import (
+    TOP_K,
+    CountQuality,
+    JudgedRows,
+    length_quality,
+    total_quality,
+)
+from beam_dpne.evaluation.index import GramIndex, index_corpus
 from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.ngrams.plan import PrivacyPlan
 from pipelines.experiments.corpora import Source
@@ -81,6 +88,10 @@ OPTIONS = (
 # Ends of the bands of released numbers of users in the last table.
 BANDS = (0, 30, 100, 300, 1000, 3000, 10**12)
 Number = float | int | None
+# The figure and the format of each column, by its heading.
+Columns = Mapping[str, tuple[str, str]]
+Judged = Mapping[str, Sequence[JudgedLength]]
+_MEASURED = ("coverage", "within_factor_two", "median_relative_error")
 
 
 def main(argv: Sequence[str], data: pathlib.Path) -> int:
@@ -101,9 +112,7 @@ def main(argv: Sequence[str], data: pathlib.Path) -> int:
     return run_program(parser, argv)
 
 
-def _command(
-    parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pathlib.Path
-) -> None:
+def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pathlib.Path) -> None:
     if beam_arguments:
         raise UsageError(f"{PROGRAM} has no option {beam_arguments[0].split('=')[0]}.")
     values = with_defaults(parsed, OPTIONS)
@@ -124,12 +133,12 @@ def _command(
 
 def _plans(epsilon: float, values: Mapping[str, Any]) -> dict[str, PrivacyPlan]:
     """Returns the plans: with counts, without them, and the paper's algorithm without them."""
-    common = {name: values[name] for name in ("delta", "max_length")} | {"epsilon": epsilon}
+    common: dict[str, Any] = {name: values[name] for name in ("delta", "max_length")}
     paper = {"strategy": "one_round", "max_contributions": values["max_contributions"]}
     return {
-        "counted": PrivacyPlan(**common, count_share=values["count_share"]),
-        "uncounted": PrivacyPlan(**common, count_share=0.0),
-        "one_round": PrivacyPlan(**common, count_share=0.0, **paper),
+        "counted": PrivacyPlan(epsilon=epsilon, **common, count_share=values["count_share"]),
+        "uncounted": PrivacyPlan(epsilon=epsilon, **common, count_share=0.0),
+        "one_round": PrivacyPlan(epsilon=epsilon, **common, count_share=0.0, **paper),
     }
 
 
@@ -158,7 +167,7 @@ def _cache(values: Mapping[str, Any], data: pathlib.Path, folder: pathlib.Path) 
         return load_corpus(saved)
 
     @functools.lru_cache(maxsize=1)
-    def index():
+    def index() -> GramIndex:
         return index_corpus(corpus(), values["max_length"])
 
     return ReleaseCache(folder, digest, corpus, index)
@@ -166,11 +175,12 @@ def _cache(values: Mapping[str, Any], data: pathlib.Path, folder: pathlib.Path) 
 
 def _measure(
     plans: Mapping[str, PrivacyPlan], cache: ReleaseCache, values: Mapping[str, Any]
-) -> list[dict[str, list[JudgedLength]]]:
+) -> list[Judged]:
     """Returns the rows of each length, by plan, for each run key."""
     measured = []
     for key in range(1, values["keys"] + 1):
-        run_key, judged = fixed_key(key), {}
+        run_key = fixed_key(key)
+        judged: dict[str, Sequence[JudgedLength]] = {}
         for name, plan in plans.items():
             started = time.monotonic()
             judged[name] = judge_release(cache.release(plan, run_key), plan, run_key)
@@ -182,171 +192,175 @@ def _measure(
     return measured
 
 
-def _print(epsilon: float, values: Mapping[str, Any], measured: Sequence[dict[str, list]]) -> None:
-    """Prints four tables of medians over run keys."""
+def _print(epsilon: float, values: Mapping[str, Any], measured: Sequence[Judged]) -> None:
+    """Prints the tables of medians over run keys."""
     what = f"ε = {epsilon:g}, medians of {values['keys']} keys"
     top_k = values["top_k"]
-    lengths = range(values["max_length"])
-    names = (*map(str, range(1, values["max_length"] + 1)), "all")
-
-    def table(title: str, columns: Mapping[str, tuple[Callable[..., Number], str]]) -> None:
-        rows = []
-        for place, name in enumerate(names):
-            cells = []
-            for measure, form in columns.values():
-                if place < len(lengths):
-                    found = [measure(*(run[plan][place] for plan in run)) for run in measured]
-                else:
-                    found = [measure(*map(_together, run.values())) for run in measured]
-                cells.append(_cell(found, form))
-            rows.append([name, *cells])
-        display.print_rows(f"{title}; {what}", ("length", *columns), rows)
-
-    def quality(name: str) -> Callable[..., Number]:
-        return lambda counted, *_: getattr(_quality(counted, top_k), name)
-
-    table(
-        "Released n-grams with counts and without, and their loss by counts",
-        {
-            "with counts": (lambda counted, *_: counted.rows.truth.size, ",.0f"),
-            "without": (lambda _, plain, __: plain.rows.truth.size, ",.0f"),
-            "loss": (_loss, ".1%"),
-            "one_round": (lambda _, __, paper: paper.rows.truth.size, ",.0f"),
-            "spurious": (lambda counted, *_: int((counted.rows.truth == 0).sum()), ",.0f"),
-        },
-    )
-    table(
-        "Numbers of users and their intervals",
-        {
-            "coverage": (quality("coverage"), ".1%"),
-            "truth below": (functools.partial(_missed, side=1), ".1%"),
-            "truth above": (functools.partial(_missed, side=-1), ".1%"),
-            "within 2": (quality("within_factor_two"), ".1%"),
-            "high ≤ 2 low": (_narrow, ".1%"),
-            "error": (quality("median_relative_error"), ".1%"),
-            "bias": (_bias, "+.1%"),
-        },
-    )
-    table(
-        f"Ranks (Spearman) and overlap of the top {top_k}, by users, by scores, and by one_round's "
-        "scores; 'both' is over the n-grams that with counts and one_round release",
-        {
-            "ρ users": (quality("rank_correlation"), ".3f"),
-            "ρ score": (quality("score_rank_correlation"), ".3f"),
-            "both": (lambda counted, _, paper: _both(counted, paper)[0].truth.size, ",.0f"),
-            "both: ρ users": (_users_of_both, ".3f"),
-            "both: ρ one_round": (_scores_of_both, ".3f"),
-            "top users": (quality("top"), ".0f"),
-            "top score": (quality("score_top"), ".0f"),
-            "top one_round": (lambda _, __, paper: _quality(paper, top_k).score_top, ".0f"),
-        },
-    )
-    rows = []
-    for first, last in zip(BANDS[:-1], BANDS[1:], strict=True):
-        parts = [_band(_together(run["counted"]), first, last) for run in measured]
-        cells = [
-            _cell([part.rows.truth.size for part in parts], ",.0f"),
-            *(_cell([getattr(_quality(p, 1), name) for p in parts], ".1%") for name in _OF_BANDS),
-            _cell([_bias(part) for part in parts], "+.1%"),
+    # (keys, T + 1) figures; the last of each key are of all lengths together.
+    figures = [
+        [
+            *(_figures(run_of_length, top_k) for run_of_length in _by_length(run)),
+            _figures({name: _together(lengths) for name, lengths in run.items()}, top_k),
         ]
-        rows.append([f"{first:,} to {last:,}" if last < BANDS[-1] else f"above {first:,}", *cells])
-    headings = ("users, estimated", "n-grams", "coverage", "within 2", "error", "bias")
+        for run in measured
+    ]
+    names = (*map(str, range(1, values["max_length"] + 1)), "all")
+    for title, columns in _tables(top_k):
+        rows = [
+            [name, *(_cell([row[key] for row in same], form) for key, form in columns.values())]
+            for name, *same in zip(names, *figures, strict=True)
+        ]
+        display.print_rows(f"{title}; {what}", ("length", *columns), rows)
+    rows = []
+    for first, last in itertools.pairwise(BANDS):
+        parts = [
+            _figures_of_counts(_band(_together(run["counted"]), first, last)) for run in measured
+        ]
+        cells = [_cell([part[key] for part in parts], form) for key, form in _OF_BANDS.values()]
+        rows.append(
+            [f"{first:,} to {last:,}" if last < BANDS[-1] else f"{first:,} and more", *cells]
+        )
+    headings = ("users", *_OF_BANDS)
     display.print_rows(f"By released numbers of users, all lengths; {what}", headings, rows)
 
 
-_OF_BANDS = ("coverage", "within_factor_two", "median_relative_error")
+def _tables(top_k: int) -> tuple[tuple[str, Columns], ...]:
+    """Returns the titles of the tables, and the figure and the format of each of their columns."""
+    return (
+        (
+            "Released n-grams with counts and without, and their loss by counts",
+            {
+                "with counts": ("released", ",.0f"),
+                "without": ("without", ",.0f"),
+                "loss": ("loss", ".1%"),
+                "one_round": ("paper", ",.0f"),
+                "spurious": ("spurious", ",.0f"),
+            },
+        ),
+        (
+            "Numbers of users and their intervals; 'below' and 'above' are the shares of true numbers "
+            "outside of them",
+            _OF_COUNTS,
+        ),
+        (
+            f"Ranks (Spearman) and overlap of the top {top_k}, by users, by scores, and by one_round's "
+            "scores; 'both' is over the n-grams that with counts and one_round release",
+            {
+                "ρ users": ("rank_correlation", ".3f"),
+                "ρ score": ("score_rank_correlation", ".3f"),
+                "both": ("both", ",.0f"),
+                "both: ρ users": ("users_of_both", ".3f"),
+                "both: ρ one_round": ("paper_of_both", ".3f"),
+                "top users": ("top", ".0f"),
+                "top score": ("score_top", ".0f"),
+                "top one_round": ("paper_top", ".0f"),
+            },
+        ),
+    )
+
+
+_OF_COUNTS: Columns = {
+    "coverage": ("coverage", ".1%"),
+    "below": ("below", ".1%"),
+    "above": ("above", ".1%"),
+    "within 2": ("within_factor_two", ".1%"),
+    "high ≤ 2 low": ("narrow", ".1%"),
+    "error": ("median_relative_error", ".1%"),
+    "bias": ("bias", "+.1%"),
+}
+_OF_BANDS: Columns = {"n-grams": ("released", ",.0f"), **_OF_COUNTS}
+
+
+def _by_length(run: Judged) -> Iterator[dict[str, JudgedLength]]:
+    for rows in zip(*run.values(), strict=True):
+        yield dict(zip(run, rows, strict=True))
+
+
+def _figures(rows: Mapping[str, JudgedLength], top_k: int) -> dict[str, Number]:
+    """Returns all figures of one run key and one length, or of all lengths together.
+
+    Args:
+      rows: The rows by plan.
+      top_k: Size of the tops.
+    """
+    counted, plain, paper = (rows[name] for name in ("counted", "uncounted", "one_round"))
+    quality, theirs = _quality(counted, top_k), _quality(paper, top_k)
+    places = places_in(paper.ngrams, counted.ngrams)
+    ours_of_both = _taken(counted, np.flatnonzero(places >= 0))
+    paper_of_both = _taken(paper, places[places >= 0])
+    without = plain.rows.truth.size
+    return {
+        **_figures_of_counts(counted),
+        "without": without,
+        "loss": 1 - counted.rows.truth.size / without if without else None,
+        "paper": paper.rows.truth.size,
+        "spurious": int((counted.rows.truth == 0).sum()),
+        "rank_correlation": quality.rank_correlation,
+        "score_rank_correlation": quality.score_rank_correlation,
+        "top": quality.top,
+        "score_top": quality.score_top,
+        "paper_top": theirs.score_top,
+        "both": ours_of_both.rows.truth.size,
+        "users_of_both": _quality(ours_of_both, top_k).rank_correlation,
+        "paper_of_both": _quality(paper_of_both, top_k).score_rank_correlation,
+    }
+
+
+def _figures_of_counts(counted: JudgedLength) -> dict[str, Number]:
+    """Returns the figures of estimates and intervals; all but the first are over real rows."""
+    quality = _quality(counted, 1)
+    figures: dict[str, Number] = {
+        "released": counted.rows.truth.size,
+        **{key: getattr(quality, key) for key in _MEASURED},
+        **dict.fromkeys(("below", "above", "narrow", "bias")),
+    }
+    real = counted.rows.truth > 0
+    if counted.rows.users is not None and real.any():
+        truth, (users, low, high) = counted.rows.truth[real], counted.rows.users[real].T
+        figures["below"] = float(np.mean(truth < low))
+        figures["above"] = float(np.mean(truth > high))
+        figures["narrow"] = float(np.mean(high <= 2 * np.maximum(low, 1)))
+        # The estimates' typical ratio to the truth, less 1.
+        figures["bias"] = float(np.median(users / truth)) - 1
+    return figures
+
+
+def _quality(judged: JudgedLength, top_k: int) -> CountQuality:
+    if not judged.length:
+        return total_quality([judged.rows])
+    common = judged.common[:top_k]
+    last = int(common[-1]) if common.size else 1
+    return length_quality(judged.length, judged.rows, top_k=common.size, users_of_last=last)
+
+
+def _cell(found: Sequence[Number], form: str) -> str:
+    values = [value for value in found if value is not None]
+    return format(statistics.median(values), form) if values else "–"
 
 
 def _together(judged: Sequence[JudgedLength]) -> JudgedLength:
-    """Returns the rows of all lengths; length is 0, which has no top k."""
-    parts = [each.rows for each in judged]
-    counted = [part.users for part in parts if part.users is not None]
+    """Returns the rows of all lengths, under the length 0, which has no top."""
+    counted = [each.rows.users for each in judged if each.rows.users is not None]
     rows = JudgedRows(
-        truth=np.concatenate([part.truth for part in parts]),
-        scores=np.concatenate([part.scores for part in parts]),
+        truth=np.concatenate([each.rows.truth for each in judged]),
+        scores=np.concatenate([each.rows.scores for each in judged]),
         users=np.concatenate(counted) if counted else None,
     )
     texts = pa.concat_arrays([each.ngrams for each in judged])
     return JudgedLength(length=0, ngrams=texts, rows=rows, common=np.zeros(0, np.int64))
 
 
-def _quality(judged: JudgedLength, top_k: int):
-    if not judged.length:
-        return total_quality([judged.rows])
-    last = judged.common[:top_k]
-    return length_quality(
-        judged.length, judged.rows, top_k=last.size, users_of_last=int(last.min(initial=2**31))
-    )
-
-
-def _cell(found: Iterable[Number], form: str) -> str:
-    values = [value for value in found if value is not None]
-    return format(statistics.median(values), form) if values else "–"
-
-
-def _loss(counted: JudgedLength, plain: JudgedLength, _: JudgedLength) -> Number:
-    before = plain.rows.truth.size
-    return 1 - counted.rows.truth.size / before if before else None
-
-
-def _estimates(judged: JudgedLength) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns the truth and the estimates of real rows, or None if there are none."""
-    real = judged.rows.truth > 0
-    if judged.rows.users is None or not real.any():
-        return None
-    return judged.rows.truth[real], judged.rows.users[real]
-
-
-def _missed(counted: JudgedLength, *_: JudgedLength, side: int) -> Number:
-    """Returns the share of true numbers below the interval (side = 1), or above it (side = −1)."""
-    found = _estimates(counted)
-    if found is None:
-        return None
-    truth, users = found
-    return float(np.mean(truth < users[:, 1] if side > 0 else truth > users[:, 2]))
-
-
-def _narrow(counted: JudgedLength, *_: JudgedLength) -> Number:
-    found = _estimates(counted)
-    if found is None:
-        return None
-    _, users = found
-    return float(np.mean(users[:, 2] <= 2 * np.maximum(users[:, 1], 1)))
-
-
-def _bias(counted: JudgedLength, *_: JudgedLength) -> Number:
-    """Returns the median of users / true number, less 1."""
-    found = _estimates(counted)
-    return None if found is None else float(np.median(found[1][:, 0] / found[0])) - 1
-
-
-def _both(counted: JudgedLength, paper: JudgedLength) -> tuple[JudgedRows, JudgedRows]:
-    """Returns the rows that both releases have, in the same order."""
-    places = places_in(paper.ngrams, counted.ngrams)
-    ours, theirs = np.flatnonzero(places >= 0), places[places >= 0]
-    return _taken(counted.rows, ours), _taken(paper.rows, theirs)
-
-
-def _taken(rows: JudgedRows, places: np.ndarray) -> JudgedRows:
+def _taken(judged: JudgedLength, places: np.ndarray) -> JudgedLength:
+    """Returns the rows at some places."""
+    rows = judged.rows
     users = None if rows.users is None else rows.users[places]
-    return JudgedRows(truth=rows.truth[places], scores=rows.scores[places], users=users)
-
-
-def _users_of_both(counted: JudgedLength, _: JudgedLength, paper: JudgedLength) -> Number:
-    return total_quality([_both(counted, paper)[0]]).rank_correlation
-
-
-def _scores_of_both(counted: JudgedLength, _: JudgedLength, paper: JudgedLength) -> Number:
-    if not counted.length:
-        return None
-    theirs = _both(counted, paper)[1]
-    return length_quality(1, theirs, top_k=1, users_of_last=1).score_rank_correlation
+    rows = JudgedRows(truth=rows.truth[places], scores=rows.scores[places], users=users)
+    return dataclasses.replace(judged, ngrams=judged.ngrams.take(pa.array(places)), rows=rows)
 
 
 def _band(judged: JudgedLength, first: int, last: int) -> JudgedLength:
     """Returns the rows whose estimated number is above `first` and at most `last`."""
     if judged.rows.users is None:
-        return dataclasses.replace(judged, rows=_taken(judged.rows, np.zeros(0, np.int64)))
+        return _taken(judged, np.zeros(0, np.int64))
     users = judged.rows.users[:, 0]
-    inside = np.flatnonzero((users > first) & (users <= last))
-    return dataclasses.replace(judged, rows=_taken(judged.rows, inside))
+    return _taken(judged, np.flatnonzero((users > first) & (users <= last)))

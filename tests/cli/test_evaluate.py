@@ -25,7 +25,7 @@ KEY = "0f1e2d3c" * 8
 RUN = ("--epsilon", 6, "--delta", 1e-3, "--max_length", 3, "--max_contributions", 20)
 FILES = {
     *("evaluation.json", "coverage.csv", "k_anonymity.csv", "counts.csv"),
-    *("released.png", "spurious.png", "k_anonymity.png", "occurrences.png"),
+    *("released.png", "spurious.png", "k_anonymity.png", "occurrences.png", "users.png"),
 }
 
 
@@ -70,7 +70,7 @@ def judge(cli, made):
 def judged(cli, made):
     """The release of n-grams, judged: how it ended, and the folder of what was written."""
     files = ("--input", made / "notes.jsonl", "--release", made / "release")
-    ended = cli("evaluate", *files, "--output", made / "judged")
+    ended = cli("evaluate", *files, "--output", made / "judged", "--top_k", 4)
     assert ended.status == 0, ended.err
     return ended, made / "judged"
 
@@ -173,11 +173,10 @@ def holders(length):
     return {gram: len(own) for gram, own in users.items()}
 
 
-def test_counts_are_compared_with_a_plain_count_over_the_files(judge, judged, made, tmp_path):
-    ended = judge("--top_k", 4, "--output", tmp_path / "own")
-    assert ended.status == 0, ended.err
+def test_counts_are_compared_with_a_plain_count_over_the_files(judged, made):
+    ended, folder = judged
     rows = read_release(str(made / "release")).table().to_pylist()
-    counts = evaluation_of(tmp_path / "own")["counts"]
+    counts = evaluation_of(folder)["counts"]
     assert [row["length"] for row in counts] == [1, 2, 3, "all"]
     covered = 0
     for quality in counts[:-1]:
@@ -200,9 +199,9 @@ def test_counts_are_compared_with_a_plain_count_over_the_files(judge, judged, ma
     flat = " ".join(ended.out.replace("│", " ").split())
     assert f"{counts[0]['real']} {counts[0]['coverage']:.1%}" in flat
     assert f"{counts[1]['rank_correlation']:.3f} {counts[1]['top']} of 4" in flat
-    lines = (judged[1] / f"{PREFIX}counts.csv").read_text().splitlines()
+    lines = (folder / f"{PREFIX}counts.csv").read_text().splitlines()
     table = [dict(row) for row in csv.DictReader(lines)]
-    for row, quality in zip(table, evaluation_of(judged[1])["counts"], strict=True):
+    for row, quality in zip(table, counts, strict=True):
         assert row.pop("privacy") == SECRET.cell
         texts = {name: "" if value is None else str(value) for name, value in quality.items()}
         assert row == texts
@@ -213,7 +212,7 @@ def test_every_picture_says_what_was_spent_the_data_and_the_release(judged, made
     content = part.name.split("-")[1]
     caption = f"ε = 6, δ = 0.001 · data: notes.jsonl · release: release ({content})"
     pictures = list(judged[1].glob("*.png"))
-    assert len(pictures) == 4
+    assert len(pictures) == 5
     for picture in pictures:
         data = picture.read_bytes()
         assert caption.encode() in data
@@ -231,6 +230,7 @@ def test_a_release_with_a_title_and_without_counts_is_judged(cli, judge, made, t
         assert "release: “Notes of 2025” (".encode() in picture.read_bytes()
     assert "has no numbers of users, so only its scores are compared" in ended.out
     assert "within a factor of 2" not in ended.out
+    assert not (tmp_path / "own" / f"{PREFIX}users.png").exists()
     counts = evaluation_of(tmp_path / "own")["counts"]
     assert counts[0]["score_top"] == counts[0]["top_k"] == len(holders(1)) == len(WORDS)
     assert counts[0]["coverage"] is counts[0]["rank_correlation"] is None

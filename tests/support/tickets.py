@@ -68,4 +68,6 @@ def write(path: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     write(pathlib.Path(sys.argv[1]))
