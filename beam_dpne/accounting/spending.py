@@ -116,7 +116,7 @@ def spending_of_plan(plan: Plan) -> Spending:
             stated=plan.sensitivity / plan.composed_noise_scale,
             lone_delta=plan.vocabulary_delta,
             has_laplace=plan.noise_kind == "laplace",
-            count_share=plan.count_share,
+            count_share=plan.count_part,
             mu_of_counts=_mu_of(plan.count_noise),
         )
     if isinstance(plan, BayesianPlan):

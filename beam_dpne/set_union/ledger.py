@@ -96,8 +96,8 @@ def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Conte
     _check_items(plan, items)
     columns, numbers = mechanism(plan)
     has_laplace = plan.noise_kind == "laplace"
-    counts = counts_section(plan.count_share, plan.count_noise, "item")
-    by_users = "users, then by falling " if plan.count_share else ""
+    counts = counts_section(plan.count_part, plan.count_noise, "item")
+    by_users = "users, then by falling " if plan.count_part else ""
     return Contents(
         program="set-union",
         sections={
@@ -177,7 +177,7 @@ def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise | None:
     if plan.count_noise is None:
         return None
     return GaussianNoise(
-        epsilon=plan.count_share * epsilon,
+        epsilon=plan.count_part * epsilon,
         delta=plan.gaussian_delta,
         mu=count_mu(plan.count_noise.row_stddev, plan.count_noise.group_stddev),
     )

@@ -103,7 +103,7 @@ class SetUnionPlan(JsonParameters):
         δ_T is all of δ that counts do not have.
       count_share: the part of the budget, in [0, 0.9], that measures how many users have each released
         item (`counts`): of μ², or under Laplace noise of ε and δ. With 0 nothing is measured, and the
-        rows have no such numbers.
+        rows have no such numbers. The default is 0.15, and 0.05 under Laplace noise.
       max_users: the largest number of users of the input: the operator's promise, which is never
         checked against the data. Under policies with a cutoff, the effect of rounding on the
         sensitivity (`rounding_bound`) and the numerical slack depend on it; others ignore it.
@@ -135,19 +135,23 @@ class SetUnionPlan(JsonParameters):
     shards: int | None = None
     max_shard_users: int = policies.DEFAULT_SHARD_USERS
     vocabulary_delta_share: float | None = None
-    count_share: float = COUNT_SHARE
+    count_share: float | None = None
     max_users: int = policies.DEFAULT_USERS
     max_items_per_user: int = 1_000_000
     public_user_count: int | None = None
     adjacency: str = ADJACENCY
 
     def __post_init__(self):
-        required = ("epsilon", "delta", "count_share")
-        for name in (*required, "cutoff_margin", "vocabulary_delta_share"):
+        optional = ("cutoff_margin", "vocabulary_delta_share", "count_share")
+        for name in ("epsilon", "delta", *optional):
             value = getattr(self, name)
             # Whole numbers become floats, so that equal plans compare equal.
-            if value is not None or name in required:
+            if value is not None or name not in optional:
                 object.__setattr__(self, name, as_float(name, value))
+        if self.count_share is None:
+            is_laplace = self.noise_kind == "laplace"
+            share = policies.LAPLACE_COUNT_SHARE if is_laplace else COUNT_SHARE
+            object.__setattr__(self, "count_share", share)
         self._check_parameters()
         self._check_noise()
 
@@ -167,6 +171,11 @@ class SetUnionPlan(JsonParameters):
         return self.update_policy.noise_kind
 
     @property
+    def count_part(self) -> float:
+        """The part of the budget that numbers of users have: count_share, which is known by now."""
+        return self.count_share or 0.0
+
+    @property
     def contribution_limit(self) -> int:
         """Δ_0; no user has more items than max_items_per_user."""
         return min(self.max_contributions, self.max_items_per_user)
@@ -180,7 +189,7 @@ class SetUnionPlan(JsonParameters):
     def delta_share(self) -> float:
         """δ_T/δ; under Laplace noise, which needs no other δ, all that counts do not have."""
         if self.noise_kind == "laplace":
-            return 1.0 - self.count_share
+            return 1.0 - self.count_part
         return self.update_policy.delta_share
 
     @property
@@ -198,7 +207,7 @@ class SetUnionPlan(JsonParameters):
     @property
     def count_decisions(self) -> int:
         """The numbers that the measurement of users releases and that one user changes, at most."""
-        return self.max_items_per_user + MOST_TOTALS if self.count_share else 0
+        return self.max_items_per_user + MOST_TOTALS if self.count_part else 0
 
     @property
     def rounding_bound(self) -> float:
@@ -282,7 +291,7 @@ class SetUnionPlan(JsonParameters):
         """
         epsilon = self.epsilon - self.numerical_slack
         if self.noise_kind == "laplace":
-            items = epsilon * (1 - self.count_share)
+            items = epsilon * (1 - self.count_part)
             return self.sensitivity / items * (1 + gaussian.ROOT_MARGIN)
         exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=self.gaussian_delta)
         return exact * self.sensitivity * (1 + gaussian.ROOT_MARGIN)
@@ -290,12 +299,12 @@ class SetUnionPlan(JsonParameters):
     @functools.cached_property
     def count_noise(self) -> CountNoise | None:
         """The noise of the measurement of users; None if nothing is measured."""
-        if not self.count_share:
+        if not self.count_part:
             return None
         if self.noise_kind == "gaussian":
             whole = self.sensitivity / self.composed_noise_scale
-            return CountNoise.of_budget(math.sqrt(self.count_share) * whole)
-        epsilon = self.count_share * (self.epsilon - self.numerical_slack)
+            return CountNoise.of_budget(math.sqrt(self.count_part) * whole)
+        epsilon = self.count_part * (self.epsilon - self.numerical_slack)
         exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=self.gaussian_delta)
         return CountNoise.of_budget(1 / (exact * (1 + gaussian.ROOT_MARGIN)))
 
@@ -335,7 +344,7 @@ class SetUnionPlan(JsonParameters):
             delta=delta,
             gaussian_delta=delta * (1 - self.delta_share),
         )
-        if not self.count_share:
+        if not self.count_part:
             return (items,)
         users = items._replace(
             kind="gaussian",
@@ -368,7 +377,7 @@ class SetUnionPlan(JsonParameters):
             "numerical_slack": self.numerical_slack,
             "gaussian_delta": self.gaussian_delta,
             "vocabulary_delta": self.vocabulary_delta,
-            "count_share": self.count_share,
+            "count_share": self.count_part,
             "rounds": [
                 {
                     "noise_stddev": each.noise.stddev,
@@ -393,7 +402,7 @@ class SetUnionPlan(JsonParameters):
             "vocabulary_delta_share": self.delta_share,
             "max_adaptive_degree": self.max_adaptive_degree,
         }
-        counts = {"counts": rule.constants()} if self.count_share else {}
+        counts = {"counts": rule.constants()} if self.count_part else {}
         return as_json_types(
             {
                 **counts,
@@ -415,7 +424,7 @@ class SetUnionPlan(JsonParameters):
             scale = self.composed_noise_scale
             stddev = math.sqrt(2) * scale
         else:
-            scale = self.composed_noise_scale / math.sqrt((1 - self.count_share) * share.budget)
+            scale = self.composed_noise_scale / math.sqrt((1 - self.count_part) * share.budget)
             stddev = scale
         threshold = self._threshold(scale, self.vocabulary_delta * share.delta)
         margin = self.update_policy.cutoff_margin
@@ -444,7 +453,7 @@ class SetUnionPlan(JsonParameters):
         check_delta(self.delta)
         check_user_count(self.delta, self.public_user_count)
         check_choice("adjacency", self.adjacency, (ADJACENCY,))
-        check_count_share(self.count_share)
+        check_count_share(self.count_part)
         check_integer("max_contributions", self.max_contributions, 1, _MAX_CONTRIBUTIONS)
         check_integer("max_items_per_user", self.max_items_per_user, 1, MAX_USERS)
         check_integer("max_users", self.max_users, 1, MAX_USERS)
@@ -473,13 +482,13 @@ class SetUnionPlan(JsonParameters):
         )
         if self.numerical_slack > _MAX_SLACK_SHARE * self.epsilon:
             of_counts = ""
-            if self.count_share:
+            if self.count_part:
                 of_counts = f" and max_items_per_user={self.max_items_per_user}"
             raise ValueError(
                 f"The numerical slack {self.numerical_slack:.2g} must be at most epsilon/1000, got "
                 f"max_contributions={self.max_contributions}{of_counts}; lower them or raise epsilon."
             )
-        check_count_noise(self.count_share, self.count_noise)
+        check_count_noise(self.count_part, self.count_noise)
         highest = max(each.cutoff or 0 for each in self.union_rounds)
         if highest > _MAX_CUTOFF:
             raise ValueError(
