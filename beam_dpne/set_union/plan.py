@@ -103,7 +103,7 @@ class SetUnionPlan(JsonParameters):
         δ_T is all of δ that counts do not have.
       count_share: the part of the budget, in [0, 0.9], that measures how many users have each released
         item (`counts`): of μ², or under Laplace noise of ε and δ. With 0 nothing is measured, and the
-        rows have no such numbers. The default is 0.15, and 0.05 under Laplace noise.
+        rows have no such numbers. The default is 0.15, and 0.07 under Laplace noise.
       max_users: the largest number of users of the input: the operator's promise, which is never
         checked against the data. Under policies with a cutoff, the effect of rounding on the
         sensitivity (`rounding_bound`) and the numerical slack depend on it; others ignore it.

@@ -343,7 +343,7 @@ def test_every_draw_that_a_user_decides_about_or_moves_is_counted():
     items, users = dataclasses.replace(laplace, count_share=0.2).noise_draws(2.0, 1e-6)
     assert (items.kind, items.count) == ("laplace", 40)
     assert (users.kind, users.count, users.moved) == ("gaussian", *(500 + MOST_TOTALS,) * 2)
-    assert users.gaussian_delta == pytest.approx(0.2e-6, abs=0)
+    assert users.gaussian_delta == pytest.approx(0.2e-6, rel=1e-12)
     bayesian = BayesianPlan(epsilon=2, delta=1e-6, max_contributions=7)
     found = bayesian._noise_draws(2.0, 1e-6)
     assert (found.count, found.moved, found.gaussian_delta) == (7, 7, 1e-6)
