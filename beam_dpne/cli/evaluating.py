@@ -16,6 +16,7 @@ from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokeniz
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
+from beam_dpne.evaluation.counts import CountQuality, evaluate_counts
 from beam_dpne.evaluation.coverage import Coverage, Evaluation, evaluate, released_codes
 from beam_dpne.evaluation.index import index_corpus
 from beam_dpne.evaluation.plots import (
@@ -54,6 +55,7 @@ class EvaluationJob:
       release: the directory of the release.
       ledger: the ledger of the release.
       k_anonymity: numbers of users, ascending.
+      top_k: size of the tops that are compared.
       output: the operator's directory, or None.
       quiet: whether no progress is shown.
     """
@@ -65,6 +67,7 @@ class EvaluationJob:
     release: str
     ledger: Mapping[str, Any]
     k_anonymity: tuple[int, ...]
+    top_k: int
     output: str | None
     quiet: bool
 
@@ -84,6 +87,11 @@ class EvaluationJob:
         return "items" if self.is_items else "n-grams"
 
     @property
+    def has_counts(self) -> bool:
+        """Whether the release has numbers of users."""
+        return "users" in self.ledger["columns"]
+
+    @property
     def spurious_fraction(self) -> float | None:
         """η of the release, or None for a set union, which has no spurious items."""
         return None if self.is_items else self.ledger["plan"].get("spurious_fraction")
@@ -99,7 +107,7 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
     job = job_from_options(parsed)
     size = sum(file.size for file in job.files)
     with display.progress_line(max_length=job.max_length, input_bytes=size, quiet=job.quiet):
-        corpus, evaluation = run_job(job)
+        corpus, evaluation, counts = run_job(job)
     notes = _notes(job, corpus)
     if job.output is not None:
         compared = _compared(job, corpus, notes)
@@ -109,9 +117,9 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
             spurious_fraction=job.spurious_fraction,
             noun=job.noun,
         )
-        files = report_files(evaluation, compared, pictures)
+        files = report_files(evaluation, counts, compared, pictures)
         write_report(job.output, job.release, files)
-    _print(job, corpus, evaluation, notes)
+    _print(job, corpus, evaluation, counts, notes)
 
 
 def job_from_options(parsed: argparse.Namespace) -> EvaluationJob:
@@ -125,6 +133,8 @@ def job_from_options(parsed: argparse.Namespace) -> EvaluationJob:
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} PATH.")
     k_anonymity = _k_anonymity(values["k_anonymity"])
+    if values["top_k"] < 1:
+        raise UsageError(f"top_k must be at least 1, got top_k={values['top_k']}.")
     output = values["output"]
     check_access([*values["input"], values["release"]], [output] if output else [])
     ledger = read_ledger(values["release"])
@@ -152,23 +162,25 @@ def job_from_options(parsed: argparse.Namespace) -> EvaluationJob:
         tokenizer=tokenizer,
         ledger=ledger,
         k_anonymity=k_anonymity,
-        **{name: values[name] for name in ("strict", "release", "output", "quiet")},
+        **{name: values[name] for name in ("strict", "release", "top_k", "output", "quiet")},
     )
 
 
-def run_job(job: EvaluationJob) -> tuple[Corpus, Evaluation]:
+def run_job(job: EvaluationJob) -> tuple[Corpus, Evaluation, tuple[CountQuality, ...]]:
     """Reads the private data into memory and compares the release with them."""
     progress.reset()
     table = read_release(job.release).table()
     corpus = read_corpus(job.files, job.reading, job.tokenizer, strict=job.strict)
     index = index_corpus(corpus, job.max_length)
-    released = released_codes(corpus, table)
-    return corpus, evaluate(index, released, k_anonymity=job.k_anonymity)
+    evaluation = evaluate(index, released_codes(corpus, table), k_anonymity=job.k_anonymity)
+    return corpus, evaluation, evaluate_counts(index, table, top_k=job.top_k)
 
 
 def _notes(job: EvaluationJob, corpus: Corpus) -> list[str]:
     """Returns the notes that a reader needs to understand the figures."""
     notes = ["All data count, even those of a user that the run left out because of its limits."]
+    if not job.has_counts:
+        notes.append("The release has no numbers of users, so only its scores are compared.")
     limit = job.ledger["plan"].get("max_tokens_per_user")
     if limit is not None:
         above = int((corpus.occurrences(1) > limit).sum())
@@ -243,9 +255,13 @@ def _compared(job: EvaluationJob, corpus: Corpus, notes: Sequence[str]) -> dict[
 
 
 def _print(
-    job: EvaluationJob, corpus: Corpus, evaluation: Evaluation, notes: Sequence[str]
+    job: EvaluationJob,
+    corpus: Corpus,
+    evaluation: Evaluation,
+    counts: Sequence[CountQuality],
+    notes: Sequence[str],
 ) -> None:
-    """Prints the notice that the output is not private, two tables and the notes on stdout."""
+    """Prints the notice that the output is not private, the tables and the notes on stdout."""
     console = display.stdout_console()
     console.print(Panel(NOTICE, border_style="bold red", style="bold red"))
     console.print(
@@ -255,6 +271,11 @@ def _print(
     rows = evaluation.lengths if job.is_items else evaluation.rows
     console.print(_coverage_table(rows, job.noun))
     console.print(_anonymity_table(rows, job.noun))
+    # The last row is of all lengths together.
+    shown = counts[:-1] if job.is_items else counts
+    if job.has_counts:
+        console.print(_interval_table(shown))
+    console.print(_rank_table(shown, job.noun, job.top_k, has_counts=job.has_counts))
     for note in notes:
         console.print(f"· {note}", soft_wrap=True)
     if job.output is not None:
@@ -292,7 +313,50 @@ def _anonymity_table(rows: Sequence[Coverage], noun: str) -> Table:
     return table
 
 
-def _name(row: Coverage) -> str:
+def _interval_table(rows: Sequence[CountQuality]) -> Table:
+    title = "Numbers of users: intervals that contain the true number, and errors of estimates"
+    headings = ("length", "real", "covered", "within a factor of 2", "median error")
+    table = display.aligned_table(title, headings)
+    for row in rows:
+        if row.length is None:
+            table.add_section()
+        table.add_row(
+            _name(row),
+            f"{row.real:,}",
+            _percent(row.coverage),
+            _percent(row.within_factor_two),
+            _percent(row.median_relative_error),
+        )
+    return table
+
+
+def _rank_table(
+    rows: Sequence[CountQuality], noun: str, top_k: int, *, has_counts: bool
+) -> Table:
+    title = f"Order of the {noun}, against that by true numbers of users"
+    headings = ["length", "correlation, score", f"top {top_k}, score"]
+    if has_counts:
+        headings[1:1] = ["correlation, users", f"top {top_k}, users"]
+    table = display.aligned_table(title, headings)
+    for row in rows:
+        if row.length is None:
+            table.add_section()
+        cells = [_correlation(row.score_rank_correlation), _part(row.score_top, row.top_k)]
+        if has_counts:
+            cells[:0] = [_correlation(row.rank_correlation), _part(row.top, row.top_k)]
+        table.add_row(_name(row), *cells)
+    return table
+
+
+def _correlation(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _part(number: int | None, whole: int | None) -> str:
+    return "-" if number is None else f"{number:,} of {whole:,}"
+
+
+def _name(row: Coverage | CountQuality) -> str:
     return "all" if row.length is None else str(row.length)
 
 

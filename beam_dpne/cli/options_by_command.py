@@ -22,6 +22,7 @@ from beam_dpne.report.left_out import PARTS, PUBLIC
 from beam_dpne.set_union.policies import DEFAULT_POLICY, POLICIES, VOCABULARY_POLICIES
 
 _K_ANONYMITY = (1, 2, 5, 10, 20, 50, 100)
+_TOP_K = 20
 # Only beam-dpne ngrams sends sets of released n-grams to the workers.
 _WITHOUT_SETS = tuple(option for option in RUNNING if option.name != "side_input_limit")
 
@@ -503,6 +504,13 @@ _EVALUATING = (
         shown_default=",".join(map(str, _K_ANONYMITY)),
         help="Numbers of users k, e.g. 1,10,100. For each k, the evaluation reports the released share "
         "of the n-grams that at least k users have. Numbers below 1 are refused.",
+    ),
+    Option(
+        name="top_k",
+        default=_TOP_K,
+        parse=integer,
+        help="Size k ≥ 1 of the tops that are compared for each length: the k n-grams that most users "
+        "have, and the first k of the release by users and by score. A value below 1 is refused.",
     ),
     Option(
         name="output",

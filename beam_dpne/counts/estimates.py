@@ -3,12 +3,19 @@
 A row's mass h is measured with Gaussian noise. What is also known of it is its score: of rows of one
 length with about this score, the masses spread around a curve, and both the curve and the spread are
 learned from the noisy masses themselves (empirical Bayes). The estimate of h weighs both by their
-precision. The number of users is n = κ·h, where the factor κ ≥ 1 says how much text the holders have:
-it varies slowly with length and mass, so a regression on the noisy totals of groups gives it.
+precision. The number of users is n = κ·h, where the factor κ ≥ 1 says how much text the holders have.
+It varies slowly with length and mass, so log κ is a linear function of both, plus an error of each
+group and one of each row. The noisy totals of groups, which need no κ, determine this function and the
+errors as far as their noise allows: generalised least squares and best linear prediction, which
+geostatistics calls universal kriging. At last a row gets no more users than the rows that each of its
+users holds as well, such as its prefix.
 
 The intervals contain 95 % of the true numbers as far as this model holds: the spread within a group,
 the noise, and the uncertainty of κ are in them. The estimates are shrunk towards the curve, so they are
 not unbiased for a single row.
+
+References:
+  N. Cressie. Statistics for Spatial Data. Wiley, 1993, section 3.4 (universal kriging).
 """
 
 import dataclasses
@@ -24,12 +31,16 @@ from beam_dpne.counts.rule import CountRule
 SLOPES, SLOPE_STDDEVS = (0.02, -0.12), (0.06, 0.07)
 # Spread of κ among rows of one group: 0.08² + 0.7 / users, relative, squared (public titles).
 FACTOR_VARIANCE, FACTOR_VARIANCE_OF_FEW = 0.08**2, 0.7
+# Spread of κ among groups around the regression, relative, squared (public titles).
+GROUP_VARIANCE = 0.05**2
 # Spread of masses around the curve that is expected before the data, relative, and its weight in rows.
 SPREAD, SPREAD_ROWS = 0.35, 20.0
 # Standard deviations above which a class of users is clearly there.
 CLEAR = 2.0
 ROWS_OF_A_KNOT, MOST_KNOTS = 40, 8
 CONFIDENCE = 0.95
+# Ends of intervals are integers that every format can hold.
+MOST_USERS = 2.0**53
 _DIGITS = 2.0**30
 _PASSES = 25
 
@@ -49,13 +60,20 @@ class Estimates:
     high: np.ndarray
 
 
-def estimate_users(measured: MeasuredCounts, rule: CountRule, scores: np.ndarray) -> Estimates:
+def estimate_users(
+    measured: MeasuredCounts,
+    rule: CountRule,
+    scores: np.ndarray,
+    parents: np.ndarray | None = None,
+) -> Estimates:
     """Returns the estimates for all rows.
 
     Args:
       measured: the noisy sums.
       rule: the rule by which they were measured.
       scores: (n,) float64, the scores of the rows.
+      parents: (n, p) int64, earlier rows that every user of a row holds as well, such as its prefix, or
+        -1; None if there are none.
     """
     if not scores.size:
         none = np.zeros(0, np.int64)
@@ -63,24 +81,34 @@ def estimate_users(measured: MeasuredCounts, rule: CountRule, scores: np.ndarray
     curve, spread = _curves(measured, rule, scores)
     noise = measured.mass_stddevs**2
     prior = (spread * curve) ** 2
-    mass = (measured.masses * prior + curve * noise) / (prior + noise)
-    mass = np.maximum(mass, curve / 20)
-    variance = prior * noise / (prior + noise)
-    factors = _Factors.fit(measured, rule, curve)
-    log_factor, factor_variance = factors.at(_lengths(rule), mass)
-    users = mass * _exp(log_factor)
-    relative = np.sqrt(
-        variance / mass**2
-        + factor_variance
-        + FACTOR_VARIANCE
-        + FACTOR_VARIANCE_OF_FEW / np.maximum(users, 1)
-    )
+    masses = (measured.masses * prior + curve * noise) / (prior + noise)
+    masses = np.maximum(masses, curve / 20)
+    variances = prior * noise / (prior + noise) / masses**2
+    users, relative = _Model.of(measured, rule, masses, variances).users()
     reach = _exp(special.ndtri(0.5 + CONFIDENCE / 2) * relative)
+    estimates = np.minimum(np.stack((users, users / reach, users * reach)), MOST_USERS)
+    if parents is not None:
+        _bound_by_parents(estimates, rule, parents)
     return Estimates(
-        users=np.rint(users).astype(np.int64),
-        low=np.floor(users / reach).astype(np.int64),
-        high=np.ceil(users * reach).astype(np.int64),
+        users=np.rint(estimates[0]).astype(np.int64),
+        low=np.floor(estimates[1]).astype(np.int64),
+        high=np.ceil(estimates[2]).astype(np.int64),
     )
+
+
+def _bound_by_parents(estimates: np.ndarray, rule: CountRule, parents: np.ndarray) -> None:
+    """Lowers estimates and ends of intervals to those of the parents, from short rows to long ones.
+
+    Args:
+      estimates: (3, n) float64, changed in place.
+      rule: the rule by which the rows were measured.
+      parents: (n, p) int64, rows of shorter lengths, or -1.
+    """
+    for first, last in zip(rule.offsets[:-1], rule.offsets[1:], strict=True):
+        rows = slice(int(first), int(last))
+        for parent in parents[rows].T:
+            bounds = np.where(parent >= 0, estimates[:, parent], np.inf)
+            estimates[:, rows] = np.minimum(estimates[:, rows], bounds)
 
 
 def _lengths(rule: CountRule) -> np.ndarray:
@@ -136,86 +164,151 @@ def _curve(
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class _Factors:
-    """The regression of log κ on length and log mass, with its uncertainty.
+class _Model:
+    """log n = log mass + X β + δ_group + ε_row, observed as totals of groups: Σ n + error.
+
+    Totals are in units of the group's mass, so that matrices are well scaled.
 
     Attributes:
-      coefficients: (3,) float64.
-      covariance: (3, 3) float64.
-      middle: the log mass at which the third coefficient has no effect.
+      groups: (n,) int64, the group of each row.
+      masses: (n,) float64, estimated masses.
+      units: (g,) float64, the sums of masses of the groups.
+      mass_variances: (n,) float64, the variance of the masses' errors, relative and squared.
+      columns: (n, 3) float64, X: one, the length, and the log mass minus its mean.
+      totals: (g,) float64, the totals.
+      errors: (g, g) float64, the covariance of the totals' errors: the noise of each group, and an
+        error for each class of users whose part is unclear, which all groups share.
     """
 
-    coefficients: np.ndarray
-    covariance: np.ndarray
-    middle: float
+    groups: np.ndarray
+    masses: np.ndarray
+    units: np.ndarray
+    mass_variances: np.ndarray
+    columns: np.ndarray
+    totals: np.ndarray
+    errors: np.ndarray
 
     @classmethod
-    def fit(cls, measured: MeasuredCounts, rule: CountRule, curve: np.ndarray) -> "_Factors":
-        """Fits totals = κ · masses over groups, by repeated least squares with a prior."""
-        size = rule.group_weights.size
-        masses = np.bincount(rule.groups, curve, minlength=size)
-        totals, variances = _totals(measured, masses)
-        lengths = np.bincount(rule.groups, _lengths(rule), minlength=size) / rule.group_sizes
-        logs = _log(masses / rule.group_sizes)
+    def of(
+        cls, measured: MeasuredCounts, rule: CountRule, masses: np.ndarray, variances: np.ndarray
+    ) -> "_Model":
+        """Returns the model for estimated masses and their relative variances, (n,) each."""
+        logs = _log(masses)
         middle = float(np.average(logs, weights=masses))
-        columns = np.stack((np.ones(size), lengths, logs - middle), axis=1)
+        units = np.bincount(rule.groups, masses, minlength=rule.group_weights.size)
+        totals, errors = _totals(measured, units)
+        return cls(
+            groups=rule.groups,
+            masses=masses,
+            units=units,
+            mass_variances=variances,
+            columns=np.stack((np.ones(masses.size), _lengths(rule), logs - middle), axis=1),
+            totals=totals,
+            errors=errors,
+        )
+
+    def users(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the users of each row, and the standard deviation of their relative error."""
         expected = np.array([0.0, *SLOPES])
         precision = np.diag([1e-6, *(1 / stddev**2 for stddev in SLOPE_STDDEVS)])
         coefficients = expected.copy()
-        coefficients[0] = float(_log(max(totals.sum() / masses.sum(), 1.0)))
-        normal = precision
+        coefficients[0] = float(_log(max(np.average(self.totals, weights=self.units), 1.0)))
         for _ in range(_PASSES):
-            fitted = _exp(columns @ coefficients) * masses
-            gradient = fitted[:, None] * columns
-            weights = 1 / (variances + (0.05 * fitted) ** 2)
-            normal = gradient.T @ (weights[:, None] * gradient) + precision
-            step = gradient.T @ (weights * (totals - fitted)) - precision @ (
-                coefficients - expected
-            )
-            coefficients = coefficients + np.clip(_solve(normal, step), -0.5, 0.5)
-        return cls(coefficients=coefficients, covariance=_inverse(normal), middle=middle)
+            fit = self._fit(coefficients)
+            step = fit.jacobian.T @ fit.weights @ fit.residual
+            step = step - precision @ (coefficients - expected)
+            step = _solve(fit.jacobian.T @ fit.weights @ fit.jacobian + precision, step)
+            coefficients = coefficients + np.clip(step, -0.5, 0.5)
+        fit = self._fit(coefficients)
+        return self._predict(fit, _inverse(fit.jacobian.T @ fit.weights @ fit.jacobian + precision))
 
-    def at(self, lengths: np.ndarray, masses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns log κ of each row and its variance."""
-        columns = np.stack((np.ones(masses.size), lengths, _log(masses) - self.middle), axis=1)
-        variance = ((columns @ self.covariance) * columns).sum(axis=1)
-        return columns @ self.coefficients, variance
+    def _fit(self, coefficients: np.ndarray) -> "_Fit":
+        users = self.masses * _exp(self.columns @ coefficients)
+        relative = FACTOR_VARIANCE + FACTOR_VARIANCE_OF_FEW / np.maximum(users, 1)
+        variances = users**2 * (self.mass_variances + relative)
+        totals = self._totals_of_groups(users)
+        spread = self._totals_of_groups(variances) / self.units + GROUP_VARIANCE * totals**2
+        columns = [self._totals_of_groups(users * column) for column in self.columns.T]
+        return _Fit(
+            users=users,
+            variances=variances,
+            totals=totals,
+            jacobian=np.stack(columns, axis=1),
+            weights=_inverse(self.errors + np.diag(spread)),
+            residual=self.totals - totals,
+        )
+
+    def _totals_of_groups(self, values: np.ndarray) -> np.ndarray:
+        return np.bincount(self.groups, values, minlength=self.units.size) / self.units
+
+    def _predict(self, fit: "_Fit", covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the best linear prediction of the users, given the covariance of the coefficients."""
+        # (n,): covariance of each row's users with the total of its group.
+        shared = fit.variances / self.units[self.groups]
+        shared = shared + GROUP_VARIANCE * fit.users * fit.totals[self.groups]
+        users = fit.users + shared * (fit.weights @ fit.residual)[self.groups]
+        users = np.maximum(users, fit.users / 4)
+        own = fit.variances + GROUP_VARIANCE * fit.users**2
+        explained = shared**2 * np.diag(fit.weights)[self.groups]
+        drift = fit.users[:, np.newaxis] * self.columns
+        drift = drift - shared[:, np.newaxis] * (fit.weights @ fit.jacobian)[self.groups]
+        variances = own - explained + ((drift @ covariance) * drift).sum(axis=1)
+        return users, np.sqrt(np.maximum(variances, 0)) / users
 
 
-def _totals(measured: MeasuredCounts, masses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the total of each group over all classes, and the variance of its error.
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class _Fit:
+    """The model at one value of its coefficients.
+
+    Attributes:
+      users: (n,) float64, mass · exp(X β).
+      variances: (n,) float64, the variance of each row's error, in users squared.
+      totals: (g,) float64, the expected totals.
+      jacobian: (g, 3) float64, the derivatives of the totals with respect to the coefficients.
+      weights: (g, g) float64, the inverse covariance of the observed totals.
+      residual: (g,) float64, the observed totals minus the expected ones.
+    """
+
+    users: np.ndarray
+    variances: np.ndarray
+    totals: np.ndarray
+    jacobian: np.ndarray
+    weights: np.ndarray
+    residual: np.ndarray
+
+
+def _totals(measured: MeasuredCounts, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the total of each group over all classes, and the covariance of the errors, in units.
 
     Few users or none belong to the upper classes, whose noise is the largest. A class whose part of all
     groups together is below `CLEAR` standard deviations counts with an estimate of this part instead of
     its measured totals, and half of the class below is what the estimate expects.
     """
-    noise = measured.total_stddevs**2
+    noise = (measured.total_stddevs / units[:, np.newaxis]) ** 2
     below = np.inf
-    totals, variances = np.zeros(masses.size), np.zeros(masses.size)
-    for values, noises in zip(measured.totals.T, noise.T, strict=True):
-        weights = masses / noises
-        precision = float(weights @ masses)
-        part = float(weights @ values) / precision
+    totals, errors = np.zeros(units.size), np.zeros((units.size, units.size))
+    for values, noises in zip((measured.totals / units[:, np.newaxis]).T, noise.T, strict=True):
+        precision = float((1 / noises).sum())
+        part = float((values / noises).sum()) / precision
         if part * np.sqrt(precision) > CLEAR:
-            totals, variances, below = totals + values, variances + noises, part
+            totals, below = totals + values, part
+            errors = errors + np.diag(noises)
             continue
         # The part is unclear: half of the class below is expected, give or take as much.
         half = below / 2 if below < np.inf else 1.0
         part = max((part * precision + 1 / half) / (precision + half**-2), half / 8)
-        totals = totals + part * masses
-        variances = variances + masses**2 / (precision + half**-2)
-        below = part
-    return totals, variances
+        totals, errors, below = totals + part, errors + 1 / (precision + half**-2), part
+    return totals, errors
 
 
 def _solve(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Solves a small symmetric system, with a ridge so small that it only prevents division by 0."""
+    """Solves a symmetric system, with a ridge so small that it only prevents division by 0."""
     ridge = 1e-9 * np.trace(matrix) / len(matrix)
     return np.linalg.solve(matrix + ridge * np.eye(len(matrix)), values)
 
 
 def _inverse(matrix: np.ndarray) -> np.ndarray:
-    return np.stack([_solve(matrix, row) for row in np.eye(len(matrix))], axis=1)
+    return _solve(matrix, np.eye(len(matrix)))
 
 
 def _log(values: np.ndarray | float) -> np.ndarray:

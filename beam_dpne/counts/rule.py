@@ -8,7 +8,8 @@ rows H sends a_g·t to each of them, where t = 1/√(Σ_H a_g²): the user's vec
 whatever the user holds, and no row is left out. The sum Σ_u t_u of a row is called its *mass*. It is
 smaller than the number of users, since users who hold many rows have a small t.
 
-**Groups.** Rows of one length with neighbouring ranks by score form a group. For each group G users
+**Groups.** Rows of one length with neighbouring ranks by score form a group; each of the first rows is
+a group by itself. For each group G users
 also send the number c_G of its rows that they hold, times d_G. These sums are not normalised by user:
 a user belongs to the class j with the smallest bound M_j ≥ √(Σ_G (c_G d_G)²), and sends c_G d_G / M_j
 to the class's column. M_J bounds everybody. So each column is a sum of vectors of length 1 at most, and
@@ -27,18 +28,19 @@ import numpy as np
 # Weights a_g are in 1..256, so that a row that is predicted to be 2^16 times rarer differs.
 MOST_WEIGHT = 256
 MOST_GROUP_WEIGHT = 1024
-# Ranks at which groups end: 16, 48, 144, …
-FIRST_GROUP, GROUP_RATIO = 16, 3
-# Of rows of lengths k = 1, 2, … with one score of the strategy "adaptive", the predicted numbers of
-# users are in these proportions (public titles).
-LENGTH_PREDICTIONS = (1.0, 1 / 3, 1 / 4, 1 / 5)
+# Rows of the first ranks are groups of one row; then groups end at ranks 40, 80, …
+SINGLES, GROUP_RATIO = 20, 2
+# Of rows of lengths k = 1, 2, … with one score, the predicted numbers of users are in these
+# proportions: less for long rows makes their estimates better and those of short rows worse
+# (public titles).
+LENGTH_PREDICTIONS = (1.0, 1 / 2, 1 / 3, 1 / 4)
 # The part of the budget for counts that the totals of groups get (public titles).
-GROUP_SHARE = 0.15
+GROUP_SHARE = 0.2
 # The default part of a run's budget for counts: with 0.15 about 7 % fewer n-grams are released.
 COUNT_SHARE = 0.15
-# Groups times classes of one length, at most: a group for each power of 3 up to 2^31 rows, and a class
-# for each power of 2 up to the bound that 2^31 rows of weight 1024 have.
-MOST_TOTALS = 20 * 42
+# Groups times classes of one length, at most: 20 rows by themselves, a group for each power of 2 up to
+# 2^31 rows, and a class for each power of 2 up to the bound that 2^31 rows of weight 1024 have.
+MOST_TOTALS = (20 + 31) * 42
 _LEAST_SCORE = 2.0**-10
 
 
@@ -83,8 +85,10 @@ def count_rule(
 
     Example:
       >>> rule = count_rule([np.array([16.0, 4.0, 1.0]), np.array([1.0])], [1.0])
-      >>> rule.row_weights, rule.groups, rule.group_weights, rule.bounds
-      (array([ 64, 128, 256, 256]), array([0, 0, 0, 1]), array([ 223, 1024]), array([ 892, 1784]))
+      >>> rule.row_weights, rule.groups
+      (array([ 64, 128, 256, 256]), array([0, 1, 2, 3]))
+      >>> rule.group_weights, rule.bounds
+      (array([ 256,  512, 1024, 1024]), array([1024, 2048]))
     """
     expected = [
         np.maximum(each, _LEAST_SCORE) * predictions[min(k, len(predictions) - 1)]
@@ -111,9 +115,9 @@ def _groups_by_rank(expected: np.ndarray) -> np.ndarray:
     """Returns the group of each row of one length, 0 for the largest predictions: (n,) int64."""
     ranks = np.empty(expected.size, np.int64)
     ranks[np.argsort(-expected, kind="stable")] = np.arange(expected.size)
-    ends = []
-    while not ends or ends[-1] < expected.size:
-        ends.append(FIRST_GROUP * GROUP_RATIO ** len(ends))
+    ends = list(range(1, SINGLES + 1))
+    while ends[-1] < expected.size:
+        ends.append(ends[-1] * GROUP_RATIO)
     return np.searchsorted(ends, ranks, side="right")
 
 
@@ -140,7 +144,7 @@ def constants() -> dict[str, Any]:
     return {
         "most_weight": MOST_WEIGHT,
         "most_group_weight": MOST_GROUP_WEIGHT,
-        "first_group": FIRST_GROUP,
+        "singles": SINGLES,
         "group_ratio": GROUP_RATIO,
         "length_predictions": LENGTH_PREDICTIONS,
         "group_share": GROUP_SHARE,
@@ -165,7 +169,7 @@ class CountNoise:
 
         Example:
           >>> CountNoise.of_budget(1.0)
-          CountNoise(row_stddev=1.1180339887511..., group_stddev=2.2360679775...)
+          CountNoise(row_stddev=1.11803398875..., group_stddev=2.2360679775...)
         """
         margin = 1 + 1e-12
         return cls(

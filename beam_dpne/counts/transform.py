@@ -39,6 +39,10 @@ class CountedRows(Protocol):
         """Returns the scores of the rows of each length."""
         ...
 
+    def parents(self, released: Sequence[Any]) -> np.ndarray | None:
+        """Returns rows that every user of a row holds as well (see `estimate_users`), or None."""
+        ...
+
     def with_users(self, released: Sequence[Any], users: np.ndarray) -> list[Any]:
         """Returns the sets with the numbers of users of all rows, (n, 3) int64."""
         ...
@@ -63,7 +67,7 @@ def count_in_memory(
     """
     pieces = [_sum_batch(batch, None, *released, rows=rows) for batch in batches]
     together = [add_sums(pieces)] if pieces else []
-    return _estimated(released, together, rows=rows, noise=noise, run_key=run_key)
+    return estimated(released, together, rows=rows, noise=noise, run_key=run_key)
 
 
 def count_in_beam(
@@ -114,7 +118,7 @@ def _never(_: UserBatch) -> bool:
 
 def _sum_batch(batch: Any, _: Any, *released: Any, rows: CountedRows) -> CountSums:
     progress.enter("count")
-    return sum_counts(rows.held(batch, released), _rule_of(rows, *released))
+    return sum_counts(rows.held(batch, released), rule_of(rows, *released))
 
 
 def _pieces(sums: CountSums) -> Iterator[tuple[int, CountSums]]:
@@ -136,18 +140,18 @@ class _Estimate(beam.DoFn):
     def process(self, element: Any, pieces: Iterable[CountSums], *shorter: Any) -> Iterator[Any]:
         """Returns all sets, given the last one and those before it."""
         released = [*shorter, element]
-        yield from _estimated(
+        yield from estimated(
             released, pieces, rows=self._rows, noise=self._noise, run_key=self._run_key
         )
 
 
 @cached_for_sets(maxsize=1)
-def _rule_of(rows: CountedRows, *released: Any) -> CountRule:
+def rule_of(rows: CountedRows, *released: Any) -> CountRule:
     """Returns the weights of all rows, which are computed once for all batches."""
     return count_rule(rows.scores(released))
 
 
-def _estimated(
+def estimated(
     released: Sequence[Any],
     pieces: Iterable[CountSums],
     *,
@@ -156,7 +160,7 @@ def _estimated(
     run_key: RunKey,
 ) -> list[Any]:
     """Returns released sets with their estimates, from sums over all users that are cut by rows."""
-    rule = _rule_of(rows, *released)
+    rule = rule_of(rows, *released)
     sums = no_sums(rule)
     for piece in pieces:
         sums.masses[piece.first : piece.first + len(piece)] += piece.masses
@@ -164,6 +168,6 @@ def _estimated(
             sums.totals[:] += piece.totals
     measured = measure(sums, rule, noise, run_key)
     scores = np.concatenate([np.zeros(0), *rows.scores(released)])
-    estimates = estimate_users(measured, rule, scores)
+    estimates = estimate_users(measured, rule, scores, rows.parents(released))
     users = np.stack((estimates.users, estimates.low, estimates.high), axis=1)
     return rows.with_users(released, users)

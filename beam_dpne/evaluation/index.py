@@ -59,6 +59,15 @@ class LengthIndex:
         repeated = int(np.count_nonzero(self.users >= users))
         return repeated + self.singles if users <= 1 else repeated
 
+    def number_of_users_at_rank(self, rank: int) -> int:
+        """Returns the number of users who have the k-gram of a rank ≥ 1 by falling numbers of users.
+
+        It is 1 beyond the k-grams that occur at least twice, also where there are no more k-grams.
+        """
+        if rank > self.users.size:
+            return 1
+        return int(np.partition(self.users, -rank)[-rank])
+
 
 class Found(NamedTuple):
     """The n-grams of a list that occur in a corpus.
@@ -105,6 +114,18 @@ class GramIndex:
             positions[single >= 0] = level.single_positions[single[single >= 0]]
             ids = places_of(level.keys, keys)
         return Found(ids, positions)
+
+    def users_of(self, grams: np.ndarray) -> np.ndarray:
+        """Returns the number of users who have each n-gram of a list of one length: (r,) int64.
+
+        Args:
+          grams: (r, k) integers as for `find`; k is a length of the index.
+        """
+        found = self.find(grams)
+        users = (found.positions >= 0).astype(np.int64)
+        repeated = found.ids >= 0
+        users[repeated] = self.lengths[grams.shape[1] - 1].users[found.ids[repeated]]
+        return users
 
 
 def index_corpus(corpus: Corpus, max_length: int) -> GramIndex:

@@ -1,11 +1,13 @@
 """The files of an evaluation, tables and pictures for the operator, which must not be in a release."""
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.errors import ReportError
+from beam_dpne.evaluation.counts import CountQuality
 from beam_dpne.evaluation.coverage import Anonymity, Coverage, Evaluation
 from beam_dpne.evaluation.secrecy import NOTICE, PREFIX, SECRET, table_text
 from beam_dpne.release.files import is_inside, real_path, release_around, release_folder
@@ -16,26 +18,32 @@ _COVERAGE = (
     *("released", "real", "spurious", "spurious_ratio", "occurrences", "occurrences_covered"),
     *("occurrence_share", "users", "mean_user_share", "median_user_share"),
 )
+_COUNTS = tuple(field.name for field in dataclasses.fields(CountQuality) if field.name != "length")
 
 
 def report_files(
-    evaluation: Evaluation, compared: Mapping[str, Any], pictures: Mapping[str, bytes]
+    evaluation: Evaluation,
+    counts: Sequence[CountQuality],
+    compared: Mapping[str, Any],
+    pictures: Mapping[str, bytes],
 ) -> dict[str, bytes]:
     """Returns the files of an evaluation, each of which says that it is not private.
 
     Args:
       evaluation: Evaluation of a release.
+      counts: Quality of its numbers of users and scores, of each length and of all together.
       compared: Description of the release and the data, as JSON types.
       pictures: Pictures of the evaluation, as `plots` returned them.
 
     Returns:
-      The bytes of each file by its name: all figures as JSON; one CSV of coverage and one of
-      k-anonymity, which say in a column of every row that they are not private; and the pictures.
+      The bytes of each file by its name: all figures as JSON; one CSV each of coverage, of
+      k-anonymity and of the quality of counts, which say in a column of every row that they are not private; and the pictures.
     """
     files = {
-        "evaluation.json": _json(evaluation, compared),
+        "evaluation.json": _json(evaluation, counts, compared),
         "coverage.csv": _csv(("length", *_COVERAGE), _coverage_rows(evaluation)),
         "k_anonymity.csv": _csv(("length", *Anonymity._fields), _anonymity_rows(evaluation)),
+        "counts.csv": _csv(("length", *_COUNTS), _count_rows(counts)),
         **{f"{name}.png": picture for name, picture in pictures.items()},
     }
     return {PREFIX + name: data for name, data in files.items()}
@@ -102,7 +110,9 @@ def _writing_to(output: str) -> Iterator[None]:
         ) from None
 
 
-def _json(evaluation: Evaluation, compared: Mapping[str, Any]) -> bytes:
+def _json(
+    evaluation: Evaluation, counts: Sequence[CountQuality], compared: Mapping[str, Any]
+) -> bytes:
     rows = [
         {
             "length": _name(row),
@@ -111,7 +121,8 @@ def _json(evaluation: Evaluation, compared: Mapping[str, Any]) -> bytes:
         }
         for row in evaluation.rows
     ]
-    whole = {"notice": NOTICE, **compared, "coverage": rows}
+    qualities = [dict(zip(("length", *_COUNTS), row, strict=True)) for row in _count_rows(counts)]
+    whole = {"notice": NOTICE, **compared, "coverage": rows, "counts": qualities}
     return (json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
@@ -123,7 +134,11 @@ def _anonymity_rows(evaluation: Evaluation) -> list[tuple[Any, ...]]:
     return [(_name(row), *each) for row in evaluation.rows for each in row.k_anonymity]
 
 
-def _name(row: Coverage) -> int | str:
+def _count_rows(counts: Sequence[CountQuality]) -> list[tuple[Any, ...]]:
+    return [(_name(row), *(getattr(row, name) for name in _COUNTS)) for row in counts]
+
+
+def _name(row: Coverage | CountQuality) -> int | str:
     return "all" if row.length is None else row.length
 
 

@@ -4,22 +4,23 @@ The pass is in `counts.transform`, and the measurement and its privacy in `count
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
+from beam_dpne.counts import transform as counting
 from beam_dpne.counts.budget import required_noise
-from beam_dpne.counts.measuring import Held
-from beam_dpne.counts.transform import count_in_beam
+from beam_dpne.counts.measuring import CountSums, Held
+from beam_dpne.counts.rule import CountRule
 from beam_dpne.elements.arrays import distinct, offsets_of, rows_of_entries
 from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
 from beam_dpne.elements.coders import spill
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import prune_invalid, rows_at_positions
-from beam_dpne.ngrams.elements import GramSet
+from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 
@@ -78,7 +79,7 @@ class CountUsers(UnhintedTransform):
 
     def expand(self, users: PCollection[UserBatch]) -> tuple[PCollection[GramSet], ...]:
         """Counts the users of all lengths together, and gives each length its own PCollection."""
-        counted = count_in_beam(
+        counted = counting.count_in_beam(
             GramRows(pruning=self.plan.pruning, store=self.store),
             users,
             self.released,
@@ -116,6 +117,10 @@ class GramRows:
         """Returns the scores of the rows of each length."""
         return [np.zeros(0) if grams.is_public else grams.scores for grams in released]
 
+    def parents(self, released: Sequence[GramSet]) -> np.ndarray:
+        """Returns the rows of each n-gram's prefix and of its suffix or last word."""
+        return parents_of(released, pruning=self.pruning)
+
     def with_users(self, released: Sequence[GramSet], users: np.ndarray) -> list[GramSet]:
         """Returns the sets with their numbers of users."""
         parts = np.split(users, np.cumsum([len(each) for each in self.scores(released)])[:-1])
@@ -126,6 +131,61 @@ class GramRows:
             )
             for grams, part in zip(released, parts, strict=True)
         ]
+
+
+def rule_of(*released: GramSet) -> CountRule:
+    """Returns the weights of all released n-grams."""
+    return counting.rule_of(GramRows(pruning="both"), *released)
+
+
+def count_users(
+    released: Sequence[GramSet],
+    pieces: Iterable[CountSums],
+    *,
+    plan: PrivacyPlan,
+    run_key: RunKey,
+) -> list[GramSet]:
+    """Returns S_1, …, S_T with estimated numbers of users.
+
+    Args:
+      released: S_1, …, S_T.
+      pieces: sums over all users, cut by rows in any way.
+      plan: the plan of the run.
+      run_key: the secret of the run.
+    """
+    return counting.estimated(
+        released,
+        pieces,
+        rows=GramRows(pruning=plan.pruning),
+        noise=required_noise(plan.count_noise),
+        run_key=run_key,
+    )
+
+
+def parents_of(released: Sequence[GramSet], *, pruning: str) -> np.ndarray:
+    """Returns the rows of each n-gram's prefix and of its suffix or last word.
+
+    Every user of an n-gram holds them as well.
+
+    Args:
+      released: S_1, …, S_T; rows count through those that are not public.
+      pruning: the pruning rule of the plan, which decides the meaning of keys.
+
+    Returns:
+      (n, 2) int64, -1 where there is no such row.
+    """
+    sizes = [0 if grams.is_public else len(grams) for grams in released]
+    offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+    parents = np.full((int(offsets[-1]), 2), -1, np.int64)
+    for k in range(1, len(released)):
+        rows = slice(int(offsets[k]), int(offsets[k + 1]))
+        lengths = (k - 1, k - 1 if pruning == "both" else 0)
+        for column, (parent, length) in enumerate(
+            zip(unpack_pairs(released[k].keys), lengths, strict=True)
+        ):
+            if not released[length].is_public:
+                parents[rows, column] = parent + offsets[length]
+    return parents
 
 
 def held_grams(batch: UserBatch, released: Sequence[GramSet], *, pruning: str) -> Held:

@@ -115,6 +115,9 @@ class _ItemRows:
         """Returns the scores of the items, which are rows of one length."""
         return [released[0].scores]
 
+    def parents(self, released: Sequence[ItemSet]) -> None:
+        """Returns None, since no item implies another one."""
+
     def with_users(self, released: Sequence[ItemSet], users: np.ndarray) -> list[ItemSet]:
         """Returns the set with its numbers of users."""
         return [dataclasses.replace(released[0], users=users)]

@@ -24,8 +24,8 @@ WORDS = ["see", "you", "soon", "dear", "friend", "naïve", "日本語"]
 KEY = "0f1e2d3c" * 8
 RUN = ("--epsilon", 6, "--delta", 1e-3, "--max_length", 3, "--max_contributions", 20)
 FILES = {
-    *("evaluation.json", "coverage.csv", "k_anonymity.csv", "released.png", "spurious.png"),
-    *("k_anonymity.png", "occurrences.png"),
+    *("evaluation.json", "coverage.csv", "k_anonymity.csv", "counts.csv"),
+    *("released.png", "spurious.png", "k_anonymity.png", "occurrences.png"),
 }
 
 
@@ -154,13 +154,58 @@ def test_tables_say_the_same_as_the_json_and_every_file_that_it_is_not_private(j
 def test_pandas_reads_every_table_and_finds_the_mark_in_every_row(judged, judged_items):
     for _, folder in (judged, judged_items):
         tables = {path.name: pandas.read_csv(path) for path in folder.glob("*.csv")}
-        assert set(tables) == {f"{PREFIX}coverage.csv", f"{PREFIX}k_anonymity.csv"}
+        names = ("coverage.csv", "k_anonymity.csv", "counts.csv")
+        assert set(tables) == {PREFIX + name for name in names}
         for table in tables.values():
             assert table.columns[0] == "length"
             assert set(table["privacy"]) == {SECRET.cell}
         coverage = tables[f"{PREFIX}coverage.csv"]
         released = [row["released"] for row in evaluation_of(folder)["coverage"]]
         assert coverage["released"].tolist() == released
+
+
+def holders(length):
+    """The users who have each n-gram of a length, by a plain count."""
+    users = {}
+    for user, text in documents():
+        for at in range(len(text) - length + 1):
+            users.setdefault(join_tokens(text[at : at + length]), set()).add(user)
+    return {gram: len(own) for gram, own in users.items()}
+
+
+def test_counts_are_compared_with_a_plain_count_over_the_files(judge, judged, made, tmp_path):
+    ended = judge("--top_k", 4, "--output", tmp_path / "own")
+    assert ended.status == 0, ended.err
+    rows = read_release(str(made / "release")).table().to_pylist()
+    counts = evaluation_of(tmp_path / "own")["counts"]
+    assert [row["length"] for row in counts] == [1, 2, 3, "all"]
+    covered = 0
+    for quality in counts[:-1]:
+        users = holders(quality["length"])
+        own = [row for row in rows if row["length"] == quality["length"]]
+        real = [row for row in own if row["ngram"] in users]
+        inside = [r for r in real if r["users_low"] <= users[r["ngram"]] <= r["users_high"]]
+        assert (quality["real"], quality["top_k"]) == (len(real), 4)
+        assert quality["coverage"] == pytest.approx(len(inside) / len(real))
+        covered += len(inside)
+        # Rows are in the order of users, then of scores.
+        fourth = sorted(users.values())[-4]
+        for name, first in (
+            ("top", own[:4]),
+            ("score_top", sorted(own, key=lambda row: -row["score"])[:4]),
+        ):
+            assert quality[name] == sum(users.get(row["ngram"], 0) >= fourth for row in first)
+    assert counts[-1]["coverage"] == pytest.approx(covered / counts[-1]["real"])
+    assert counts[-1]["top"] is counts[-1]["score_top"] is None
+    flat = " ".join(ended.out.replace("│", " ").split())
+    assert f"{counts[0]['real']} {counts[0]['coverage']:.1%}" in flat
+    assert f"{counts[1]['rank_correlation']:.3f} {counts[1]['top']} of 4" in flat
+    lines = (judged[1] / f"{PREFIX}counts.csv").read_text().splitlines()
+    table = [dict(row) for row in csv.DictReader(lines)]
+    for row, quality in zip(table, evaluation_of(judged[1])["counts"], strict=True):
+        assert row.pop("privacy") == SECRET.cell
+        texts = {name: "" if value is None else str(value) for name, value in quality.items()}
+        assert row == texts
 
 
 def test_every_picture_says_what_was_spent_the_data_and_the_release(judged, made):
@@ -175,14 +220,20 @@ def test_every_picture_says_what_was_spent_the_data_and_the_release(judged, made
         assert str(made).encode() not in data
 
 
-def test_the_title_of_a_release_is_in_its_pictures(cli, judge, made, tmp_path):
+def test_a_release_with_a_title_and_without_counts_is_judged(cli, judge, made, tmp_path):
     titled = ("--title", "Notes of 2025", "--output", tmp_path / "titled", "--quiet")
     files = ("--input", made / "notes.jsonl", "--run_key_file", made / "key")
-    assert cli("ngrams", *files, *RUN[:4], "--max_length", 1, *titled).status == 0
+    options = ("--max_length", 1, "--count_share", 0)
+    assert cli("ngrams", *files, *RUN[:4], *options, *titled).status == 0
     ended = judge("--output", tmp_path / "own", release=tmp_path / "titled" / "ledger.json")
     assert ended.status == 0, ended.err
     for picture in (tmp_path / "own").glob("*.png"):
         assert "release: “Notes of 2025” (".encode() in picture.read_bytes()
+    assert "has no numbers of users, so only its scores are compared" in ended.out
+    assert "within a factor of 2" not in ended.out
+    counts = evaluation_of(tmp_path / "own")["counts"]
+    assert counts[0]["score_top"] == counts[0]["top_k"] == len(holders(1)) == len(WORDS)
+    assert counts[0]["coverage"] is counts[0]["rank_correlation"] is None
 
 
 def test_without_an_output_nothing_is_written(judge, made):
@@ -335,12 +386,12 @@ def test_an_output_that_cannot_be_a_directory_is_refused_before_data_are_read(
 # Options
 
 
-def test_the_options_are_those_of_ngrams_for_reading_and_six_more(cli):
+def test_the_options_are_those_of_ngrams_for_reading_and_seven_more(cli):
     shown = cli("evaluate", "--help").out
     names = set(re.findall(r"^  --(\w+)", shown, re.MULTILINE))
     assert names == {option.name for option in options_of(EVALUATE)}
     assert {option.name for option in EVALUATE["evaluating"]} == {
-        *("release", "k_anonymity", "output", "quiet"),
+        *("release", "k_anonymity", "top_k", "output", "quiet"),
         *("failure_log", "failure_log_remote"),
     }
     assert "NOT private" in shown
@@ -351,6 +402,7 @@ def test_the_options_are_those_of_ngrams_for_reading_and_six_more(cli):
     [
         (("--k_anonymity", "0,5"), "k_anonymity must be numbers of at least 1, got 0"),
         (("--k_anonymity", "few"), "--k_anonymity"),
+        (("--top_k", "0"), "top_k must be at least 1, got top_k=0"),
         (("--tokenizer", "nobodys"), "tokenizer must be one of"),
         (("--output", ""), "output must be the path of a directory, got output=''"),
         (("--runner", "FlinkRunner"), "beam-dpne evaluate has no option --runner"),

@@ -61,6 +61,33 @@ def test_a_large_budget_gives_the_numbers_themselves():
     assert np.mean((found.low <= counts) & (counts <= found.high)) > 0.93
 
 
+def test_a_large_budget_gives_the_first_rows_exactly():
+    held, counts, scores = crowd(20_000, 400, 1.3)
+    found = estimated(held, scores, mu=1000.0)
+    first = np.argsort(-scores[0])[:20]
+    assert abs(found.users / counts - 1)[first].max() < 0.01
+    assert (found.high / found.low)[first].max() < 1.03
+
+
+def test_rows_have_no_more_users_than_the_rows_that_their_users_hold_as_well():
+    held, counts, scores = crowd(3_000, 100, 1.3)
+    rule = count_rule(scores)
+    measured = measure(sum_counts(held, rule), rule, CountNoise.of_budget(0.05), RunKey(bytes(32)))
+    scores = np.concatenate(scores)
+    # Made-up prefixes: some of the second length's rows belong to a row of the first, the rest to none.
+    parents = np.full((200, 2), -1)
+    parents[100:180, 0] = np.argsort(counts[:100], kind="stable")[np.arange(80) % 50]
+    free, bound = (estimate_users(measured, rule, scores, each) for each in (None, parents))
+    child, parent = np.arange(100, 180), parents[100:180, 0]
+    assert (free.users[child] > free.users[parent]).any()
+    for name in ("users", "low", "high"):
+        values = getattr(bound, name)
+        assert (values[child] <= values[parent]).all()
+        expected = getattr(free, name).copy()
+        expected[child] = np.minimum(expected[child], expected[parent])
+        np.testing.assert_array_equal(values, expected)
+
+
 def test_a_small_budget_gives_wide_intervals_instead_of_an_error():
     held, _, scores = crowd(3_000, 100, 1.3)
     narrow, wide = (estimated(held, scores, mu=mu) for mu in (1.0, 0.01))

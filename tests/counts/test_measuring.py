@@ -102,7 +102,7 @@ def test_rare_rows_have_larger_weights_and_no_more_than_the_rule_allows(rule):
 def test_groups_are_of_one_length_and_of_neighbouring_ranks():
     scores = [np.random.default_rng(k).permutation(200) + 1.0 for k in range(2)]
     rule = count_rule(scores)
-    assert rule.group_sizes.tolist() == [16, 32, 96, 56] * 2
+    assert rule.group_sizes.tolist() == ([1] * 20 + [20, 40, 80, 40]) * 2
     for first, last, score in ((0, 200, scores[0]), (200, 400, scores[1])):
         groups = rule.groups[first:last]
         ordered = groups[np.argsort(-score)]
@@ -111,7 +111,7 @@ def test_groups_are_of_one_length_and_of_neighbouring_ranks():
 
 def test_rows_of_one_score_are_grouped_by_their_number():
     rule = count_rule([np.ones(40)])
-    assert rule.groups.tolist() == [0] * 16 + [1] * 24
+    assert rule.groups.tolist() == [*range(20), *([20] * 20)]
 
 
 @pytest.mark.parametrize("mu", [0.01, 0.3, 5.0])

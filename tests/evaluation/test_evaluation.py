@@ -22,6 +22,7 @@ import beam_dpne.evaluation
 from beam_dpne import join_tokens
 from beam_dpne.errors import InputError, PlotsUnavailableError
 from beam_dpne.evaluation.corpus import corpus_of, read_corpus
+from beam_dpne.evaluation.counts import JudgedRows, length_quality, total_quality
 from beam_dpne.evaluation.coverage import evaluate, released_codes
 from beam_dpne.evaluation.index import group_keys, index_corpus, places_of
 from beam_dpne.evaluation.plots import (
@@ -304,7 +305,9 @@ def judged_sample(lengths):
 
 def report_of(judged, spurious_fraction):
     pictures = plots(judged, caption=CAPTION, spurious_fraction=spurious_fraction)
-    return report_files(judged, {"release": "r"}, pictures)
+    rows = JudgedRows(truth=np.array([2, 0]), scores=np.array([1.5, 2.5]), users=None)
+    counts = [length_quality(1, rows, top_k=1, users_of_last=2), total_quality([rows])]
+    return report_files(judged, counts, {"release": "r"}, pictures)
 
 
 @pytest.fixture
@@ -334,7 +337,7 @@ def test_every_file_of_a_report_says_that_it_is_not_private(drawn, lengths):
     """Pictures say it in their metadata and to the eye, beside a caption of any signs."""
     files = report_of(judged_sample(lengths), spurious_fraction=0.01)
     kinds = collections.Counter(name.rsplit(".", 1)[1] for name in files)
-    assert kinds == {"json": 1, "csv": 2, "png": 4 if lengths > 1 else 3}
+    assert kinds == {"json": 1, "csv": 3, "png": 4 if lengths > 1 else 3}
     titles, captions = drawn
     assert titles == [BANNER] * kinds["png"]
     assert captions.count(CAPTION) == kinds["png"]

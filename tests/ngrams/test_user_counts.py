@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from beam_dpne import CountUsers, PrivacyPlan, RunKey
 from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
-from beam_dpne.ngrams.user_counts import held_grams
+from beam_dpne.ngrams.user_counts import held_grams, parents_of
 from tests.ngrams.test_oracle import (
     KEY,
     adaptive_plans,
@@ -65,6 +65,13 @@ def test_held_ngrams_are_those_that_a_plain_search_finds(documents, plan, run_ke
         held = held_grams(batch, released, pruning=plan.pruning)
         assert held.offsets.size == len(batch.users) + 1
         counts += np.bincount(held.rows, minlength=len(grams))
+    parents = parents_of(released, pruning=plan.pruning)
+    for gram, rows in zip(grams, parents.tolist(), strict=True):
+        rest = gram[1:] if plan.pruning == "both" else gram[-1:]
+        found = [grams[row] for row in rows if row >= 0]
+        # Only words of a public vocabulary, and nothing before words, have no row.
+        assert found == [each for each in (gram[:-1], rest) if len(gram) > 1 and each in set(grams)]
+        assert len(found) == 2 or len(gram) == 1 or vocabulary is not None
     event(f"held n-grams of two words and more: {any(len(gram) > 1 for gram in grams)}")
     assert counts.tolist() == holders(documents, grams)
 

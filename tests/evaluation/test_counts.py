@@ -1,0 +1,202 @@
+"""The quality of counts is that of a plain computation, and a default release of tickets has it."""
+
+import collections
+import statistics
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+
+from beam_dpne import PrivacyPlan, join_tokens
+from beam_dpne.evaluation.corpus import corpus_of, read_corpus
+from beam_dpne.evaluation.counts import evaluate_counts, length_quality, total_quality
+from beam_dpne.evaluation.index import index_corpus
+from beam_dpne.ngrams.transform import run_context
+from beam_dpne.reading import ReadOptions, match_inputs
+from pipelines.experiments.count_runs import judge_release, make_release
+from pipelines.experiments.program import fixed_key
+from tests.evaluation.test_evaluation import DOCUMENTS, GRAMS, grams_of
+from tests.support import tickets
+
+LENGTHS = 3
+INTERVALS = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+TOP = 20
+
+
+def holders(documents, length):
+    """The users who have each n-gram of a length, in plain Python."""
+    users = collections.defaultdict(set)
+    for user, text in documents:
+        for gram in grams_of(text, length):
+            users[gram].add(user)
+    return {gram: len(own) for gram, own in users.items()}
+
+
+def released_table(rows, *, is_counted):
+    """A table of a release: rows are (n-gram, score, users, low, high)."""
+    columns = list(zip(*rows, strict=True)) if rows else [()] * 5
+    table = {
+        "length": pa.array([len(gram) for gram in columns[0]], pa.int32()),
+        "ngram": pa.array([join_tokens(gram) for gram in columns[0]], pa.string()),
+        "score": pa.array(columns[1], pa.float64()),
+    }
+    if is_counted:
+        names = ("users", "users_low", "users_high")
+        counts = zip(names, columns[2:], strict=True)
+        table |= {name: pa.array(values, pa.int64()) for name, values in counts}
+    return pa.table(table)
+
+
+def correlation(pairs):
+    if min((len(set(side)) for side in zip(*pairs, strict=True)), default=0) < 2:
+        return None
+    return pytest.approx(spearmanr(*zip(*pairs, strict=True))[0], abs=1e-9)
+
+
+def shares(real):
+    """Coverage, narrow intervals and error of (true number, users, low, high), in plain Python."""
+    if not real:
+        return None, None, None
+    covered = sum(low <= truth <= high for truth, _, low, high in real)
+    narrow = sum(
+        users <= 2 * max(low, 1) and high <= 2 * max(users, 1) for _, users, low, high in real
+    )
+    errors = [abs(users - truth) / truth for truth, users, _, _ in real]
+    middle = pytest.approx(statistics.median(errors))
+    return pytest.approx(covered / len(real)), pytest.approx(narrow / len(real)), middle
+
+
+def check(quality, rows, truth, *, k, is_counted):
+    """Compares the quality of one length with a plain computation.
+
+    Args:
+      quality: As measured.
+      rows: (n-gram, score, users, low, high) of this length, in the order of the release.
+      truth: The number of users by n-gram.
+      k: Size of the tops.
+      is_counted: Whether the release has numbers of users.
+    """
+    real = [(truth[gram], *rest) for gram, _, *rest in rows if gram in truth]
+    assert quality.real == len(real)
+    measured = (quality.coverage, quality.within_factor_two, quality.median_relative_error)
+    assert measured == (shares(real) if is_counted else (None, None, None))
+    by_users = [(users, truth[gram]) for gram, _, users, *_ in rows if gram in truth]
+    by_score = [(score, truth[gram]) for gram, score, *_ in rows if gram in truth]
+    assert quality.rank_correlation == (correlation(by_users) if is_counted else None)
+    assert quality.score_rank_correlation == correlation(by_score)
+    last = sorted(truth.values(), reverse=True)[:k]
+    assert quality.top_k == len(last)
+
+    def top(order):
+        first = [row[0] for row in sorted(rows, key=order)[: len(last)]]
+        return sum(gram in truth and truth[gram] >= last[-1] for gram in first)
+
+    assert quality.score_top == top(lambda row: -row[1])
+    assert quality.top == (top(lambda row: (-row[2], -row[1])) if is_counted else None)
+
+
+@settings(max_examples=80, deadline=None)
+@given(DOCUMENTS, GRAMS, st.integers(1, 6), st.booleans(), st.data())
+def test_every_measure_is_that_of_a_plain_computation(documents, grams, k, is_counted, data):
+    rows = []
+    for gram in grams:
+        if len(gram) <= LENGTHS:
+            users, below, above = data.draw(INTERVALS)
+            score = data.draw(st.sampled_from([0.5, 1.5, 2.5, 3.5]))
+            rows.append((gram, score, users, max(0, users - below), users + above))
+    index = index_corpus(corpus_of(documents), LENGTHS)
+    table = released_table(rows, is_counted=is_counted)
+    *lengths, total = evaluate_counts(index, table, top_k=k)
+    assert [quality.length for quality in lengths] == list(range(1, LENGTHS + 1))
+    everybody = {}
+    for quality in lengths:
+        truth = holders(documents, quality.length)
+        own = [row for row in rows if len(row[0]) == quality.length]
+        check(quality, own, truth, k=k, is_counted=is_counted)
+        event(f"a correlation of users: {quality.rank_correlation is not None}")
+        everybody |= truth
+    real = [(everybody[gram], *rest) for gram, _, *rest in rows if gram in everybody]
+    assert total.length is total.top is total.top_k is total.score_top is None
+    assert total.real == len(real)
+    measured = (total.coverage, total.within_factor_two, total.median_relative_error)
+    assert measured == (shares(real) if is_counted else (None, None, None))
+    pairs = [(users, truth) for truth, users, *_ in real]
+    assert total.rank_correlation == (correlation(pairs) if is_counted else None)
+
+
+def test_items_are_compared_too():
+    corpus = corpus_of([("ann", ["a b", "c"]), ("bob", ["a b"]), ("eve", ["a b", "d"])])
+    table = pa.table(
+        {"item": ["a b", "c", "x"], "score": [2.0, 3.0, 9.0], "users": [4, 2, 7]}
+        | {"users_low": [2, 1, 1], "users_high": [5, 2, 9]}
+    )
+    words, _ = evaluate_counts(index_corpus(corpus, 1), table, top_k=2)
+    assert (words.real, words.coverage, words.within_factor_two) == (2, 1.0, 1.0)
+    assert words.median_relative_error == pytest.approx((1 / 3 + 1) / 2)
+    assert words.rank_correlation == pytest.approx(1)
+    assert words.score_rank_correlation == pytest.approx(-1)
+    # Of the first two by users, x is spurious; the second place of the data is shared by c and d.
+    assert (words.top, words.score_top, words.top_k) == (1, 1, 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(DOCUMENTS, GRAMS, st.integers(1, 30))
+def test_numbers_of_users_and_those_at_a_rank_are_those_of_a_plain_count(documents, grams, rank):
+    corpus = corpus_of(documents)
+    index = index_corpus(corpus, 4)
+    code = {word: i for i, word in enumerate(corpus.words.to_pylist())}
+    for level in index.lengths:
+        users = holders(documents, level.length)
+        own = [gram for gram in grams if len(gram) == level.length]
+        codes = np.array([[code.get(word, -1) for word in gram] for gram in own], dtype=np.int64)
+        found = index.users_of(codes.reshape(-1, level.length))
+        assert found.tolist() == [users.get(gram, 0) for gram in own]
+        falling = sorted(users.values(), reverse=True) + [1] * 30
+        assert level.number_of_users_at_rank(rank) == falling[rank - 1]
+
+
+# A default release
+
+
+@pytest.fixture(scope="module")
+def judged_tickets(tmp_path_factory):
+    """The lengths of a default release of made-up tickets at ε = 4, beside the truth."""
+    path = tmp_path_factory.mktemp("tickets") / "tickets.jsonl"
+    tickets.write(path)
+    corpus = read_corpus(match_inputs([str(path)]), ReadOptions(), "words")
+    assert len(corpus.users) == tickets.CUSTOMERS
+    plan = PrivacyPlan(epsilon=4, delta=1e-6)
+    key = fixed_key(1)
+    kept = make_release(corpus, index_corpus(corpus, plan.max_length), plan, key.bound_to(run_context(plan, "words")))
+    return judge_release(kept, plan, key)
+
+
+def test_intervals_of_a_default_release_cover_the_true_numbers_and_the_top_is_the_true_top(
+    judged_tickets,
+):
+    for judged in judged_tickets:
+        common = judged.common[:TOP]
+        quality = length_quality(
+            judged.length, judged.rows, top_k=TOP, users_of_last=int(common[-1])
+        )
+        assert quality.real >= 200
+        assert judged.rows.truth.size - quality.real <= 0.02 * quality.real
+        assert 0.88 <= quality.coverage <= 0.995
+        assert quality.rank_correlation > 0.9
+        assert quality.top >= (16 if judged.length <= 3 else 14)
+        assert quality.median_relative_error < 0.25
+    total = total_quality([judged.rows for judged in judged_tickets])
+    assert 0.92 <= total.coverage <= 0.98
+
+
+def test_tickets_are_the_same_each_time_and_few_customers_write_many():
+    found = tickets.tickets(customers=400)
+    assert found == tickets.tickets(customers=400) != tickets.tickets(customers=400, seed=15)
+    sizes = sorted(collections.Counter(user for user, _ in found).values())
+    assert len(sizes) == 400
+    assert sizes[0] >= 2
+    assert sum(sizes[-40:]) > sum(sizes) / 3
+    assert not any("{" in text or "}" in text for _, text in found)
