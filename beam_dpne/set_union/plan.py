@@ -402,7 +402,9 @@ class SetUnionPlan(JsonParameters):
             "vocabulary_delta_share": self.delta_share,
             "max_adaptive_degree": self.max_adaptive_degree,
         }
-        counts = {"counts": rule.constants()} if self.count_part else {}
+        counts = (
+            {"counts": rule.constants() | {"most_totals": MOST_TOTALS}} if self.count_part else {}
+        )
         return as_json_types(
             {
                 **counts,
