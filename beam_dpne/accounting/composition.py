@@ -24,6 +24,9 @@ convex order, and with it every hockey-stick divergence. Domination is kept by p
 induction one coordinate shifted by ε_L dominates all. dp_accounting composes its privacy loss
 distribution with those of the other releases.
 
+*Numbers of users* of items that were found with Laplace noise are sums with Gaussian noise, after the
+items are known: they are two releases of this list, of which the second follows from the first.
+
 *Words of one user alone.* Given the past, release i finds any with a probability of at most δ_T,i, in
 `with` and, with u's weights as they would be, in `without`. Let G be the event that no release finds
 any; outside of it are at most Σ δ_T,i, and on it hybrid and `with` are equal. So

@@ -4,7 +4,8 @@
 states apart (section `spent`).
 
 1. Its noise, in all rounds of all lengths, is as private as one Gaussian mechanism with
-   sensitivity/σ = μ, or as Laplace noise with ℓ1 sensitivity/λ = ε_L. This part is compared with a
+   sensitivity/σ = μ, or as Laplace noise with ℓ1 sensitivity/λ = ε_L; where items with Laplace noise
+   have numbers of users, as both, since those have Gaussian noise. This part is compared with a
    *hybrid* run, in which no word (item) is found to which only this user gives weight.
 2. δ_T bounds the probability that such a word is found, in the run with the user, and in the run
    without the user if its weights were there. It is a probability of an event, so δ_T adds up.
@@ -26,6 +27,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.counts.budget import count_mu
+from beam_dpne.counts.rule import CountNoise
 from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism import gaussian
 from beam_dpne.ngrams.plan import PrivacyPlan
@@ -113,6 +116,8 @@ def spending_of_plan(plan: Plan) -> Spending:
             stated=plan.sensitivity / plan.composed_noise_scale,
             lone_delta=plan.vocabulary_delta,
             has_laplace=plan.noise_kind == "laplace",
+            count_share=plan.count_part,
+            mu_of_counts=_mu_of(plan.count_noise),
         )
     if isinstance(plan, BayesianPlan):
         return _divided(**common, stated=plan.sensitivity / plan.noise_stddev, lone_delta=0.0)
@@ -146,6 +151,8 @@ def spending_of_ledger(ledger: Mapping[str, Any], path: str) -> Spending:
     try:
         stated, has_laplace = _stated_noise(ledger)
         numbers = {
+            "count_share": plan.get("count_share", 0.0),
+            "mu_of_counts": _stated_count_mu(ledger),
             "gaussian_delta": spent["gaussian_delta"],
             "lone_delta": 0.0 if ledger["program"] == "bayesian" else spent["vocabulary_delta"],
             "slack": spent["numerical_slack"],
@@ -187,7 +194,9 @@ def spending_of_parameters(program: str, parameters: Mapping[str, Any]) -> Spend
     if kind is None:
         raise BudgetError(f"program must be one of {', '.join(PLANS)}, got program={program!r}.")
     try:
-        return spending_of_plan(kind(**parameters))
+        # Plans of earlier versions, which counted no users, have no such parameter.
+        counted: dict[str, Any] = {} if kind is BayesianPlan else {"count_share": 0.0}
+        return spending_of_plan(kind(**(counted | dict(parameters))))
     except (TypeError, ValueError):
         epsilon, delta = (_positive(parameters, name, "A plan") for name in ("epsilon", "delta"))
         if delta >= 1:
@@ -208,8 +217,13 @@ def _divided(
     gaussian_delta: float,
     has_laplace: bool = False,
     has_union_vocabulary: bool = False,
+    count_share: float = 0.0,
+    mu_of_counts: float = 0.0,
 ) -> Spending:
     """Returns an expense in parts; `stated` is sensitivity over scale of the noise.
+
+    The noise of numbers of users is a part of Gaussian noise. Beside Laplace noise it stands apart, and
+    has the part `count_share` of ε, all of `gaussian_delta`, and μ = `mu_of_counts`.
 
     Whatever of ε and δ no part explains is in the remainder, and noise counts as at least as strong as
     its ε and δ allow. So numbers of a ledger that are too small in one place are too large in another.
@@ -222,15 +236,14 @@ def _divided(
     explained = math.exp(slack) * (gaussian_delta + lone_delta)
     if explained > delta * (1 + _TOLERANCE):
         raise ValueError("the parts of its delta exceed delta")
+    if has_laplace and not 0 <= count_share < 1:
+        raise ValueError("its count_share is not in [0, 1)")
     if has_laplace:
-        needed = epsilon - slack
-    elif 0 < gaussian_delta < 1:
-        needed = 1 / gaussian.gaussian_noise_stddev(epsilon=epsilon - slack, delta=gaussian_delta)
+        laplace = _at_least(stated, (1 - count_share) * (epsilon - slack))
+        needed = _mu_needed(count_share * (epsilon - slack), gaussian_delta) if count_share else 0.0
+        mu = _at_least(mu_of_counts, needed)
     else:
-        raise ValueError("its Gaussian noise has no delta")
-    if stated > needed * (1 + _TOLERANCE):
-        raise ValueError("its noise is too small for its epsilon and delta")
-    strength = max(stated, needed)
+        laplace, mu = 0.0, _at_least(stated, _mu_needed(epsilon - slack, gaussian_delta))
     remainder = max(far_tails, delta - explained)
     if has_union_vocabulary:
         # The failures of Hoeffding's bound in the words' set union, whose δ is below 2 δ_T and whose
@@ -239,12 +252,45 @@ def _divided(
     return Spending(
         epsilon=epsilon,
         delta=delta,
-        mu=0.0 if has_laplace else strength,
-        laplace=strength if has_laplace else 0.0,
+        mu=mu,
+        laplace=laplace,
         lone_delta=lone_delta,
         slack=slack,
         remainder=remainder,
     )
+
+
+def _mu_needed(epsilon: float, delta: float) -> float:
+    """Returns the μ of Gaussian noise that is just enough; raises ValueError without a δ."""
+    if not 0 < delta < 1:
+        raise ValueError("its Gaussian noise has no delta")
+    return 1 / gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=delta)
+
+
+def _at_least(stated: float, needed: float) -> float:
+    """Returns the larger of two strengths of noise, of which the stated one must not exceed the other.
+
+    Raises:
+      ValueError: The noise is weaker than the guarantee needs.
+    """
+    if stated > needed * (1 + _TOLERANCE):
+        raise ValueError("its noise is too small for its epsilon and delta")
+    return max(stated, needed)
+
+
+def _mu_of(noise: CountNoise | None) -> float:
+    return 0.0 if noise is None else count_mu(noise.row_stddev, noise.group_stddev)
+
+
+def _stated_count_mu(ledger: Mapping[str, Any]) -> float:
+    """Returns μ of the numbers of users that a ledger states, 0 without any.
+
+    Raises:
+      KeyError, TypeError, ZeroDivisionError: It states no such numbers.
+    """
+    if "counts" not in ledger:
+        return 0.0
+    return count_mu(ledger["counts"]["row_noise_stddev"], ledger["counts"]["group_noise_stddev"])
 
 
 def _stated_noise(ledger: Mapping[str, Any]) -> tuple[float, bool]:

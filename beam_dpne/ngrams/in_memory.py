@@ -10,7 +10,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from beam_dpne.counts.measuring import add_sums, sum_counts
+from beam_dpne.counts.budget import required_noise
+from beam_dpne.counts.transform import count_in_memory
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
@@ -28,7 +29,7 @@ from beam_dpne.ngrams.elements import (
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.strategies import RoundInput
-from beam_dpne.ngrams.user_counts import count_users, held_grams, rule_of
+from beam_dpne.ngrams.user_counts import GramRows
 from beam_dpne.ngrams.valid import rule_for
 from beam_dpne.ngrams.vocabulary import as_vocabulary, public_vocabulary, union_plan
 from beam_dpne.set_union import threshold as union_threshold
@@ -342,14 +343,14 @@ class ArraySteps:
         return threshold.merge_released(parts, known, rule)
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
-        """Calls `count_users`."""
-        pruning = self.plan.pruning
-        sums = (
-            sum_counts(held_grams(batch, released, pruning=pruning), rule_of(*released))
-            for batch in users
+        """Calls `count_in_memory`."""
+        return count_in_memory(
+            GramRows(pruning=self.plan.pruning),
+            users,
+            released,
+            noise=required_noise(self.plan.count_noise),
+            run_key=self.run_key,
         )
-        together = [add_sums(parts)] if (parts := list(sums)) else []
-        return count_users(released, together, plan=self.plan, run_key=self.run_key)
 
     def decide(self, shard: HistogramShard, rule: LengthRule) -> HistogramShard:
         """Returns the n-grams of a hash range that are open or found after a round."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from beam_dpne.counts import rule
+from beam_dpne.counts.budget import check_count_noise, check_count_share
 from beam_dpne.counts.rule import COUNT_SHARE, MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
 from beam_dpne.ngrams import adaptive
@@ -46,7 +47,6 @@ UNION_SLACK = 1e-5
 # A set union with Gaussian noise plans for δ_G = δ_T, so for a little less than 2 δ_T in all.
 _UNION_DELTAS = 1.99
 _MAX_LENGTH = 100
-_LEAST_COUNT_SHARE, _MOST_COUNT_SHARE = 1e-6, 0.9
 _MIN_SPURIOUS_FRACTION = 1e-100
 _MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
 
@@ -377,11 +377,7 @@ def _check(plan: PrivacyPlan) -> None:
             f"spurious_fraction must be at least {_MIN_SPURIOUS_FRACTION}, below which thresholds "
             f"leave floating point, got spurious_fraction={plan.spurious_fraction}."
         )
-    if not (plan.count_share == 0 or _LEAST_COUNT_SHARE <= plan.count_share <= _MOST_COUNT_SHARE):
-        raise ValueError(
-            f"count_share must be 0, or from {_LEAST_COUNT_SHARE} to {_MOST_COUNT_SHARE}, got "
-            f"count_share={plan.count_share}."
-        )
+    check_count_share(plan.count_share)
     _check_vocabulary(plan)
     check_choice("valid_count", plan.valid_count, VALID_COUNTS)
     check_choice("pruning", plan.pruning, PRUNING_RULES)
@@ -394,6 +390,7 @@ def _check(plan: PrivacyPlan) -> None:
             f"max_tokens_per_user={plan.max_tokens_per_user}; lower it or raise epsilon."
         )
     _check_finite_noise(plan)
+    check_count_noise(plan.count_share, plan.count_noise)
     if plan.strategy_value.has_user_budgets:
         adaptive.user_budget(plan.ngrams_noise_stddev)
 

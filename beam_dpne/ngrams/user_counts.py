@@ -1,32 +1,27 @@
 """CountUsers: how many users hold each released n-gram, from one more pass over the users.
 
-The measurement and its privacy are in `counts.measuring`, and the estimates in `counts.estimates`.
+The pass is in `counts.transform`, and the measurement and its privacy in `counts.measuring`.
 """
 
 import dataclasses
-import functools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsIter, AsSingleton, PCollection
+from apache_beam.pvalue import PCollection
 
-from beam_dpne.counts.estimates import estimate_users
-from beam_dpne.counts.measuring import CountSums, Held, add_sums, measure, no_sums, sum_counts
-from beam_dpne.counts.rule import CountRule, count_rule
-from beam_dpne.elements import progress
+from beam_dpne.counts import transform as counting
+from beam_dpne.counts.budget import required_noise
+from beam_dpne.counts.measuring import CountSums, Held
+from beam_dpne.counts.rule import CountRule
 from beam_dpne.elements.arrays import distinct, offsets_of, rows_of_entries
-from beam_dpne.elements.batches import SumBundle, UnhintedTransform, UserBatch, apply
+from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
 from beam_dpne.elements.coders import spill
-from beam_dpne.elements.side_inputs import SetStore, cached_for_sets
+from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.candidates import prune_invalid, rows_at_positions
 from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 from beam_dpne.ngrams.plan import PrivacyPlan
-
-# Rows whose sums travel in one element, 1 MB.
-_ROWS_OF_A_PIECE = 2**17
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -80,27 +75,18 @@ class CountUsers(UnhintedTransform):
 
     def __post_init__(self):
         super().__init__()
-        if not self.plan.count_share:
-            raise ValueError("count_share must be above 0 to count users, got count_share=0.0.")
+        required_noise(self.plan.count_noise)
 
     def expand(self, users: PCollection[UserBatch]) -> tuple[PCollection[GramSet], ...]:
-        """Sums within bundles, adds up the bundles, and estimates on one worker."""
-        # Beam's embedded runner holds back a Flatten whose input is computed from a PCollection that is
-        # still needed, and the sets depend on such ones: this pass has a copy of the users. The empty
-        # side input keeps the runner from making one stage of the copy and the pass.
-        users = apply(users, "Copy", beam.Map(_same), UserBatch)
-        none = AsIter(apply(users, "None", beam.Filter(_never), UserBatch))
-        sides = [AsSingleton(each) for each in self.released]
-        sum_batch = functools.partial(_sum_batch, plan=self.plan)
-        sum_bundle = SumBundle(sum_batch=sum_batch, merge=add_sums, cut=_pieces)
-        pieces = apply(
-            users, "SumBundle", beam.ParDo(sum_bundle, none, *sides), tuple[int, CountSums]
+        """Counts the users of all lengths together, and gives each length its own PCollection."""
+        counted = counting.count_in_beam(
+            GramRows(pruning=self.plan.pruning, store=self.store),
+            users,
+            self.released,
+            kind=GramSet,
+            noise=required_noise(self.plan.count_noise),
+            run_key=self.run_key,
         )
-        grouped = pieces | "ByRows" >> beam.GroupByKey()
-        merge = beam.MapTuple(lambda _, pieces: add_sums(list(pieces)))
-        sums = AsIter(apply(grouped, "SumRows", merge, CountSums))
-        estimate = beam.ParDo(_Estimate(self.plan, self.run_key, self.store), sums, *sides[:-1])
-        counted = apply(self.released[-1], "Estimate", estimate, GramSet)
         return tuple(
             apply(counted, f"Length{length}", beam.Filter(_has_length, length), GramSet)
             for length in range(1, len(self.released) + 1)
@@ -111,51 +97,45 @@ def _has_length(grams: GramSet, length: int) -> bool:
     return grams.length == length
 
 
-def _same(batch: UserBatch) -> UserBatch:
-    return batch
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GramRows:
+    """S_1, …, S_T as rows whose users are counted; a public vocabulary has none.
+
+    Attributes:
+      pruning: the pruning rule of the plan.
+      store: the folder for sets that are too large for an element.
+    """
+
+    pruning: str
+    store: SetStore | None = None
+
+    def held(self, users: UserBatch, released: Sequence[GramSet]) -> Held:
+        """Returns the released n-grams of each user of a batch of length 0."""
+        return held_grams(users, released, pruning=self.pruning)
+
+    def scores(self, released: Sequence[GramSet]) -> list[np.ndarray]:
+        """Returns the scores of the rows of each length."""
+        return [np.zeros(0) if grams.is_public else grams.scores for grams in released]
+
+    def parents(self, released: Sequence[GramSet]) -> np.ndarray:
+        """Returns the rows of each n-gram's prefix and of its suffix or last word."""
+        return parents_of(released, pruning=self.pruning)
+
+    def with_users(self, released: Sequence[GramSet], users: np.ndarray) -> list[GramSet]:
+        """Returns the sets with their numbers of users."""
+        parts = np.split(users, np.cumsum([len(each) for each in self.scores(released)])[:-1])
+        return [
+            spill(
+                grams if grams.is_public else dataclasses.replace(grams, users=part, stored=None),
+                self.store,
+            )
+            for grams, part in zip(released, parts, strict=True)
+        ]
 
 
-def _never(_: UserBatch) -> bool:
-    return False
-
-
-def _sum_batch(
-    batch: UserBatch, _: Iterable[UserBatch], *released: GramSet, plan: PrivacyPlan
-) -> CountSums:
-    progress.enter("count")
-    return sum_counts(held_grams(batch, released, pruning=plan.pruning), rule_of(*released))
-
-
-def _pieces(sums: CountSums) -> Iterator[tuple[int, CountSums]]:
-    """Cuts sums by rows, so that no element is large."""
-    for number in range(max(1, -(-len(sums) // _ROWS_OF_A_PIECE))):
-        rows = slice(number * _ROWS_OF_A_PIECE, (number + 1) * _ROWS_OF_A_PIECE)
-        totals = sums.totals if number == 0 else sums.totals[:0]
-        yield number, CountSums(first=rows.start, masses=sums.masses[rows], totals=totals)
-
-
-class _Estimate(beam.DoFn):
-    """Adds noise to the sums of all users, and gives each released set its estimates."""
-
-    def __init__(self, plan: PrivacyPlan, run_key: RunKey, store: SetStore | None):
-        self._plan = plan
-        self._run_key = run_key
-        self._store = store
-
-    def process(
-        self, element: GramSet, pieces: Iterable[CountSums], *shorter: Any
-    ) -> Iterator[GramSet]:
-        """Returns all sets, given the longest n-grams and the shorter sets."""
-        for grams in count_users(
-            [*shorter, element], pieces, plan=self._plan, run_key=self._run_key
-        ):
-            yield spill(grams, self._store)
-
-
-@cached_for_sets(maxsize=1)
 def rule_of(*released: GramSet) -> CountRule:
-    """Returns the weights of all released n-grams, which are computed once for all batches."""
-    return count_rule([np.zeros(0) if each.is_public else each.scores for each in released])
+    """Returns the weights of all released n-grams."""
+    return counting.rule_of(GramRows(pruning="both"), *released)
 
 
 def count_users(
@@ -173,23 +153,13 @@ def count_users(
       plan: the plan of the run.
       run_key: the secret of the run.
     """
-    if plan.count_noise is None:
-        raise ValueError("A plan with count_share=0 measures no users.")
-    rule = rule_of(*released)
-    sums = no_sums(rule)
-    for piece in pieces:
-        sums.masses[piece.first : piece.first + len(piece)] += piece.masses
-        if piece.totals.size:
-            sums.totals[:] += piece.totals
-    measured = measure(sums, rule, plan.count_noise, run_key)
-    scores = np.concatenate([np.zeros(0), *(g.scores for g in released if not g.is_public)])
-    estimates = estimate_users(measured, rule, scores, parents_of(released, pruning=plan.pruning))
-    users = np.stack((estimates.users, estimates.low, estimates.high), axis=1)
-    parts = np.split(users, rule.offsets[1:-1])
-    return [
-        grams if grams.is_public else dataclasses.replace(grams, users=part, stored=None)
-        for grams, part in zip(released, parts, strict=True)
-    ]
+    return counting.estimated(
+        released,
+        pieces,
+        rows=GramRows(pruning=plan.pruning),
+        noise=required_noise(plan.count_noise),
+        run_key=run_key,
+    )
 
 
 def parents_of(released: Sequence[GramSet], *, pruning: str) -> np.ndarray:

@@ -67,6 +67,7 @@ def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
         "max_contributions": plan.contribution_limits[0],
         "max_items_per_user": plan.max_tokens_per_user,
         "max_users": plan.max_users,
+        "count_share": 0.0,  # The run counts the users of words with those of all other n-grams.
     }
     if plan.vocabulary_policy in DESCENT_POLICIES:
         common["shards"] = shards_for(plan.max_users)

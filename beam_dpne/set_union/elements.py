@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from beam_dpne.elements.arrays import bounded_parts, group_places, merge_hashes, merge_words
 from beam_dpne.elements.coders import register_batches
-from beam_dpne.elements.rows import ITEM_SCHEMA, in_order, with_rounded_scores
+from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, in_order, with_rounded_scores
 from beam_dpne.mechanism.thresholds import GRID_BITS
 
 
@@ -72,11 +72,14 @@ class ItemSet:
     Attributes:
       items: (n,) Arrow strings.
       scores: (n,) float64, noisy weights in units of weight, rounded to the middle of a cell.
+      users: (n, 3) int64, the estimated number of users who have each item, and the ends of its 95 %
+        interval; None if they are not measured, and until `CountItems` has measured them.
       report: the public numbers for the ledger as JSON types; see `SetUnionPlan.report`.
     """
 
     items: pa.Array
     scores: np.ndarray
+    users: np.ndarray | None = None
     report: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -155,9 +158,12 @@ def hash_order(word_hashes: np.ndarray) -> np.ndarray:
 
 
 def item_table(released: Sequence[ItemSet]) -> pa.Table:
-    """Returns the rows of one set union, in descending order of scores, then by bytes."""
+    """Returns the rows of one set union, in the order of a release (see `in_order`)."""
     (found,) = released
     rows = pa.table([found.items, pa.array(found.scores)], schema=ITEM_SCHEMA)
+    if found.users is not None:
+        users = [pa.array(column) for column in found.users.T]
+        rows = pa.table([*rows.columns, *users], schema=COUNTED_ITEM_SCHEMA)
     return in_order(with_rounded_scores(rows))
 
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from beam_dpne.counts.budget import count_mu
+from beam_dpne.counts.ledger import counts_section
 from beam_dpne.mechanism.group_privacy import GaussianNoise, groups_section
 from beam_dpne.release.ledger import Contents
 from beam_dpne.set_union.elements import ItemSet
@@ -38,7 +40,8 @@ _COLUMNS = {
     "rounding_bound": "upper bound on the distance that rounding adds, over all users that follow in "
     "sequence, if there are at most max_users of them; 0 where all arithmetic is exact",
     "composed_noise_scale": "lambda of Laplace noise or sigma of Gaussian noise: that of one mechanism "
-    "of this sensitivity that is as private as all rounds together",
+    "of this sensitivity that is as private as all rounds together, and with Gaussian noise as all "
+    "rounds and the measurement of users together",
     "cutoff_margin": "distance of a cutoff above its threshold, in scales of the noise; null for "
     "policies without a cutoff",
     "shards": "number of histograms among which the users are divided",
@@ -51,6 +54,17 @@ _SLACK = (
     "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "
     "right to a relative 1e-12 (2e-12 with Laplace noise). This part is subtracted from epsilon before "
     "the noise is calibrated, and both deltas are multiplied by exp(-numerical_slack)."
+)
+_COUNTED_TOGETHER = (
+    "The items were found with the part 1 - budget_share of the budget mu^2 of one Gaussian mechanism, "
+    "and the users of the released items were measured with the rest: over all rounds and sums, the "
+    "squares of sensitivity over noise add up to at most mu^2, with mu = sensitivity / "
+    "composed_noise_scale."
+)
+_COUNTED_BY_SUM = (
+    "The items were found with the part 1 - budget_share of epsilon (less numerical_slack) by Laplace "
+    "noise, and with vocabulary_delta. The users of the released items were measured by a Gaussian "
+    "mechanism with the rest of epsilon, and with gaussian_delta. Both add up by basic composition."
 )
 _PROMISE = (
     "The operator promises that the input has at most max_users users. This is never checked against "
@@ -82,28 +96,40 @@ def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Conte
     _check_items(plan, items)
     columns, numbers = mechanism(plan)
     has_laplace = plan.noise_kind == "laplace"
+    counts = counts_section(plan.count_part, plan.count_noise, "item")
+    by_users = "users, then by falling " if plan.count_part else ""
     return Contents(
         program="set-union",
         sections={
             "mechanism_columns": {**columns, "released": "number of items in the release"},
             "mechanism": {**numbers, "released": len(items)},
+            **counts.sections,
         },
         spent={"vocabulary_delta": plan.vocabulary_delta},
         slack_meaning=_SLACK,
         columns={
             "item": _ITEM,
             "score": _SCORE,
-            "order": "by falling score, then by the bytes of the item",
+            **counts.columns,
+            "order": f"by falling {by_users}score, then by the bytes of the item",
         },
         groups=groups_section(
             epsilon=plan.epsilon,
             delta=plan.delta,
-            gaussian=None if has_laplace else _gaussian_noise(plan),
+            gaussian=_gaussian_noise(plan),
             has_laplace=has_laplace,
             found_alone="item",
         ),
-        grounds=promises(plan),
+        grounds={**_composition(plan), **promises(plan)},
     )
+
+
+def _composition(plan: SetUnionPlan) -> dict[str, Any]:
+    """Returns how the items and the numbers of users share the budget, if users were counted."""
+    if plan.count_noise is None:
+        return {}
+    by_sum = plan.noise_kind == "laplace"
+    return {"composition": _COUNTED_BY_SUM if by_sum else _COUNTED_TOGETHER}
 
 
 def promises(plan: SetUnionPlan) -> dict[str, Any]:
@@ -142,18 +168,29 @@ def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
     return dict(_COLUMNS), numbers
 
 
-def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise:
-    """Returns the noise of all rounds together; the sensitivity includes rounding."""
+def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise | None:
+    """Returns all Gaussian noise together, or None without any; the sensitivity includes rounding."""
+    epsilon = plan.epsilon - plan.numerical_slack
+    if plan.noise_kind == "gaussian":
+        mu = plan.sensitivity / plan.composed_noise_scale
+        return GaussianNoise(epsilon=epsilon, delta=plan.gaussian_delta, mu=mu)
+    if plan.count_noise is None:
+        return None
     return GaussianNoise(
-        epsilon=plan.epsilon - plan.numerical_slack,
+        epsilon=plan.count_part * epsilon,
         delta=plan.gaussian_delta,
-        mu=plan.sensitivity / plan.composed_noise_scale,
+        mu=count_mu(plan.count_noise.row_stddev, plan.count_noise.group_stddev),
     )
 
 
 def _check_items(plan: SetUnionPlan, items: ItemSet) -> None:
     """Raises ValueError if the ledger would claim a guarantee that the run did not have."""
     wanted = plan.report()
-    for name in ("noise_scale", "threshold", "sensitivity"):
+    for name in ("noise_scale", "threshold", "sensitivity", "count_share"):
         if not math.isclose(wanted[name], items.report.get(name, 0), rel_tol=1e-12):
             raise ValueError(f"items must be of a run under this plan: its {name} is another one.")
+    if (items.users is None) != (plan.count_noise is None):
+        raise ValueError(
+            "items must be of a run under this plan: they have numbers of users if, and only if, its "
+            "count_share is above 0."
+        )

@@ -1,10 +1,28 @@
-"""SetUnionPlan: the public parameters of a private set union, and the noise that follows from them."""
+"""SetUnionPlan: the public parameters of a private set union, and the noise that follows from them.
+
+**The items and the numbers of users.** A part c of the budget (count_share) measures how many users
+have each released item (`counts`), after the items are known.
+
+*Gaussian policies.* Given the past, a user moves the weights of round r by at most S in ℓ2, and then
+the sums of users by vectors of length 1 at most. These are rounds of one adaptive composition of
+Gaussian mechanisms, with Σ_r (S/σ_r)² ≤ (1 − c) μ² for the items and c μ² for the sums: together they
+are as private as one Gaussian mechanism of sensitivity/σ = μ, for (ε, δ_G). The rest of δ is δ_T, as
+without counts: the argument for items of one user alone compares with a run that releases none of them
+(`weights`), and what follows the released set is the same function of it in both runs.
+
+*Laplace policies.* Items spend (1 − c) ε and δ_T = (1 − c) δ. The sums are one Gaussian mechanism for
+(c ε, c δ). By basic composition both together are (ε, δ)-private. This is not tight, but holds whatever
+either of them is.
+"""
 
 import dataclasses
 import functools
 import math
 from typing import Any, NamedTuple
 
+from beam_dpne.counts import rule
+from beam_dpne.counts.budget import check_count_noise, check_count_share
+from beam_dpne.counts.rule import COUNT_SHARE, MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
 from beam_dpne.set_union import policies
 from beam_dpne.set_union.policies import DECISION_ERRORS, SPARE, RoundShares, UpdatePolicy
@@ -82,7 +100,10 @@ class SetUnionPlan(JsonParameters):
         must not be above it. Both are promises: the users are not counted.
       vocabulary_delta_share: δ_T/δ in (0, 1), for items of one user alone; the rest is δ_G, for
         Gaussian noise. None is the policy's default. Policies with Laplace noise do not have it: there
-        δ_T is all of δ.
+        δ_T is all of δ that counts do not have.
+      count_share: the part of the budget, in [0, 0.9], that measures how many users have each released
+        item (`counts`): of μ², or under Laplace noise of ε and δ. With 0 nothing is measured, and the
+        rows have no such numbers. The default is 0.15, and 0.07 under Laplace noise.
       max_users: the largest number of users of the input: the operator's promise, which is never
         checked against the data. Under policies with a cutoff, the effect of rounding on the
         sensitivity (`rounding_bound`) and the numerical slack depend on it; others ignore it.
@@ -96,7 +117,8 @@ class SetUnionPlan(JsonParameters):
 
     Example:
       >>> import math
-      >>> plan = SetUnionPlan(epsilon=3, delta=math.exp(-10), policy="weighted_gaussian")
+      >>> plan = SetUnionPlan(
+      ...     epsilon=3, delta=math.exp(-10), policy="weighted_gaussian", count_share=0)
       >>> round(plan.noise.scale, 4), round(plan.threshold, 4)
       (1.3328, 6.8237)
       >>> SetUnionPlan.from_json(plan.to_json()) == plan
@@ -113,17 +135,23 @@ class SetUnionPlan(JsonParameters):
     shards: int | None = None
     max_shard_users: int = policies.DEFAULT_SHARD_USERS
     vocabulary_delta_share: float | None = None
+    count_share: float | None = None
     max_users: int = policies.DEFAULT_USERS
     max_items_per_user: int = 1_000_000
     public_user_count: int | None = None
     adjacency: str = ADJACENCY
 
     def __post_init__(self):
-        for name in ("epsilon", "delta", "cutoff_margin", "vocabulary_delta_share"):
+        optional = ("cutoff_margin", "vocabulary_delta_share", "count_share")
+        for name in ("epsilon", "delta", *optional):
             value = getattr(self, name)
             # Whole numbers become floats, so that equal plans compare equal.
-            if value is not None or name in ("epsilon", "delta"):
+            if value is not None or name not in optional:
                 object.__setattr__(self, name, as_float(name, value))
+        if self.count_share is None:
+            is_laplace = self.noise_kind == "laplace"
+            share = policies.LAPLACE_COUNT_SHARE if is_laplace else COUNT_SHARE
+            object.__setattr__(self, "count_share", share)
         self._check_parameters()
         self._check_noise()
 
@@ -143,6 +171,11 @@ class SetUnionPlan(JsonParameters):
         return self.update_policy.noise_kind
 
     @property
+    def count_part(self) -> float:
+        """The part of the budget that numbers of users have: count_share, which is known by now."""
+        return self.count_share or 0.0
+
+    @property
     def contribution_limit(self) -> int:
         """Δ_0; no user has more items than max_items_per_user."""
         return min(self.max_contributions, self.max_items_per_user)
@@ -154,7 +187,9 @@ class SetUnionPlan(JsonParameters):
 
     @property
     def delta_share(self) -> float:
-        """δ_T/δ; 1 under Laplace noise, which needs no other δ."""
+        """δ_T/δ; under Laplace noise, which needs no other δ, all that counts do not have."""
+        if self.noise_kind == "laplace":
+            return 1.0 - self.count_part
         return self.update_policy.delta_share
 
     @property
@@ -164,10 +199,15 @@ class SetUnionPlan(JsonParameters):
 
     @property
     def decision_count(self) -> int:
-        """The largest number of decisions that may depend on one user."""
+        """The largest number of decisions about items that may depend on one user."""
         return self.update_policy.decision_count(
             max_contributions=self.contribution_limit, max_users=self.max_users
         )
+
+    @property
+    def count_decisions(self) -> int:
+        """The numbers that the measurement of users releases and that one user changes, at most."""
+        return self.max_items_per_user + MOST_TOTALS if self.count_part else 0
 
     @property
     def rounding_bound(self) -> float:
@@ -209,17 +249,22 @@ class SetUnionPlan(JsonParameters):
         change, n ≤ max_users · Δ_0 in a round. The logarithms of their errors are independent, within
         ±c, and of mean at most c². Except with a probability ν, they add up to at most
         s = c √(2 n ln(1/ν)) + n c² (Hoeffding), in each of the two worlds.
+
+        Of the numbers of users, a user changes only those of items that this user has: each of them
+        costs 2c, with the c of Gaussian noise.
         """
         error, count = DECISION_ERRORS[self.noise_kind], self.decision_count
+        of_counts = 2 * DECISION_ERRORS["gaussian"] * self.count_decisions
         if not self.update_policy.has_cutoff:
-            return 2 * error * count
+            return 2 * error * count + of_counts
         log_failure = -math.log(SPARE) + self.epsilon - math.log(self.delta)
-        return 2 * (error * math.sqrt(2 * count * log_failure) + count * error**2)
+        of_items = 2 * (error * math.sqrt(2 * count * log_failure) + count * error**2)
+        return of_items + of_counts
 
     @property
     def far_tails(self) -> float:
         """The most that noise whose probability is not right to a relative c may cost of δ."""
-        return self.noise_draws(self.epsilon, self.delta).far_tails
+        return sum(draws.far_tails for draws in self.noise_draws(self.epsilon, self.delta))
 
     @property
     def usable_delta(self) -> float:
@@ -229,7 +274,7 @@ class SetUnionPlan(JsonParameters):
 
     @property
     def gaussian_delta(self) -> float:
-        """δ_G, spent on Gaussian noise; 0 for Laplace noise."""
+        """δ_G, spent on Gaussian noise: under Laplace noise that of counts, which is 0 without them."""
         return self.usable_delta * (1 - self.delta_share)
 
     @property
@@ -241,19 +286,34 @@ class SetUnionPlan(JsonParameters):
     def composed_noise_scale(self) -> float:
         """λ or σ of one mechanism as private as all rounds, for the sensitivity.
 
-        It is raised by a relative 1e-10, more than the error of the root.
+        With Gaussian noise, it is as private as all rounds and the numbers of users together. It is
+        raised by a relative 1e-10, more than the error of the root.
         """
         epsilon = self.epsilon - self.numerical_slack
         if self.noise_kind == "laplace":
-            return self.sensitivity / epsilon * (1 + gaussian.ROOT_MARGIN)
+            items = epsilon * (1 - self.count_part)
+            return self.sensitivity / items * (1 + gaussian.ROOT_MARGIN)
         exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=self.gaussian_delta)
         return exact * self.sensitivity * (1 + gaussian.ROOT_MARGIN)
+
+    @functools.cached_property
+    def count_noise(self) -> CountNoise | None:
+        """The noise of the measurement of users; None if nothing is measured."""
+        if not self.count_part:
+            return None
+        if self.noise_kind == "gaussian":
+            whole = self.sensitivity / self.composed_noise_scale
+            return CountNoise.of_budget(math.sqrt(self.count_part) * whole)
+        epsilon = self.count_part * (self.epsilon - self.numerical_slack)
+        exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=self.gaussian_delta)
+        return CountNoise.of_budget(1 / (exact * (1 + gaussian.ROOT_MARGIN)))
 
     @functools.cached_property
     def union_rounds(self) -> tuple[UnionRound, ...]:
         """The numbers that decide in each round: one round, or the two of "screened_gaussian".
 
-        Gaussian noise of σ/√q_r in rounds of sensitivity 1 is as private as σ once, for Σ q_r = 1.
+        Gaussian noise of σ/√((1 − c) q_r) in rounds of sensitivity 1 is as private as σ/√(1 − c) once,
+        for Σ q_r = 1.
         """
         shares = enumerate(self.update_policy.rounds, start=1)
         return tuple(self._round(number, share) for number, share in shares)
@@ -273,9 +333,9 @@ class SetUnionPlan(JsonParameters):
         """Γ (τ for "mad") of the last round, in units of weight; None without a cutoff."""
         return self.union_rounds[-1].cutoff
 
-    def noise_draws(self, epsilon: float, delta: float) -> finite_noise.NoiseDraws:
-        """Returns the draws of noise of this plan with another ε and δ."""
-        return finite_noise.NoiseDraws(
+    def noise_draws(self, epsilon: float, delta: float) -> tuple[finite_noise.NoiseDraws, ...]:
+        """Returns the draws of noise of this plan with another ε and δ, one entry for each kind."""
+        items = finite_noise.NoiseDraws(
             kind=self.noise_kind,
             count=self.decision_count,
             moved=self.decision_count,
@@ -284,6 +344,18 @@ class SetUnionPlan(JsonParameters):
             delta=delta,
             gaussian_delta=delta * (1 - self.delta_share),
         )
+        if not self.count_part:
+            return (items,)
+        users = items._replace(
+            kind="gaussian",
+            count=self.count_decisions,
+            moved=self.count_decisions,
+            far_tail=finite_noise.FAR_TAILS["gaussian"],
+        )
+        if self.noise_kind == "laplace":
+            return items, users
+        together = self.decision_count + self.count_decisions
+        return (items._replace(count=together, moved=together),)
 
     def report(self) -> dict[str, Any]:
         """Returns how the budget is spent, as JSON types, for the ledger: public numbers only.
@@ -305,6 +377,7 @@ class SetUnionPlan(JsonParameters):
             "numerical_slack": self.numerical_slack,
             "gaussian_delta": self.gaussian_delta,
             "vocabulary_delta": self.vocabulary_delta,
+            "count_share": self.count_part,
             "rounds": [
                 {
                     "noise_stddev": each.noise.stddev,
@@ -329,8 +402,12 @@ class SetUnionPlan(JsonParameters):
             "vocabulary_delta_share": self.delta_share,
             "max_adaptive_degree": self.max_adaptive_degree,
         }
+        counts = (
+            {"counts": rule.constants() | {"most_totals": MOST_TOTALS}} if self.count_part else {}
+        )
         return as_json_types(
             {
+                **counts,
                 "plan": fields | resolved,
                 "rules": rules.constants(),
                 "noise": {
@@ -345,8 +422,12 @@ class SetUnionPlan(JsonParameters):
 
     def _round(self, number: int, share: RoundShares) -> UnionRound:
         """Returns the numbers of a round that has a share of the budget."""
-        scale = self.composed_noise_scale / math.sqrt(share.budget)
-        stddev = math.sqrt(2) * scale if self.noise_kind == "laplace" else scale
+        if self.noise_kind == "laplace":
+            scale = self.composed_noise_scale
+            stddev = math.sqrt(2) * scale
+        else:
+            scale = self.composed_noise_scale / math.sqrt((1 - self.count_part) * share.budget)
+            stddev = scale
         threshold = self._threshold(scale, self.vocabulary_delta * share.delta)
         margin = self.update_policy.cutoff_margin
         return UnionRound(
@@ -374,6 +455,7 @@ class SetUnionPlan(JsonParameters):
         check_delta(self.delta)
         check_user_count(self.delta, self.public_user_count)
         check_choice("adjacency", self.adjacency, (ADJACENCY,))
+        check_count_share(self.count_part)
         check_integer("max_contributions", self.max_contributions, 1, _MAX_CONTRIBUTIONS)
         check_integer("max_items_per_user", self.max_items_per_user, 1, MAX_USERS)
         check_integer("max_users", self.max_users, 1, MAX_USERS)
@@ -395,17 +477,20 @@ class SetUnionPlan(JsonParameters):
                 f"max_contributions={self.max_contributions}."
             )
         finite_noise.check(
-            lambda epsilon, delta: [self.noise_draws(epsilon, delta)],
+            self.noise_draws,
             epsilon=self.epsilon,
             delta=self.delta,
             remedy=remedy,
         )
         if self.numerical_slack > _MAX_SLACK_SHARE * self.epsilon:
+            of_counts = ""
+            if self.count_part:
+                of_counts = f" and max_items_per_user={self.max_items_per_user}"
             raise ValueError(
-                f"max_contributions must be small enough that the numerical slack "
-                f"{self.numerical_slack:.2g} is at most epsilon/1000, got "
-                f"max_contributions={self.max_contributions}; lower it or raise epsilon."
+                f"The numerical slack {self.numerical_slack:.2g} must be at most epsilon/1000, got "
+                f"max_contributions={self.max_contributions}{of_counts}; lower them or raise epsilon."
             )
+        check_count_noise(self.count_part, self.count_noise)
         highest = max(each.cutoff or 0 for each in self.union_rounds)
         if highest > _MAX_CUTOFF:
             raise ValueError(

@@ -25,6 +25,7 @@ from beam_dpne.set_union.elements import (
 )
 from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
 from beam_dpne.set_union.policies import SPARE_UNITS
+from beam_dpne.set_union.user_counts import count_items
 
 
 class ItemRule(NamedTuple):
@@ -184,11 +185,12 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
       >>> release_items(crowd, plan, RunKey(bytes(32))).items.to_pylist()
       ['a', 'b']
     """
-    parts = []
+    parts, open_items = [], items
     for decider in plan.union_rounds:
-        sums = union_weights.histogram(items, plan, run_key, decider.number)
+        sums = union_weights.histogram(open_items, plan, run_key, decider.number)
         decision = decide(sums, plan, run_key, decider.number)
         parts.append(decision.found)
         if decision.still_open is not None:
-            items = union_weights.keep_open(items, decision.still_open)
-    return merge_released(parts, plan)
+            open_items = union_weights.keep_open(open_items, decision.still_open)
+    found = merge_released(parts, plan)
+    return count_items(items, found, plan, run_key) if plan.count_share else found

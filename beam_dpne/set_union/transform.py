@@ -14,7 +14,7 @@ from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import SumBundle, UserBatch
 from beam_dpne.elements.display_data import DisplayedTransform
-from beam_dpne.elements.rows import ReleasedItem
+from beam_dpne.elements.rows import CountedItem, ReleasedItem
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
@@ -30,6 +30,7 @@ from beam_dpne.set_union.elements import (
 )
 from beam_dpne.set_union.ledger import set_union_contents
 from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.user_counts import CountItems
 
 _KeyedSums = tuple[int, ItemSums]
 _OPEN = "open"
@@ -40,15 +41,21 @@ class _Released(NamedTuple):
     run: Run
 
 
-class PrivateSetUnionResult(Result[ReleasedItem], _Released):
-    """The result of `PrivateSetUnion`, which `WriteRelease` takes; `rows` are `ReleasedItem`.
+def _row_type(plan: SetUnionPlan) -> type[ReleasedItem] | type[CountedItem]:
+    return CountedItem if plan.count_share else ReleasedItem
+
+
+class PrivateSetUnionResult(Result[ReleasedItem | CountedItem], _Released):
+    """The result of `PrivateSetUnion`, which `WriteRelease` takes.
+
+    Its `rows` are `CountedItem`, or `ReleasedItem` with count_share=0.
 
     Attributes:
       released: PCollection of one `ItemSet`.
       run: the public facts of the run, for the ledger.
     """
 
-    form = Form(lambda _: ReleasedItem, item_table, set_union_contents)
+    form = Form(_row_type, item_table, set_union_contents)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -67,7 +74,8 @@ class PrivateSetUnion(DocumentsTransform):
     plan.max_users users, which is the operator's promise.
 
     Cost: one shuffle of the corpus, and one of partial sums for each round; the descent policies
-    shuffle users' items once more, and one worker has all items of a shard in memory.
+    shuffle users' items once more, and one worker has all items of a shard in memory. With a
+    count_share, one more pass over the users' items.
 
     Attributes:
       plan: the parameters of the run.
@@ -172,7 +180,7 @@ class ReleaseItems(DisplayedTransform):
             raise ValueError(f"ranges must be at least 1, got ranges={self.ranges}.")
 
     def expand(self, users: PCollection[UserBatch]) -> PCollection[ItemSet]:
-        """Unrolls the rounds; the items found in each are joined into one set."""
+        """Unrolls the rounds, joins the items found in each into one set, and counts their users."""
         items: Any = users | "Items" >> beam.Map(weights.items_of_users).with_output_types(
             UserItems
         )
@@ -193,7 +201,11 @@ class ReleaseItems(DisplayedTransform):
         together = found | "Found" >> beam.Flatten()
         once = users.pipeline | "Once" >> beam.Create([None])
         sort = beam.Map(_merge_and_report, AsIter(together), plan=self.plan)
-        return cast("PCollection[ItemSet]", once | "Sort" >> sort.with_output_types(ItemSet))
+        released: Any = once | "Sort" >> sort.with_output_types(ItemSet)
+        if self.plan.count_share:
+            count = CountItems(plan=self.plan, released=released, run_key=self.run_key)
+            released = users | "CountItems" >> count
+        return cast("PCollection[ItemSet]", released)
 
     def _sums(self, items: Any, number: int) -> Any:
         """Turns items into parts of a round's histogram, keyed by hash range."""

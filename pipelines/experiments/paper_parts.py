@@ -195,16 +195,20 @@ def _table_3(scale: Scale, titles: str) -> Experiment:
 def union_plan(policy: str, limit: int | None) -> SetUnionPlan:
     """Returns the plan of a policy: published descents in one sequence (M = 1), as the paper has it.
 
+    No plan measures numbers of users, so that policies are compared by their items alone.
+
     Args:
       policy: by name.
       limit: Δ_0; None: all defaults.
     """
     if limit is None:
-        return SetUnionPlan(**UNION)
+        return SetUnionPlan(**UNION, count_share=0.0)
     published: dict[str, Any] = {}
     if policy in DESCENT_POLICIES and policy in PUBLISHED:
         published = {"shards": 1, "max_shard_users": 10_000_000, "cutoff_margin": 5.0}
-    return SetUnionPlan(**UNION, policy=policy, max_contributions=limit, **published)
+    return SetUnionPlan(
+        **UNION, policy=policy, max_contributions=limit, count_share=0.0, **published
+    )
 
 
 def _union_row(scale_keys: Iterable[int], titles: str, policy: str, limit: int | None) -> Row:

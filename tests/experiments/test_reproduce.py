@@ -215,7 +215,7 @@ def grams_of(corpus, user: int, length: int) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("policy", ["weighted_gaussian", "screened_gaussian"])
 def test_set_union_in_memory_releases_what_the_pipeline_does(corpora, tmp_path, policy):
-    plan = SetUnionPlan(epsilon=3, delta=1e-3, policy=policy, max_contributions=30)
+    plan = SetUnionPlan(epsilon=3, delta=1e-3, policy=policy, max_contributions=30, count_share=0)
     result = measure(UnionRun(corpus="titles", plan=plan, key=1), corpora, KEY)
     corpus = corpora.corpus("titles")
     documents = []

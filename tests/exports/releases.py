@@ -83,7 +83,7 @@ def ngrams_release(
 
 def items_release(folder: pathlib.Path, scores: Mapping[str, float], **settings) -> pathlib.Path:
     """A release of these items."""
-    plan = SetUnionPlan(epsilon=1, delta=1e-7, policy="weighted_gaussian")
+    plan = SetUnionPlan(epsilon=1, delta=1e-7, policy="weighted_gaussian", count_share=0)
     values = np.array(list(map(float, scores.values())))
     found = ItemSet(items=pa.array(list(scores), pa.string()), scores=values, report=plan.report())
     table = pa.table([found.items, values], schema=ITEM_SCHEMA)

@@ -3,10 +3,9 @@
 import pathlib
 
 import apache_beam as beam
-import pyarrow as pa
 
 from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, PrivateSetUnion, RunKey, SetUnionPlan
-from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.set_union.elements import ItemSet, item_table
 from tests.faults import conftest
 
 POLICIES = ("weighted_gaussian", "screened_gaussian", "mad")
@@ -33,6 +32,7 @@ class Unions:
                     run_key=_KEY,
                 )
                 released = (items_of_users | f"{policy}" >> union).released
+                # The rows have numbers of users, which `CountItems` measures.
                 lines = released | f"{policy}/Lines" >> beam.FlatMap(_lines_of)
                 _ = lines | f"{policy}/Write" >> self._write(name, policy)
             plan = PrivacyPlan(
@@ -60,5 +60,4 @@ class Unions:
 
 
 def _lines_of(items: ItemSet) -> list[str]:
-    rows = pa.table({"item": items.items, "score": items.scores}).to_pylist()
-    return [str(row) for row in rows]
+    return [str(row) for row in item_table([items]).to_pylist()]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.counts.rule import MOST_TOTALS
 from beam_dpne.mechanism import finite_noise
 from beam_dpne.mechanism.finite_noise import (
     FAR_TAILS,
@@ -231,16 +232,33 @@ def test_a_score_that_ten_users_never_reach_and_eleven_always_do_is_refused():
     assert 10 + LAPLACE_END * scale == pytest.approx(10.89, abs=0.005)
     assert threshold < 10
     with pytest.raises(ValueError, match=r"epsilon must be at most 2\d\.\d with delta=1e-10"):
-        SetUnionPlan(epsilon=100, delta=1e-10, policy="weighted_laplace", max_contributions=1)
+        SetUnionPlan(
+            epsilon=100,
+            delta=1e-10,
+            policy="weighted_laplace",
+            max_contributions=1,
+            count_share=0,
+        )
 
 
+@pytest.mark.parametrize("count_share", [0, 0.2])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_set_union_pays_its_far_tails_in_both_worlds(policy):
-    plan = SetUnionPlan(epsilon=5, delta=1e-8, policy=policy, max_contributions=20, max_users=10**5)
+def test_a_set_union_pays_its_far_tails_in_both_worlds(policy, count_share):
+    plan = SetUnionPlan(
+        epsilon=5,
+        delta=1e-8,
+        policy=policy,
+        max_contributions=20,
+        max_users=10**5,
+        max_items_per_user=10**5,
+        count_share=count_share,
+    )
     rounds = 2 if policy == "screened_gaussian" else 1
     decisions = 20 * (rounds * 10**5 if policy in CUTOFF_POLICIES else 1)
     far = FAR_TAILS["laplace" if policy in LAPLACE_POLICIES else "gaussian"]
-    assert plan.far_tails == pytest.approx(decisions * far * (1 + math.exp(5)), rel=1e-12, abs=0)
+    counts = (10**5 + MOST_TOTALS) * FAR_TAILS["gaussian"] if count_share else 0.0
+    expected = (decisions * far + counts) * (1 + math.exp(5))
+    assert plan.far_tails == pytest.approx(expected, rel=1e-12, abs=0)
     spent = (plan.gaussian_delta + plan.vocabulary_delta) * math.exp(plan.numerical_slack)
     assert spent == pytest.approx(1e-8 * (1 - 3e-12) - plan.far_tails, rel=1e-13, abs=0)
 
@@ -305,18 +323,27 @@ def test_sensible_plans_have_the_noise_they_had(epsilon):
 
 def test_every_draw_that_a_user_decides_about_or_moves_is_counted():
     """Numbers by hand: none may be left out, and δ_G is what is left of δ for Gaussian noise."""
-    weighted = SetUnionPlan(epsilon=2, delta=1e-6, policy="weighted_gaussian", max_contributions=40)
-    found = weighted.noise_draws(2.0, 1e-6)
+    given = {"epsilon": 2, "delta": 1e-6, "max_contributions": 40, "count_share": 0}
+    weighted = SetUnionPlan(**given, policy="weighted_gaussian")
+    (found,) = weighted.noise_draws(2.0, 1e-6)
     assert (found.count, found.moved) == (40, 40)
     assert found.gaussian_delta == pytest.approx(0.5e-6, abs=0)
     uneven = dataclasses.replace(weighted, vocabulary_delta_share=0.2)
-    found = uneven.noise_draws(2.0, 1e-6)
+    (found,) = uneven.noise_draws(2.0, 1e-6)
     assert found.gaussian_delta == pytest.approx(0.8e-6, abs=0)
-    screened = SetUnionPlan(
-        epsilon=2, delta=1e-6, policy="screened_gaussian", max_contributions=40, max_users=1000
-    )
-    found = screened.noise_draws(2.0, 1e-6)
+    screened = SetUnionPlan(**given, policy="screened_gaussian", max_users=1000)
+    (found,) = screened.noise_draws(2.0, 1e-6)
     assert (found.count, found.moved) == (2 * 1000 * 40, 2 * 1000 * 40)
+    counted = dataclasses.replace(screened, count_share=0.2, max_items_per_user=500)
+    (found,) = counted.noise_draws(2.0, 1e-6)
+    draws = 2 * 1000 * 40 + 500 + MOST_TOTALS
+    assert (found.kind, found.count, found.moved) == ("gaussian", draws, draws)
+    assert found.gaussian_delta == pytest.approx(0.5e-6, abs=0)
+    laplace = SetUnionPlan(**given, policy="weighted_laplace", max_items_per_user=500)
+    items, users = dataclasses.replace(laplace, count_share=0.2).noise_draws(2.0, 1e-6)
+    assert (items.kind, items.count) == ("laplace", 40)
+    assert (users.kind, users.count, users.moved) == ("gaussian", *(500 + MOST_TOTALS,) * 2)
+    assert users.gaussian_delta == pytest.approx(0.2e-6, rel=1e-12)
     bayesian = BayesianPlan(epsilon=2, delta=1e-6, max_contributions=7)
     found = bayesian._noise_draws(2.0, 1e-6)
     assert (found.count, found.moved, found.gaussian_delta) == (7, 7, 1e-6)

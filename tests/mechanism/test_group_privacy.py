@@ -171,19 +171,31 @@ def test_the_gaussian_numbers_of_a_ledger_follow_from_what_it_says_was_spent():
                 assert found == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("count_share", [0, 0.2])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_set_union_says_which_noise_a_group_sees(policy):
-    said = union_ledger(policy)
+def test_a_set_union_says_which_noise_a_group_sees(policy, count_share):
+    said = union_ledger(policy, count_share=count_share)
     groups = said["groups"]
     is_laplace = policy in LAPLACE_POLICIES
-    assert ("laplace_noise" in groups, "gaussian_noise" in groups) == (is_laplace, not is_laplace)
+    has_gaussian = not is_laplace or count_share > 0
+    assert ("laplace_noise" in groups, "gaussian_noise" in groups) == (is_laplace, has_gaussian)
     assert "any item" in groups["held_by_a_group_alone"]
     for users, row in sizes_of(said).items():
-        assert ("gaussian_mu" in row) != is_laplace
-        if not is_laplace:
+        assert ("gaussian_mu" in row) == has_gaussian
+        if is_laplace and has_gaussian:
+            noise = said["counts"]
+            mu = math.hypot(1 / noise["row_noise_stddev"], 1 / noise["group_noise_stddev"])
+        else:
             mechanism = said["mechanism"]
             mu = mechanism["sensitivity"] / mechanism["composed_noise_scale"]
+        if has_gaussian:
             assert row["gaussian_mu"] == pytest.approx(users * mu)
+            part = count_share if is_laplace else 1
+            epsilon = (
+                users * part * (said["guarantee"]["epsilon"] - said["spent"]["numerical_slack"])
+            )
+            expected = gaussian_delta(epsilon=epsilon, noise_stddev=1 / (users * mu))
+            assert row["gaussian_delta"] == pytest.approx(expected, rel=1e-6)
 
 
 def ledger_by_vocabulary(policy: str) -> dict:

@@ -61,6 +61,7 @@ DECIDE_NOTHING = {
     "policies": {
         *("POLICIES", "CUTOFF_POLICIES", "DESCENT_POLICIES", "GAUSSIAN_POLICIES"),
         *("LAPLACE_POLICIES", "VOCABULARY_POLICIES", "DEFAULT_POLICY", "DEFAULT_USERS"),
+        "LAPLACE_COUNT_SHARE",
     },
 }
 # Names that a module has from another one.

@@ -300,8 +300,8 @@ def union_plan(policy, **others):
     return SetUnionPlan(epsilon=1, delta=1e-7, policy=policy, **others)
 
 
-def union_ledger(policy="policy_gaussian", plan=None, items=None):
-    plan = plan or union_plan(policy)
+def union_ledger(policy="policy_gaussian", plan=None, items=None, **others):
+    plan = plan or union_plan(policy, **others)
     items = items or ItemSet(**union_items(plan))
     part = PART._replace(name=PART.name.replace("ngrams", "items"), rows=2)
     return ledger_in_parts(set_union_contents(plan, [items]), [part], plan=plan, tokenizer="tokens")
@@ -331,19 +331,52 @@ def test_a_set_union_says_its_mechanism_and_explains_each_number(policy):
     assert (last["noise_scale"], last["noise_stddev"]) == plan.noise[1:]
 
 
+@pytest.mark.parametrize("count_share", [0, 0.15, 0.6])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_noise_of_a_ledger_is_enough_for_its_sensitivity_and_budget(policy):
+def test_the_noise_of_a_ledger_is_enough_for_its_sensitivity_and_budget(policy, count_share):
     """As a reviewer would check it, from the ledger alone."""
-    said = union_ledger(policy)
+    said = union_ledger(policy, count_share=count_share)
     mechanism, epsilon = said["mechanism"], said["guarantee"]["epsilon"]
     composed = mechanism["composed_noise_scale"]
+    of_counts = 0.0
+    if count_share:
+        noise = said["counts"]
+        of_counts = noise["row_noise_stddev"] ** -2 + noise["group_noise_stddev"] ** -2
     if mechanism["sensitivity_norm"] == "l1":
-        assert mechanism["sensitivity"] / composed <= epsilon
+        left = epsilon - mechanism["sensitivity"] / composed
+        assert left >= 0
+        if count_share:
+            delta = gaussian_delta(epsilon=left, noise_stddev=of_counts**-0.5)
+            assert delta <= said["spent"]["gaussian_delta"]
+            assert "basic composition" in said["guarantee"]["composition"]
         return
     delta = gaussian_delta(epsilon=epsilon, noise_stddev=composed / mechanism["sensitivity"])
     assert delta <= said["spent"]["gaussian_delta"] < said["guarantee"]["delta"]
     inverse_squares = sum(own["noise_scale"] ** -2 for own in mechanism["rounds"])
-    assert inverse_squares <= composed**-2 * (1 + 1e-12)
+    spent = inverse_squares + of_counts / mechanism["sensitivity"] ** 2
+    assert composed**-2 * (1 - 1e-9) <= spent <= composed**-2 * (1 + 1e-12)
+    assert ("one Gaussian mechanism" in said["guarantee"].get("composition", "")) == (
+        count_share > 0
+    )
+
+
+@pytest.mark.parametrize("policy", ["mad", "greedy"])
+def test_a_set_union_says_the_same_of_counts_as_of_its_plan(policy):
+    counted, without = union_plan(policy), union_plan(policy, count_share=0)
+    said = union_ledger(plan=counted)
+    assert said["counts"]["budget_share"] == counted.count_share
+    assert said["counts"]["row_noise_stddev"] == counted.count_noise.row_stddev
+    assert set(said["counts"]) == set(said["counts_columns"])
+    assert list(said["columns"]) == ["item", "score", "users", "users_low", "users_high", "order"]
+    assert said["columns"]["order"].startswith("by falling users, then by falling score, ")
+    plain = union_ledger(plan=without)
+    assert "counts" not in plain
+    assert list(plain["columns"]) == ["item", "score", "order"]
+    assert plain["columns"]["order"].startswith("by falling score, ")
+    for plan, other in ((counted, without), (without, counted)):
+        items = ItemSet(**{**union_items(other), "report": plan.report()})
+        with pytest.raises(ValueError, match="numbers of users if, and only if, its count_share"):
+            union_ledger(plan=plan, items=items)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -361,13 +394,24 @@ def test_a_set_union_protects_no_more_than_n_grams_do():
 
 
 def test_items_of_another_plan_are_refused():
-    for other in (union_plan("policy_gaussian", max_contributions=7), union_plan("mad")):
+    for other in (
+        union_plan("policy_gaussian", max_contributions=7),
+        union_plan("policy_gaussian", count_share=0.2),
+        union_plan("mad"),
+    ):
         with pytest.raises(ValueError, match="must be of a run under this plan"):
             union_ledger(plan=other, items=ItemSet(**union_items(union_plan("policy_gaussian"))))
 
 
 def union_items(plan):
-    return {"items": pa.array(["a", "b"]), "scores": np.ones(2), "report": plan.report()}
+    users = np.array([[9, 7, 12], [5, 0, 11]]) if plan.count_share else None
+    scores = np.ones(2)
+    return {
+        "items": pa.array(["a", "b"]),
+        "scores": scores,
+        "users": users,
+        "report": plan.report(),
+    }
 
 
 @pytest.mark.parametrize(

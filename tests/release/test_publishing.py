@@ -345,7 +345,7 @@ def test_fields_of_wrong_types_are_refused_when_the_pipeline_is_built(changes, m
 
 # Items of a set union
 
-UNION = SetUnionPlan(epsilon=1, delta=1e-7, policy="weighted_gaussian")
+UNION = SetUnionPlan(epsilon=1, delta=1e-7, policy="weighted_gaussian", count_share=0)
 
 
 def items_of(scores, plan=UNION):
@@ -468,7 +468,7 @@ def test_a_release_of_the_other_program_is_overwritten_whole(tmp_path):
 
 
 def test_items_of_another_plan_are_refused(tmp_path):
-    other = SetUnionPlan(epsilon=2, delta=1e-7, policy="weighted_gaussian")
+    other = SetUnionPlan(epsilon=2, delta=1e-7, policy="weighted_gaussian", count_share=0)
     with pytest.raises(ValueError, match="must be of a run under this plan"):
         publish_items(tmp_path, ITEMS, plan=other)
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ import pytest
 
 import beam_dpne
 from beam_dpne import PrivateSetUnionResult, Release, SetUnionPlan, read_release
-from beam_dpne.elements.rows import ITEM_SCHEMA
+from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.files import OUTPUT_FORMATS
 from beam_dpne.release.ledger import NO_NOTES, Run
@@ -18,7 +18,8 @@ from beam_dpne.release.publishing import publish_release
 from beam_dpne.release.result import described
 from beam_dpne.set_union.elements import ItemSet
 
-PLAN = SetUnionPlan(epsilon=1, delta=1e-7, policy="weighted_gaussian")
+PLAN = SetUnionPlan(epsilon=1, delta=1e-7, policy="weighted_gaussian", count_share=0)
+COUNTED = SetUnionPlan(epsilon=1, delta=1e-7, policy="weighted_gaussian")
 ROWS = [("canary", 9.5), ("tea", 8.25), ("rye\tbread", 7.0)]
 
 
@@ -32,6 +33,26 @@ def folder(request, tmp_path):
     settings = {"output_format": request.param, "rows_per_part": 2}
     publish_release(whole, output=str(tmp_path / "release"), **settings)
     return tmp_path / "release"
+
+
+@pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
+def test_numbers_of_users_are_read_as_they_were_written(tmp_path, output_format):
+    items, scores = zip(*ROWS, strict=True)
+    users = np.array([[7, 5, 9], [2**40, 1, 2**41], [7, 0, 8]])
+    found = ItemSet(
+        items=pa.array(items), scores=np.array(scores), users=users, report=COUNTED.report()
+    )
+    run = Run(plan=COUNTED, tokenizer="tokens", run_key_given=False)
+    whole = described(PrivateSetUnionResult.form, run, [found], NO_NOTES)
+    output = str(tmp_path / "release")
+    publish_release(whole, output=output, output_format=output_format, rows_per_part=2)
+    release = read_release(output)
+    assert release.table().schema.equals(COUNTED_ITEM_SCHEMA)
+    assert [tuple(row.values()) for row in release.table().to_pylist()] == [
+        ("tea", 8.25, 2**40, 1, 2**41),
+        ("canary", 9.5, 7, 5, 9),
+        ("rye\tbread", 7.0, 7, 0, 8),
+    ]
 
 
 def test_a_release_gives_its_ledger_and_its_rows(folder):

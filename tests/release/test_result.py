@@ -41,7 +41,13 @@ from beam_dpne import (
     read_release,
 )
 from beam_dpne.cli.failures import printable_reason
-from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA, in_order
+from beam_dpne.elements.rows import (
+    COUNTED_ITEM_SCHEMA,
+    PROBABILITY_SCHEMA,
+    ROW_SCHEMA,
+    CountedItem,
+    in_order,
+)
 from beam_dpne.errors import ReleaseError, TooManyRejectedError
 from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.reading.options import InputDescription
@@ -68,7 +74,7 @@ TRANSFORMS = {
 }
 ROW_TYPES = {
     "ngrams": (ReleasedNgram, ROW_SCHEMA),
-    "set-union": (ReleasedItem, ITEM_SCHEMA),
+    "set-union": (CountedItem, COUNTED_ITEM_SCHEMA),
     "bayesian": (NgramProbability, PROBABILITY_SCHEMA),
 }
 NOTES = ReleaseNotes(title="Grüße", unit="a customer")
@@ -541,7 +547,12 @@ def test_an_output_with_files_is_refused_when_the_pipeline_is_built(program, mad
 
 def test_files_are_written_without_the_digest_of_all_rows():
     """It takes seconds for a million rows, and only `result.ledger` has it."""
-    items = ItemSet(items=pa.array(["a"]), scores=np.array([9.0]), report=ITEMS.report())
+    items = ItemSet(
+        items=pa.array(["a"]),
+        scores=np.array([9.0]),
+        users=np.array([[9, 8, 10]]),
+        report=ITEMS.report(),
+    )
     run = Run(plan=ITEMS, tokenizer="tokens", run_key_given=False)
     assert described(PrivateSetUnionResult.form, run, [items], NO_NOTES).ledger["rows"] == {
         "count": 1

@@ -67,7 +67,7 @@ def ngrams(folder, rows, *, strategy="adaptive", spurious=0.25, notes=NOTES, **s
 
 def items(folder, texts, *, policy="screened_gaussian", notes=NOTES, **settings):
     """A release of items, with falling scores."""
-    plan = SetUnionPlan(epsilon=2, delta=1e-6, policy=policy)
+    plan = SetUnionPlan(epsilon=2, delta=1e-6, policy=policy, count_share=0)
     scores = np.linspace(90, 10, len(texts)) if texts else np.zeros(0)
     found = ItemSet(items=pa.array(texts, pa.string()), scores=scores, report=plan.report())
     table = pa.table([found.items, pa.array(scores)], schema=ITEM_SCHEMA)

@@ -88,6 +88,7 @@ def run_beam(elements, plan, *, partitions=3, repeats=0, tokenizer="tokens") -> 
         _ = union.released | beam.Map(_collect)
     first = as_dict(_collected[0])
     assert all(as_dict(other) == first for other in _collected)
+    assert all(users_in(other) == users_in(_collected[0]) for other in _collected)
     return first
 
 
@@ -96,6 +97,14 @@ def as_dict(released: ItemSet) -> dict[str, float]:
     assert items == sorted(items, key=str.encode)
     assert len(set(items)) == len(items)
     return dict(zip(items, released.scores.tolist(), strict=True))
+
+
+def users_in(released: ItemSet) -> list[list[int]] | None:
+    """The numbers of users, if the run measured them."""
+    if released.users is None:
+        return None
+    assert released.users.shape == (len(released), 3)
+    return released.users.tolist()
 
 
 def users_in_memory(documents: Documents, run_key: RunKey) -> UserItems:
@@ -107,9 +116,13 @@ def users_in_memory(documents: Documents, run_key: RunKey) -> UserItems:
     )
 
 
-def run_in_memory(documents: Documents, plan: SetUnionPlan) -> dict[str, float]:
+def in_memory(documents: Documents, plan: SetUnionPlan) -> ItemSet:
     run_key = KEY.bound_to(run_context(plan, "tokens"))
-    return as_dict(release_items(users_in_memory(documents, run_key), plan, run_key))
+    return release_items(users_in_memory(documents, run_key), plan, run_key)
+
+
+def run_in_memory(documents: Documents, plan: SetUnionPlan) -> dict[str, float]:
+    return as_dict(in_memory(documents, plan))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -120,6 +133,7 @@ def test_beam_memory_and_pseudocode_release_the_same(policy):
     assert 3 < len(expected) < len(held) - 3
     assert run_in_memory(documents, plan) == expected
     assert run_beam(as_batches(documents, random.Random(0)), plan, partitions=7) == expected
+    assert users_in(_collected[0]) == users_in(in_memory(documents, plan)) is not None
     for seed in (1, 2):
         documents = documents_of(seed)
         assert run_in_memory(documents, plan) == private_set_union(documents, plan, KEY)
@@ -152,10 +166,13 @@ def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_release
     plan = plan_of(policy)
     expected = run_in_memory(documents, plan)
     assert expected
+    counted = users_in(in_memory(documents, plan))
     cut = as_batches(documents, random.Random(1))
     assert run_beam(cut, plan, partitions=16, repeats=2) == expected
+    assert users_in(_collected[0]) == counted
     pairs = [(user, text) for user, texts in documents.items() for text in texts]
     assert run_beam(pairs, plan, partitions=1) == expected
+    assert users_in(_collected[0]) == counted
 
 
 @pytest.mark.parametrize("policy", ["policy_gaussian", "screened_gaussian", "greedy", "mad"])

@@ -61,6 +61,7 @@ def _contents(plan, rows):
         items = ItemSet(
             items=pa.array([f"i{number}" for number in range(rows)], pa.string()),
             scores=np.ones(rows),
+            users=np.ones((rows, 3), np.int64) if plan.count_share else None,
             report=plan.report(),
         )
         return set_union_contents(plan, [items]), "items"

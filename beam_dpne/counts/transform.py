@@ -1,0 +1,173 @@
+"""The pass that counts users, in Beam and in memory: sums over users, noise, and estimates.
+
+The measurement and its privacy are in `measuring`, and the estimates in `estimates`. A program says
+with a `CountedRows` how its released sets are rows, and how it finds the rows that a user holds.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import AsIter, AsSingleton, PCollection
+
+from beam_dpne.counts.estimates import estimate_users
+from beam_dpne.counts.measuring import CountSums, Held, add_sums, measure, no_sums, sum_counts
+from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
+from beam_dpne.elements import progress
+from beam_dpne.elements.batches import SumBundle, UserBatch, apply
+from beam_dpne.elements.side_inputs import cached_for_sets
+from beam_dpne.mechanism.randomness import RunKey
+
+_Set = TypeVar("_Set")
+# Rows whose sums travel in one element, 1 MB.
+_ROWS_OF_A_PIECE = 2**17
+
+
+class CountedRows(Protocol):
+    """How the released sets of one program are rows whose users are counted; it must be hashable.
+
+    A user must be in one batch only, since every user adds vectors of length 1 at most to the sums.
+    """
+
+    def held(self, users: Any, released: Sequence[Any]) -> Held:
+        """Returns the distinct rows that each user of a batch holds."""
+        ...
+
+    def scores(self, released: Sequence[Any]) -> Sequence[np.ndarray]:
+        """Returns the scores of the rows of each length."""
+        ...
+
+    def parents(self, released: Sequence[Any]) -> np.ndarray | None:
+        """Returns rows that every user of a row holds as well (see `estimate_users`), or None."""
+        ...
+
+    def with_users(self, released: Sequence[Any], users: np.ndarray) -> list[Any]:
+        """Returns the sets with the numbers of users of all rows, (n, 3) int64."""
+        ...
+
+
+def count_in_memory(
+    rows: CountedRows,
+    batches: Iterable[Any],
+    released: Sequence[Any],
+    *,
+    noise: CountNoise,
+    run_key: RunKey,
+) -> list[Any]:
+    """Returns released sets with estimated numbers of users, from batches of all users.
+
+    Args:
+      rows: how the sets are rows.
+      batches: all users, each of them in one batch only.
+      released: the released sets.
+      noise: the noise of the measurement.
+      run_key: the secret of the run, bound to its parameters.
+    """
+    pieces = [_sum_batch(batch, None, *released, rows=rows) for batch in batches]
+    together = [add_sums(pieces)] if pieces else []
+    return estimated(released, together, rows=rows, noise=noise, run_key=run_key)
+
+
+def count_in_beam(
+    rows: CountedRows,
+    users: PCollection[UserBatch],
+    released: Sequence[PCollection[_Set]],
+    *,
+    kind: type[_Set],
+    noise: CountNoise,
+    run_key: RunKey,
+) -> PCollection[_Set]:
+    """Sums within bundles, adds up the bundles, and estimates on one worker.
+
+    Args:
+      rows: how the sets are rows.
+      users: all users, each of them in one batch only.
+      released: the released sets, PCollections of one set each; side inputs.
+      kind: the type of a set.
+      noise: the noise of the measurement.
+      run_key: the secret of the run, bound to its parameters.
+
+    Returns:
+      All sets with estimated numbers of users, as one PCollection.
+    """
+    # Beam's embedded runner holds back a Flatten whose input is computed from a PCollection that is
+    # still needed, and the sets depend on such ones: this pass has a copy of the users. The empty
+    # side input keeps the runner from making one stage of the copy and the pass.
+    users = apply(users, "Copy", beam.Map(_same), UserBatch)
+    none = AsIter(apply(users, "None", beam.Filter(_never), UserBatch))
+    sides = [AsSingleton(each) for each in released]
+    sum_batch = functools.partial(_sum_batch, rows=rows)
+    sum_bundle = SumBundle(sum_batch=sum_batch, merge=add_sums, cut=_pieces)
+    pieces = apply(users, "SumBundle", beam.ParDo(sum_bundle, none, *sides), tuple[int, CountSums])
+    grouped = pieces | "ByRows" >> beam.GroupByKey()
+    merge = beam.MapTuple(lambda _, pieces: add_sums(list(pieces)))
+    sums = AsIter(apply(grouped, "SumRows", merge, CountSums))
+    estimate = beam.ParDo(_Estimate(rows, noise, run_key), sums, *sides[:-1])
+    return apply(released[-1], "Estimate", estimate, kind)
+
+
+def _same(batch: UserBatch) -> UserBatch:
+    return batch
+
+
+def _never(_: UserBatch) -> bool:
+    return False
+
+
+def _sum_batch(batch: Any, _: Any, *released: Any, rows: CountedRows) -> CountSums:
+    progress.enter("count")
+    return sum_counts(rows.held(batch, released), rule_of(rows, *released))
+
+
+def _pieces(sums: CountSums) -> Iterator[tuple[int, CountSums]]:
+    """Cuts sums by rows, so that no element is large."""
+    for number in range(max(1, -(-len(sums) // _ROWS_OF_A_PIECE))):
+        rows = slice(number * _ROWS_OF_A_PIECE, (number + 1) * _ROWS_OF_A_PIECE)
+        totals = sums.totals if number == 0 else sums.totals[:0]
+        yield number, CountSums(first=rows.start, masses=sums.masses[rows], totals=totals)
+
+
+class _Estimate(beam.DoFn):
+    """Adds noise to the sums of all users, and gives each released set its estimates."""
+
+    def __init__(self, rows: CountedRows, noise: CountNoise, run_key: RunKey):
+        self._rows = rows
+        self._noise = noise
+        self._run_key = run_key
+
+    def process(self, element: Any, pieces: Iterable[CountSums], *shorter: Any) -> Iterator[Any]:
+        """Returns all sets, given the last one and those before it."""
+        released = [*shorter, element]
+        yield from estimated(
+            released, pieces, rows=self._rows, noise=self._noise, run_key=self._run_key
+        )
+
+
+@cached_for_sets(maxsize=1)
+def rule_of(rows: CountedRows, *released: Any) -> CountRule:
+    """Returns the weights of all rows, which are computed once for all batches."""
+    return count_rule(rows.scores(released))
+
+
+def estimated(
+    released: Sequence[Any],
+    pieces: Iterable[CountSums],
+    *,
+    rows: CountedRows,
+    noise: CountNoise,
+    run_key: RunKey,
+) -> list[Any]:
+    """Returns released sets with their estimates, from sums over all users that are cut by rows."""
+    rule = rule_of(rows, *released)
+    sums = no_sums(rule)
+    for piece in pieces:
+        sums.masses[piece.first : piece.first + len(piece)] += piece.masses
+        if piece.totals.size:
+            sums.totals[:] += piece.totals
+    measured = measure(sums, rule, noise, run_key)
+    scores = np.concatenate([np.zeros(0), *rows.scores(released)])
+    estimates = estimate_users(measured, rule, scores, rows.parents(released))
+    users = np.stack((estimates.users, estimates.low, estimates.high), axis=1)
+    return rows.with_users(released, users)
