@@ -91,7 +91,7 @@ def registry_record(
         the extra `registry` is not installed. The message names all facts that are missing.
     """
     facts = without(facts, left_out)
-    name = deployment.product_name or facts.note["title"]
+    name = deployment.product_name or facts.note["title"] or ""
     _check_whole(deployment, name)
     ledger = facts.ledger
     plan, guarantee = ledger["plan"], ledger["guarantee"]
@@ -225,12 +225,12 @@ def _quoted(value: Any) -> Any:
     return _Quoted(value) if isinstance(value, str) else value
 
 
-def _check_whole(deployment: Deployment, name: str | None) -> None:
+def _check_whole(deployment: Deployment, name: str) -> None:
     """Raises ReportError if a fact is missing that a record must have; it names all of them."""
     missing = [
         f"--{fact} {form}" for fact, form in _REQUIRED.items() if not _is_given(deployment, fact)
     ]
-    if not (name or "").strip():
+    if not name.strip():
         missing.append("--product_name NAME (the ledger has no title, or it is left out)")
     if missing:
         raise ReportError(

@@ -26,6 +26,8 @@ from beam_dpne.report.blocks import (
 from beam_dpne.report.facts import Facts, is_number
 
 _MOST_PLOTS = 12
+# The end of the longest bar's scale, as a multiple of the largest value.
+_WIDEST = 2.0
 _SCORES = {
     "one_round": "The score of an n-gram is its noisy weight: the sum of what its users gave it, plus "
     "noise. Rank by it within one length. It is no number of users.",
@@ -162,11 +164,12 @@ def _measured(facts: Facts, rows: pa.Table) -> list[Measured]:
         [float(value) for value in rows.column(name).to_pylist()]
         for name in (measure.low, measure.high)
     )
-    top = max([*highs, 0.0]) or 1.0
+    # One very wide interval must not make all other bars short; its line ends at the edge then.
+    top = min(max([*highs, 0.0]), _WIDEST * max([*values, 0.0])) or 1.0
     return [
         Measured(
             f"{_whole(value)} ({_whole(low)} to {_whole(high)})",
-            *(max(each, 0.0) / top for each in (value, low, high)),
+            *(min(max(each, 0.0) / top, 1.0) for each in (value, low, high)),
         )
         for value, low, high in zip(values, lows, highs, strict=True)
     ]

@@ -262,6 +262,7 @@ def test_numbers_of_users_are_explained_as_the_ledger_explains_them(made, kind):
     ledger = {**facts.ledger, "counts": {**facts.ledger["counts"], "confidence": 0.9}}
     text = page_of(dataclasses.replace(facts, ledger=ledger), output_format=kind)
     assert "users (90 % interval)" in text
+    text = text.replace("&nbsp;%", " %")
     assert text.count("90 % of the intervals, over all rows, contain the true number") == 1
     assert text.count("90 % of their intervals, over all rows, contain the true number") == 1
     assert "95 %" not in text
@@ -425,6 +426,18 @@ def test_plots_by_rank_are_whole_for_any_values(values):
     assert len(numbers) >= 2
     assert all(-1 <= float(each) <= 361 for each in numbers)
     assert picture.get("aria-label").startswith("scores & more. Rank 1: ")
+
+
+def test_one_very_wide_interval_does_not_press_the_others_together():
+    values, highs = [400.0, 100.0, 1.0], [500.0, 150.0, 2e10]
+    picture = ET.fromstring(charts.by_rank("users", values, lows=[300.0, 60.0, 0.0], highs=highs))
+    heights = [float(each.split(",")[1]) for each in picture.find("polyline").get("points").split()]
+    assert heights[1] - heights[0] > 20
+    points = picture.find("polygon").get("points").split()
+    assert all(0 <= float(each.split(",")[1]) <= 210 for each in points)
+    labels = [each.text for each in picture.findall("text")]
+    assert "1,000" in labels
+    assert all(len(label) <= 7 for label in labels)
 
 
 def test_columns_are_as_high_as_their_values():
