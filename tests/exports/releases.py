@@ -95,7 +95,7 @@ def ngrams_release(
 
 
 def counted_ngrams(folder: pathlib.Path, **settings) -> pathlib.Path:
-    """A release with numbers of users, by the mechanism itself: 2,000 users with phrases of five words."""
+    """A release with numbers of users, made by the mechanism from 2,000 users with made-up phrases."""
     rng = random.Random(0)
     words = [f"w{number}" for number in range(30)]
     chances = [1 / (number + 2) for number in range(30)]
