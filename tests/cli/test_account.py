@@ -2,15 +2,17 @@
 
 import datetime
 import json
+import math
 import pathlib
 from typing import NamedTuple
 
 import pytest
 
-from beam_dpne import PrivacyPlan, ReleaseNotes, SetUnionPlan
+from beam_dpne import BayesianPlan, PrivacyPlan, ReleaseNotes, SetUnionPlan
 from beam_dpne.accounting.budget_file import expenses, read_budget
 from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.spending import spending_of_plan
+from beam_dpne.bayesian.plan import MODES
 from beam_dpne.cli.accounting import _up
 from beam_dpne.cli.budgets import kept_budget, remark_on_prior
 from beam_dpne.release.files import read_ledger
@@ -74,6 +76,24 @@ def test_json_has_the_same_numbers_and_the_hashes_of_the_ledgers(cli, releases):
     assert [each["title"] for each in found["releases"]] == ["January"] * 2
     assert all(len(each["sha256"]) == 64 for each in found["releases"])
     assert found["notes"] == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_release_and_the_probabilities_for_which_it_was_the_prior_are_composed(
+    cli, tmp_path, mode
+):
+    plans = (PLAN, BayesianPlan(epsilon=1, delta=1e-7, mode=mode))
+    folders = [tmp_path / "prior", tmp_path / "probabilities"]
+    for folder, plan in zip(folders, plans, strict=True):
+        write_ledger(folder, plan, notes=CUSTOMER)
+    sentence = read_ledger(str(folders[1]))["not_protected"][-1]
+    assert "beam-dpne account computes their total epsilon and delta from both ledgers" in sentence
+    found = json.loads(cli("account", "--json", *folders).out)
+    spent = [spending_of_plan(plan) for plan in plans]
+    assert found["gaussian_mu"] == pytest.approx(math.hypot(*(each.mu for each in spent)))
+    assert found["total"]["epsilon"] == pytest.approx(compose(spent).epsilon)
+    assert 4 < found["total"]["epsilon"] < 4.6
+    assert found["sums"]["epsilon"] == 5
 
 
 def test_a_larger_delta_gives_a_smaller_epsilon(cli, releases):
