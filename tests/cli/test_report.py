@@ -1,6 +1,7 @@
 """`beam-dpne report`: its file, what it refuses, and that it changes nothing in a release."""
 
 import re
+import shutil
 
 import jsonschema
 import pytest
@@ -116,6 +117,27 @@ def test_a_release_without_a_part_or_with_changed_rows_has_no_report(cli, tmp_pa
         assert message in ended.err
         assert "canary" not in ended.err
         assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema": "beam_dpne/ledger/9"}', "has schema 'beam_dpne/ledger/9'; this version reads"),
+        ('{"schema": "other/1"}', "is not a ledger of beam_dpne"),
+        ("canary {", "is not a ledger of beam_dpne"),
+    ],
+)
+def test_a_ledger_of_another_schema_has_no_report_and_no_export(
+    cli, folder, tmp_path, text, message
+):
+    copy = shutil.copytree(folder, tmp_path / "release")
+    (copy / "ledger.json").write_text(text)
+    for command in (("report", copy), ("export", copy, "--to", "csv")):
+        ended = cli(*command, "--output", tmp_path / "made")
+        assert ended.status == 2
+        assert message in ended.err
+        assert "canary" not in ended.err
+        assert not (tmp_path / "made").exists()
 
 
 def test_a_file_that_cannot_be_written_is_named(cli, folder, tmp_path):
