@@ -26,6 +26,7 @@ from beam_dpne.accounting.budget import (
     RETURNED,
     Budget,
     Entry,
+    as_date,
     budget_bytes,
     parse_budget,
     spendings_of,
@@ -71,7 +72,9 @@ def create_budget(path: str, budget: Budget, *, today: datetime.date | None = No
     Raises:
       BudgetError: The file exists, or the budget has ended already.
     """
-    budget.check_open(today or _today())
+    day = today or _today()
+    if budget.until is not None and day > as_date("until", budget.until):
+        raise BudgetError(f"until must be {day} or a later day, got until={budget.until}.")
     directory, name = _place(path)
     with _storage_errors(path), directory.locked():
         if directory.has(name):

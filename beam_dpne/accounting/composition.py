@@ -48,6 +48,7 @@ plans of all releases, or a rule for them that does not look at releases, must b
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 
 from beam_dpne.accounting.spending import Spending
 from beam_dpne.errors import BudgetError
@@ -105,8 +106,8 @@ def compose(spendings: Sequence[Spending], *, delta: float | None = None) -> Tot
     """
     if not spendings:
         raise BudgetError("There must be at least one release to compose, got none.")
-    sum_epsilon = math.fsum(spent.epsilon for spent in spendings)
-    sum_delta = math.fsum(spent.delta for spent in spendings)
+    sum_epsilon = decimal_sum(spent.epsilon for spent in spendings)
+    sum_delta = decimal_sum(spent.delta for spent in spendings)
     target = sum_delta if delta is None else delta
     if not 0 < target < 1:
         asked = "the sum of the releases' delta" if delta is None else "delta"
@@ -115,9 +116,9 @@ def compose(spendings: Sequence[Spending], *, delta: float | None = None) -> Tot
         )
     parts = [spent for spent in spendings if spent.reason is None]
     whole = [spent for spent in spendings if spent.reason is not None]
-    added = math.fsum(spent.epsilon for spent in whole)
+    added = decimal_sum(spent.epsilon for spent in whole)
     epsilon, notes = _total_epsilon(
-        parts, target - math.fsum(spent.delta for spent in whole), added
+        parts, target - decimal_sum(spent.delta for spent in whole), added
     )
     epsilon += added
     if sum_delta <= target and sum_epsilon <= epsilon:
@@ -130,6 +131,19 @@ def compose(spendings: Sequence[Spending], *, delta: float | None = None) -> Tot
         mu=_root_of_squares(parts),
         notes=(*notes, *_reasons(whole)),
     )
+
+
+def decimal_sum(values: Iterable[float]) -> float:
+    """Returns the sum of numbers that stand for the decimals as which they are printed, rounded up.
+
+    So ten times 0.1 is 1, and no number is too small to count.
+
+    >>> decimal_sum([0.1] * 10), decimal_sum([2.0, 1e-30]) > 2
+    (1.0, True)
+    """
+    exact = sum((Fraction(repr(float(value))) for value in values), Fraction())
+    nearest = float(exact)
+    return nearest if Fraction(repr(nearest)) >= exact else math.nextafter(nearest, math.inf)
 
 
 def _total_epsilon(

@@ -120,7 +120,8 @@ def remarks(counted: Sequence[CountedLedger]) -> list[str]:
     for number, each in enumerate(counted):
         if each.missing:
             found.append(
-                f"{each.path}: {each.missing} of its files are missing. The release is spent all the "
+                f"{each.path}: {each.missing} of its files {'is' if each.missing == 1 else 'are'} "
+                "missing. The release is spent all the "
                 "same, since somebody may have read it."
             )
         if each.sha256 in [other.sha256 for other in counted[:number]]:

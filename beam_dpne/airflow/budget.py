@@ -1,6 +1,6 @@
-"""A check of the privacy budget before a run starts: the releases of one population, added up.
+"""A check of the privacy budget before a run starts: the releases of one population together.
 
-This is basic composition: for the users of one population, ε and δ of all releases about them add up.
+Their total is that of `beam-dpne account`, see `beam_dpne.accounting.composition`.
 """
 
 import json
@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Protocol
 from airflow.sdk import ObjectStoragePath
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from beam_dpne.airflow.folders import BudgetError, RemoteFolder, TryLaterError, local_folder
+from beam_dpne.airflow.folders import RemoteFolder, TryLaterError, local_folder
 from beam_dpne.airflow.options import check_path
-from beam_dpne.airflow.spending import Spent, note_start
+from beam_dpne.airflow.spending import note_start, started
+from beam_dpne.errors import BudgetError
 
 
 class BudgetCheck(Protocol):
@@ -30,7 +31,10 @@ class BudgetCheck(Protocol):
 
 
 class Budget:
-    """Largest sums of ε and δ over the releases in a folder and the run that wants to start.
+    """Largest (ε, δ) of the releases in a folder and the run that wants to start, all together.
+
+    Releases are composed as `beam-dpne account` composes them, which is at most the sum of their ε and
+    δ. A run without a ledger is added by its ε and δ.
 
     Every `ledger.json` in the folder counts, at any depth. So keep one folder for each population: all
     releases about users that may be the same people, of all programs. Make it once, with a file
@@ -43,8 +47,8 @@ class Budget:
 
     Args:
       releases: Path of the folder; a template.
-      max_epsilon: Largest sum of ε, above 0.
-      max_delta: Largest sum of δ, above 0 and below 1.
+      max_epsilon: Largest ε of all together, above 0.
+      max_delta: δ of all together, above 0 and below 1.
 
     Raises:
       ValueError: A limit is out of range, or the path is relative.
@@ -91,12 +95,12 @@ class Budget:
             later try may start.
         """
         try:
-            limit = Spent.of(self.max_epsilon, self.max_delta)
             folder = local_folder(self.releases)
             if folder is None:
                 path = ObjectStoragePath(self.releases)
                 folder = RemoteFolder(path.fs, self.releases)
-            note_start(folder, directory, Spent.of(epsilon, delta), limit)
+            cap = (self.max_epsilon, self.max_delta)
+            note_start(folder, directory, started(epsilon, delta), cap)
         except TryLaterError as error:
             raise AirflowException(str(error)) from None
         except BudgetError as error:

@@ -13,14 +13,11 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from beam_dpne.airflow.options import check_path, is_inside, is_template
+from beam_dpne.errors import BudgetError
 
 # A temporary folder of a run, which may vanish while its parent is listed.
 _RUN_FOLDER = "/.beam_dpne-"
 _LOCAL = ("file", "local")
-
-
-class BudgetError(Exception):
-    """A run must not start; the message has parameters and paths, and no data."""
 
 
 class TryLaterError(BudgetError):

@@ -1,20 +1,24 @@
 """What the runs about one population have spent, as a folder of releases shows it, and one run more.
 
 A run is counted by its ledger, and from its start by notes beside its directory, one for each try. A
-note is written before the sum is taken, so that of two runs that start at the same time at least
-one sees the other. This module does not import Airflow.
+note is written before the total is taken, so that of two runs that start at the same time at least one
+sees the other. `beam_dpne.accounting` has the expense of a ledger and decides whether a run would
+exceed the cap. This module does not import Airflow.
 """
 
 import contextlib
 import json
 import re
 import uuid
-from collections.abc import Mapping
-from decimal import ROUND_CEILING, Context, Decimal
-from fractions import Fraction
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from beam_dpne.airflow.folders import BudgetError, Folder, TryLaterError, storage_errors
+from beam_dpne.airflow.folders import Folder, TryLaterError, storage_errors
+from beam_dpne.errors import BudgetError, ReleaseError
+
+# Beam takes two seconds to load, and the parsing of DAGs imports this module; so do the functions.
+if TYPE_CHECKING:
+    from beam_dpne.accounting.spending import Spending
 
 # A person puts this file into the folder. A folder that is misspelt, or not mounted, has none.
 MARK = "population.txt"
@@ -25,55 +29,41 @@ _NOTE = re.compile(r"(.+)\.started-[^/]*\.json", re.DOTALL)
 _LEDGER = "/ledger.json"
 
 
-class Spent(NamedTuple):
-    """A pair of ε and δ, exact.
+_NO_LEDGER = "they have no ledger yet, or their tries had different budgets"
 
-    Numbers of floating point stand for the decimal numbers that they are printed as, so that ten times
-    0.1 is 1, and sums are not rounded.
+
+def started(epsilon: Any, delta: Any) -> "Spending":
+    """Returns the expense of a run of which only ε and δ are known.
+
+    Raises:
+      BudgetError: One is no number in its range.
     """
+    from beam_dpne.accounting.spending import Spending
+    from beam_dpne.release.files import is_guarantee
 
-    epsilon: Fraction
-    delta: Fraction
-
-    @classmethod
-    def of(cls, epsilon: Any, delta: Any) -> "Spent":
-        """Returns a pair of numbers.
-
-        Raises:
-          BudgetError: One is no number in its range.
-        """
-        # Beam takes two seconds to load, and the parsing of DAGs imports this module.
-        from beam_dpne.release.files import is_guarantee
-
-        if not is_guarantee({"epsilon": epsilon, "delta": delta}):
-            raise BudgetError(
-                "epsilon must be a number above 0 and delta one in (0, 1), got "
-                f"epsilon={epsilon!r} and delta={delta!r}."
-            )
-        return cls(_exact(epsilon), _exact(delta))
-
-    def at_least(self, other: "Spent") -> "Spent":
-        """Returns the larger ε and the larger δ of two pairs."""
-        return Spent(*map(max, self, other))
-
-    def written(self) -> bytes:
-        """Returns the pair as JSON."""
-        return json.dumps({"epsilon": float(self.epsilon), "delta": float(self.delta)}).encode()
+    if not is_guarantee({"epsilon": epsilon, "delta": delta}):
+        raise BudgetError(
+            "epsilon must be a number above 0 and delta one in (0, 1), got "
+            f"epsilon={epsilon!r} and delta={delta!r}."
+        )
+    return Spending(epsilon=float(epsilon), delta=float(delta), reason=_NO_LEDGER)
 
 
-def note_start(folder: Folder, directory: str, wanted: Spent, limit: Spent) -> None:
-    """Notes the start of a run in a folder of releases, if the folder's limits allow the run.
+def note_start(
+    folder: Folder, directory: str, wanted: "Spending", cap: tuple[float, float]
+) -> None:
+    """Notes the start of a run in a folder of releases, if the cap of its budget allows the run.
 
     The note stays, whatever becomes of the run. Another try of the run is not counted a second time.
 
     Args:
       folder: Folder of all releases of the population.
       directory: Directory of the run's release.
-      wanted: ε and δ of the run.
-      limit: Largest sums of ε and δ.
+      wanted: Expense of the run.
+      cap: Largest ε of all runs together, and the δ at which it holds.
 
     Raises:
-      BudgetError: The run would exceed a limit, or it cannot be said what was spent.
+      BudgetError: The run would exceed the cap, or it cannot be said what was spent.
       TryLaterError: The storage fails, or another run has started at the same time.
     """
     own = folder.name_of(directory)
@@ -84,21 +74,22 @@ def note_start(folder: Folder, directory: str, wanted: Spent, limit: Spent) -> N
             "holds the releases of all operators about the population, written in the same way."
         )
     before = _spent_by_run(folder)
-    if own in before:
-        wanted = wanted.at_least(before[own])
-    if (exceeded := _exceeded(folder.path, before, own, wanted, limit)) is not None:
+    wanted = _of_tries([*before.get(own, []), wanted])
+    if (exceeded := _exceeded(folder.path, before, own, wanted, cap)) is not None:
         raise BudgetError(exceeded)
     note = own + _STARTED.format(uuid.uuid4().hex[:16])
     with storage_errors(f"{note} cannot be written"):
-        folder.write(note, wanted.written())
+        pair = {"epsilon": wanted.epsilon, "delta": wanted.delta}
+        folder.write(note, json.dumps(pair).encode())
     try:
         after = _spent_by_run(folder)
-        if own not in after or after[own] != after[own].at_least(wanted):
+        seen = _of_tries(after[own]) if own in after else None
+        if seen is None or seen.epsilon < wanted.epsilon or seen.delta < wanted.delta:
             raise TryLaterError(
                 f"{note} was written, and the storage does not show it. The budget cannot be kept on "
                 "this storage."
             )
-        if (exceeded := _exceeded(folder.path, after, own, after[own], limit)) is not None:
+        if (exceeded := _exceeded(folder.path, after, own, seen, cap)) is not None:
             raise TryLaterError(f"Another run has started at the same time. {exceeded}")
     except BaseException:
         # Nothing has started. If the note cannot be taken back, the run counts as started.
@@ -107,14 +98,14 @@ def note_start(folder: Folder, directory: str, wanted: Spent, limit: Spent) -> N
         raise
 
 
-def _spent_by_run(folder: Folder) -> dict[str, Spent]:
-    """Returns ε and δ of each run, by the name of its directory.
+def _spent_by_run(folder: Folder) -> dict[str, "list[Spending]"]:
+    """Returns the expenses that a run's ledger and notes state, by the name of its directory.
 
     Raises:
       BudgetError: A ledger or a note is not whole, or the folder is not marked.
       TryLaterError: The storage fails.
     """
-    found: dict[str, Spent] = {}
+    found: dict[str, list[Spending]] = {}
     root = folder.name_of(f"{folder.path.rstrip('/')}/{MARK}")
     marked = False
     with storage_errors(f"{folder.path} cannot be listed"):
@@ -131,7 +122,7 @@ def _spent_by_run(folder: Folder) -> dict[str, Spent]:
         else:
             continue
         if spent is not None:
-            found[run] = spent.at_least(found.get(run, spent))
+            found.setdefault(run, []).append(spent)
     if not marked:
         raise BudgetError(
             f"{folder.path} must be a folder with the file {MARK}, which shows that it holds the "
@@ -141,22 +132,21 @@ def _spent_by_run(folder: Folder) -> dict[str, Spent]:
     return found
 
 
-def _of_ledger(folder: Folder, name: str) -> Spent:
-    from beam_dpne.errors import ReleaseError
+def _of_ledger(folder: Folder, name: str) -> "Spending":
+    from beam_dpne.accounting.spending import spending_of_ledger
     from beam_dpne.release.files import parse_ledger
 
     with storage_errors(f"{name} cannot be read"):
         data = folder.read(name)
     try:
-        guarantee = parse_ledger(data, name)["guarantee"]
-    except ReleaseError as error:
+        return spending_of_ledger(parse_ledger(data, name), name)
+    except (BudgetError, ReleaseError) as error:
         raise BudgetError(
             f"{error} It cannot be said what was spent, so look at it before going on."
         ) from None
-    return Spent.of(guarantee["epsilon"], guarantee["delta"])
 
 
-def _of_note(folder: Folder, name: str) -> Spent | None:
+def _of_note(folder: Folder, name: str) -> "Spending | None":
     """Returns what a note says, or None if it was taken back just now."""
     with storage_errors(f"{name} cannot be read"):
         try:
@@ -165,7 +155,7 @@ def _of_note(folder: Folder, name: str) -> Spent | None:
             return None
     try:
         note = json.loads(data)
-        return Spent.of(note["epsilon"], note["delta"])
+        return started(note["epsilon"], note["delta"])
     except (ValueError, TypeError, LookupError, RecursionError, BudgetError):
         raise BudgetError(
             f"{name} must be a note with epsilon and delta of a run that started, and it is damaged. "
@@ -173,27 +163,31 @@ def _of_note(folder: Folder, name: str) -> Spent | None:
         ) from None
 
 
+def _of_tries(spent: "Sequence[Spending]") -> "Spending":
+    """Returns the one expense that counts for a run, whose tries and ledger state several.
+
+    It has the largest ε and the largest δ. If a ledger states both, its parts are known, too.
+    """
+    epsilon, delta = max(each.epsilon for each in spent), max(each.delta for each in spent)
+    largest = [each for each in spent if (each.epsilon, each.delta) == (epsilon, delta)]
+    return next((each for each in largest if each.reason is None), started(epsilon, delta))
+
+
 def _exceeded(
-    path: str, spent_by_run: Mapping[str, Spent], own: str, wanted: Spent, limit: Spent
+    path: str,
+    spent_by_run: "Mapping[str, Sequence[Spending]]",
+    own: str,
+    wanted: "Spending",
+    cap: tuple[float, float],
 ) -> str | None:
-    """Returns a sentence if the other runs and this one together exceed a limit, or else None."""
-    others = [spent for run, spent in spent_by_run.items() if run != own]
-    for place, name in enumerate(Spent._fields):
-        spent = sum((other[place] for other in others), Fraction())
-        if spent + wanted[place] > limit[place]:
-            return (
-                f"The budget of {path} has {name} {float(limit[place])}. Its {len(others)} other "
-                f"releases and started runs have spent {_printed(spent)}, and this run would spend "
-                f"{_printed(wanted[place])} more, so it was not started."
-            )
+    """Returns a sentence if the other runs and this one together exceed the cap, or else None."""
+    from beam_dpne.accounting.budget import Budget
+
+    epsilon, delta = cap
+    others = [_of_tries(spent) for run, spent in spent_by_run.items() if run != own]
+    try:
+        budget = Budget(population=path, epsilon=epsilon, delta=delta)
+        budget.check_room(others, wanted)
+    except BudgetError as error:
+        return f"{error} Runs that have started count as releases."
     return None
-
-
-def _exact(number: float) -> Fraction:
-    return Fraction(number if isinstance(number, int) else repr(float(number)))
-
-
-def _printed(number: Fraction) -> Decimal:
-    """Returns a number for messages; it is never too small."""
-    context = Context(prec=12, rounding=ROUND_CEILING)
-    return context.divide(Decimal(number.numerator), Decimal(number.denominator))

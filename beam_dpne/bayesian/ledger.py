@@ -47,7 +47,8 @@ _SLACK = (
 _PUBLIC = (
     "The public counts are not protected: every n-gram in them gets a probability. If they were made "
     "from the private data, the release reveals whatever they reveal of those data. If they are a "
-    "private release of the same data, its epsilon and delta are added."
+    "private release of the same data, both releases count: beam-dpne account computes their total "
+    "epsilon and delta from both ledgers, and no total is above the sums."
 )
 _FILE_COLUMNS = {
     "ngram": "the words, joined by one blank; see beam_dpne.join_tokens",

@@ -16,6 +16,7 @@ from beam_dpne.cli.options import options_of, with_defaults
 from beam_dpne.cli.options_by_command import ACCOUNT
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.release.files import LEDGER_NAME
+from beam_dpne.report.blocks import shown
 from beam_dpne.storage.access import check_access
 
 _SCHEMA = "beam_dpne/account/1"
@@ -63,7 +64,7 @@ def _show_total(values: Mapping[str, Any]) -> None:
         (
             each.path.removesuffix(f"/{LEDGER_NAME}"),
             each.ledger["program"],
-            each.unit or "-",
+            shown(each.unit or "-"),
             f"{each.spending.epsilon:g}",
             f"{each.spending.delta:g}",
             _COMPOSED[each.spending.kind],
@@ -150,7 +151,7 @@ def _print_budget(budget: Budget, total: Total | None) -> None:
             entry.program,
             f"{entry.plan.get('epsilon'):g}",
             f"{entry.plan.get('delta'):g}",
-            entry.ledger.removesuffix(f"/{LEDGER_NAME}"),
+            shown(entry.ledger.removesuffix(f"/{LEDGER_NAME}")),
         )
         for entry in budget.entries
     ]

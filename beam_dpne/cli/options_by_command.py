@@ -8,6 +8,7 @@ from beam_dpne.cli.options import (
     RUNNING,
     Option,
     Table,
+    field,
     integer,
     integers,
     names,
@@ -177,9 +178,9 @@ _NGRAMS_PRIVACY = (
         default=COUNT_SHARE,
         parse=number,
         help="Part of the budget that measures how many users have each released n-gram: 0, which "
-        "switches it off, or up to 0.9. The rows then have the columns users, users_low and users_high, "
-        "an estimate and its 95 % interval, and come in the order of users. With 0.15 about 7 % fewer "
-        "n-grams are released.",
+        "switches it off, or up to 0.9. The rows then have the columns users, users_low and "
+        "users_high, an estimate and its 95 % interval, and come in the order of users. With 0.15 "
+        "about 7 % fewer n-grams are released.",
     ),
     _max_tokens("A number is refused if it makes the numerical slack exceed epsilon/1000."),
     _max_users(
@@ -665,5 +666,48 @@ REPORT: Table = {
             "100,000 n-grams make a file of about 3 MB.",
         ),
         QUIET,
+    ),
+    "a record for OpenDP's Deployments Registry": (
+        Option(
+            name="registry",
+            help="File for a record of the release as YAML, beside the report. It needs curator, "
+            "curator_type, intended_use, region, publication_date and author, which no ledger has, "
+            "and is refused unless the registry's schema, as this version knows it, allows it. public "
+            "and leave_out hold for the record, too. A file that exists is refused without overwrite.",
+        ),
+        Option(name="curator", help="Name of the organisation that publishes the release."),
+        Option(
+            name="curator_type",
+            choices=("Government", "Industry", "Nonprofit"),
+            help="Kind of that organisation.",
+        ),
+        Option(name="intended_use", help="The use for which the release was made, in a sentence."),
+        Option(name="region", help="Region that the data describe, e.g. Global or Brazil."),
+        Option(
+            name="publication_date",
+            help="Day of the publication, e.g. 2026-03-31. The ledger has no date.",
+        ),
+        Option(
+            name="author",
+            parse=field,
+            repeatable=True,
+            help="Name of somebody who writes the record. Give the option again for each further one.",
+        ),
+        Option(
+            name="product_name",
+            shown_default="the title in the ledger",
+            help="Name of the release in the registry. It is required if the ledger has no title.",
+        ),
+        Option(
+            name="sector",
+            choices=("Technology", "Healthcare", "Education", "Government", "Energy", "Finance"),
+            help="Sector of the release; without it the record has none.",
+        ),
+        Option(
+            name="many_releases",
+            flag=True,
+            help="Say in the record that data of the same population are released again and again. "
+            "Without it the record says that this is one release of data that do not change.",
+        ),
     ),
 }

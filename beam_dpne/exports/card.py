@@ -99,6 +99,12 @@ def _body(source: Source) -> Iterator[str]:
         entries = [[each["length"], f"{each['released']:,}"] for each in ledger["lengths"]]
         yield from _table(("length", "n-grams"), entries)
     yield from _table(("column", "meaning"), list(ledger["columns"].items()))
+    if counts := ledger.get("counts"):
+        meaning = ledger["counts_columns"]["confidence"]
+        yield (
+            "Numbers of users are estimates, and inside ε and δ like all rows. The confidence of "
+            f"their intervals is {counts['confidence']:.0%}: {escaped(meaning)}.\n"
+        )
     yield "## Files\n"
     parts = [
         (part["name"], f"{part['rows']:,}", f"{part['bytes']:,}", part["sha256"])

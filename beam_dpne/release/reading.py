@@ -15,6 +15,8 @@ from beam_dpne.storage.access import directory_at
 if TYPE_CHECKING:
     import pandas as pd
 
+_REMEDY = "Copy the files of the release again."
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Release:
@@ -91,7 +93,9 @@ class Release:
             if data is None:
                 raise _incomplete(part)
             if (len(data), hashlib.sha256(data).hexdigest()) != (part.bytes, part.sha256):
-                raise ReleaseError(f"The release is damaged: part {part.name} has another SHA-256.")
+                raise ReleaseError(
+                    f"The release is damaged: part {part.name} has another SHA-256. {_REMEDY}"
+                )
             yield part, data
 
 
@@ -131,4 +135,4 @@ def _rows(part: Part, data: bytes, columns: Collection[str]) -> pa.Table:
 
 
 def _incomplete(part: Part) -> ReleaseError:
-    return ReleaseError(f"The release is incomplete: part {part.name} is missing.")
+    return ReleaseError(f"The release is incomplete: part {part.name} is missing. {_REMEDY}")

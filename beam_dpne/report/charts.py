@@ -73,23 +73,21 @@ def by_rank(
     ranks = _ranks(len(values))
     drawn = [values[rank - 1] for rank in ranks]
     band = None if lows is None or highs is None else ([*lows], [*highs])
-    ends = [*drawn, *(band[0][rank - 1] for rank in ranks if band)]
-    ends += [band[1][rank - 1] for rank in ranks] if band else []
-    positive = [value for value in ends if value > 0] or [1.0]
-    low, high = _decades(min(positive), max(positive))
+    low, high = _decades(*_extent(drawn, [end[rank - 1] for end in band or () for rank in ranks]))
     widest = math.log10(max(len(values), 2))
 
     def x(rank: int) -> float:
         return _LEFT + _INNER_WIDTH * math.log10(rank) / widest
 
     def y(value: float) -> float:
-        share = (math.log10(max(value, low)) - math.log10(low)) / math.log10(high / low)
+        inside = min(max(value, low), high)
+        share = (math.log10(inside) - math.log10(low)) / math.log10(high / low)
         return _TOP + _INNER_HEIGHT * (1 - share)
 
     shapes = [_line(_TOP + _INNER_HEIGHT)]
     for tick in _ticks(low, high):
         shapes.append(_line(y(tick)))
-        shapes.append(_text(_LEFT - 5, y(tick) + 4, number(tick), "end"))
+        shapes.append(_text(_LEFT - 5, y(tick) + 4, _short(tick), "end"))
     shapes += [
         _text(x(int(rank)), _TOP + _INNER_HEIGHT + 15, f"{int(rank):,}", "middle")
         for rank in _ticks(1.0, float(len(values)))
@@ -108,6 +106,31 @@ def by_rank(
     shapes.append(_text(_LEFT + _INNER_WIDTH / 2, _HEIGHT - 6, "rank", "middle"))
     said = f"Rank 1: {number(values[0])}; rank {len(values):,}: {number(values[-1])}."
     return _svg(title, said, shapes)
+
+
+def _extent(values: Sequence[float], ends: Sequence[float]) -> tuple[float, float]:
+    """Returns the range of an axis: all values, and ends of intervals up to a factor of ten from them.
+
+    One very wide interval would press all values together; its end is drawn at the axis's end.
+
+    >>> _extent([0.0, 5.0, 80.0], [0.0, 1.0, 3.0, 1e9])
+    (1.0, 800.0)
+    """
+    positive = [value for value in values if value > 0] or [1.0]
+    least, most = min(positive) / 10, max(positive) * 10
+    near = [min(max(end, least), most) for end in ends if end > 0]
+    return min([*positive, *near]), max([*positive, *near])
+
+
+def _short(value: float) -> str:
+    """Returns a number of few characters, for an axis.
+
+    >>> _short(0.05), _short(20_000.0), _short(5e6), _short(2e9)
+    ('0.05', '20,000', '5 M', '2,000 M')
+    """
+    if 1e6 <= value < 1e11:
+        return f"{value / 1e6:,.4g} M" if value < 1e9 else f"{value / 1e6:,.0f} M"
+    return number(int(value) if float(value).is_integer() and value < 1e11 else float(value))
 
 
 def _ranks(count: int) -> list[int]:
@@ -174,7 +197,10 @@ def _grid(values: Sequence[float], top: float, percent: bool) -> str:
     shapes = []
     for value in values:
         y = _TOP + _INNER_HEIGHT * (1 - value / top)
-        shapes += [_line(y), _text(_LEFT - 5, y + 4, _label(value, percent), "end")]
+        shapes += [
+            _line(y),
+            _text(_LEFT - 5, y + 4, f"{value * 100:.3g} %" if percent else _short(value), "end"),
+        ]
     return "".join(shapes)
 
 

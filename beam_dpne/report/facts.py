@@ -54,7 +54,7 @@ def measure_of(rows: pa.Table) -> Measure:
     """
     names = rows.column_names
     if all(name in names for name in _USERS):
-        return Measure("users", "users (95 % interval)", "estimated number of users", *_USERS[1:])
+        return Measure("users", "users (interval)", "estimated number of users", *_USERS[1:])
     if "probability" in names:
         return Measure("probability", "probability", "probability")
     return Measure("score", "score", "score")
@@ -92,7 +92,25 @@ class Facts:
     @property
     def measure(self) -> Measure:
         """The column by which the rows are ranked and plotted."""
-        return measure_of(self.rows)
+        found = measure_of(self.rows)
+        if not self.has_counts:
+            return found
+        return found._replace(heading=f"users ({self.confidence} interval)")
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether rows have estimated numbers of users, which the ledger then explains."""
+        return measure_of(self.rows).low is not None
+
+    @property
+    def confidence(self) -> str:
+        """Share of the intervals of users that contain the number of users, as a percentage."""
+        return f"{self.stated('counts', 'confidence', kind=float) * 100:g} %"
+
+    @property
+    def count_share(self) -> str:
+        """Part of the run's budget μ² that measured numbers of users, as a percentage."""
+        return f"{self.stated('counts', 'budget_share', kind=float) * 100:g} %"
 
     @property
     def epsilon(self) -> float:
@@ -136,7 +154,7 @@ class Facts:
         Raises:
           ReleaseError: It is missing, or of another type.
         """
-        value = self.ledger[section].get(name)
+        value = self.ledger.get(section, {}).get(name)
         fits = is_number(value) if kind is float else isinstance(value, kind)
         if not fits:
             raise ReleaseError(
@@ -190,6 +208,8 @@ def _check_numbers(facts: Facts) -> None:
     """Raises ReleaseError unless the ledger states a budget from which sentences can be made."""
     facts.stated("guarantee", "statement", kind=str)
     facts.stated("guarantee", "neighbours", kind=str)
+    if facts.has_counts:
+        _ = facts.confidence, facts.count_share
     if not (facts.epsilon > 0 and 0 <= facts.delta < 1):
         raise ReleaseError(
             "The ledger is damaged: epsilon must be above 0, and delta at least 0 and below 1."

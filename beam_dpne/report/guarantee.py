@@ -22,6 +22,8 @@ _ROWS = {
     "set-union": "items that many people have",
     "bayesian": "phrases of a public list with a probability for each",
 }
+_MU = "μ of the Gaussian noise of all rounds and lengths"
+_MU_HAS_COUNTS = "μ of the Gaussian noise of all rounds and lengths, and of the numbers of users"
 _SHARED_SECRETS = (
     "The run key is as secret as the data. Whoever has it can subtract the noise.",
     "Temporary storage, rejected records, failure logs, counters and an evaluation of the release "
@@ -106,7 +108,7 @@ def _public_words(facts: Facts) -> list[Block]:
     blocks: list[Block] = [
         Heading("For the public"),
         Paragraph(
-            f"This release has {_ROWS[facts.program]}. It was made from many people's records by a "
+            f"This release has {_rows(facts)}. It was made from many people's records by a "
             f"method that adds random noise. {who}For each person, the release would have come out "
             "almost as it did if all records of that person had been left out. So it "
             "reveals only a limited amount about any one person, whatever other sources somebody has."
@@ -126,6 +128,11 @@ def _public_words(facts: Facts) -> list[Block]:
     if facts.epsilon > _LITTLE_IS_PROTECTED:
         blocks.insert(2, Paragraph(_large_epsilon(facts.epsilon), note=True))
     return blocks
+
+
+def _rows(facts: Facts) -> str:
+    counted = ", and about how many people have each of them" if facts.has_counts else ""
+    return f"{_ROWS[facts.program]}{counted}"
 
 
 def _large_epsilon(epsilon: float) -> str:
@@ -174,9 +181,17 @@ def _reviewer_words(facts: Facts) -> list[Block]:
         ("neighbouring inputs", text_of(guarantee["neighbours"], 2000)),
         ("statement", text_of(guarantee["statement"], 2000)),
     ]
+    if facts.has_counts:
+        rows.append(
+            (
+                "numbers of users",
+                "They are part of the release: rows, numbers of users and ledger together have the ε "
+                f"and δ above. Their noise took {facts.count_share} of the budget μ² of the run.",
+            )
+        )
     mu = _mu(facts.ledger)
     if mu is not None:
-        rows.append(("μ of the Gaussian noise of all rounds and lengths", number(mu)))
+        rows.append((_MU_HAS_COUNTS if facts.has_counts else _MU, number(mu)))
     blocks: list[Block] = [
         Heading("For privacy reviewers"),
         Table("The guarantee, formally", ("term", "value"), rows),

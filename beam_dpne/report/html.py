@@ -113,12 +113,17 @@ def _block(block: Block) -> str:
     return _RENDERERS[type(block)](block)
 
 
+def _unbroken(text: str) -> str:
+    """Returns a text of which no line ends between a number and its percent sign."""
+    return text.replace(" %", "&nbsp;%")
+
+
 def _paragraph(block: Paragraph) -> str:
-    return f"<p{' class=note' if block.note else ''}>{escape(block.text)}</p>"
+    return f"<p{' class=note' if block.note else ''}>{_unbroken(escape(block.text))}</p>"
 
 
 def _bullets(block: Bullets) -> str:
-    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in block.items)}</ul>"
+    return f"<ul>{''.join(f'<li>{_unbroken(escape(item))}</li>' for item in block.items)}</ul>"
 
 
 def _cards(block: Cards) -> str:

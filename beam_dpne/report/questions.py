@@ -75,7 +75,7 @@ def _parameters(facts: Facts) -> list[Question]:
             "Privacy parameters",
             "What are ε and δ, and what do they cover?",
             f"ε = {number(facts.epsilon)} and δ = {number(facts.delta)}. They cover the whole release, "
-            "all rows and the ledger together.",
+            f"all rows{' with their numbers of users' * facts.has_counts} and the ledger together.",
         ),
         Question(
             2,
@@ -128,16 +128,6 @@ def _bounds(facts: Facts) -> str:
 def _algorithms(facts: Facts) -> list[Question]:
     versions = facts.ledger["versions"]
     version = text_of(str(versions.get("beam_dpne", "unknown")))
-    spurious = facts.expected_spurious
-    if spurious is None:
-        error = "Rare rows are missing, and all values have noise."
-    else:
-        error = (
-            f"Rare n-grams are missing, at most {number(spurious)} n-grams are expected to be "
-            "spurious, and all scores have noise."
-        )
-    if facts.program == "bayesian":
-        error = "Every probability has noise, and rare n-grams are close to the public counts."
     return [
         Question(3, "Algorithms", "Which mechanism made the release?", _mechanism(facts)),
         Question(
@@ -153,7 +143,7 @@ def _algorithms(facts: Facts) -> list[Question]:
             3,
             "Utility",
             "How accurate is it?",
-            f"{error} A comparison with the data is not private, so this report has none.",
+            f"{_error(facts)} A comparison with the data is not private, so this report has none.",
             "Is it accurate enough for its use?",
         ),
         Question(
@@ -167,7 +157,35 @@ def _algorithms(facts: Facts) -> list[Question]:
     ]
 
 
+def _error(facts: Facts) -> str:
+    """Returns sentences on the errors of a release."""
+    if facts.program == "bayesian":
+        return "Every probability has noise, and rare n-grams are close to the public counts."
+    spurious = facts.expected_spurious
+    error = "Rare rows are missing, and all values have noise."
+    if spurious is not None:
+        error = (
+            f"Rare n-grams are missing, at most {number(spurious)} n-grams are expected to be "
+            "spurious, and all scores have noise."
+        )
+    if not facts.has_counts:
+        return error
+    return (
+        f"{error} Numbers of users are estimates. As far as their model holds, {facts.confidence} of "
+        "their intervals, over all rows, contain the true number."
+    )
+
+
 def _mechanism(facts: Facts) -> str:
+    """Returns sentences on the mechanism, and on the measurement of users where there was one."""
+    counts = (
+        " Once the rows were known, further sums with Gaussian noise measured how many users have "
+        "each; one user adds to them a vector whose length is bounded over all rows together."
+    )
+    return f"{_releasing(facts)}{counts if facts.has_counts else ''}"
+
+
+def _releasing(facts: Facts) -> str:
     ledger = facts.ledger
     if facts.program == "ngrams":
         adaptive = ledger["plan"].get("strategy", "one_round") == "adaptive"

@@ -26,6 +26,8 @@ from beam_dpne.report.blocks import (
 from beam_dpne.report.facts import Facts, is_number
 
 _MOST_PLOTS = 12
+# The end of the longest bar's scale, as a multiple of the largest value.
+_WIDEST = 2.0
 _SCORES = {
     "one_round": "The score of an n-gram is its noisy weight: the sum of what its users gave it, plus "
     "noise. Rank by it within one length. It is no number of users.",
@@ -39,10 +41,6 @@ _SCORES = {
 }
 _TOP = {"ngram": "Top n-grams", "item": "Top items"}
 _NAMES = {"ngram": "n-gram", "item": "item"}
-_USERS = (
-    "The number of users of each row is an estimate from noisy sums. In 95 % of the cases the interval "
-    "in parentheses holds the true number."
-)
 
 
 def released_section(facts: Facts) -> Section:
@@ -56,7 +54,7 @@ def released_section(facts: Facts) -> Section:
     plots = _rank_charts(facts)
     if plots:
         noun = facts.measure.noun
-        blocks += [Heading(f"How to read the {noun}"), Paragraph(_meaning(facts))]
+        blocks += [Heading(f"How to read the {noun}"), *map(Paragraph, _meanings(facts))]
         blocks.append(Figures(plots[:_MOST_PLOTS]))
         if len(plots) > _MOST_PLOTS:
             blocks.append(Paragraph(f"Plots of the lengths above {_MOST_PLOTS} are left out."))
@@ -166,11 +164,12 @@ def _measured(facts: Facts, rows: pa.Table) -> list[Measured]:
         [float(value) for value in rows.column(name).to_pylist()]
         for name in (measure.low, measure.high)
     )
-    top = max([*highs, 0.0]) or 1.0
+    # One very wide interval must not make all other bars short; its line ends at the edge then.
+    top = min(max([*highs, 0.0]), _WIDEST * max([*values, 0.0])) or 1.0
     return [
         Measured(
             f"{_whole(value)} ({_whole(low)} to {_whole(high)})",
-            *(max(each, 0.0) / top for each in (value, low, high)),
+            *(min(max(each, 0.0) / top, 1.0) for each in (value, low, high)),
         )
         for value, low, high in zip(values, lows, highs, strict=True)
     ]
@@ -271,12 +270,22 @@ def _rank_charts(facts: Facts) -> list[tuple[str, str]]:
     return found
 
 
-def _meaning(facts: Facts) -> str:
-    if facts.measure.low is not None:
-        return _USERS
-    if facts.program == "ngrams":
-        return _SCORES["adaptive" if _is_adaptive(facts) else "one_round"]
-    return _SCORES[facts.program]
+def _meanings(facts: Facts) -> list[str]:
+    """Returns paragraphs on the measure of the rows, and on scores."""
+    kind = facts.program
+    if kind == "ngrams":
+        kind = "adaptive" if _is_adaptive(facts) else "one_round"
+    if not facts.has_counts:
+        return [_SCORES[kind]]
+    row = _NAMES[facts.text_column]
+    return [
+        f"The number of users who have each {row} is an estimate from sums with noise. It is shrunk "
+        f"towards what {row}s with similar scores have. As far as the model behind it holds, "
+        f"{facts.confidence} of the intervals, over all rows, contain the true number. A spurious "
+        f"{row}, which nobody has, gets its estimate by the same rule, so that it cannot be told from "
+        "others. The estimates are inside the ε and δ of the release.",
+        f"The files of the release also have scores. {_SCORES[kind]}",
+    ]
 
 
 def _is_adaptive(facts: Facts) -> bool:

@@ -11,6 +11,11 @@ from beam_dpne.report.facts import Facts
 _MOST_PARTS = 100
 # Sections of the ledger that describe the operator's input and programs.
 _ABOUT_RUN = ("input", "tokenizer", "versions")
+_SECTIONS = {
+    "mechanism": "The mechanism",
+    "vocabulary": "The vocabulary",
+    "counts": "The measurement of numbers of users",
+}
 _BIBTEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -33,10 +38,10 @@ def parameters_section(facts: Facts) -> Section:
         for name, value in ledger["spent"].items()
         if name.endswith("_meaning")
     ]
-    for name in ("mechanism", "vocabulary"):
+    for name, caption in _SECTIONS.items():
         if isinstance(ledger.get(name), Mapping):
             rows = _flat(ledger[name])
-            tables.append(Table(f"The {name}", ("parameter", "value"), rows))
+            tables.append(Table(caption, ("parameter", "value"), rows))
             if _is_table(ledger[name].get("rounds")):
                 tables.append(_rounds(ledger[name]["rounds"]))
         columns = ledger.get(f"{name}_columns", {})

@@ -255,7 +255,7 @@ def test_a_budget_is_of_one_unit(tmp_path):
 def test_a_budget_in_the_past_starts_no_run(tmp_path):
     path = str(tmp_path / "budget.json")
     budget = Budget(population="shop", until="2026-03-31", epsilon=4, delta=1e-6)
-    with pytest.raises(BudgetError, match="ended on 2026-03-31"):
+    with pytest.raises(BudgetError, match="must be 2026-04-01 or a later day"):
         create_budget(path, budget, today=datetime.date(2026, 4, 1))
     create_budget(path, budget, today=TODAY)
     reserved(path, tmp_path / "one")

@@ -13,17 +13,23 @@ import threading
 
 import pytest
 
-from beam_dpne.airflow.folders import BudgetError, LocalFolder, TryLaterError, local_folder
-from beam_dpne.airflow.spending import MARK, Spent, note_start
+from beam_dpne import PrivacyPlan
+from beam_dpne.accounting.composition import compose
+from beam_dpne.accounting.spending import spending_of_plan
+from beam_dpne.airflow.folders import LocalFolder, TryLaterError, local_folder
+from beam_dpne.airflow.spending import MARK, note_start, started
+from beam_dpne.errors import BudgetError
 from tests.conftest import ROOT
+from tests.support.ledgers import ledger_of
 
 LEDGER = json.loads((ROOT / "tests/golden/ledger_1/set_union/ledger.json").read_text())
-ONE = Spent.of(1, 1e-7)
+ONE = started(1, 1e-7)
 
 
 def ledger(epsilon=1, delta=1e-7, **others):
-    guarantee = {**LEDGER["guarantee"], "epsilon": epsilon, "delta": delta}
-    return json.dumps({**LEDGER, "guarantee": guarantee, **others})
+    budget = {"epsilon": epsilon, "delta": delta}
+    changed = {name: {**LEDGER[name], **budget} for name in ("guarantee", "plan")}
+    return json.dumps({**LEDGER, **changed, **others})
 
 
 def release(folder, text=None):
@@ -43,7 +49,7 @@ def population(tmp_path):
 
 def start(folder, run="dag/task/run 2", *, wanted=ONE, epsilon=100, delta=0.5):
     """A run that wants to start; it is refused by an error."""
-    note_start(folder, f"{folder.path}/{run}", wanted, Spent.of(epsilon, delta))
+    note_start(folder, f"{folder.path}/{run}", wanted, (epsilon, delta))
 
 
 def refused(population, match, error=BudgetError, **wanted):
@@ -72,24 +78,64 @@ def test_a_run_that_fits_leaves_a_note_with_its_budget(population):
 
 
 @pytest.mark.parametrize(
-    ("limit", "name"), [({"epsilon": 2.9}, "epsilon 2.9"), ({"delta": 2.9e-7}, "delta 2.9e-07")]
+    ("limit", "cap", "total"),
+    [
+        ({"epsilon": 2.9}, "epsilon 2.9 at delta 0.5", "epsilon 3 at delta 0.5"),
+        ({"delta": 2.9e-7}, "epsilon 100 at delta 2.9e-07", "no finite epsilon at delta 2.9e-07"),
+    ],
 )
-def test_a_run_that_does_not_fit_is_refused(population, limit, name):
-    refused(population, f"has {name}. Its 2 other releases and started runs have spent 2", **limit)
+def test_a_run_that_does_not_fit_is_refused(population, limit, cap, total):
+    message = f"its cap is {cap}. Its 2 releases have epsilon 2 at .* total would have {total}, so"
+    refused(population, message, **limit)
+
+
+def test_releases_are_composed_as_account_composes_them(tmp_path):
+    """Two of ε = 4 have 5.76 together, and the run to start has no ledger yet."""
+    (tmp_path / MARK).touch()
+    plan = PrivacyPlan(epsilon=4, delta=1e-6)
+    for name in ("first", "second"):
+        release(tmp_path / name, json.dumps(ledger_of(plan)))
+    wanted = started(4, 1e-6)
+    together = compose([spending_of_plan(plan)] * 2 + [wanted], delta=3e-6).epsilon
+    assert 9.7 < together < 9.8
+    below, above = together * (1 - 1e-6), together * (1 + 1e-6)
+    message = "Its 2 releases have epsilon 5.6.* the total would have epsilon 9.7"
+    refused(tmp_path, message, run="third", wanted=wanted, epsilon=below, delta=3e-6)
+    start(LocalFolder(str(tmp_path)), run="third", wanted=wanted, epsilon=above, delta=3e-6)
+    # Once its ledger is there, the third has a ledger's expense, although its note stays.
+    release(tmp_path / "third", json.dumps(ledger_of(plan)))
+    three = compose([spending_of_plan(plan)] * 3 + [wanted], delta=4e-6).epsilon
+    assert three < 11.5
+    start(LocalFolder(str(tmp_path)), run="fourth", wanted=wanted, epsilon=three, delta=4e-6)
+
+
+def test_a_ledger_below_the_note_of_its_run_does_not_lower_what_counts(tmp_path):
+    (tmp_path / MARK).touch()
+    start(LocalFolder(str(tmp_path)), run="first", wanted=started(6, 1e-6))
+    release(tmp_path / "first", json.dumps(ledger_of(PrivacyPlan(epsilon=4, delta=1e-6))))
+    message = "Its 1 release has epsilon 6 at"
+    refused(tmp_path, message, run="second", wanted=ONE, epsilon=6.5)
+
+
+def test_a_ledger_whose_numbers_contradict_each_other_refuses_every_run(population):
+    wrong = ledger_of(PrivacyPlan(epsilon=4, delta=1e-6))
+    wrong["guarantee"]["epsilon"] = 1.0
+    (population / "first" / "ledger.json").write_text(json.dumps(wrong))
+    refused(population, "different values of epsilon.* It cannot be said what was spent")
 
 
 def test_ten_tenths_are_one(tmp_path):
     (tmp_path / MARK).touch()
     for place in range(9):
         release(tmp_path / str(place), ledger(epsilon=0.1))
-    start(LocalFolder(str(tmp_path)), wanted=Spent.of(0.1, 1e-9), epsilon=1)
+    start(LocalFolder(str(tmp_path)), wanted=started(0.1, 1e-9), epsilon=1)
 
 
 @pytest.mark.parametrize("tiny", [1e-30, 5e-324])
 def test_no_budget_is_too_small_to_count(population, tiny):
     """Sums of decimals with 28 digits, or of numbers of floating point, would leave it out."""
     release(population / "tiny", ledger(epsilon=tiny))
-    refused(population, "has epsilon 3.0.* have spent 2.00000000001, and", epsilon=3)
+    refused(population, "its cap is epsilon 3 at .* Its 3 releases have epsilon 2 at", epsilon=3)
     start(LocalFolder(str(population)), epsilon=4)
 
 
@@ -97,9 +143,9 @@ def test_a_run_counts_from_its_start_and_once(population):
     folder = LocalFolder(str(population))
     start(folder, epsilon=3)
     start(folder, epsilon=3)  # Another try.
-    refused(population, "Its 3 other releases and started runs", run="dag/task/3", epsilon=3)
+    refused(population, "Its 3 releases have epsilon 3 at", run="dag/task/3", epsilon=3)
     release(population / "dag/task/run 2")
-    refused(population, "Its 3 other releases and started runs", run="dag/task/3", epsilon=3)
+    refused(population, "Its 3 releases have epsilon 3 at", run="dag/task/3", epsilon=3)
     start(folder, run="dag/task/3", epsilon=4)
 
 
@@ -108,22 +154,22 @@ def test_a_run_whose_release_was_deleted_or_never_came_still_counts(population):
     start(folder, epsilon=3)
     release(population / "dag/task/run 2")
     shutil.rmtree(population / "dag/task/run 2")
-    refused(population, "have spent 3", run="dag/task/3", epsilon=3)
+    refused(population, "releases have epsilon 3 at", run="dag/task/3", epsilon=3)
 
 
 @pytest.mark.parametrize(("first", "second"), [((2, 1e-8), (1, 1e-7)), ((1, 1e-7), (2, 1e-8))])
 def test_tries_of_different_budgets_count_as_the_larger_ones(population, first, second):
     folder = LocalFolder(str(population))
-    start(folder, wanted=Spent.of(*first))
-    start(folder, wanted=Spent.of(*second))
+    start(folder, wanted=started(*first))
+    start(folder, wanted=started(*second))
     assert {"epsilon": 2.0, "delta": 1e-7} in notes(population)["dag/task/run 2"]
-    refused(population, "have spent 4", run="dag/task/3", epsilon=4.5)
-    refused(population, "have spent 3E-7", run="dag/task/3", delta=3.5e-7)
+    refused(population, "releases have epsilon 4 at", run="dag/task/3", epsilon=4.5)
+    refused(population, "no finite epsilon at delta 3.5e-07", run="dag/task/3", delta=3.5e-7)
 
 
 def test_a_try_that_is_refused_leaves_the_note_of_an_earlier_one(population):
     start(LocalFolder(str(population)), epsilon=3)
-    refused(population, "have spent 2", wanted=Spent.of(2, 1e-7), epsilon=3)
+    refused(population, "releases have epsilon 2 at", wanted=started(2, 1e-7), epsilon=3)
     assert notes(population) == {"dag/task/run 2": [{"epsilon": 1.0, "delta": 1e-7}]}
 
 
@@ -133,7 +179,7 @@ def test_a_try_that_is_refused_leaves_the_note_of_an_earlier_one(population):
 )
 def test_a_run_without_a_budget_in_numbers_is_refused(wanted):
     with pytest.raises(BudgetError, match="epsilon must be a number above 0 and delta one in"):
-        Spent.of(*wanted)
+        started(*wanted)
 
 
 # Folders that do not tell
@@ -228,11 +274,11 @@ def test_links_are_refused_since_releases_may_be_behind_them(population, target)
 def test_the_folder_itself_may_be_behind_a_link(population):
     link = population.parent / "link"
     link.symlink_to(population)
-    with pytest.raises(BudgetError, match="have spent 2"):
+    with pytest.raises(BudgetError, match="releases have epsilon 2 at"):
         start(LocalFolder(str(link)), epsilon=2)
     # So may the operator's way to it.
     folder = LocalFolder(str(population))
-    note_start(folder, f"{link}/dag/task/run 2", ONE, Spent.of(3, 0.5))
+    note_start(folder, f"{link}/dag/task/run 2", ONE, (3, 0.5))
     assert list(notes(population)) == ["dag/task/run 2"]
 
 
@@ -243,9 +289,9 @@ def test_a_run_whose_release_the_budget_would_not_see_is_refused(population, out
     (population.parent / "link").symlink_to(population.parent)
     folder = LocalFolder(str(population))
     with pytest.raises(BudgetError, match="must be in the folder of its budget"):
-        note_start(folder, f"{population.parent}/{outside}/dag/task/run", ONE, Spent.of(9, 0.5))
+        note_start(folder, f"{population.parent}/{outside}/dag/task/run", ONE, (9, 0.5))
     with pytest.raises(BudgetError, match="must be in the folder of its budget"):
-        note_start(folder, "gs://bucket/dag/task/run", ONE, Spent.of(9, 0.5))
+        note_start(folder, "gs://bucket/dag/task/run", ONE, (9, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -320,7 +366,7 @@ def test_a_run_sees_one_that_has_only_just_left_its_note(population):
     seen = []
 
     def other():
-        with pytest.raises(BudgetError, match="have spent 3") as refusal:
+        with pytest.raises(BudgetError, match="releases have epsilon 3 at") as refusal:
             start(LocalFolder(path), run="other", epsilon=3)
         seen.append(refusal.type)
 

@@ -1,9 +1,13 @@
 """`beam-dpne report`: its file, what it refuses, and that it changes nothing in a release."""
 
 import re
+import shutil
 
+import jsonschema
 import pytest
+import yaml
 
+from beam_dpne.report.registry import registry_schema
 from tests.report import releases
 
 
@@ -115,8 +119,104 @@ def test_a_release_without_a_part_or_with_changed_rows_has_no_report(cli, tmp_pa
         assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema": "beam_dpne/ledger/9"}', "has schema 'beam_dpne/ledger/9'; this version reads"),
+        ('{"schema": "other/1"}', "is not a ledger of beam_dpne"),
+        ("canary {", "is not a ledger of beam_dpne"),
+    ],
+)
+def test_a_ledger_of_another_schema_has_no_report_and_no_export(
+    cli, folder, tmp_path, text, message
+):
+    copy = shutil.copytree(folder, tmp_path / "release")
+    (copy / "ledger.json").write_text(text)
+    for command in (("report", copy), ("export", copy, "--to", "csv")):
+        ended = cli(*command, "--output", tmp_path / "made")
+        assert ended.status == 2
+        assert message in ended.err
+        assert "canary" not in ended.err
+        assert not (tmp_path / "made").exists()
+
+
 def test_a_file_that_cannot_be_written_is_named(cli, folder, tmp_path):
     (tmp_path / "file").write_text("")
     ended = cli("report", folder, "--output", tmp_path / "file" / "page.html")
     assert ended.status == 2
     assert "output must be a file that can be written" in ended.err
+
+
+RECORD = (
+    *("--curator", "Example Ltd", "--curator_type", "Industry", "--region", "Global"),
+    *("--intended_use", "Autocompletion.", "--publication_date", "2026-11-22"),
+    *("--author", "A. Author", "--author", "B. Author, Jr."),
+)
+
+
+def test_a_record_for_the_registry_is_valid_and_comes_beside_the_report(cli, folder, tmp_path):
+    page, file = tmp_path / "page.html", tmp_path / "record.yaml"
+    ended = cli("report", folder, "--output", page, "--registry", file, *RECORD)
+    assert ended.status == 0
+    assert "The registry wants the name tickets_co.yaml." in re.sub(r"\s+", " ", ended.err)
+    record = yaml.safe_load(file.read_bytes())
+    jsonschema.Draft7Validator(registry_schema()).validate(record)
+    deployment = record["deployment"]
+    assert deployment["basic"]["name"] == "Tickets & co"
+    assert deployment["administrative"]["registry_authors"] == ["A. Author", "B. Author, Jr."]
+    assert page.exists()
+
+
+def test_what_is_left_out_of_the_report_is_left_out_of_the_record(cli, folder, tmp_path):
+    page, file = tmp_path / "page.html", tmp_path / "record.yaml"
+    given = ("--output", page, "--registry", file, *RECORD, "--product_name", "P", "--public")
+    assert cli("report", folder, *given).status == 0
+    text = file.read_text()
+    assert "customer_number" not in text
+    assert "private_tokens" not in text
+    assert "Tickets" not in text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            ("--registry", "r.yaml"),
+            "Give also --curator NAME, --curator_type Government|Industry|Nonprofit, --intended_use "
+            "TEXT, --region REGION, --publication_date YYYY-MM-DD, --author NAME.",
+        ),
+        (("--registry", "r.yaml", *RECORD[2:]), "Give also --curator NAME."),
+        (
+            ("--registry", "r.yaml", *RECORD, "--publication_date", "soon"),
+            "publication_date must be a date as YYYY-MM-DD, got publication_date=soon.",
+        ),
+        (("--registry", "r.yaml", "--curator_type", "Company"), "invalid choice: 'Company'"),
+        (("--registry", "r.yaml", "--sector", "Shops"), "invalid choice: 'Shops'"),
+        (("--curator", "X"), "curator must come with --registry FILE"),
+        (("--registry", "report.html", *RECORD), "registry and output must be different files"),
+        (("--registry", "there/", *RECORD), "registry must be the path of a file"),
+        (("--registry", "{folder}/r.yaml", *RECORD), "registry must be outside every release"),
+    ],
+)
+def test_a_record_that_is_not_whole_is_refused_and_nothing_is_written(
+    cli, folder, tmp_path, monkeypatch, given, message
+):
+    monkeypatch.chdir(tmp_path)
+    before = contents(folder)
+    ended = cli("report", folder, *(each.format(folder=folder) for each in given))
+    assert ended.status == 2
+    assert message in ended.err
+    assert not list(tmp_path.iterdir())
+    assert contents(folder) == before
+
+
+def test_a_record_that_exists_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):
+    page, file = tmp_path / "page.html", tmp_path / "record.yaml"
+    file.write_text("mine")
+    given = ("report", folder, "--output", page, "--registry", file, *RECORD)
+    ended = cli(*given)
+    assert ended.status == 2
+    assert "registry must be a new file" in ended.err
+    assert (file.read_text(), page.exists()) == ("mine", False)
+    assert cli(*given, "--overwrite").status == 0
+    assert file.read_text().startswith("url_slug")

@@ -1,16 +1,26 @@
 """Releases with given rows, published by the package's own functions without a pipeline."""
 
 import pathlib
+import random
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne import BayesianPlan, LengthReport, PrivacyPlan, SetUnionPlan, join_tokens
+from beam_dpne import (
+    BayesianPlan,
+    LengthReport,
+    PrivacyPlan,
+    RunKey,
+    SetUnionPlan,
+    join_tokens,
+)
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.elements.rows import ITEM_SCHEMA, PROBABILITY_SCHEMA, ROW_SCHEMA, in_order
-from beam_dpne.ngrams.ledger import reported_contents
+from beam_dpne.ngrams.decoding import ngram_table
+from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
+from beam_dpne.ngrams.ledger import ngrams_contents, reported_contents
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.files import PROGRAMS, rows_section
 from beam_dpne.release.ledger import ReleaseNotes, Run, whole_ledger
@@ -18,6 +28,7 @@ from beam_dpne.release.publishing import publish_release
 from beam_dpne.release.result import Described
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.ledger import set_union_contents
+from tests.ngrams.test_oracle import user_batches
 
 NOTES = ReleaseNotes(title="Phrases <b>, a = 1", contact="privacy@example.com", unit="a customer")
 DESCRIBED = InputDescription(user_field="customer_id", format="csv")
@@ -65,8 +76,10 @@ def ngrams_release(
     notes: ReleaseNotes = NOTES,
     **settings,
 ) -> pathlib.Path:
-    """A release of these n-grams, given by their words."""
-    plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=max_length, strategy="one_round")
+    """A release of these n-grams without numbers of users, given by their words."""
+    plan = PrivacyPlan(
+        epsilon=1, delta=1e-7, max_length=max_length, strategy="one_round", count_share=0
+    )
     lengths = [len(words) for words in scores]
     reports = [
         LengthReport(each.length, each.noise_stddev, each.threshold or 9.0, number, 100, 0.1)
@@ -79,6 +92,24 @@ def ngrams_release(
     )
     contents = reported_contents(plan, reports)
     return _publish(folder, "ngrams", table, contents, plan, tokenizer, settings, notes)
+
+
+def counted_ngrams(folder: pathlib.Path, **settings) -> pathlib.Path:
+    """A release with numbers of users, made by the mechanism from 2,000 users with made-up phrases."""
+    rng = random.Random(0)
+    words = [f"w{number}" for number in range(30)]
+    chances = [1 / (number + 2) for number in range(30)]
+    documents = {
+        f"user{number}": [tuple(rng.choices(words, chances, k=5)) for _ in range(3)]
+        for number in range(2000)
+    }
+    plan = PrivacyPlan(epsilon=8, delta=1e-6, max_length=3)
+    key = RunKey(bytes(range(32)))
+    users = user_batches(documents, plan, key, rng, partitions=1)
+    found = release_lengths(ArraySteps(plan=plan, run_key=key), plan, users)
+    contents = ngrams_contents(plan, found)
+    table = ngram_table(found)
+    return _publish(folder, "ngrams", table, contents, plan, "words", settings)
 
 
 def items_release(folder: pathlib.Path, scores: Mapping[str, float], **settings) -> pathlib.Path:

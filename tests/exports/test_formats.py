@@ -22,12 +22,13 @@ from beam_dpne.documents.text import unescape_item
 from beam_dpne.documents.tokenizers import words as split_words
 from beam_dpne.exports import card, language_model
 from beam_dpne.exports.kinds import KINDS, Settings
-from beam_dpne.exports.source import Source, is_unbroken, read_source
+from beam_dpne.exports.source import is_unbroken
 from beam_dpne.exports.tables import unguard
 from beam_dpne.exports.writing import export
 from tests.exports.releases import (
     HOSTILE,
     NOTES,
+    counted_ngrams,
     hostile_ngrams,
     items_release,
     ngrams_release,
@@ -44,6 +45,7 @@ def releases(tmp_path_factory):
     folder = tmp_path_factory.mktemp("releases")
     items = {word: 80.0 - number for number, word in enumerate(HOSTILE)}
     return {
+        "counted": counted_ngrams(folder / "counted"),
         "small": small_ngrams(folder / "small"),
         "hostile": hostile_ngrams(folder / "hostile", rows_per_part=40),
         "items": items_release(folder / "items", items),
@@ -441,25 +443,88 @@ def test_an_empty_release_is_exported(made, releases, to):
         assert hash_of(releases, name) in path.read_text()
 
 
-@pytest.mark.parametrize("to", ["arpa", "aosp", "elasticsearch", "csv", "duckdb"])
-def test_users_are_the_weights_where_rows_have_them(releases, to):
-    source = read_source(str(releases["small"]))
-    rows = source.rows.append_column("users", pa.array([5.0, 9, 0, -2, None, 3, 2, 1]))
-    counted = Source(ledger=source.ledger, ledger_sha256=source.ledger_sha256, rows=rows)
-    data = KINDS[to].render(counted, Settings(locale="en")).data.decode()
-    if to == "arpa":
-        (model,) = arpa.loads(data)
-        assert model.p(("you",)) == pytest.approx(9 / 16, rel=1e-5)
-    elif to == "aosp":
-        assert next(iter(read_combined(data)[1])) == "you"
-    elif to == "elasticsearch":
-        documents = [json.loads(line) for line in data.split("\n")[1::2]]
-        assert [each["suggest"]["weight"] for each in documents] == [5, 9, 1, 1, 1, 3, 2, 1]
-        assert [each["users"] for each in documents] == [5.0, 9, 0, -2, None, 3, 2, 1]
-    elif to == "csv":
-        assert [line.split(",")[3] for line in data.split("\n")[4:6]] == ["-2.0", ""]
-    else:
-        with duckdb.connect() as database:
-            database.execute(data)
-            read = database.execute("SELECT users FROM ngrams").fetchall()
-        assert [users for (users,) in read] == [5.0, 9, 0, -2, None, 3, 2, 1]
+@pytest.fixture(scope="module")
+def counted(releases):
+    """The rows of a release with numbers of users, in its order."""
+    rows = read_release(str(releases["counted"])).table().to_pylist()
+    # The order by users is not that by scores.
+    assert sorted(rows, key=lambda row: (row["length"], -row["score"])) != rows
+    return rows
+
+
+def words_by_users(counted):
+    return {row["ngram"]: row["users"] for row in counted if row["length"] == 1}
+
+
+def test_an_arpa_model_has_probabilities_from_numbers_of_users(made, counted):
+    model = loaded_arpa(made("counted", "arpa"))
+    users = words_by_users(counted)
+    for word, number in users.items():
+        assert model.p((word,)) == pytest.approx(number / sum(users.values()), rel=1e-4)
+    pairs = [row for row in counted if row["length"] == 2]
+    history, word = pairs[-1]["ngram"].split(" ")
+    following = [row["users"] for row in pairs if row["ngram"].startswith(f"{history} ")]
+    # A context after which some word is missing keeps a part for it.
+    assert len(following) < len(users)
+    share = (1 - language_model.KEPT_BACK) * pairs[-1]["users"] / sum(following)
+    assert model.p((history, word)) == pytest.approx(share, rel=1e-4)
+
+
+def test_a_keyboard_has_frequencies_from_numbers_of_users(made, counted):
+    words = read_combined(made("counted", "aosp", locale="en").read_text())[1]
+    users = words_by_users(counted)
+    assert next(iter(words)) == counted[0]["ngram"]
+    for word, number in users.items():
+        probability = number / sum(users.values())
+        assert words[word][0] == round(255 + math.log(probability) / math.log(1.15))
+
+
+def test_suggestions_weigh_as_much_as_they_have_users(made, counted):
+    documents = bulk(made("counted", "elasticsearch"))
+    for row, document in zip(counted, documents, strict=True):
+        assert document["suggest"]["weight"] == max(row["users"], 1)
+        assert {name: document[name] for name in row} == row
+
+
+def test_a_csv_has_the_numbers_of_users(made, counted):
+    read = list(csv.DictReader(io.StringIO(made("counted", "csv").read_text())))
+    names = list(counted[0])
+    assert names[3:] == ["users", "users_low", "users_high"]
+    assert [list(row) for row in read[:1]] == [names]
+    assert [[int(row[name]) for name in names[3:]] for row in read] == [
+        [row[name] for name in names[3:]] for row in counted
+    ]
+
+
+def test_a_database_has_the_numbers_of_users_and_their_meanings(made, releases, counted):
+    names = list(counted[0])
+    with duckdb.connect() as database:
+        database.execute(made("counted", "duckdb").read_text())
+        found = database.execute("SELECT users, users_low, users_high FROM ngrams").fetchall()
+        assert found == [tuple(row[name] for name in names[3:]) for row in counted]
+        comments = database.execute(
+            "SELECT column_name, comment FROM duckdb_columns() WHERE table_name = 'ngrams'"
+        ).fetchall()
+    meanings = read_release(str(releases["counted"])).ledger["columns"]
+    assert dict(comments) == {name: meanings[name] for name in names}
+
+
+def test_tokens_follow_numbers_of_users(made, counted):
+    model = json.loads(made("counted", "tokenizers").read_text())
+    words = [row["ngram"] for row in counted if row["length"] == 1]
+    assert list(model["model"]["vocab"])[2:] == words
+    added = [token["content"] for token in model["added_tokens"][2:]]
+    assert added == [row["ngram"] for row in counted if row["length"] > 1]
+
+
+def test_a_card_explains_numbers_of_users(made, releases):
+    text = made("counted", "card").read_text()
+    ledger = read_release(str(releases["counted"])).ledger
+    for name in ("users", "users_low", "users_high"):
+        assert f"| {name.replace('_', chr(92) + '_')} | {ledger['columns'][name]} |" in text
+    assert "Numbers of users are estimates, and inside ε and δ like all rows." in text
+    assert f"95%: {ledger['counts_columns']['confidence']}." in text
+
+
+def test_a_card_without_numbers_of_users_does_not_speak_of_them(made):
+    assert "Numbers of users" not in made("small", "card").read_text()

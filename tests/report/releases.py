@@ -42,10 +42,15 @@ HOSTILE = (
 
 
 def ngrams(folder, rows, *, strategy="adaptive", spurious=0.25, notes=NOTES, **settings):
-    """A release of n-grams, from (length, ngram, score)."""
+    """A release of n-grams without numbers of users, from (length, ngram, score)."""
     longest = max([2, *(length for length, *_ in rows)])
     plan = PrivacyPlan(
-        epsilon=4, delta=1e-7, max_length=longest, max_contributions=20, strategy=strategy
+        epsilon=4,
+        delta=1e-7,
+        max_length=longest,
+        max_contributions=20,
+        strategy=strategy,
+        count_share=0,
     )
     reports = []
     for length in plan.lengths:

@@ -11,7 +11,6 @@ import subprocess
 import xml.etree.ElementTree as ET
 
 import markdown_it
-import pyarrow as pa
 import pytest
 
 from beam_dpne import Release
@@ -24,6 +23,7 @@ from beam_dpne.report.guarantee import detection_bound, guessing_bound
 from beam_dpne.report.left_out import PARTS, PUBLIC
 from beam_dpne.report.questions import questions
 from tests.conftest import ROOT
+from tests.exports.releases import counted_ngrams
 from tests.report import releases
 
 ROWS = [
@@ -32,6 +32,7 @@ ROWS = [
 ]
 MAKERS = {
     "adaptive": lambda folder: releases.ngrams(folder, ROWS),
+    "counted": counted_ngrams,
     "one round": lambda folder: releases.ngrams(folder, ROWS, strategy="one_round"),
     "no n-grams": lambda folder: releases.ngrams(folder, [], output_format="tsv"),
     "hostile": releases.hostile,
@@ -231,23 +232,61 @@ def test_tables_say_what_the_ledger_says(made):
 
 
 def test_numbers_of_users_replace_scores_where_rows_have_them(made):
-    facts = made["adaptive"]
-    count = len(facts.rows)
-    # The order by users is the reverse of the order by score.
-    users = pa.array([10.0 * (place + 1) for place in range(count)])
-    rows = facts.rows
-    for name, change in (("users", 0), ("users_low", -5), ("users_high", 7)):
-        rows = rows.append_column(name, pa.array([each.as_py() + change for each in users]))
-    counted = dataclasses.replace(facts, rows=rows)
-    text = page_of(counted, output_format="markdown")
+    facts = made["counted"]
+    top = by_users(facts, 1)[0]
+    cell = "{users:,} ({users_low:,} to {users_high:,})".format(**top)
+    text = page_of(facts, output_format="markdown")
     assert "| rank | n-gram | users (95 % interval) |" in text
-    assert "| 1 | word29 | 300 (295 to 307) |" in text
-    page = page_of(counted)
-    assert embedded(page)[0][1][0] == "word29"
-    assert "In 95 % of the cases the interval" in page
-    assert page.count('class="band"') == 2
-    assert page.count('class="interval"') == 40
-    assert 'class="band"' not in page_of(facts)
+    assert f"| 1 | {top['ngram']} | {cell} |" in text
+    page = page_of(facts)
+    groups = embedded(page)
+    for length, texts, values in groups:
+        rows = by_users(facts, int(length))
+        assert texts == [row["ngram"] for row in rows]
+        assert [value.split(" ")[0] for value in values] == [f"{row['users']:,}" for row in rows]
+    assert len(groups) == 3
+    assert page.count('class="band"') == 3
+    assert page.count('class="interval"') == 60
+    assert 'class="band"' not in page_of(made["adaptive"])
+
+
+def by_users(facts, length):
+    rows = [row for row in facts.rows.to_pylist() if row["length"] == length]
+    assert sorted(rows, key=lambda row: -row["score"]) != rows
+    return sorted(rows, key=lambda row: -row["users"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_of_users_are_explained_as_the_ledger_explains_them(made, kind):
+    facts = made["counted"]
+    ledger = {**facts.ledger, "counts": {**facts.ledger["counts"], "confidence": 0.9}}
+    text = page_of(dataclasses.replace(facts, ledger=ledger), output_format=kind)
+    assert "users (90 % interval)" in text
+    text = text.replace("&nbsp;%", " %")
+    assert text.count("90 % of the intervals, over all rows, contain the true number") == 1
+    assert text.count("90 % of their intervals, over all rows, contain the true number") == 1
+    assert "95 %" not in text
+    for each in (
+        "It is shrunk towards what n-grams with similar scores have.",
+        "The estimates are inside the ε and δ of the release.",
+        "rows, numbers of users and ledger together have the ε and δ above. Their noise took 15 %",
+        "The measurement of numbers of users",
+        "and about how many people have each of them",
+        "all rows with their numbers of users and the ledger together",
+        "further sums with Gaussian noise measured how many users have each",
+    ):
+        assert each in text
+    without = page_of(made["adaptive"], output_format=kind)
+    assert "numbers of users" not in without
+
+
+def test_a_ledger_that_does_not_explain_its_numbers_of_users_is_refused(tmp_path):
+    folder = counted_ngrams(tmp_path / "release")
+    ledger = json.loads((folder / "ledger.json").read_bytes())
+    ledger["counts"]["confidence"] = "high"
+    (folder / "ledger.json").write_text(json.dumps(ledger))
+    with pytest.raises(ReleaseError, match="'confidence' in section 'counts' is missing or not"):
+        read_facts(str(folder))
 
 
 def test_rows_above_the_limit_are_left_out_of_the_search_and_counted(made):
@@ -387,6 +426,18 @@ def test_plots_by_rank_are_whole_for_any_values(values):
     assert len(numbers) >= 2
     assert all(-1 <= float(each) <= 361 for each in numbers)
     assert picture.get("aria-label").startswith("scores & more. Rank 1: ")
+
+
+def test_one_very_wide_interval_does_not_press_the_others_together():
+    values, highs = [400.0, 100.0, 1.0], [500.0, 150.0, 2e10]
+    picture = ET.fromstring(charts.by_rank("users", values, lows=[300.0, 60.0, 0.0], highs=highs))
+    heights = [float(each.split(",")[1]) for each in picture.find("polyline").get("points").split()]
+    assert heights[1] - heights[0] > 20
+    points = picture.find("polygon").get("points").split()
+    assert all(0 <= float(each.split(",")[1]) <= 210 for each in points)
+    labels = [each.text for each in picture.findall("text")]
+    assert "1,000" in labels
+    assert all(len(label) <= 7 for label in labels)
 
 
 def test_columns_are_as_high_as_their_values():

@@ -22,7 +22,8 @@ LEDGER = {
     "program": "set-union",
     "guarantee": {"epsilon": 10, "delta": 1e-4},
     "not_protected": [],
-    **{name: {} for name in ("plan", "spent", "run_key", "columns", "versions")},
+    "plan": {"epsilon": 10, "delta": 1e-4, "adjacency": "add_or_remove_one_user"},
+    **{name: {} for name in ("spent", "run_key", "columns", "versions")},
     "mechanism_columns": {},
     "mechanism": {"released": 3},
     "parts": [
@@ -98,7 +99,7 @@ def test_releases_that_others_publish_count_at_once(bucket):
     bucket.put("people/dag/task/earlier/ledger.json", json.dumps(LEDGER))
     check(10, 1e-4, run)
     bucket.put("people/dag/other/ledger.json", json.dumps(LEDGER))
-    with pytest.raises(AirflowFailException, match=r"Its 3 other .* have spent 30, and this run"):
+    with pytest.raises(AirflowFailException, match=r"Its 3 releases have epsilon 30 at delta 0\.5"):
         check(20, 1e-4, bucket.path("people/dag/task/another"))
     assert len(bucket.names()) == 5
 

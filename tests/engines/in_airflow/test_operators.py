@@ -335,8 +335,10 @@ def population(released, tmp_path):
     ("limits", "refused"),
     [
         ({"max_epsilon": 30, "max_delta": 3e-4}, None),
-        ({"max_epsilon": 29.99, "max_delta": 1e-3}, "epsilon 29.99"),
-        ({"max_epsilon": 100, "max_delta": 2.9e-4}, "delta 0.00029"),
+        # Two releases of ε = 10 have less than 20 together, and the run to start is added.
+        ({"max_epsilon": 26, "max_delta": 3e-4}, None),
+        ({"max_epsilon": 20, "max_delta": 1e-3}, "epsilon 20 at delta 0.001"),
+        ({"max_epsilon": 100, "max_delta": 1e-4}, "epsilon 100 at delta 0.0001"),
     ],
 )
 def test_a_run_starts_only_if_its_budget_suffices(
@@ -346,8 +348,8 @@ def test_a_run_starts_only_if_its_budget_suffices(
     operator = make(python=interpreter("exit 0"), budget=budget)
     with pytest.raises(AirflowFailException) as failed:
         operator.execute(context)
-    sum_ = f"has {refused}. Its 2 other releases and started runs have spent"
-    message = sum_ if refused else "nothing was published"
+    cap = f"does not allow this run: its cap is {refused}. Its 2 releases have"
+    message = cap if refused else "nothing was published"
     assert message in str(failed.value)
     assert (tmp_path / "arguments").exists() == (refused is None)
     note = pathlib.Path(operator.directory(context)).parent.glob(f"{RUN}.started-*.json")
@@ -356,11 +358,11 @@ def test_a_run_starts_only_if_its_budget_suffices(
 
 def test_the_budget_of_a_plan_is_that_of_its_file(make, context, population, interpreter, tmp_path):
     plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"epsilon": 10.5, "delta": 1e-4}))
+    plan.write_text(json.dumps({"epsilon": 20.5, "delta": 1e-4}))
     fields = {"epsilon": None, "delta": None, "options": {"plan": str(plan)}}
     budget = Budget(releases=str(population), max_epsilon=30, max_delta=3e-4)
     for text, message in (
-        ('{"epsilon": 10.5, "delta": 1e-4}', r"this run would spend 10\.5 more"),
+        ('{"epsilon": 20.5, "delta": 1e-4}', r"with this run of epsilon 20\.5 and delta 0\.0001"),
         ('{"epsilon": -10, "delta": 1e-4}', "epsilon must be a number above 0"),
         ('{"epsilon": NaN, "delta": 1e-4}', "epsilon must be a number above 0"),
         ("{}", "with epsilon and delta"),
@@ -421,7 +423,7 @@ def test_a_run_in_an_empty_population_publishes_beside_its_note(make, context, t
     result = operator.execute(context)
     (note,) = pathlib.Path(result["path"]).parent.glob(f"{RUN}.started-*.json")
     assert json.loads(note.read_text()) == {"epsilon": 10, "delta": 1e-4}
-    with pytest.raises(AirflowFailException, match="Its 1 other releases and started runs have"):
+    with pytest.raises(AirflowFailException, match="Its 1 release has epsilon 10 at"):
         operator.execute({**context, "run_id": "another"})
 
 

@@ -11,13 +11,14 @@ import functools
 import importlib.resources
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import yaml
 
-from beam_dpne.errors import ExportError
-from beam_dpne.release.files import PROGRAMS
+from beam_dpne.errors import ReportError
+from beam_dpne.report.facts import Facts
+from beam_dpne.report.left_out import without
 from beam_dpne.storage import is_installed
 
 SCHEMA_NAME = "registry_schema.json"
@@ -36,6 +37,17 @@ _POST = (
 )
 
 
+# The facts that every record must have, each with a form of its value.
+_REQUIRED = {
+    "curator": "NAME",
+    "curator_type": "Government|Industry|Nonprofit",
+    "intended_use": "TEXT",
+    "region": "REGION",
+    "publication_date": "YYYY-MM-DD",
+    "author": "NAME",
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Deployment:
     """The facts of a record that no ledger has.
@@ -46,41 +58,42 @@ class Deployment:
       intended_use: What the release is for.
       region: Region that the data describe, e.g. "Global".
       publication_date: Date of the publication, as YYYY-MM-DD.
-      authors: Names of those who write the record.
-      name: Name of the data product; None for the title in the ledger.
+      author: Names of those who write the record.
+      product_name: Name of the data product; None for the title in the ledger.
       sector: One of the registry's sectors, e.g. "Technology"; None to leave it out.
       many_releases: Whether releases of the same population are published again and again. The record
         then says that the data are dynamic, and otherwise that they are static.
     """
 
-    curator: str
-    curator_type: str
-    intended_use: str
-    region: str
-    publication_date: str
-    authors: Sequence[str]
-    name: str | None = None
+    curator: str | None = None
+    curator_type: str | None = None
+    intended_use: str | None = None
+    region: str | None = None
+    publication_date: str | None = None
+    author: Sequence[str] | None = None
+    product_name: str | None = None
     sector: str | None = None
     many_releases: bool = False
 
 
 def registry_record(
-    ledger: Mapping[str, Any], ledger_sha256: str, deployment: Deployment
+    facts: Facts, deployment: Deployment, *, left_out: Collection[str] = ()
 ) -> dict[str, Any]:
     """Returns a record of a release, valid under the registry's schema.
 
     Args:
-      ledger: Ledger of the release as JSON types (`read_release(path).ledger`).
-      ledger_sha256: SHA-256 of `ledger.json`, hexadecimal.
+      facts: The release (see `read_facts`).
       deployment: The facts that the ledger does not have.
+      left_out: Names of what the record must not quote from the ledger, keys of `PARTS`.
 
     Raises:
-      ExportError: A fact is missing or not one that the registry allows, or the package jsonschema of
-        the extra `export` is not installed.
+      ReportError: A fact is missing or not one that the registry allows, or the package jsonschema of
+        the extra `registry` is not installed. The message names all facts that are missing.
     """
-    name = deployment.name or ledger.get("notes", {}).get("title")
-    if not name:
-        raise ExportError("name must be given, since the ledger has no title.")
+    facts = without(facts, left_out)
+    name = deployment.product_name or facts.note["title"] or ""
+    _check_whole(deployment, name)
+    ledger = facts.ledger
     plan, guarantee = ledger["plan"], ledger["guarantee"]
     users = plan.get("public_user_count")
     record = {
@@ -94,7 +107,7 @@ def registry_record(
                         "data_curator_type": deployment.curator_type,
                     }
                 ],
-                "description": _description(ledger),
+                "description": _description(facts),
                 "intended_use": deployment.intended_use,
                 "data_product_type": "Summary statistics",
                 "data_product_region": deployment.region,
@@ -107,7 +120,7 @@ def registry_record(
                 "unprotected_quantities": _listed(ledger["not_protected"]),
             },
             "privacy_loss": {
-                "privacy_unit": guarantee.get("user", "a user"),
+                "privacy_unit": guarantee.get("user") or facts.note["unit"] or "a user",
                 "privacy_unit_details": guarantee["neighbours"],
                 **({} if users is None else {"number_of_privacy_units": users}),
                 "privacy_parameters": {"epsilon": plan["epsilon"], "delta": plan["delta"]},
@@ -122,18 +135,17 @@ def registry_record(
                 "access_type": "Non-interactive",
             },
             "implementation": {
-                "preprocessing_and_hyperparameter_tuning": (
-                    f"The tokenizer {ledger['tokenizer']} splits each text. The operator promises that "
-                    "no parameter was chosen by looking at the data."
-                ),
+                "preprocessing_and_hyperparameter_tuning": _preprocessing(ledger),
                 "mechanisms": _mechanisms(ledger),
                 "composition": _composition(ledger),
                 "post_processing": _POST,
-                "additional_information": f"SHA-256 of the release's ledger.json: {ledger_sha256}",
+                "additional_information": (
+                    f"SHA-256 of the release's ledger.json: {facts.ledger_sha256}"
+                ),
             },
             "administrative": {
                 "status": "Draft",
-                "registry_authors": list(deployment.authors),
+                "registry_authors": list(deployment.author or ()),
                 "tier": 2,
             },
         },
@@ -163,11 +175,11 @@ def check_record(record: Mapping[str, Any]) -> None:
     """Checks a record by the registry's schema.
 
     Raises:
-      ExportError: The record is not valid, or the package jsonschema is not installed.
+      ReportError: The record is not valid, or the package jsonschema is not installed.
     """
     if not is_installed("jsonschema"):
-        raise ExportError(
-            "A record of a registry needs the package jsonschema: pip install 'beam-dpne[export]'."
+        raise ReportError(
+            "A record of a registry needs the package jsonschema: pip install 'beam-dpne[registry]'."
         )
     import jsonschema
 
@@ -179,13 +191,13 @@ def check_record(record: Mapping[str, Any]) -> None:
     )
     if errors:
         place = ".".join(map(str, errors[0].absolute_path)) or "the record"
-        raise ExportError(f"The registry refuses {place}: {errors[0].message}.")
+        raise ReportError(f"The registry refuses {place}: {errors[0].message}.")
 
 
 @functools.cache
 def registry_schema() -> dict[str, Any]:
     """Returns the registry's schema as this version knows it, and the source of it in `$comment`."""
-    file = importlib.resources.files("beam_dpne.exports") / SCHEMA_NAME
+    file = importlib.resources.files("beam_dpne.report") / SCHEMA_NAME
     return json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -213,14 +225,37 @@ def _quoted(value: Any) -> Any:
     return _Quoted(value) if isinstance(value, str) else value
 
 
+def _check_whole(deployment: Deployment, name: str) -> None:
+    """Raises ReportError if a fact is missing that a record must have; it names all of them."""
+    missing = [
+        f"--{fact} {form}" for fact, form in _REQUIRED.items() if not _is_given(deployment, fact)
+    ]
+    if not name.strip():
+        missing.append("--product_name NAME (the ledger has no title, or it is left out)")
+    if missing:
+        raise ReportError(
+            f"registry needs facts that no ledger has. Give also {', '.join(missing)}."
+        )
+
+
+def _is_given(deployment: Deployment, fact: str) -> bool:
+    value = getattr(deployment, fact)
+    texts = [value] if isinstance(value, str) else value or []
+    return bool(texts) and all(text.strip() for text in texts)
+
+
 def _check_date(record: Mapping[str, Any]) -> None:
     date = record.get("deployment", {}).get("basic", {}).get("publication_date")
     if not (isinstance(date, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", date)):
-        raise ExportError(f"publication_date must be a date as YYYY-MM-DD, got {date!r}.")
+        raise ReportError(
+            f"publication_date must be a date as YYYY-MM-DD, got publication_date={date}."
+        )
     try:
         datetime.date.fromisoformat(date)
     except ValueError:
-        raise ExportError(f"publication_date must be a day of the calendar, got {date}.") from None
+        raise ReportError(
+            f"publication_date must be a day of the calendar, got publication_date={date}."
+        ) from None
 
 
 def _slug(name: str) -> str:
@@ -231,17 +266,25 @@ def _slug(name: str) -> str:
     """
     slug = "-".join(re.findall("[a-z0-9]+", name.lower()))
     if not slug:
-        raise ExportError(
-            "name must have a letter from a to z or a digit for the record's address."
+        raise ReportError(
+            "product_name must have a letter from a to z or a digit for the record's address; it is "
+            "the title of the release if it is not given."
         )
     return slug
 
 
-def _description(ledger: Mapping[str, Any]) -> str:
-    program = PROGRAMS[ledger["program"]]
-    count = sum(part["rows"] for part in ledger["parts"])
-    meanings = "; ".join(f"{name}: {meaning}" for name, meaning in ledger["columns"].items())
-    return f"A differentially private release of {count} {program.noun}. Columns: {meanings}."
+def _description(facts: Facts) -> str:
+    meanings = "; ".join(f"{name}: {meaning}" for name, meaning in facts.ledger["columns"].items())
+    count = f"{len(facts.rows):,}"
+    return f"A differentially private release of {count} {facts.noun}. Columns: {meanings}."
+
+
+def _preprocessing(ledger: Mapping[str, Any]) -> str:
+    tokenizer = f" {ledger['tokenizer']}" if "tokenizer" in ledger else ""
+    return (
+        f"The tokenizer{tokenizer} splits each text. The operator promises that no parameter was "
+        "chosen by looking at the data."
+    )
 
 
 def _mechanisms(ledger: Mapping[str, Any]) -> str:
@@ -253,6 +296,11 @@ def _mechanisms(ledger: Mapping[str, Any]) -> str:
         how = "and noise is added to each n-gram of a public vocabulary, whether or not any user has it"
     choices = [name for name in ("strategy", "policy", "mode") if plan.get(name)]
     chosen = "".join(f", {name} {plan[name]}" for name in choices)
+    if "counts" in ledger:
+        how += (
+            ". Numbers of users of the released rows are estimated from further sums, whose Gaussian "
+            "noise is within the same epsilon and delta"
+        )
     return (
         f"beam_dpne {ledger['versions']['beam_dpne']}, program {ledger['program']}{chosen}. Users' "
         f"contributions are bounded, {how}; the ledger has all numbers. Floating-point arithmetic is "

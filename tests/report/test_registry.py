@@ -1,15 +1,18 @@
 """Records for OpenDP's Deployments Registry."""
 
-import hashlib
+import dataclasses
+import re
 import sys
 
 import jsonschema
 import pytest
 import yaml
 
-from beam_dpne import read_release
-from beam_dpne.errors import ExportError
-from beam_dpne.exports.registry import (
+from beam_dpne.errors import ReportError
+from beam_dpne.release.ledger import ReleaseNotes
+from beam_dpne.report.facts import read_facts
+from beam_dpne.report.left_out import PUBLIC
+from beam_dpne.report.registry import (
     Deployment,
     check_record,
     record_bytes,
@@ -17,7 +20,6 @@ from beam_dpne.exports.registry import (
     registry_record,
     registry_schema,
 )
-from beam_dpne.release.ledger import ReleaseNotes
 from tests.exports.releases import (
     items_release,
     ngrams_release,
@@ -31,32 +33,31 @@ FACTS = {
     "intended_use": 'Autocompletion: "fast", #1',
     "region": "Global",
     "publication_date": "2026-11-22",
-    "authors": ["A. Author"],
+    "author": ["A. Author"],
     "sector": "Technology",
 }
 
 
 @pytest.fixture(scope="module")
-def ledgers(tmp_path_factory):
+def made(tmp_path_factory):
+    """The facts of a release of each program."""
     folder = tmp_path_factory.mktemp("releases")
-    made = {
+    paths = {
         "ngrams": small_ngrams(folder / "ngrams"),
         "set-union": items_release(folder / "items", {"a": 9, "b": 8}),
         "bayesian": probabilities_release(folder / "joint", {("a", "b"): 1.0}),
     }
-    return {
-        name: (
-            read_release(str(path)).ledger,
-            hashlib.sha256((path / "ledger.json").read_bytes()).hexdigest(),
-        )
-        for name, path in made.items()
-    }
+    return {name: read_facts(str(path)) for name, path in paths.items()}
+
+
+def record_of(facts, change=None, **settings):
+    return registry_record(facts, Deployment(**{**FACTS, **(change or {})}), **settings)
 
 
 @pytest.mark.parametrize("program", ["ngrams", "set-union", "bayesian"])
-def test_a_record_is_valid_and_says_what_the_ledger_says(ledgers, program):
-    ledger, digest = ledgers[program]
-    record = registry_record(ledger, digest, Deployment(**FACTS))
+def test_a_record_is_valid_and_says_what_the_ledger_says(made, program):
+    ledger, digest = made[program].ledger, made[program].ledger_sha256
+    record = record_of(made[program])
     jsonschema.Draft7Validator(registry_schema()).validate(record)
     deployment = record["deployment"]
     parameters = deployment["privacy_loss"]["privacy_parameters"]
@@ -74,15 +75,31 @@ def test_a_record_is_valid_and_says_what_the_ledger_says(ledgers, program):
     assert "number_of_privacy_units" not in deployment["privacy_loss"]
 
 
-def test_a_public_number_of_users_is_in_the_record(ledgers):
-    ledger, digest = ledgers["ngrams"]
+def test_a_public_number_of_users_is_in_the_record(made):
+    ledger = made["ngrams"].ledger
     counted = {**ledger, "plan": {**ledger["plan"], "public_user_count": 5000}}
-    record = registry_record(counted, digest, Deployment(**FACTS, many_releases=True))
+    facts = dataclasses.replace(made["ngrams"], ledger=counted)
+    record = record_of(facts, {"many_releases": True})
     assert record["deployment"]["privacy_loss"]["number_of_privacy_units"] == 5000
     assert record["deployment"]["deployment_model"]["release_type"] == "Many releases"
 
 
-def test_fields_stand_in_the_order_of_the_schema(ledgers):
+def test_a_record_for_the_public_quotes_neither_fields_nor_tokenizer_nor_title(made):
+    whole, public = (
+        record_bytes(
+            record_of(made["ngrams"], {"product_name": "Phrases"}, left_out=names)
+        ).decode()
+        for names in ((), PUBLIC)
+    )
+    for secret in ("customer_id", "The tokenizer words splits"):
+        assert secret in whole
+        assert secret not in public
+    assert 'privacy_unit: "a customer"' in public
+    with pytest.raises(ReportError, match="Give also --product_name NAME"):
+        record_of(made["ngrams"], left_out=PUBLIC)
+
+
+def test_fields_stand_in_the_order_of_the_schema(made):
     def check(value, schema):
         if isinstance(value, dict):
             wanted = [name for name in schema["properties"] if name in value]
@@ -90,14 +107,14 @@ def test_fields_stand_in_the_order_of_the_schema(ledgers):
             for name, each in value.items():
                 check(each, schema["properties"][name])
 
-    check(registry_record(*ledgers["ngrams"], Deployment(**FACTS)), registry_schema())
+    check(record_of(made["ngrams"]), registry_schema())
 
 
-def test_a_file_has_quoted_texts_and_can_be_read_back(ledgers):
-    record = registry_record(*ledgers["ngrams"], Deployment(**FACTS))
+def test_a_file_has_quoted_texts_and_can_be_read_back(made):
+    record = record_of(made["ngrams"])
     data = record_bytes(record)
     assert yaml.safe_load(data) == record
-    assert data == record_bytes(registry_record(*ledgers["ngrams"], Deployment(**FACTS)))
+    assert data == record_bytes(record_of(made["ngrams"]))
     # The registry refuses folded texts.
     styles = {token.style for token in yaml.scan(data.decode()) if hasattr(token, "style")}
     assert styles <= {None, '"'}
@@ -111,33 +128,34 @@ def test_a_file_has_quoted_texts_and_can_be_read_back(ledgers):
         ({"sector": "Shops"}, "data_product_sector: 'Shops' is not one of"),
         ({"publication_date": "22.11.2026"}, "publication_date must be a date as YYYY-MM-DD"),
         ({"publication_date": "2026-02-30"}, "must be a day of the calendar"),
-        ({"authors": []}, "registry_authors"),
-        ({"curator": None}, "data_curator_name"),
-        ({"name": "日本"}, "name must have a letter from a to z"),
+        ({"author": []}, "Give also --author NAME."),
+        ({"author": ["A", " "]}, "Give also --author NAME."),
+        ({"curator": " "}, "Give also --curator NAME."),
+        ({"product_name": "日本"}, "product_name must have a letter from a to z"),
     ],
 )
-def test_facts_that_the_registry_does_not_know_are_refused(ledgers, change, message):
-    with pytest.raises(ExportError, match=message):
-        registry_record(*ledgers["ngrams"], Deployment(**{**FACTS, **change}))
+def test_facts_that_the_registry_does_not_know_are_refused(made, change, message):
+    with pytest.raises(ReportError, match=message):
+        record_of(made["ngrams"], change)
 
 
-def test_a_name_is_needed_if_the_ledger_has_no_title(tmp_path):
-    release = ngrams_release(tmp_path / "release", {("a",): 9}, notes=ReleaseNotes())
-    ledger = read_release(str(release)).ledger
-    with pytest.raises(ExportError, match="name must be given, since the ledger has no title"):
-        registry_record(ledger, "0" * 64, Deployment(**FACTS))
-    named = registry_record(ledger, "0" * 64, Deployment(**FACTS, name="Our phrases"))
-    assert named["url_slug"] == "our-phrases"
+def test_all_facts_that_are_missing_are_named_at_once(tmp_path):
+    facts = read_facts(str(ngrams_release(tmp_path / "release", {("a",): 9}, notes=ReleaseNotes())))
+    with pytest.raises(ReportError) as caught:
+        registry_record(facts, Deployment())
+    missing = re.findall(r"--(\w+)", str(caught.value))
+    assert missing == [*(name for name in FACTS if name != "sector"), "product_name"]
+    assert record_of(facts, {"product_name": "Our phrases"})["url_slug"] == "our-phrases"
 
 
 @pytest.mark.parametrize("path", [(), ("deployment",), ("deployment", "basic")])
-def test_fields_that_the_registry_does_not_have_are_refused(ledgers, path):
-    record = registry_record(*ledgers["ngrams"], Deployment(**FACTS))
+def test_fields_that_the_registry_does_not_have_are_refused(made, path):
+    record = record_of(made["ngrams"])
     place = record
     for name in path:
         place = place[name]
     place["surprise"] = "x"
-    with pytest.raises(ExportError, match="surprise"):
+    with pytest.raises(ReportError, match="surprise"):
         check_record(record)
 
 
@@ -146,7 +164,7 @@ def test_the_schema_says_where_it_is_from_and_is_valid():
     assert "057e5d81cf60150dd3307e0cf4504b957802fb3b" in registry_schema()["$comment"]
 
 
-def test_without_jsonschema_the_extra_is_named(ledgers, monkeypatch):
+def test_without_jsonschema_the_extra_is_named(made, monkeypatch):
     monkeypatch.setitem(sys.modules, "jsonschema", None)
-    with pytest.raises(ExportError, match=r"pip install 'beam-dpne\[export\]'"):
-        registry_record(*ledgers["ngrams"], Deployment(**FACTS))
+    with pytest.raises(ReportError, match=r"pip install 'beam-dpne\[registry\]'"):
+        record_of(made["ngrams"])
