@@ -1,0 +1,59 @@
+"""The picture of a forecast as PNG; it holds nothing private."""
+
+import io
+import textwrap
+from collections.abc import Sequence
+
+from beam_dpne.forecast.forecasting import Forecast
+
+_INCHES, _DPI = (9.6, 5.2), 150
+_GREY = "#4a5568"
+
+
+def forecast_picture(forecasts: Sequence[Forecast], caption: str) -> bytes:
+    """Returns a PNG with released n-grams, and with users that an n-gram needs, over ε.
+
+    Args:
+      forecasts: forecasts at one or several ε, ascending.
+      caption: the line above the picture.
+    """
+    from matplotlib import colormaps
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_INCHES, dpi=_DPI, layout="constrained", facecolor="white")
+    figure.suptitle(
+        "Forecast of a release\n" + "\n".join(textwrap.wrap(caption, 110)), fontsize=10, color=_GREY
+    )
+    left, right = figure.subplots(1, 2)
+    epsilons = [forecast.epsilon for forecast in forecasts]
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.set_xlabel("ε")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#e2e8f0", linewidth=0.8)
+    left.set_title("released n-grams", fontsize=11)
+    right.set_title("users that an n-gram needs: 50 % (line), 99 % (dashed)", fontsize=11)
+    most = len(forecasts[0].lengths)
+    for place in range(most):
+        colour = colormaps["viridis"](0.9 * place / max(1, most - 1))
+        lengths = [forecast.lengths[place] for forecast in forecasts]
+        label = f"{place + 1} word" + ("s" if place else "")
+        # Less than one n-gram has no place on the scale.
+        released = [
+            length.released if (length.released or 0) >= 1 else float("nan") for length in lengths
+        ]
+        left.plot(epsilons, released, marker="o", color=colour, label=label)
+        half = [length.needed.half or float("nan") for length in lengths]
+        nearly = [length.needed.nearly or float("nan") for length in lengths]
+        right.plot(epsilons, half, marker="o", color=colour)
+        right.plot(epsilons, nearly, marker="o", markersize=3, color=colour, linestyle="--")
+    figure.legend(loc="outside lower center", ncols=most, frameon=False, fontsize=9)
+    buffer = io.BytesIO()
+    metadata = {"Title": "Forecast of a release", "Description": caption, "Software": "beam_dpne"}
+    FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)
+    return buffer.getvalue()
