@@ -1,4 +1,4 @@
-"""The forecast of `beam-dpne plan`: from public text and a stated number of users, or for typical users."""
+"""The forecast of `beam-dpne plan`: from public text and a number of users, or for typical users."""
 
 import argparse
 import contextlib
@@ -160,13 +160,11 @@ def print_needs(plan: PrivacyPlan) -> None:
         if length not in plan.private_lengths:
             console.print("Single words are public and cost nothing.")
         elif length not in plan.strategy_lengths:
-            console.print(
-                f"Single words are found by {plan.vocabulary_policy}, which has no numbers here."
-            )
+            console.print(f"{plan.vocabulary_policy} finds single words; it has no numbers here.")
     console.print(
-        "An n-gram is released with probability 50 % and 99 % if about so many users have it, and each of "
-        "them has 10, 100 or 1,000 n-grams of every length, all equally rare. With frequent n-grams among "
-        "them fewer users suffice. --users N --like PUBLIC_TEXT gives a forecast.",
+        "An n-gram is released with probability 50 % and 99 % if about so many users have it, and "
+        "each of them has 10, 100 or 1,000 n-grams of every length, all equally rare. With frequent "
+        "n-grams among them fewer users suffice. --users N --like PUBLIC_TEXT gives a forecast.",
         soft_wrap=True,
     )
 
@@ -184,8 +182,8 @@ def _refuse_with_profile(parsed: argparse.Namespace) -> None:
     for name in ("documents_per_user", "seed", "vocabulary", *_READING):
         if getattr(parsed, name) is not None:
             raise UsageError(
-                f"{name} must be left out with like={parsed.like[0]}, a built-in profile, which is made "
-                "already. Write ./ before the name of a file."
+                f"{name} must be left out with like={parsed.like[0]}, a built-in profile, which is "
+                "made already. Write ./ before the name of a file."
             )
 
 

@@ -386,8 +386,8 @@ _FORECAST = (
     Option(
         name="users",
         parse=integer,
-        help="Number of users of the release to come, at least 1, e.g. 100000. It must be public: state "
-        "a round number, and never count it in the private data. It is required with like.",
+        help="Number of users of the release to come, at least 1, e.g. 100000. It must be public: "
+        "state a round number, and never count it in the private data. It is required with like.",
     ),
     Option(
         name="like",
@@ -403,8 +403,8 @@ _FORECAST = (
         name="documents_per_user",
         parse=number,
         shown_default="the users of the text",
-        help="Mean number of documents of a user, at least 1, e.g. 8. The documents of the public text are "
-        "then dealt to made-up users, few of whom have many. Give it where the public text names "
+        help="Mean number of documents of a user, at least 1, e.g. 8. The documents of the public text "
+        "are then dealt to made-up users, few of whom have many. Give it where the public text names "
         "no users, e.g. one text in each line. Without this option its users stay as they are.",
     ),
     Option(
@@ -416,15 +416,15 @@ _FORECAST = (
     ),
     Option(
         name="picture",
-        help="File for the forecast as a picture, e.g. forecast.png. A file that exists is replaced. It "
-        "needs the extra plots.",
+        help="File for the forecast as a picture, e.g. forecast.png. A file that exists is replaced. "
+        "It needs the extra plots.",
     ),
     Option(
         name="seed",
         default=0,
         parse=integer,
-        help="Seed of the made-up users and runs of the forecast, at least 0. The same seed, text and plan "
-        "give the same forecast. It has no effect on a release.",
+        help="Seed of the made-up users and runs of the forecast, at least 0. The same seed, text and "
+        "plan give the same forecast. It has no effect on a release.",
     ),
     _VOCABULARY,
     QUIET,

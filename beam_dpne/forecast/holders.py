@@ -1,6 +1,7 @@
 """The numbers of users who hold each n-gram of a crowd, and which of these n-grams a run released."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -107,6 +108,6 @@ def _numbers(held: Sequence[HeldGrams], rows: np.ndarray) -> np.ndarray:
                 grams.numbers(pack_pairs(np.maximum(first, 0), np.maximum(second, 0))),
                 -1,
             )
-            for first, second in zip(columns[:-1], columns[1:], strict=True)
+            for first, second in itertools.pairwise(columns)
         ]
     return columns[0]

@@ -21,7 +21,7 @@ from beam_dpne.forecast.thresholds import UsersNeeded
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 PROFILES = ("titles",)
-# Parameters that a forecast from a profile may change, since they do not change a release or μ has them.
+# Parameters that a plan for a profile may have, since μ or T stands for them or they change nothing.
 _FREE = ("epsilon", "delta", "max_length", "max_users", "public_user_count", "max_tokens_per_user")
 
 

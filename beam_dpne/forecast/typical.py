@@ -98,7 +98,8 @@ def _users(rule: LengthRule, weights: Sequence[_Weight], level: float) -> float 
         return 1.0
     if excess(high) < 0:
         return None
-    return math.exp(optimize.brentq(excess, low, high, xtol=1e-4))
+    root = optimize.root_scalar(excess, bracket=(low, high), method="brentq", xtol=1e-4)
+    return math.exp(root.root)
 
 
 def _rule(plan: PrivacyPlan, length: int) -> LengthRule:
