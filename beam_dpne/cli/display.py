@@ -14,7 +14,6 @@ from rich.table import Table
 from beam_dpne.elements import progress
 from beam_dpne.ngrams.adaptive import BUDGET_UNITS
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.strategies import LengthPlan
 
 _REFRESH_SECONDS = 0.2
 _PHRASES = {
@@ -58,40 +57,22 @@ def progress_line(*, max_length: int | None, input_bytes: int, quiet: bool) -> I
         thread.join()
 
 
-def print_plan(plan: PrivacyPlan) -> None:
-    """Prints the budget and the noise of each length of a plan."""
+def print_budget(plan: PrivacyPlan) -> None:
+    """Prints the budget and the noise of a plan."""
     console = stdout_console()
-    headings = ("length", "rounds", "noise σ", "budget share", "threshold ρ", "max contributions Δ")
-    table = aligned_table(f"ε = {plan.epsilon:g}, δ = {plan.delta:g}", headings)
-    for length in plan.lengths:
-        table.add_row(str(length.length), *_length_cells(plan, length))
-    console.print(table)
     if plan.strategy_value.has_user_budgets:
         each = "at each length" if plan.user_budgets == "even" else "on all lengths together"
         console.print(
             f"Each user may spend μ² = {plan.allotment / BUDGET_UNITS:.4f} {each}: the sum of the "
             "squares of the user's weights, in rounds with noise 1."
         )
+    else:
+        noise = ", ".join(f"{length.noise_stddev:.4f}" for length in plan.lengths)
+        console.print(f"Noise σ of lengths 1 to {plan.max_length}, in units of weight: {noise}.")
     console.print(
         f"All lengths together: σ = {plan.noise_stddev:.5f}; δ for the noise "
         f"{plan.gaussian_delta:.3g}, for words of one user {plan.vocabulary_delta:.3g}; "
         f"numerical slack {plan.numerical_slack:.2g}, taken off ε.",
-    )
-
-
-def _length_cells(plan: PrivacyPlan, length: LengthPlan) -> tuple[str, ...]:
-    """Returns the cells of one length in the table of a plan."""
-    if length.length not in plan.private_lengths:
-        return ("-", "-", "public, costs nothing", "-", "-")
-    if length.length not in plan.strategy_lengths:
-        share, limit = f"{length.budget_share:.4f}", str(length.max_contributions)
-        return ("-", "-", share, f"by {plan.vocabulary_policy}", limit)
-    return (
-        str(plan.rounds_of(length.length)),
-        f"{length.noise_stddev:.4f}",
-        "each user's own" if length.budget_share is None else f"{length.budget_share:.4f}",
-        "by what is valid" if length.threshold is None else f"{length.threshold:.3f}",
-        str(length.max_contributions),
     )
 
 

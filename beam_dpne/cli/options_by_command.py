@@ -8,6 +8,7 @@ from beam_dpne.cli.options import (
     RUNNING,
     Option,
     Table,
+    addresses,
     field,
     integer,
     integers,
@@ -392,6 +393,58 @@ BAYESIAN: Table = {
     "writing": (*writing("probabilities", "probabilities"), _ARPA),
     "running": _WITHOUT_SETS,
 }
+_PUBLIC_READING = (
+    *(option for option in INPUT if option.name != "input"),
+    tokenizer_option("tokens", tokens="the text field is a list of tokens already"),
+    *(option for option in RECORDS if option.name == "max_record_bytes"),
+)
+_FORECAST = (
+    Option(
+        name="users",
+        parse=integer,
+        help="Number of users of the release to come, at least 1, e.g. 100000. It must be public: "
+        "state a round number, and never count it in the private data. It is required with like.",
+    ),
+    Option(
+        name="like",
+        parse=addresses,
+        repeatable=True,
+        path="files",
+        help="Public text that resembles the private one, as files like the input of beam-dpne ngrams, "
+        "or titles for a built-in profile of Reddit titles. From it and the number of users follows a "
+        "forecast: released n-grams, users that an n-gram needs, and the width of counts. It must be "
+        "public, and never a sample of the private data.",
+    ),
+    Option(
+        name="documents_per_user",
+        parse=number,
+        shown_default="the users of the text",
+        help="Mean number of documents of a user, at least 1, e.g. 8. The documents of the public text "
+        "are then dealt to made-up users, few of whom have many. Give it where the public text names "
+        "no users, e.g. one text in each line. Without this option its users stay as they are.",
+    ),
+    Option(
+        name="epsilons",
+        parse=numbers,
+        shown_default="half of epsilon, epsilon, and twice epsilon",
+        help="Privacy budgets ε of the forecast, e.g. 0.5,1,2,4. All other parameters are those of the "
+        "plan. Each takes some seconds for public text of a million words.",
+    ),
+    Option(
+        name="picture",
+        help="File for the forecast as a picture, e.g. forecast.png. A file that exists is replaced. "
+        "It needs the extra plots.",
+    ),
+    Option(
+        name="seed",
+        default=0,
+        parse=integer,
+        help="Seed of the made-up users and runs of the forecast, at least 0. The same seed, text and "
+        "plan give the same forecast. It has no effect on a release.",
+    ),
+    _VOCABULARY,
+    QUIET,
+)
 PLAN: Table = {
     "privacy": _NGRAMS_PRIVACY,
     "dividing": (
@@ -403,6 +456,8 @@ PLAN: Table = {
             "that of one. Without this option they are the budget of one release.",
         ),
     ),
+    "forecasting": _FORECAST,
+    "reading the public text": _PUBLIC_READING,
     "writing": (
         Option(
             name="output",

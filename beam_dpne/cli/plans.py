@@ -12,7 +12,7 @@ from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.accounting.division import plan_of_each
-from beam_dpne.cli import display
+from beam_dpne.cli import display, forecasting
 from beam_dpne.cli.options import Option, with_defaults
 from beam_dpne.cli.options_by_command import PLAN
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
@@ -40,12 +40,14 @@ class SpendsDelta(Protocol):
 
 
 def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
-    """Prints the table of a plan, and writes the plan to the file `output` if there is one."""
+    """Prints what an n-gram needs, or a forecast, and writes the plan to the file `output`."""
     if beam_arguments:
         raise UsageError(f"beam-dpne plan has no option {beam_arguments[0].split('=')[0]}.")
     whole = plan_from_options(parsed)
     warn_of_large_delta(whole)
     plan = whole if parsed.releases is None else plan_of_each(whole, parsed.releases)
+    vocabulary = read_vocabulary(parsed.vocabulary) if parsed.vocabulary is not None else None
+    job = forecasting.job_from_options(parsed, whole, vocabulary)
     if parsed.output is not None:
         _write(parsed.output, plan.to_json())
     if parsed.releases is not None:
@@ -53,7 +55,11 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
             f"{parsed.releases} releases under this plan have at most ε = {whole.epsilon:g} at δ = "
             f"{whole.delta:g} together. Each may have:"
         )
-    display.print_plan(plan)
+    if job is None:
+        forecasting.print_needs(plan)
+    else:
+        forecasting.run_job(job)
+    display.print_budget(plan)
     if parsed.output is not None:
         display.print_notice(f"beam-dpne: the plan is in {parsed.output}.")
 
