@@ -1,0 +1,1 @@
+def union_games(plan): return ()
