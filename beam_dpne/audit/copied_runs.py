@@ -199,28 +199,35 @@ class CopySteps(ArraySteps):
 
     def add_up(self, length, round_number, sent, drawn, still_open):
         """Adds the sums of the crowd to those of the users."""
-        if self.world.crowd == "near" or self.world.is_crowded(length):
-            sent = [*sent, self._crowd(length, round_number)]
+        size = self.runs * self.world.words
+        grams = np.arange(0)
+        if self.world.crowd == "near":
+            grams = np.arange(size) if still_open is None else _open_words(still_open)
+            grams = grams[grams % self.world.words > 0]
+        elif self.world.is_crowded(length) and round_number == 1:
+            grams = np.arange(size)
+        if grams.size:
+            sent = [*sent, self._crowd(grams, length, round_number)]
         return super().add_up(length, round_number, sent, drawn, still_open)
 
-    def _crowd(self, length: int, round_number: int) -> Contributions:
-        """Returns the sums of all others, as one contribution to all copies."""
+    def _crowd(self, grams: np.ndarray, length: int, round_number: int) -> Contributions:
+        """Returns the sums of all others at some n-grams of all copies, as one contribution."""
         rule = self.rule(length, self.one_copy)
-        size = self.runs * self.world.words
-        grams = np.arange(size)
-        if self.world.crowd == "near":
-            grams = grams[grams % self.world.words > 0]
         weight = _crowd_weight(rule, round_number, near=self.world.crowd == "near")
-        words = pa.array(words_of(self.runs, self.world.words)) if length == 1 else None
-        return Contributions(
+        contributions = Contributions(
             length=length,
             users=np.full((1, 2), 2**63, np.uint64),
             offsets=np.array([0, grams.size]),
-            keys=grams if words is not None else pack_pairs(grams, grams),
+            keys=pack_pairs(grams, grams),
             weights=np.full(grams.size, weight),
             round=round_number,
-            words=words,
-            word_hashes=None if words is None else hash_words(self.run_key.sub_key("word"), words),
+        )
+        if length > 1:
+            return contributions
+        words = pa.array(words_of(self.runs, self.world.words)).take(pa.array(grams))
+        hashes = hash_words(self.run_key.sub_key("word"), words)
+        return dataclasses.replace(
+            contributions, keys=np.arange(grams.size), words=words, word_hashes=hashes
         )
 
     def spend(self, length, round_number, users, previous, present):
@@ -392,6 +399,16 @@ def _put(outcome: Outcome, decided: HistogramShard, previous: GramSet | None, wo
     copies, grams = named(keys, decided.length, previous, world)
     outcome.found[copies, grams] = np.concatenate((decided.found[chosen], decided.spurious_rounds))
     outcome.cells[copies, grams] = np.concatenate((decided.cells[chosen], decided.spurious_cells))
+
+
+def _open_words(shards: list[HistogramShard]) -> np.ndarray:
+    """Returns the numbers of the words that are neither found nor closed, ascending."""
+    numbers = [np.zeros(0, np.int64)]
+    for shard in shards:
+        if shard.words is not None and shard.found is not None:
+            still_open = shard.words.take(pa.array(np.flatnonzero(shard.found == 0)))
+            numbers.append(np.array(still_open.to_pylist(), dtype=np.int64))
+    return np.sort(np.concatenate(numbers))
 
 
 def _crowd_weight(rule: LengthRule, round_number: int, *, near: bool) -> int:
