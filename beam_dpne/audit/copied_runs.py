@@ -199,13 +199,13 @@ class CopySteps(ArraySteps):
 
     def add_up(self, length, round_number, sent, drawn, still_open):
         """Adds the sums of the crowd to those of the users."""
-        size = self.runs * self.world.words
         grams = np.arange(0)
+        if self.world.crowd == "near" or self.world.is_crowded(length):
+            # In later rounds users send to n-grams that are still open, and to no others.
+            size = self.runs * self.world.words
+            grams = np.arange(size) if still_open is None else _open_grams(still_open)
         if self.world.crowd == "near":
-            grams = np.arange(size) if still_open is None else _open_words(still_open)
             grams = grams[grams % self.world.words > 0]
-        elif self.world.is_crowded(length) and round_number == 1:
-            grams = np.arange(size)
         if grams.size:
             sent = [*sent, self._crowd(grams, length, round_number)]
         return super().add_up(length, round_number, sent, drawn, still_open)
@@ -213,7 +213,12 @@ class CopySteps(ArraySteps):
     def _crowd(self, grams: np.ndarray, length: int, round_number: int) -> Contributions:
         """Returns the sums of all others at some n-grams of all copies, as one contribution."""
         rule = self.rule(length, self.one_copy)
-        weight = _crowd_weight(rule, round_number, near=self.world.crowd == "near")
+        if self.world.crowd == "near":
+            weight = _patient_weight(rule, round_number, above=0.0)
+        elif self.world.crowd == "everything" and length == self.world.lengths[-1]:
+            weight = _patient_weight(rule, round_number, above=_SURE)
+        else:
+            weight = _sure_weight(rule, round_number)
         contributions = Contributions(
             length=length,
             users=np.full((1, 2), 2**63, np.uint64),
@@ -401,33 +406,39 @@ def _put(outcome: Outcome, decided: HistogramShard, previous: GramSet | None, wo
     outcome.cells[copies, grams] = np.concatenate((decided.cells[chosen], decided.spurious_cells))
 
 
-def _open_words(shards: list[HistogramShard]) -> np.ndarray:
-    """Returns the numbers of the words that are neither found nor closed, ascending."""
-    numbers = [np.zeros(0, np.int64)]
+def _open_grams(shards: list[HistogramShard]) -> np.ndarray:
+    """Returns the rows of n-grams (x, x), or of words, that are neither found nor closed, ascending."""
+    rows = [np.zeros(0, np.int64)]
     for shard in shards:
-        if shard.words is not None and shard.found is not None:
-            still_open = shard.words.take(pa.array(np.flatnonzero(shard.found == 0)))
-            numbers.append(np.array(still_open.to_pylist(), dtype=np.int64))
-    return np.sort(np.concatenate(numbers))
+        chosen = np.flatnonzero(shard.found == 0)
+        if shard.words is not None:
+            words = shard.words.take(pa.array(chosen)).to_pylist()
+            rows.append(np.array(words, dtype=np.int64))
+        else:
+            rows.append(unpack_pairs(shard.keys[chosen])[0])
+    return np.sort(np.concatenate(rows))
 
 
-def _crowd_weight(rule: LengthRule, round_number: int, *, near: bool) -> int:
-    """Returns the weight of an n-gram of the crowd in a round, in units of 2^-32.
+def _sure_weight(rule: LengthRule, round_number: int) -> int:
+    """Returns a weight of the crowd by which the first round finds its n-grams: units of 2^-32."""
+    first = rule.rounds[0]
+    evidence = first.threshold + _SURE * first.evidence_stddev
+    own = round(evidence * first.loading_unit / first.loadings[0] * UNITS)
+    return own if round_number == 1 else 0
 
-    It is far above the threshold of the first round; or in the middle of what stays open, and in the
-    last round at the threshold.
+
+def _patient_weight(rule: LengthRule, round_number: int, *, above: float) -> int:
+    """Returns a weight of the crowd by which its n-grams stay open until the last round.
+
+    The evidence is in the middle of the open range, and after the last round so many standard deviations
+    above the threshold.
     """
-    own = rule.rounds[round_number - 1]
-    if not near:
-        evidence = own.threshold + _SURE * own.evidence_stddev if round_number == 1 else 0.0
-        return max(0, round(evidence * own.loading_unit / own.loadings[-1] * UNITS))
-    targets = [
-        each.threshold if each is rule.rounds[-1] else (each.threshold + each.cut) / 2
-        for each in rule.rounds[:round_number]
-    ]
-    # Evidence is Σ ℓ_s w_s, with loadings that may differ from round to round.
     weights: list[float] = []
-    for each, target in zip(rule.rounds, targets, strict=False):
+    for each in rule.rounds[:round_number]:
+        target = (each.threshold + each.cut) / 2
+        if each is rule.rounds[-1]:
+            target = each.threshold + above * each.evidence_stddev
+        # Evidence is Σ ℓ_s w_s, with loadings that differ from round to round.
         loadings = [loading / each.loading_unit for loading in each.loadings]
         before = sum(w * loading for w, loading in zip(weights, loadings, strict=False))
         weights.append(max(0.0, (target - before) / loadings[-1]))

@@ -19,6 +19,7 @@ from beam_dpne.audit.games import Game, Mistake, Play, Seen, world_keys
 from beam_dpne.audit.union_games import union_games
 from beam_dpne.counts.rule import count_rule
 from beam_dpne.mechanism import gaussian
+from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.vocabulary import union_plan
 
@@ -107,15 +108,15 @@ def _everything(plan: PrivacyPlan, claim: Claim) -> Game:
     world = World(plan=plan, words=1, crowd="everything", longest=plan.max_length)
     mistakes = [_everything_mistake(world, *_QUIET)]
     lengths = len(plan.strategy_lengths)
-    if plan.strategy_value.has_user_budgets and (lengths > 1 or plan.rounds_of(1) > 1):
+    is_even = plan.user_budgets == "even"
+    if plan.user_budgets == "individual" and lengths > 1:
         spent = "The budget that a user has spent is not subtracted."
         mistakes.append(_everything_mistake(world, spent, Variant(unreduced=True)))
-    elif lengths > 1 and plan.noise_growth == 1.0 and plan.budget_shares is None:
+    elif not is_even and lengths > 1 and plan.noise_growth == 1.0:
         divided = "Every length has the noise for the whole budget."
-        mistakes.append(
-            _everything_mistake(world, divided, Variant(noise_factor=lengths**-0.5))
-        )
-    if plan.count_share:
+        mistakes.append(_everything_mistake(world, divided, Variant(noise_factor=lengths**-0.5)))
+    if plan.count_share and not is_even:
+        # With even budgets the crowd's n-grams are found before most of a budget is spent.
         share = "The noise of numbers of users ignores their share of the budget."
         mistakes.append(_everything_mistake(world, share, RIGHT, has_whole_counts=True))
     return Game(
@@ -140,7 +141,7 @@ def _play(world: World, variant: Variant = RIGHT) -> Play:
         own = observations.own_grams(world, outcomes)
         return np.column_stack((own, observations.features(world, outcomes)))
 
-    def play(runs: int, key) -> Seen:
+    def play(runs: int, key: RunKey) -> Seen:
         seen = _simulate_both(world, variant, runs, key, observe)
         ratios = observations.learned(*seen)
         return Seen(
@@ -163,11 +164,9 @@ def _everything_play(
 ) -> Play:
     """Plays a world in which all is released; the scores and the numbers of users differ."""
 
-    def observe(_: World, outcomes: list[Outcome]) -> np.ndarray:
-        return observations.standardised_scores(outcomes)
-
-    def play(runs: int, key) -> Seen:
-        seen = _simulate_both(world, variant, runs, key, observe)
+    def play(runs: int, key: RunKey) -> Seen:
+        scores = _simulate_both(world, variant, runs, key, observations.scores_by_round)
+        seen = observations.centred(*scores)
         noise = world.plan.count_noise
         if noise is not None:
             rule = count_rule([np.ones(1)] * len(world.plan.private_lengths))
@@ -178,16 +177,14 @@ def _everything_play(
                 )
                 for present, own in zip((True, False), world_keys(key), strict=True)
             ]
-            seen = Seen(
-                *(np.column_stack(each) for each in zip(seen, counted, strict=True))
-            )
+            seen = tuple(np.column_stack(each) for each in zip(seen, counted, strict=True))
         ratios = observations.learned(*seen)
         return Seen(*(ratio[:, np.newaxis] for ratio in ratios))
 
     return play
 
 
-def _simulate_both(world: World, variant: Variant, runs: int, key, observe: _Observe) -> Seen:
+def _simulate_both(world: World, variant: Variant, runs: int, key: RunKey, observe: _Observe) -> Seen:
     """Makes the runs of both worlds, and returns what is observed of each."""
     seen = []
     for present, own in zip((True, False), world_keys(key), strict=True):

@@ -57,16 +57,42 @@ def own_grams(world: World, outcomes: Sequence[Outcome]) -> np.ndarray:
     return count
 
 
-def standardised_scores(outcomes: Sequence[Outcome]) -> np.ndarray:
-    """Returns the released scores above their thresholds, in standard deviations of their noise.
+def scores_by_round(world: World, outcomes: Sequence[Outcome]) -> np.ndarray:
+    """Returns scores above their thresholds, in standard deviations of the noise.
 
     Returns:
-      (runs, n-grams of all lengths) float64; 0 for n-grams that are not released.
+      (runs, n-grams of all lengths and their rounds) float64; NaN where an n-gram is not found in the
+      round.
     """
-    return np.concatenate(
-        [np.where(each.found > 0, (each.cells + 0.5) / CELLS_PER_STDDEV, 0.0) for each in outcomes],
-        axis=1,
-    )
+    columns = []
+    for length, outcome in zip(world.lengths, outcomes, strict=True):
+        above = (outcome.cells + 0.5) / CELLS_PER_STDDEV
+        for number in range(1, world.plan.rounds_of(length) + 1):
+            columns.append(np.where(outcome.found == number, above, np.nan))
+    return np.concatenate(columns, axis=1)
+
+
+def centred(with_user: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Subtracts from each score its median over the first half of all runs.
+
+    Args:
+      with_user: (runs, scores) float64, NaN for those that are not there.
+      without: (runs, scores) float64.
+
+    Returns:
+      (runs, 2 · scores) float64 for both worlds: scores, 0 for those that are not there, and 1 for those
+      that are. Scores that are nowhere are left out.
+    """
+    half = len(with_user) // 2
+    train = np.concatenate((with_user[:half], without[:half]))
+    columns = np.flatnonzero(~np.isnan(train).all(axis=0))
+    middle = np.nanmedian(train[:, columns], axis=0)
+    both = []
+    for each in (with_user, without):
+        present = ~np.isnan(each[:, columns])
+        scores = np.where(present, each[:, columns] - middle, 0.0)
+        both.append(np.concatenate((scores, present), axis=1))
+    return both[0], both[1]
 
 
 def learned(with_user: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
