@@ -60,9 +60,7 @@ def bayesian_games(plan: BayesianPlan) -> tuple[Game, ...]:
 def bayesian_claim(plan: BayesianPlan) -> Claim:
     """Returns the claim of a run, from ε and δ alone."""
     stddev = gaussian.gaussian_noise_stddev(epsilon=plan.epsilon, delta=plan.delta)
-    return Claim(
-        epsilon=plan.epsilon, delta=plan.delta, mu=1 / stddev, gaussian_delta=plan.delta
-    )
+    return Claim(epsilon=plan.epsilon, delta=plan.delta, mu=1 / stddev, gaussian_delta=plan.delta)
 
 
 def _play(plan: BayesianPlan, *, grams: int | None = None, limit: int | None = None) -> Play:

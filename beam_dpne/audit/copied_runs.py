@@ -430,8 +430,8 @@ def _sure_weight(rule: LengthRule, round_number: int) -> int:
 def _patient_weight(rule: LengthRule, round_number: int, *, above: float) -> int:
     """Returns a weight of the crowd by which its n-grams stay open until the last round.
 
-    The evidence is in the middle of the open range, and after the last round so many standard deviations
-    above the threshold.
+    The evidence is in the middle of the open range, and after the last round above the threshold by so
+    many standard deviations.
     """
     weights: list[float] = []
     for each in rule.rounds[:round_number]:

@@ -1,7 +1,7 @@
 """The worst case of numbers of users: one user more who has every released row.
 
-Many copies of the rows are measured at once, as in `copies`: copy 7 has rows and a user of its own kind,
-and one call of the product's kernels measures all of them. Everything but the user's part of the sums
+Many copies of the rows are measured at once, as in `copies`: no two copies share a row or a user, and
+one call of the product's kernels measures all of them. Everything but the user's part of the sums
 is known to the attacker, so it is left out of both worlds.
 
 The user's shares of the sums have length 1, and the shares of the totals fill the user's class to its

@@ -1,8 +1,8 @@
 """The worst cases of n-grams: words, n-grams that one user alone has, and all lengths together.
 
-All runs are runs of the product's loop over lengths and rounds, under the plan itself. The attacker sees
-released n-grams and scores, and from half of the runs learns the statistic that tells the worlds apart
-best (a logistic regression over numbers of n-grams by round and score).
+All runs are runs of the product's loop over lengths and rounds, under the plan itself. The attacker
+sees released n-grams and scores, and from half of the runs learns the statistic that tells the worlds
+apart best (a logistic regression over numbers of n-grams by round and score).
 """
 
 import dataclasses
@@ -184,7 +184,9 @@ def _everything_play(
     return play
 
 
-def _simulate_both(world: World, variant: Variant, runs: int, key: RunKey, observe: _Observe) -> Seen:
+def _simulate_both(
+    world: World, variant: Variant, runs: int, key: RunKey, observe: _Observe
+) -> Seen:
     """Makes the runs of both worlds, and returns what is observed of each."""
     seen = []
     for present, own in zip((True, False), world_keys(key), strict=True):

@@ -67,8 +67,8 @@ def scores_by_round(world: World, outcomes: Sequence[Outcome]) -> np.ndarray:
     columns = []
     for length, outcome in zip(world.lengths, outcomes, strict=True):
         above = (outcome.cells + 0.5) / CELLS_PER_STDDEV
-        for number in range(1, world.plan.rounds_of(length) + 1):
-            columns.append(np.where(outcome.found == number, above, np.nan))
+        rounds = range(1, world.plan.rounds_of(length) + 1)
+        columns += [np.where(outcome.found == number, above, np.nan) for number in rounds]
     return np.concatenate(columns, axis=1)
 
 
@@ -80,8 +80,8 @@ def centred(with_user: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.
       without: (runs, scores) float64.
 
     Returns:
-      (runs, 2 · scores) float64 for both worlds: scores, 0 for those that are not there, and 1 for those
-      that are. Scores that are nowhere are left out.
+      (runs, 2 · scores) float64 for both worlds: scores, 0 for those that are not there, and whether
+      they are there. Scores that are nowhere are left out.
     """
     half = len(with_user) // 2
     train = np.concatenate((with_user[:half], without[:half]))

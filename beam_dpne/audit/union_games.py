@@ -115,9 +115,7 @@ def _counts(plan: SetUnionPlan, claim: Claim) -> tuple[Game, ...]:
     if not share:
         return ()
     # Beside Laplace noise, the sums of users are a Gaussian mechanism with this part of ε and of δ.
-    stddev = gaussian.gaussian_noise_stddev(
-        epsilon=share * plan.epsilon, delta=share * plan.delta
-    )
+    stddev = gaussian.gaussian_noise_stddev(epsilon=share * plan.epsilon, delta=share * plan.delta)
     return count_games(plan, mu=1 / (stddev * share**0.5), gaussian_delta=share * plan.delta)
 
 
@@ -162,7 +160,7 @@ def _observe(
         users = others if plan.update_policy.has_cutoff else 0
         items = _users(size, number, users + present, first=start)
         crowd = None if is_alone or users else _crowd(plan, size, number, start)
-        parts.append(_decide(plan, items, crowd, size, number, key))
+        parts.append(_decide(plan, items, crowd, key, runs=size, number=number))
     return np.concatenate(parts)
 
 
@@ -170,9 +168,10 @@ def _decide(
     plan: SetUnionPlan,
     items: UserItems,
     crowd: ItemSums | None,
+    key: RunKey,
+    *,
     runs: int,
     number: int,
-    key: RunKey,
 ) -> np.ndarray:
     """Decides about the items of some runs, by the product's kernels."""
     columns = [np.zeros(runs)]
