@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from beam_dpne.cli.options import Option
 from beam_dpne.cli.options_by_command import (
     ACCOUNT,
+    AUDIT,
     BAYESIAN,
     EVALUATE,
     EXPORT,
@@ -29,6 +30,7 @@ COMMANDS: Mapping[str, Mapping[str, Sequence[Option]]] = {
     "account": ACCOUNT,
     "export": EXPORT,
     "report": REPORT,
+    "audit": AUDIT,
 }
 _ABOUT = {
     "ngrams": "It releases the n-grams that many users share.",
@@ -42,6 +44,8 @@ _ABOUT = {
     "It reads ledgers only.",
     "export": "It writes a release in the format of another system. It reads the release alone.",
     "report": "It describes a release and its guarantee in one file, made from the release alone.",
+    "audit": "It attacks the mechanism of a plan with made-up data. It reads no data. Its exit status is "
+    "3 if a lower bound is above the claim, and 4 if a planted mistake went unnoticed.",
 }
 _BEGINNING = """# All options
 

@@ -1,9 +1,10 @@
 """The program `beam-dpne`: its commands, its exit status, and the line that it prints of an error.
 
 The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if the
-program was interrupted and 143 if it was terminated. `_outcome` composes the line: it has the message
-of a wrong parameter, a missing file or a failed run, and only the type and place of any other error,
-whose message may quote the data. `failures` has the reason of a failed run.
+program was interrupted and 143 if it was terminated; `beam-dpne audit` has two more (`auditing`).
+`_outcome` composes the line: it has the message of a wrong parameter, a missing file or a failed run,
+and only the type and place of any other error, whose message may quote the data. `failures` has the
+reason of a failed run.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from beam_dpne.cli.options import Table, add_program, add_table
 from beam_dpne.cli.options_by_command import (
     ACCOUNT,
+    AUDIT,
     BAYESIAN,
     EVALUATE,
     EXPORT,
@@ -145,6 +147,17 @@ _COMMANDS = (
         "made from the release alone and never opens the input, so it costs no privacy.",
         table=REPORT,
         module="reporting",
+        publishes=False,
+    ),
+    _Command(
+        name="audit",
+        summary="attack the mechanism of a plan with made-up data, and bound its ε from below",
+        description="Attacks the mechanism of a plan by the kernels of the product, with made-up data: "
+        "it prints lower bounds on ε beside the claim, and beside planted mistakes that the attacks "
+        "should notice. It never reads data. The exit status is 3 if a bound is above its claim, and 4 if a "
+        "planted mistake went unnoticed, so that there were too few runs.",
+        table=AUDIT,
+        module="auditing",
         publishes=False,
     ),
 )

@@ -766,3 +766,79 @@ REPORT: Table = {
         ),
     ),
 }
+
+# The privacy options of each mechanism that `beam-dpne audit` attacks.
+AUDITED = {"ngrams": _NGRAMS_PRIVACY, "set-union": _UNION_PRIVACY, "bayesian": _BAYESIAN_PRIVACY}
+
+
+def _audited_privacy() -> tuple[Option, ...]:
+    """Returns the privacy options of all mechanisms, each once, without their defaults."""
+    programs: dict[str, list[str]] = {}
+    first: dict[str, Option] = {}
+    for program, options in AUDITED.items():
+        for option in options:
+            programs.setdefault(option.name, []).append(f"`beam-dpne {program}`")
+            first.setdefault(option.name, option)
+    return tuple(
+        Option(
+            name=name,
+            parse=first[name].parse,
+            choices=first[name].choices,
+            path=first[name].path,
+            shown_default="none"
+            if name in ("epsilon", "delta", "plan")
+            else "that of the mechanism",
+            help=f"The option of {' and '.join(programs[name])}. It is refused with other mechanisms."
+            if len(programs[name]) < len(AUDITED)
+            else "The option of all three programs."
+            + (" It is required." if name in ("epsilon", "delta") else ""),
+        )
+        for name in first
+    )
+
+
+AUDIT: Table = {
+    "mechanism": (
+        Option(
+            name="mechanism",
+            positional=True,
+            form_pattern="|".join(AUDITED),
+            help="Mechanism to attack: ngrams, set-union or bayesian. It is required.",
+        ),
+    ),
+    "plan": _audited_privacy(),
+    "audit": (
+        Option(
+            name="runs",
+            default=20_000,
+            parse=integer,
+            help="Number of runs of each game with the user, and as many without, 200 to 10000000. Time "
+            "grows with it, and so does the power: 4 times the runs halve the uncertainty. An ε of "
+            "7 and more under Laplace noise needs more than the default.",
+        ),
+        Option(
+            name="confidence",
+            default=0.99,
+            parse=number,
+            help="Probability, at least, with which all printed bounds hold together, in (0, 1).",
+        ),
+        Option(
+            name="seed",
+            default=1,
+            parse=integer,
+            help="Seed of all runs, at least 0. The same options and seed give the same result. Choose "
+            "one of yours, so that nobody can have chosen it for you.",
+        ),
+        Option(
+            name="plot",
+            help="File for a picture of all bounds, e.g. audit.png or gs://bucket/audits/audit.png. A "
+            "file that exists is refused. It needs the extra plots.",
+        ),
+        Option(
+            name="json",
+            flag=True,
+            help="Print JSON instead of a table.",
+        ),
+        QUIET,
+    ),
+}

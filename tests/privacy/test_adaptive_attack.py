@@ -16,14 +16,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import stats
 
 from beam_dpne import PrivacyPlan, RunKey
-from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
+from beam_dpne.audit.copied_runs import RIGHT, Outcome, Run, Variant, simulate
+from beam_dpne.audit.copies import World, crowd, positions, words_of
+from beam_dpne.audit.observations import FOUND, features, learned
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.in_memory import release_ngrams
-from tests.privacy.adaptive_worst_case import RIGHT, Outcome, Run, Variant, simulate
-from tests.privacy.copies import World, crowd, positions, words_of
 from tests.privacy.test_attack import DELTA, EPSILON, epsilon_at_least
 
 RUNS = 20_000
@@ -40,8 +40,6 @@ MISTAKES = {
     "the threshold for one word": Variant(one_word=True),
     "others follow what only the user holds": Variant(follows_observed=True),
 }
-FOUND = 0
-_CELL_BORDERS = np.array([4, 10, 20, 35, 60, 90, 130, 200])
 
 
 def gram_plan(max_length: int, **parameters) -> PrivacyPlan:
@@ -52,13 +50,19 @@ def gram_plan(max_length: int, **parameters) -> PrivacyPlan:
         "vocabulary_policy": "public",
         "spurious_fraction": 0.5,
         "max_tokens_per_user": 1000,
+        "count_share": 0,
     }
     return PrivacyPlan(max_length=max_length, **(given | parameters))
 
 
 def word_plan(**parameters) -> PrivacyPlan:
     return PrivacyPlan(
-        epsilon=EPSILON, delta=DELTA, max_length=1, max_tokens_per_user=1000, **parameters
+        epsilon=EPSILON,
+        delta=DELTA,
+        max_length=1,
+        max_tokens_per_user=1000,
+        count_share=0,
+        **parameters,
     )
 
 
@@ -282,56 +286,11 @@ def key_of(*parts: object) -> RunKey:
     return RunKey(hashlib.sha256(repr(parts).encode()).digest())
 
 
-def features(world: World, outcomes: list[Outcome]) -> np.ndarray:
-    """Numbers of grams by length, kind, round and cell, and sums of how far above ρ they are.
-
-    Column `FOUND` is the number of grams that are found at the first length.
-    """
-    columns, released = [], world.words
-    for length, outcome in zip(world.plan.private_lengths, outcomes, strict=True):
-        rounds, common = world.plan.rounds_of(length), world.held_by_others(length)
-        valid = outcome.valid.sum(axis=1)
-        may_be_spurious = np.minimum(valid, released)
-        released = np.count_nonzero(outcome.found, axis=1)
-        columns += [released, valid, may_be_spurious]
-        for kind in (common, ~common):
-            if kind.any():
-                columns += _by_round(outcome.found[:, kind], outcome.cells[:, kind], rounds)
-    return np.column_stack(columns).astype(float)
-
-
-def _by_round(found: np.ndarray, cells: np.ndarray, rounds: int) -> list[np.ndarray]:
-    columns = []
-    above = (cells + 0.5) / CELLS_PER_STDDEV
-    bins = np.searchsorted(_CELL_BORDERS, cells, side="right")
-    for number in range(1, rounds + 1):
-        inside = found == number
-        columns.append(inside.sum(axis=1))
-        columns += [(inside & (bins == own)).sum(axis=1) for own in range(_CELL_BORDERS.size)]
-        columns += [(inside * above).sum(axis=1), (inside * above**2).sum(axis=1)]
-    return columns
-
-
 def statistics(with_user: np.ndarray, without: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What the attacker looks at: a learned ratio, and the number of grams that are found."""
-    half = len(with_user) // 2
-    train = np.concatenate((with_user[:half], without[:half]))
-    centre, scale = train.mean(axis=0), train.std(axis=0) + 1e-9
-    weights = _logistic_regression((train - centre) / scale, np.repeat((1.0, 0.0), half))
+    """A learned ratio, and the number of n-grams that are released at the first length."""
+    ratios = learned(with_user, without)
     seen_with, seen_without = (
-        np.column_stack(((seen - centre) / scale @ weights, seen[:, FOUND]))
-        for seen in (with_user, without)
+        np.column_stack((ratio, seen[:, FOUND]))
+        for ratio, seen in zip(ratios, (with_user, without), strict=True)
     )
     return seen_with, seen_without
-
-
-def _logistic_regression(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Newton's method with a small ridge."""
-    weights = np.zeros(features.shape[1])
-    ridge = 1e-3 * len(labels) * np.eye(weights.size)
-    for _ in range(8):
-        chances = special.expit(features @ weights)
-        gradient = features.T @ (chances - labels) + ridge @ weights
-        curvature = (features * (chances * (1 - chances))[:, np.newaxis]).T @ features + ridge
-        weights -= np.linalg.solve(curvature, gradient)
-    return weights

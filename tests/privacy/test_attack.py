@@ -14,9 +14,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-from scipy import special, stats
+from scipy import special
 
 from beam_dpne import LengthRule, PrivacyPlan, length_rule
+from beam_dpne.audit import bounds
 from beam_dpne.mechanism.cells import (
     equal_weights,
     evidence_noise,
@@ -129,6 +130,7 @@ def attack(world, mechanism: Mechanism, max_length: int) -> float:
         max_contributions=WORDS**3,
         vocabulary_delta_share=0.1,
         strategy="one_round",
+        count_share=0,
     )
     with_user, without = (world(plan, mechanism, present, rng) for present in (True, False))
     return epsilon_at_least(with_user, without)
@@ -224,34 +226,7 @@ def log_ratio(released, shown: np.ndarray, weight: int, rule: LengthRule) -> np.
 
 def epsilon_at_least(with_user: np.ndarray, without: np.ndarray) -> float:
     """Lower bound on ε at the given δ: choose two events on one half, bound on the other."""
-    half = len(with_user) // 2
-    best = 0.0
-    for likely, rare in ((with_user, without), (-without, -with_user)):
-        found, place, cut = -1.0, 0, np.zeros(1)
-        for column in range(likely.shape[1]):
-            pair = likely[:half, column], rare[:half, column]
-            cuts = np.unique(np.quantile(np.concatenate(pair), GRID))
-            reached = bounds(*pair, cuts)
-            if reached.max() > found:
-                found, place, cut = reached.max(), column, cuts[[int(np.argmax(reached))]]
-        best = max(best, float(bounds(likely[half:, place], rare[half:, place], cut)[0]))
-    return best
-
-
-GRID = np.concatenate((np.linspace(0, 1, 201), 1 - np.geomspace(1e-4, 1e-2, 30)))
-
-
-def bounds(likely: np.ndarray, rare: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """Returns log((P(likely ≥ cut) − δ)/P(rare ≥ cut)), at least, for each cut; 0 if negative."""
-    error = FAILURE / 4  # two directions, two probabilities
-    hits, false_hits = (
-        values.size - np.searchsorted(np.sort(values), cuts) for values in (likely, rare)
-    )
-    low = stats.beta.ppf(error, np.maximum(hits, 1), likely.size - hits + 1)
-    low = np.where(hits > 0, low, 0.0)
-    rest = rare.size - false_hits
-    high = np.where(rest > 0, stats.beta.isf(error, false_hits + 1, np.maximum(rest, 1)), 1.0)
-    return np.log(np.maximum(low - DELTA, high) / high)
+    return bounds.epsilon_at_least(with_user, without, delta=DELTA, failure=FAILURE)
 
 
 def only(rule: LengthRule) -> RoundRule:

@@ -15,8 +15,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from beam_dpne.audit import bounds
 from beam_dpne.bayesian import counting, paper
 from beam_dpne.bayesian.counting import UserGrams, add_up
 from beam_dpne.bayesian.plan import SENSITIVITIES, BayesianPlan, CountingPlan, PaperBayesianPlan
@@ -80,32 +80,7 @@ def statistics(seen: np.ndarray, without: np.ndarray, difference: np.ndarray) ->
 
 def epsilon_at_least(with_user: np.ndarray, without: np.ndarray) -> float:
     """A lower bound on ε, in both directions."""
-    half = len(with_user) // 2
-    best = 0.0
-    for likely, rare in ((with_user, without), (-without, -with_user)):
-        chosen = max(
-            (
-                (bound(likely[:half, column], rare[:half, column], cut), column, cut)
-                for column in range(likely.shape[1])
-                for cut in np.quantile(
-                    np.concatenate((likely[:half, column], rare[:half, column])),
-                    np.linspace(0.01, 0.99, 99),
-                )
-            ),
-        )
-        _, column, cut = chosen
-        best = max(best, bound(likely[half:, column], rare[half:, column], cut))
-    return best
-
-
-def bound(likely: np.ndarray, rare: np.ndarray, cut: float) -> float:
-    """log((P(likely ≥ cut) − δ)/P(rare ≥ cut)) at least, 0 if negative."""
-    hits, false_hits = int((likely >= cut).sum()), int((rare >= cut).sum())
-    error = FAILURE / 4
-    low = stats.beta.ppf(error, hits, likely.size - hits + 1) if hits else 0.0
-    rest = rare.size - false_hits
-    high = stats.beta.isf(error, false_hits + 1, rest) if rest else 1.0
-    return max(0.0, float(np.log(max(low - DELTA, high) / high)))
+    return bounds.epsilon_at_least(with_user, without, delta=DELTA, failure=FAILURE)
 
 
 def attack(mechanism, plan: CountingPlan, one: list[range], more: list[range], runs: int) -> float:

@@ -1,7 +1,8 @@
 """Many copies of one small corpus as one corpus, and which copy each of its n-grams belongs to.
 
 Users, documents and words of a copy have nothing to do with those of another one. In each copy one
-user holds every sequence of T words; the others are users like any other.
+user holds every sequence of T words. The others are users like any other, or a crowd, of which only the
+sums are made up.
 """
 
 import dataclasses
@@ -28,25 +29,46 @@ class World:
       plan: of the run; its words are public, or they are the grams (T = 1).
       words: the user has every sequence of T of them once.
       others: for each other user its documents, as numbers of words.
+      crowd: others who are so many that only their sums are made up. "none": there is no crowd.
+        "words": it has all words, which are then released in any case. "everything": it has all
+        n-grams (with one word only). "near": it has all words but the first, each with a weight at the
+        threshold.
+      longest: the longest n-grams that are played, T with None. Each user who is played has no others.
     """
 
     plan: PrivacyPlan
     words: int
     others: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    crowd: str = "none"
+    longest: int | None = None
+
+    @property
+    def lengths(self) -> range:
+        """The lengths that are played: those that the strategy finds."""
+        found = self.plan.strategy_lengths
+        return found if self.longest is None else range(found.start, self.longest + 1)
 
     @property
     def first(self) -> int:
-        """The first private length."""
-        return self.plan.private_lengths[0]
+        """The first length that is played."""
+        return self.lengths.start
+
+    def is_crowded(self, length: int) -> bool:
+        """Whether the crowd has all n-grams of a length, so that they are released in any case."""
+        return self.crowd == "everything" or (self.crowd == "words" and length == 1)
 
     @functools.cached_property
     def text(self) -> tuple[int, ...]:
         """A de Bruijn sequence, cut open."""
-        return tuple(de_bruijn(self.words, self.plan.max_length).tolist())
+        return tuple(de_bruijn(self.words, self.longest or self.plan.max_length).tolist())
 
     def held_by_others(self, length: int) -> np.ndarray:
         """Marks the grams of a length that others hold: (grams,) bool."""
+        if self.is_crowded(length):
+            return np.ones(self.words**length, bool)
         marks = np.zeros((self.words,) * length, bool)
+        if self.crowd == "near":
+            marks[1:] = True
         for text in itertools.chain.from_iterable(self.others):
             for start in range(len(text) - length + 1):
                 marks[text[start : start + length]] = True

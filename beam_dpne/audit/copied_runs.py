@@ -1,4 +1,4 @@
-"""The adaptive strategy on worst-case pairs of databases: many runs at once, by the product's own loop.
+"""Runs of n-grams on worst-case pairs of databases: many runs at once, by the product's own loop.
 
 A corpus is made of many copies of a small one: users, documents and words of copy 7 have nothing to do
 with those of copy 8. Users, sums, noise and decisions of the copies then run through
@@ -9,7 +9,8 @@ n-grams. So
 `in_memory.release_ngrams`, bit for bit, is a test of its own.
 
 In the one world a user, the first of each copy, holds every sequence of T words; in the other it does
-not take part. The other users are users like any other: what they send follows the released past.
+not take part. The other users are users like any other: what they send follows the released past. A
+crowd is made up as sums that have no more to do with the user than those of other databases.
 
 A `Variant` is the mechanism with a planted mistake, to see that an attack notices it.
 """
@@ -20,23 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from scipy import special
 
-from beam_dpne import GramSet, RunKey, UserBatch
-from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.rules import UNITS
-from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.elements import (
-    Contributions,
-    HistogramShard,
-    PresentGrams,
-    SpuriousGrams,
-    pack_pairs,
-    unpack_pairs,
-)
-from beam_dpne.ngrams.in_memory import ArraySteps, release_length
-from beam_dpne.ngrams.spurious import sample_spurious
-from beam_dpne.ngrams.vocabulary import public_vocabulary
-from tests.privacy.copies import (
+from beam_dpne.audit.copies import (
     USER,
     World,
     copies_as_middles,
@@ -46,13 +33,29 @@ from tests.privacy.copies import (
     take_copies,
     words_of,
 )
-from tests.privacy.tails import upper_tail_normals
-from tests.privacy.test_attack import random_bits
+from beam_dpne.elements.arrays import hash_words
+from beam_dpne.elements.batches import UserBatch
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import UNITS, LengthRule
+from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.elements import (
+    Contributions,
+    GramSet,
+    HistogramShard,
+    PresentGrams,
+    SpuriousGrams,
+    pack_pairs,
+    unpack_pairs,
+)
+from beam_dpne.ngrams.in_memory import ArraySteps, release_length
+from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.vocabulary import public_vocabulary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Variant:
-    """What is run; the defaults are right, every other value is a planted mistake.
+    """The mechanism that is run; the defaults are right, every other value is a planted mistake.
 
     Attributes:
       noise_factor: what the noise of held grams is multiplied by.
@@ -64,6 +67,8 @@ class Variant:
       one_word: words have the threshold for users with one word.
       follows_observed: what users spend follows how many grams stand for anybody, a private number,
         instead of what they hold themselves. Each user's own budget is kept.
+      no_spurious: n-grams that nobody has are never released.
+      no_threshold: the last round of words has the threshold 0.
     """
 
     noise_factor: float = 1.0
@@ -73,15 +78,20 @@ class Variant:
     unreduced: bool = False
     one_word: bool = False
     follows_observed: bool = False
+    no_spurious: bool = False
+    no_threshold: bool = False
 
 
 RIGHT = Variant()
+# Standard deviations by which n-grams of the crowd are above the threshold.
+_SURE = 40.0
 
 
 class SameNoise(RunKey):
     """Gives every round of a length the noise of the first."""
 
     def sub_key(self, purpose: str, length: int = 0, round_number: int = 0) -> bytes:
+        """Returns the sub-key of a purpose, for noise that of the first round."""
         return super().sub_key(purpose, length, 1 if purpose == "noise" else round_number)
 
 
@@ -149,7 +159,11 @@ class CopySteps(ArraySteps):
         self.left = np.full(self.runs, self.plan.allotment)
 
     def rule(self, length, previous):
+        """Returns the rule of one copy."""
         rule = super().rule(length, self.one_copy)
+        if self.variant.no_threshold and length == 1:
+            last = dataclasses.replace(rule.rounds[-1], threshold_units=0)
+            return dataclasses.replace(rule, rounds=(*rule.rounds[:-1], last))
         if not self.variant.one_word:
             return rule
         rounds = adaptive.vocabulary_rounds(
@@ -160,11 +174,18 @@ class CopySteps(ArraySteps):
     def draw_spurious(self, length, previous):
         """Draws from the V_k of the copies that are settled, which are no more than all words."""
         rule = self.rule(length, previous)
+        if self.world.crowd == "everything" or self.variant.no_spurious:
+            # The crowd has every valid n-gram, and draws of n-grams that somebody has are dropped.
+            none = np.zeros(0, np.int64)
+            return SpuriousGrams(
+                length=length, keys=none, cells=none, rounds=none.astype(np.int8), rule=rule
+            )
         key = self.run_key.bound_to(f"{length} {self.copies[0]}")
         some, rows = self._of_these_copies(length, previous)
-        drawn = sample_spurious(some, rule=rule, run_key=key)
+        # Of pairs of a copy's words, V_2 is the same under both rules of pruning.
+        drawn = sample_spurious(some, rule=dataclasses.replace(rule, pruning="both"), run_key=key)
         first, second = unpack_pairs(drawn.keys)
-        drawn = dataclasses.replace(drawn, keys=pack_pairs(rows[first], rows[second]))
+        drawn = dataclasses.replace(drawn, keys=pack_pairs(rows[first], rows[second]), rule=rule)
         return _with_gaussian_tails(drawn) if self.variant.gaussian_tail else drawn
 
     def _of_these_copies(self, length: int, previous: GramSet) -> tuple[GramSet, np.ndarray]:
@@ -176,7 +197,46 @@ class CopySteps(ArraySteps):
             previous, keys=previous.keys[rows], scores=previous.scores[rows]
         ), rows
 
+    def add_up(self, length, round_number, sent, drawn, still_open):
+        """Adds the sums of the crowd to those of the users."""
+        grams = np.arange(0)
+        if self.world.crowd == "near" or self.world.is_crowded(length):
+            # In later rounds users send to n-grams that are still open, and to no others.
+            size = self.runs * self.world.words
+            grams = np.arange(size) if still_open is None else _open_grams(still_open)
+        if self.world.crowd == "near":
+            grams = grams[grams % self.world.words > 0]
+        if grams.size:
+            sent = [*sent, self._crowd(grams, length, round_number)]
+        return super().add_up(length, round_number, sent, drawn, still_open)
+
+    def _crowd(self, grams: np.ndarray, length: int, round_number: int) -> Contributions:
+        """Returns the sums of all others at some n-grams of all copies, as one contribution."""
+        rule = self.rule(length, self.one_copy)
+        if self.world.crowd == "near":
+            weight = _patient_weight(rule, round_number, above=0.0)
+        elif self.world.crowd == "everything" and length == self.world.lengths[-1]:
+            weight = _patient_weight(rule, round_number, above=_SURE)
+        else:
+            weight = _sure_weight(rule, round_number)
+        contributions = Contributions(
+            length=length,
+            users=np.full((1, 2), 2**63, np.uint64),
+            offsets=np.array([0, grams.size]),
+            keys=pack_pairs(grams, grams),
+            weights=np.full(grams.size, weight),
+            round=round_number,
+        )
+        if length > 1:
+            return contributions
+        words = pa.array(words_of(self.runs, self.world.words)).take(pa.array(grams))
+        hashes = hash_words(self.run_key.sub_key("word"), words)
+        return dataclasses.replace(
+            contributions, keys=np.arange(grams.size), words=words, word_hashes=hashes
+        )
+
     def spend(self, length, round_number, users, previous, present):
+        """Spends users' budgets, with the mistake; notes what the user has left."""
         whole = users
         if self.variant.follows_observed and present:
             counts = np.bincount(copies_of_grams(present[-1], self.world), minlength=self.runs)
@@ -212,6 +272,7 @@ class CopySteps(ArraySteps):
         return dataclasses.replace(sent, weights=weights)
 
     def decide(self, shard, rule):
+        """Decides with the noise that is really added; thresholds stay as planned."""
         own = dataclasses.replace(rule, noise_stddev=rule.noise_stddev * self.variant.noise_factor)
         if self.variant.looks_again:
             rounds = [dataclasses.replace(each, cut_cell=-(2**30)) for each in rule.rounds[:-1]]
@@ -257,7 +318,7 @@ def simulate(
         previous = public_vocabulary(words_of(runs, world.words))
         users = steps.prune(2, users, previous, None)
     outcomes: list[Outcome] = []
-    for length in world.plan.private_lengths:
+    for length in world.lengths:
         if outcomes:
             users = steps.prune(length, users, previous, present)
         outcome, users, previous, present = _settle_all(steps, length, users, previous, outcomes)
@@ -345,6 +406,45 @@ def _put(outcome: Outcome, decided: HistogramShard, previous: GramSet | None, wo
     outcome.cells[copies, grams] = np.concatenate((decided.cells[chosen], decided.spurious_cells))
 
 
+def _open_grams(shards: list[HistogramShard]) -> np.ndarray:
+    """Returns the rows of n-grams (x, x), or of words, that are neither found nor closed, ascending."""
+    rows = [np.zeros(0, np.int64)]
+    for shard in shards:
+        chosen = np.flatnonzero(shard.found == 0)
+        if shard.words is not None:
+            words = shard.words.take(pa.array(chosen)).to_pylist()
+            rows.append(np.array(words, dtype=np.int64))
+        else:
+            rows.append(unpack_pairs(shard.keys[chosen])[0])
+    return np.sort(np.concatenate(rows))
+
+
+def _sure_weight(rule: LengthRule, round_number: int) -> int:
+    """Returns a weight of the crowd by which the first round finds its n-grams: units of 2^-32."""
+    first = rule.rounds[0]
+    evidence = first.threshold + _SURE * first.evidence_stddev
+    own = round(evidence * first.loading_unit / first.loadings[0] * UNITS)
+    return own if round_number == 1 else 0
+
+
+def _patient_weight(rule: LengthRule, round_number: int, *, above: float) -> int:
+    """Returns a weight of the crowd by which its n-grams stay open until the last round.
+
+    The evidence is in the middle of the open range, and after the last round above the threshold by so
+    many standard deviations.
+    """
+    weights: list[float] = []
+    for each in rule.rounds[:round_number]:
+        target = (each.threshold + each.cut) / 2
+        if each is rule.rounds[-1]:
+            target = each.threshold + above * each.evidence_stddev
+        # Evidence is Σ ℓ_s w_s, with loadings that differ from round to round.
+        loadings = [loading / each.loading_unit for loading in each.loadings]
+        before = sum(w * loading for w, loading in zip(weights, loadings, strict=False))
+        weights.append(max(0.0, (target - before) / loadings[-1]))
+    return round(weights[-1] * UNITS)
+
+
 def _with_gaussian_tails(drawn: SpuriousGrams) -> SpuriousGrams:
     """Draws the evidence of grams of later rounds again, from the tail of a Gaussian."""
     assert drawn.rule is not None
@@ -353,8 +453,8 @@ def _with_gaussian_tails(drawn: SpuriousGrams) -> SpuriousGrams:
     for number, own in enumerate(drawn.rule.rounds, start=1):
         inside = drawn.rounds == number
         if number > 1:
-            bits = random_bits(int(np.count_nonzero(inside)), rng)
-            evidence = own.evidence_stddev * upper_tail_normals(bits, own.null_probability)
+            draws = 1 - rng.random(int(np.count_nonzero(inside)))
+            evidence = own.evidence_stddev * -special.ndtri(own.null_probability * draws)
             places = np.floor((evidence - own.threshold) * UNITS / own.cell_units)
             cells[inside] = np.maximum(0, places)
     return dataclasses.replace(drawn, cells=cells)
