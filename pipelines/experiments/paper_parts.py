@@ -1,7 +1,8 @@
 """The papers' tables and figures as lists of runs: which rows there are, and what they run.
 
 Parameters are the papers' wherever they have any; "ours" has the same ε, δ, T and η and otherwise the
-defaults. Nothing here was chosen by looking at these data.
+defaults. Nothing here was chosen by looking at these data. No run measures numbers of users, which the
+papers do not have either.
 """
 
 import dataclasses
@@ -109,7 +110,7 @@ def all_parts(scale: Scale, *, titles: str, sweeps: str) -> tuple[Part, ...]:
 
 
 def _ngrams(corpus: str, keys: Iterable[int], **plan: Any) -> tuple[Run, ...]:
-    made = PrivacyPlan(**plan)
+    made = PrivacyPlan(**plan, count_share=0.0)
     return tuple(NgramRun(corpus=corpus, plan=made, key=key) for key in keys)
 
 
@@ -330,7 +331,7 @@ def _targets(scale: Scale, titles: str) -> Experiment:
         ("cost one_round", {"strategy": "one_round", "max_contributions": TITLES_LIMIT}),
         ("cost adaptive", {}),
     ):
-        made = PrivacyPlan(**plan, **paper)
+        made = PrivacyPlan(**plan, **paper, count_share=0.0)
         runs = tuple(CostRun(corpus=titles, plan=made, key=key) for key in keys)
         rows.append(Row(label=label, runs=runs))
     return Experiment(
