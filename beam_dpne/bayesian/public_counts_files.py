@@ -44,8 +44,8 @@ def read_public_counts(
         - a text in UTF-8 with one document per line;
         - a file of counts, whose first line that is not empty has a tab: lines `ngram<TAB>count`,
           with n-grams as `join_tokens` writes them;
-        - the directory of a release of `PrivateNgrams`: a count is max(score, 0), rounded to the
-          nearest whole number, as scores are noisy weights.
+        - the directory of a release of `PrivateNgrams`: a count is the number of users or, in a
+          release without such numbers, max(score, 0), rounded to the nearest whole number.
       length: n, number of words in an n-gram.
       tokenizer: Tokenizer of the private texts; it splits a public text too.
       vocabulary_size: Number of n-grams that are kept, the most frequent ones, ties by the bytes of
@@ -142,7 +142,7 @@ def _is_release(path: str) -> bool:
 
 def _from_release(path: str, length: int, vocabulary_size: int | None) -> PublicCounts:
     rows = read_release(path).table()
-    if rows.schema.names != ["length", "ngram", "score"]:
+    if "length" not in rows.schema.names:
         raise PublicCountsError(
             f"public must be a release of `beam-dpne ngrams`, got {path}, which is of another program."
         )
@@ -151,9 +151,10 @@ def _from_release(path: str, length: int, vocabulary_size: int | None) -> Public
         raise PublicCountsError(
             f"public must have n-grams of length={length}, got the release {path}, which has none."
         )
-    scores = np.rint(np.maximum(chosen["score"].to_numpy(), 0.0)).astype(np.int64)
+    counts = chosen["users" if "users" in rows.schema.names else "score"].to_numpy()
+    whole = np.rint(np.maximum(counts, 0.0)).astype(np.int64)
     grams = [split_ngram(text) for text in chosen["ngram"].to_pylist()]
-    return PublicCounts.of(grams, scores.tolist(), vocabulary_size=vocabulary_size)
+    return PublicCounts.of(grams, whole.tolist(), vocabulary_size=vocabulary_size)
 
 
 def _from_counts(

@@ -22,6 +22,7 @@ _PHRASES = {
     "read": "reading and tokenizing",
     "users": "adding up contributions of users",
     "decide": "adding noise",
+    "count": "counting the users of each n-gram",
     "released": "sorting the released rows",
     "publish": "writing the release",
 }
@@ -69,8 +70,16 @@ def print_budget(plan: PrivacyPlan) -> None:
     else:
         noise = ", ".join(f"{length.noise_stddev:.4f}" for length in plan.lengths)
         console.print(f"Noise σ of lengths 1 to {plan.max_length}, in units of weight: {noise}.")
+    together = "All lengths together"
+    if plan.count_noise is not None:
+        together = "All lengths and numbers of users together"
+        console.print(
+            f"Numbers of users have {plan.count_share:g} of the budget: the noise is "
+            f"{plan.count_noise.row_stddev:.4f} on the sum of each n-gram, to which one user adds at "
+            "most 1, divided among the n-grams that the user has."
+        )
     console.print(
-        f"All lengths together: σ = {plan.noise_stddev:.5f}; δ for the noise "
+        f"{together}: σ = {plan.noise_stddev:.5f}; δ for the noise "
         f"{plan.gaussian_delta:.3g}, for words of one user {plan.vocabulary_delta:.3g}; "
         f"numerical slack {plan.numerical_slack:.2g}, taken off ε.",
     )

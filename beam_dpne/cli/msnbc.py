@@ -2,7 +2,7 @@
 
 It runs `beam-dpne ngrams` with the parameters of the paper's section 3.2 and with the category names
 in the file's header as words, and prints a comparison. With `--strategy adaptive` only ε, δ, T and η
-are the paper's.
+are the paper's. As in the paper, the whole budget is for n-grams: `--count_share` is 0 unless it is given.
 """
 
 import argparse
@@ -33,6 +33,7 @@ PAPER = {
     "max_length": 6,
     "spurious_fraction": 0.01,
     "strategy": "one_round",
+    "count_share": 0.0,
     "output": "release/msnbc",
 }
 PAPER_MAX_CONTRIBUTIONS = 10
@@ -147,9 +148,14 @@ def _print_comparison(ledger: Mapping[str, Any]) -> None:
 
 
 def _print_best(release: pa.Table) -> None:
-    """Prints the n-grams with the highest scores of some lengths."""
+    """Prints the first n-grams of some lengths: those with most users, or with the highest scores."""
+    counted = "users" in release.column_names
+    title, column = ("Most users", "users") if counted else ("Highest scores", "score")
     for length in BEST_LENGTHS:
         rows = release.filter(pc.field("length") == length).slice(0, BEST).to_pylist()
         if rows:
-            table = [(row["ngram"], f"{row['score']:,.1f}") for row in rows]
-            display.print_rows(f"Highest scores, length {length}", ("n-gram", "score"), table)
+            table = [
+                (row["ngram"], f"{row[column]:,}" if counted else f"{row[column]:,.1f}")
+                for row in rows
+            ]
+            display.print_rows(f"{title}, length {length}", ("n-gram", column), table)

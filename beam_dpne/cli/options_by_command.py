@@ -170,7 +170,7 @@ _NGRAMS_PRIVACY = (
     Option(
         name="budget_shares",
         parse=numbers,
-        help="Share of the budget for each length, e.g. 0.2,0.4,0.4 for max_length=3, instead of "
+        help="Share of the lengths' budget for each length, e.g. 0.2,0.4,0.4 for max_length=3, instead of "
         "noise_growth. There must be one share for each length, and they must sum to 1. They are "
         "refused with adaptive.",
     ),
@@ -178,10 +178,10 @@ _NGRAMS_PRIVACY = (
         name="count_share",
         default=COUNT_SHARE,
         parse=number,
-        help="Part of the budget that measures how many users have each released n-gram: 0, which "
-        "switches it off, or up to 0.9. The rows then have the columns users, users_low and "
-        "users_high, an estimate and its 95 % interval, and come in the order of users. With 0.15 "
-        "about 7 % fewer n-grams are released.",
+        help="Part of the budget that measures how many users have each released n-gram, from 1e-6 to "
+        "0.9; 0 switches it off. The rows then have the columns users, users_low and users_high, an "
+        "estimate and its 95 % interval, and come in the order of users. With 0.15 about 7 % fewer "
+        "n-grams are released.",
     ),
     _max_tokens("A number is refused if it makes the numerical slack exceed epsilon/1000."),
     _max_users(
@@ -287,9 +287,9 @@ _PUBLIC = Option(
     help="Public n-grams with the numbers of their occurrences elsewhere, e.g. "
     "gs://bucket/public.txt.gz. It is a text with one document in each line, which the same "
     "tokenizer splits; or a file of counts with lines ngram<TAB>count; or the directory of a "
-    "release of beam-dpne ngrams, whose scores are the counts. Only these n-grams get a "
-    "probability. They must not be made from the private data; one of the input files is "
-    "refused.",
+    "release of beam-dpne ngrams, whose numbers of users, or scores if it has none, are the counts. "
+    "Only these n-grams get a probability. They must not be made from the private data; one of the "
+    "input files is refused.",
 )
 
 _BAYESIAN_PRIVACY = (

@@ -21,13 +21,15 @@ _SLACK = (
     "deltas are multiplied by exp(-numerical_slack)."
 )
 _INDIVIDUAL_BUDGETS = (
-    "Every user has one budget for the whole run, mu^2 with mu = 1 / composed_noise_stddev. A "
-    "contribution costs the sum of its squared weights, computed from the integers that were sent. "
-    "Over all lengths and rounds the costs of one user add up to at most mu^2, whatever the "
-    "released sets are. The budget that a user has left is a private state: it decides what this user "
-    "sends next, and affects everything else only through sums with noise of standard deviation 1. By "
-    "the theorem on fully adaptive composition with individual budgets for Gaussian noise, the whole "
-    "run is as private as one Gaussian mechanism of sensitivity mu and noise of standard deviation 1."
+    "Every user has one budget for the n-grams of all lengths, (1 - count_share) * mu^2 with mu = "
+    "1 / composed_noise_stddev. A contribution costs the sum of its squared weights, computed from the "
+    "integers that were sent. Over all lengths and rounds the costs of one user add up to at most this "
+    "budget, whatever the released sets are. The budget that a user has left is a private state: it "
+    "decides what this user sends next, and affects everything else only through sums with noise of "
+    "standard deviation 1. Numbers of users, if there are any, are measured last, at a cost of at most "
+    "count_share * mu^2 for each user. By the theorem on fully adaptive composition with individual "
+    "budgets for Gaussian noise, the whole run is as private as one Gaussian mechanism of sensitivity "
+    "mu and noise of standard deviation 1."
 )
 _REFERENCES = (
     "A. Smith and A. Thakurta (2022): Fully Adaptive Composition for Gaussian Differential Privacy",
@@ -41,20 +43,25 @@ _PUBLIC = (
 )
 _TOGETHER = (
     "The words were found by a set union whose Gaussian noise is one part of the noise of the run: "
-    "over all lengths, the squares of sensitivity over noise add up to at most 1 / "
-    "composed_noise_stddev^2."
+    "over all lengths and numbers of users, the squares of sensitivity over noise add up to at most "
+    "1 / composed_noise_stddev^2."
 )
 _RELEASED = "number of n-grams of this length in the release"
 _VALID = (
     "number of candidates of this length, whether or not anybody has them; null for single words, "
     "unless the words are public: then it is the number of the words"
 )
+_SHARE = (
+    "part of the budget mu^2 = 1 / composed_noise_stddev^2 that this length has; all of these parts and "
+    "that of numbers of users, if there are any, add up to 1"
+)
 _SPURIOUS = "upper bound on the expected number of released n-grams that nobody has"
 _LENGTHS_COLUMNS = {
     "one_round": {
+        "budget_share": _SHARE,
         "noise_stddev": "standard deviation of the noise in units of weight: composed_noise_stddev / "
         "sqrt(budget_share), where composed_noise_stddev is that of one Gaussian mechanism as "
-        "private as all lengths together; 0 for words that are public",
+        "private as the whole run; 0 for words that are public",
         "threshold": "n-grams with a noisy weight above it are released; null if no n-gram of this "
         "length could be released",
         "released": _RELEASED,
@@ -62,9 +69,10 @@ _LENGTHS_COLUMNS = {
         "expected_spurious_at_most": _SPURIOUS,
     },
     "adaptive": {
+        "budget_share": f"{_SHARE}; null if each user divides one budget among the lengths",
         "noise_stddev": "standard deviation of the noise of every round, in units of weight; over all "
         "lengths and rounds together, the squared weights that one user sends add up to at most "
-        "(1 / composed_noise_stddev)^2; 0 for words that are public",
+        "(1 - count_share) / composed_noise_stddev^2; 0 for words that are public",
         "threshold": "threshold of the last round; null if no n-gram of this length could be released",
         "released": _RELEASED,
         "valid": _VALID,

@@ -73,7 +73,8 @@ class PrivacyPlan(JsonParameters):
         0.5 with "one_round". It is 0 with a public vocabulary, which needs none.
       noise_growth: c in σ_k = c·σ_{k−1}. With the default, 1, all lengths have the same noise
         ("one_round" only).
-      budget_shares: f_k, one for each length, summing to 1, instead of noise_growth ("one_round" only).
+      budget_shares: parts of the budget of all lengths, one for each, summing to 1, instead of
+        noise_growth ("one_round" only).
       rounds: the number of rounds of each length k ≥ 2, from 1 to 3; 3 by default ("adaptive" only).
       user_budgets: with "individual", the default, each user divides one budget among the lengths by
         the user's own n-grams; with "even" each length has an equal part ("adaptive" only).
@@ -160,7 +161,7 @@ class PrivacyPlan(JsonParameters):
 
     @property
     def union_share(self) -> float:
-        """The part of the budget that a set union spends on the words; 0 without one."""
+        """The part of the budget of all lengths that a set union spends on the words; 0 without one."""
         if not self.has_union_vocabulary:
             return 0.0
         return self.strategy_value.shares(len(self.private_lengths))[0]
@@ -205,12 +206,12 @@ class PrivacyPlan(JsonParameters):
 
     @property
     def gaussian_epsilon(self) -> float:
-        """The ε for which the noise of all lengths is calibrated: ε less the slack."""
+        """The ε for which the noise of the run is calibrated: ε less the slack."""
         return self.epsilon - self.numerical_slack
 
     @property
     def gaussian_delta(self) -> float:
-        """The δ_G that noise of all lengths spends, less the cost of floating point."""
+        """The δ_G that the noise of the run spends, less the cost of floating point."""
         return self._usable_delta * (1 - self.delta_share)
 
     @property
@@ -269,7 +270,7 @@ class PrivacyPlan(JsonParameters):
         words = LengthPlan(
             length=1,
             max_contributions=0 if self.has_public_vocabulary else self.contribution_limits[0],
-            budget_share=self.union_share,
+            budget_share=self.union_share * (1 - self.count_share),
             noise_stddev=0.0,
             threshold=None,
         )
@@ -298,7 +299,7 @@ class PrivacyPlan(JsonParameters):
             **self.strategy_value.constants(),
         }
         if self.count_share:
-            deciding["counts"] = rule.constants()
+            deciding["counts"] = rule.constants() | {"most_totals": MOST_TOTALS}
         if self.has_union_vocabulary:
             deciding["words"] = {
                 "set_union": policies.constants(),

@@ -30,7 +30,8 @@ class LengthPlan:
     Attributes:
       length: k.
       max_contributions: Δ_k.
-      budget_share: f_k, which sum to 1; None where each user divides one budget among all lengths.
+      budget_share: f_k, the part of the run's budget; all of them and count_share sum to 1. None where
+        each user divides one budget among all lengths.
       noise_stddev: the standard deviation of each round's noise, in units of weight: σ_k = σ/√f_k. It
         is 1 with "adaptive", where the weights carry the budget. It is 0 for a public vocabulary, and
         for words that a set union finds, whose noise and threshold are in the plan of that union.
@@ -156,7 +157,7 @@ class OneRound:
             LengthPlan(
                 length=length,
                 max_contributions=plan.contribution_limits[length - 1],
-                budget_share=share,
+                budget_share=share * (1 - plan.count_share),
                 noise_stddev=stddev,
                 threshold=_word_threshold(plan, stddev) if length == 1 else None,
             )
@@ -273,7 +274,10 @@ class Adaptive:
 
     def length_plans(self, plan: _Plan) -> list[LengthPlan]:
         """Returns the numbers of the lengths that the strategy finds."""
-        is_even = self.user_budgets == "even"
+        share = None
+        if self.user_budgets == "even":
+            left = (1 - plan.count_share) * (1 - plan.union_share)
+            share = left / len(plan.strategy_lengths)
         plans = []
         for length in plan.strategy_lengths:
             limit = plan.contribution_limits[length - 1]
@@ -286,7 +290,7 @@ class Adaptive:
                 LengthPlan(
                     length=length,
                     max_contributions=limit,
-                    budget_share=1 / len(plan.strategy_lengths) if is_even else None,
+                    budget_share=share,
                     noise_stddev=1.0,
                     threshold=rules[-1].threshold if rules else None,
                     rounds=adaptive.rounds_of(length, self.rounds),

@@ -52,6 +52,8 @@ _PARAGRAPHS = (
     "The tables and figures of two papers, run again by `pipelines/reproduce_papers.py`, with ours "
     "beside them. DPNE: Kim et al., *Differentially Private n-gram Extraction* (NeurIPS 2021). DPSU: "
     "Gopi et al., *Differentially Private Set Union* (ICML 2020).",
+    "All runs of n-grams are without numbers of users (`--count_share 0`), which the papers do not "
+    "release, so that every method spends its whole budget on n-grams.",
     "Real and spurious n-grams are distinguished on the data themselves, by an evaluation in memory "
     "that is not private.",
 )

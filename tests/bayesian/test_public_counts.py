@@ -245,9 +245,17 @@ def test_files_that_cannot_be_read_are_refused(file, tmp_path):
         read_public_counts(file(b"a b\n"), length=1, tokenizer="tokens")
 
 
-def test_a_release_of_ngrams_is_public_with_its_scores(tmp_path):
+@pytest.mark.parametrize(("column", "count_share"), [("users", 0.15), ("score", 0)])
+def test_a_release_of_ngrams_is_public_with_its_numbers_of_users_or_scores(
+    tmp_path, column, count_share
+):
     plan = PrivacyPlan(
-        epsilon=8, delta=1e-4, max_length=2, max_contributions=2, strategy="one_round"
+        epsilon=8,
+        delta=1e-4,
+        max_length=2,
+        max_contributions=2,
+        strategy="one_round",
+        count_share=count_share,
     )
     rows = [(f"u{i}", "rye bread" if i % 3 else "rye tea") for i in range(600)]
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
@@ -257,10 +265,10 @@ def test_a_release_of_ngrams_is_public_with_its_scores(tmp_path):
             output_format="jsonl",
         )
     released = read_release(str(tmp_path / "out")).table().to_pylist()
-    scores = {row["ngram"]: row["score"] for row in released if row["length"] == 2}
-    assert {"rye bread", "rye tea"} <= set(scores)
+    counts = {row["ngram"]: row[column] for row in released if row["length"] == 2}
+    assert {"rye bread", "rye tea"} <= set(counts)
     for path in (tmp_path / "out", tmp_path / "out" / "ledger.json"):
         public = read_public_counts(str(path), length=2)
-        assert dict(as_rows(public)) == {text: round(score) for text, score in scores.items()}
+        assert dict(as_rows(public)) == {text: round(count) for text, count in counts.items()}
     with pytest.raises(PublicCountsError, match="of length=3"):
         read_public_counts(str(tmp_path / "out"), length=3)

@@ -98,6 +98,7 @@ def documented_steps(max_length: int, *, one_round: bool = False) -> dict[str, S
     """The tables of steps in deploy/dataflow/README.md, for a number of lengths."""
     rows = table_rows("steps")
     if one_round:
+        # Rows of the second table replace those of the same step.
         common = [row for row in rows if "/k/" not in row[0]]
         return expanded([*common, *table_rows("steps of one_round")], [1] * max_length)
     return expanded(rows, [2, 3, 3][:max_length])
@@ -117,18 +118,26 @@ def expanded(rows: list[list[str]], rounds: list[int]) -> dict[str, Step]:
     """The steps of all rows: one for each length and round that it is for, or one."""
     steps = {}
     for name, kind, wanted, side_inputs, _ in rows:
-        for values in places(name, rounds):
+        for values in places(name.strip("`"), rounds):
             if holds(wanted, values):
-                sides = re.findall(r"`([^`]+)`(?: \(([^)]*)\))?", side_inputs)
-                beside = (at(side, values, rounds) for side, only in sides if holds(only, values))
+                beside = named_beside(side_inputs, values, rounds)
                 steps[at(name.strip("`"), values, rounds)] = Step(kind, frozenset(beside))
     return steps
+
+
+def named_beside(side_inputs: str, values: dict[str, int], rounds: list[int]) -> Iterator[str]:
+    """The steps that a cell names, under its conditions; "each k" is for all lengths."""
+    for side, only in re.findall(r"`([^`]+)`(?: \(([^)]*)\))?", side_inputs):
+        each = range(1, len(rounds) + 1) if only.startswith("each k") else [values["k"]]
+        for own in ({**values, "k": k} for k in each):
+            if holds(only, own):
+                yield at(side, own, rounds)
 
 
 def places(name: str, rounds: list[int]) -> Iterator[dict[str, int]]:
     """Where a step is: T, and the length k, the round r and the last round R, if its name has them."""
     max_length = len(rounds)
-    for k in range(1, max_length + 1) if "/k/" in name else [1]:
+    for k in range(1, max_length + 1) if re.search("/(Length)?k(/|$)", name) else [1]:
         last = rounds[k - 1]
         for r in range(1, last + 1) if "/r/" in name else [1]:
             yield {"T": max_length, "k": k, "r": r, "R": last}
@@ -146,7 +155,7 @@ def holds(wanted: str, values: Mapping[str, int]) -> bool:
 def at(name: str, values: Mapping[str, int], rounds: list[int]) -> str:
     """A step's name with its length and its round; R is the last round of the length before it."""
     parts, length = [], 0
-    for part in name.split("/"):
+    for part in name.replace("Lengthk", f"Length{values['k']}").split("/"):
         symbol, _, less = part.partition("-")
         if symbol not in ("k", "r", "R"):
             parts.append(part)

@@ -101,9 +101,12 @@ def test_every_step_is_documented_with_its_side_inputs(keyed, stage, run_key, bu
     assert stage(*key, max_length=1).steps() == documented_steps(1)
     paper = stage(*key, "--strategy", "one_round")
     assert paper.steps() == documented_steps(3, one_round=True)
+    counted = {name for name in keyed.steps() if "/CountUsers/" in name}
+    without = stage(*key, "--count_share", 0).steps()
+    assert without.keys() == documented_steps(3).keys() - counted
 
 
-def test_the_corpus_is_shuffled_once_and_the_histogram_once_a_round(keyed):
+def test_the_corpus_is_shuffled_once_and_sums_once_a_round_and_for_counts(keyed):
     shuffles = {
         transform.unique_name
         for transform in keyed.graph.components.transforms.values()
@@ -113,6 +116,7 @@ def test_the_corpus_is_shuffled_once_and_the_histogram_once_a_round(keyed):
     assert len(of_names) == 1
     assert shuffles - of_names == {
         "PrivateNgrams/GroupByUser/ByUser",
+        "PrivateNgrams/CountUsers/ByRows",
         *(
             f"PrivateNgrams/{k}/{r}/WeightedHistogram/ByHashRange"
             for k in (1, 2, 3)

@@ -266,7 +266,8 @@ def test_a_set_union_pays_its_far_tails_in_both_worlds(policy, count_share):
 @pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
 def test_n_grams_pay_their_far_tails_in_both_worlds(strategy):
     plan = PrivacyPlan(epsilon=1, delta=1e-14, strategy=strategy, max_tokens_per_user=10**6)
-    decisions = {"adaptive": 2 + 4 * 3, "one_round": 5}[strategy] * 10**6
+    decisions = {"adaptive": 2 + 4 * 3, "one_round": 5}[strategy] * 10**6 + plan.count_decisions
+    assert plan.count_decisions > 5 * 10**6
     expected = decisions * FAR_TAILS["gaussian"] * (1 + math.e)
     assert plan.far_tails == pytest.approx(expected, rel=1e-12, abs=0)
     assert plan.far_tails > 1e-5 * plan.delta
@@ -353,19 +354,22 @@ def test_draws_of_lengths_and_of_their_words_are_counted():
     given = {"epsilon": 2, "delta": 1e-6, "max_length": 3, "max_contributions": (5, 6, 7)}
     given |= {"max_tokens_per_user": 1000}
     plan = PrivacyPlan(**given, rounds=3)
+    # Of each released n-gram, and of each group of them, the users are counted.
+    counts = plan.count_decisions
+    assert counts == 3 * 1000 + 3 * MOST_TOTALS
     (found,) = noise_draws(plan, 2.0, 1e-6)
     rounds = [plan.rounds_of(length) for length in (1, 2, 3)]
     assert (found.count, found.moved) == (
-        sum(rounds) * 1000,
-        rounds[0] * 5 + rounds[1] * 6 + rounds[2] * 7,
+        sum(rounds) * 1000 + counts,
+        rounds[0] * 5 + rounds[1] * 6 + rounds[2] * 7 + counts,
     )
     assert found.gaussian_delta == pytest.approx(0.9e-6, abs=0)
     united = PrivacyPlan(**given, vocabulary_policy="screened_gaussian", max_users=500)
     together, words = noise_draws(united, 2.0, 1e-6)
     assert (words.count, words.moved) == (2 * 500 * 5, 2 * 500 * 5)
     later = sum(united.rounds_of(length) for length in (2, 3))
-    assert together.count == united.round_count * 1000 + 2 * 500 * 5
-    assert together.moved == 3 * 6 + 3 * 7 + 2 * 500 * 5
+    assert together.count == united.round_count * 1000 + 2 * 500 * 5 + counts
+    assert together.moved == 3 * 6 + 3 * 7 + 2 * 500 * 5 + counts
     assert later == 6
     # The words' own plan has twice their δ_T, of which half is theirs; see `union_plan`.
     assert 1.9 < words.delta / (1e-6 * united.delta_share) < 2

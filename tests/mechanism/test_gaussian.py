@@ -169,7 +169,9 @@ def test_dp_accounting_agrees_on_the_budget_of_a_user(epsilon, delta, user_budge
 
 
 def assert_accountant_agrees(plan, noise_stddevs):
-    """Mechanisms of sensitivity 1 and these noises spend ε and δ_G together, and no more."""
+    """Mechanisms of sensitivity 1 with these noises, and the two of numbers of users beside them,
+    spend ε and δ_G together, and no more."""
+    noise_stddevs = [*noise_stddevs, plan.count_noise.row_stddev, plan.count_noise.group_stddev]
     found = []
     for pessimistic in (False, True):
         losses = [

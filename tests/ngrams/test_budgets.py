@@ -64,7 +64,7 @@ def squares_of(sent: Sent, keep=lambda place: True) -> dict[tuple[int, ...], int
 
 def whole_budget(plan: PrivacyPlan) -> int:
     """⌊μ²·2^56⌋."""
-    return adaptive.user_budget(plan.noise_stddev)
+    return adaptive.user_budget(plan.ngrams_noise_stddev)
 
 
 def any_run(documents, plan, run_key, rng):

@@ -10,6 +10,7 @@ import pytest
 
 from beam_dpne.bayesian import log_global
 from beam_dpne.bayesian.plan import BayesianPlan
+from beam_dpne.counts import rule as count_rule
 from beam_dpne.mechanism import (
     finite_noise,
     gaussian,
@@ -27,7 +28,7 @@ GIVEN = {"epsilon": 2.0, "delta": 1e-6}
 PLANS = [
     PrivacyPlan(**GIVEN),
     PrivacyPlan(**GIVEN, vocabulary_policy="screened_gaussian"),
-    PrivacyPlan(**GIVEN, strategy="one_round", valid_count="estimate"),
+    PrivacyPlan(**GIVEN, strategy="one_round", valid_count="estimate", count_share=0),
     SetUnionPlan(**GIVEN),
     SetUnionPlan(**GIVEN, policy="mad"),
     BayesianPlan(**GIVEN),
@@ -39,6 +40,7 @@ WITH_UNION = [PLANS[1], *UNIONS]
 DECIDED: dict[ModuleType, list[Any]] = {
     adaptive: ADAPTIVE,
     ngrams_plan: NGRAMS,
+    count_rule: ADAPTIVE,
     rules: NGRAMS + UNIONS,
     policies: WITH_UNION,
     thresholds: WITH_UNION,
@@ -48,14 +50,16 @@ DECIDED: dict[ModuleType, list[Any]] = {
     log_global: BAYESIAN,
 }
 # Constants that decide other plans than the rest of their module does.
-DECIDED_BY_NAME = {"EXACT_HELD": PLANS, "PANEL": NGRAMS, "NODES": NGRAMS}
+DECIDED_BY_NAME = {"EXACT_HELD": PLANS, "MOST_TOTALS": ADAPTIVE, "PANEL": NGRAMS, "NODES": NGRAMS}
 # Limits of what is accepted, names, and what follows from another constant decide no release.
 DECIDE_NOTHING = {
     "adaptive": {"BUDGET_BITS", "MAX_BUDGET", "MAX_SPURIOUS_FRACTION", "USER_BUDGETS", "UNITS"},
     "finite_noise": {"LAPLACE_END", "NORMAL_END"},
     "integer_noise": {"MAX_STDDEV"},
+    # Plans have their own name for the second, which their parameters hold.
+    "rule": {"COUNT_SHARE", "MOST_TOTALS"},
     "plan": {
-        *("ADJACENCY", "MAX_USERS", "OF_ONE_STRATEGY", "PRUNING_RULES"),
+        *("ADJACENCY", "COUNT_SHARE", "MAX_USERS", "OF_ONE_STRATEGY", "PRUNING_RULES"),
         *("STRATEGIES", "VALID_COUNTS"),
     },
     "policies": {

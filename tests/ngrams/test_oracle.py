@@ -59,7 +59,8 @@ HOSTILE = [
 ]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 WORDS = st.one_of(st.sampled_from(HOSTILE), TEXT)
-LOUD = {"epsilon": 30.0, "delta": 0.3, "max_contributions": 6}
+# Without numbers of users, of which the reference has none; `plans` has them.
+LOUD = {"epsilon": 30.0, "delta": 0.3, "max_contributions": 6, "count_share": 0.0}
 KEY = RunKey(bytes(range(32)))
 STRATEGIES = ("adaptive", "one_round")
 PRUNING = ("both", "single")

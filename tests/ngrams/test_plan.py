@@ -92,6 +92,7 @@ SAME_DEFAULTS = {
     "pruning": "both",
     "valid_count": "exact",
     "budget_shares": None,
+    "count_share": 0.15,
     "max_tokens_per_user": 1_000_000,
     "max_users": 10_000_000,
     "public_user_count": None,
@@ -154,20 +155,21 @@ def test_the_paper_has_one_round_of_each_length():
 
 
 def test_a_user_may_spend_the_whole_budget_or_an_even_part_of_it_on_each_length():
-    """μ² = 1/σ², rounded down in units of 2^-56."""
-    whole = PrivacyPlan(**ADAPTIVE)
-    even = PrivacyPlan(**ADAPTIVE, user_budgets="even")
-    assert whole.noise_stddev == even.noise_stddev
-    with mpmath.workdps(60):
-        budget = mpmath.mpf(whole.noise_stddev) ** -2 * 2**56
-        assert budget * (1 - 1e-15) - 1 <= whole.allotment <= budget * (1 + 1e-15)
-    assert even.allotment == whole.allotment // 3
-    assert {length.budget_share for length in whole.lengths} == {None}
-    assert {length.budget_share for length in even.lengths} == {1 / 3}
+    """μ² = (1 − f)/σ², rounded down in units of 2^-56, where the part f is for numbers of users."""
+    for count_share in (0, 0.15):
+        whole = PrivacyPlan(**ADAPTIVE, count_share=count_share)
+        even = PrivacyPlan(**ADAPTIVE, count_share=count_share, user_budgets="even")
+        assert whole.noise_stddev == even.noise_stddev
+        with mpmath.workdps(60):
+            budget = (1 - mpmath.mpf(count_share)) * mpmath.mpf(whole.noise_stddev) ** -2 * 2**56
+            assert budget * (1 - 1e-15) - 1 <= whole.allotment <= budget * (1 + 1e-15)
+        assert even.allotment == whole.allotment // 3
+        assert {length.budget_share for length in whole.lengths} == {None}
+        assert {length.budget_share for length in even.lengths} == {(1 - count_share) / 3}
 
 
 def test_a_budget_that_64_bits_do_not_hold_is_refused_with_its_size():
-    few = {"delta": 0.5, "max_length": 2, "max_tokens_per_user": 100, "rounds": 1}
+    few = {"delta": 0.5, "max_length": 2, "max_tokens_per_user": 100, "rounds": 1, "count_share": 0}
     fits = PrivacyPlan(epsilon=32, **few)
     assert fits.allotment < 64 * 2**56
     with pytest.raises(ValueError, match=r"epsilon must be .*below 64.*Lower epsilon"):
@@ -193,12 +195,12 @@ def test_a_public_vocabulary_costs_nothing(good):
         even = PrivacyPlan(**good, vocabulary_policy="public", user_budgets="even")
         assert even.allotment == plan.allotment // 2
     else:
-        assert second.budget_share == third.budget_share == 0.5
-        assert compose_noise_stddevs([second.noise_stddev, third.noise_stddev]) == pytest.approx(
-            plan.noise_stddev
-        )
+        assert second.budget_share == third.budget_share == 0.85 / 2
+        parts = [second.noise_stddev, third.noise_stddev, *count_stddevs(plan)]
+        assert compose_noise_stddevs(parts) == pytest.approx(plan.noise_stddev)
         shares = PrivacyPlan(**good, vocabulary_policy="public", budget_shares=(0.75, 0.25))
-        assert [length.budget_share for length in shares.lengths] == [0.0, 0.75, 0.25]
+        found = [length.budget_share for length in shares.lengths]
+        assert found == pytest.approx([0.0, 0.85 * 0.75, 0.85 * 0.25])
     twin = PrivacyPlan.from_json(plan.to_json())
     assert twin == plan
 
@@ -209,6 +211,12 @@ def test_a_public_vocabulary_takes_no_delta_and_leaves_a_length_to_find(good):
         PrivacyPlan(**good, vocabulary_policy="public", vocabulary_delta_share=0.1)
     with pytest.raises(ValueError, match="max_length must be at least 2 with a public"):
         PrivacyPlan(**good | {"max_length": 1}, vocabulary_policy="public")
+
+
+def count_stddevs(plan: PrivacyPlan) -> list[float]:
+    """The noise of numbers of users: two Gaussian mechanisms of sensitivity 1, if there are any."""
+    noise = plan.count_noise
+    return [] if noise is None else [noise.row_stddev, noise.group_stddev]
 
 
 ROOMY = {"epsilon": 4.0, "max_contributions": 30}
@@ -240,9 +248,15 @@ def test_words_by_a_set_union_and_longer_grams_spend_the_budget_together(policy,
         longer = math.fsum(length.noise_stddev**-2 for length in plan.lengths[1:])
     with_rest = calibrated(plan)
     words = (union.sensitivity / union.composed_noise_scale) ** 2
-    assert words <= plan.noise_stddev**-2 / 3
-    assert words + longer < with_rest**-2
-    assert words + longer == pytest.approx(with_rest**-2, rel=0.02)
+    counts = math.fsum(stddev**-2 for stddev in count_stddevs(plan))
+    assert words <= 0.85 * plan.noise_stddev**-2 / 3
+    assert words + longer + counts < with_rest**-2
+    assert words + longer + counts == pytest.approx(with_rest**-2, rel=0.02)
+    if plan.user_budgets is not None:
+        even = dataclasses.replace(plan, user_budgets="even")
+        shares = [length.budget_share for length in even.lengths]
+        assert math.fsum(shares) == pytest.approx(0.85)
+        assert even.allotment / 2**56 == pytest.approx(shares[1] / plan.noise_stddev**2)
     assert union.usable_delta * math.exp(union.numerical_slack) <= 2 * plan.vocabulary_delta
     assert PrivacyPlan.from_json(plan.to_json()) == plan
 
@@ -263,8 +277,10 @@ def test_words_by_a_set_union_and_uneven_lengths_spend_the_budget_once(schedule)
     union = union_plan(plan)
     words = (union.sensitivity / union.composed_noise_scale) ** 2
     longer = math.fsum(length.noise_stddev**-2 for length in plan.lengths[1:])
-    assert words + longer <= plan.noise_stddev**-2
-    assert words + longer == pytest.approx(plan.noise_stddev**-2, rel=0.01)
+    counts = math.fsum(stddev**-2 for stddev in count_stddevs(plan))
+    assert words + longer + counts <= plan.noise_stddev**-2
+    assert words + longer + counts == pytest.approx(plan.noise_stddev**-2, rel=0.01)
+    assert math.fsum(length.budget_share for length in plan.lengths) == pytest.approx(0.85)
 
 
 def calibrated(plan: PrivacyPlan) -> float:
@@ -285,26 +301,27 @@ def test_words_by_a_set_union_leave_longer_grams_to_find():
 
 
 def test_slack_counts_every_round():
-    plan = PrivacyPlan(**ADAPTIVE)
+    """Of n-grams; numbers of users add to it too, see `test_user_counts`."""
+    plan = PrivacyPlan(**ADAPTIVE, count_share=0)
     assert plan.numerical_slack == pytest.approx(8 * 1_000_000 * 2e-12, rel=1e-12)
     slack = plan.numerical_slack
     noise = gaussian_noise_stddev(epsilon=1 - slack, delta=0.9e-6 * math.exp(-slack))
     assert noise < plan.noise_stddev < noise * (1 + 2e-10)
     with pytest.raises(ValueError, match=r"max_tokens_per_user.*numerical slack"):
-        PrivacyPlan(**ADAPTIVE | {"epsilon": 0.0159})
-    assert PrivacyPlan(**ADAPTIVE | {"epsilon": 0.0161}).numerical_slack == slack
+        PrivacyPlan(**ADAPTIVE | {"epsilon": 0.0159}, count_share=0)
+    assert PrivacyPlan(**ADAPTIVE | {"epsilon": 0.0161}, count_share=0).numerical_slack == slack
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 @pytest.mark.parametrize("user_budgets", ["individual", "even"])
 def test_word_thresholds_are_those_of_the_formula(rounds, user_budgets):
-    """ρ_r = max_t c_r/√t + Φ^{-1}((1 − E_r δ_T)^{1/t}), c_r = μ√ν_r; in 60 digits."""
+    """ρ_r = max_t c_r/√t + Φ^{-1}((1 − E_r δ_T)^{1/t}), c_r = μ√ν_r, μ² = 0.85/σ²; in 60 digits."""
     plan = PrivacyPlan(**ADAPTIVE, rounds=rounds, user_budgets=user_budgets, max_contributions=7)
     lengths = 3 if user_budgets == "even" else 1
     shares = [(0.1, 0.1), (0.9, 0.9)]
     with mpmath.workdps(60):
         for rule, (budget, errors) in zip(plan.lengths[0].word_rules, shares, strict=True):
-            norm = mpmath.sqrt(mpmath.mpf(budget) / lengths) / plan.noise_stddev
+            norm = mpmath.sqrt(mpmath.mpf(budget) * 0.85 / lengths) / plan.noise_stddev
             tail = [
                 -mpmath.expm1(mpmath.log1p(-errors * plan.vocabulary_delta) / t)
                 for t in range(1, 8)
@@ -346,10 +363,11 @@ def test_growth_that_leaves_a_length_no_budget_is_refused_by_name(growth, length
 
 
 def test_numerical_slack_beyond_a_thousandth_of_epsilon_is_refused():
-    fits = PrivacyPlan(**GOOD | {"epsilon": 0.006})
+    fits = PrivacyPlan(**GOOD | {"epsilon": 0.006}, count_share=0)
     assert fits.numerical_slack == pytest.approx(0.006 / 1000)
-    with pytest.raises(ValueError, match=r"max_tokens_per_user.*numerical slack"):
-        PrivacyPlan(**GOOD | {"epsilon": 0.005})
+    for others in ({"epsilon": 0.005, "count_share": 0}, {"epsilon": 0.012}):
+        with pytest.raises(ValueError, match=r"max_tokens_per_user.*numerical slack"):
+            PrivacyPlan(**GOOD | others)
     for good in (GOOD, ADAPTIVE):
         with pytest.raises(ValueError, match="max_tokens_per_user"):
             PrivacyPlan(**good, max_tokens_per_user=10**9)
@@ -357,23 +375,23 @@ def test_numerical_slack_beyond_a_thousandth_of_epsilon_is_refused():
 
 def test_slack_is_subtracted_from_epsilon_and_its_factor_from_delta_before_calibration():
     plan = PrivacyPlan(
-        epsilon=0.01, delta=1e-6, max_length=5, vocabulary_delta_share=0.25, strategy="one_round"
+        epsilon=0.03, delta=1e-6, max_length=5, vocabulary_delta_share=0.25, strategy="one_round"
     )
-    slack = 5 * 1_000_000 * 2e-12
+    slack = (5 * 1_000_000 + plan.count_decisions) * 2e-12
     assert plan.numerical_slack == pytest.approx(slack, rel=1e-12)
     delta_g, delta_t = (1e-6 * share * math.exp(-slack) for share in (0.75, 0.25))
     assert (plan.gaussian_delta, plan.vocabulary_delta) == pytest.approx((delta_g, delta_t))
-    noise = gaussian_noise_stddev(epsilon=0.01 - slack, delta=plan.gaussian_delta)
+    noise = gaussian_noise_stddev(epsilon=0.03 - slack, delta=plan.gaussian_delta)
     assert noise < plan.noise_stddev < noise * (1 + 2e-10)
-    assert noise > gaussian_noise_stddev(epsilon=0.01, delta=0.75e-6) * (1 + 1e-5)
+    assert noise > gaussian_noise_stddev(epsilon=0.03, delta=0.75e-6) * (1 + 1e-5)
     threshold = vocabulary_threshold(
-        noise_stddev=noise * math.sqrt(5), delta=delta_t, max_contributions=100
+        noise_stddev=noise * math.sqrt(5 / 0.85), delta=delta_t, max_contributions=100
     )
     assert plan.lengths[0].threshold == pytest.approx(threshold, rel=1e-9)
 
 
 def test_a_delta_that_no_noise_of_128_bits_has_is_refused_whatever_else_a_plan_says():
-    few = {"max_tokens_per_user": 1, "max_length": 1, "strategy": "one_round"}
+    few = {"max_tokens_per_user": 1, "max_length": 1, "strategy": "one_round", "count_share": 0}
     PrivacyPlan(epsilon=1, delta=1e-20, **few)
     with pytest.raises(ValueError, match="delta must be at least 1e-20"):
         PrivacyPlan(epsilon=1, delta=9e-21, **few)
@@ -402,8 +420,13 @@ def test_limits_and_shares_reach_their_lengths():
     assert [length.length for length in plan.lengths] == [1, 2, 3]
     assert [length.max_contributions for length in plan.lengths] == [7, 8, 9]
     for length, share in zip(plan.lengths, (0.5, 0.3, 0.2), strict=True):
-        assert length.noise_stddev == pytest.approx(plan.noise_stddev / math.sqrt(share))
+        assert length.budget_share == pytest.approx(0.85 * share)
+        expected = plan.noise_stddev / math.sqrt(length.budget_share)
+        assert length.noise_stddev == pytest.approx(expected)
     assert [length.threshold is None for length in plan.lengths] == [False, True, True]
+
+
+count_shares = st.just(0.0) | st.floats(1e-6, 0.9)
 
 
 @st.composite
@@ -428,6 +451,7 @@ def plans(draw) -> PrivacyPlan:
         max_tokens_per_user=draw(st.integers(1, 10**5)),
         pruning=draw(st.sampled_from(["both", "single"])),
         strategy="one_round",
+        count_share=draw(count_shares),
         **noise,
     )
 
@@ -452,6 +476,7 @@ def adaptive_plans(draw) -> PrivacyPlan:
         user_budgets=draw(st.sampled_from([None, "individual", "even"])),
         max_tokens_per_user=draw(st.integers(1, 10**5)),
         pruning=draw(st.sampled_from(["both", "single"])),
+        count_share=draw(count_shares),
     )
 
 
@@ -472,6 +497,7 @@ def test_the_lengths_together_spend_epsilon_and_delta_and_no_more(plan):
             precision = mpmath.mpf(times * plan.allotment) / 2**56
         else:
             precision = mpmath.fsum(mpmath.mpf(k.noise_stddev) ** -2 for k in plan.lengths)
+        precision += mpmath.fsum(mpmath.mpf(stddev) ** -2 for stddev in count_stddevs(plan))
         sigma = 1 / mpmath.sqrt(precision)
         epsilon = mpmath.mpf(plan.epsilon) - plan.numerical_slack
         upper, lower = 1 / (2 * sigma) - epsilon * sigma, -1 / (2 * sigma) - epsilon * sigma

@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from beam_dpne import CountUsers, PrivacyPlan, RunKey
+from beam_dpne.counts.rule import MOST_TOTALS
 from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
+from beam_dpne.ngrams.plan import noise_draws
 from beam_dpne.ngrams.user_counts import held_grams, parents_of
 from tests.ngrams.test_oracle import (
     KEY,
@@ -123,3 +125,19 @@ def test_what_is_spent_on_lengths_and_counts_is_the_budget_of_the_plan():
         counts = noise.row_stddev**-2 + noise.group_stddev**-2
         assert lengths + counts <= plan.noise_stddev**-2
         assert lengths + counts == pytest.approx(plan.noise_stddev**-2, rel=1e-9)
+
+
+def test_each_number_that_a_user_changes_pays_for_floating_point_and_far_tails():
+    """Beside the decisions on n-grams: those of all lengths that the user holds, and all groups."""
+    common = {"epsilon": 2.0, "delta": 1e-6, "max_length": 3, "max_tokens_per_user": 1000}
+    without = PrivacyPlan(**common, count_share=0)
+    plan = PrivacyPlan(**common)
+    changed = 3 * 1000 + 3 * MOST_TOTALS
+    assert plan.count_decisions == changed
+    assert without.count_decisions == 0
+    assert without.numerical_slack == pytest.approx(8 * 1000 * 2e-12, rel=1e-9)
+    assert plan.numerical_slack == pytest.approx((8 * 1000 + changed) * 2e-12, rel=1e-9)
+    assert plan.far_tails / without.far_tails == pytest.approx((8000 + changed) / 8000, rel=1e-6)
+    (draws,) = noise_draws(plan, 2.0, 1e-6)
+    (others,) = noise_draws(without, 2.0, 1e-6)
+    assert (draws.count - others.count, draws.moved - others.moved) == (changed, changed)

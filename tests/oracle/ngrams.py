@@ -460,7 +460,7 @@ def settle_length(length: Length, users: dict, left: dict, run: AdaptiveRun) -> 
 
 def user_budget(plan: PrivacyPlan) -> int:
     """μ² = 1/σ(ε, δ_G)² in units of 2^-56, rounded down; of even budgets, the part of one length."""
-    whole = math.floor(2**56 / Fraction(plan.noise_stddev) ** 2)
+    whole = math.floor(2**56 / Fraction(plan.ngrams_noise_stddev) ** 2)
     lengths = plan.max_length - (plan.vocabulary_policy == "public")
     return whole // lengths if plan.user_budgets == "even" else whole
 

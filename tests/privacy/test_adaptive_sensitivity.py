@@ -61,7 +61,7 @@ def test_removing_any_user_moves_the_sums_of_all_rounds_by_at_most_the_budget(
     corpus, plan, seed, partitions
 ):
     whole = sent_on_one_past(corpus, plan, seed, partitions)
-    budget = adaptive.user_budget(plan.noise_stddev) * SQUARES
+    budget = adaptive.user_budget(plan.ngrams_noise_stddev) * SQUARES
     event(f"rounds in which something was sent: {sum(map(bool, map(any_weight, whole.values())))}")
     for user in corpus:
         name = hash_of(user)
@@ -96,7 +96,7 @@ def test_a_user_with_open_grams_to_the_end_reaches_the_budget(pruning, user_budg
         vocabulary_policy=policy,
         max_tokens_per_user=1000,
     )
-    budget = adaptive.user_budget(plan.noise_stddev) * SQUARES
+    budget = adaptive.user_budget(plan.ngrams_noise_stddev) * SQUARES
     corpus = {"ann": [list("abcdabdcbacd")], "bob": [list("dcba")]}
     closest = 0
     for seed in range(20):

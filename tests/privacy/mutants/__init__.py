@@ -8,13 +8,13 @@ those that no test notices. `Mutant` says what an entry holds; the lists are by 
 
 import pathlib
 
-from tests.privacy.mutants import bayesian, budgets, edges, ngrams, noise, set_union, users
+from tests.privacy.mutants import bayesian, budgets, counts, edges, ngrams, noise, set_union, users
 from tests.privacy.mutants.mutant import Mutant
 from tests.privacy.mutants.run import Suite
 
 MUTANTS: list[Mutant] = [
     mutant
-    for group in (noise, users, ngrams, budgets, set_union, bayesian, edges)
+    for group in (noise, users, ngrams, counts, budgets, set_union, bayesian, edges)
     for mutant in group.MUTANTS
 ]
 SUITE = Suite(
