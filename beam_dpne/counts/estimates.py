@@ -34,11 +34,11 @@ SLOPES, SLOPE_STDDEVS = (0.02, -0.12), (0.06, 0.07)
 FACTOR_VARIANCE, FACTOR_VARIANCE_OF_FEW = 0.08**2, 0.7
 # Text about many subjects has more of it (the shipped sample): by this factor before the totals, whose
 # evidence has to outweigh this number of rows.
-FACTOR_SCALE, FACTOR_ROWS = 1.5, 10.0
+FACTOR_SCALE, FACTOR_ROWS = 1.5, 5.0
 # Spread of κ among groups around the regression, relative, squared (public titles).
 GROUP_VARIANCE = 0.05**2
 # Spread of masses around the curve that is expected before the data, relative, and its weight in rows.
-SPREAD, SPREAD_ROWS = 0.35, 20.0
+SPREAD, SPREAD_ROWS = 0.35, 5.0
 # Standard deviations above which a class of users is clearly there.
 CLEAR = 2.0
 ROWS_OF_A_KNOT, MOST_KNOTS = 40, 8

@@ -1,6 +1,7 @@
 """The quality of counts is that of a plain computation, and a default release of tickets has it."""
 
 import collections
+import random
 import statistics
 
 import numpy as np
@@ -105,7 +106,7 @@ def check(quality, rows, truth, *, k, is_counted):
     assert quality.top == (top(lambda row: (-row[2], -row[1])) if is_counted else None)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(DOCUMENTS, GRAMS, st.integers(1, 6), st.booleans(), st.data())
 def test_every_measure_is_that_of_a_plain_computation(documents, grams, k, is_counted, data):
     rows = []
@@ -132,6 +133,32 @@ def test_every_measure_is_that_of_a_plain_computation(documents, grams, k, is_co
     assert measured == (shares(real) if is_counted else (None, None, None))
     pairs = [(users, truth) for truth, users, *_ in real]
     assert total.rank_correlation == (correlation(pairs) if is_counted else None)
+
+
+@pytest.mark.parametrize("k", [1, 7, 20, 500])
+def test_every_measure_is_that_of_a_plain_computation_on_a_larger_corpus(k):
+    chance = random.Random(k)
+    words = [f"w{number}" for number in range(40)]
+    popular = [1 / (rank + 1) for rank in range(len(words))]
+    documents = [
+        (f"u{chance.randint(0, 80)}", chance.choices(words, popular, k=chance.randint(0, 30)))
+        for _ in range(300)
+    ]
+    rows = []
+    for length in range(1, LENGTHS + 1):
+        truth = holders(documents, length)
+        real = chance.sample(sorted(truth), min(150, len(truth)))
+        spurious = {tuple(chance.choices(words, k=length)) for _ in range(20)} - {*real}
+        for gram in [*real, *sorted(spurious)]:
+            users = round(truth.get(gram, 3) * chance.lognormvariate(0, 0.4))
+            low, high = round(users * chance.uniform(0.3, 1)), round(users * chance.uniform(1, 3))
+            rows.append((gram, round(chance.uniform(0, 9), 1), users, low, high))
+    index = index_corpus(corpus_of(documents), LENGTHS)
+    *lengths, _ = evaluate_counts(index, released_table(rows, is_counted=True), top_k=k)
+    for quality in lengths:
+        own = [row for row in rows if len(row[0]) == quality.length]
+        check(quality, own, holders(documents, quality.length), k=k, is_counted=True)
+    assert any(quality.top != quality.score_top for quality in lengths) or k in (1, 500)
 
 
 def test_items_are_compared_too():
