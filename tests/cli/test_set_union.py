@@ -116,7 +116,7 @@ def test_the_program_has_exactly_the_options_of_the_issue(cli, monkeypatch):
             *("max_record_bytes", "rejects", "strict", "output", "output_format", "overwrite"),
             *("epsilon", "delta", "policy", "max_contributions", "cutoff_margin", "shards"),
             *("max_shard_users", "vocabulary_delta_share", "max_users", "max_items_per_user"),
-            "public_user_count",
+            *("public_user_count", "count_share"),
             *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected"),
             *("failure_log", "failure_log_remote", "budget", "title", "contact", "unit"),
         ]
@@ -152,6 +152,8 @@ def test_defaults_in_words_are_those_of_the_plan():
     assert shown["shards"] == f"{plans['greedy'].shard_count}, others none"
     share = plans["mad"].delta_share
     assert shown["vocabulary_delta_share"] == f"{share:g}, Laplace none"
+    gaussian, laplace = plans["mad"].count_share, plans["greedy"].count_share
+    assert shown["count_share"] == f"{gaussian:g}, Laplace and greedy {laplace:g}"
 
 
 # Releases

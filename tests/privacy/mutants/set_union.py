@@ -6,6 +6,8 @@ _POLICIES = "tests/privacy/test_policies.py"
 _MOVES = f"{_POLICIES}::test_one_user_moves_a_histogram_by_the_sensitivity_at_most"
 _ALONE = f"{_POLICIES}::test_items_of_one_user_alone_are_released_with_probability_delta_at_most"
 _PLAN = "tests/set_union/test_plan.py"
+_COMPOSED = f"{_PLAN}::test_everything_that_is_drawn_is_private_by_privacy_loss_distributions"
+_COUNTS = "tests/set_union/test_user_counts.py"
 _NOISE = f"{_PLAN}::test_noise_is_private_for_what_is_left_of_the_budget"
 _THRESHOLDS = f"{_PLAN}::test_each_threshold_is_the_largest_over_t_by_an_independent_search"
 _MEMORY = "tests/set_union/test_transform.py::test_memory_releases_what_the_pseudocode_releases"
@@ -13,6 +15,49 @@ _WORDS = "tests/ngrams/test_union_vocabulary.py"
 _WORDS_GAUSSIAN = f"{_WORDS}::test_under_gaussian_noise_the_parts_compose_to_one_gaussian_mechanism"
 
 MUTANTS = [
+    Mutant(
+        name="items_and_numbers_of_users_both_get_the_whole_budget",
+        file="beam_dpne/set_union/plan.py",
+        before="scale = self.composed_noise_scale / math.sqrt((1 - self.count_part) * share.budget)",
+        after="scale = self.composed_noise_scale / math.sqrt(share.budget)",
+        matters="Items would have the whole budget, and numbers of users a part of it beside that.",
+        tests=(_NOISE, _COMPOSED),
+    ),
+    Mutant(
+        name="laplace_items_leave_no_epsilon_for_numbers_of_users",
+        file="beam_dpne/set_union/plan.py",
+        before="items = epsilon * (1 - self.count_part)",
+        after="items = epsilon",
+        matters="The epsilon of numbers of users would come on top of the whole epsilon.",
+        tests=(_NOISE, _COMPOSED),
+    ),
+    Mutant(
+        name="numbers_of_users_cost_no_floating_point",
+        file="beam_dpne/set_union/plan.py",
+        before="return self.max_items_per_user + MOST_TOTALS if self.count_part else 0",
+        after="return 0",
+        matters="The errors of the probabilities of numbers of users would be nobody's expense.",
+        tests=(f"{_PLAN}::test_a_share_of_the_budget_is_kept_for_numbers_of_users",),
+    ),
+    Mutant(
+        name="an_item_that_is_repeated_counts_twice",
+        file="beam_dpne/set_union/user_counts.py",
+        before="(user, row), _ = distinct(pairs, sizes)",
+        after="user, row = pairs",
+        matters="A user whose items come twice would add more than a vector of length 1.",
+        tests=(f"{_COUNTS}::test_items_that_an_element_repeats_count_once",),
+    ),
+    Mutant(
+        name="ledgers_forget_numbers_of_users_beside_laplace_noise",
+        file="beam_dpne/accounting/spending.py",
+        before="        mu=mu,",
+        after="        mu=0.0 if has_laplace else mu,",
+        matters="The total of several releases would lack a part of each.",
+        tests=(
+            "tests/accounting/test_composition.py::"
+            "test_numbers_of_users_beside_laplace_noise_are_gaussian_noise_and_not_forgotten",
+        ),
+    ),
     Mutant(
         name="items_are_not_distinct",
         file="beam_dpne/set_union/weights.py",
@@ -285,8 +330,8 @@ MUTANTS = [
     Mutant(
         name="both_rounds_have_the_noise_of_one",
         file="beam_dpne/set_union/plan.py",
-        before="scale = self.composed_noise_scale / math.sqrt(share.budget)",
-        after="scale = self.composed_noise_scale",
+        before="math.sqrt((1 - self.count_part) * share.budget)",
+        after="math.sqrt(1 - self.count_part)",
         matters="Two rounds would spend twice the budget.",
         tests=(f"{_PLAN}::test_the_rounds_of_screening_divide_everything",),
     ),
