@@ -172,9 +172,9 @@ _NGRAMS_PRIVACY = (
         default=COUNT_SHARE,
         parse=number,
         help="Part of the budget that measures how many users have each released n-gram: 0, which "
-        "switches it off, or up to 0.9. The rows then have the columns users, users_low and "
-        "users_high, an estimate and its 95 % interval, and come in the order of users. With 0.15 "
-        "about 7 % fewer n-grams are released.",
+        "switches it off, or up to 0.9. The rows then have the columns users, users_low and users_high, "
+        "an estimate and its 95 % interval, and come in the order of users. With 0.15 about 7 % fewer "
+        "n-grams are released.",
     ),
     _max_tokens("A number is refused if it makes the numerical slack exceed epsilon/1000."),
     _max_users(
