@@ -30,8 +30,9 @@ _SHARED_SECRETS = (
     "(beam-dpne evaluate) are as private as the data. Publish none of them.",
     "The whole directory of the release may be published, the ledger included, and so may this report. "
     "Whatever is computed from them without the data has the same guarantee.",
-    "A second release about the same people adds its ε and δ to these, under any parameters and for "
-    "any period. The budget of this release stays spent when it is deleted or replaced.",
+    "A second release about the same people spends further privacy, under any parameters and for any "
+    "period; beam-dpne account computes the total of both, which is at most the sum of their ε and δ. "
+    "The budget of this release stays spent when it is deleted or replaced.",
     "Parameters of the next release must not be chosen by looking at the private data.",
 )
 

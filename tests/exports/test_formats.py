@@ -452,27 +452,30 @@ def counted(releases):
     return rows
 
 
-def words_by_users(counted):
-    return {row["ngram"]: row["users"] for row in counted if row["length"] == 1}
+def weights_of(counted, length):
+    """The users of each n-gram of a length; 0 counts as the least number above it."""
+    least = min(row["users"] for row in counted if row["users"])
+    return {row["ngram"]: row["users"] or least for row in counted if row["length"] == length}
 
 
 def test_an_arpa_model_has_probabilities_from_numbers_of_users(made, counted):
     model = loaded_arpa(made("counted", "arpa"))
-    users = words_by_users(counted)
+    users = weights_of(counted, 1)
     for word, number in users.items():
         assert model.p((word,)) == pytest.approx(number / sum(users.values()), rel=1e-4)
-    pairs = [row for row in counted if row["length"] == 2]
-    history, word = pairs[-1]["ngram"].split(" ")
-    following = [row["users"] for row in pairs if row["ngram"].startswith(f"{history} ")]
+    pairs = weights_of(counted, 2)
+    rarest = list(pairs)[-1]
+    history, word = rarest.split(" ")
+    following = [number for pair, number in pairs.items() if pair.startswith(f"{history} ")]
     # A context after which some word is missing keeps a part for it.
     assert len(following) < len(users)
-    share = (1 - language_model.KEPT_BACK) * pairs[-1]["users"] / sum(following)
+    share = (1 - language_model.KEPT_BACK) * pairs[rarest] / sum(following)
     assert model.p((history, word)) == pytest.approx(share, rel=1e-4)
 
 
 def test_a_keyboard_has_frequencies_from_numbers_of_users(made, counted):
     words = read_combined(made("counted", "aosp", locale="en").read_text())[1]
-    users = words_by_users(counted)
+    users = weights_of(counted, 1)
     assert next(iter(words)) == counted[0]["ngram"]
     for word, number in users.items():
         probability = number / sum(users.values())
@@ -481,8 +484,9 @@ def test_a_keyboard_has_frequencies_from_numbers_of_users(made, counted):
 
 def test_suggestions_weigh_as_much_as_they_have_users(made, counted):
     documents = bulk(made("counted", "elasticsearch"))
+    weights = [number for length in (1, 2, 3) for number in weights_of(counted, length).values()]
+    assert [each["suggest"]["weight"] for each in documents] == weights
     for row, document in zip(counted, documents, strict=True):
-        assert document["suggest"]["weight"] == max(row["users"], 1)
         assert {name: document[name] for name in row} == row
 
 

@@ -14,6 +14,7 @@ import pytest
 from beam_dpne.report.blocks import shown
 from beam_dpne.report.document import render_report
 from beam_dpne.report.facts import read_facts
+from tests.exports.releases import counted_ngrams
 from tests.report import releases
 
 pytestmark = pytest.mark.browser
@@ -52,7 +53,10 @@ def browser():
     assert driver, "Chromium's driver is missing: apt-get install chromium-driver"
     options = webdriver.ChromeOptions()
     options.binary_location = program
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+    # Chromium itself must not ask the network for anything, either.
+    silent = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+    quick = ("--headless=new", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage")
+    for argument in (*silent, *quick, "--no-sandbox"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     made = webdriver.Chrome(options=options, service=Service(driver))
@@ -64,6 +68,12 @@ def browser():
 def facts(tmp_path_factory):
     """A release whose texts could do harm."""
     return read_facts(str(releases.hostile(tmp_path_factory.mktemp("hostile") / "release")))
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    """A release with numbers of users."""
+    return read_facts(str(counted_ngrams(tmp_path_factory.mktemp("counted") / "release")))
 
 
 @pytest.fixture
@@ -100,10 +110,16 @@ def type_into(browser, selector, text):
     browser.execute_script(script, selector, text)
 
 
+def of_all(browser, selector, function):
+    """The values of a function of JavaScript for all elements."""
+    return browser.execute_script(
+        f"return [...document.querySelectorAll(arguments[0])].map({function})", selector
+    )
+
+
 def found(browser):
     """The texts of the rows that the search shows."""
-    script = "return [...document.querySelectorAll('#search-found bdi')].map(e => e.textContent)"
-    return browser.execute_script(script)
+    return of_all(browser, "#search-found bdi", "e => e.textContent")
 
 
 @pytest.mark.parametrize(("width", "scheme"), SCREENS)
@@ -152,6 +168,19 @@ def test_the_search_finds_by_text_and_length(show, facts):
     type_into(browser, "#search-text", "nothing of that kind")
     assert found(browser) == []
     assert browser.find_element("id", "search-state").text == "0 rows found."
+
+
+def test_numbers_of_users_fit_a_narrow_screen_and_are_found_with_their_intervals(show, counted):
+    browser = show(render_report(counted), width=400)
+    excess = "e => e.scrollWidth - e.clientWidth"
+    assert of_all(browser, "#top .wide", excess) == [0, 0, 0]
+    rows = [row for row in counted.rows.to_pylist() if "w0 w1" in row["ngram"]]
+    wanted = sorted(rows, key=lambda row: (row["length"], -row["users"]))
+    type_into(browser, "#search-text", "w0 w1")
+    assert found(browser) == [row["ngram"] for row in wanted][:100]
+    texts = ["{users:,} ({users_low:,} to {users_high:,})".format(**row) for row in wanted]
+    assert of_all(browser, "#search-found td:last-child", "e => e.textContent") == texts[:100]
+    assert browser.get_log("browser") == []
 
 
 def test_a_hundred_thousand_rows_are_searched_while_somebody_types(show, facts):
