@@ -32,6 +32,9 @@ MOST_REPEATS = 8.0
 # More positions of public text make a forecast slower and hardly better.
 MOST_POSITIONS = 3_000_000
 _KEPT, _SAMPLES, _FEWEST_USERS = 0.75, 2, 4
+# Slope of log R over m that chance causes, how far it may be from it, and the variance of the
+# logarithm of a ratio of two runs times R (public titles).
+_SLOPE, _SLOPE_STDDEV, _SLOPE_CHANCE = 0.03, 0.03, 1.5
 # The needed numbers of users rise with m by at most this slope (public titles).
 _MOST_SLOPE = 0.06
 # Curvature of log2 R over log2 N, and how far it may be from it (public titles).
@@ -205,6 +208,9 @@ class Forecaster:
         step, back = repeats / _KEPT - repeats, repeats - 1
         more = np.mean([run.released for run in others], axis=0)
         slopes = np.log((more + 0.5) / (first.released + 0.5)) / step
+        # Few n-grams say little of the slope, which is drawn towards its usual value.
+        trust = 1 / (1 + _SLOPE_CHANCE / (first.released + 1) / (step * _SLOPE_STDDEV) ** 2)
+        slopes = trust * slopes + (1 - trust) * _SLOPE
         ratios = [
             np.log(here.half / there.half)
             for run in others
