@@ -173,6 +173,10 @@ def test_users_needed_are_unknown_without_released_n_grams():
     assert users_needed(np.zeros(0), np.zeros(0, bool)) == (None, None)
 
 
+def test_users_needed_are_unknown_if_all_n_grams_are_released():
+    assert users_needed(np.array([500.0, 600.0]), np.ones(2, bool)) == (None, None)
+
+
 # Typical users
 
 
