@@ -36,8 +36,8 @@ _ABOUT = {
     "ngrams": "It releases the n-grams that many users share.",
     "set-union": "It releases the items that many users share.",
     "bayesian": "It estimates a probability for every n-gram of a public vocabulary.",
-    "plan": "It shows the noise that privacy parameters need, and writes them to a file. It reads no "
-    "data.",
+    "plan": "It shows how many users an n-gram needs, forecasts a release from public text, and writes "
+    "the plan to a file. It reads no private data.",
     "evaluate": "It compares a release with the private data that it came from. Its output is not "
     "private, and is for the operator only.",
     "account": "It adds up what several releases about the same users have spent, and keeps a budget. "

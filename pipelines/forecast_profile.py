@@ -24,9 +24,9 @@ OUTPUT = pathlib.Path(__file__).parents[1] / "beam_dpne" / "forecast" / "titles.
 TEXT = "public titles of Reddit posts, with 8 titles in the mean and few users with many"
 DOCUMENTS_PER_USER = 8
 USERS = (300, 1000, 3000, 10_000, 30_000, 100_000, 250_000)
-EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-7
-LENGTHS = (1, 3, 5)
+LENGTHS = (5, 3, 1)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -34,33 +34,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--text", required=True, help="public titles, one in each line")
     parser.add_argument("--output", default=str(OUTPUT), help="file of the profile")
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=LENGTHS, help="max_length of the plans"
+    )
     parsed = parser.parse_args(arguments)
     reading = ReadOptions(input_format="sequences")
     corpus = read_corpus(match_inputs([parsed.text], "sequences"), reading, "words")
     crowd = Crowd(words=corpus.words, offsets=corpus.offsets, codes=corpus.codes)
     crowd = with_documents(crowd, DOCUMENTS_PER_USER, np.random.default_rng(0))
-    tables = {}
-    for most in LENGTHS:
-        plans = [PrivacyPlan(epsilon=epsilon, delta=DELTA, max_length=most) for epsilon in EPSILONS]
-        rows = []
-        for users in USERS:
-            start = time.monotonic()
-            forecaster = Forecaster(crowd, users)
-            rows.append([forecaster.forecast(plan) for plan in plans])
-            seconds = time.monotonic() - start
-            print(f"T = {most}, {users:,} users: {seconds:.0f} s", file=sys.stderr, flush=True)
-        tables[most] = table_of(rows)
     budgets = [1 / PrivacyPlan(epsilon=each, delta=DELTA).noise_stddev for each in EPSILONS]
-    fields = {
-        "text": TEXT,
-        "public_users": len(crowd),
-        "users": USERS,
-        # The outermost budgets have room, since σ depends a little on max_length.
-        "budgets": [budgets[0] * 0.99, *budgets[1:-1], budgets[-1] * 1.01],
-        "tables": tables,
-    }
-    text = json.dumps(fields, separators=(",", ":"))
-    pathlib.Path(parsed.output).write_text(text + "\n", "utf-8")
+    tables = {}
+    for most in parsed.lengths:
+        tables[most] = _table(crowd, most)
+        fields = {
+            "text": TEXT,
+            "public_users": len(crowd),
+            "users": USERS,
+            # The outermost budgets have room, since σ depends a little on max_length.
+            "budgets": [budgets[0] * 0.99, *budgets[1:-1], budgets[-1] * 1.01],
+            "tables": tables,
+        }
+        text = json.dumps(fields, separators=(",", ":"))
+        pathlib.Path(parsed.output).write_text(text + "\n", "utf-8")
+
+
+def _table(crowd: Crowd, most: int) -> dict[str, list[list[float | None]]]:
+    """Returns the forecasts at all points of the grid for one longest length."""
+    plans = [PrivacyPlan(epsilon=epsilon, delta=DELTA, max_length=most) for epsilon in EPSILONS]
+    rows = []
+    for users in USERS:
+        start = time.monotonic()
+        forecaster = Forecaster(crowd, users)
+        rows.append([forecaster.forecast(plan) for plan in plans])
+        seconds = time.monotonic() - start
+        print(f"T = {most}, {users:,} users: {seconds:.0f} s", file=sys.stderr, flush=True)
+    return table_of(rows)
 
 
 if __name__ == "__main__":

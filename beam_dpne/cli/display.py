@@ -61,6 +61,7 @@ def progress_line(*, max_length: int | None, input_bytes: int, quiet: bool) -> I
 def print_budget(plan: PrivacyPlan) -> None:
     """Prints the budget and the noise of a plan."""
     console = stdout_console()
+    console.print(f"The plan has ε = {plan.epsilon:g}, δ = {plan.delta:g}.")
     if plan.strategy_value.has_user_budgets:
         each = "at each length" if plan.user_budgets == "even" else "on all lengths together"
         console.print(

@@ -146,7 +146,7 @@ def run_job(job: ForecastJob) -> None:
 def print_needs(plan: PrivacyPlan) -> None:
     """Prints how many users an n-gram needs if its holders have 10, 100 or 1,000 n-grams each."""
     needs = needs_of_typical_users(plan)
-    headings = [f"{each.number:,} {level}" for each in needs for level in ("50 %", "99 %")]
+    headings = [f"{each.number:,}: {level}" for each in needs for level in ("50 %", "99 %")]
     table = display.aligned_table(
         f"Users that an n-gram needs, ε = {plan.epsilon:g}, δ = {plan.delta:g}",
         ("length", *headings),

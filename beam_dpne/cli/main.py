@@ -103,8 +103,8 @@ _COMMANDS = (
         name="plan",
         summary="show before a run how many users an n-gram needs, and write the plan to a file",
         description="Prints how many users an n-gram needs to be released, and writes the plan as "
-        "JSON. With a number of users and public text it forecasts a release: n-grams of each length, users "
-        "that an n-gram needs, and the width of counts. It never reads private data.",
+        "JSON. With a number of users and public text it forecasts a release: n-grams of each length, "
+        "users that an n-gram needs, and the width of counts. It never reads private data.",
         table=PLAN,
         module="plans",
         publishes=False,

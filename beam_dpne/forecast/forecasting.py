@@ -32,10 +32,13 @@ MOST_REPEATS = 8.0
 # More positions of public text make a forecast slower and hardly better.
 MOST_POSITIONS = 3_000_000
 _KEPT, _SAMPLES, _FEWEST_USERS = 0.75, 2, 4
+# Slope of log R over m that chance causes, how far it may be from it, and the variance of the
+# logarithm of a ratio of two runs times R (public titles).
+_SLOPE, _SLOPE_STDDEV, _SLOPE_CHANCE = 0.03, 0.03, 1.5
 # The needed numbers of users rise with m by at most this slope (public titles).
 _MOST_SLOPE = 0.06
 # Curvature of log2 R over log2 N, and how far it may be from it (public titles).
-_CURVATURE, _CURVATURE_STDDEV = -0.12, 0.05
+_CURVATURE, _CURVATURE_STDDEV = -0.08, 0.05
 # Variance of log2 R times R, and the error of log2 R beside that of chance.
 _CHANCE, _MODEL_ERROR = 12.0, 0.04
 # Rows whose estimate is within this factor of a number of users show the width of its interval.
@@ -176,14 +179,15 @@ class Forecaster:
             needed = [outcome.needed[place] for outcome in outcomes]
             grams = outcomes[0].grams[place]
             released = _continued(distances, numbers) if self.is_continued else float(numbers[0])
+            half = _at(distances, [each.half for each in needed])
+            nearly = _at(distances, [each.nearly for each in needed])
+            if half is not None and nearly is not None:
+                nearly = max(half, nearly)
             lengths.append(
                 LengthForecast(
                     length=place + 1,
                     released=None if grams.is_public else released,
-                    needed=UsersNeeded(
-                        _at(distances, [each.half for each in needed]),
-                        _at(distances, [each.nearly for each in needed]),
-                    ),
+                    needed=UsersNeeded(half, nearly),
                     widths=_widths(grams, self.users),
                 )
             )
@@ -205,6 +209,9 @@ class Forecaster:
         step, back = repeats / _KEPT - repeats, repeats - 1
         more = np.mean([run.released for run in others], axis=0)
         slopes = np.log((more + 0.5) / (first.released + 0.5)) / step
+        # Few n-grams say little of the slope, which is drawn towards its usual value.
+        trust = 1 / (1 + _SLOPE_CHANCE / (first.released + 1) / (step * _SLOPE_STDDEV) ** 2)
+        slopes = trust * slopes + (1 - trust) * _SLOPE
         ratios = [
             np.log(here.half / there.half)
             for run in others

@@ -48,10 +48,9 @@ def users_needed(users: np.ndarray, released: np.ndarray) -> UsersNeeded:
 
 def _crossing(logs: np.ndarray, fitted: np.ndarray, level: float) -> float | None:
     above = np.flatnonzero(fitted >= level)
-    if not above.size:
+    # Without an n-gram below the level or above it, the crossing is unknown.
+    if not above.size or above[0] == 0:
         return None
     last = int(above[0])
-    if last == 0:
-        return float(np.exp(logs[0]))
     step = (level - fitted[last - 1]) / (fitted[last] - fitted[last - 1])
     return float(np.exp(logs[last - 1] + step * (logs[last] - logs[last - 1])))
