@@ -56,7 +56,7 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
             report=progress.enter,
         )
     if picture is not None:
-        _draw(*picture, audit, values["plot"])
+        _draw(*picture, audit, str(values["plot"]))
     if values["json"]:
         shown = {"schema": _SCHEMA, "mechanism": values["mechanism"], **audit.to_dict()}
         print(json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False))
