@@ -1,8 +1,8 @@
 """Attacks on the measurement of numbers of users, alone and together with the release it is about.
 
 The user has every released row, so that the sums have length 1 and the totals fill a class. The
-attacker computes the exact likelihood ratio of the sums. Bounds as in `test_attack`; each test of the right
-mechanism would fail falsely at random keys with probability 1e-3 at most.
+attacker computes the exact likelihood ratio of the sums. Bounds as in `test_attack`; each test of the
+right mechanism would fail falsely at random keys with probability 1e-3 at most.
 """
 
 import numpy as np
