@@ -44,8 +44,8 @@ _ABOUT = {
     "It reads ledgers only.",
     "export": "It writes a release in the format of another system. It reads the release alone.",
     "report": "It describes a release and its guarantee in one file, made from the release alone.",
-    "audit": "It attacks the mechanism of a plan with made-up data. It reads no data. Its exit status is "
-    "3 if a lower bound is above the claim, and 4 if a planted mistake went unnoticed.",
+    "audit": "It attacks the mechanism of a plan with made-up data, and reads no other data. Its exit "
+    "status is 3 if a lower bound is above the claim, and 4 if a planted mistake went unnoticed.",
 }
 _BEGINNING = """# All options
 

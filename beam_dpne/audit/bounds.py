@@ -103,7 +103,7 @@ def epsilon_at_least(
     Example:
       >>> never, always = np.zeros((200, 1)), np.ones((200, 1))
       >>> round(epsilon_at_least(always, never, delta=0.01, failure=1e-3), 3)
-      2.394
+      2.437
     """
 
     def violation(low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -33,11 +33,12 @@ from beam_dpne.audit.copies import (
     take_copies,
     words_of,
 )
+from beam_dpne.audit.crowds import crowd_sums, known, open_grams
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import UNITS, LengthRule
+from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.elements import (
     Contributions,
@@ -83,8 +84,6 @@ class Variant:
 
 
 RIGHT = Variant()
-# Standard deviations by which n-grams of the crowd are above the threshold.
-_SURE = 40.0
 
 
 class SameNoise(RunKey):
@@ -203,37 +202,17 @@ class CopySteps(ArraySteps):
         if self.world.crowd == "near" or self.world.is_crowded(length):
             # In later rounds users send to n-grams that are still open, and to no others.
             size = self.runs * self.world.words
-            grams = np.arange(size) if still_open is None else _open_grams(still_open)
+            grams = np.arange(size) if still_open is None else open_grams(still_open)
         if self.world.crowd == "near":
             grams = grams[grams % self.world.words > 0]
         if grams.size:
-            sent = [*sent, self._crowd(grams, length, round_number)]
+            rule = self.rule(length, self.one_copy)
+            crowd = crowd_sums(self.world, self.runs, grams, rule, round_number)
+            if crowd.words is not None:
+                hashes = hash_words(self.run_key.sub_key("word"), crowd.words)
+                crowd = dataclasses.replace(crowd, word_hashes=hashes)
+            sent = [*sent, crowd]
         return super().add_up(length, round_number, sent, drawn, still_open)
-
-    def _crowd(self, grams: np.ndarray, length: int, round_number: int) -> Contributions:
-        """Returns the sums of all others at some n-grams of all copies, as one contribution."""
-        rule = self.rule(length, self.one_copy)
-        if self.world.crowd == "near":
-            weight = _patient_weight(rule, round_number, above=0.0)
-        elif self.world.crowd == "everything" and length == self.world.lengths[-1]:
-            weight = _patient_weight(rule, round_number, above=_SURE)
-        else:
-            weight = _sure_weight(rule, round_number)
-        contributions = Contributions(
-            length=length,
-            users=np.full((1, 2), 2**63, np.uint64),
-            offsets=np.array([0, grams.size]),
-            keys=pack_pairs(grams, grams),
-            weights=np.full(grams.size, weight),
-            round=round_number,
-        )
-        if length > 1:
-            return contributions
-        words = pa.array(words_of(self.runs, self.world.words)).take(pa.array(grams))
-        hashes = hash_words(self.run_key.sub_key("word"), words)
-        return dataclasses.replace(
-            contributions, keys=np.arange(grams.size), words=words, word_hashes=hashes
-        )
 
     def spend(self, length, round_number, users, previous, present):
         """Spends users' budgets, with the mistake; notes what the user has left."""
@@ -248,7 +227,7 @@ class CopySteps(ArraySteps):
             after = [_left_whole(batch, self.plan.allotment) for batch in after]
         for batch in after:
             is_user = batch.users[:, 1] == USER
-            self.left[batch.users[is_user, 0].astype(int)] = batch.left[is_user]
+            self.left[batch.users[is_user, 0].astype(int)] = known(batch.left)[is_user]
         return [self._weighed(own, round_number) for own in sent], after
 
     def _weighed(self, sent: Contributions, round_number: int) -> Contributions:
@@ -261,13 +240,14 @@ class CopySteps(ArraySteps):
             bits = randomness.keyed_bits(sub_key, 0, sent.keys[entries])
         else:
             bits = randomness.encrypt_blocks(sub_key, sent.word_hashes[sent.keys[entries]])
-        shift = sent.weights[entries] / UNITS
+        sent_weights = known(sent.weights)
+        shift = sent_weights[entries] / UNITS
         noise = randomness.normals(bits) * self.variant.noise_factor
         present = 0.0 if self.is_ghost else 1.0
         np.add.at(self.log_ratio, copies, shift * (noise + (present - 0.5) * shift))
         if not self.is_ghost:
             return sent
-        weights = sent.weights.copy()
+        weights = sent_weights.copy()
         weights[entries] = 0
         return dataclasses.replace(sent, weights=weights)
 
@@ -313,15 +293,18 @@ def simulate(
         is_ghost=not present and not drawn,
     )
     users = [positions(world, runs, key, has_user=present or not drawn)]
-    previous = present = None
+    previous: GramSet | None = None
+    still_present: PresentGrams | None = None
     if world.first > 1:
         previous = public_vocabulary(words_of(runs, world.words))
         users = steps.prune(2, users, previous, None)
     outcomes: list[Outcome] = []
     for length in world.lengths:
-        if outcomes:
-            users = steps.prune(length, users, previous, present)
-        outcome, users, previous, present = _settle_all(steps, length, users, previous, outcomes)
+        if outcomes and previous is not None:
+            users = steps.prune(length, users, previous, still_present)
+        outcome, users, previous, still_present = _settle_all(
+            steps, length, users, previous, outcomes
+        )
         outcomes.append(outcome)
     return Run(outcomes, steps.log_ratio, steps.left)
 
@@ -396,53 +379,15 @@ def _valid(marks: np.ndarray, words: int, length: int) -> np.ndarray:
 
 def _put(outcome: Outcome, decided: HistogramShard, previous: GramSet | None, world: World) -> None:
     """Writes rounds and cells of what was found to its copies."""
-    chosen = np.flatnonzero(decided.found)
+    found, cells = known(decided.found), known(decided.cells)
+    chosen = np.flatnonzero(found)
     keys = decided.keys[chosen]
     if decided.words is not None:
         keys = np.array(decided.words.take(pa.array(chosen)).to_pylist(), dtype=np.int64)
     keys = np.concatenate((keys, decided.spurious_keys))
     copies, grams = named(keys, decided.length, previous, world)
-    outcome.found[copies, grams] = np.concatenate((decided.found[chosen], decided.spurious_rounds))
-    outcome.cells[copies, grams] = np.concatenate((decided.cells[chosen], decided.spurious_cells))
-
-
-def _open_grams(shards: list[HistogramShard]) -> np.ndarray:
-    """Returns the rows of n-grams (x, x), or of words, that are neither found nor closed, ascending."""
-    rows = [np.zeros(0, np.int64)]
-    for shard in shards:
-        chosen = np.flatnonzero(shard.found == 0)
-        if shard.words is not None:
-            words = shard.words.take(pa.array(chosen)).to_pylist()
-            rows.append(np.array(words, dtype=np.int64))
-        else:
-            rows.append(unpack_pairs(shard.keys[chosen])[0])
-    return np.sort(np.concatenate(rows))
-
-
-def _sure_weight(rule: LengthRule, round_number: int) -> int:
-    """Returns a weight of the crowd by which the first round finds its n-grams: units of 2^-32."""
-    first = rule.rounds[0]
-    evidence = first.threshold + _SURE * first.evidence_stddev
-    own = round(evidence * first.loading_unit / first.loadings[0] * UNITS)
-    return own if round_number == 1 else 0
-
-
-def _patient_weight(rule: LengthRule, round_number: int, *, above: float) -> int:
-    """Returns a weight of the crowd by which its n-grams stay open until the last round.
-
-    The evidence is in the middle of the open range, and after the last round above the threshold by so
-    many standard deviations.
-    """
-    weights: list[float] = []
-    for each in rule.rounds[:round_number]:
-        target = (each.threshold + each.cut) / 2
-        if each is rule.rounds[-1]:
-            target = each.threshold + above * each.evidence_stddev
-        # Evidence is Σ ℓ_s w_s, with loadings that differ from round to round.
-        loadings = [loading / each.loading_unit for loading in each.loadings]
-        before = sum(w * loading for w, loading in zip(weights, loadings, strict=False))
-        weights.append(max(0.0, (target - before) / loadings[-1]))
-    return round(weights[-1] * UNITS)
+    outcome.found[copies, grams] = np.concatenate((found[chosen], decided.spurious_rounds))
+    outcome.cells[copies, grams] = np.concatenate((cells[chosen], decided.spurious_cells))
 
 
 def _with_gaussian_tails(drawn: SpuriousGrams) -> SpuriousGrams:
@@ -463,13 +408,15 @@ def _with_gaussian_tails(drawn: SpuriousGrams) -> SpuriousGrams:
 def _keep_back(batch: UserBatch, counts: np.ndarray) -> UserBatch:
     """Leaves users a part of what they have, over the number of grams that stand for anybody."""
     present = counts[batch.users[:, 0].astype(int)]
-    return dataclasses.replace(batch, left=batch.left // np.maximum(present, 1))
+    return dataclasses.replace(batch, left=known(batch.left) // np.maximum(present, 1))
 
 
 def _give_back(batch: UserBatch, part: UserBatch, whole: UserBatch) -> UserBatch:
     """Gives users what was kept back; some of them may have no open grams any more."""
     rows = np.searchsorted(_numbers(whole), _numbers(batch))
-    return dataclasses.replace(batch, left=batch.left + (whole.left - part.left)[rows])
+    return dataclasses.replace(
+        batch, left=known(batch.left) + (known(whole.left) - known(part.left))[rows]
+    )
 
 
 def _left_whole(batch: UserBatch, allotment: int) -> UserBatch:

@@ -118,7 +118,7 @@ def count_log_ratios(
     )
     seen = _standardised(measured, measured.masses, measured.totals)
     together = [each * shown for each, shown in zip(shift, seen, strict=True)]
-    return sum(each.reshape(runs, -1).sum(axis=1) for each in together)
+    return np.sum([each.reshape(runs, -1).sum(axis=1) for each in together], axis=0)
 
 
 def copies_of_rule(rule: CountRule, runs: int) -> CountRule:

@@ -174,7 +174,7 @@ def _decide(
     number: int,
 ) -> np.ndarray:
     """Decides about the items of some runs, by the product's kernels."""
-    columns = [np.zeros(runs)]
+    released, columns = np.zeros(runs), []
     for decider in plan.union_rounds:
         sums = [weights.histogram(items, plan, key, decider.number)] if len(items.users) else []
         sums += [] if crowd is None else [crowd]
@@ -186,11 +186,11 @@ def _decide(
         above = (decision.found.scores - decider.threshold) / decider.noise.stddev
         if crowd is not None:
             above = above - _SURE
-        columns[0] = columns[0] + np.bincount(run, minlength=runs)
+        released = released + np.bincount(run, minlength=runs)
         columns += [np.bincount(run, above**power, minlength=runs) for power in range(3)]
         if decision.still_open is not None:
             items = weights.keep_open(items, decision.still_open)
-    return np.column_stack(columns)
+    return np.column_stack([released, *columns])
 
 
 def _others(plan: SetUnionPlan) -> int:

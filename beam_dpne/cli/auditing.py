@@ -56,7 +56,7 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
             report=progress.enter,
         )
     if picture is not None:
-        _draw(*picture, audit, values["plot"])
+        _draw(*picture, audit, str(values["plot"]))
     if values["json"]:
         shown = {"schema": _SCHEMA, "mechanism": values["mechanism"], **audit.to_dict()}
         print(json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False))
@@ -138,19 +138,24 @@ def _print(audit: Audit, mechanism: str) -> None:
     headings = ("attack on", "run with", "ε ≥", "Gaussian ε ≥", "claimed ε", "")
     table = display.aligned_table(title, headings, text=("attack on", "run with", ""))
     for played in audit.games:
-        claim = f"{played.game.claim.epsilon:.2f}"
+        claimed = played.game.claim.epsilon
+        digits = 2 if claimed >= 1 else 4
+        claim = f"{claimed:.{digits}f}"
         state = "ABOVE THE CLAIM" if played.exceeds else "below"
-        table.add_row(played.game.name, "the mechanism", *_cells(played.bound), claim, state)
+        table.add_row(
+            played.game.name, "the mechanism", *_cells(played.bound, digits), claim, state
+        )
         for each in played.mistakes:
             state = "noticed" if each.is_noticed else "NOT NOTICED"
             mistake = f"mistake: {each.name}"
-            table.add_row("", mistake, *_cells(each.bound), claim, state)
+            table.add_row("", mistake, *_cells(each.bound, digits), claim, state)
         table.add_section()
     display.stdout_console().print(table)
     for line in statements(audit):
         display.print_line(line)
 
 
-def _cells(bound: Bound) -> tuple[str, str]:
-    of_noise = bound.gaussian_epsilon
-    return f"{bound.epsilon:.2f}", "-" if of_noise is None else f"{of_noise:.2f}"
+def _cells(bound: Bound, digits: int) -> tuple[str, str]:
+    both = (bound.epsilon, bound.gaussian_epsilon)
+    first, second = ("-" if each is None else f"{each:.{digits}f}" for each in both)
+    return first, second

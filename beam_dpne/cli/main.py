@@ -154,8 +154,8 @@ _COMMANDS = (
         summary="attack the mechanism of a plan with made-up data, and bound its ε from below",
         description="Attacks the mechanism of a plan by the kernels of the product, with made-up data: "
         "it prints lower bounds on ε beside the claim, and beside planted mistakes that the attacks "
-        "should notice. It never reads data. The exit status is 3 if a bound is above its claim, and 4 if a "
-        "planted mistake went unnoticed, so that there were too few runs.",
+        "should notice. It never reads data. The exit status is 3 if a bound is above its claim, and 4 "
+        "if a planted mistake went unnoticed, so that there were too few runs.",
         table=AUDIT,
         module="auditing",
         publishes=False,

@@ -812,9 +812,9 @@ AUDIT: Table = {
             name="runs",
             default=20_000,
             parse=integer,
-            help="Number of runs of each game with the user, and as many without, 200 to 10000000. Time "
-            "grows with it, and so does the power: 4 times the runs halve the uncertainty. An ε of "
-            "7 and more under Laplace noise needs more than the default.",
+            help="Number of runs of each game with the user, and as many without, 200 to 10000000. "
+            "Time grows with it, and so does the power. A small ε, or an ε of 7 and more under Laplace "
+            "noise, needs more than the default.",
         ),
         Option(
             name="confidence",
