@@ -194,7 +194,8 @@ def test_every_dofn_of_set_unions_survives_a_fault_at_every_point(tmp_path, noth
     assert len(expected) == len(POLICIES) + 1
     assert unions.release(FaultyRunner(schedule), "disturbed") == expected
     TALLY.add(schedule.faults, SAME, schedule.count)
-    assert schedule.pending == set()
+    # The pass that counts users has a step without output, in which nothing can fail between outputs.
+    assert all(fault.step.endswith("/None") for fault in schedule.pending)
 
 
 @pytest.mark.slow

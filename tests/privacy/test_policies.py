@@ -32,7 +32,13 @@ ONE = 2**50
 FALSE_FAILURE = 1e-6
 ALONE_RUNS = 40_000
 ATTACK_RUNS = 30_000
-LOUD = {"epsilon": 30.0, "delta": 0.3, "max_users": 100, "max_shard_users": 100}
+LOUD = {
+    "epsilon": 30.0,
+    "delta": 0.3,
+    "max_users": 100,
+    "max_shard_users": 100,
+    "count_share": 0,
+}
 Corpus = dict[str, dict[str, int]]
 
 corpora = st.dictionaries(
@@ -198,7 +204,9 @@ def test_a_search_breaks_the_tempting_discount_of_mad_and_not_ours():
 def mad_plan(d_max: int) -> SetUnionPlan:
     """d_max = Δ_0 below 50; with so much budget, and no margin, τ is little above 1."""
     budget = {"epsilon": 30.0, "delta": 0.6, "cutoff_margin": 0.0}
-    return SetUnionPlan(policy="mad", max_contributions=d_max, max_users=1000, **budget)
+    return SetUnionPlan(
+        policy="mad", max_contributions=d_max, max_users=1000, count_share=0, **budget
+    )
 
 
 def exact_weights(users, tau: int, d_max: int, wrong: bool) -> dict:
@@ -226,7 +234,9 @@ def test_items_of_one_user_alone_are_released_with_probability_delta_at_most(pol
     So the threshold is not too low, nor higher than it must be.
     """
     limit = 20
-    plan = SetUnionPlan(policy=policy, epsilon=1, delta=1e-2, max_contributions=limit)
+    plan = SetUnionPlan(
+        policy=policy, epsilon=1, delta=1e-2, max_contributions=limit, count_share=0
+    )
     shares = SCREENING_DELTA_SHARES if policy == "screened_gaussian" else (1.0,)
     for decider, share in zip(plan.union_rounds, shares, strict=True):
         allowed = plan.vocabulary_delta * share
@@ -325,7 +335,7 @@ def chance_of_any(weights: list[float], threshold: float, epsilon: float) -> flo
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_items_without_weight_are_never_released_whatever_their_noise(policy):
-    plan = SetUnionPlan(policy=policy, epsilon=1, delta=0.4, max_contributions=1)
+    plan = SetUnionPlan(policy=policy, epsilon=1, delta=0.4, max_contributions=1, count_share=0)
     width = {"mad": 3, "screened_gaussian": 2}.get(policy, 1)
     count = 20_000
     weightless = ItemSums(
@@ -346,7 +356,9 @@ def test_items_without_weight_are_never_released_whatever_their_noise(policy):
 
 def test_items_without_weight_stay_open_or_are_closed_by_their_noise_alone():
     """The open set is a function of the noisy histogram, whether or not an item was given weight."""
-    plan = SetUnionPlan(policy="screened_gaussian", epsilon=1, delta=0.4, max_contributions=1)
+    plan = SetUnionPlan(
+        policy="screened_gaussian", epsilon=1, delta=0.4, max_contributions=1, count_share=0
+    )
     first, _ = plan.union_rounds
     assert first.cut is not None
     count = 20_000
@@ -410,7 +422,7 @@ def test_an_attack_on_two_rounds_reads_no_more_than_epsilon(mistake, caught):
     The attack learns on half of the runs which outcomes speak for which world (round and score), and
     bounds ε from below on the other half. A correct program would fail with probability 1e-6 · 4.
     """
-    claimed = {"epsilon": 1.0, "delta": 1e-2}
+    claimed = {"epsilon": 1.0, "delta": 1e-2, "count_share": 0}
     given = {**claimed, "epsilon": 4.0} if mistake == "less noise" else claimed
     plan = SetUnionPlan(
         policy="screened_gaussian", max_contributions=1, max_users=10**6, shards=1, **given
