@@ -187,7 +187,7 @@ def _reviewer_words(facts: Facts) -> list[Block]:
             (
                 "numbers of users",
                 "They are part of the release: rows, numbers of users and ledger together have the ε "
-                f"and δ above. Their noise took {facts.count_share} of the budget μ² of the run.",
+                f"and δ above. Measuring users took {facts.count_share} of the run's budget for noise.",
             )
         )
     mu = _mu(facts.ledger)

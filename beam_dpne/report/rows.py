@@ -278,12 +278,16 @@ def _meanings(facts: Facts) -> list[str]:
     if not facts.has_counts:
         return [_SCORES[kind]]
     row = _NAMES[facts.text_column]
+    spurious = (
+        f"A spurious {row}, which nobody has, gets its estimate by the same rule, so that it cannot be "
+        "told from others. "
+    )
     return [
         f"The number of users who have each {row} is an estimate from sums with noise. It is shrunk "
         f"towards what {row}s with similar scores have. As far as the model behind it holds, "
-        f"{facts.confidence} of the intervals, over all rows, contain the true number. A spurious "
-        f"{row}, which nobody has, gets its estimate by the same rule, so that it cannot be told from "
-        "others. The estimates are inside the ε and δ of the release.",
+        f"{facts.confidence} of the intervals, over all rows, contain the true number. "
+        f"{spurious if facts.expected_spurious else ''}The estimates are inside the ε and δ of the "
+        "release.",
         f"The files of the release also have scores. {_SCORES[kind]}",
     ]
 

@@ -269,7 +269,8 @@ def test_numbers_of_users_are_explained_as_the_ledger_explains_them(made, kind):
     for each in (
         "It is shrunk towards what n-grams with similar scores have.",
         "The estimates are inside the ε and δ of the release.",
-        "rows, numbers of users and ledger together have the ε and δ above. Their noise took 15 %",
+        "rows, numbers of users and ledger together have the ε and δ above. Measuring users took 15 %",
+        "A spurious n-gram, which nobody has, gets its estimate by the same rule",
         "The measurement of numbers of users",
         "and about how many people have each of them",
         "all rows with their numbers of users and the ledger together",
