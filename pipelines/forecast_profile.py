@@ -62,7 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         pathlib.Path(parsed.output).write_text(text + "\n", "utf-8")
 
 
-def _table(crowd: Crowd, most: int, all_users: Sequence[int]) -> dict[str, list[list[float | None]]]:
+def _table(
+    crowd: Crowd, most: int, all_users: Sequence[int]
+) -> dict[str, list[list[float | None]]]:
     """Returns the forecasts at all points of the grid for one longest length."""
     plans = [PrivacyPlan(epsilon=epsilon, delta=DELTA, max_length=most) for epsilon in EPSILONS]
     rows = []
