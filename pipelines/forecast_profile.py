@@ -1,4 +1,5 @@
-"""python -m pipelines.forecast_profile --text reddit_titles_public.txt.gz
+"""python -m pipelines.forecast_profile --text reddit_titles_public.txt.gz \\
+  --users 300 1000 3000 10000 30000 --lengths 5
 
 Makes the built-in profile `titles` of `beam-dpne plan --like titles` from public titles, one in each
 line: forecasts by simulations for many numbers of users and budgets.
@@ -35,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--text", required=True, help="public titles, one in each line")
     parser.add_argument("--output", default=str(OUTPUT), help="file of the profile")
     parser.add_argument(
+        "--users", type=int, nargs="+", default=USERS, help="numbers of users of the grid"
+    )
+    parser.add_argument(
         "--lengths", type=int, nargs="+", default=LENGTHS, help="max_length of the plans"
     )
     parsed = parser.parse_args(arguments)
@@ -45,11 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     budgets = [1 / PrivacyPlan(epsilon=each, delta=DELTA).noise_stddev for each in EPSILONS]
     tables = {}
     for most in parsed.lengths:
-        tables[most] = _table(crowd, most)
+        tables[most] = _table(crowd, most, parsed.users)
         fields = {
             "text": TEXT,
             "public_users": len(crowd),
-            "users": USERS,
+            "users": parsed.users,
             # The outermost budgets have room, since σ depends a little on max_length.
             "budgets": [budgets[0] * 0.99, *budgets[1:-1], budgets[-1] * 1.01],
             "tables": tables,
@@ -58,11 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         pathlib.Path(parsed.output).write_text(text + "\n", "utf-8")
 
 
-def _table(crowd: Crowd, most: int) -> dict[str, list[list[float | None]]]:
+def _table(
+    crowd: Crowd, most: int, all_users: Sequence[int]
+) -> dict[str, list[list[float | None]]]:
     """Returns the forecasts at all points of the grid for one longest length."""
     plans = [PrivacyPlan(epsilon=epsilon, delta=DELTA, max_length=most) for epsilon in EPSILONS]
     rows = []
-    for users in USERS:
+    for users in all_users:
         start = time.monotonic()
         forecaster = Forecaster(crowd, users)
         rows.append([forecaster.forecast(plan) for plan in plans])
