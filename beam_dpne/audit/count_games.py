@@ -31,8 +31,8 @@ from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 
-# One group of this many rows fills a class exactly, and its bound is several times the lowest one.
-ROWS = 16
+_NUMBERS_OF_ROWS = (16, 32, 48, 64, 96, 128)
+_LEAST_CLASSES = 3
 # Changes sums, rule and noise of a measurement.
 _Change = Callable[[CountSums, CountRule, CountNoise], tuple[CountSums, CountRule, CountNoise]]
 
@@ -50,7 +50,8 @@ def count_games(plan: Any, *, mu: float, gaussian_delta: float) -> tuple[Game, .
     if not share or noise is None:
         return ()
     own_mu = mu * math.sqrt(share)
-    rule = count_rule([np.ones(ROWS)])
+    rows = worst_number_of_rows()
+    rule = count_rule([np.ones(rows)])
     mistakes = {
         "The sums of a user are not divided by their length.": unnormalised,
         "All users have the noise of the lowest class.": one_class,
@@ -59,7 +60,7 @@ def count_games(plan: Any, *, mu: float, gaussian_delta: float) -> tuple[Game, .
     return (
         Game(
             name="numbers of users",
-            description=f"A user who has all {ROWS} released rows takes part or not. The attacker sees "
+            description=f"A user who has all {rows} released rows takes part or not. The attacker sees "
             "the noisy sums from which users are counted.",
             claim=Claim(
                 epsilon=gaussian.gaussian_epsilon(delta=gaussian_delta, noise_stddev=1 / own_mu),
@@ -74,6 +75,18 @@ def count_games(plan: Any, *, mu: float, gaussian_delta: float) -> tuple[Game, .
             ),
         ),
     )
+
+
+def worst_number_of_rows() -> int:
+    """Returns a number of rows that fill the highest of several classes of users best."""
+
+    def filled(rows: int) -> float:
+        rule = count_rule([np.ones(rows)])
+        if rule.bounds.size < _LEAST_CLASSES:
+            return 0.0
+        return float(np.linalg.norm(rule.group_sizes * rule.group_weights) / rule.bounds[-1])
+
+    return max(_NUMBERS_OF_ROWS, key=filled)
 
 
 def _play(rule: CountRule, noise: CountNoise, change: _Change | None = None) -> Play:

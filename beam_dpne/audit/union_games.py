@@ -194,8 +194,13 @@ def _decide(
 
 
 def _others(plan: SetUnionPlan) -> int:
-    """Returns a number of users with one item that fill it to the threshold, or a little less."""
-    return max(1, int(plan.union_rounds[-1].threshold))
+    """Returns a number of users with one item that fill it to the threshold, or a little less.
+
+    Under a cutoff there is room for one more user.
+    """
+    last = plan.union_rounds[-1]
+    room = last.threshold if last.cutoff is None else min(last.threshold, last.cutoff - 1)
+    return max(1, int(room))
 
 
 def _users(runs: int, number: int, users: int, *, first: int) -> UserItems:

@@ -10,7 +10,7 @@ import pytest
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.audit.bounds import epsilon_at_least, lower_bound
-from beam_dpne.audit.count_games import ROWS, count_games, count_log_ratios
+from beam_dpne.audit.count_games import count_games, count_log_ratios, worst_number_of_rows
 from beam_dpne.audit.games import key_of
 from beam_dpne.audit.gram_games import gram_claim, gram_games
 from beam_dpne.counts.rule import CountNoise, count_rule
@@ -40,7 +40,7 @@ def shown_by_sums(scores, seed):
     ("scores", "least"),
     [
         ([np.ones(1)], 0.5),
-        ([np.ones(ROWS)], 0.5),
+        ([np.ones(worst_number_of_rows())], 0.5),
         ([np.array([900.0, 30.0, 1.0])], 0.4),
         ([np.array([50.0, 9.0]), np.array([3.0]), np.array([1.0, 1.0])], 0.4),
     ],
