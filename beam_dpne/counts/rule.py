@@ -34,8 +34,6 @@ FIRST_GROUP, GROUP_RATIO = 16, 3
 LENGTH_PREDICTIONS = (1.0, 1 / 3, 1 / 4, 1 / 5)
 # The part of the budget for counts that the totals of groups get (public titles).
 GROUP_SHARE = 0.15
-# The default part of a run's budget for counts: with 0.15 about 7 % fewer n-grams are released.
-COUNT_SHARE = 0.15
 # Groups times classes of one length, at most: a group for each power of 3 up to 2^31 rows, and a class
 # for each power of 2 up to the bound that 2^31 rows of weight 1024 have.
 MOST_TOTALS = 20 * 42
@@ -165,7 +163,7 @@ class CountNoise:
 
         Example:
           >>> CountNoise.of_budget(1.0)
-          CountNoise(row_stddev=1.1180339887511..., group_stddev=2.2360679775...)
+          CountNoise(row_stddev=1.0846522890943..., group_stddev=2.5819888974...)
         """
         margin = 1 + 1e-12
         return cls(
