@@ -108,8 +108,8 @@ def ngrams_contents(plan: PrivacyPlan, released: Sequence[GramSet]) -> Contents:
     counted = {grams.users is not None for grams in released if not grams.is_public}
     if counted - {plan.count_share > 0}:
         raise ValueError(
-            "released sets must have numbers of users if, and only if, count_share of the plan is above "
-            f"0, got count_share={plan.count_share}."
+            "released sets must have numbers of users if, and only if, count_share of the plan is "
+            f"above 0, got count_share={plan.count_share}."
         )
     return reported_contents(plan, [length_report(grams) for grams in released])
 
