@@ -18,6 +18,8 @@ from beam_dpne.set_union.transform import PrivateSetUnionResult as PrivateSetUni
 # Rows of a release, the text of an n-gram, and what a ledger says of a run.
 from beam_dpne.documents.text import join_tokens as join_tokens
 from beam_dpne.documents.text import split_ngram as split_ngram
+from beam_dpne.elements.rows import CountedItem as CountedItem
+from beam_dpne.elements.rows import CountedNgram as CountedNgram
 from beam_dpne.elements.rows import NgramProbability as NgramProbability
 from beam_dpne.elements.rows import ReleasedItem as ReleasedItem
 from beam_dpne.elements.rows import ReleasedNgram as ReleasedNgram

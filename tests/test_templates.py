@@ -77,6 +77,7 @@ ACCEPTED = {
     "max_length": ("1", "007"),
     "max_contributions": ("10", "10,20,30,40,50"),
     "spurious_fraction": ("0.01",),
+    "count_share": ("0", "0.15", "1e-3"),
     "max_rejected": ("0", "0.05", "1"),
     "vocabulary_delta_share": ("0.5", "5e-1"),
     "noise_growth": ("0.9", "1"),
@@ -127,7 +128,8 @@ REFUSED = {
     **dict.fromkeys(("max_length", "max_tokens_per_user", "max_record_bytes"), NOT_WHOLE),
     **dict.fromkeys(("partitions", "side_input_limit"), NOT_WHOLE),
     **dict.fromkeys(
-        ("epsilon", "delta", "spurious_fraction", "noise_growth", "max_rejected"), NOT_REAL
+        ("epsilon", "delta", "spurious_fraction", "noise_growth", "count_share", "max_rejected"),
+        NOT_REAL,
     ),
     **dict.fromkeys(("vocabulary_delta_share", "cutoff_margin"), NOT_REAL),
     **dict.fromkeys(("rounds", "shards", "max_shard_users"), NOT_WHOLE),

@@ -22,7 +22,7 @@ _PHRASES = {
     "read": "reading and tokenizing",
     "users": "adding up contributions of users",
     "decide": "adding noise",
-    "count": "counting the users of each n-gram",
+    "count": "counting users of the released rows",
     "released": "sorting the released rows",
     "publish": "writing the release",
 }

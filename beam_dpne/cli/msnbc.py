@@ -2,7 +2,8 @@
 
 It runs `beam-dpne ngrams` with the parameters of the paper's section 3.2 and with the category names
 in the file's header as words, and prints a comparison. With `--strategy adaptive` only ε, δ, T and η
-are the paper's. As in the paper, the whole budget is for n-grams: `--count_share` is 0 unless it is given.
+are the paper's. As in the paper, the whole budget is for n-grams: `--count_share` is 0 unless it is
+given.
 """
 
 import argparse

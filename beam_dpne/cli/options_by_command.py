@@ -19,7 +19,7 @@ from beam_dpne.cli.options import (
     tokenizer_pattern,
     writing,
 )
-from beam_dpne.counts.rule import COUNT_SHARE
+from beam_dpne.counts.defaults import COUNT_SHARE
 from beam_dpne.report.left_out import PARTS, PUBLIC
 from beam_dpne.set_union.policies import (
     DEFAULT_POLICY,
@@ -170,8 +170,8 @@ _NGRAMS_PRIVACY = (
     Option(
         name="budget_shares",
         parse=numbers,
-        help="Share of the lengths' budget for each length, e.g. 0.2,0.4,0.4 for max_length=3, instead of "
-        "noise_growth. There must be one share for each length, and they must sum to 1. They are "
+        help="Share of the lengths' budget for each length, e.g. 0.2,0.4,0.4 for max_length=3, instead "
+        "of noise_growth. There must be one share for each length, and they must sum to 1. They are "
         "refused with adaptive.",
     ),
     Option(

@@ -36,8 +36,6 @@ SINGLES, GROUP_RATIO = 20, 2
 LENGTH_PREDICTIONS = (1.0, 1 / 2, 1 / 3, 1 / 4)
 # The part of the budget for counts that the totals of groups get (public titles).
 GROUP_SHARE = 0.2
-# The default part of a run's budget for counts: with 0.15 about 7 % fewer n-grams are released.
-COUNT_SHARE = 0.15
 # Groups times classes of one length, at most: 20 rows by themselves, a group for each power of 2 up to
 # 2^31 rows, and a class for each power of 2 up to the bound that 2^31 rows of weight 1024 have.
 MOST_TOTALS = (20 + 31) * 42

@@ -52,8 +52,8 @@ _VALID = (
     "unless the words are public: then it is the number of the words"
 )
 _SHARE = (
-    "part of the budget mu^2 = 1 / composed_noise_stddev^2 that this length has; all of these parts and "
-    "that of numbers of users, if there are any, add up to 1"
+    "part of the budget mu^2 = 1 / composed_noise_stddev^2 that this length has; all of these parts "
+    "and that of numbers of users, if there are any, add up to 1"
 )
 _SPURIOUS = "upper bound on the expected number of released n-grams that nobody has"
 _LENGTHS_COLUMNS = {
@@ -100,7 +100,17 @@ _SCORES = {
 
 
 def ngrams_contents(plan: PrivacyPlan, released: Sequence[GramSet]) -> Contents:
-    """Returns the contents of the ledger of S_1, …, S_T; see `reported_contents`."""
+    """Returns the contents of the ledger of S_1, …, S_T; see `reported_contents`.
+
+    Raises:
+      ValueError: The sets are not those of one run under this plan.
+    """
+    counted = {grams.users is not None for grams in released if not grams.is_public}
+    if counted - {plan.count_share > 0}:
+        raise ValueError(
+            "released sets must have numbers of users if, and only if, count_share of the plan is "
+            f"above 0, got count_share={plan.count_share}."
+        )
     return reported_contents(plan, [length_report(grams) for grams in released])
 
 

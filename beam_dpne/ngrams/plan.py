@@ -8,7 +8,8 @@ from typing import Any
 
 from beam_dpne.counts import rule
 from beam_dpne.counts.budget import check_count_noise, check_count_share
-from beam_dpne.counts.rule import COUNT_SHARE, MOST_TOTALS, CountNoise
+from beam_dpne.counts.defaults import COUNT_SHARE
+from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.strategies import (
@@ -101,7 +102,7 @@ class PrivacyPlan(JsonParameters):
       >>> plan = PrivacyPlan(
       ...     epsilon=1, delta=1e-7, max_length=6, max_contributions=10, strategy="one_round")
       >>> [round(length.noise_stddev, 3) for length in plan.lengths][:2]
-      [11.779, 11.779]
+      [12.776, 12.776]
       >>> PrivacyPlan.from_json(plan.to_json()) == plan
       True
 

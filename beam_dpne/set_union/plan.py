@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 
 from beam_dpne.counts import rule
 from beam_dpne.counts.budget import check_count_noise, check_count_share
-from beam_dpne.counts.rule import COUNT_SHARE, MOST_TOTALS, CountNoise
+from beam_dpne.counts.defaults import COUNT_SHARE
+from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
 from beam_dpne.set_union import policies
 from beam_dpne.set_union.policies import DECISION_ERRORS, SPARE, RoundShares, UpdatePolicy

@@ -22,7 +22,7 @@ from beam_dpne import reading
 from beam_dpne.cli import display
 from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import Option, add_options, integer, number, numbers, with_defaults
-from beam_dpne.counts.rule import COUNT_SHARE
+from beam_dpne.counts.defaults import COUNT_SHARE
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.counts import (

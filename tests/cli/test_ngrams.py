@@ -35,7 +35,7 @@ OPTIONS = [
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
     *("side_input_limit", "harness_timeout", "max_rejected"),
     *("failure_log", "failure_log_remote", "budget"),
-    *("rounds", "user_budgets", "vocabulary", "vocabulary_policy", "max_users"),
+    *("rounds", "user_budgets", "vocabulary", "vocabulary_policy", "max_users", "count_share"),
     *("public_user_count", "title", "contact", "unit"),
 ]
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
@@ -93,7 +93,9 @@ def files_of(folder):
 
 
 def rows_of(folder):
-    return [tuple(row.values()) for row in read_release(str(folder)).table().to_pylist()]
+    """Length, text and score of each n-gram."""
+    rows = read_release(str(folder)).table().to_pylist()
+    return [(row["length"], row["ngram"], row["score"]) for row in rows]
 
 
 def counts_of(folder):

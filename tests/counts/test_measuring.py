@@ -137,6 +137,9 @@ def test_noise_has_the_planned_spread_and_is_independent_of_the_sums():
         assert stats.kstest(np.concatenate(group_draws), "norm", axis=None).pvalue > 1e-3
         # Neither keys nor rows nor the two measurements share noise.
         assert abs(np.corrcoef(draws)[np.triu_indices(3, 1)]).max() < 0.05
+        of_groups = np.ravel(group_draws)
+        of_rows = np.ravel([draw[: group_draws[0].size] for draw in draws])
+        assert abs(np.corrcoef(of_rows, of_groups)[0, 1]) < 0.3
     assert np.allclose(measured.mass_stddevs * rule.row_weights, noise.row_stddev)
     expected = noise.group_stddev * rule.bounds / rule.group_weights[:, np.newaxis]
     assert np.allclose(measured.total_stddevs, expected)

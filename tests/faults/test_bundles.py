@@ -62,6 +62,15 @@ def assert_same(outcome, expected):
     assert "2 records were rejected" in outcome.ended.err
 
 
+def is_silent(step, point):
+    """Whether a step never reaches a point: one without any output has nothing between its outputs."""
+    return step.endswith("/CountUsers/None") and point == BETWEEN
+
+
+def never_reached(schedule):
+    return {fault for fault in schedule.pending if not is_silent(fault.step, fault.kind)}
+
+
 @pytest.mark.parametrize(
     "others",
     [
@@ -75,9 +84,12 @@ def test_every_dofn_survives_a_fault_at_every_point(disturbed, undisturbed, noth
     outcome, runner = disturbed(schedule, *others, twice=0.1)
     assert_same(outcome, undisturbed(*others))
     TALLY.add(schedule.faults, SAME, schedule.count)
-    assert schedule.pending == set()
+    assert never_reached(schedule) == set()
     struck = {(kind_of(fault.step), fault.kind) for fault in schedule.faults}
-    assert struck == {(kind_of(step), point) for step in runner.steps for point in POINTS}
+    points = {(step, point) for step in runner.steps for point in POINTS}
+    assert struck == {
+        (kind_of(step), point) for step, point in points if not is_silent(step, point)
+    }
     spends = [step for step in runner.steps if "SpendBudgets" in step]
     assert len(spends) == {(): 0, ADAPTIVE_SMALL: 4, ADAPTIVE: 8}[others]
 
@@ -182,7 +194,7 @@ def test_every_dofn_of_the_library_survives_a_fault_at_every_point(tmp_path, not
     runner = FaultyRunner(schedule)
     assert library.release(runner, "disturbed") == expected
     TALLY.add(schedule.faults, SAME, schedule.count)
-    assert schedule.pending == set()
+    assert never_reached(schedule) == set()
     assert any(step.endswith("DecodeGrams/Decode") for step in runner.steps)
 
 
@@ -194,8 +206,7 @@ def test_every_dofn_of_set_unions_survives_a_fault_at_every_point(tmp_path, noth
     assert len(expected) == len(POLICIES) + 1
     assert unions.release(FaultyRunner(schedule), "disturbed") == expected
     TALLY.add(schedule.faults, SAME, schedule.count)
-    # The pass that counts users has a step without output, in which nothing can fail between outputs.
-    assert all(fault.step.endswith("/None") for fault in schedule.pending)
+    assert never_reached(schedule) == set()
 
 
 @pytest.mark.slow
@@ -361,7 +372,7 @@ def test_released_sets_as_files_survive_a_fault_at_every_point(
     schedule = EveryPoint()
     outcome, _ = disturbed(schedule, *VARIANTS["sets as files"])
     assert_same(outcome, undisturbed())
-    assert schedule.pending == set()
+    assert never_reached(schedule) == set()
     TALLY.add(schedule.faults, SAME, schedule.count)
 
 

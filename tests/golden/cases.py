@@ -57,6 +57,9 @@ _STRATEGIES = {
     "one_round-single": ("--strategy", "one_round", "--pruning", "single"),
     "one_round-estimate": ("--strategy", "one_round", "--valid_count", "estimate"),
     "one_round-growth": ("--strategy", "one_round", "--noise_growth", "0.8"),
+    "adaptive-without-counts": ("--count_share", "0"),
+    "adaptive-half-for-counts": ("--count_share", "0.5"),
+    "one_round-without-counts": ("--strategy", "one_round", "--count_share", "0"),
 }
 _MODES = {
     "counts": (),

@@ -56,8 +56,8 @@ DECIDE_NOTHING = {
     "adaptive": {"BUDGET_BITS", "MAX_BUDGET", "MAX_SPURIOUS_FRACTION", "USER_BUDGETS", "UNITS"},
     "finite_noise": {"LAPLACE_END", "NORMAL_END"},
     "integer_noise": {"MAX_STDDEV"},
-    # Plans have their own name for the second, which their parameters hold.
-    "rule": {"COUNT_SHARE", "MOST_TOTALS"},
+    # Plans have their own name for it, which their parameters hold.
+    "rule": {"MOST_TOTALS"},
     "plan": {
         *("ADJACENCY", "COUNT_SHARE", "MAX_USERS", "OF_ONE_STRATEGY", "PRUNING_RULES"),
         *("STRATEGIES", "VALID_COUNTS"),

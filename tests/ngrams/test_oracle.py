@@ -346,7 +346,7 @@ def test_users_above_the_limit_send_a_subset_of_their_own_in_each_round(all_ways
     rng = random.Random(8)
     words = [f"w{i}" for i in range(30)]
     documents = {f"u{i}": [rng.sample(words, 30) + words] for i in range(80)}
-    plan = PrivacyPlan(epsilon=30, delta=0.3, max_length=3, max_contributions=4)
+    plan = PrivacyPlan(**LOUD | {"max_contributions": 4}, max_length=3)
     released = all_ways(documents, plan)
     assert len(released[1]) == 30
     assert released[2]

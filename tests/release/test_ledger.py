@@ -55,7 +55,7 @@ def test_each_length_says_what_was_spent_and_what_came_of_it():
     assert ledger()["lengths"] == [
         {
             "length": 1,
-            "budget_share": 0.5,
+            "budget_share": 0.425,
             "max_contributions": 10,
             "noise_stddev": PLAN.lengths[0].noise_stddev,
             "threshold": PLAN.lengths[0].threshold,
@@ -65,7 +65,7 @@ def test_each_length_says_what_was_spent_and_what_came_of_it():
         },
         {
             "length": 2,
-            "budget_share": 0.5,
+            "budget_share": 0.425,
             "max_contributions": 20,
             "noise_stddev": PLAN.lengths[1].noise_stddev,
             "threshold": 41.5,
@@ -183,6 +183,10 @@ def without(name):
     return {key: value for key, value in ledger().items() if key != name}
 
 
+# Releases without numbers of users have no sections on them.
+REQUIRED = [name for name in list(ledger())[1:] if name not in ("counts", "counts_columns")]
+
+
 def with_part(**changes):
     return ledger() | {"parts": [PART._asdict() | changes]}
 
@@ -198,7 +202,7 @@ def with_part(**changes):
         (b'{"schema": ["beam_dpne/ledger/1"]}', "not a ledger of beam_dpne"),
         (ledger_bytes(ledger())[:-20], "not a ledger of beam_dpne"),
         (ledger() | {"schema": "beam_dpne/ledger/3"}, "this version reads"),
-        *[(without(name), f"{name!r} is missing") for name in list(ledger())[1:]],
+        *[(without(name), f"{name!r} is missing") for name in REQUIRED],
         (ledger() | {"parts": []}, "'parts' must list"),
         (with_part(name="../../etc/passwd"), "'parts' must list"),
         (with_part(name="ngrams-0123456789abcdef-00000-of-00001.jsonl\n"), "'parts' must list"),
@@ -277,11 +281,29 @@ def test_each_round_of_the_adaptive_strategy_says_what_decided():
     assert all(name in told for name in said["lengths"][1]["rounds"][0] if name != "round")
 
 
+def test_numbers_of_users_are_stated_with_their_part_of_the_budget_and_their_noise():
+    said = ledger()
+    counts, spent = said["counts"], said["spent"]
+    assert counts["budget_share"] == PLAN.count_share == 0.15
+    assert set(counts) == set(said["counts_columns"])
+    assert list(said["columns"])[-4:] == ["users", "users_low", "users_high", "order"]
+    assert said["columns"]["order"].startswith("by length, then by falling users, ")
+    parts = [length["noise_stddev"] ** -2 for length in said["lengths"]]
+    parts += [counts[name] ** -2 for name in ("row_noise_stddev", "group_noise_stddev")]
+    assert sum(parts) == pytest.approx(spent["composed_noise_stddev"] ** -2, rel=1e-9)
+    shares = [length["budget_share"] for length in said["lengths"]]
+    assert sum(shares) + counts["budget_share"] == pytest.approx(1)
+    plain = adaptive_ledger(count_share=0)
+    assert {"counts", "counts_columns"}.isdisjoint(plain)
+    assert list(plain["columns"]) == ["length", "ngram", "score", "order"]
+    assert plain["columns"]["order"].startswith("by length, then by falling score, ")
+
+
 def test_individual_budgets_are_stated_with_their_theorem():
     said = adaptive_ledger()
     budgets = said["guarantee"]["individual_budgets"]
     assert budgets["mu"] == pytest.approx(1 / said["spent"]["composed_noise_stddev"])
-    assert "at most mu^2" in budgets["statement"]
+    assert "at most count_share * mu^2" in budgets["statement"]
     assert "private state" in budgets["statement"]
     cited = " ".join(budgets["references"])
     assert all(name in cited for name in ("Smith", "Koskela", "Feldman"))

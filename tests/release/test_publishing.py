@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import csv
+import dataclasses
 import errno
 import hashlib
 import io
@@ -40,7 +41,7 @@ from beam_dpne import (
     split_ngram,
 )
 from beam_dpne.documents.text import escape_item, unescape_item
-from beam_dpne.elements.rows import ITEM_SCHEMA, ROW_SCHEMA
+from beam_dpne.elements.rows import COUNTED_ROW_SCHEMA, ITEM_SCHEMA, ROW_SCHEMA
 from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.finite_noise import LAPLACE_END
 from beam_dpne.ngrams.elements import pack_pairs
@@ -54,7 +55,14 @@ from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.storage.access import directory_at
 from tests.support.privileges import without_privileges
 
-PLAN = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, max_contributions=10, strategy="one_round")
+PLAN = PrivacyPlan(
+    epsilon=1,
+    delta=1e-7,
+    max_length=2,
+    max_contributions=10,
+    strategy="one_round",
+    count_share=0,
+)
 HOSTILE = [
     "",
     " ",
@@ -241,7 +249,12 @@ def test_a_release_without_rows_has_one_part_without_rows(tmp_path, output_forma
 
 def test_a_release_of_one_length_needs_no_shorter_ones(tmp_path):
     plan = PrivacyPlan(
-        epsilon=1, delta=1e-7, max_length=1, max_contributions=10, strategy="one_round"
+        epsilon=1,
+        delta=1e-7,
+        max_length=1,
+        max_contributions=10,
+        strategy="one_round",
+        count_share=0,
     )
     rule = length_rule(
         length=1, noise_stddev=plan.lengths[0].noise_stddev, threshold=plan.lengths[0].threshold
@@ -252,6 +265,44 @@ def test_a_release_of_one_length_needs_no_shorter_ones(tmp_path):
     run = Run(plan=plan, tokenizer="words", run_key_given=False)
     publish_by_beam(tmp_path, [words], run=run)
     assert tuples(read_release(str(tmp_path)).table()) == [(1, "a", 7.5)]
+
+
+COUNTED = dataclasses.replace(PLAN, count_share=0.15)
+
+
+def counted(scores, users):
+    """S_1 and an empty S_2 with numbers of users."""
+    words, bigrams = sets_of(scores, plan=COUNTED)
+    none = np.zeros((0, 3), np.int64)
+    return [
+        dataclasses.replace(words, users=np.array(users)),
+        dataclasses.replace(bigrams, users=none),
+    ]
+
+
+@pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
+def test_numbers_of_users_are_written_read_and_give_the_order(tmp_path, output_format):
+    sets = counted({"a": 91.0, "b": 70.25, "c": 80.0}, [[7, 0, 20], [9, 8, 11], [7, 5, 8]])
+    run = Run(plan=COUNTED, tokenizer="words", run_key_given=False)
+    publish(tmp_path, sets, run=run, output_format=output_format)
+    release = read_release(str(tmp_path))
+    assert release.table().schema.equals(COUNTED_ROW_SCHEMA)
+    assert tuples(release.table()) == [
+        (1, "b", 70.25, 9, 8, 11),
+        (1, "a", 91.0, 7, 0, 20),
+        (1, "c", 80.0, 7, 5, 8),
+    ]
+
+
+def test_sets_without_the_numbers_of_users_of_their_plan_are_refused(tmp_path):
+    scores = {"a": 91.0, "b": 70.25}
+    with_users = counted(scores, [[7, 0, 20], [9, 8, 11]])
+    for sets, plan in ((sets_of(scores, plan=COUNTED), COUNTED), (with_users, PLAN)):
+        with pytest.raises(
+            ValueError, match="numbers of users if, and only if, count_share of the"
+        ):
+            publish(tmp_path, sets, run=Run(plan=plan, tokenizer="words", run_key_given=False))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_are_sorted_by_length_falling_score_and_bytes(tmp_path):

@@ -33,7 +33,6 @@ from beam_dpne import (
     PrivateSetUnion,
     PublicCounts,
     ReleasedItem,
-    ReleasedNgram,
     ReleaseNotes,
     RunKey,
     SetUnionPlan,
@@ -43,9 +42,11 @@ from beam_dpne import (
 from beam_dpne.cli.failures import printable_reason
 from beam_dpne.elements.rows import (
     COUNTED_ITEM_SCHEMA,
+    COUNTED_ROW_SCHEMA,
     PROBABILITY_SCHEMA,
     ROW_SCHEMA,
     CountedItem,
+    CountedNgram,
     in_order,
 )
 from beam_dpne.errors import ReleaseError, TooManyRejectedError
@@ -73,7 +74,7 @@ TRANSFORMS = {
     "bayesian": lambda: BayesianCounts(plan=COUNTS, public=PUBLIC, run_key=KEY),
 }
 ROW_TYPES = {
-    "ngrams": (ReleasedNgram, ROW_SCHEMA),
+    "ngrams": (CountedNgram, COUNTED_ROW_SCHEMA),
     "set-union": (CountedItem, COUNTED_ITEM_SCHEMA),
     "bayesian": (NgramProbability, PROBABILITY_SCHEMA),
 }
@@ -159,7 +160,8 @@ def test_bigquery_gets_its_schema_from_the_type_of_the_rows(program):
     row_type, schema = ROW_TYPES[program]
     rows = result_of(beam.Pipeline(), program).rows
     assert rows.element_type is row_type
-    kinds = {pa.int32(): "INT64", pa.string(): "STRING", pa.float64(): "DOUBLE"}
+    kinds = {pa.int32(): "INT64", pa.int64(): "INT64"}
+    kinds |= {pa.string(): "STRING", pa.float64(): "DOUBLE"}
     assert [
         (field.name, schema_pb2.AtomicType.Name(field.type.atomic_type), field.type.nullable)
         for field in schema_from_element_type(rows.element_type).fields
@@ -172,7 +174,8 @@ def test_rows_as_dicts_are_what_bigquery_loads(program, made):
     pytest.importorskip("apitools", reason="needs the extra gcp")
     from apache_beam.io.gcp import bigquery_tools as tools
 
-    kinds = {pa.int32(): "INTEGER", pa.string(): "STRING", pa.float64(): "FLOAT"}
+    kinds = {pa.int32(): "INTEGER", pa.int64(): "INTEGER"}
+    kinds |= {pa.string(): "STRING", pa.float64(): "FLOAT"}
     schema = ",".join(f"{field.name}:{kinds[field.type]}" for field in ROW_TYPES[program][1])
     table = tools.parse_table_schema_from_json(json.dumps(tools.get_dict_table_schema(schema)))
     for row in made[program].rows:
@@ -362,10 +365,16 @@ def test_releases_without_rows_are_releases(program, tmp_path):
     assert files_of(tmp_path / "sets") == files_of(tmp_path / "rows")
 
 
-CANARY = ReleasedNgram(1, "canary", 9.5)
+CANARY = CountedNgram(1, "canary", 9.5, 40, 20, 60)
 OTHERS = "rows must be exactly the .* rows that the ledger describes"
-FIELDS = "rows must have the fields length, ngram, score of the ledger's program, and no others"
-TYPES = r"rows must have the types length \(int32\), ngram \(string\), score \(double\)"
+FIELDS = (
+    "rows must have the fields length, ngram, score, users, users_low, users_high that the ledger "
+    "explains, and no others"
+)
+TYPES = (
+    r"rows must have the types length \(int32\), ngram \(string\), score \(double\), users \(int64\), "
+    r"users_low \(int64\), users_high \(int64\)"
+)
 
 
 @pytest.mark.parametrize(

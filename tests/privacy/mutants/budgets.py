@@ -48,8 +48,8 @@ MUTANTS = [
     Mutant(
         name="users_spend_the_part_of_the_words_again",
         file="beam_dpne/ngrams/plan.py",
-        before="self.noise_stddev / math.sqrt(1 - self.union_share)",
-        after="self.noise_stddev",
+        before="self.ngrams_noise_stddev / math.sqrt(1 - self.union_share)",
+        after="self.ngrams_noise_stddev",
         matters="Words by a set union and longer n-grams would together spend more than the budget.",
         tests=(_WORDS_GAUSSIAN,),
     ),

@@ -422,8 +422,8 @@ MUTANTS = [
     Mutant(
         name="words_have_the_noise_of_the_whole_run",
         file="beam_dpne/ngrams/vocabulary.py",
-        before="plan.noise_stddev / math.sqrt(plan.union_share)",
-        after="plan.noise_stddev",
+        before="plan.ngrams_noise_stddev / math.sqrt(plan.union_share)",
+        after="plan.ngrams_noise_stddev",
         matters="The words alone would spend the whole budget, and longer n-grams theirs again.",
         tests=(_WORDS_GAUSSIAN,),
     ),
