@@ -20,6 +20,7 @@ References:
 """
 
 import dataclasses
+import math
 
 import numpy as np
 from scipy import special
@@ -39,6 +40,9 @@ FACTOR_SCALE, FACTOR_ROWS = 1.5, 5.0
 GROUP_VARIANCE = 0.05**2
 # Spread of masses around the curve that is expected before the data, relative, and its weight in rows.
 SPREAD, SPREAD_ROWS = 0.35, 5.0
+# How far the rows of one class of users are from the expected ones, relative; and the users of a class
+# by those of the class above.
+PROFILE, FALL = 4.0, 2.5
 # Standard deviations above which a class of users is clearly there.
 CLEAR = 2.0
 ROWS_OF_A_KNOT, MOST_KNOTS = 40, 8
@@ -47,6 +51,7 @@ CONFIDENCE = 0.95
 MOST_USERS = 2.0**53
 _DIGITS = 2.0**30
 _PASSES = 25
+_HALVINGS = 30
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,10 +91,11 @@ def estimate_users(
     noise = measured.mass_stddevs**2
     prior = (spread * curve) ** 2
     masses = (measured.masses * prior + curve * noise) / (prior + noise)
-    masses = np.maximum(masses, curve / 20)
-    variances = prior * noise / (prior + noise) / masses**2
+    masses, variances = _positive(masses, np.sqrt(prior * noise / (prior + noise)))
     users, relative = _Model.of(measured, rule, masses, variances).users()
-    reach = _exp(special.ndtri(0.5 + CONFIDENCE / 2) * relative)
+    # The logarithm of a log-normal number with this relative standard deviation has this one.
+    stddevs = np.sqrt(_log(1 + relative**2))
+    reach = _exp(special.ndtri(0.5 + CONFIDENCE / 2) * stddevs)
     estimates = np.minimum(np.stack((users, users / reach, users * reach)), MOST_USERS)
     if parents is not None:
         _bound_by_parents(estimates, rule, parents)
@@ -98,6 +104,16 @@ def estimate_users(
         low=np.floor(estimates[1]).astype(np.int64),
         high=np.ceil(estimates[2]).astype(np.int64),
     )
+
+
+def _positive(means: np.ndarray, stddevs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns mean and relative variance of normal numbers, given that they are positive: (n,) each."""
+    # The inverse Mills ratio φ/Φ by the scaled complementary error function, which does not underflow.
+    places = np.maximum(means / stddevs, -30.0)
+    mills = math.sqrt(2 / math.pi) / special.erfcx(-places / math.sqrt(2))
+    positive = stddevs * (places + mills)
+    variances = stddevs**2 * np.maximum(1 - mills * (mills + places), 1e-12)
+    return positive, variances / positive**2
 
 
 def _bound_by_parents(estimates: np.ndarray, rule: CountRule, parents: np.ndarray) -> None:
@@ -200,7 +216,7 @@ class _Model:
         logs = _log(masses)
         middle = float(np.average(logs, weights=masses))
         units = np.bincount(rule.groups, masses, minlength=rule.group_weights.size)
-        totals, errors = _totals(measured, units)
+        totals, errors = _totals(measured, rule, masses, units)
         return cls(
             groups=rule.groups,
             masses=masses,
@@ -301,28 +317,56 @@ class _Fit:
         return float(np.clip((excess + FACTOR_ROWS * FACTOR_SCALE) / (known + FACTOR_ROWS), 0.5, 8))
 
 
-def _totals(measured: MeasuredCounts, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _totals(
+    measured: MeasuredCounts, rule: CountRule, masses: np.ndarray, units: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns the total of each group over all classes, and the covariance of the errors, in units.
 
-    Few users or none belong to the upper classes, whose noise is the largest. A class whose part of all
-    groups together is below `CLEAR` standard deviations counts with an estimate of this part instead of
-    its measured totals, and half of the class below is what the estimate expects.
+    The numbers of pairs of one class are N_j users times the profile v_G of such a user, give or take
+    `PROFILE`. N_j and the pairs of each group are learned from the noisy pairs. Few users or none belong
+    to the upper classes, whose noise is the largest. If N_j is below `CLEAR` standard deviations, a
+    `FALL` of the users of the class below is expected before the data, give or take as many.
     """
-    noise = (measured.total_stddevs / units[:, np.newaxis]) ** 2
-    below = np.inf
     totals, errors = np.zeros(units.size), np.zeros((units.size, units.size))
-    for values, noises in zip((measured.totals / units[:, np.newaxis]).T, noise.T, strict=True):
-        precision = float((1 / noises).sum())
-        part = float((values / noises).sum()) / precision
-        if part * np.sqrt(precision) > CLEAR:
-            totals, below = totals + values, part
-            errors = errors + np.diag(noises)
-            continue
-        # The part is unclear: half of the class below is expected, give or take as much.
-        half = below / 2 if below < np.inf else 1.0
-        part = max((part * precision + 1 / half) / (precision + half**-2), half / 8)
-        totals, errors, below = totals + part, errors + 1 / (precision + half**-2), part
-    return totals, errors
+    below = np.inf
+    for j, bound in enumerate(rule.bounds.tolist()):
+        profile = _profile(rule, masses, bound)
+        pairs, noise = measured.totals[:, j], measured.total_stddevs[:, j] ** 2
+        precision = float((profile**2 / noise).sum())
+        users = float((profile * pairs / noise).sum()) / precision
+        if users > CLEAR * precision**-0.5:
+            below = users
+        else:
+            expected = min(below, precision**-0.5) / FALL
+            users = users * precision + 1 / expected
+            precision += expected**-2
+            # A class is never taken for empty.
+            users = max(users / precision, expected / FALL)
+            below = min(below, users)
+        spread = (PROFILE * users * profile) ** 2
+        gain = spread / (spread + noise)
+        totals = totals + users * profile + gain * (pairs - users * profile)
+        shared = (1 - gain) * profile
+        errors = errors + np.diag(gain * noise) + np.outer(shared, shared) / precision
+    return totals / units, errors / np.outer(units, units)
+
+
+def _profile(rule: CountRule, masses: np.ndarray, bound: int) -> np.ndarray:
+    """Returns the expected number of rows of each group that a user of a class holds: (g,) float64.
+
+    A user holds a row with a probability in proportion to its mass, up to 1. How many, is so that the
+    norm √(Σ (c d)²) is in the middle between the class's bound and the one below.
+    """
+    low, high = -60.0, 60.0
+    scaled = masses / masses.max()
+    size = rule.group_weights.size
+    held = np.zeros(size)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        held = np.bincount(rule.groups, np.minimum(1, scaled * 2.0**middle), minlength=size)
+        norm = math.sqrt(float(((held * rule.group_weights) ** 2).sum()))
+        low, high = (middle, high) if norm < 0.75 * bound else (low, middle)
+    return held
 
 
 def _solve(matrix: np.ndarray, values: np.ndarray) -> np.ndarray:
