@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from beam_dpne.counts.rule import CountNoise, CountRule
+from beam_dpne.counts.rule import EXACT, CountNoise, CountRule
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.cells import cells_above
@@ -23,6 +23,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS
 
 _SMALL = 1 - 2.0**-50
+_NORM_MARGIN = 2.0**-30
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -105,11 +106,13 @@ def sum_counts(held: Held, rule: CountRule) -> CountSums:
     size = rule.group_weights.size
     pairs, numbers = np.unique(users * size + rule.groups[held.rows], return_counts=True)
     user, group = np.divmod(pairs, max(size, 1))
-    lengths = (numbers * rule.group_weights[group]) ** 2
-    norms = np.zeros(held.offsets.size - 1, np.int64)
+    lengths = (numbers * rule.group_weights[group]).astype(np.float64) ** 2
+    norms = np.zeros(held.offsets.size - 1)
     np.add.at(norms, user, lengths)
-    # The least class whose squared bound is not below the squared length.
-    classes = np.searchsorted(rule.bounds**2, norms)
+    # The least class whose squared bound is not below the squared length. Sums from 2^53 on are right
+    # to far less than a relative 2^-30, which is added, so that no user is in too small a class.
+    norms[norms >= EXACT] *= 1 + _NORM_MARGIN
+    classes = np.searchsorted(rule.bounds.astype(np.float64) ** 2, norms)
     totals = np.zeros((size, rule.bounds.size), np.int64)
     np.add.at(totals, (group, classes[user]), numbers)
     return CountSums(masses=masses, totals=totals)

@@ -39,6 +39,8 @@ GROUP_SHARE = 0.2
 # Groups times classes of one length, at most: 20 rows by themselves, a group for each power of 2 up to
 # 2^31 rows, and a class for each power of 2 up to the bound that 2^31 rows of weight 1024 have.
 MOST_TOTALS = (20 + 31) * 42
+# Sums of integers are exact in floating point up to here.
+EXACT = 2**53
 _LEAST_SCORE = 2.0**-10
 
 
@@ -132,6 +134,8 @@ def _class_bounds(group_weights: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         return np.ones(1, np.int64)
     most = sum((d * n) ** 2 for d, n in zip(group_weights.tolist(), sizes.tolist(), strict=True))
     bounds = [4 * int(group_weights.min())]
+    # A margin for squared lengths that floating point rounds, see `measuring.sum_counts`.
+    most += most >> 20 if most >= EXACT else 0
     while bounds[-1] ** 2 < most:
         bounds.append(2 * bounds[-1])
     return np.array(bounds, np.int64)

@@ -18,7 +18,13 @@ from beam_dpne.counts.measuring import (
     sum_counts,
     user_factors,
 )
-from beam_dpne.counts.rule import MOST_TOTALS, CountNoise, count_rule
+from beam_dpne.counts.rule import (
+    MOST_TOTALS,
+    CountNoise,
+    CountRule,
+    _class_bounds,
+    count_rule,
+)
 
 KEY = RunKey(b"counts".ljust(32, b"."))
 UNIT = 2**32
@@ -73,6 +79,31 @@ def test_the_last_class_holds_a_user_who_holds_everything_and_no_class_is_too_ma
     assert totals[:, :-1].sum() == 0
     assert totals[:, -1].tolist() == rule.group_sizes.tolist()
     assert totals.size <= MOST_TOTALS * len(rule.sizes)
+
+
+@given(
+    st.lists(st.integers(1, 2**36), min_size=1, max_size=6),
+    st.lists(st.integers(1, 3), min_size=6, max_size=6),
+)
+def test_no_user_is_in_too_small_a_class_where_squares_exceed_64_bits(weights, sizes):
+    weights, sizes = np.array(weights), np.array(sizes[: len(weights)])
+    groups = np.repeat(np.arange(weights.size), sizes)
+    bounds = _class_bounds(weights, sizes)
+    rule = CountRule(
+        sizes=(groups.size,),
+        row_weights=np.ones(groups.size, np.int64),
+        groups=groups,
+        group_weights=weights,
+        bounds=bounds,
+    )
+    for count in range(1, groups.size + 1):
+        totals = sum_counts(held([range(count)]), rule).totals
+        (place,) = np.flatnonzero(totals.sum(axis=0))
+        lengths = (totals[:, place] * weights).tolist()
+        norm = sum(length**2 for length in lengths)
+        assert norm <= int(bounds[place]) ** 2
+        assert place == 0 or norm > int(bounds[place - 1]) ** 2 * (1 - 2**-20)
+        event(f"beyond 64 bits: {norm >= 2**63}")
 
 
 @given(rules_and_users())
