@@ -323,9 +323,9 @@ def _totals(
     """Returns the total of each group over all classes, and the covariance of the errors, in units.
 
     The numbers of pairs of one class are N_j users times the profile v_G of such a user, give or take
-    `PROFILE`. N_j and the pairs of each group are learned from the noisy pairs. Few users or none belong
-    to the upper classes, whose noise is the largest. If N_j is below `CLEAR` standard deviations, a
-    `FALL` of the users of the class below is expected before the data, give or take as many.
+    `PROFILE`. N_j and the pairs of each group are learned from the noisy pairs. Few users or none
+    belong to the upper classes, whose noise is the largest. If N_j is below `CLEAR` standard
+    deviations, the users of the class below divided by `FALL` are expected, give or take as many.
     """
     totals, errors = np.zeros(units.size), np.zeros((units.size, units.size))
     below = np.inf
