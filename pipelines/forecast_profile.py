@@ -1,5 +1,4 @@
-"""python -m pipelines.forecast_profile --text reddit_titles_public.txt.gz \\
-  --users 300 1000 3000 10000 30000 --lengths 5
+"""python -m pipelines.forecast_profile --text reddit_titles_public.txt.gz
 
 Makes the built-in profile `titles` of `beam-dpne plan --like titles` from public titles, one in each
 line: forecasts by simulations for many numbers of users and budgets.
@@ -27,7 +26,7 @@ DOCUMENTS_PER_USER = 8
 USERS = (300, 1000, 3000, 10_000, 30_000, 100_000, 250_000)
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-7
-LENGTHS = (5, 3, 1)
+LENGTHS = (5,)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
