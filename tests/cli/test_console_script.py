@@ -19,8 +19,9 @@ BUDGET = [
     *("--spurious_fraction", "1e-9"),
 ]
 ROOMS = {
-    *("airflow", "bayesian", "cli", "documents", "elements", "engines", "evaluation", "mechanism"),
-    *("ngrams", "reading", "release", "set_union", "storage", "yaml"),
+    *("accounting", "airflow", "audit", "bayesian", "cli", "counts", "documents", "elements"),
+    *("engines", "evaluation", "exports", "forecast", "mechanism", "ngrams", "reading", "release"),
+    *("report", "set_union", "storage", "yaml"),
 }
 _NOT_SOURCE = shutil.ignore_patterns(".git", "build", "dist", "*.egg-info", "__pycache__", "data")
 
@@ -72,9 +73,13 @@ def test_the_wheel_holds_the_package_alone(wheel):
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "beam_dpne").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules
     assert {name.split("/")[1] for name in modules if name.count("/") > 1} == ROOMS
-    # The package reads its public names from `__init__.pyi`, and Beam YAML the listing of transforms.
+    # The package reads its public names from `__init__.pyi`, Beam YAML the listing of transforms, and
+    # forecasts and reports their own files.
     others = {name for name in names if name.startswith("beam_dpne/") and name[-3:] != ".py"}
-    named = {"__init__.pyi", "py.typed", "yaml/provider.yaml"}
+    named = {
+        *("__init__.pyi", "py.typed", "yaml/provider.yaml", "forecast/titles.json"),
+        *("report/page.css", "report/registry_schema.json", "report/search.js"),
+    }
     assert others == {f"beam_dpne/{name}" for name in named}
 
 
