@@ -179,7 +179,7 @@ def _curve(
     for knot, hat in enumerate(basis.T):
         prior = SPREAD_ROWS * np.average(scale, weights=hat)
         squares[knot] = (hat @ excess + prior * SPREAD**2) / (hat @ scale + prior)
-    squares = np.clip(squares, 0.05**2, 1.0)
+    squares = np.clip(squares, 0.05**2, 9.0)
     return curve, np.sqrt(basis @ squares)
 
 
