@@ -23,7 +23,7 @@ def union():
 
 def test_rows_and_sets_are_collected_and_shown(union):
     rows = ib.collect(union.rows)
-    assert list(rows.columns) == ["item", "score"]
+    assert list(rows.columns) == ["item", "score", "users", "users_low", "users_high"]
     assert sorted(rows["item"]) == ["rye", "tea"]
     (released,) = ib.collect(union.released, raw_records=True)
     assert sorted(released.items.to_pylist()) == ["rye", "tea"]

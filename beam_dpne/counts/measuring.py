@@ -165,7 +165,7 @@ def _noisy(values: np.ndarray, stddevs: np.ndarray | float, normals: np.ndarray)
       stddevs: standard deviations of the noise, in this unit.
       normals: standard normal draws.
     """
-    widths = np.maximum(1, np.floor(np.asarray(stddevs) / CELLS_PER_STDDEV)).astype(np.int64)
+    widths = np.ceil(np.asarray(stddevs) / CELLS_PER_STDDEV).astype(np.int64)
     # Whole cells are split off exactly, so that no rounding grows with the value.
     whole, rest = np.divmod(values, widths)
     cells = cells_above(whole, rest.astype(np.float64), normals * stddevs, widths)

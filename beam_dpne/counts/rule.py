@@ -41,7 +41,10 @@ GROUP_SHARE = 0.2
 MOST_TOTALS = (20 + 31) * 42
 # Sums of integers are exact in floating point up to here.
 EXACT = 2**53
-_LEAST_SCORE = 2.0**-10
+# Scores below count as this in weights.
+LEAST_SCORE = 2.0**-10
+# The first class is bounded by this many rows of the group with the smallest weight.
+FIRST_CLASS_ROWS = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -91,7 +94,7 @@ def count_rule(
       (array([ 256,  512, 1024, 1024]), array([1024, 2048]))
     """
     expected = [
-        np.maximum(each, _LEAST_SCORE) * predictions[min(k, len(predictions) - 1)]
+        np.maximum(each, LEAST_SCORE) * predictions[min(k, len(predictions) - 1)]
         for k, each in enumerate(scores)
     ]
     groups, first = [], 0
@@ -133,7 +136,7 @@ def _class_bounds(group_weights: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     if not group_weights.size:
         return np.ones(1, np.int64)
     most = sum((d * n) ** 2 for d, n in zip(group_weights.tolist(), sizes.tolist(), strict=True))
-    bounds = [4 * int(group_weights.min())]
+    bounds = [FIRST_CLASS_ROWS * int(group_weights.min())]
     # A margin for squared lengths that floating point rounds, see `measuring.sum_counts`.
     most += most >> 20 if most >= EXACT else 0
     while bounds[-1] ** 2 < most:
@@ -150,6 +153,9 @@ def constants() -> dict[str, Any]:
         "group_ratio": GROUP_RATIO,
         "length_predictions": LENGTH_PREDICTIONS,
         "group_share": GROUP_SHARE,
+        "exact": EXACT,
+        "least_score": LEAST_SCORE,
+        "first_class_rows": FIRST_CLASS_ROWS,
     }
 
 

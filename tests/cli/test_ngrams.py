@@ -210,12 +210,10 @@ def test_a_plan_is_printed_and_written(cli, tmp_path):
         strategy="one_round",
     )
     assert (ended.status, ended.err) == (0, f"beam-dpne: the plan is in {path}.\n")
-    for length in plan.lengths:
-        row = next(line for line in ended.out.splitlines() if f" {length.length} │" in line)
-        assert f"{length.noise_stddev:.4f}" in row
-        assert f"{length.budget_share:.4f}" in row
-        assert f" {length.max_contributions} " in row
-    assert f"{plan.lengths[0].threshold:.3f}" in ended.out
+    stddevs = ", ".join(f"{length.noise_stddev:.4f}" for length in plan.lengths)
+    assert f"Noise σ of lengths 1 to 3, in units of weight: {stddevs}." in ended.out
+    assert plan.count_noise is not None
+    assert f"noise is {plan.count_noise.row_stddev:.4f} on the sum of each n-gram" in ended.out
 
 
 def test_a_plan_file_gives_the_release_of_the_single_parameters(cli, tmp_path, data, base):

@@ -69,7 +69,7 @@ def histogram(pipeline: beam.Pipeline) -> WeightedHistogram:
 
 
 def set_union(pipeline: beam.Pipeline) -> ReleaseItems:
-    plan = SetUnionPlan(**BUDGET, policy="weighted_gaussian")
+    plan = SetUnionPlan(**BUDGET, policy="weighted_gaussian", count_share=0)
     return ReleaseItems(plan=plan, run_key=KEY)
 
 

@@ -40,7 +40,7 @@ WITH_UNION = [PLANS[1], *UNIONS]
 DECIDED: dict[ModuleType, list[Any]] = {
     adaptive: ADAPTIVE,
     ngrams_plan: NGRAMS,
-    count_rule: ADAPTIVE,
+    count_rule: ADAPTIVE + UNIONS,
     rules: NGRAMS + UNIONS,
     policies: WITH_UNION,
     thresholds: WITH_UNION,
