@@ -4,8 +4,8 @@ A release counts from the moment in which its run is allowed to start. Its entry
 When the run is done, the entry becomes *released*, with the SHA-256 of the ledger, from which the
 expense is read from then on. A failed run stays reserved, since nobody can prove from outside what it
 has shown; the operator can have it *returned* if nothing was published, or *charged* for good. A
-release whose ledger is gone is charged, too: an entry has the plan of its run, which has the same
-expense.
+release whose ledger is gone is charged, too. Then it costs what its ledger stated, which its entry
+keeps: a plan cannot tell, since a later version may calibrate other noise for the same plan.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.accounting.composition import Total, compose
-from beam_dpne.accounting.spending import Spending, spending_of_parameters
+from beam_dpne.accounting.spending import Spending, spending_of_json, spending_of_sums
 from beam_dpne.errors import BudgetError
 
 SCHEMA = "beam_dpne/budget/1"
@@ -28,6 +28,7 @@ _WHAT = (
     "released or charged; a returned one has published nothing. Do not edit the list by hand."
 )
 _IDENTIFIER = re.compile(r"[0-9a-f]{12}")
+_NOT_KEPT = "the budget does not have the parts of its expense, which earlier versions did not keep"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -43,6 +44,8 @@ class Entry:
       ledger: Path of the ledger that the run writes or has written.
       sha256: SHA-256 of that ledger, hexadecimal; None unless the entry has been released.
       date: Day of the reservation in UTC, e.g. "2026-03-31".
+      spending: The expense that its ledger stated when it was settled or added, and before that the
+        expense of the plan when it was reserved. None in files of versions that did not keep it.
     """
 
     id: str
@@ -52,6 +55,7 @@ class Entry:
     ledger: str
     sha256: str | None
     date: str
+    spending: Spending | None = None
 
     @property
     def counts(self) -> bool:
@@ -174,11 +178,15 @@ class Budget:
 def spendings_of(
     entries: Sequence[Entry], of_ledger: Callable[[Entry], Spending]
 ) -> list[Spending]:
-    """Returns the expenses of releases; `of_ledger` has those that state one in a ledger."""
+    """Returns the expenses of releases; `of_ledger` has those that state one in a ledger.
+
+    The others have the expense that their entries keep. Without one, ε and δ are added up, which holds
+    whatever noise the run had.
+    """
     return [
         of_ledger(entry)
         if entry.state == RELEASED
-        else spending_of_parameters(entry.program, entry.plan)
+        else entry.spending or spending_of_sums(entry.plan, _NOT_KEPT)
         for entry in entries
     ]
 
@@ -248,7 +256,8 @@ def parse_budget(data: bytes, path: str) -> Budget:
 
 
 def _entry(value: Mapping[str, Any]) -> Entry:
-    entry = Entry(**value)
+    spending = value.get("spending")
+    entry = Entry(**{**value, "spending": None if spending is None else spending_of_json(spending)})
     as_date("date", entry.date)
     is_whole = (
         isinstance(entry.id, str)
@@ -259,6 +268,11 @@ def _entry(value: Mapping[str, Any]) -> Entry:
         and isinstance(entry.ledger, str)
         and (entry.sha256 is None or _SHA256.fullmatch(str(entry.sha256)))
         and (entry.sha256 is not None or entry.state != RELEASED)
+        and (
+            entry.spending is None
+            or (entry.spending.epsilon, entry.spending.delta)
+            == (entry.plan.get("epsilon"), entry.plan.get("delta"))
+        )
     )
     if not is_whole:
         raise BudgetError("one of its releases is not whole.")

@@ -138,11 +138,12 @@ def reserve(
     def with_reservation(budget: Budget) -> Budget:
         budget.check_open(day)
         check_units([budget.unit, unit])
-        budget.check_room(expenses(budget), spending_of_parameters(program, plan))
+        wanted = spending_of_parameters(program, plan)
+        budget.check_room(expenses(budget), wanted)
         for other in budget.counted:
             if other.state == RELEASED and real_path(other.ledger) == real_path(entry.ledger):
                 budget = budget.with_entry(dataclasses.replace(other, state=CHARGED))
-        return budget.with_entry(entry)
+        return budget.with_entry(dataclasses.replace(entry, spending=wanted))
 
     _change(path, with_reservation)
     return entry.id
@@ -152,7 +153,8 @@ def settle(path: str, identifier: str) -> None:
     """Notes the ledger of a run that is done, or of a release that was moved back to its place.
 
     Raises:
-      BudgetError: There is no such entry, or the ledger is missing or of another plan.
+      BudgetError: There is no such entry, or the ledger is missing, of another plan, or not the one
+        that the release had before.
     """
 
     def settled(budget: Budget) -> Budget:
@@ -164,13 +166,20 @@ def settle(path: str, identifier: str) -> None:
                 f"Release {entry.id} of the budget cannot be settled: {found.path} is the ledger "
                 "of a run under another plan."
             )
-        return budget.with_entry(dataclasses.replace(entry, state=RELEASED, sha256=found.sha256))
+        if entry.sha256 not in (None, found.sha256):
+            raise BudgetError(
+                f"Release {entry.id} of the budget cannot be settled: {found.path} is not the ledger "
+                "that it had before."
+            )
+        return budget.with_entry(
+            dataclasses.replace(entry, state=RELEASED, sha256=found.sha256, spending=found.spending)
+        )
 
     _change(path, settled)
 
 
 def charge(path: str, identifier: str) -> None:
-    """Counts a release for good by the plan of its run, whatever became of its files.
+    """Counts a release for good by the expense that its entry keeps, whatever became of its files.
 
     Raises:
       BudgetError: There is no such entry.
@@ -231,6 +240,7 @@ def add(path: str, ledgers: Sequence[CountedLedger], *, today: datetime.date | N
                     ledger=file,
                     sha256=each.sha256,
                     date=day,
+                    spending=each.spending,
                 )
             )
         return budget

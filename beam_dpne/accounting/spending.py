@@ -198,12 +198,54 @@ def spending_of_parameters(program: str, parameters: Mapping[str, Any]) -> Spend
         counted: dict[str, Any] = {} if kind is BayesianPlan else {"count_share": 0.0}
         return spending_of_plan(kind(**(counted | dict(parameters))))
     except (TypeError, ValueError):
-        epsilon, delta = (_positive(parameters, name, "A plan") for name in ("epsilon", "delta"))
-        if delta >= 1:
-            raise _damaged("A plan", "its delta is not below 1") from None
-        return Spending(
-            epsilon=epsilon, delta=delta, reason="this version does not read the plan of the run"
-        )
+        return spending_of_sums(parameters, "this version does not read the plan of the run")
+
+
+def spending_of_sums(parameters: Mapping[str, Any], reason: str) -> Spending:
+    """Returns the expense of a run of which only ε and δ are used.
+
+    Args:
+      parameters: The plan of the run in its JSON form.
+      reason: Reason why its parts are not used.
+
+    Raises:
+      BudgetError: The plan has no ε and δ.
+
+    >>> spending_of_sums({"epsilon": 2, "delta": 1e-6}, "nothing else is known").kind
+    'sum'
+    """
+    epsilon, delta = (_positive(parameters, name, "A plan") for name in ("epsilon", "delta"))
+    if delta >= 1:
+        raise _damaged("A plan", "its delta is not below 1")
+    return Spending(epsilon=epsilon, delta=delta, reason=reason)
+
+
+def spending_of_json(value: Mapping[str, Any]) -> Spending:
+    """Returns an expense from its fields as JSON types; inverse of `dataclasses.asdict`.
+
+    Raises:
+      TypeError: A field is missing, unknown or not a number.
+      BudgetError: A number is out of its range.
+
+    >>> spent = spending_of_sums({"epsilon": 2, "delta": 1e-6}, "nothing else is known")
+    >>> spending_of_json(dataclasses.asdict(spent)) == spent
+    True
+    """
+    names = {field.name for field in dataclasses.fields(Spending)}
+    if not isinstance(value, Mapping) or set(value) != names:
+        raise TypeError("An expense has other fields.")
+    numbers = {name: number for name, number in value.items() if name != "reason"}
+    if not all(type(number) in (int, float) for number in numbers.values()):
+        raise TypeError("An expense has a field that is not a number.")
+    in_range = all(0 <= number < math.inf for number in numbers.values()) and (
+        value["epsilon"] > 0 and 0 < value["delta"] < 1
+    )
+    reason = value["reason"]
+    if not in_range or not (reason is None or (isinstance(reason, str) and reason)):
+        raise BudgetError("the expense of one of its releases is out of range.")
+    if reason is None and value["mu"] == value["laplace"] == 0:
+        raise BudgetError("the expense of one of its releases has no noise.")
+    return Spending(**value)
 
 
 def _divided(

@@ -20,8 +20,12 @@ class CountsPart(NamedTuple):
     order: str
 
 
+_SHARE = "part of the budget mu^2 of the run that the measurement of users has"
+_SHARE_BESIDE_LAPLACE = (
+    "part of epsilon (less numerical_slack) that the measurement of users has, by Gaussian noise; its "
+    "part of delta is gaussian_delta, and the items have Laplace noise with the rest"
+)
 _MEANING = {
-    "budget_share": "part of the budget mu^2 of the run that the measurement of users has",
     "row_noise_stddev": "standard deviation of the noise on the sum of each row; every user adds a "
     "vector of length 1 at most to these sums",
     "group_noise_stddev": "standard deviation of the noise on the sums of groups of rows, to which "
@@ -32,13 +36,17 @@ _MEANING = {
 }
 
 
-def counts_section(share: float, noise: CountNoise | None, row: str) -> CountsPart:
+def counts_section(
+    share: float, noise: CountNoise | None, row: str, *, has_laplace: bool = False
+) -> CountsPart:
     """Returns the part of the ledger of a release.
 
     Args:
       share: count_share of the plan.
       noise: The noise of the measurement, or None if there was none.
       row: A noun for a row.
+      has_laplace: Whether the rows were found with Laplace noise, so that the measurement has a part
+        of epsilon and delta instead of mu^2.
     """
     if noise is None:
         return CountsPart({}, {}, "")
@@ -54,5 +62,6 @@ def counts_section(share: float, noise: CountNoise | None, row: str) -> CountsPa
         "users_low": f"lower end of the {CONFIDENCE:.0%} interval of users",
         "users_high": f"upper end of the {CONFIDENCE:.0%} interval of users",
     }
-    sections = {"counts_columns": dict(_MEANING), "counts": numbers}
+    meaning = {"budget_share": _SHARE_BESIDE_LAPLACE if has_laplace else _SHARE, **_MEANING}
+    sections = {"counts_columns": meaning, "counts": numbers}
     return CountsPart(sections, columns, "then by falling users, ")

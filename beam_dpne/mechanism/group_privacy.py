@@ -37,14 +37,16 @@ _FOUND_ALONE = (
 )
 _GAUSSIAN = (
     "Where noise is Gaussian, a group of g users counts as one user with g times the sensitivity: mu, "
-    "the sensitivity over the standard deviation of the noise, all rounds and lengths together, "
-    "becomes g * mu. The gaussian columns give the exact curve of that noise. Floating point adds "
+    "the sensitivity over the standard deviation of the noise, {extent}, becomes g * mu. "
+    "The gaussian columns give the exact curve of that noise. Floating point adds "
     "g * numerical_slack to their epsilon, and its factor to their delta. Noise as it is drawn ends at "
     "13 standard deviations: where g * mu comes near that, only the columns epsilon and delta hold."
 )
+_ALL_NOISE = "all rounds and lengths together"
+_BESIDE_LAPLACE = "which is here that on the sums from which users are counted alone"
 _LAPLACE = (
     "Where noise is Laplace noise, it alone costs a group of g users g times its epsilon, and no "
-    "delta; what delta there is comes from the threshold."
+    "delta; what delta there is comes from the threshold{or_counts}."
 )
 _COLUMNS = {
     "users": "g",
@@ -124,7 +126,8 @@ def groups_section(
       epsilon: ε of the release for one user.
       delta: δ of the release for one user.
       gaussian: its Gaussian noise, or None.
-      has_laplace: whether some of its noise is Laplace noise.
+      has_laplace: whether some of its noise is Laplace noise; Gaussian noise beside it is that of the
+        numbers of users.
       found_alone: "word" or "item", if a threshold protects those that one user alone holds; None if
         nothing is found by a threshold.
     """
@@ -133,9 +136,11 @@ def groups_section(
         a_noun = f"{'an' if found_alone[0] in 'aeiou' else 'a'} {found_alone}"
         section["held_by_a_group_alone"] = _FOUND_ALONE.format(noun=found_alone, a_noun=a_noun)
     if gaussian is not None:
-        section["gaussian_noise"] = _GAUSSIAN
+        extent = _BESIDE_LAPLACE if has_laplace else _ALL_NOISE
+        section["gaussian_noise"] = _GAUSSIAN.format(extent=extent)
     if has_laplace:
-        section["laplace_noise"] = _LAPLACE
+        or_counts = "" if gaussian is None else " and from the Gaussian noise"
+        section["laplace_noise"] = _LAPLACE.format(or_counts=or_counts)
     columns = _COLUMNS if gaussian is None else _COLUMNS | _GAUSSIAN_COLUMNS
     sizes = [_size(users, epsilon, delta, gaussian) for users in SIZES]
     return {**section, "sizes_columns": dict(columns), "sizes": sizes}

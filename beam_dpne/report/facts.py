@@ -103,13 +103,18 @@ class Facts:
         return measure_of(self.rows).low is not None
 
     @property
+    def has_laplace(self) -> bool:
+        """Whether items were found with Laplace noise; numbers of users have Gaussian noise."""
+        return self.ledger.get("mechanism", {}).get("noise") == "laplace"
+
+    @property
     def confidence(self) -> str:
         """Share of the intervals of users that contain the number of users, as a percentage."""
         return f"{self.stated('counts', 'confidence', kind=float) * 100:g} %"
 
     @property
     def count_share(self) -> str:
-        """Part of the run's budget μ² that measured numbers of users, as a percentage."""
+        """Part of the budget μ² that measured users, or of ε under Laplace noise, as a percentage."""
         return f"{self.stated('counts', 'budget_share', kind=float) * 100:g} %"
 
     @property

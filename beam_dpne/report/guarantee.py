@@ -24,6 +24,9 @@ _ROWS = {
 }
 _MU = "μ of the Gaussian noise of all rounds and lengths"
 _MU_HAS_COUNTS = "μ of the Gaussian noise of all rounds and lengths, and of the numbers of users"
+_MU_OF_COUNTS = (
+    "μ of the Gaussian noise of the numbers of users alone, since items have Laplace noise"
+)
 _SHARED_SECRETS = (
     "The run key is as secret as the data. Whoever has it can subtract the noise.",
     "Temporary storage, rejected records, failure logs, counters and an evaluation of the release "
@@ -187,19 +190,20 @@ def _reviewer_words(facts: Facts) -> list[Block]:
             (
                 "numbers of users",
                 "They are part of the release: rows, numbers of users and ledger together have the ε "
-                f"and δ above. Measuring users took {facts.count_share} of the run's budget for noise.",
+                f"and δ above. {_part_of_counts(facts)}",
             )
         )
     mu = _mu(facts.ledger)
     if mu is not None:
-        rows.append((_MU_HAS_COUNTS if facts.has_counts else _MU, number(mu)))
+        rows.append((_name_of_mu(facts), number(mu)))
     blocks: list[Block] = [
         Heading("For privacy reviewers"),
         Table("The guarantee, formally", ("term", "value"), rows),
         _detection_table(facts),
     ]
     if sizes := _group_rows(facts.ledger):
-        headings = ("users in the group", "ε", "δ", "ε of the Gaussian noise alone")
+        noise = "noise of numbers of users" if facts.has_laplace and facts.has_counts else "noise"
+        headings = ("users in the group", "ε", "δ", f"ε of the Gaussian {noise} alone")
         blocks.append(
             Table(
                 "The guarantee for groups, and for a person with several ids",
@@ -228,6 +232,24 @@ def _reviewer_words(facts: Facts) -> list[Block]:
         argument: list[Block] = [Paragraph(line) for line in theorems]
         blocks.append(Fold("The argument, and its sources", [*argument, Bullets(references)]))
     return blocks
+
+
+def _part_of_counts(facts: Facts) -> str:
+    """Returns the sentence on the part of the budget that measured users."""
+    if not facts.has_laplace:
+        return f"Measuring users took {facts.count_share} of the run's budget for noise, μ²."
+    delta = number(facts.ledger["spent"].get("gaussian_delta"))
+    return (
+        f"Measuring users took {facts.count_share} of ε (less the numerical slack), and {delta} of δ, "
+        "for Gaussian noise; the items have Laplace noise."
+    )
+
+
+def _name_of_mu(facts: Facts) -> str:
+    """Returns the name of the μ that the ledger states."""
+    if facts.has_laplace:
+        return _MU_OF_COUNTS
+    return _MU_HAS_COUNTS if facts.has_counts else _MU
 
 
 def _detection_table(facts: Facts) -> Table:

@@ -122,7 +122,13 @@ def _bounds(facts: Facts) -> str:
         return ""
     rows = "items" if facts.program == "set-union" else "n-grams"
     per = " in one round of one length" if facts.program == "ngrams" else ""
-    return f"One user adds to at most {limit} distinct {rows}{per}."
+    bound = f"one user adds to at most {limit} distinct {rows}{per}."
+    if not facts.has_counts:
+        return f"O{bound[1:]}"
+    return (
+        f"While {rows} are found, {bound} To the sums from which users are counted, all of a user's "
+        f"released {rows} count, also those beyond this limit, as two vectors of length at most 1 each."
+    )
 
 
 def _algorithms(facts: Facts) -> list[Question]:

@@ -96,7 +96,7 @@ def set_union_contents(plan: SetUnionPlan, released: Sequence[ItemSet]) -> Conte
     _check_items(plan, items)
     columns, numbers = mechanism(plan)
     has_laplace = plan.noise_kind == "laplace"
-    counts = counts_section(plan.count_part, plan.count_noise, "item")
+    counts = counts_section(plan.count_part, plan.count_noise, "item", has_laplace=has_laplace)
     by_users = "users, then by falling " if plan.count_part else ""
     return Contents(
         program="set-union",

@@ -1,8 +1,10 @@
 """A budget in a file: reserved before a run, settled after it, safe with two launchers."""
 
 import contextlib
+import dataclasses
 import datetime
 import json
+import math
 import pathlib
 import threading
 
@@ -29,6 +31,8 @@ from tests.support.ledgers import write_ledger
 
 PLAN = PrivacyPlan(epsilon=1, delta=1e-7)
 TODAY = datetime.date(2026, 3, 31)
+SPENT = dataclasses.asdict(spending_of_plan(PLAN))
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "ledger_1"
 
 
 @pytest.fixture
@@ -98,9 +102,79 @@ def test_a_run_above_the_whole_cap_is_refused(path, tmp_path):
         reserved(path, tmp_path / "one", SetUnionPlan(epsilon=1, delta=1e-5, policy="greedy"))
 
 
+@pytest.fixture(params=["ngrams", "set_union"])
+def old(request, tmp_path):
+    """A budget with six releases of schema 1, whose ledgers do not state the cost of far tails."""
+    file = str(tmp_path / "old.json")
+    create_budget(file, Budget(population="customers", epsilon=100, delta=1e-3), today=TODAY)
+    ledger = (GOLDEN / request.param / "ledger.json").read_text()
+    folders = [tmp_path / f"old{number}" for number in range(6)]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "ledger.json").write_text(ledger + " " * number)
+    add(file, [read_counted(str(folder)) for folder in folders], today=TODAY)
+    return file
+
+
+def total_of(path):
+    budget = read_budget(path)
+    return budget.total(expenses(budget)).epsilon
+
+
+def test_a_release_of_an_old_ledger_costs_the_same_when_it_is_charged(old):
+    assert total_of(old) == 48.0
+    for entry in read_budget(old).entries:
+        charge(old, entry.id)
+        assert total_of(old) == 48.0
+    assert states(old) == ["charged"] * 6
+
+
+def test_a_release_of_an_old_ledger_costs_the_same_when_a_run_replaces_it(old, tmp_path):
+    plan = {**read_budget(old).entries[0].plan, "count_share": 0}
+    program = read_budget(old).entries[0].program
+    for number in range(6):
+        identifier = reserve(
+            old, program=program, plan=plan, output=str(tmp_path / f"old{number}"), today=TODAY
+        )
+        (tmp_path / f"old{number}" / "ledger.json").unlink()
+        give_back(old, identifier)
+        assert total_of(old) == 48.0
+    assert states(old) == [*["charged"] * 6, *["returned"] * 6]
+
+
+def test_the_expense_of_a_charged_release_is_that_of_its_ledger(path, tmp_path):
+    identifier = reserved(path, tmp_path / "one")
+    assert read_budget(path).entry(identifier).spending == spending_of_plan(PLAN)
+    write_ledger(tmp_path / "one", PLAN)
+    ledger = json.loads((tmp_path / "one" / "ledger.json").read_bytes())
+    del ledger["spent"]["far_tails"]
+    (tmp_path / "one" / "ledger.json").write_text(json.dumps(ledger))
+    settle(path, identifier)
+    before = expenses(read_budget(path))
+    assert before[0].kind == "sum"
+    charge(path, identifier)
+    assert expenses(read_budget(path)) == before
+
+
+def test_entries_that_keep_no_expense_count_by_the_sum_unless_their_ledger_is_read(path, tmp_path):
+    released(path, tmp_path / "one")
+    reserved(path, tmp_path / "two")
+    charge(path, reserved(path, tmp_path / "three"))
+    whole = json.loads(pathlib.Path(path).read_text())
+    for release in whole["releases"]:
+        del release["spending"]
+    pathlib.Path(path).write_text(json.dumps(whole))
+    found = expenses(read_budget(path))
+    assert [spent.kind for spent in found] == ["gaussian", "sum", "sum"]
+    assert {(spent.epsilon, spent.delta) for spent in found} == {(1, 1e-7)}
+    charge(path, read_budget(path).entries[0].id)
+    assert [spent.kind for spent in expenses(read_budget(path))] == ["sum"] * 3
+
+
 @pytest.mark.parametrize("damage", ["missing", "changed", "no ledger"])
 def test_a_tampered_or_missing_ledger_stops_every_run_until_it_is_charged(path, tmp_path, damage):
     identifier = released(path, tmp_path / "one")
+    (before,) = expenses(read_budget(path))
     ledger = tmp_path / "one" / "ledger.json"
     if damage == "missing":
         ledger.unlink()
@@ -114,7 +188,7 @@ def test_a_tampered_or_missing_ledger_stops_every_run_until_it_is_charged(path, 
     reserved(path, tmp_path / "two")
     assert states(path) == ["charged", "reserved"]
     # A charged release costs the same as before.
-    assert expenses(read_budget(path)) == [spending_of_plan(PLAN)] * 2
+    assert expenses(read_budget(path)) == [before, spending_of_plan(PLAN)]
 
 
 def test_a_restored_ledger_is_settled_again(path, tmp_path):
@@ -122,6 +196,17 @@ def test_a_restored_ledger_is_settled_again(path, tmp_path):
     charge(path, identifier)
     settle(path, identifier)
     assert states(path) == ["released"]
+
+
+def test_a_charged_release_is_not_settled_with_the_ledger_of_the_run_that_replaced_it(
+    path, tmp_path
+):
+    first = released(path, tmp_path / "one")
+    reserved(path, tmp_path / "one")
+    write_ledger(tmp_path / "one", PLAN, rows=3)
+    with pytest.raises(BudgetError, match="is not the ledger that it had before"):
+        settle(path, first)
+    assert states(path) == ["charged", "reserved"]
 
 
 def test_a_ledger_of_another_plan_does_not_settle_a_reservation(path, tmp_path):
@@ -313,6 +398,14 @@ def test_a_damaged_budget_is_refused(path, changes, message):
         ("sha256", "short"),
         ("plan", []),
         ("date", "yesterday"),
+        ("spending", {"epsilon": 1, "delta": 1e-7}),
+        ("spending", 3),
+        ("spending", {**SPENT, "epsilon": 0.5}),
+        ("spending", {**SPENT, "delta": "1e-7"}),
+        ("spending", {**SPENT, "mu": -1.0}),
+        ("spending", {**SPENT, "mu": math.inf}),
+        ("spending", {**SPENT, "mu": 0.0}),
+        ("spending", {**SPENT, "reason": 1}),
     ],
 )
 def test_a_damaged_release_of_a_budget_is_refused(path, tmp_path, name, value):

@@ -9,7 +9,7 @@ from beam_dpne import LengthReport, PrivacyPlan, ReleaseNotes
 from beam_dpne.bayesian.counting import NgramProbabilities, probability_table
 from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.elements.rows import ITEM_SCHEMA, ROW_SCHEMA, in_order
+from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, ROW_SCHEMA, in_order
 from beam_dpne.ngrams.decoding import RoundReport
 from beam_dpne.ngrams.ledger import reported_contents
 from beam_dpne.reading.options import InputDescription
@@ -70,12 +70,19 @@ def ngrams(folder, rows, *, strategy="adaptive", spurious=0.25, notes=NOTES, **s
     return _write(folder, reported_contents(plan, reports), plan, table, notes, **settings)
 
 
-def items(folder, texts, *, policy="screened_gaussian", notes=NOTES, **settings):
-    """A release of items, with falling scores."""
-    plan = SetUnionPlan(epsilon=2, delta=1e-6, policy=policy, count_share=0)
+def items(folder, texts, *, policy="screened_gaussian", count_share=0, notes=NOTES, **settings):
+    """A release of items, with falling scores, and with numbers of users if they have a share."""
+    plan = SetUnionPlan(epsilon=2, delta=1e-6, policy=policy, count_share=count_share)
     scores = np.linspace(90, 10, len(texts)) if texts else np.zeros(0)
-    found = ItemSet(items=pa.array(texts, pa.string()), scores=scores, report=plan.report())
-    table = pa.table([found.items, pa.array(scores)], schema=ITEM_SCHEMA)
+    users = np.rint(scores[:, None] * (1, 0.5, 2)).astype(np.int64) if count_share else None
+    found = ItemSet(
+        items=pa.array(texts, pa.string()), scores=scores, users=users, report=plan.report()
+    )
+    columns = [found.items, pa.array(scores)]
+    if users is None:
+        table = pa.table(columns, schema=ITEM_SCHEMA)
+    else:
+        table = pa.table([*columns, *map(pa.array, users.T)], schema=COUNTED_ITEM_SCHEMA)
     return _write(folder, set_union_contents(plan, [found]), plan, table, notes, **settings)
 
 

@@ -16,7 +16,7 @@ import pytest
 from beam_dpne import Release
 from beam_dpne.errors import ReleaseError
 from beam_dpne.report import charts
-from beam_dpne.report.blocks import shown
+from beam_dpne.report.blocks import number, shown
 from beam_dpne.report.document import render_report
 from beam_dpne.report.facts import read_facts
 from beam_dpne.report.guarantee import detection_bound, guessing_bound
@@ -39,6 +39,10 @@ MAKERS = {
     "items": lambda folder: releases.items(folder, list(releases.HOSTILE)),
     "mad": lambda folder: releases.items(folder, ["tea", "rye"], policy="mad"),
     "laplace": lambda folder: releases.items(folder, ["tea"], policy="weighted_laplace"),
+    "counted items": lambda folder: releases.items(folder, ["tea", "rye"], count_share=0.07),
+    "counted laplace": lambda folder: releases.items(
+        folder, ["tea", "rye"], policy="weighted_laplace", count_share=0.07
+    ),
     "no items": lambda folder: releases.items(folder, [], output_format="parquet"),
     "probabilities": releases.probabilities,
 }
@@ -331,9 +335,58 @@ def test_the_bound_on_one_user_is_that_of_the_ledger(made):
         name: " ".join(each.answer for each in questions(made[name]))
         for name in ("adaptive", "items", "probabilities")
     }
-    assert "at most 20 distinct n-grams in one round of one length." in answers["adaptive"]
-    assert "at most 100 distinct items." in answers["items"]
-    assert "at most 10 distinct n-grams." in answers["probabilities"]
+    bounds = {
+        "adaptive": "One user adds to at most 20 distinct n-grams in one round of one length.",
+        "items": "One user adds to at most 100 distinct items.",
+        "probabilities": "One user adds to at most 10 distinct n-grams.",
+    }
+    for name, bound in bounds.items():
+        assert bound in answers[name]
+        assert "from which users are counted" not in answers[name]
+
+
+def test_the_bound_on_one_user_is_not_claimed_for_the_sums_from_which_users_are_counted(made):
+    for name, noun in (
+        ("counted", "n-grams"),
+        ("counted items", "items"),
+        ("counted laplace", "items"),
+    ):
+        answer = " ".join(each.answer for each in questions(made[name]))
+        assert "One user adds to at most" not in answer
+        assert f"While {noun} are found, one user adds to at most" in answer
+        assert f"all of a user's released {noun} count, also those beyond this limit" in answer
+
+
+def test_the_noise_of_items_and_that_of_their_numbers_of_users_are_told_apart(made):
+    facts = made["counted laplace"]
+    text = page_of(facts, output_format="markdown")
+    counts, spent = facts.ledger["counts"], facts.ledger["spent"]
+    mu = math.hypot(1 / counts["row_noise_stddev"], 1 / counts["group_noise_stddev"])
+    alone = "μ of the Gaussian noise of the numbers of users alone, since items have Laplace noise"
+    assert f"| {alone} | {mu:.4g} |" in text
+    delta = number(spent["gaussian_delta"])
+    assert f"took 7 % of ε (less the numerical slack), and {delta} of δ, for Gaussian noise" in text
+    assert "ε of the Gaussian noise of numbers of users alone" in text
+    for wrong in ("all rounds and lengths", "budget mu^2", "budget for noise"):
+        assert wrong not in text
+        assert wrong not in json.dumps(facts.ledger)
+    assert facts.ledger["counts_columns"]["budget_share"].startswith("part of epsilon (less")
+    assert (
+        "the sums from which users are counted alone, becomes g * mu"
+        in (facts.ledger["groups"]["gaussian_noise"])
+    )
+    groups = facts.ledger["groups"]["laplace_noise"]
+    assert "comes from the threshold and from the Gaussian noise." in groups
+    assert "from the threshold." in made["laplace"].ledger["groups"]["laplace_noise"]
+    assert "ε of the Gaussian noise alone" in page_of(made["laplace"], output_format="markdown")
+    gaussian = made["counted items"]
+    text = page_of(gaussian, output_format="markdown")
+    assert (
+        "| μ of the Gaussian noise of all rounds and lengths, and of the numbers of users |" in text
+    )
+    assert "took 7 % of the run's budget for noise, μ²." in text
+    assert gaussian.ledger["counts_columns"]["budget_share"].startswith("part of the budget mu^2")
+    assert "all rounds and lengths together" in gaussian.ledger["groups"]["gaussian_noise"]
 
 
 def test_a_public_number_of_users_is_compared_with_delta(made):

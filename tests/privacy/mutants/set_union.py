@@ -59,6 +59,28 @@ MUTANTS = [
         ),
     ),
     Mutant(
+        name="charged_releases_cost_what_their_plan_would_cost_today",
+        file="beam_dpne/accounting/budget_file.py",
+        before="sha256=found.sha256, spending=found.spending",
+        after="sha256=found.sha256",
+        matters="Deleting an old ledger would make its release cheaper than it was.",
+        tests=(
+            "tests/accounting/test_budget_file.py::"
+            "test_the_expense_of_a_charged_release_is_that_of_its_ledger",
+        ),
+    ),
+    Mutant(
+        name="charged_releases_are_settled_with_the_ledger_of_another_run",
+        file="beam_dpne/accounting/budget_file.py",
+        before="if entry.sha256 not in (None, found.sha256):",
+        after="if False:",
+        matters="A release could take over the smaller expense of the run that replaced it.",
+        tests=(
+            "tests/accounting/test_budget_file.py::"
+            "test_a_charged_release_is_not_settled_with_the_ledger_of_the_run_that_replaced_it",
+        ),
+    ),
+    Mutant(
         name="items_are_not_distinct",
         file="beam_dpne/set_union/weights.py",
         before="(user, items), starts = arrays.distinct(pairs, (len(batch.users), batch.size))",
