@@ -104,7 +104,8 @@ class Profile:
             listed = ", ".join(map(str, sorted(self.tables)))
             raise UsageError(
                 f"max_length must be {'one of ' if len(self.tables) > 1 else ''}{listed} with a "
-                f"built-in profile, got max_length={plan.max_length}. Give public text instead: --like FILE."
+                f"built-in profile, got max_length={plan.max_length}. Give public text "
+                "instead: --like FILE."
             )
         if not self.users[0] <= users <= self.users[-1]:
             raise UsageError(
