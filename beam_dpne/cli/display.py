@@ -151,10 +151,14 @@ def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) 
 
 
 def aligned_table(title: str, headings: Sequence[str], text: Sequence[str] = ()) -> Table:
-    """Returns an empty table; the columns in `text` are aligned left, and all others right."""
+    """Returns an empty table; the columns in `text` are aligned left, and all others right.
+
+    A text that is too long for its column goes on in the next line, and no part of it is cut off.
+    """
     table = Table(title=title, title_justify="left")
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in text else "right")
+        justify = "left" if heading in text else "right"
+        table.add_column(heading, justify=justify, overflow="fold")
     return table
 
 

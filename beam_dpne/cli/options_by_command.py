@@ -632,8 +632,9 @@ EXPORT: Table = {
         Option(
             name="output",
             help="File to write, e.g. tokenizer.json or gs://bucket/exports/titles.csv. It is "
-            "required. Kinds whose format has no place for the ledger's hash (tokenizers, arpa, "
-            "elasticsearch, csv) also get a file with .source.json added to this name.",
+            "required. Directories that do not exist are made. A file inside a release is refused, "
+            "unless it is a card. Kinds whose format has no place for the ledger's hash (tokenizers, "
+            "arpa, elasticsearch, csv) also get a file with .source.json added to this name.",
         ),
         Option(
             name="overwrite",
@@ -679,7 +680,8 @@ REPORT: Table = {
             name="output",
             shown_default="report.html, Markdown report.md",
             help="File for the report, e.g. reports/titles.html or gs://bucket/reports/titles.html. A "
-            "file inside a release is refused, and so is a file that exists, without overwrite.",
+            "file inside a release is refused, and so is a file that exists, without overwrite. "
+            "Directories that do not exist are made.",
         ),
         Option(
             name="overwrite",

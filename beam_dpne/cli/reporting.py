@@ -43,10 +43,6 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
     outputs = {"output": values["output"] or _OUTPUTS[values["format"]]}
     if values["registry"]:
         outputs["registry"] = values["registry"]
-    places = {
-        option: _place(option, path, values["release"], overwrite=values["overwrite"])
-        for option, path in outputs.items()
-    }
     facts, left_out = read_facts(values["release"]), _left_out(values)
     files: dict[str, bytes] = {}
     wanted_name = ""
@@ -54,6 +50,10 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
         deployment = Deployment(**{name: values[name] for name in _FACTS})
         record = registry_record(facts, deployment, left_out=left_out)
         files["registry"], wanted_name = record_bytes(record), record_name(record)
+    places = {
+        option: _place(option, path, values["release"], overwrite=values["overwrite"])
+        for option, path in outputs.items()
+    }
     files["output"] = render_report(
         facts,
         output_format=values["format"],

@@ -50,6 +50,7 @@ class Kind:
       setting: The one field of `Settings` that it knows, or "".
       render: Function that makes the file.
       has_hash: Whether the file itself has the hash of the ledger.
+      beside_release: Whether its file may be in the directory of a release.
       refused: Reasons why programs cannot be exported, by program.
     """
 
@@ -58,6 +59,7 @@ class Kind:
     render: Callable[[Source, Settings], Rendered]
     setting: str = ""
     has_hash: bool = False
+    beside_release: bool = False
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -110,6 +112,7 @@ KINDS: Mapping[str, Kind] = {
             setting="license",
             render=lambda source, settings: card.render(source, settings.license),
             has_hash=True,
+            beside_release=True,
         ),
     )
 }

@@ -14,7 +14,15 @@ from collections.abc import Iterator, Mapping
 from beam_dpne.errors import ExportError, ReleaseError
 from beam_dpne.exports.kinds import Kind, Settings, check_program, check_settings, kind_named
 from beam_dpne.exports.source import Rendered, Source, read_source
-from beam_dpne.release.files import LEDGER_NAME, PART_NAME, is_local, read_ledger
+from beam_dpne.release.files import (
+    LEDGER_NAME,
+    PART_NAME,
+    is_inside,
+    is_local,
+    read_ledger,
+    release_around,
+    release_folder,
+)
 from beam_dpne.storage.access import check_access, directory_at
 from beam_dpne.storage.directories import Directory, reason
 
@@ -47,7 +55,8 @@ def export(
     Raises:
       ReleaseError: The release is incomplete or damaged.
       ExportError: The kind is unknown or cannot take this release, a setting is wrong, or the output
-        exists or cannot be written. Nothing was written then.
+        exists, cannot be written, or is in a release, where only "card" may be. Nothing was written
+        then.
 
     >>> export("release/titles", "parquet", "titles.parquet")
     Traceback (most recent call last):
@@ -60,6 +69,8 @@ def export(
     check_access([release], [folder])
     check_program(kind, read_ledger(release)["program"])
     names = (name,) if kind.has_hash else (name + BESIDE, name)
+    if not kind.beside_release:
+        _check_outside(output, folder, release)
     directory = directory_at(folder)
     with _writing_to(output):
         seen = {each: directory.read(each) for each in names}
@@ -90,6 +101,16 @@ def _split(output: str) -> tuple[str, str]:
             "another name."
         )
     return output[: -len(name)] or ".", name
+
+
+def _check_outside(output: str, folder: str, release: str) -> None:
+    with _writing_to(output):
+        inside = is_inside(output, release_folder(release)) or release_around(folder) is not None
+    if inside:
+        raise ExportError(
+            f"output must be outside every release, got output={output}: a later release in the same "
+            "directory would have an export of an earlier one beside it."
+        )
 
 
 def _check_new(seen: Mapping[str, bytes | None], directory: Directory, *, overwrite: bool) -> None:

@@ -23,6 +23,7 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 PROFILES = ("titles",)
 # Parameters that a plan for a profile may have, since μ or T stands for them or they change nothing.
 _FREE = ("epsilon", "delta", "max_length", "max_users", "public_user_count", "max_tokens_per_user")
+_FIRST = ("strategy", "vocabulary_policy")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -92,17 +93,19 @@ class Profile:
             max_length=plan.max_length,
             max_tokens_per_user=plan.max_tokens_per_user,
         )
-        for field in dataclasses.fields(plan):
-            name = field.name
+        # The strategy and the words come first, because defaults of other parameters follow from them.
+        for name in (*_FIRST, *(field.name for field in dataclasses.fields(plan))):
             if name not in _FREE and getattr(plan, name) != getattr(usual, name):
                 raise UsageError(
                     f"{name} must be left out with a built-in profile, which has the defaults, got "
                     f"{name}={getattr(plan, name)}. Give public text instead: --like FILE."
                 )
         if plan.max_length not in self.tables:
+            listed = ", ".join(map(str, sorted(self.tables)))
             raise UsageError(
-                f"max_length must be one of {', '.join(map(str, sorted(self.tables)))} with a built-in "
-                f"profile, got max_length={plan.max_length}. Give public text instead: --like FILE."
+                f"max_length must be {'one of ' if len(self.tables) > 1 else ''}{listed} with a "
+                f"built-in profile, got max_length={plan.max_length}. Give public text "
+                "instead: --like FILE."
             )
         if not self.users[0] <= users <= self.users[-1]:
             raise UsageError(

@@ -313,7 +313,7 @@ def parse_ledger(data: bytes, path: str, *, section: str = "parts") -> dict[str,
     if ledger["schema"] not in READABLE_SCHEMAS:
         raise ReleaseError(
             f"{path} has schema {ledger['schema']!r}; this version reads "
-            f"{' and '.join(READABLE_SCHEMAS)}."
+            f"{' and '.join(READABLE_SCHEMAS)}. Install a newer version of beam-dpne to read it."
         )
     program = PROGRAMS.get(str(ledger.get("program")))
     if program is None:

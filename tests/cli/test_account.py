@@ -5,6 +5,7 @@ import json
 import math
 import pathlib
 import re
+import shutil
 from typing import NamedTuple
 
 import pytest
@@ -64,6 +65,38 @@ def test_the_total_of_releases_is_printed_beside_the_sums(cli, releases):
     assert "Together: ε = 8.3988, δ = 4e-06." in ended.out
     assert "The sums alone would be ε = 16, δ = 4e-06." in ended.out
     assert ended.out.count("with Gaussian noise") == 4
+
+
+def test_long_paths_in_tables_are_whole(cli, releases, tmp_path):
+    folder = tmp_path / "/".join(["a_long_name_of_a_folder"] * 6)
+    folder.mkdir(parents=True)
+    names = [f"{number}_of_the_same_words_in_the_year_2026" for number in (1, 2)]
+    for name in names:
+        shutil.copytree(min(releases.iterdir()), folder / name)
+    paths = [folder / name for name in names]
+    assert (
+        cli(
+            "account",
+            "--budget",
+            tmp_path / "b.json",
+            "--create",
+            "--population",
+            "readers",
+            "--epsilon",
+            9,
+            "--delta",
+            1e-5,
+            *paths,
+        ).status
+        == 0
+    )
+    for given in (paths, ("--budget", tmp_path / "b.json")):
+        ended = cli("account", *given)
+        assert "…" not in ended.out
+        cells = [line.split("│") for line in ended.out.splitlines() if line.startswith("│")]
+        column = 1 if given is paths else -2
+        text = "".join(cell[column].strip() for cell in cells)
+        assert all(str(path) in text for path in paths)
 
 
 def test_json_has_the_same_numbers_and_the_hashes_of_the_ledgers(cli, releases):
@@ -160,7 +193,11 @@ def test_ledgers_of_other_units_are_refused_unless_the_users_are_the_same(cli, r
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        ({"schema": "beam_dpne/ledger/9"}, "has schema 'beam_dpne/ledger/9'"),
+        (
+            {"schema": "beam_dpne/ledger/99"},
+            "has schema 'beam_dpne/ledger/99'; this version reads beam_dpne/ledger/1 and "
+            "beam_dpne/ledger/2. Install a newer version of beam-dpne to read it.",
+        ),
         ({"schema": "other"}, "is not a ledger"),
         ({"spent": {}}, None),
         ({"guarantee": {"epsilon": 1, "delta": 1e-6}}, "different values of epsilon"),

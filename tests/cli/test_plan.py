@@ -139,7 +139,11 @@ def test_releases_divide_the_budgets_of_a_forecast(cli, text):
             "tokenizer must be left out",
         ),
         (("--like", "titles", "--users", 900, "--rounds", 1), "rounds must be left out"),
-        (("--like", "titles", "--users", 900, "--max_length", 9), "max_length must be one of"),
+        (("--like", "titles", "--users", 900, "--max_length", 9), "max_length must be 5 with"),
+        (
+            ("--like", "titles", "--users", 900, "--strategy", "one_round"),
+            "strategy must be left out with a built-in profile",
+        ),
         (("--like", "titles", "--users", 9), "users must be from"),
         (("--like", "titles", "--users", 900, "--epsilons", 0.1), "outside the built-in profile"),
     ],

@@ -122,7 +122,11 @@ def test_a_release_without_a_part_or_with_changed_rows_has_no_report(cli, tmp_pa
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"schema": "beam_dpne/ledger/9"}', "has schema 'beam_dpne/ledger/9'; this version reads"),
+        (
+            '{"schema": "beam_dpne/ledger/99"}',
+            "has schema 'beam_dpne/ledger/99'; this version reads beam_dpne/ledger/1 and "
+            "beam_dpne/ledger/2. Install a newer version of beam-dpne to read it.",
+        ),
         ('{"schema": "other/1"}', "is not a ledger of beam_dpne"),
         ("canary {", "is not a ledger of beam_dpne"),
     ],
@@ -208,6 +212,15 @@ def test_a_record_that_is_not_whole_is_refused_and_nothing_is_written(
     assert message in ended.err
     assert not list(tmp_path.iterdir())
     assert contents(folder) == before
+
+
+def test_missing_facts_are_named_before_a_report_that_exists(cli, folder, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    ended = cli("report", folder, "--output", page, "--registry", tmp_path / "record.yaml")
+    assert ended.status == 2
+    assert "registry needs facts that no ledger has" in ended.err
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_a_record_that_exists_is_replaced_only_if_that_is_asked_for(cli, folder, tmp_path):

@@ -195,6 +195,18 @@ def test_names_of_a_releases_files_are_refused(folder, tmp_path, name):
         export(str(folder / "ngrams"), "csv", str(tmp_path / name), overwrite=True)
 
 
+@pytest.mark.parametrize("to", [name for name in KINDS if name != "card"])
+def test_an_export_in_a_release_is_refused(folder, tmp_path, to):
+    release = shutil.copytree(folder / "ngrams", tmp_path / "release")
+    (tmp_path / "link").symlink_to(release)
+    before = files(release)
+    for source in (folder / "ngrams", release, release / "ledger.json"):
+        for output in (release / "x", release / "new" / "x", tmp_path / "link" / "x"):
+            with pytest.raises(ExportError, match="output must be outside every release, got"):
+                export(str(source), to, str(output), settings=settings_for(to), overwrite=True)
+    assert files(release) == before
+
+
 def test_a_card_may_stand_in_its_release(folder, tmp_path):
     release = shutil.copytree(folder / "ngrams", tmp_path / "release")
     export(str(release), "card", str(release / "README.md"))
