@@ -6,6 +6,7 @@ apart best (a logistic regression over numbers of n-grams by round and score).
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -45,10 +46,12 @@ def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:
             for game in union_games(union_plan(plan))
         ]
     elif not plan.has_public_vocabulary:
-        games.append(_words(plan, claim))
+        games.append(_words(plan, claim.of_part(_part(plan, 1))))
     if plan.max_length > 1:
-        games.append(_alone(plan, claim))
-    games.append(_everything(plan, claim))
+        part = _part(plan, _longest_alone(plan))
+        games.append(_alone(plan, claim.of_part(part)))
+    whole = _part(plan, plan.max_length) + plan.count_share
+    games.append(_everything(plan, claim.of_part(whole)))
     counts = count_games(plan, mu=claim.mu or 0.0, gaussian_delta=claim.gaussian_delta)
     return (*games, *counts)
 
@@ -64,6 +67,23 @@ def gram_claim(plan: PrivacyPlan) -> Claim:
         gaussian_delta=gaussian_delta,
         alone_delta=plan.delta * plan.delta_share,
     )
+
+
+def _part(plan: PrivacyPlan, longest: int) -> float:
+    """Returns the part of μ² that n-grams up to a length have, without the words of a set union."""
+    shares = plan.strategy_value.shares(len(plan.private_lengths))
+    # Where users divide one budget among the lengths, they may spend all of it on the first ones.
+    last = plan.max_length if plan.user_budgets == "individual" else longest
+    seen = [
+        share
+        for length, share in zip(plan.private_lengths, shares, strict=True)
+        if length in plan.strategy_lengths and length <= last
+    ]
+    return min(1.0, math.fsum(seen)) * (1 - plan.count_share)
+
+
+def _longest_alone(plan: PrivacyPlan) -> int:
+    return min(plan.max_length, _ALONE_LENGTHS if plan.pruning == "both" else 2)
 
 
 def _words(plan: PrivacyPlan, claim: Claim) -> Game:
@@ -85,7 +105,7 @@ def _words(plan: PrivacyPlan, claim: Claim) -> Game:
 
 def _alone(plan: PrivacyPlan, claim: Claim) -> Game:
     """All sequences of two words that are released anyway; nobody else has them."""
-    longest = min(plan.max_length, _ALONE_LENGTHS if plan.pruning == "both" else 2)
+    longest = _longest_alone(plan)
     crowd = "none" if plan.private_lengths.start > 1 or plan.has_union_vocabulary else "words"
     world = World(plan=plan, words=_PAIRED_WORDS, crowd=crowd, longest=longest)
     spurious = "N-grams that nobody has are never released."
