@@ -41,8 +41,9 @@ def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:
     claim = gram_claim(plan)
     games: list[Game] = []
     if plan.has_union_vocabulary:
+        words = claim.of_part(plan.union_share * (1 - plan.count_share))
         games += [
-            dataclasses.replace(game, name=f"set union of words: {game.name}")
+            dataclasses.replace(game, name=f"set union of words: {game.name}", claim=words)
             for game in union_games(union_plan(plan))
         ]
     elif not plan.has_public_vocabulary:
@@ -93,7 +94,8 @@ def _words(plan: PrivacyPlan, claim: Claim) -> Game:
     return Game(
         name="words",
         description="A user who has one word that nobody else has, and two words of others whose "
-        "weights are at the threshold, takes part or not. The attacker sees the released words.",
+        "weights are at the threshold, takes part or not. The attacker sees the released words, and their "
+        "scores.",
         claim=claim,
         play=_play(world),
         mistakes=(
@@ -116,7 +118,7 @@ def _alone(plan: PrivacyPlan, claim: Claim) -> Game:
     return Game(
         name="n-grams of one user",
         description=f"A user who has all sequences of 2 to {longest} of two common words, which "
-        "nobody else has, takes part or not. The attacker sees the release.",
+        "nobody else has, takes part or not. The attacker sees the released n-grams, and their scores.",
         claim=claim,
         play=_play(world),
         mistakes=tuple(mistakes),

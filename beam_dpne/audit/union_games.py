@@ -94,7 +94,7 @@ def union_games(plan: SetUnionPlan) -> tuple[Game, ...]:
         Game(
             name="items of one user",
             description=f"A user who has {items}, which nobody else has, takes part or not. The "
-            "attacker sees which items are released.",
+            "attacker sees which items are released, and their scores.",
             claim=claim,
             play=_play(plan, is_alone=True),
             mistakes=(open_mistake,),
