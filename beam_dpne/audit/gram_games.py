@@ -94,8 +94,8 @@ def _words(plan: PrivacyPlan, claim: Claim) -> Game:
     return Game(
         name="words",
         description="A user who has one word that nobody else has, and two words of others whose "
-        "weights are at the threshold, takes part or not. The attacker sees the released words, and their "
-        "scores.",
+        "weights are at the threshold, takes part or not. The attacker sees the released words, "
+        "and their scores.",
         claim=claim,
         play=_play(world),
         mistakes=(
