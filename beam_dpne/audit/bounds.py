@@ -15,6 +15,7 @@ second claim; Nasr et al., "Tight Auditing of Differentially Private Machine Lea
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -47,6 +48,21 @@ class Claim:
     mu: float | None = None
     gaussian_delta: float = 0.0
     alone_delta: float = 0.0
+
+    def of_part(self, part: float) -> "Claim":
+        """Returns the claim of a part of the Gaussian noise, at the same δ.
+
+        Args:
+          part: the part of μ², in (0, 1].
+
+        Raises:
+          ValueError: if the claim has no μ.
+        """
+        if self.mu is None:
+            raise ValueError("A claim must have a μ to be divided, got mu=None.")
+        mu = self.mu * math.sqrt(part)
+        epsilon = gaussian.gaussian_epsilon(delta=self.gaussian_delta, noise_stddev=1 / mu)
+        return dataclasses.replace(self, mu=mu, epsilon=epsilon)
 
 
 class Bound(NamedTuple):

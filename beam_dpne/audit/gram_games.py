@@ -6,6 +6,7 @@ apart best (a logistic regression over numbers of n-grams by round and score).
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -40,15 +41,18 @@ def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:
     claim = gram_claim(plan)
     games: list[Game] = []
     if plan.has_union_vocabulary:
+        words = claim.of_part(plan.union_share * (1 - plan.count_share))
         games += [
-            dataclasses.replace(game, name=f"set union of words: {game.name}")
+            dataclasses.replace(game, name=f"set union of words: {game.name}", claim=words)
             for game in union_games(union_plan(plan))
         ]
     elif not plan.has_public_vocabulary:
-        games.append(_words(plan, claim))
+        games.append(_words(plan, claim.of_part(_part(plan, 1))))
     if plan.max_length > 1:
-        games.append(_alone(plan, claim))
-    games.append(_everything(plan, claim))
+        part = _part(plan, _longest_alone(plan))
+        games.append(_alone(plan, claim.of_part(part)))
+    whole = _part(plan, plan.max_length) + plan.count_share
+    games.append(_everything(plan, claim.of_part(whole)))
     counts = count_games(plan, mu=claim.mu or 0.0, gaussian_delta=claim.gaussian_delta)
     return (*games, *counts)
 
@@ -66,6 +70,23 @@ def gram_claim(plan: PrivacyPlan) -> Claim:
     )
 
 
+def _part(plan: PrivacyPlan, longest: int) -> float:
+    """Returns the part of μ² that n-grams up to a length have, without the words of a set union."""
+    shares = plan.strategy_value.shares(len(plan.private_lengths))
+    # Where users divide one budget among the lengths, they may spend all of it on the first ones.
+    last = plan.max_length if plan.user_budgets == "individual" else longest
+    seen = [
+        share
+        for length, share in zip(plan.private_lengths, shares, strict=True)
+        if length in plan.strategy_lengths and length <= last
+    ]
+    return min(1.0, math.fsum(seen)) * (1 - plan.count_share)
+
+
+def _longest_alone(plan: PrivacyPlan) -> int:
+    return min(plan.max_length, _ALONE_LENGTHS if plan.pruning == "both" else 2)
+
+
 def _words(plan: PrivacyPlan, claim: Claim) -> Game:
     """One word of a user alone, and two that others have so often that they are at the threshold."""
     world = World(plan=plan, words=_WORDS, crowd="near", longest=1)
@@ -73,7 +94,8 @@ def _words(plan: PrivacyPlan, claim: Claim) -> Game:
     return Game(
         name="words",
         description="A user who has one word that nobody else has, and two words of others whose "
-        "weights are at the threshold, takes part or not. The attacker sees the released words.",
+        "weights are at the threshold, takes part or not. The attacker sees the released words, "
+        "and their scores.",
         claim=claim,
         play=_play(world),
         mistakes=(
@@ -85,7 +107,7 @@ def _words(plan: PrivacyPlan, claim: Claim) -> Game:
 
 def _alone(plan: PrivacyPlan, claim: Claim) -> Game:
     """All sequences of two words that are released anyway; nobody else has them."""
-    longest = min(plan.max_length, _ALONE_LENGTHS if plan.pruning == "both" else 2)
+    longest = _longest_alone(plan)
     crowd = "none" if plan.private_lengths.start > 1 or plan.has_union_vocabulary else "words"
     world = World(plan=plan, words=_PAIRED_WORDS, crowd=crowd, longest=longest)
     spurious = "N-grams that nobody has are never released."
@@ -96,7 +118,7 @@ def _alone(plan: PrivacyPlan, claim: Claim) -> Game:
     return Game(
         name="n-grams of one user",
         description=f"A user who has all sequences of 2 to {longest} of two common words, which "
-        "nobody else has, takes part or not. The attacker sees the release.",
+        "nobody else has, takes part or not. The attacker sees the released n-grams, and their scores.",
         claim=claim,
         play=_play(world),
         mistakes=tuple(mistakes),

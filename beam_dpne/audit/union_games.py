@@ -6,7 +6,9 @@ up as sums, far above the threshold. Under a cutoff they are users like any othe
 they fill their item to the threshold.
 """
 
+import dataclasses
 import functools
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +29,8 @@ _ITEMS_AT_ONCE, _MOST_USERS = 400_000, 4_000_000
 # A user has no more items than this, also if more are allowed.
 _MOST_ITEMS = 100
 _FEW_ITEMS = 4
+# From this share on, items that have the whole budget show with the default number of runs.
+_NOTICED_SHARE = 0.5
 _SURE = 40.0
 _BITS = np.uint64(32)
 
@@ -58,7 +62,7 @@ class _OneItemUnion(SetUnionPlan):
 
 def union_games(plan: SetUnionPlan) -> tuple[Game, ...]:
     """Returns all games of a set union."""
-    claim = union_claim(plan)
+    claim = items_claim(plan)
     number = _item_number(plan)
     items = "one item" if number == 1 else f"{number} items"
     if plan.noise_kind == "laplace" and number > _FEW_ITEMS:
@@ -67,6 +71,13 @@ def union_games(plan: SetUnionPlan) -> tuple[Game, ...]:
     else:
         name, quiet = "The noise has a quarter of its scale.", _as(plan, _QuietUnion)
     quiet_mistake = Mistake(name=name, play=_play(quiet, is_alone=False))
+    mistakes = [quiet_mistake]
+    if plan.count_part >= _NOTICED_SHARE and (
+        plan.noise_kind == "gaussian" or number <= _FEW_ITEMS
+    ):
+        whole = dataclasses.replace(plan, count_share=0.0)
+        spent = "Items have the whole budget, though numbers of users have a share of it."
+        mistakes.append(Mistake(name=spent, play=_play(whole, is_alone=False)))
     open_mistake = Mistake(
         name="The threshold ignores items of one user.",
         play=_play(_as(plan, _OpenUnion), is_alone=True),
@@ -78,18 +89,18 @@ def union_games(plan: SetUnionPlan) -> tuple[Game, ...]:
             "attacker sees which items are released, and their scores.",
             claim=claim,
             play=_play(plan, is_alone=False),
-            mistakes=(quiet_mistake,),
+            mistakes=tuple(mistakes),
         ),
         Game(
             name="items of one user",
             description=f"A user who has {items}, which nobody else has, takes part or not. The "
-            "attacker sees which items are released.",
+            "attacker sees which items are released, and their scores.",
             claim=claim,
             play=_play(plan, is_alone=True),
             mistakes=(open_mistake,),
         ),
     )
-    return (*games, *_counts(plan, claim))
+    return (*games, *_counts(plan, union_claim(plan)))
 
 
 def union_claim(plan: SetUnionPlan) -> Claim:
@@ -107,16 +118,24 @@ def union_claim(plan: SetUnionPlan) -> Claim:
     )
 
 
+def items_claim(plan: SetUnionPlan) -> Claim:
+    """Returns the claim of the items alone: without the share of the budget that counts have."""
+    claim, part = union_claim(plan), 1 - plan.count_part
+    if claim.mu is not None:
+        return claim.of_part(part)
+    return Claim(epsilon=part * plan.epsilon, delta=part * plan.delta)
+
+
 def _counts(plan: SetUnionPlan, claim: Claim) -> tuple[Game, ...]:
     """Returns the game of numbers of users, if the plan measures them."""
     if claim.mu is not None:
         return count_games(plan, mu=claim.mu, gaussian_delta=claim.gaussian_delta)
-    share = getattr(plan, "count_share", 0.0)
+    share = plan.count_part
     if not share:
         return ()
     # Beside Laplace noise, the sums of users are a Gaussian mechanism with this part of ε and of δ.
     stddev = gaussian.gaussian_noise_stddev(epsilon=share * plan.epsilon, delta=share * plan.delta)
-    return count_games(plan, mu=1 / (stddev * share**0.5), gaussian_delta=share * plan.delta)
+    return count_games(plan, mu=1 / (stddev * math.sqrt(share)), gaussian_delta=share * plan.delta)
 
 
 def _as(plan: SetUnionPlan, kind: type[SetUnionPlan]) -> SetUnionPlan:

@@ -9,6 +9,8 @@ from beam_dpne import BayesianPlan, PrivacyPlan, SetUnionPlan
 from beam_dpne.audit.auditing import EXCEEDED, PASSED, WEAK, audit_plan, games_of, statements
 from beam_dpne.audit.count_games import count_games
 from beam_dpne.audit.games import key_of
+from beam_dpne.audit.gram_games import gram_claim
+from beam_dpne.audit.union_games import union_claim
 from beam_dpne.bayesian import counting
 from beam_dpne.counts import measuring
 from beam_dpne.mechanism import cells
@@ -88,6 +90,48 @@ def test_games_follow_the_plan():
         "set union of words: items of one user",
     ]
     assert names(union("mad"))[:2] == ["items of many users", "items of one user"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "parts"),
+    [
+        (grams(), [0.85, 0.85, 1, 0.15]),
+        (grams(count_share=0), [1, 1, 1]),
+        (grams(user_budgets="even", count_share=0.5), [0.25, 0.5, 1, 0.5]),
+        (PLANS["one_round, shares"], [0.3 * 0.85, 0.85, 1, 0.15]),
+        (grams(strategy="one_round", max_length=5), [0.17, 0.51, 1, 0.15]),
+        # The games of n-grams leave out the words of a set union, which has other games.
+        (grams(vocabulary_policy="weighted_gaussian"), [0.425, 0.425, 0.425, 0.575, 0.15]),
+        (union("weighted_gaussian", count_share=0.5), [0.5, 0.5, 0.5]),
+        (union("weighted_gaussian", count_share=0), [1, 1]),
+    ],
+)
+def test_a_game_claims_the_part_of_the_budget_that_the_attacker_sees(plan, parts):
+    whole = gram_claim(plan) if isinstance(plan, PrivacyPlan) else union_claim(plan)
+    claims = [game.claim for game in games_of(plan)]
+    for claim, part in zip(claims, parts, strict=True):
+        assert claim.mu == pytest.approx(whole.mu * part**0.5)
+        assert 0 < claim.epsilon < 4 or (part == 1 and claim.epsilon == pytest.approx(4))
+
+
+def test_items_with_laplace_noise_claim_what_counts_leave():
+    items, alone, counts = (game.claim for game in games_of(union("greedy", count_share=0.25)))
+    assert (items.epsilon, items.delta) == (alone.epsilon, alone.delta) == (3, 0.75e-7)
+    assert counts.delta == 0.25e-7
+
+
+@pytest.mark.parametrize("policy", ["weighted_gaussian", "weighted_laplace"])
+def test_a_share_that_is_spent_twice_is_planted_where_it_can_be_noticed(policy):
+    def names(share):
+        items, *_ = games_of(union(policy, count_share=share))
+        return [mistake.name for mistake in items.mistakes]
+
+    spent = "Items have the whole budget, though numbers of users have a share of it."
+    assert spent in names(0.5)
+    assert spent not in names(None) + names(0)
+    audit = audit_plan(union(policy, count_share=0.5), runs=4000)
+    assert audit.verdict != EXCEEDED
+    assert spent not in [mistake.name for _, mistake in audit.missed]
 
 
 @pytest.mark.parametrize(
