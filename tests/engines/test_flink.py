@@ -100,14 +100,15 @@ def test_every_grouping_has_two_sorts_and_each_of_them_room_for_an_element(ended
     """Which is how config.yaml comes to its managed memory: for 26 lengths of three rounds."""
     plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=MAX_LENGTH)
     names = [vertex["name"] for vertex in ended_run.job["vertices"]]
-    groupings = 1 + plan.round_count
+    # One makes partitions of users, one each round its sums, and one the sums that count users.
+    groupings = 2 + plan.round_count
     assert sum("GroupCombine at" in name for name in names) == groupings
     assert sum("GroupReduce at" in name for name in names) == groupings
     config = yaml.safe_load((ROOT / "deploy" / "flink" / "config.yaml").read_text())
     managed = config["taskmanager"]["memory"]["managed"]["size"]
     assert managed.endswith("m")
     longest = PrivacyPlan(epsilon=4, delta=1e-6, max_length=26, rounds=3)
-    each = (int(managed[:-1]) << 20) / (2 * (1 + longest.round_count))
+    each = (int(managed[:-1]) << 20) / (2 * (2 + longest.round_count))
     assert each > 1.2 * MAX_ELEMENT_BYTES
 
 
