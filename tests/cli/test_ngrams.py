@@ -636,7 +636,8 @@ def test_a_public_vocabulary_is_given_instead_of_found_and_is_bound_to_the_key(c
         assert ledger["plan"]["vocabulary_policy"] == "public"
         assert ledger["spent"]["vocabulary_delta"] == 0
     common = scores[0].keys() & scores[1].keys()
-    assert all(scores[0][ngram] != scores[1][ngram] for ngram in common)
+    # Two scores of one n-gram may meet by chance; under one key all of them would.
+    assert sum(scores[0][ngram] == scores[1][ngram] for ngram in common) < len(common) / 2
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n\n", b"\xff\xfe"])
