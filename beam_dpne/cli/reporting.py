@@ -135,8 +135,8 @@ def _place(option: str, output: str, release: str, *, overwrite: bool) -> tuple[
 def _parent_and_name(output: str) -> tuple[str, str]:
     """Returns the directory of a file, "." for a name alone, and the name.
 
-    >>> _parent_and_name("report.html"), _parent_and_name("gs://bucket/a/b.md")
-    (('.', 'report.html'), ('gs://bucket/a', 'b.md'))
+    >>> _parent_and_name("report.html"), _parent_and_name("/notes/may.md")
+    (('.', 'report.html'), ('/notes', 'may.md'))
     """
     if FileSystems.get_scheme(output) is None and not re.search(r"[/\\]", output):
         return ".", output

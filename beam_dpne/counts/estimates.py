@@ -33,15 +33,15 @@ from beam_dpne.counts.rule import CountRule
 SLOPES, SLOPE_STDDEVS = (0.02, -0.12), (0.06, 0.07)
 # Spread of κ among rows of one group: 0.08² + 0.7 / users, relative, squared (public titles).
 FACTOR_VARIANCE, FACTOR_VARIANCE_OF_FEW = 0.08**2, 0.7
-# Text about many subjects has more of it (the shipped sample): by this factor before the totals, whose
-# evidence has to outweigh this number of rows.
+# Text about many subjects has more of it (the shipped sample, and the titles that it is a part of): by
+# this factor before the totals, whose evidence has to outweigh this number of rows.
 FACTOR_SCALE, FACTOR_ROWS = 1.5, 5.0
 # Spread of κ among groups around the regression, relative, squared (public titles).
 GROUP_VARIANCE = 0.05**2
 # Spread of masses around the curve that is expected before the data, relative, and its weight in rows.
 SPREAD, SPREAD_ROWS = 0.35, 5.0
-# How far the rows of one class of users are from the expected ones, relative; and the users of a class
-# by those of the class above.
+# The expected rows of a class of users may be wrong by this factor of themselves; and each class above
+# the last one that is clearly there is expected to have this many times fewer users (public titles).
 PROFILE, FALL = 4.0, 2.5
 # Standard deviations above which a class of users is clearly there.
 CLEAR = 2.0
@@ -93,7 +93,8 @@ def estimate_users(
     masses = (measured.masses * prior + curve * noise) / (prior + noise)
     masses, variances = _positive(masses, np.sqrt(prior * noise / (prior + noise)))
     users, relative = _Model.of(measured, rule, masses, variances).users()
-    # The logarithm of a log-normal number with this relative standard deviation has this one.
+    # The ends are those of a log-normal number with this relative standard deviation. Its logarithm has
+    # this standard deviation.
     stddevs = np.sqrt(_log(1 + relative**2))
     reach = _exp(special.ndtri(0.5 + CONFIDENCE / 2) * stddevs)
     estimates = np.minimum(np.stack((users, users / reach, users * reach)), MOST_USERS)
@@ -323,8 +324,8 @@ def _totals(
     """Returns the total of each group over all classes, and the covariance of the errors, in units.
 
     The numbers of pairs of one class are N_j users times the profile v_G of such a user, give or take
-    `PROFILE`. N_j and the pairs of each group are learned from the noisy pairs. Few users or none
-    belong to the upper classes, whose noise is the largest. If N_j is below `CLEAR` standard
+    `PROFILE` times as many. N_j and the pairs of each group are learned from noisy pairs. Few users or
+    none belong to the upper classes, whose noise is the largest. If N_j is below `CLEAR` standard
     deviations, the users of the class below divided by `FALL` are expected, give or take as many.
     """
     totals, errors = np.zeros(units.size), np.zeros((units.size, units.size))
@@ -354,8 +355,8 @@ def _totals(
 def _profile(rule: CountRule, masses: np.ndarray, bound: int) -> np.ndarray:
     """Returns the expected number of rows of each group that a user of a class holds: (g,) float64.
 
-    A user holds a row with a probability in proportion to its mass, up to 1. How many, is so that the
-    norm √(Σ (c d)²) is in the middle between the class's bound and the one below.
+    A user holds a row with a probability in proportion to its mass, up to 1. The factor is found by
+    halving, so that the norm √(Σ (c d)²) is in the middle between the class's bound and the one below.
     """
     low, high = -60.0, 60.0
     scaled = masses / masses.max()

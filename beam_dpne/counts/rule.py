@@ -9,12 +9,12 @@ whatever the user holds, and no row is left out. The sum Σ_u t_u of a row is ca
 smaller than the number of users, since users who hold many rows have a small t.
 
 **Groups.** Rows of one length with neighbouring ranks by score form a group; each of the first rows is
-a group by itself. For each group G users
-also send the number c_G of its rows that they hold, times d_G. These sums are not normalised by user:
-a user belongs to the class j with the smallest bound M_j ≥ √(Σ_G (c_G d_G)²), and sends c_G d_G / M_j
-to the class's column. M_J bounds everybody. So each column is a sum of vectors of length 1 at most, and
-M_j/d_G times the column estimates the number of pairs of a user of class j and a row of G that the user
-holds, without bias. These totals translate masses into numbers of users (`estimates`).
+a group by itself. For each group G users also send the number c_G of its rows that they hold times d_G.
+These sums are not normalised by user: a user belongs to the class j with the smallest bound
+M_j ≥ √(Σ_G (c_G d_G)²), and sends c_G d_G / M_j to the class's column. M_J bounds everybody. So each
+column is a sum of vectors of length 1 at most, and M_j/d_G times the column estimates the number of
+pairs of a user of class j and a row of G that the user holds, without bias. These totals translate
+masses into numbers of users (`estimates`).
 """
 
 import dataclasses
