@@ -43,8 +43,11 @@ SPREAD, SPREAD_ROWS = 0.35, 5.0
 # The expected rows of a class of users may be wrong by this factor of themselves; and each class above
 # the last one that is clearly there is expected to have this many times fewer users (public titles).
 PROFILE, FALL = 4.0, 2.5
-# Standard deviations above which a class of users is clearly there.
-CLEAR = 2.0
+# Standard deviations: below the first, noise alone explains the sums of a class of users; only above
+# the second, such a class is there whatever the classes below say. A release has about 25 classes, so
+# chance passes the first one often and the second one hardly ever (public titles, and the same with
+# their words merged into 17 and 30 kinds).
+NOTICED, CERTAIN = 2.0, 4.0
 ROWS_OF_A_KNOT, MOST_KNOTS = 40, 8
 CONFIDENCE = 0.95
 # Ends of intervals are integers that every format can hold.
@@ -325,8 +328,10 @@ def _totals(
 
     The numbers of pairs of one class are N_j users times the profile v_G of such a user, give or take
     `PROFILE` times as many. N_j and the pairs of each group are learned from noisy pairs. Few users or
-    none belong to the upper classes, whose noise is the largest. If N_j is below `CLEAR` standard
-    deviations, the users of the class below divided by `FALL` are expected, give or take as many.
+    none belong to the upper classes, whose noise is the largest. Unless N_j is above `CERTAIN` standard
+    deviations, it is combined with an expectation: the users of the class below divided by `FALL`, give
+    or take as many. Below `NOTICED` standard deviations, no more than one of them is expected, divided
+    by `FALL` as well.
     """
     totals, errors = np.zeros(units.size), np.zeros((units.size, units.size))
     below = np.inf
@@ -335,10 +340,12 @@ def _totals(
         pairs, noise = measured.totals[:, j], measured.total_stddevs[:, j] ** 2
         precision = float((profile**2 / noise).sum())
         users = float((profile * pairs / noise).sum()) / precision
-        if users > CLEAR * precision**-0.5:
+        stddev = precision**-0.5
+        if users > CERTAIN * stddev:
             below = users
         else:
-            expected = min(below, precision**-0.5) / FALL
+            noticed = users > NOTICED * stddev and below < np.inf
+            expected = (below if noticed else min(below, stddev)) / FALL
             users = users * precision + 1 / expected
             precision += expected**-2
             # A class is never taken for empty.

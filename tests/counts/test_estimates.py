@@ -1,5 +1,6 @@
 """Estimated numbers of users on made-up crowds: what the intervals contain, and what they need."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -96,6 +97,22 @@ def test_a_small_budget_gives_wide_intervals_instead_of_an_error():
     )
     assert (wide.users >= 0).all()
     assert np.isfinite(wide.high).all()
+
+
+def test_noise_of_three_standard_deviations_is_not_taken_for_users_who_hold_everything():
+    held, _, scores = crowd(20_000, 400, 3.0)
+    rule, noise = count_rule(scores), CountNoise.of_budget(0.1)
+    measured = measure(sum_counts(held, rule), rule, noise, RunKey(bytes(32)))
+    totals, sizes = measured.totals.copy(), rule.group_sizes
+    totals[:, -1] = 3 * sizes / np.sqrt(np.sum((sizes / measured.total_stddevs[:, -1]) ** 2))
+    without = measured.totals.copy()
+    without[:, -1] = 0
+    with_them, plain = (
+        estimate_users(dataclasses.replace(measured, totals=each), rule, np.concatenate(scores))
+        for each in (totals, without)
+    )
+    rare = np.argsort(plain.users, kind="stable")[:400]
+    assert with_them.users[rare].mean() < 1.05 * plain.users[rare].mean()
 
 
 @pytest.mark.parametrize(
