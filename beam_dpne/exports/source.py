@@ -1,28 +1,16 @@
 """The release that an export is made from: its ledger, the hash of the ledger, and all rows."""
 
-import dataclasses
 import functools
-import hashlib
 import unicodedata
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from beam_dpne.documents.text import split_ngram
 from beam_dpne.errors import ExportError
-from beam_dpne.release.files import (
-    LEDGER_NAME,
-    PROGRAMS,
-    as_release_error,
-    ledger_path,
-    parse_ledger,
-    release_folder,
-)
-from beam_dpne.release.reading import read_release
-from beam_dpne.storage.access import directory_at
+from beam_dpne.release.reading import Contents
 
 Floats = npt.NDArray[np.float64]
 
@@ -51,29 +39,8 @@ class Rendered(NamedTuple):
     left_out: Mapping[str, int] = {}
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Source:
-    """A release whose files were all checked against its ledger.
-
-    Attributes:
-      ledger: The ledger as JSON types.
-      ledger_sha256: SHA-256 of the bytes of `ledger.json`, hexadecimal.
-      rows: All rows, in the order of the release.
-    """
-
-    ledger: Mapping[str, Any]
-    ledger_sha256: str
-    rows: pa.Table
-
-    @property
-    def program(self) -> str:
-        """Program that made the release: "ngrams", "set-union" or "bayesian"."""
-        return self.ledger["program"]
-
-    @property
-    def noun(self) -> str:
-        """Name of the rows, in the plural."""
-        return PROGRAMS[self.program].noun
+class Source(Contents):
+    """A release from which exports are made."""
 
     @property
     def title(self) -> str:
@@ -83,7 +50,7 @@ class Source:
     @functools.cached_property
     def texts(self) -> list[str]:
         """The n-gram of each row as `join_tokens` writes it, or its item as it is."""
-        return self.rows.column(PROGRAMS[self.program].text).to_pylist()
+        return self.rows.column(self.text_column).to_pylist()
 
     @functools.cached_property
     def tokens(self) -> list[tuple[str, ...]]:
@@ -121,27 +88,3 @@ class Source:
         values = np.array([0.0 if value is None else value for value in column], np.float64)
         positive = values[values > 0]
         return np.maximum(values, positive.min() if positive.size else 1.0)
-
-
-def read_source(path: str) -> Source:
-    """Reads a release, and checks the SHA-256 of every file.
-
-    Args:
-      path: Path of the release's directory, or of its `ledger.json`; local or on any Beam file system.
-
-    Raises:
-      ReleaseError: The release is incomplete or damaged.
-      ExportError: Another release took its place while it was read.
-    """
-    file = ledger_path(path)
-    with as_release_error(f"{file} cannot be read"):
-        data = directory_at(release_folder(path)).read(LEDGER_NAME)
-    release = read_release(path)
-    # `read_release` has read the ledger again and refuses a release without one.
-    if data is None or parse_ledger(data, file) != release.ledger:
-        raise ExportError(f"{path} was replaced by another release while it was read. Run again.")
-    return Source(
-        ledger=release.ledger,
-        ledger_sha256=hashlib.sha256(data).hexdigest(),
-        rows=release.table(),
-    )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from beam_dpne.errors import ExportError, ReleaseError
 from beam_dpne.exports.kinds import Kind, Settings, check_program, check_settings, kind_named
-from beam_dpne.exports.source import Rendered, Source, read_source
+from beam_dpne.exports.source import Rendered, Source
 from beam_dpne.release.files import (
     LEDGER_NAME,
     PART_NAME,
@@ -75,7 +75,7 @@ def export(
     with _writing_to(output):
         seen = {each: directory.read(each) for each in names}
     _check_new(seen, directory, overwrite=overwrite)
-    source = read_source(release)
+    source = Source.read(release)
     rendered = kind.render(source, settings)
     files = {name: rendered.data}
     if not kind.has_hash:

@@ -286,6 +286,15 @@ def read_ledger(path: str) -> dict[str, Any]:
     Raises:
       ReleaseError: There is no ledger, or it is not a whole ledger of a readable schema.
     """
+    return parse_ledger(read_ledger_bytes(path), ledger_path(path))
+
+
+def read_ledger_bytes(path: str) -> bytes:
+    """Reads the bytes of a release's ledger; see `read_ledger`.
+
+    Raises:
+      ReleaseError: There is no ledger, or it cannot be read.
+    """
     file = ledger_path(path)
     with as_release_error(f"{file} cannot be read"):
         data = directory_at(release_folder(path)).read(LEDGER_NAME)
@@ -293,7 +302,7 @@ def read_ledger(path: str) -> dict[str, Any]:
         raise ReleaseError(
             f"{file} does not exist: there is no release, or its publication was not completed."
         )
-    return parse_ledger(data, file)
+    return data
 
 
 def parse_ledger(data: bytes, path: str, *, section: str = "parts") -> dict[str, Any]:

@@ -1,21 +1,36 @@
-"""Reading a release back: `read_release` and the `Release` that it returns."""
+"""Reading a release back: `read_release` and the `Release` that it returns.
+
+Every part is checked against the ledger that was read first, so the rows are those of one release
+even if another run replaces it meanwhile.
+"""
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from beam_dpne.errors import ReleaseError
-from beam_dpne.release.files import Part, as_release_error, parse_part, read_ledger, release_folder
+from beam_dpne.release.files import (
+    PROGRAMS,
+    Part,
+    as_release_error,
+    ledger_path,
+    parse_ledger,
+    parse_part,
+    read_ledger_bytes,
+    release_folder,
+)
 from beam_dpne.storage import is_installed
 from beam_dpne.storage.access import directory_at
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_REMEDY = "Copy the files of the release again."
+_Contents = TypeVar("_Contents", bound="Contents")
+
+_REMEDY = "Copy the files of the release again, or wait if a run is replacing it just now."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,10 +42,12 @@ class Release:
     Attributes:
       path: Directory of the release.
       ledger: The whole ledger as JSON types, in reading order.
+      ledger_sha256: SHA-256 of the ledger's bytes, hexadecimal.
     """
 
     path: str
     ledger: dict[str, Any] = dataclasses.field(repr=False)
+    ledger_sha256: str
 
     @property
     def program(self) -> str:
@@ -117,13 +134,62 @@ def read_release(path: str) -> Release:
       beam_dpne.errors.ReleaseError: no/such/folder/ledger.json does not exist: there is no release, \
 or its publication was not completed.
     """
-    release = Release(release_folder(path).rstrip("/") or "/", read_ledger(path))
+    data = read_ledger_bytes(path)
+    release = Release(
+        path=release_folder(path).rstrip("/") or "/",
+        ledger=parse_ledger(data, ledger_path(path)),
+        ledger_sha256=hashlib.sha256(data).hexdigest(),
+    )
     directory = directory_at(release.path)
     for part in release.parts:
         with as_release_error(f"Part {part.name} of the release cannot be read"):
             if not directory.has(part.name):
                 raise _incomplete(part)
     return release
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Contents:
+    """A release in memory, all files of which were checked; what is made from releases begins here.
+
+    Attributes:
+      ledger: The whole ledger as JSON types.
+      ledger_sha256: SHA-256 of the ledger's bytes, hexadecimal.
+      rows: All rows, in the order of the release.
+    """
+
+    ledger: Mapping[str, Any]
+    ledger_sha256: str
+    rows: pa.Table
+
+    @classmethod
+    def read(cls: type[_Contents], path: str) -> _Contents:
+        """Reads a release.
+
+        Args:
+          path: Path of the release's directory, or of its `ledger.json`; local or on any Beam file
+            system.
+
+        Raises:
+          ReleaseError: The release is incomplete, damaged, or replaced while it is read.
+        """
+        release = read_release(path)
+        return cls(ledger=release.ledger, ledger_sha256=release.ledger_sha256, rows=release.table())
+
+    @property
+    def program(self) -> str:
+        """Program that made the release: "ngrams", "set-union" or "bayesian"."""
+        return self.ledger["program"]
+
+    @property
+    def noun(self) -> str:
+        """Name of the rows, in the plural."""
+        return PROGRAMS[self.program].noun
+
+    @property
+    def text_column(self) -> str:
+        """Name of the column of n-grams or items."""
+        return PROGRAMS[self.program].text
 
 
 def _rows(part: Part, data: bytes, columns: Collection[str]) -> pa.Table:

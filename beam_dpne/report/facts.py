@@ -3,8 +3,6 @@
 Nothing else is read. A report is post-processing of a release, so it is as private as the release.
 """
 
-import dataclasses
-import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeGuard
@@ -13,16 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from beam_dpne.errors import ReleaseError
-from beam_dpne.release.files import (
-    LEDGER_NAME,
-    PROGRAMS,
-    Part,
-    as_release_error,
-    ledger_path,
-    parse_ledger,
-)
-from beam_dpne.release.reading import read_release
-from beam_dpne.storage.access import directory_at
+from beam_dpne.release.files import Part
+from beam_dpne.release.reading import Contents
 
 _USERS = ("users", "users_low", "users_high")
 _KINDS: Mapping[type, str] = {float: "a number", int: "a whole number", str: "a text"}
@@ -60,34 +50,8 @@ def measure_of(rows: pa.Table) -> Measure:
     return Measure("score", "score", "score")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Facts:
-    """A release as a report sees it.
-
-    Attributes:
-      ledger: The whole ledger, as JSON types.
-      ledger_sha256: SHA-256 of the ledger's bytes, hexadecimal.
-      rows: All rows, in the order of the release.
-    """
-
-    ledger: Mapping[str, Any]
-    ledger_sha256: str
-    rows: pa.Table
-
-    @property
-    def program(self) -> str:
-        """Program that made the release."""
-        return self.ledger["program"]
-
-    @property
-    def noun(self) -> str:
-        """Name of the released rows, in the plural."""
-        return PROGRAMS[self.program].noun
-
-    @property
-    def text_column(self) -> str:
-        """Name of the column of text."""
-        return PROGRAMS[self.program].text
+class Facts(Contents):
+    """A release as a report sees it."""
 
     @property
     def measure(self) -> Measure:
@@ -189,17 +153,7 @@ def read_facts(path: str) -> Facts:
     Raises:
       ReleaseError: The release is incomplete, damaged, or replaced while it is read.
     """
-    release = read_release(path)
-    rows = release.table()
-    file = ledger_path(release.path)
-    with as_release_error(f"{file} cannot be read"):
-        data = directory_at(release.path).read(LEDGER_NAME)
-    if data is None or parse_ledger(data, file) != release.ledger:
-        raise ReleaseError(
-            f"{file} has changed while the release was read: another run is replacing the release. "
-            "Make the report when that run has ended."
-        )
-    facts = Facts(ledger=release.ledger, ledger_sha256=hashlib.sha256(data).hexdigest(), rows=rows)
+    facts = Facts.read(path)
     _check_numbers(facts)
     return facts
 

@@ -10,9 +10,10 @@ import pytest
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import EXPORT
 from beam_dpne.errors import ExportError, ReleaseError
-from beam_dpne.exports import source as sources
 from beam_dpne.exports.kinds import KINDS, Settings
+from beam_dpne.exports.source import Source
 from beam_dpne.exports.writing import BESIDE, export
+from beam_dpne.release.reading import Release
 from beam_dpne.storage.directories import LocalDirectory
 from tests.exports.releases import (
     HOSTILE,
@@ -135,13 +136,13 @@ def test_a_failure_leaves_nothing_behind(folder, tmp_path, monkeypatch, fails):
 
 
 def test_a_file_that_somebody_writes_meanwhile_is_kept(folder, tmp_path, monkeypatch):
-    read = sources.read_release
+    read = Release.table
 
-    def busy(path):
+    def busy(release):
         (tmp_path / "x").write_bytes(b"theirs")
-        return read(path)
+        return read(release)
 
-    monkeypatch.setattr(sources, "read_release", busy)
+    monkeypatch.setattr(Release, "table", busy)
     with pytest.raises(ExportError, match="which has changed meanwhile"):
         export(str(folder / "ngrams"), "csv", str(tmp_path / "x"))
     assert files(tmp_path) == {"x": b"theirs"}
@@ -149,14 +150,14 @@ def test_a_file_that_somebody_writes_meanwhile_is_kept(folder, tmp_path, monkeyp
 
 def test_a_release_that_is_replaced_while_it_is_read_is_refused(folder, tmp_path, monkeypatch):
     release = shutil.copytree(folder / "ngrams", tmp_path / "release")
-    read = sources.read_release
+    read = Release.table
 
-    def replaced(path):
+    def replaced(opened):
         ngrams_release(release, {("new",): 9.0}, overwrite=True)
-        return read(path)
+        return read(opened)
 
-    monkeypatch.setattr(sources, "read_release", replaced)
-    with pytest.raises(ExportError, match="replaced by another release while it was read"):
+    monkeypatch.setattr(Release, "table", replaced)
+    with pytest.raises(ReleaseError, match="a run is replacing it just now"):
         export(str(release), "csv", str(tmp_path / "x"))
     assert not (tmp_path / "x").exists()
 
@@ -210,7 +211,7 @@ def test_an_export_in_a_release_is_refused(folder, tmp_path, to):
 def test_a_card_may_stand_in_its_release(folder, tmp_path):
     release = shutil.copytree(folder / "ngrams", tmp_path / "release")
     export(str(release), "card", str(release / "README.md"))
-    assert sources.read_source(str(release)).rows.num_rows == 1 + 3 * len(HOSTILE)
+    assert Source.read(str(release)).rows.num_rows == 1 + 3 * len(HOSTILE)
 
 
 @pytest.mark.parametrize("output", ["", ".", "a/", "gs://bucket"])

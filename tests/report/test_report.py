@@ -7,6 +7,7 @@ import html.parser
 import json
 import math
 import re
+import shutil
 import subprocess
 import xml.etree.ElementTree as ET
 
@@ -445,14 +446,29 @@ def test_a_release_that_is_replaced_meanwhile_is_refused(tmp_path, monkeypatch):
     other = releases.items(tmp_path / "other", ["rye"])
     read = Release.table
 
+    def replace_and_read(release):
+        shutil.rmtree(folder)
+        other.rename(folder)
+        return read(release)
+
+    monkeypatch.setattr(Release, "table", replace_and_read)
+    with pytest.raises(ReleaseError, match="a run is replacing it just now"):
+        read_facts(str(folder))
+
+
+def test_the_ledger_that_was_read_is_that_of_the_rows(tmp_path, monkeypatch):
+    folder = releases.items(tmp_path / "release", ["tea"])
+    digest = hashlib.sha256((folder / "ledger.json").read_bytes()).hexdigest()
+    read = Release.table
+
     def read_and_replace(release):
         rows = read(release)
-        (folder / "ledger.json").write_bytes((other / "ledger.json").read_bytes())
+        (folder / "ledger.json").write_bytes(b"another")
         return rows
 
     monkeypatch.setattr(Release, "table", read_and_replace)
-    with pytest.raises(ReleaseError, match="another run is replacing the release"):
-        read_facts(str(folder))
+    facts = read_facts(str(folder))
+    assert (facts.ledger_sha256, facts.rows["item"].to_pylist()) == (digest, ["tea"])
 
 
 @pytest.mark.parametrize(
