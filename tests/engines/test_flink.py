@@ -307,11 +307,10 @@ def test_a_run_that_rejects_too_much_publishes_nothing_and_leaves_a_failure_log(
     work, log = tmp_path / "work", tmp_path / "failure.log"
     work.mkdir()
     given = ("--input", tmp_path / "notes.jsonl", "--output", work / "release", "--quiet")
+    # A TaskManager that was just killed may have to be replaced first.
+    given = (*given, "--failure_log", log, "--harness_timeout", 5 * MINUTES)
     options = [part for part in job_options if part not in ("--input", str(SAMPLE))]
-    ended = launch(
-        *(*options, *given, "--failure_log", log, *cluster.job_options(parallelism=2)),
-        timeout=5 * MINUTES,
-    )
+    ended = launch(*options, *given, *cluster.job_options(parallelism=2), timeout=7 * MINUTES)
     assert ended.status == 1, ended.err
     assert "20,000 rejected of 20,000 records: 20,000 malformed JSON." in ended.err
     assert f"The whole failure is in {log}" in ended.err
