@@ -5,6 +5,7 @@ Each check raises ValueError with the parameter's name, its requirement and its 
 
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
@@ -26,7 +27,23 @@ def as_float(name: str, value: Any) -> float:
         raise ValueError(f"{name} must be a number that a float can hold.") from None
 
 
+def check_budget(epsilon: float, delta: float) -> None:
+    """Checks a whole budget; raises ValueError."""
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon=}.")
+    check_delta(delta)
+
+
 def check_delta(delta: float) -> None:
+    """Checks δ; raises ValueError."""
+    if not 0 < delta < 1:
+        raise ValueError(
+            f"delta must be in (0, 1), got {delta=}. A sensible delta is well below one over the "
+            "number of users, e.g. 1e-7 for a million."
+        )
+
+
+def check_least_delta(delta: float) -> None:
     """Checks that δ is not so small that noise of 128 bits cannot provide it under any plan."""
     if delta < _MIN_DELTA:
         raise ValueError(

@@ -17,9 +17,10 @@ from beam_dpne.validation import (
     MAX_USERS,
     JsonParameters,
     as_float,
+    check_budget,
     check_choice,
-    check_delta,
     check_integer,
+    check_least_delta,
     check_user_count,
     deciding_parameters,
 )
@@ -68,7 +69,7 @@ class CountingPlan(abc.ABC):
         for name in ("epsilon", "delta"):
             # Whole numbers become floats, so that equal plans compare equal.
             object.__setattr__(self, name, as_float(name, getattr(self, name)))
-        gaussian.check_budget(self.epsilon, self.delta)
+        check_budget(self.epsilon, self.delta)
         check_integer("length", self.length, 1, MAX_LENGTH)
         check_integer("vocabulary_size", self.vocabulary_size, 1, _MAX_VOCABULARY)
         check_integer("max_count", self.max_count, 1, _MAX_CLAMP)
@@ -142,7 +143,7 @@ class BayesianPlan(CountingPlan, JsonParameters):
         for name in ("public_weight", "decay"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, as_float(name, value))
-        check_delta(self.delta)
+        check_least_delta(self.delta)
         check_user_count(self.delta, self.public_user_count)
         check_choice("mode", self.mode, MODES)
         check_choice("adjacency", self.adjacency, (ADJACENCY,))

@@ -20,7 +20,7 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.cli import display
 from beam_dpne.cli.options import options_of, with_defaults
 from beam_dpne.cli.options_by_command import AUDIT, AUDITED
-from beam_dpne.cli.plans import plan_from_options, privacy_values
+from beam_dpne.cli.privacy import plan_from_options, privacy_values
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
 from beam_dpne.set_union.plan import SetUnionPlan

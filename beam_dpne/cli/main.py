@@ -314,6 +314,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_command(module: str, parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
+    # An error of a privacy parameter does not wait for Beam.
+    importlib.import_module("beam_dpne.cli.privacy").check_parameters(parsed)
     importlib.import_module(f"beam_dpne.cli.{module}").run_command(parsed, beam_arguments)
 
 

@@ -1,28 +1,20 @@
-"""`beam-dpne plan`, the plan that options describe, and public words."""
+"""`beam-dpne plan`, and public words."""
 
 import argparse
-import pathlib
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.accounting.division import plan_of_each
 from beam_dpne.cli import display, forecasting
-from beam_dpne.cli.options import Option, with_defaults
-from beam_dpne.cli.options_by_command import PLAN
+from beam_dpne.cli.privacy import plan_from_options
+from beam_dpne.cli.small_files import read_text, write_text
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
 from beam_dpne.errors import UsageError
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.storage.access import check_access
-from beam_dpne.storage.directories import connect_anonymously_to_emulators
 from beam_dpne.validation import about_large_delta
-
-_SINGLE = tuple(option for option in PLAN["privacy"] if option.name != "plan")
 
 
 class SpendsDelta(Protocol):
@@ -49,7 +41,7 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
     vocabulary = read_vocabulary(parsed.vocabulary) if parsed.vocabulary is not None else None
     job = forecasting.job_from_options(parsed, whole, vocabulary)
     if parsed.output is not None:
-        _write(parsed.output, plan.to_json())
+        write_text(parsed.output, plan.to_json())
     if parsed.releases is not None:
         display.print_line(
             f"{parsed.releases} releases under this plan have at most ε = {whole.epsilon:g} at δ = "
@@ -62,48 +54,6 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
     display.print_budget(plan)
     if parsed.output is not None:
         display.print_notice(f"beam-dpne: the plan is in {parsed.output}.")
-
-
-def plan_from_options(parsed: argparse.Namespace) -> PrivacyPlan:
-    """Returns the plan that the options describe, by single parameters or by a file.
-
-    Raises:
-      UsageError: if a parameter is missing, wrong, or given twice.
-    """
-    if parsed.plan is not None:
-        both = [option.name for option in _SINGLE if getattr(parsed, option.name) is not None]
-        if both:
-            raise UsageError(f"--plan stands for the single parameters; leave out --{both[0]}.")
-        text = _read(parsed.plan, "plan", "a JSON file as written by `beam-dpne plan`")
-        return PrivacyPlan.from_json(text)
-    values = privacy_values(parsed, _SINGLE)
-    if getattr(parsed, "vocabulary", None) is not None and values["vocabulary_policy"] is None:
-        values["vocabulary_policy"] = "public"
-    return PrivacyPlan(**values)
-
-
-def privacy_values(
-    parsed: argparse.Namespace, options: Sequence[Option], common: str = "1 to 4 is common for text"
-) -> dict[str, Any]:
-    """Returns the values of the options for privacy.
-
-    Args:
-      parsed: parsed options.
-      options: those for privacy.
-      common: advice on epsilon, for the error.
-
-    Raises:
-      UsageError: if epsilon or delta is missing.
-    """
-    values = with_defaults(parsed, options)
-    missing = [name for name in ("epsilon", "delta") if values[name] is None]
-    if missing:
-        raise UsageError(
-            f"{' and '.join(missing)} must be given, there is no default: --epsilon is the privacy "
-            f"budget of the whole run, {common}; --delta is well below one over "
-            "the number of users, e.g. 1e-7 for a million users."
-        )
-    return values
 
 
 def warn_of_large_delta(plan: SpendsDelta) -> None:
@@ -126,7 +76,7 @@ def read_vocabulary(path: str) -> list[str]:
     Raises:
       UsageError: if it cannot be read, or has no word.
     """
-    text = _read(path, "vocabulary", "a UTF-8 text file with one word a line")
+    text = read_text(path, "vocabulary", "a UTF-8 text file with one word a line")
     words = [line for line in text.replace("\r\n", "\n").split("\n") if line]
     if not words:
         raise UsageError(f"vocabulary must have at least one word, got {path}, which has none.")
@@ -153,40 +103,3 @@ def check_tokens(words: Sequence[str], tokenizer: str | Tokenizer) -> None:
             f"it; {int((~same).sum())} of {len(words)} lines are none, the first of them word "
             f"{int(np.argmin(same)) + 1}."
         )
-
-
-def _read(path: str, name: str, wanted: str) -> str:
-    """Returns the text of a small file, local or on any Beam file system."""
-    is_remote = _is_remote(path)
-    try:
-        if not is_remote:
-            return pathlib.Path(path).read_bytes().decode("utf-8")
-        with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            return file.read().decode("utf-8")
-    except Exception as error:
-        raise UsageError(
-            f"{name} cannot be read, got {path} ({type(error).__name__}). Name {wanted}."
-        ) from None
-
-
-def _write(path: str, text: str) -> None:
-    """Writes a small file, local or on any Beam file system."""
-    is_remote = _is_remote(path)
-    try:
-        if not is_remote:
-            pathlib.Path(path).write_bytes(text.encode("utf-8"))
-            return
-        with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-            file.write(text.encode("utf-8"))
-    except Exception as error:
-        why = getattr(error, "strerror", None) or type(error).__name__
-        raise UsageError(f"output cannot be written, got {path} ({why}).") from None
-
-
-def _is_remote(path: str) -> bool:
-    """Whether a path is on a Beam file system; raises AccessError if that cannot be used."""
-    if "://" not in path:
-        return False
-    connect_anonymously_to_emulators()
-    check_access([path], [])
-    return True

@@ -22,10 +22,10 @@ from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.public_counts_files import read_public_counts, same_file
 from beam_dpne.bayesian.transform import BayesianCounts
-from beam_dpne.cli import display, jobs
+from beam_dpne.cli import display, jobs, privacy
 from beam_dpne.cli import options_by_command as tables
 from beam_dpne.cli.budgets import remark_on_prior
-from beam_dpne.cli.plans import check_tokens, plan_from_options, privacy_values, read_vocabulary
+from beam_dpne.cli.plans import check_tokens, read_vocabulary
 from beam_dpne.cli.runners import BeamOptions, beam_options
 from beam_dpne.elements.coders import array_bytes
 from beam_dpne.elements.side_inputs import SetStore
@@ -37,7 +37,6 @@ from beam_dpne.reading.files import TextStream
 from beam_dpne.reading.options import codec_of
 from beam_dpne.release.files import has_ledger, is_inside, is_local, real_path
 from beam_dpne.release.reading import read_release
-from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.directories import reason
@@ -53,20 +52,6 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
     """Runs the program that the parsed options name, and prints the release."""
     options = beam_options(beam_arguments)
     jobs.release(jobs.job_from_options(PROGRAMS[parsed.program], parsed, options), options)
-
-
-def _ngrams_plan(parsed: argparse.Namespace) -> PrivacyPlan:
-    plan = plan_from_options(parsed)
-    if plan.has_public_vocabulary and not parsed.vocabulary:
-        raise UsageError(
-            "vocabulary must name a file with vocabulary_policy='public', got none: --vocabulary FILE."
-        )
-    if parsed.vocabulary and not plan.has_public_vocabulary:
-        raise UsageError(
-            "vocabulary must be left out with another vocabulary_policy than 'public', got "
-            f"vocabulary_policy={plan.vocabulary_policy!r}; leave out one of the two."
-        )
-    return plan
 
 
 def _public_words(
@@ -228,7 +213,7 @@ def _is_model(path: str) -> bool:
 
 NGRAMS = jobs.Program(
     table=tables.NGRAMS,
-    plan=_ngrams_plan,
+    plan=privacy.ngrams_plan,
     public=_public_words,
     transform=_private_ngrams,
     show=display.print_release,
@@ -236,16 +221,14 @@ NGRAMS = jobs.Program(
 )
 SET_UNION = jobs.Program(
     table=tables.SET_UNION,
-    plan=lambda parsed: SetUnionPlan(**privacy_values(parsed, tables.SET_UNION["privacy"])),
+    plan=privacy.set_union_plan,
     public=lambda *_: None,
     transform=lambda job, _: PrivateSetUnion(**_shared_fields(job)),
     show=display.print_items,
 )
 BAYESIAN = jobs.Program(
     table=tables.BAYESIAN,
-    plan=lambda parsed: BayesianPlan(
-        **privacy_values(parsed, tables.BAYESIAN["privacy"], "0.1 to 1 is common here")
-    ),
+    plan=privacy.bayesian_plan,
     public=_public_counts,
     transform=_bayesian_counts,
     show=display.print_probabilities,

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special
 
+from beam_dpne.validation import check_budget, check_delta
+
 # Plans raise noise by this much, relatively: more than the errors of the root and of sums of shares.
 ROOT_MARGIN = 1e-10
 
@@ -116,22 +118,6 @@ def normalise_shares(weights: Sequence[float]) -> tuple[float, ...]:
 def constants() -> dict[str, Any]:
     """Returns the constants of this module that decide noise."""
     return {"root_margin": ROOT_MARGIN}
-
-
-def check_budget(epsilon: float, delta: float) -> None:
-    """Checks a whole budget; raises ValueError."""
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise ValueError(f"epsilon must be a finite number > 0, got {epsilon=}.")
-    check_delta(delta)
-
-
-def check_delta(delta: float) -> None:
-    """Checks δ; raises ValueError."""
-    if not 0 < delta < 1:
-        raise ValueError(
-            f"delta must be in (0, 1), got {delta=}. A sensible delta is well below one over the "
-            "number of users, e.g. 1e-7 for a million."
-        )
 
 
 def check_noise_stddev(noise_stddev: float) -> None:

@@ -29,10 +29,11 @@ from beam_dpne.validation import (
     JsonParameters,
     as_float,
     as_json_types,
+    check_budget,
     check_choice,
     check_count,
-    check_delta,
     check_integer,
+    check_least_delta,
     check_user_count,
     deciding_parameters,
 )
@@ -354,8 +355,8 @@ def _completed(plan: PrivacyPlan) -> dict[str, Any]:
 def _check(plan: PrivacyPlan) -> None:
     """Checks a complete plan."""
     check_choice("vocabulary_policy", plan.vocabulary_policy, policies.VOCABULARY_POLICIES)
-    gaussian.check_budget(plan.epsilon, plan.delta)
-    check_delta(plan.delta)
+    check_budget(plan.epsilon, plan.delta)
+    check_least_delta(plan.delta)
     check_user_count(plan.delta, plan.public_user_count)
     check_integer("max_length", plan.max_length, 1)
     if plan.max_length > _MAX_LENGTH:

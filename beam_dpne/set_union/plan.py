@@ -33,9 +33,10 @@ from beam_dpne.validation import (
     JsonParameters,
     as_float,
     as_json_types,
+    check_budget,
     check_choice,
-    check_delta,
     check_integer,
+    check_least_delta,
     check_user_count,
     deciding_parameters,
 )
@@ -452,8 +453,8 @@ class SetUnionPlan(JsonParameters):
 
     def _check_parameters(self) -> None:
         """Checks each parameter, and that no shard may have more than max_shard_users users."""
-        gaussian.check_budget(self.epsilon, self.delta)
-        check_delta(self.delta)
+        check_budget(self.epsilon, self.delta)
+        check_least_delta(self.delta)
         check_user_count(self.delta, self.public_user_count)
         check_choice("adjacency", self.adjacency, (ADJACENCY,))
         check_count_share(self.count_part)

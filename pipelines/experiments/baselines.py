@@ -20,6 +20,7 @@ from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.ngrams.plan import RELATIVE_ERROR_PER_DECISION
+from beam_dpne.validation import check_budget
 from pipelines.experiments.ranked import RankedGrams, sorted_distinct
 from pipelines.experiments.saved_corpora import user_hashes
 
@@ -184,7 +185,7 @@ def union_noise(
 
     References: DPSU Theorem 4.1; DPNE Proposition 2.3.
     """
-    gaussian.check_budget(epsilon, delta)
+    check_budget(epsilon, delta)
     if max_contributions < 1:
         raise ValueError(f"max_contributions must be at least 1, got {max_contributions=}.")
     slack = parts * max_contributions * RELATIVE_ERROR_PER_DECISION

@@ -1,0 +1,51 @@
+"""An error of a privacy parameter is told before Apache Beam is loaded, which takes seconds."""
+
+import subprocess
+import sys
+
+import pytest
+
+RUN = """
+import sys
+from beam_dpne.cli.main import main
+status = main(sys.argv[1:])
+print(status, *(name for name in ("apache_beam", "scipy", "pyarrow") if name in sys.modules))
+"""
+
+
+def run(*arguments: str) -> tuple[str, str]:
+    """Returns the status with the modules that were loaded, and the error."""
+    command = [sys.executable, "-c", RUN, *arguments]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    return ended.stdout.strip(), ended.stderr
+
+
+@pytest.mark.parametrize("program", ["ngrams", "set-union", "bayesian", "plan"])
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        (["--epsilon", "-1", "--delta", "1e-7"], "epsilon must be a finite number > 0"),
+        (["--epsilon", "1", "--delta", "2"], "delta must be in (0, 1)"),
+        (["--epsilon", "1"], "delta must be given"),
+    ],
+)
+def test_a_wrong_budget_needs_neither_beam_nor_scipy(program, budget, said):
+    loaded, error = run(program, *budget)
+    assert loaded == "2"
+    assert error.startswith(f"beam-dpne: error: {said}")
+
+
+@pytest.mark.parametrize(
+    ("program", "option", "said"),
+    [
+        ("ngrams", ["--max_length", "0"], "max_length must be"),
+        ("ngrams", ["--vocabulary_policy", "public"], "vocabulary must name a file"),
+        ("set-union", ["--max_contributions", "0"], "max_contributions must be"),
+        ("bayesian", ["--max_count", "0"], "max_count must be"),
+        ("plan", ["--count_share", "2"], "count_share must be"),
+    ],
+)
+def test_another_wrong_parameter_does_not_need_beam(program, option, said):
+    loaded, error = run(program, "--epsilon", "1", "--delta", "1e-7", *option)
+    assert loaded == "2 scipy"
+    assert error.startswith(f"beam-dpne: error: {said}")
