@@ -1,21 +1,18 @@
-"""ARPA files: a joint distribution of n-grams as a back-off language model.
+"""ARPA files of back-off language models.
 
-For the longest grams, P(w_n | w_1 … w_{n−1}) is the joint probability of the gram divided by that of
-its context. Lower orders are marginals: P(w_1 … w_k) is the probability that a gram of the joint
-distribution has w_1 … w_k at a position, averaged over its n − k + 1 positions. So every part of a gram
-is listed, as readers require.
-
-Each context h gives 1 − κ to the words that follow it and keeps κ for others. With
+The probability of a word after a context h is listed, or else it is backoff(h) times its probability
+after the context without its first word. `backoff.adapted_model` makes the orders of a model from
+n-gram probabilities. `extend` makes an order from weights whose contexts each keep a share κ for other
+words:
 
     backoff(h) = κ / (1 − Σ_{w after h} P(w | h without its first word)),
 
-the probabilities after h sum to 1 over all words. If all words follow h, κ is 0.
+so that the probabilities after h sum to 1. If all words follow h, κ is 0. A k-gram may be listed
+although nothing is known about it, because it is a part of a longer one. Its share is 0, and it gets
+the probability that back-off gives it, so that listing it changes nothing.
 
-A k-gram may be listed although nothing is known about it, because it is a part of a longer one. Its
-share is 0, and it gets the probability that back-off gives it, so that listing it changes nothing.
-
-The words `<s>`, `</s>` and `<unk>` are listed with next to no probability, since nothing is known about
-the borders of sentences and about other words.
+The words `<s>` and `</s>` are listed with next to no probability, since nothing is known about the
+borders of sentences. So is `<unk>`, if nothing is known about other words.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,17 +20,14 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-
-from beam_dpne.documents.text import escape_token
 
 _Floats = npt.NDArray[np.float64]
 _Ids = npt.NDArray[np.int64]
 
-KEPT_BACK = 0.01
 FIRST_LINE = "\\data\\\n"
 _LEAST_LOG = -99.0  # readers take it as the logarithm of 0
-_RESERVED = ("<s>", "</s>", "<unk>")
+_UNKNOWN = "<unk>"
+_RESERVED = ("<s>", "</s>", _UNKNOWN)
 _LEAST_REST = 1e-9
 
 
@@ -51,63 +45,16 @@ class Order(NamedTuple):
     backoffs: _Floats
 
 
-def model_of(
-    joint: _Floats, grams: npt.NDArray[np.int32], *, kept_back: float = KEPT_BACK
-) -> list[Order]:
-    """Returns the orders 1 to n of the model.
-
-    Args:
-      joint: (V,) the grams' probabilities, ≥ 0, some > 0; grams of probability 0 are left out.
-      grams: (V, n) the ids of each gram's words; all rows are distinct.
-      kept_back: κ in [0, 1).
-
-    Raises:
-      ValueError: if joint has no positive probability or is not finite, or kept_back is out of range.
-    """
-    if not 0 <= kept_back < 1:
-        raise ValueError(f"kept_back must be in [0, 1), got {kept_back=}.")
-    positive = joint > 0
-    if not (positive.any() and np.isfinite(joint).all()):
-        raise ValueError("joint must be finite and have some probability > 0.")
-    whole, shares = grams[positive].astype(np.int64), joint[positive] / joint[positive].sum()
-    sizes = range(1, whole.shape[1] + 1)
-    marginals = [_marginal(whole, shares, size) for size in sizes]
-    first, first_shares = marginals[0]
-    orders = [Order(first, first_shares, np.ones(first_shares.size))]
-    for higher, higher_shares in marginals[1:]:
-        orders[-1], order = extend(orders[-1], higher, higher_shares, kept_back)
-        orders.append(order)
-    return orders
-
-
-def write_arpa(
-    stream: TextIO,
-    joint: _Floats,
-    grams: npt.NDArray[np.int32],
-    words: pa.Array,
-    *,
-    kept_back: float = KEPT_BACK,
+def write_orders(
+    stream: TextIO, orders: Sequence[Order], texts: list[str], *, unknown: float = 0.0
 ) -> None:
-    """Writes the model of a joint distribution, with logarithms to base 10.
-
-    Args:
-      stream: the text stream to write to.
-      joint: (V,) the grams' probabilities, ≥ 0, some > 0.
-      grams: (V, n) the ids of each gram's words.
-      words: Arrow strings by id; they are written as `join_tokens` writes them.
-      kept_back: see `model_of`.
-    """
-    texts = [escape_token(word) for word in words.to_pylist()]
-    write_orders(stream, model_of(joint, grams, kept_back=kept_back), texts)
-
-
-def write_orders(stream: TextIO, orders: Sequence[Order], texts: list[str]) -> None:
     """Writes a model, with logarithms to base 10.
 
     Args:
       stream: the text stream to write to.
       orders: the orders 1 to n of the model.
       texts: the text of each word, by id, without white space.
+      unknown: the probability of `<unk>`, unless a word of the model has this name.
     """
     extra = [word for word in _RESERVED if word not in set(texts)]
     stream.write(FIRST_LINE)
@@ -116,20 +63,11 @@ def write_orders(stream: TextIO, orders: Sequence[Order], texts: list[str]) -> N
         stream.write(f"ngram {length}={count}\n")
     for length, order in enumerate(orders, start=1):
         stream.write(f"\n\\{length}-grams:\n")
-        stream.writelines(f"{_LEAST_LOG:g}\t{word}\n" for word in extra if length == 1)
+        for word in extra if length == 1 else ():
+            log = _logs(np.array([unknown]))[0] if word == _UNKNOWN and unknown else _LEAST_LOG
+            stream.write(f"{log:g}\t{word}\n")
         stream.writelines(_lines(order, texts, is_longest=length == len(orders)))
     stream.write("\n\\end\\\n")
-
-
-def _marginal(grams: _Ids, shares: _Floats, size: int) -> tuple[_Ids, _Floats]:
-    """Returns the distinct k-grams inside grams, and their shares, averaged over all positions."""
-    starts = range(grams.shape[1] - size + 1)
-    # (positions · V, k) the parts at the first position of all grams, then those at the second, …
-    parts = np.concatenate([grams[:, start : start + size] for start in starts])
-    distinct, which = np.unique(parts, axis=0, return_inverse=True)
-    sums = np.zeros(len(distinct))
-    np.add.at(sums, which.reshape(-1), np.tile(shares / len(starts), len(starts)))
-    return distinct, sums
 
 
 def extend(lower: Order, grams: _Ids, shares: _Floats, kept_back: float) -> tuple[Order, Order]:

@@ -65,8 +65,8 @@ def read_public_counts(
         stream = TextStream(path)
     with stream:
         with guarded(path):
-            beginning = stream.peek(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
-        has_counts = b"\t" in beginning.split(b"\n", 1)[0]
+            beginning = _beginning(stream)
+        has_counts = _has_counts(beginning)
         _refuse_other_files(path, beginning, has_counts)
         lines = _lines(stream, path)
         if has_counts:
@@ -76,6 +76,35 @@ def read_public_counts(
         return count_text(
             blocks, length=length, tokenizer=tokenizer, vocabulary_size=vocabulary_size
         )
+
+
+def read_shorter_counts(
+    path: str, *, length: int, tokenizer: str | Tokenizer = "words"
+) -> tuple[list[PublicCounts], bool]:
+    """Reads the public counts of all n-grams that are shorter than `length`, as far as there are some.
+
+    Args:
+      path: what `read_public_counts` takes.
+      length: n.
+      tokenizer: Tokenizer of the private texts.
+
+    Returns:
+      The counts of each length from 1 to n − 1 (a text has all of them, a release some, and a file of
+      counts none), and whether it was a text.
+
+    Raises:
+      PublicCountsError, InputError, FileNotFoundError, ReleaseError: As `read_public_counts` does.
+    """
+    sizes = range(1, length)
+    if _is_release(path):
+        present = set(read_release(path).table()["length"].to_pylist())
+        return [_from_release(path, size, None) for size in sizes if size in present], False
+    with guarded(path):
+        stream = TextStream(path)
+    with stream, guarded(path):
+        if _has_counts(_beginning(stream)):
+            return [], False
+    return [read_public_counts(path, length=size, tokenizer=tokenizer) for size in sizes], True
 
 
 def same_file(public: str, private: str) -> bool:
@@ -110,6 +139,14 @@ def _same_text(first: TextStream, second: TextStream) -> bool:
         if one[:size] != other[:size]:
             return False
         one, other = one[size:], other[size:]
+
+
+def _beginning(stream: TextStream) -> bytes:
+    return stream.peek(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
+
+
+def _has_counts(beginning: bytes) -> bool:
+    return b"\t" in beginning.split(b"\n", 1)[0]
 
 
 def _refuse_other_files(path: str, beginning: bytes, has_counts: bool) -> None:

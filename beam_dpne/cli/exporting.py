@@ -1,6 +1,7 @@
 """`beam-dpne export`: a release in the format of another system."""
 
 import argparse
+import dataclasses
 
 from beam_dpne.cli import display
 from beam_dpne.cli.options import options_of, with_defaults
@@ -20,7 +21,8 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
     for name in ("to", "output"):
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} {_EXAMPLES[name]}.")
-    settings = Settings(**{name: values[name] for name in ("locale", "kept_back", "license")})
+    names = (field.name for field in dataclasses.fields(Settings))
+    settings = Settings(**{name: values[name] for name in names})
     rendered = export(
         values["release"],
         values["to"],

@@ -111,6 +111,7 @@ class Job(Generic[_Plan, _Public]):
       program: the program that runs.
       plan: the privacy parameters.
       public: the public data of the run, if any: words, or counts of n-grams.
+      public_path: the path of the public counts, or None.
       files: the input files, sorted.
       inputs: the input as the operator named it (paths, globs, folders), for lineage and display data.
       reading: the options with which they are read.
@@ -135,6 +136,7 @@ class Job(Generic[_Plan, _Public]):
     program: Program[_Plan, _Public]
     plan: _Plan
     public: _Public | None = dataclasses.field(default=None, repr=False)
+    public_path: str | None = None
     files: Sequence[InputFile]
     inputs: Sequence[str] = ()
     reading: ReadOptions
@@ -247,6 +249,7 @@ def _settings(
         "partitions": values["partitions"] or default_partitions(files),
         "run_key": run_key,
         "hands_over": options.hands_over,
+        "public_path": values.get("public"),
         **{name: values[name] for name in _JOB_OPTIONS if name in values},
     }
 

@@ -355,8 +355,9 @@ _BAYESIAN_PRIVACY = (
 _ARPA = Option(
     name="arpa",
     help="File for a back-off language model in ARPA format, e.g. model.arpa, made from the "
-    "probabilities after the run. A file that exists is refused without overwrite. Every file is "
-    "refused with a template, whose launcher does not wait for the run.",
+    "probabilities and the public counts after the run; export makes the same file. A file that exists "
+    "is refused without overwrite. Every file is refused with a template, whose launcher does not wait "
+    "for the run.",
 )
 
 
@@ -654,6 +655,19 @@ EXPORT: Table = {
             "in the release, in [0, 1). Released n-grams are a part of those in the texts, so a small "
             "share promises too much. It is refused with other kinds and for a release of "
             "beam-dpne bayesian.",
+        ),
+        Option(
+            name="public",
+            help="The public counts of the release, for arpa of a release of beam-dpne bayesian: the "
+            "same text, file or release as its option public. arpa needs it then, and refuses another "
+            "file. The model also lists public n-grams that are not in the release.",
+        ),
+        Option(
+            name="min_count",
+            parse=integer,
+            shown_default="1, only with public",
+            help="Least public count of the n-grams of two words and more that arpa lists beside those "
+            "of the release, at least 1. With 2 the file is much smaller and the model a little worse.",
         ),
         Option(
             name="license",

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
@@ -29,14 +28,15 @@ from beam_dpne.cli.plans import check_tokens, read_vocabulary
 from beam_dpne.cli.runners import BeamOptions, beam_options
 from beam_dpne.elements.coders import array_bytes
 from beam_dpne.elements.side_inputs import SetStore
-from beam_dpne.errors import RunError, UsageError
+from beam_dpne.errors import ExportError, PublicCountsError, RunError, UsageError
+from beam_dpne.exports import language_model
+from beam_dpne.exports.source import read_source
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reading import InputFile
 from beam_dpne.reading.files import TextStream
 from beam_dpne.reading.options import codec_of
 from beam_dpne.release.files import has_ledger, is_inside, is_local, real_path
-from beam_dpne.release.reading import read_release
 from beam_dpne.set_union.transform import PrivateSetUnion
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.directories import reason
@@ -174,22 +174,23 @@ def _write_model(job: BayesianJob) -> None:
     Raises:
       RunError: if it cannot be written; the release is complete all the same.
     """
-    path, public = job.arpa, job.public
-    if path is None or public is None:
+    path = job.arpa
+    if path is None or job.public_path is None:
         return
-    rows = read_release(job.output).table()
-    probability = dict(zip(rows["ngram"].to_pylist(), rows["probability"].to_pylist(), strict=True))
-    # Joint probabilities in the order of the public n-grams.
-    joint = np.array([probability[text] for text in public.texts().to_pylist()])
+    source = read_source(job.output)
     folder, slash, name = path.rpartition("/")
     unfinished = f"{folder}{slash}.{name}.{uuid.uuid4().hex}"
     try:
         with FileSystems.create(unfinished, compression_type=CompressionTypes.UNCOMPRESSED) as file:
             stream = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True)
-            arpa.write_arpa(stream, joint, public.grams, public.words)
+            language_model.write_probabilities(
+                stream, source, job.public_path, tokenizer=job.tokenizer
+            )
             stream.flush()
             stream.detach()
         FileSystems.rename([unfinished], [path])
+    except (ExportError, PublicCountsError) as error:
+        raise RunError(f"arpa cannot be written, got {path}: {error}") from None
     except (OSError, BeamIOError) as error:
         raise RunError(f"arpa cannot be written, got {path} ({reason(error)}).") from None
     finally:

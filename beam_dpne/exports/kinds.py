@@ -16,6 +16,8 @@ class Settings:
     Attributes:
       locale: Locale of a keyboard's word list, which "aosp" needs.
       kept_back: Share of probability that each context of "arpa" keeps for other words, in [0, 1).
+      public: Path of the public counts of a release of n-gram probabilities, for "arpa".
+      min_count: Least public count of the n-grams that "arpa" lists beside those of the release.
       license: The Hugging Face Hub's name of a licence, for "card".
 
     Raises:
@@ -24,6 +26,8 @@ class Settings:
 
     locale: str | None = None
     kept_back: float | None = None
+    public: str | None = None
+    min_count: int | None = None
     license: str | None = None
 
     def __post_init__(self):
@@ -33,6 +37,8 @@ class Settings:
             )
         if self.kept_back is not None and not 0 <= self.kept_back < 1:
             raise ExportError(f"kept_back must be in [0, 1), got kept_back={self.kept_back}.")
+        if self.min_count is not None and self.min_count < 1:
+            raise ExportError(f"min_count must be at least 1, got min_count={self.min_count}.")
         if self.license is not None and not card.is_license(self.license):
             raise ExportError(
                 "license must be the Hub's name of a licence like cc-by-4.0, got "
@@ -47,7 +53,7 @@ class Kind:
     Attributes:
       name: Its name on the command line.
       holds: Description of its file, with an article.
-      setting: The one field of `Settings` that it knows, or "".
+      settings: The fields of `Settings` that it knows.
       render: Function that makes the file.
       has_hash: Whether the file itself has the hash of the ledger.
       beside_release: Whether its file may be in the directory of a release.
@@ -57,7 +63,7 @@ class Kind:
     name: str
     holds: str
     render: Callable[[Source, Settings], Rendered]
-    setting: str = ""
+    settings: tuple[str, ...] = ()
     has_hash: bool = False
     beside_release: bool = False
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -78,14 +84,16 @@ KINDS: Mapping[str, Kind] = {
         Kind(
             name="arpa",
             holds="a back-off language model in ARPA format",
-            setting="kept_back",
-            render=lambda source, settings: language_model.render(source, settings.kept_back),
+            settings=("kept_back", "public", "min_count"),
+            render=lambda source, settings: language_model.render(
+                source, settings.kept_back, settings.public, settings.min_count
+            ),
             refused={"set-union": _ITEMS},
         ),
         Kind(
             name="aosp",
             holds="a word list for Android's LatinIME keyboard",
-            setting="locale",
+            settings=("locale",),
             render=lambda source, settings: keyboard.render(source, settings.locale or ""),
             has_hash=True,
             refused={"bayesian": _PUBLIC},
@@ -109,7 +117,7 @@ KINDS: Mapping[str, Kind] = {
         Kind(
             name="card",
             holds="a data card, the README.md of a data set on the Hugging Face Hub",
-            setting="license",
+            settings=("license",),
             render=lambda source, settings: card.render(source, settings.license),
             has_hash=True,
             beside_release=True,
@@ -145,8 +153,8 @@ def check_settings(kind: Kind, settings: Settings) -> None:
       ExportError: A setting is missing or belongs to another kind.
     """
     for field in dataclasses.fields(settings):
-        if getattr(settings, field.name) is not None and field.name != kind.setting:
-            (owner,) = (each.name for each in KINDS.values() if each.setting == field.name)
+        if getattr(settings, field.name) is not None and field.name not in kind.settings:
+            (owner,) = (each.name for each in KINDS.values() if field.name in each.settings)
             raise ExportError(
                 f"{field.name} belongs to to={owner}; leave it out with to={kind.name}."
             )

@@ -5,17 +5,25 @@ after a context h is its n-gram's part of the weights of all released n-grams th
 n-grams are only those that many users share, therefore each context keeps a share κ of its probability
 for words that do not follow it in the release, and divides it as the context without its first word
 does. All probabilities after a context sum to 1 over the released words. `beam_dpne.bayesian.arpa` has
-the formulas, and the model of a joint distribution of n-grams, in which κ is 0.01.
+the formulas.
+
+N-gram probabilities come with public counts, of which their model is made; see
+`beam_dpne.bayesian.backoff`. The public counts are given again, and must be those of the release.
 """
 
 import io
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne.bayesian.arpa import Order, extend, model_of, write_orders
+from beam_dpne.bayesian.arpa import Order, extend, write_orders
+from beam_dpne.bayesian.backoff import adapted_model
+from beam_dpne.bayesian.public_counts import PublicCounts, from_codes
+from beam_dpne.bayesian.public_counts_files import read_public_counts, read_shorter_counts
+from beam_dpne.bayesian.public_orders import PublicOrders
 from beam_dpne.documents.text import escape_token
+from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import ExportError
 from beam_dpne.exports.source import Floats, Rendered, Source, is_unbroken
 
@@ -25,22 +33,117 @@ _BROKEN = "rows with white space or control characters that no escape covers"
 _Ids = npt.NDArray[np.int64]
 
 
-def render(source: Source, kept_back: float | None) -> Rendered:
-    """Returns the file; kept_back is κ in [0, 1), or None for `KEPT_BACK` and for probabilities.
+def render(
+    source: Source,
+    kept_back: float | None = None,
+    public: str | None = None,
+    min_count: int | None = None,
+) -> Rendered:
+    """Returns the file.
+
+    Args:
+      source: The release.
+      kept_back: κ in [0, 1), or None for `KEPT_BACK`; only for a release of n-grams.
+      public: Path of the public counts; only for probabilities, which need it.
+      min_count: Least public count of the n-grams that are listed beside those of the release, or None
+        for 1; only for probabilities.
 
     Raises:
-      ExportError: The release has n-grams but no weights of single words, or it has probabilities,
-        which need no κ.
+      ExportError: The release has n-grams but no weights of single words, a setting is missing or
+        belongs to other releases, or the public counts are not those of the release.
+      PublicCountsError, InputError, FileNotFoundError, ReleaseError: The public counts cannot be read.
     """
-    grams = _written_grams(source)
-    if source.program == "bayesian":
-        orders = _joint_orders(source, grams, kept_back)
-    else:
-        orders = _weighted_orders(source, grams, KEPT_BACK if kept_back is None else kept_back)
     stream = io.StringIO(newline="")
+    if source.program == "bayesian":
+        _check_probabilities(kept_back, public)
+        missing = write_probabilities(stream, source, public or "", min_count=min_count or 1)
+        return _rendered(stream, missing)
+    if public is not None or min_count is not None:
+        name = "min_count" if public is None else "public"
+        raise ExportError(
+            f"{name} must be left out for a release of n-grams, whose model is made of the release "
+            "alone; only releases of beam-dpne bayesian have public counts."
+        )
+    grams = _written_grams(source)
+    orders = _weighted_orders(source, grams, KEPT_BACK if kept_back is None else kept_back)
     write_orders(stream, orders, [escape_token(word) for word in grams.words])
-    missing = len(source.rows) - len(grams.rows)
+    return _rendered(stream, len(source.rows) - len(grams.rows))
+
+
+def write_probabilities(
+    stream: TextIO,
+    source: Source,
+    public: str,
+    *,
+    tokenizer: str | Tokenizer | None = None,
+    min_count: int = 1,
+) -> int:
+    """Writes the model of a release of n-gram probabilities.
+
+    Args:
+      stream: The text stream to write to.
+      source: The release.
+      public: Path of the public counts, as `read_public_counts` takes it.
+      tokenizer: Tokenizer of the release, or None for that of its ledger.
+      min_count: Least public count of the n-grams that are listed beside those of the release.
+
+    Returns:
+      The number of rows of the release that no line can hold.
+
+    Raises:
+      ExportError: The public counts are not those of the release.
+      PublicCountsError, InputError, FileNotFoundError, ReleaseError: They cannot be read.
+    """
+    plan, used = source.ledger["plan"], source.ledger["mechanism"]["public"]
+    reading = {
+        "length": plan["length"],
+        "tokenizer": source.ledger["tokenizer"] if tokenizer is None else tokenizer,
+    }
+    longest = read_public_counts(public, **reading)
+    released = longest.most_frequent(plan["vocabulary_size"])
+    if released.fingerprint() != used["sha256"]:
+        raise ExportError(
+            f"public must be the public counts of the release, got {public}, which has others or has "
+            "changed. Their SHA-256 in the ledger is that of the n-grams and counts."
+        )
+    shorter, is_text = read_shorter_counts(public, **reading)
+    counted = list(map(_written, [*shorter, longest]))
+    orders = PublicOrders.of(counted, is_whole=is_text or int(longest.counts.min()) <= 1)
+    probability = dict(zip(source.texts, source.weights.tolist(), strict=True))
+    written = _written(released)
+    joint = np.array([probability[text] for text in written.texts().to_pylist()])
+    model = adapted_model(orders, orders.rows_of(written), joint, min_count=min_count)
+    texts = [escape_token(word) for word in orders.words.to_pylist()]
+    write_orders(stream, model.orders, texts, unknown=model.unknown)
+    return len(released) - len(written)
+
+
+def _check_probabilities(kept_back: float | None, public: str | None) -> None:
+    if kept_back is not None:
+        raise ExportError(
+            "kept_back must be left out for a release of beam-dpne bayesian, whose public counts "
+            "determine what is kept for other words."
+        )
+    if public is None:
+        raise ExportError(
+            "public must be given for a release of beam-dpne bayesian, whose model needs its public "
+            "counts: --public PATH, as in the run that made the release."
+        )
+
+
+def _rendered(stream: io.StringIO, missing: int) -> Rendered:
     return Rendered(stream.getvalue().encode(), {_BROKEN: missing} if missing else {})
+
+
+def _written(public: PublicCounts) -> PublicCounts:
+    """Returns the n-grams that a line can hold, since readers split lines at other white space too."""
+    fits = np.array([is_unbroken(escape_token(word)) for word in public.words.to_pylist()])
+    kept = fits[public.grams].all(axis=1)
+    if kept.all():
+        return public
+    if not kept.any():
+        raise ExportError("public must have an n-gram that a line can hold, got none.")
+    return from_codes(public.words, public.grams[kept], public.counts[kept], None)
 
 
 class _Grams(NamedTuple):
@@ -72,17 +175,6 @@ def _written_grams(source: Source) -> _Grams:
     number = {word: place for place, word in enumerate(words)}
     ids = [[number[word] for word in source.tokens[row]] for row in kept]
     return _Grams(np.array(kept, np.int64), words, ids)
-
-
-def _joint_orders(source: Source, grams: _Grams, kept_back: float | None) -> list[Order]:
-    if kept_back is not None:
-        raise ExportError(
-            "kept_back must be left out for a release of beam-dpne bayesian, whose probabilities "
-            "determine the model."
-        )
-    joint = source.weights[grams.rows]
-    whole = grams.matrix(np.arange(len(joint)), len(grams.ids[0]) if grams.ids else 1)
-    return model_of(joint, whole.astype(np.int32))
 
 
 def _weighted_orders(source: Source, grams: _Grams, kept_back: float) -> list[Order]:

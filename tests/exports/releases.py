@@ -11,6 +11,7 @@ from beam_dpne import (
     BayesianPlan,
     LengthReport,
     PrivacyPlan,
+    PublicCounts,
     RunKey,
     SetUnionPlan,
     join_tokens,
@@ -123,19 +124,25 @@ def items_release(folder: pathlib.Path, scores: Mapping[str, float], **settings)
 
 
 def probabilities_release(
-    folder: pathlib.Path, probabilities: Mapping[Sequence[str], float], **settings
+    folder: pathlib.Path,
+    probabilities: Mapping[Sequence[str], float],
+    *,
+    public: PublicCounts | None = None,
+    vocabulary_size: int = 50_000,
+    **settings,
 ) -> pathlib.Path:
-    """A release of these probabilities."""
+    """A release of these probabilities, with these public counts."""
     length = len(next(iter(probabilities)))
-    plan = BayesianPlan(epsilon=0.5, delta=1e-7, length=length)
+    plan = BayesianPlan(epsilon=0.5, delta=1e-7, length=length, vocabulary_size=vocabulary_size)
     texts = pa.array(list(map(join_tokens, probabilities)))
     values = np.array(list(probabilities.values()))
-    public = {"ngrams": len(values), "length": length, "sha256": "0" * 64}
+    sha256 = public.fingerprint() if public else "0" * 64
+    used = {"ngrams": len(values), "length": length, "sha256": sha256}
     found = NgramProbabilities(
         ngrams=texts,
         probabilities=values,
         guarantee=plan.guarantee,
-        report=plan.report() | {"public": public},
+        report=plan.report() | {"public": used},
     )
     table = pa.table([texts, values], schema=PROBABILITY_SCHEMA)
     contents = bayesian_contents(plan, [found])

@@ -17,7 +17,8 @@ import yaml
 from huggingface_hub import DatasetCard
 from tokenizers import Tokenizer
 
-from beam_dpne import join_tokens, read_release, split_ngram
+from beam_dpne import PublicCounts, join_tokens, read_release, split_ngram
+from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.documents.text import unescape_item
 from beam_dpne.documents.tokenizers import words as split_words
 from beam_dpne.exports import card, language_model
@@ -37,6 +38,7 @@ from tests.exports.releases import (
 )
 
 JOINT = {("a", "b"): 0.5, ("a", "a"): 0.2, ("b", "a"): 0.3}
+JOINT_COUNTS = [4, 3, 1]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,9 @@ def releases(tmp_path_factory):
         "small": small_ngrams(folder / "small"),
         "hostile": hostile_ngrams(folder / "hostile", rows_per_part=40),
         "items": items_release(folder / "items", items),
-        "joint": probabilities_release(folder / "joint", JOINT),
+        "joint": probabilities_release(
+            folder / "joint", JOINT, public=PublicCounts.of(list(JOINT), JOINT_COUNTS)
+        ),
         "empty": ngrams_release(folder / "empty", {}),
         "no items": items_release(folder / "no items", {}),
     }
@@ -58,8 +62,13 @@ def releases(tmp_path_factory):
 @pytest.fixture
 def made(releases, tmp_path):
     """Exports a release, and returns the path of the file."""
+    counts = zip(map(" ".join, JOINT), JOINT_COUNTS, strict=True)
+    public = tmp_path / "public.tsv"
+    public.write_text("".join(f"{pair}\t{count}\n" for pair, count in counts))
 
     def make(name, to, **settings):
+        if (name, to) == ("joint", "arpa"):
+            settings = {"public": str(public), **settings}
         export(str(releases[name]), to, str(tmp_path / "file"), settings=Settings(**settings))
         return tmp_path / "file"
 
@@ -202,11 +211,51 @@ def test_rows_that_a_line_cannot_hold_are_counted(releases, tmp_path):
     assert list(rendered.left_out.values()) == [3 * len(broken)]
 
 
-def test_the_model_of_probabilities_is_that_of_their_joint_distribution(made):
-    model = loaded_arpa(made("joint", "arpa"))
-    # Both words follow "a", so that nothing is kept back.
-    assert model.p(("a", "b")) == pytest.approx(0.5 / 0.7, rel=1e-5)
-    assert model.p(("a",)) == pytest.approx((0.5 + 0.2 + 0.2 + 0.3) / 2, rel=1e-5)
+def test_the_model_of_probabilities_sums_to_1_with_unknown_words(made):
+    path = made("joint", "arpa")
+    model = loaded_arpa(path)
+    lines = [line.split("\t") for line in path.read_text().splitlines() if "\t" in line]
+    listed = {line[1]: line for line in lines}
+    unknown = 10 ** float(listed["<unk>"][0])
+    assert 0.01 < unknown < 0.5
+    assert model.p(("a",)) + model.p(("b",)) + unknown == pytest.approx(1, rel=1e-5)
+    left = 10 ** float(listed["a"][2]) * unknown
+    assert model.p(("a", "a")) + model.p(("a", "b")) + left == pytest.approx(1, rel=1e-5)
+    assert model.p(("a", "b")) > model.p(("a", "a")) > model.p(("b", "b"))
+    assert not {pair for pair in listed if " " in pair} - set(map(" ".join, JOINT))
+
+
+def test_a_model_of_probabilities_has_a_whole_public_text(tmp_path):
+    text = tmp_path / "public.txt"
+    text.write_text("see you soon\nsee you there\nsee you soon then\n")
+    public = read_public_counts(str(text), length=2, vocabulary_size=2)
+    pairs = {("see", "you"): 0.6, ("you", "soon"): 0.4}
+    release = probabilities_release(tmp_path / "release", pairs, public=public, vocabulary_size=2)
+    settings = Settings(public=str(text))
+    export(str(release), "arpa", str(tmp_path / "model"), settings=settings)
+    model = loaded_arpa(tmp_path / "model")
+    assert {"then", "there"} <= set(model.vocabulary())
+    written = (tmp_path / "model").read_text()
+    assert "you there" in written
+    settings = Settings(public=str(text), min_count=2)
+    export(str(release), "arpa", str(tmp_path / "less"), settings=settings)
+    assert "you there" not in (tmp_path / "less").read_text()
+    # A phrase is more likely than what the words of its end are without their context.
+    assert model.p(("you", "soon")) > 2 * model.p(("soon",))
+
+
+def test_words_that_no_line_can_hold_are_not_in_a_model_of_probabilities(tmp_path):
+    pairs = {("a", "b"): 0.5, ("a", "c\xa0d"): 0.3, ("b", "a"): 0.2}
+    counts = [3, 2, 1]
+    public = PublicCounts.of(list(pairs), counts)
+    release = probabilities_release(tmp_path / "release", pairs, public=public)
+    lines = [f"{join_tokens(p)}\t{n}\n" for p, n in zip(pairs, counts, strict=True)]
+    (tmp_path / "public.tsv").write_text("".join(lines), encoding="utf-8")
+    settings = Settings(public=str(tmp_path / "public.tsv"))
+    rendered = export(str(release), "arpa", str(tmp_path / "model"), settings=settings)
+    assert list(rendered.left_out.values()) == [1]
+    assert set(loaded_arpa(tmp_path / "model").vocabulary()) >= {"a", "b"}
+    assert "d" not in (tmp_path / "model").read_text().split("1-grams:")[1].replace("end", "")
 
 
 # Android

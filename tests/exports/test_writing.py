@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 
+from beam_dpne import PublicCounts
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import EXPORT
 from beam_dpne.errors import ExportError, ReleaseError
@@ -31,7 +32,10 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("releases")
     hostile_ngrams(folder / "ngrams", rows_per_part=30)
     items_release(folder / "items", {word: 50 - n for n, word in enumerate(HOSTILE)})
-    probabilities_release(folder / "joint", {("a", "b"): 0.75, ("b", "a"): 0.25})
+    public = PublicCounts.of([("a", "b"), ("b", "a")], [5, 2])
+    (folder / "counts.tsv").write_text("a b\t5\nb a\t2\n")
+    pairs = {("a", "b"): 0.75, ("b", "a"): 0.25}
+    probabilities_release(folder / "joint", pairs, public=public)
     return folder
 
 
@@ -85,7 +89,10 @@ def test_every_other_kind_takes_every_program(folder, tmp_path):
     for name, program in programs.items():
         for to in (to for to in KINDS if program not in KINDS[to].refused):
             output = tmp_path / name / to
-            export(str(folder / name), to, str(output), settings=settings_for(to))
+            settings = settings_for(to)
+            if (program, to) == ("bayesian", "arpa"):
+                settings = Settings(public=str(folder / "counts.tsv"))
+            export(str(folder / name), to, str(output), settings=settings)
             assert output.stat().st_size > 0
 
 
@@ -234,6 +241,8 @@ def test_a_folder_is_no_file(folder, tmp_path):
         ("csv", {"locale": "en"}, "locale belongs to to=aosp; leave it out with to=csv"),
         ("arpa", {"kept_back": 1.0}, r"kept_back must be in \[0, 1\), got kept_back=1.0"),
         ("card", {"kept_back": 0.5}, "kept_back belongs to to=arpa"),
+        ("csv", {"public": "counts.tsv"}, "public belongs to to=arpa"),
+        ("arpa", {"min_count": 0}, "min_count must be at least 1, got min_count=0"),
         ("card", {"license": "a\nb"}, "license must be the Hub's name"),
         ("arpa", {"license": "mit"}, "license belongs to to=card"),
     ],
@@ -243,11 +252,33 @@ def test_wrong_settings_are_refused(folder, tmp_path, to, settings, message):
         export(str(folder / "ngrams"), to, str(tmp_path / "x"), settings=Settings(**settings))
 
 
-def test_probabilities_determine_their_model(folder, tmp_path):
-    with pytest.raises(
-        ExportError, match="kept_back must be left out for a release of beam-dpne bay"
-    ):
-        export(str(folder / "joint"), "arpa", str(tmp_path / "x"), settings=Settings(kept_back=0.1))
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            Settings(kept_back=0.1, public="p"),
+            "kept_back must be left out for a release of beam-dpne bayesian",
+        ),
+        (Settings(), "public must be given for a release of beam-dpne bayesian"),
+    ],
+)
+def test_the_model_of_probabilities_needs_their_public_counts(folder, tmp_path, settings, message):
+    with pytest.raises(ExportError, match=message):
+        export(str(folder / "joint"), "arpa", str(tmp_path / "x"), settings=settings)
+
+
+def test_other_public_counts_than_those_of_the_release_are_refused(folder, tmp_path):
+    (tmp_path / "counts.tsv").write_text("a b\t6\nb a\t2\n")
+    settings = Settings(public=str(tmp_path / "counts.tsv"))
+    with pytest.raises(ExportError, match="public must be the public counts of the release, got"):
+        export(str(folder / "joint"), "arpa", str(tmp_path / "x"), settings=settings)
+    assert not (tmp_path / "x").exists()
+
+
+def test_public_counts_belong_to_probabilities_only(folder, tmp_path):
+    for name, settings in (("public", Settings(public="p")), ("min_count", Settings(min_count=2))):
+        with pytest.raises(ExportError, match=f"{name} must be left out for a release of n-grams"):
+            export(str(folder / "ngrams"), "arpa", str(tmp_path / "x"), settings=settings)
 
 
 def test_a_release_without_single_words_has_no_language_model(tmp_path):
@@ -300,5 +331,5 @@ def test_wrong_arguments_end_the_command_with_status_2(
 
 def test_every_setting_is_an_option():
     names = {option.name for option in options_of(EXPORT)}
-    assert {kind.setting for kind in KINDS.values()} - {""} < names
+    assert {name for kind in KINDS.values() for name in kind.settings} < names
     assert all(name in next(o.help for o in options_of(EXPORT) if o.name == "to") for name in KINDS)

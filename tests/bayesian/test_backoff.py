@@ -1,0 +1,231 @@
+"""The language model of a release and its public counts, judged by its own probabilities."""
+
+import functools
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from beam_dpne.bayesian import backoff
+from beam_dpne.bayesian.backoff import adapted_model
+from beam_dpne.bayesian.posterior import discounted
+from beam_dpne.bayesian.public_counts import PublicCounts, count_text
+from beam_dpne.bayesian.public_orders import PublicOrders
+
+WORDS = [f"w{number:02}" for number in range(40)]
+
+
+def texts(seed, number, tilt=0.0):
+    """Sentences of a chain in which each word prefers a few others; with a tilt some words more."""
+    rng = np.random.default_rng(seed)
+    chain = np.random.default_rng(1).dirichlet(np.full(40, 0.08), size=40)
+    chain = chain * np.exp(tilt * (np.arange(40) % 3 == 0))
+    chain /= chain.sum(axis=1, keepdims=True)
+    found = []
+    for _ in range(number):
+        words = [int(rng.integers(40))]
+        while len(words) < 12:
+            words.append(int(rng.choice(40, p=chain[words[-1]])))
+        found.append(" ".join(WORDS[word] for word in words))
+    return found
+
+
+@functools.cache
+def public_of(length, number=150):
+    counted = [
+        count_text([pa.array(texts(2, number))], length=size) for size in range(1, length + 1)
+    ]
+    return PublicOrders.of(counted, is_whole=True), counted[-1]
+
+
+def shares_of(public, lines):
+    """The counts of public n-grams in other texts."""
+    exact = count_text([pa.array(lines)], length=public.length)
+    counts = dict(zip(exact.texts().to_pylist(), exact.counts.tolist(), strict=True))
+    return np.array([counts.get(text, 0) for text in public.texts().to_pylist()], float)
+
+
+def probability(model, context, word):
+    """Back-off as readers of ARPA files compute it."""
+    weight = 1.0
+    for start in range(len(context) + 1):
+        part = context[start:]
+        order = model.orders[len(part)]
+        row = np.flatnonzero((order.grams == [*part, word]).all(axis=1))
+        if row.size:
+            return weight * order.probabilities[row[0]]
+        if part:
+            below = model.orders[len(part) - 1]
+            row = np.flatnonzero((below.grams == part).all(axis=1))
+            weight *= below.backoffs[row[0]] if row.size else 1.0
+    raise AssertionError(word)
+
+
+def perplexity(model, orders, lines, length):
+    number = {word: place for place, word in enumerate(orders.words.to_pylist())}
+    tables = [
+        dict(zip(map(tuple, order.grams.tolist()), zip(*order[1:], strict=True), strict=True))
+        for order in model.orders
+    ]
+    logs = []
+    for line in lines:
+        ids = [number[word] for word in line.split()]
+        for at, word in enumerate(ids):
+            weight, context = 1.0, tuple(ids[max(0, at - length + 1) : at])
+            while (*context, word) not in tables[len(context)]:
+                weight *= tables[len(context) - 1].get(context, (0, 1.0))[1]
+                context = context[1:]
+            logs.append(np.log(weight * tables[len(context)][(*context, word)][0]))
+    return np.exp(-np.mean(logs))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("min_count", [1, 3])
+def test_the_probabilities_after_every_context_sum_to_what_other_words_leave(
+    length, is_whole, min_count
+):
+    orders, longest = public_of(length, 40)
+    if not is_whole:
+        few = longest.counts >= 2
+        longest = longest.most_frequent(int(few.sum()))
+        orders = PublicOrders.of([longest], is_whole=False)
+    released = longest.most_frequent(len(longest) // 2)
+    joint = np.random.default_rng(0).random(len(released)) ** 3
+    model = adapted_model(orders, orders.rows_of(released), joint, min_count=min_count)
+    words = len(orders.words)
+    sums = [sum(probability(model, [], word) for word in range(words)) + model.unknown]
+    rng = np.random.default_rng(3)
+    for size in range(1, length):
+        below = orders.grams(size)
+        for context in below[rng.choice(len(below), min(4, len(below)), replace=False)].tolist():
+            # The mass that reaches single words, of which <unk> has a part.
+            reached = 1.0
+            for start in range(size):
+                order = model.orders[size - start - 1]
+                row = np.flatnonzero((order.grams == context[start:]).all(axis=1))
+                reached *= order.backoffs[row[0]] if row.size else 1.0
+            total = sum(probability(model, context, word) for word in range(words))
+            sums.append(total + reached * model.unknown)
+    assert sums == pytest.approx(np.ones(len(sums)), rel=1e-9)
+
+
+def test_a_release_that_says_what_the_public_counts_say_gives_their_kneser_ney_model():
+    orders, longest = public_of(3)
+    rows = orders.rows_of(longest)
+    model = adapted_model(orders, rows, discounted(orders.orders[-1].counts[rows]))
+    triples = {
+        tuple(g): int(c)
+        for g, c in zip(orders.grams(3).tolist(), orders.orders[2].counts, strict=True)
+    }
+    # How many distinct words are before each pair, and before each word.
+    pairs = Counter(gram[1:] for gram in triples)
+    pairs = {tuple(gram): pairs.get(tuple(gram), 0) for gram in orders.grams(2).tolist()}
+    single = Counter(gram[1:] for gram in pairs)
+
+    def discount(counts, count):
+        return backoff._discounts(np.array(list(counts.values())))[min(count, 3)]
+
+    def kept(counts, gram):
+        if counts is triples:
+            return max(counts[gram] - 0.9, 0.1)
+        return counts[gram] - discount(counts, counts[gram])
+
+    def after(context, word):
+        if not context:
+            left = sum(discount(single, n) for n in single.values())
+            shares = [kept(single, one) + left / len(orders.words) for one in single]
+            own = kept(single, (word,)) + left / len(orders.words)
+            return own / sum(shares) * (1 - model.unknown)
+        counts = triples if len(context) == 2 else pairs
+        following = [gram for gram in counts if gram[:-1] == context]
+        left = sum(discount(counts, counts[gram]) for gram in following)
+        whole = left + sum(kept(counts, gram) for gram in following)
+        own = kept(counts, (*context, word)) if (*context, word) in counts else 0.0
+        return (own + left * after(context[1:], word)) / whole
+
+    assert len(single) == len(orders.words)
+    rng = np.random.default_rng(9)
+    for place in rng.choice(len(triples), 30).tolist():
+        *context, word = orders.grams(3)[place].tolist()
+        for other in (word, int(rng.integers(40))):
+            expected = after(tuple(context), other)
+            assert probability(model, context, other) == pytest.approx(expected, rel=1e-9)
+
+
+def test_discounts_are_those_of_modified_kneser_ney():
+    counts = np.repeat([1, 2, 3, 4, 9], [100, 40, 25, 16, 30])
+    ratio = 100 / 180
+    expected = [0, 1 - 2 * ratio * 0.4, 2 - 3 * ratio * 25 / 40, 3 - 4 * ratio * 16 / 25]
+    assert backoff._discounts(counts) == pytest.approx(expected)
+
+
+def test_counts_without_rare_grams_still_leave_something_to_back_off():
+    discounts = backoff._discounts(np.array([50, 60, 70]))
+    assert (discounts[1:] > 0).all()
+    assert (discounts[1:] < 0.1).all()
+
+
+def test_what_was_cut_off_is_estimated_from_what_is_there():
+    """Counts of a power law, of which those below a threshold are left out."""
+    rng = np.random.default_rng(4)
+    counts = rng.zipf(2.3, 200_000)
+    for lowest in (3, 6):
+        kept = counts[counts >= lowest]
+        missing = counts[counts < lowest].sum() / kept.size
+        assert backoff._cut_off(kept, lowest) == pytest.approx(missing, rel=0.25)
+
+
+def test_unknown_words_have_the_mass_of_words_that_occur_once():
+    assert backoff._unknown(np.array([1, 1, 1, 5, 90]), 1) == pytest.approx(4 / 100)
+
+
+def test_the_model_beats_its_shorter_contexts_and_the_public_one_on_other_texts():
+    orders, longest = public_of(3)
+    rows = orders.rows_of(longest)
+    private, others = texts(5, 800, tilt=1.5), texts(6, 100, tilt=1.5)
+    public = adapted_model(orders, rows, discounted(orders.orders[-1].counts[rows]))
+    moved = adapted_model(orders, rows, shares_of(longest, private))
+    found = [perplexity(moved, orders, others, length) for length in (1, 2, 3)]
+    assert found[2] < found[0] * 0.6
+    assert found[2] < perplexity(public, orders, others, 3) * 0.97
+
+
+def test_a_phrase_of_the_release_pulls_its_words_less_than_itself():
+    """Its words are used elsewhere, too, and a phrase may be common by itself."""
+    counts = {("a", "b"): 10, ("a", "c"): 10, ("d", "b"): 10, ("d", "c"): 10}
+    longest = PublicCounts.of(list(counts), list(counts.values()))
+    words = PublicCounts.of([(word,) for word in "abcd"], [400, 400, 400, 400])
+    orders = PublicOrders.of([words, longest], is_whole=True)
+    rows = orders.rows_of(longest)
+    texts_ = longest.texts().to_pylist()
+    joint = np.array([0.7 if text == "a b" else 0.1 for text in texts_])
+    model = adapted_model(orders, rows, joint)
+    ids = {word: place for place, word in enumerate(orders.words.to_pylist())}
+    assert probability(model, [ids["a"]], ids["b"]) > 0.65
+    single = {word: probability(model, [], place) for word, place in ids.items()}
+    assert single["c"] < single["b"] < 1.3 * single["c"]
+
+
+def test_min_count_leaves_rare_public_grams_out_and_keeps_those_of_the_release():
+    orders, longest = public_of(3)
+    released = longest.most_frequent(50)
+    rows = orders.rows_of(released)
+    joint = np.ones(50)
+    whole = adapted_model(orders, rows, joint)
+    cut = adapted_model(orders, rows, joint, min_count=10**6)
+    assert [len(order.grams) for order in whole.orders] == [len(each) for each in orders.orders]
+    assert len(cut.orders[2].grams) == 50
+    assert len(cut.orders[1].grams) < len(whole.orders[1].grams)
+    listed = {tuple(gram) for gram in cut.orders[1].grams.tolist()}
+    for gram in cut.orders[2].grams.tolist():
+        assert {tuple(gram[:2]), tuple(gram[1:])} <= listed
+
+
+@pytest.mark.parametrize("joint", [[0.0, 0.0], [1.0, -1.0], [1.0, np.nan]])
+def test_what_are_no_probabilities_is_refused(joint):
+    longest = PublicCounts.of([("a", "b"), ("b", "a")], [2, 1])
+    orders = PublicOrders.of([longest], is_whole=True)
+    with pytest.raises(ValueError, match="joint must be finite"):
+        adapted_model(orders, orders.rows_of(longest), np.array(joint))
