@@ -216,8 +216,9 @@ _UNION_PRIVACY = (
         help="How users divide their weight among their items. count_* gives 1 to each item. "
         "weighted_* divides the weight evenly. policy_* lets users, one after the other, fill the "
         "items that need weight. screened_gaussian does that in two rounds, of which the second "
-        "is about the items that the first leaves undecided. greedy lets users fill their most "
-        "frequent items first. mad gives surplus weight back to the users, who spend it again.",
+        "is about the items that the first leaves undecided. sips divides the weight evenly in "
+        "three rounds, each about the items that the rounds before it have not found. greedy lets "
+        "users fill their most frequent items first. mad gives surplus weight back to the users, who spend it again.",
     ),
     Option(
         name="max_contributions",

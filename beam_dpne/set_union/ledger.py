@@ -20,6 +20,8 @@ _POLICIES = {
     "count": "Each user adds 1 to each of at most max_contributions items that the user has.",
     "weighted": "Each user divides one unit of weight, in the norm of the sensitivity, evenly among at "
     "most max_contributions items that the user has.",
+    "sips": "There are three rounds of weighted_gaussian, with one, three and nine thirteenths of the "
+    "budget. Users give weight to items only that no earlier round has found.",
     "policy": "Users come one after the other, in the order of a keyed hash. Each user moves at most "
     "max_contributions items that the user has towards the cutoff, by one unit in all, in the norm of "
     f"the sensitivity. Items at the cutoff get nothing. {_SHARDS}",
@@ -48,7 +50,8 @@ _COLUMNS = {
     "rounds": "one entry for each round, in order; most policies have one. noise_scale: lambda or "
     "sigma; noise_stddev: its standard deviation; threshold: items with a noisy weight above it and a "
     "positive weight are released; cutoff: users add nothing beyond it; cut: items with a noisy weight "
-    "below it are closed and get no further weight, null in the last round",
+    "below it are closed and get no further weight, null in rounds that close nothing but what they "
+    "find",
 }
 _SLACK = (
     "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "

@@ -29,6 +29,9 @@ MAX_ADAPTIVE_DEGREE = 50
 SCREENING_SHARES = (0.25, 0.75)
 SCREENING_DELTA_SHARES = (0.1, 0.9)
 SCREENING_CUT = 1.6
+# The parts of the budget and of δ_T that the three rounds of "sips" have: each has three times that of
+# the round before, as published.
+SIPS_SHARES = (1 / 13, 3 / 13, 9 / 13)
 # Relative error of a decision's probability, and the probability ν that the errors of many decisions
 # add up to more than the numerical slack; see `SetUnionPlan.numerical_slack`.
 DECISION_ERRORS = {"gaussian": 1e-12, "laplace": 2e-12}
@@ -47,7 +50,7 @@ class RoundShares(NamedTuple):
       budget: share of the squared budget; all rounds' shares sum to 1.
       delta: share of δ_T; all rounds' shares sum to 1.
       cut: items whose noisy weight is below it are closed, in standard deviations of noise; None in the
-        last round.
+        last round, and in rounds that close nothing but what they find.
     """
 
     budget: float = 1.0
@@ -114,10 +117,10 @@ class UpdatePolicy:
         """Returns the largest number of decisions that may depend on one user.
 
         Under a cutoff, all decisions of each round may depend on one user, since users' weights follow
-        those of others.
+        those of others. Otherwise, given the rounds before, those about the user's items do.
         """
         if not self.has_cutoff:
-            return max_contributions
+            return len(self.rounds) * max_contributions
         return len(self.rounds) * max_users * max_contributions
 
     def with_parameters(self, **parameters: Any) -> "UpdatePolicy":
@@ -150,6 +153,7 @@ _SCREENING = (
     RoundShares(SCREENING_SHARES[0], SCREENING_DELTA_SHARES[0], SCREENING_CUT),
     RoundShares(SCREENING_SHARES[1], SCREENING_DELTA_SHARES[1]),
 )
+_SIPS = tuple(RoundShares(share, share) for share in SIPS_SHARES)
 _BY_NAME = {
     policy.name: policy
     for policy in (
@@ -157,6 +161,7 @@ _BY_NAME = {
         UpdatePolicy(name="count_gaussian", rule="count", **_GAUSSIAN),
         UpdatePolicy(name="weighted_laplace", rule="even", **_LAPLACE),
         UpdatePolicy(name="weighted_gaussian", rule="even", **_GAUSSIAN),
+        UpdatePolicy(name="sips", rule="even", rounds=_SIPS, **_GAUSSIAN),
         UpdatePolicy(name="policy_laplace", **_DESCENT, **_LAPLACE),
         UpdatePolicy(name="policy_gaussian", **_DESCENT, **_GAUSSIAN),
         UpdatePolicy(name="screened_gaussian", rounds=_SCREENING, **_DESCENT, **_GAUSSIAN),
@@ -217,6 +222,7 @@ def constants() -> dict[str, Any]:
         "screening_shares": SCREENING_SHARES,
         "screening_delta_shares": SCREENING_DELTA_SHARES,
         "screening_cut": SCREENING_CUT,
+        "sips_shares": SIPS_SHARES,
         "decision_errors": DECISION_ERRORS,
         "spare": SPARE,
         "spare_units": SPARE_UNITS,

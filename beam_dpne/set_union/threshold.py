@@ -23,8 +23,9 @@ from beam_dpne.set_union.elements import (
     split_fine,
     zero_sums,
 )
-from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
+from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import SPARE_UNITS
+from beam_dpne.set_union.rounds import UnionRound
 from beam_dpne.set_union.user_counts import count_items
 
 
@@ -37,7 +38,8 @@ class ItemRule(NamedTuple):
       threshold_units: ρ in units of 2^-32, rounded up and two units higher, so that it covers a weight
         that was rounded up by 2^-50 (the spare units of `descent`).
       cell_units: the width of a cell in units of 2^-32, a 64th of the noise's standard deviation.
-      cut_cell: the lowest cell that stays open for the next round; None in the last round.
+      cut_cell: the lowest cell that stays open for the next round; None in rounds that close nothing
+        but what they find.
     """
 
     kind: str
@@ -53,7 +55,8 @@ class Decision(NamedTuple):
     Attributes:
       found: the items that are released, unsorted, with their scores.
       still_open: the items that the next round decides, with zeros for sums. They may include items of
-        one user alone, and are never released. None in the last round.
+        one user alone, and are never released. None in rounds without a cut: whatever they do not find
+        stays open.
     """
 
     found: ItemSet
@@ -103,6 +106,13 @@ def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1)
         return Decision(found, None)
     still_open = np.flatnonzero((cells >= rule.cut_cell) & ~is_found)
     return Decision(found, zero_sums(sums, still_open))
+
+
+def left_open(items: UserItems, decision: Decision) -> UserItems:
+    """Returns users' items that are open after a round which was not the last."""
+    if decision.still_open is None:
+        return union_weights.drop_found(items, decision.found.items)
+    return union_weights.keep_open(items, decision.still_open)
 
 
 def whole_weights(sums: ItemSums, plan: SetUnionPlan) -> tuple[np.ndarray, np.ndarray]:
@@ -190,7 +200,7 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
         sums = union_weights.histogram(open_items, plan, run_key, decider.number)
         decision = decide(sums, plan, run_key, decider.number)
         parts.append(decision.found)
-        if decision.still_open is not None:
-            open_items = union_weights.keep_open(open_items, decision.still_open)
+        if decider.number < len(plan.union_rounds):
+            open_items = left_open(open_items, decision)
     found = merge_released(parts, plan)
     return count_items(items, found, plan, run_key) if plan.count_share else found

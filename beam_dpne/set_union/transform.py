@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
+from beam_dpne.elements.arrays import join_words
 from beam_dpne.elements.batches import SumBundle, UserBatch
 from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
@@ -198,6 +200,9 @@ class ReleaseItems(DisplayedTransform):
                 still_open = AsIter(decided[_OPEN])
                 keep_open = beam.ParDo(_KeepOpen(), still_open)
                 items = items | f"{number}/KeepOpen" >> keep_open.with_output_types(UserItems)
+            elif number < len(self.plan.union_rounds):
+                drop_found = beam.ParDo(_DropFound(), AsIter(decided["found"]))
+                items = items | f"{number}/DropFound" >> drop_found.with_output_types(UserItems)
         together = found | "Found" >> beam.Flatten()
         once = users.pipeline | "Once" >> beam.Create([None])
         sort = beam.Map(_merge_and_report, AsIter(together), plan=self.plan)
@@ -283,6 +288,21 @@ class _KeepOpen(_MergesSideInput):
         kept = weights.keep_open(element, self._whole(still_open))
         if len(kept.users):
             yield kept
+
+
+class _DropFound(beam.DoFn):
+    """Drops the items that the last round found, and users who have no others."""
+
+    def start_bundle(self):
+        super().start_bundle()
+        self._found: pa.Array | None = None
+
+    def process(self, element: UserItems, found: Iterable[ItemSet]) -> Iterator[UserItems]:
+        if self._found is None:
+            self._found = join_words(part.items for part in found)
+        left = weights.drop_found(element, self._found)
+        if len(left.users):
+            yield left
 
 
 class _SumBundle(_MergesSideInput, SumBundle):

@@ -28,7 +28,18 @@ sensitivity/σ = S √(Σ 1/σ_r²): the log-likelihood ratio, taken round by ro
 budget, is exactly normal (adaptive composition of Gaussian mechanisms). For the items of u alone, round
 r has its share of δ_T, and the argument above holds given the round's past.
 
-DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020).
+*"sips"* is the weighted Gaussian policy in three rounds, with σ_r = σ/√q_r and Σ q_r = 1. In each round
+users divide a weight of 1 evenly among at most Δ_0 of their items that no earlier round has found.
+Nothing else is closed, so the only side input of a round is what the rounds before it release. Given
+that, another user's weights do not depend on u, and u adds w = ⌊2^32/√n⌋ units of 2^-32 to each of
+n ≤ Δ_0 items, with n w² ≤ 2^64: at most 1 in ℓ2, exactly, and in every round on every path. So the
+rounds compose as those of "screened_gaussian" do, with S = 1. Of the items that only u weighs in round
+r there are t ≤ n, with a weight of at most 1/√t each; the threshold ρ_r releases any of them with a
+probability of at most q_r δ_T given the past. (Others may hold such an item: then their subsets have
+missed it in this round.) These shares of δ_T add up to δ_T.
+
+DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020); "sips" is after Swanberg et al.,
+"DP-SIPS: A simpler, more scalable mechanism for differentially private partition selection" (2023).
 """
 
 import functools
@@ -217,7 +228,17 @@ def present_items(items: UserItems) -> ItemSums:
 
 def keep_open(items: UserItems, still_open: ItemSums) -> UserItems:
     """Keeps users' open items, and drops users who have none."""
-    kept = (places_in(items.words, still_open.words) >= 0)[items.items]
+    return _keep_words(items, places_in(items.words, still_open.words) >= 0)
+
+
+def drop_found(items: UserItems, found: pa.Array) -> UserItems:
+    """Drops the items that a round has found, and users who have no others."""
+    return _keep_words(items, places_in(items.words, found) < 0)
+
+
+def _keep_words(items: UserItems, chosen: np.ndarray) -> UserItems:
+    """Keeps the entries of chosen words, (words,) bool, and drops users without any."""
+    kept = chosen[items.items]
     user = arrays.rows_of_entries(items.offsets)
     sizes = np.bincount(user[kept], minlength=len(items.users))
     return _take_users(_take_entries(items, kept, sizes), np.flatnonzero(sizes))

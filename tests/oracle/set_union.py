@@ -15,8 +15,9 @@ import mpmath
 import numpy as np
 
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
-from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
+from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES
+from beam_dpne.set_union.rounds import UnionRound
 from beam_dpne.set_union.transform import run_context
 
 ONE = 2**50
@@ -46,7 +47,7 @@ def private_set_union(
             c = cell(weight, noise(item, run_key, decider), decider)
             if c >= 0 and weight > 0:
                 released[item] = score(c, decider)
-            elif decider.cut is not None and c >= cut_cell(decider):
+            elif decider.cut is None or c >= cut_cell(decider):
                 still_open.add(item)
         users = {
             user: {item: count for item, count in held.items() if item in still_open}

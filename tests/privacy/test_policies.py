@@ -23,8 +23,9 @@ from beam_dpne.set_union import cutoff_policies
 from beam_dpne.set_union import threshold as item_selection
 from beam_dpne.set_union import weights as policies
 from beam_dpne.set_union.elements import ItemSums, UserItems
-from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
-from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES, SCREENING_DELTA_SHARES
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.rounds import UnionRound
 from tests.oracle.set_union import exact_mad
 
 KEY = RunKey(b"privacy of set union".ljust(32, b"."))
@@ -139,19 +140,49 @@ def test_one_user_moves_a_histogram_by_the_sensitivity_at_most(policy, corpus, l
         assert len(new) <= limit
 
 
+@pytest.mark.parametrize(("policy", "number"), [("screened_gaussian", 2), ("sips", 2), ("sips", 3)])
 @given(corpora, st.integers(1, 9), st.integers(0, 2**32), st.sets(st.sampled_from("abcdefghij")))
 @settings(max_examples=50, deadline=None)
-def test_the_second_round_moves_by_the_sensitivity_at_most_given_what_is_open(
-    corpus, limit, seed, still_open
+def test_later_rounds_move_by_the_sensitivity_at_most_given_what_is_open(
+    policy, number, corpus, limit, seed, still_open
 ):
-    plan = SetUnionPlan(policy="screened_gaussian", max_contributions=limit, **LOUD)
+    plan = SetUnionPlan(policy=policy, max_contributions=limit, **LOUD)
     key = RunKey(seed.to_bytes(32, "little"))
-    whole = weights_of(corpus, plan, key, number=2, still_open=still_open)
+    whole = weights_of(corpus, plan, key, number=number, still_open=still_open)
     assert whole.keys() <= still_open
     for user in corpus:
         rest = {name: held for name, held in corpus.items() if name != user}
-        without = weights_of(rest, plan, key, number=2, still_open=still_open)
+        without = weights_of(rest, plan, key, number=number, still_open=still_open)
         assert_within_sensitivity(whole, without, plan)
+
+
+@given(corpora, st.integers(1, 9), st.integers(0, 2**32), st.sets(st.sampled_from("abcdefghij")))
+@settings(max_examples=50, deadline=None)
+def test_in_sips_others_do_not_notice_a_user_and_the_user_adds_at_most_one(
+    corpus, limit, seed, found
+):
+    """In each round, whatever was found before: Σ w² ≤ 2^64 over the one user's whole weights."""
+    plan = SetUnionPlan(policy="sips", max_contributions=limit, **LOUD)
+    key = RunKey(seed.to_bytes(32, "little"))
+    users = users_of(corpus)
+    left = policies.drop_found(users, pa.array(sorted(found), pa.string()))
+    for number in (1, 2, 3):
+        whole = exact_sums(left, plan, key, number)
+        assert not found & whole.keys()
+        for user in corpus:
+            others = {name: held for name, held in corpus.items() if name != user}
+            rest = policies.drop_found(users_of(others), pa.array(sorted(found), pa.string()))
+            without = exact_sums(rest, plan, key, number)
+            assert without.keys() <= whole.keys()
+            moves = [weight - without.get(item, 0) for item, weight in whole.items()]
+            assert len(set(moves) - {0}) <= 1
+            assert sum(move**2 for move in moves) <= 2**64
+
+
+def exact_sums(users: UserItems, plan: SetUnionPlan, key: RunKey, number: int) -> dict[str, int]:
+    """A round's histogram in units of 2^-32."""
+    sums = policies.histogram(users, plan, key, number)
+    return dict(zip(sums.words.to_pylist(), sums.table[:, 0].tolist(), strict=True))
 
 
 def test_the_first_round_decides_every_held_item_also_those_outside_all_subsets():
@@ -237,7 +268,7 @@ def test_items_of_one_user_alone_are_released_with_probability_delta_at_most(pol
     plan = SetUnionPlan(
         policy=policy, epsilon=1, delta=1e-2, max_contributions=limit, count_share=0
     )
-    shares = SCREENING_DELTA_SHARES if policy == "screened_gaussian" else (1.0,)
+    shares = [share.delta for share in plan.update_policy.rounds]
     for decider, share in zip(plan.union_rounds, shares, strict=True):
         allowed = plan.vocabulary_delta * share
         worst = worst_number(policy, decider, allowed, limit)
@@ -455,8 +486,8 @@ def outcomes(count: int, plan: SetUnionPlan, key: RunKey) -> np.ndarray:
         decision = item_selection.decide(sums, plan, key, decider.number)
         runs = np.array(decision.found.items.to_pylist(), dtype=int)
         seen[runs] = decision.found.scores + 1000 * decider.number
-        if decision.still_open is not None:
-            items = policies.keep_open(items, decision.still_open)
+        if decider.number < len(plan.union_rounds):
+            items = item_selection.left_open(items, decision)
     return seen
 
 

@@ -28,6 +28,7 @@ from beam_dpne.set_union.policies import (
     POLICIES,
     SCREENING_DELTA_SHARES,
     SCREENING_SHARES,
+    SIPS_SHARES,
     update_policy,
 )
 from tests.support.refusals import not_refused
@@ -149,7 +150,7 @@ PUBLIC = [(3.0, E10, 100), (0.3, 1e-7, 1), (1.0, 1e-2, 20), (8.0, 1e-9, 7), (2.0
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_threshold_is_the_largest_over_t_by_an_independent_search(policy):
     """The least ρ with P(any of t items of one user alone > ρ) ≤ δ_T, t = 1..Δ, in 40 digits."""
-    shares = SCREENING_DELTA_SHARES if policy == "screened_gaussian" else (1.0,)
+    shares = [share.delta for share in update_policy(policy).rounds]
     for epsilon, delta, limit in PUBLIC:
         plan = SetUnionPlan(
             epsilon=epsilon, delta=delta, policy=policy, max_contributions=limit, max_users=10**6
@@ -275,8 +276,8 @@ def test_everything_that_is_drawn_is_private_by_privacy_loss_distributions(
         draws += [each.noise.scale / plan.sensitivity for each in plan.union_rounds]
     for stddev in draws:
         whole = whole.compose(distributions.from_gaussian_mechanism(stddev, **cell))
-    # Losses are rounded up, by half a cell for each of at most four distributions.
-    spent = whole.get_delta_for_epsilon(plan.epsilon - plan.numerical_slack + 2e-3)
+    # Losses are rounded up, by half a cell for each of at most six distributions.
+    spent = whole.get_delta_for_epsilon(plan.epsilon - plan.numerical_slack + 3e-3)
     assert spent <= plan.delta * math.exp(-plan.numerical_slack)
     if plan.noise_kind == "gaussian":
         # Nothing is left over: with 1 % less noise the same total would be too much.
@@ -325,6 +326,26 @@ def test_the_rounds_of_screening_divide_everything():
     assert last.cut is None
 
 
+def test_the_rounds_of_sips_divide_everything_and_close_nothing():
+    """Each has three times the budget of the one before; Fractions of 13 add up to 1."""
+    plan = SetUnionPlan(**GOOD, policy="sips")
+    assert sum(SIPS_SHARES) == 1
+    assert [each.cut for each in plan.union_rounds] == [None] * 3
+    first, second, last = (each.noise.scale for each in plan.union_rounds)
+    assert first / second == pytest.approx(math.sqrt(3))
+    assert second / last == pytest.approx(math.sqrt(3))
+    together = calibration.compose_noise_stddevs([first, second, last])
+    weighted = SetUnionPlan(**GOOD, policy="weighted_gaussian")
+    assert together == pytest.approx(weighted.noise.scale, rel=1e-6)
+    for own, share in zip(plan.union_rounds, SIPS_SHARES, strict=True):
+        alone = thresholds.vocabulary_threshold(
+            noise_stddev=own.noise.scale,
+            delta=share * plan.vocabulary_delta,
+            max_contributions=plan.contribution_limit,
+        )
+        assert own.threshold == pytest.approx(alone, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("policy", "expected"), [("count_laplace", 30), ("count_gaussian", 30**0.5)]
 )
@@ -357,6 +378,8 @@ def test_numerical_slack_is_that_of_the_decisions_which_may_change():
     plan = SetUnionPlan(**good, policy="weighted_gaussian", max_contributions=100)
     assert plan.numerical_slack == pytest.approx(2e-12 * 100)
     assert SetUnionPlan(**good, policy="count_laplace").numerical_slack == pytest.approx(4e-10)
+    sips = SetUnionPlan(**good, policy="sips", max_contributions=100)
+    assert sips.numerical_slack == pytest.approx(3 * 2e-12 * 100)
     plan = SetUnionPlan(**good, policy="policy_gaussian", max_contributions=100)
     count = 100 * plan.max_users
     failure = 1e-12 * plan.delta * math.exp(-plan.epsilon)

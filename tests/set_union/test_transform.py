@@ -160,7 +160,9 @@ def test_memory_releases_what_the_pseudocode_releases(
     assert run_in_memory(documents, plan) == expected
 
 
-@pytest.mark.parametrize("policy", ["weighted_gaussian", "screened_gaussian", "greedy", "mad"])
+@pytest.mark.parametrize(
+    "policy", ["weighted_gaussian", "screened_gaussian", "sips", "greedy", "mad"]
+)
 def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_release(policy):
     documents = documents_of(4, users=80)
     plan = plan_of(policy)

@@ -23,8 +23,9 @@ from beam_dpne.set_union.elements import (
     UserItems,
     merge_sums,
 )
-from beam_dpne.set_union.plan import Noise, SetUnionPlan, UnionRound
+from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES
+from beam_dpne.set_union.rounds import Noise, UnionRound
 from beam_dpne.set_union.threshold import item_rule
 
 KEY = RunKey(b"policies".ljust(32, b"."))
@@ -231,6 +232,18 @@ def test_keep_open_drops_the_rest_and_users_without_any():
     assert kept.words.to_pylist() == ["b"]
     none = policies.keep_open(users, merge_sums([]))
     assert held_by(none) == []
+
+
+def test_found_items_are_dropped_with_users_who_have_no_others():
+    users = users_of({"a": 1, "b": 2}, {"c": 1}, {}, {"b": 3, "c": 2})
+    left = policies.drop_found(users, pa.array(["c", "x"]))
+    assert held_by(left) == [{"a": 1, "b": 2}, {"b": 3}]
+    assert left.words.to_pylist() == ["a", "b"]
+    assert held_by(policies.drop_found(users, pa.array([], pa.string()))) == [
+        {"a": 1, "b": 2},
+        {"c": 1},
+        {"b": 3, "c": 2},
+    ]
 
 
 def test_present_items_are_all_items_at_weight_zero():

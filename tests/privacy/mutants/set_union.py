@@ -99,6 +99,33 @@ MUTANTS = [
         tests=("tests/set_union/test_weights.py::test_each_user_keeps_at_most_max_contributions",),
     ),
     Mutant(
+        name="found_items_keep_their_part_of_the_weight",
+        file="beam_dpne/set_union/weights.py",
+        before="return _keep_words(items, places_in(items.words, found) < 0)",
+        after="return _keep_words(items, places_in(items.words, found) < 2)",
+        matters="An item could be released in several rounds, with a noisy weight of each.",
+        tests=(
+            "tests/set_union/test_weights.py::"
+            "test_found_items_are_dropped_with_users_who_have_no_others",
+        ),
+    ),
+    Mutant(
+        name="the_rounds_of_sips_spend_more_than_the_budget",
+        file="beam_dpne/set_union/policies.py",
+        before="SIPS_SHARES = (1 / 13, 3 / 13, 9 / 13)",
+        after="SIPS_SHARES = (1 / 9, 1 / 3, 1.0)",
+        matters="The three rounds together would have less noise than one Gaussian mechanism may have.",
+        tests=(f"{_PLAN}::test_the_rounds_of_sips_divide_everything_and_close_nothing", _COMPOSED),
+    ),
+    Mutant(
+        name="slack_of_one_round_of_sips",
+        file="beam_dpne/set_union/policies.py",
+        before="return len(self.rounds) * max_contributions\n",
+        after="return max_contributions\n",
+        matters="Floating point would cost more than what is left of epsilon.",
+        tests=(f"{_PLAN}::test_numerical_slack_is_that_of_the_decisions_which_may_change",),
+    ),
+    Mutant(
         name="laplace_weights_are_rounded_up",
         file="beam_dpne/set_union/weights.py",
         before="shares = UNITS // np.maximum(sizes, 1)",
