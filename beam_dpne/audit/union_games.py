@@ -47,7 +47,7 @@ class _QuietUnion(SetUnionPlan):
 class _OpenUnion(SetUnionPlan):
     """A planted mistake: the threshold ignores items of one user alone."""
 
-    def _threshold(self, scale: float, delta: float) -> float:
+    def _threshold(self, number: int, scale: float, delta: float) -> float:
         return 0.0
 
 

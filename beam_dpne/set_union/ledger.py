@@ -31,6 +31,9 @@ _POLICIES = {
     "greedy": "Users come one after the other, in the order of a keyed hash. Each user gives 2^-50 to "
     "every item that the user has and distributes one unit of weight in all among them, the most "
     f"frequent item first, each item up to the cutoff. {_SHARDS}",
+    "mad2r": "There are two rounds of mad, with 0.3 and 0.7 of the budget. The second "
+    "round is about the items that the first has neither found nor closed, and users give less "
+    "weight to those whose noisy weight in the first round was high.",
     "mad": "Each user divides one unit of weight evenly. The weight that an item gets beyond the "
     "cutoff is given back to the users that it came from, and each of them spreads a discounted part "
     "of it over all of the user's items.",

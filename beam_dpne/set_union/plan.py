@@ -61,8 +61,8 @@ class SetUnionPlan(JsonParameters):
       policy: the name of the update policy, one of `policies.POLICIES`: how users divide their budget
         among their items.
       max_contributions: Δ_0, the largest number of distinct items that one user adds.
-      cutoff_margin: α (β for "mad") ≥ 0: the cutoff Γ is this many scales of the noise above the
-        threshold ρ. None is the policy's default; only policies with a cutoff have it.
+      cutoff_margin: α (β for "mad" and "mad2r") ≥ 0: the cutoff Γ is this many scales of the noise
+        above the threshold ρ. None is the policy's default; only policies with a cutoff have it.
       shards: M, the number of parts into which a descent policy divides the users by hash; each part
         has a histogram up to Γ/M, and M = 1 is the paper's algorithm. None is the default of 2; only
         descent policies have it.
@@ -164,7 +164,7 @@ class SetUnionPlan(JsonParameters):
 
     @property
     def max_adaptive_degree(self) -> int:
-        """d_max of "mad": users with more items do not reroute weight."""
+        """d_max of "mad" and "mad2r": users with more items do not reroute weight."""
         return min(self.contribution_limit, policies.MAX_ADAPTIVE_DEGREE)
 
     @property
@@ -289,7 +289,7 @@ class SetUnionPlan(JsonParameters):
 
     @property
     def cutoff(self) -> float | None:
-        """Γ (τ for "mad") of the last round, in units of weight; None without a cutoff."""
+        """Γ (τ for "mad" and "mad2r") of the last round, in units of weight; None without a cutoff."""
         return self.union_rounds[-1].cutoff
 
     def noise_draws(self, epsilon: float, delta: float) -> tuple[finite_noise.NoiseDraws, ...]:
@@ -387,7 +387,7 @@ class SetUnionPlan(JsonParameters):
         else:
             scale = self.composed_noise_scale / math.sqrt((1 - self.count_part) * share.budget)
             stddev = scale
-        threshold = self._threshold(scale, self.vocabulary_delta * share.delta)
+        threshold = self._threshold(number, scale, self.vocabulary_delta * share.delta)
         margin = self.update_policy.cutoff_margin
         return UnionRound(
             number=number,
@@ -397,13 +397,15 @@ class SetUnionPlan(JsonParameters):
             cut=None if share.cut is None else share.cut * stddev,
         )
 
-    def _threshold(self, scale: float, delta: float) -> float:
+    def _threshold(self, number: int, scale: float, delta: float) -> float:
         """Returns ρ, above which items of one user alone come with a probability of at most δ."""
         return item_threshold(
             self.update_policy,
+            number,
             scale=scale,
             delta=delta,
             max_contributions=self.contribution_limit,
+            sensitivity=self.sensitivity,
         )
 
     def _check_parameters(self) -> None:

@@ -27,7 +27,7 @@ class UnionRound(NamedTuple):
       number: the round's number, from 1.
       noise: the noise on each item.
       threshold: ρ, in units of weight; each user has a budget of 1 in each round.
-      cutoff: Γ (τ for "mad"), in units of weight; None for policies without a cutoff.
+      cutoff: Γ (τ for "mad" and "mad2r"), in units of weight; None for policies without a cutoff.
       cut: items whose noisy weight is below it are closed for later rounds, in units of weight; None
         in the last round, and in rounds that close nothing but what they find.
     """
@@ -40,15 +40,23 @@ class UnionRound(NamedTuple):
 
 
 def item_threshold(
-    policy: UpdatePolicy, *, scale: float, delta: float, max_contributions: int
+    policy: UpdatePolicy,
+    number: int,
+    *,
+    scale: float,
+    delta: float,
+    max_contributions: int,
+    sensitivity: float,
 ) -> float:
     """Returns ρ, above which items of one user alone come with a probability of at most δ.
 
     Args:
       policy: how users divide their budget; it decides how much weight items of one user alone have.
+      number: the round's number, from 1; before the first cut there are no biases.
       scale: λ or σ of the round, in units of weight.
       delta: the round's part of δ_T.
       max_contributions: Δ_0.
+      sensitivity: S, the largest distance by which one user moves the round's weights.
     """
     alone: dict[str, Any] = {"delta": delta, "max_contributions": max_contributions}
     if policy.rule == "count":
@@ -57,4 +65,6 @@ def item_threshold(
         return thresholds.greedy_threshold(scale=scale, **alone)
     if policy.noise_kind == "laplace":
         return thresholds.laplace_threshold(scale=scale, **alone)
+    if policy.has_biases and number > 1:
+        return thresholds.uneven_threshold(noise_stddev=scale, norm=sensitivity, **alone)
     return thresholds.vocabulary_threshold(noise_stddev=scale, **alone)
