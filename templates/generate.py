@@ -53,7 +53,7 @@ _SHOWN_FOR = {
     **dict.fromkeys(("rounds", "user_budgets"), ("strategy", ("adaptive",))),
     **dict.fromkeys(("noise_growth", "budget_shares"), ("strategy", ("one_round",))),
     "shards": ("policy", _IN_SEQUENCE),
-    "cutoff_margin": ("policy", (*_IN_SEQUENCE, "mad")),
+    "cutoff_margin": ("policy", (*_IN_SEQUENCE, "mad", "mad2r")),
     **dict.fromkeys(("public_weight", "decay"), ("mode", ("log_global",))),
 }
 

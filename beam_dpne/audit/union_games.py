@@ -2,8 +2,8 @@
 
 Many runs are made at once. Each has items and users of its own, so that one call of the product's
 kernels decides about all of them. Where a user's weights depend on this user alone, the others are made
-up as sums, far above the threshold. Under a cutoff they are users like any other, in such a number that
-they fill their item to the threshold.
+up as sums, far above the threshold. Under a cutoff, and in policies of several rounds, they are users
+like any other, in such a number that they fill their item to the threshold.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class _QuietUnion(SetUnionPlan):
 class _OpenUnion(SetUnionPlan):
     """A planted mistake: the threshold ignores items of one user alone."""
 
-    def _threshold(self, scale: float, delta: float) -> float:
+    def _threshold(self, number: int, scale: float, delta: float) -> float:
         return 0.0
 
 
@@ -176,7 +176,7 @@ def _observe(
     parts = []
     for start in range(0, runs, at_once):
         size = min(at_once, runs - start)
-        users = others if plan.update_policy.has_cutoff else 0
+        users = others if _needs_users(plan) else 0
         items = _users(size, number, users + present, first=start)
         crowd = None if is_alone or users else _crowd(plan, size, number, start)
         parts.append(_decide(plan, items, crowd, key, runs=size, number=number))
@@ -207,9 +207,14 @@ def _decide(
             above = above - _SURE
         released = released + np.bincount(run, minlength=runs)
         columns += [np.bincount(run, above**power, minlength=runs) for power in range(3)]
-        if decision.still_open is not None:
-            items = weights.keep_open(items, decision.still_open)
+        if decider.number < len(plan.union_rounds):
+            items = threshold.left_open(items, decision)
     return np.column_stack([released, *columns])
+
+
+def _needs_users(plan: SetUnionPlan) -> bool:
+    """Returns whether the others' weights follow the histogram, or what a round has found."""
+    return plan.update_policy.has_cutoff or len(plan.union_rounds) > 1
 
 
 def _others(plan: SetUnionPlan) -> int:

@@ -13,7 +13,8 @@ def coverage_table(rows: Sequence[Coverage], noun: str) -> Table:
     """Returns the released rows of each length, and the share of the data that they cover."""
     title = f"Released {noun}, and the share of all occurrences of {noun} that they cover"
     headings = ("length", "released", "real", "spurious", "spurious ratio")
-    table = display.aligned_table(title, (*headings, "covered", "user mean", "user median"))
+    shares = ("covered", "missing mass", "user mean", "user median")
+    table = display.aligned_table(title, (*headings, *shares))
     for row in rows:
         if row.length is None:
             table.add_section()
@@ -24,6 +25,7 @@ def coverage_table(rows: Sequence[Coverage], noun: str) -> Table:
             f"{row.spurious:,}",
             _percent(row.spurious_ratio, 2),
             _percent(row.occurrence_share),
+            _percent(row.missing_mass),
             _percent(row.mean_user_share),
             _percent(row.median_user_share),
         )
@@ -63,7 +65,7 @@ def interval_table(rows: Sequence[CountQuality]) -> Table:
 def rank_table(rows: Sequence[CountQuality], noun: str, top_k: int, *, has_counts: bool) -> Table:
     """Returns the agreement of the order of the release with that of the data, for each length."""
     title = f"Order of the {noun}, against that by true numbers of users"
-    headings = ["length", "correlation, score", f"top {top_k}, score"]
+    headings = ["length", "correlation, score", f"top {top_k}, score", f"top {top_k}, missing"]
     if has_counts:
         headings[1:1] = ["correlation, users", f"top {top_k}, users"]
     table = display.aligned_table(title, headings)
@@ -73,7 +75,7 @@ def rank_table(rows: Sequence[CountQuality], noun: str, top_k: int, *, has_count
         cells = [_correlation(row.score_rank_correlation), _part(row.score_top, row.top_k)]
         if has_counts:
             cells[:0] = [_correlation(row.rank_correlation), _part(row.top, row.top_k)]
-        table.add_row(_name(row), *cells)
+        table.add_row(_name(row), *cells, _percent(row.top_missing))
     return table
 
 

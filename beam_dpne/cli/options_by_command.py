@@ -216,8 +216,11 @@ _UNION_PRIVACY = (
         help="How users divide their weight among their items. count_* gives 1 to each item. "
         "weighted_* divides the weight evenly. policy_* lets users, one after the other, fill the "
         "items that need weight. screened_gaussian does that in two rounds, of which the second "
-        "is about the items that the first leaves undecided. greedy lets users fill their most "
-        "frequent items first. mad gives surplus weight back to the users, who spend it again.",
+        "is about the items that the first leaves undecided. sips divides the weight evenly in "
+        "three rounds, each about the items that the rounds before it have not found. greedy lets "
+        "users fill their most frequent items first. mad gives surplus weight back to the users, who "
+        "spend it again. mad2r does that in two rounds, and gives less weight to items that probably "
+        "have enough.",
     ),
     Option(
         name="max_contributions",
@@ -230,10 +233,10 @@ _UNION_PRIVACY = (
     Option(
         name="cutoff_margin",
         parse=number,
-        shown_default="5, mad 2, others none",
+        shown_default="5, mad and mad2r 2, others none",
         help="Distance above the threshold up to which items are filled, in scales of the noise, at "
-        "least 0. It belongs to policy_*, screened_gaussian, greedy and mad, and is refused with "
-        "other policies.",
+        "least 0. It belongs to policy_*, screened_gaussian, greedy, mad and mad2r, and is "
+        "refused with other policies.",
     ),
     Option(
         name="shards",
@@ -269,7 +272,8 @@ _UNION_PRIVACY = (
         "10 % fewer items than 0.",
     ),
     _max_users(
-        "If policy is policy_*, screened_gaussian, greedy or mad, the bound on rounding depends on it."
+        "If policy is policy_*, screened_gaussian, greedy, mad or mad2r, the bound on rounding depends "
+        "on it."
     ),
     Option(
         name="max_items_per_user",

@@ -30,7 +30,7 @@ from beam_dpne.elements.coders import array_bytes
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.errors import ExportError, PublicCountsError, RunError, UsageError
 from beam_dpne.exports import language_model
-from beam_dpne.exports.source import read_source
+from beam_dpne.exports.source import Source
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.reading import InputFile
@@ -177,7 +177,7 @@ def _write_model(job: BayesianJob) -> None:
     path = job.arpa
     if path is None or job.public_path is None:
         return
-    source = read_source(job.output)
+    source = Source.read(job.output)
     folder, slash, name = path.rpartition("/")
     unfinished = f"{folder}{slash}.{name}.{uuid.uuid4().hex}"
     try:

@@ -35,6 +35,9 @@ class CountQuality:
         users have them as have the k-th most common n-gram of the data.
       top_k: k of both tops, or the number of distinct n-grams of the data if that is less; None for
         all lengths together.
+      top_missing: The part of the users of the data's top k that the release's top k by users, or by
+        score if it has no numbers of users, does not have: 1 − (true numbers of users of the rows of
+        the one, added up) / (those of the other); None for all lengths together.
       score_rank_correlation: Spearman's rank correlation of scores with the true numbers; None for all
         lengths together, since scores of different lengths have different units.
       score_top: Number of the top k rows by score that are among the top k of the data.
@@ -48,6 +51,7 @@ class CountQuality:
     rank_correlation: float | None
     top: int | None
     top_k: int | None
+    top_missing: float | None
     score_rank_correlation: float | None
     score_top: int | None
 
@@ -89,8 +93,8 @@ def evaluate_counts(
     >>> words, _ = evaluate_counts(index_corpus(corpus, 1), table, top_k=1)
     >>> words.coverage, words.within_factor_two, words.median_relative_error
     (0.5, 0.5, 0.5)
-    >>> words.top, words.score_top, round(words.score_rank_correlation)
-    (0, 0, -1)
+    >>> words.top, words.score_top, round(words.score_rank_correlation), words.top_missing
+    (0, 0, -1, 0.5)
     """
     return qualities(index, rows_of_table(index, table), top_k)
 
@@ -111,6 +115,7 @@ def qualities(
             rows[level.length],
             top_k=min(top_k, level.number_of_at_least(1)),
             users_of_last=level.number_of_users_at_rank(top_k),
+            users_of_top=level.users_of_top(top_k),
         )
         for level in index.lengths
     ]
@@ -139,7 +144,12 @@ def rows_of_table(index: GramIndex, table: pa.Table) -> dict[int, JudgedRows]:
 
 
 def length_quality(
-    length: int, rows: JudgedRows, *, top_k: int, users_of_last: int
+    length: int,
+    rows: JudgedRows,
+    *,
+    top_k: int,
+    users_of_last: int,
+    users_of_top: int | None = None,
 ) -> CountQuality:
     """Returns the quality of one length.
 
@@ -148,6 +158,8 @@ def length_quality(
       rows: The released rows of this length.
       top_k: Size of the tops that are compared.
       users_of_last: Number of users who have the last n-gram of the data's top.
+      users_of_top: The numbers of users of the n-grams of the data's top, added up; None if they are
+        not known, and nothing is said of them.
     """
     estimates = None if rows.users is None else rows.users[:, 0]
     return CountQuality(
@@ -157,6 +169,7 @@ def length_quality(
         rank_correlation=None if estimates is None else _correlation(estimates, rows.truth),
         top=None if estimates is None else _top(rows, estimates, top_k, users_of_last),
         top_k=top_k,
+        top_missing=_top_missing(rows, top_k, users_of_top),
         score_rank_correlation=_correlation(rows.scores, rows.truth),
         score_top=_top(rows, rows.scores, top_k, users_of_last),
     )
@@ -174,6 +187,7 @@ def total_quality(lengths: Sequence[JudgedRows]) -> CountQuality:
         rank_correlation=None if users is None else _correlation(users[:, 0], truth),
         top=None,
         top_k=None,
+        top_missing=None,
         score_rank_correlation=None,
         score_top=None,
     )
@@ -204,8 +218,25 @@ def _correlation(values: np.ndarray, truth: np.ndarray) -> float | None:
     return float(np.corrcoef(stats.rankdata(values), stats.rankdata(truth))[0, 1])
 
 
+def _first(rows: JudgedRows, values: np.ndarray, top_k: int) -> np.ndarray:
+    """Returns the places of the first rows by falling values, then scores."""
+    return np.lexsort((-rows.scores, -values))[:top_k]
+
+
+def _top_missing(rows: JudgedRows, top_k: int, users_of_top: int | None) -> float | None:
+    """Returns the part of the users of the data's top that the release's top lacks.
+
+    References: Dick et al., "Missing Mass for Differentially Private Domain Discovery"
+    (arXiv:2603.14016), the missing mass of a top k.
+    """
+    if not users_of_top:
+        return None
+    values = rows.scores if rows.users is None else rows.users[:, 0]
+    return 1 - int(rows.truth[_first(rows, values, top_k)].sum()) / users_of_top
+
+
 def _top(rows: JudgedRows, values: np.ndarray, top_k: int, users_of_last: int) -> int:
     """Returns how many of the first rows by falling values, then scores, are in the data's top."""
-    first = np.lexsort((-rows.scores, -values))[:top_k]
+    first = _first(rows, values, top_k)
     # Ties at the end of the data's top count as in it.
     return int(np.count_nonzero(rows.truth[first] >= max(1, users_of_last)))

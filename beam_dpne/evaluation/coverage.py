@@ -45,6 +45,8 @@ class Coverage:
       real: Number of those that at least one user has; the others are spurious.
       occurrences: Number of occurrences of n-grams of this length in the corpus.
       occurrences_covered: Number of occurrences of released n-grams.
+      pairs: Number of pairs of a user and a distinct n-gram of this length that the user has.
+      pairs_covered: Number of pairs whose n-gram is released.
       users: Number of users who have any n-gram of this length.
       mean_user_share: Mean, over these users, of the share of a user's occurrences that is covered.
       median_user_share: Median of the same shares.
@@ -56,6 +58,8 @@ class Coverage:
     real: int
     occurrences: int
     occurrences_covered: int
+    pairs: int
+    pairs_covered: int
     users: int
     mean_user_share: float | None
     median_user_share: float | None
@@ -75,6 +79,20 @@ class Coverage:
     def occurrence_share(self) -> float | None:
         """Covered occurrences over all occurrences."""
         return _ratio(self.occurrences_covered, self.occurrences)
+
+    @property
+    def missing_mass(self) -> float | None:
+        """The part of the pairs of users and n-grams whose n-gram is not released.
+
+        References: Dick et al., "Missing Mass for Differentially Private Domain Discovery"
+        (arXiv:2603.14016), the ℓ1 missing mass of a set union.
+        """
+        return _ratio(self.pairs - self.pairs_covered, self.pairs)
+
+    @property
+    def missing_occurrences(self) -> float | None:
+        """The part of the occurrences whose n-gram is not released."""
+        return _ratio(self.occurrences - self.occurrences_covered, self.occurrences)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,6 +133,8 @@ def evaluate(
     >>> judged = evaluate(index_corpus(corpus, 2), {1: np.array([[0], [-1]])}, k_anonymity=(1, 2))
     >>> judged.lengths[0].real, judged.lengths[0].spurious, judged.lengths[0].occurrence_share
     (1, 1, 0.5)
+    >>> judged.lengths[0].missing_mass
+    0.5
     >>> [(row.k, row.held, row.released) for row in judged.lengths[0].k_anonymity]
     [(1, 3, 1), (2, 1, 1)]
     """
@@ -213,6 +233,9 @@ def _coverage(
         real=repeated.size + singles,
         occurrences=level.total,
         occurrences_covered=int(level.occurrences[repeated].sum()) + singles,
+        # An n-gram that occurs once is one pair.
+        pairs=int(level.users.sum()) + level.singles,
+        pairs_covered=int(users.sum()) + singles,
         k_anonymity=tuple(anonymity),
         **_user_shares(*by_user),
     )
@@ -236,6 +259,8 @@ def _total(rows: Sequence[Coverage], covered: np.ndarray, present: np.ndarray) -
         real=sum(row.real for row in rows),
         occurrences=sum(row.occurrences for row in rows),
         occurrences_covered=sum(row.occurrences_covered for row in rows),
+        pairs=sum(row.pairs for row in rows),
+        pairs_covered=sum(row.pairs_covered for row in rows),
         k_anonymity=tuple(anonymity),
         **_user_shares(covered, present),
     )

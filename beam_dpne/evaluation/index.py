@@ -68,6 +68,12 @@ class LengthIndex:
             return 1
         return int(np.partition(self.users, -rank)[-rank])
 
+    def users_of_top(self, size: int) -> int:
+        """Returns the numbers of users of so many k-grams that most users have, added up."""
+        repeated = min(size, self.users.size)
+        most = np.partition(self.users, self.users.size - repeated)[self.users.size - repeated :]
+        return int(most.sum()) + min(size - repeated, self.singles)
+
 
 class Found(NamedTuple):
     """The n-grams of a list that occur in a corpus.

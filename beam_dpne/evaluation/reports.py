@@ -16,7 +16,8 @@ from beam_dpne.storage.directories import reason
 
 _COVERAGE = (
     *("released", "real", "spurious", "spurious_ratio", "occurrences", "occurrences_covered"),
-    *("occurrence_share", "users", "mean_user_share", "median_user_share"),
+    *("occurrence_share", "pairs", "pairs_covered", "missing_mass", "missing_occurrences"),
+    *("users", "mean_user_share", "median_user_share"),
 )
 _COUNTS = tuple(field.name for field in dataclasses.fields(CountQuality) if field.name != "length")
 

@@ -20,6 +20,7 @@ from beam_dpne.mechanism import finite_noise, gaussian
 GRID_BITS = 50
 REROUTING_MARGIN = 2.0**-45
 EXACT_HELD = 1_000_000
+_GRID, _REFINEMENTS = 1025, 4
 
 
 def laplace_quantiles(probabilities: np.ndarray) -> np.ndarray:
@@ -157,6 +158,69 @@ def greedy_threshold(*, scale: float, delta: float, max_contributions: int) -> f
         low, high = high, 2 * high
     found = optimize.root_scalar(excess, bracket=(low, high), method="brentq", xtol=1e-13)
     return float(found.root) * (1 + 1e-12)
+
+
+def uneven_threshold(
+    *, noise_stddev: float, delta: float, max_contributions: int, norm: float = 1.0
+) -> float:
+    """Returns ρ ≥ 2S, above which items of one user alone come with probability ≤ δ for all weights.
+
+    The squares of the weights of at most Δ items add up to at most S²; they need not be equal.
+    With q = w² and f(q) = −ln(1 − P(N(0, σ²) > ρ − √q)), Σ f(q_i) ≤ −ln(1 − δ) is wanted for all
+    Σ q_i ≤ S². Let s = √q, x = (ρ − s)/σ and h = φ(x)/Φ(x). Then f' = h/(2σs), and since
+    dh/dx = −h (x + h), f' falls in s while s(x + h) < σ, and grows where it is above. That product is
+    s(ρ − s)/σ + s h: it grows with s ≤ S ≤ ρ/2, as h does. So f is concave up to some q, and convex
+    beyond it. At the maximum at most one q_i is in the convex part (of two there, one would grow), and
+    those in the concave part are equal; f grows, so that all Δ items are used. The maximum over the one
+    that may be larger is over one number: it is searched on a grid and refined. ρ is raised by a
+    relative 1e-9, which is more than the search and the root are wrong.
+
+    Args:
+      noise_stddev: σ, in units of weight.
+      delta: the probability with which any item of one user alone may be released.
+      max_contributions: Δ.
+      norm: S.
+
+    References: none; equal weights, for which `vocabulary_threshold` is, are one of the divisions.
+
+    >>> uneven = uneven_threshold(noise_stddev=1.33, delta=1e-5, max_contributions=100)
+    >>> even = vocabulary_threshold(noise_stddev=1.33, delta=1e-5, max_contributions=100)
+    >>> 1 < uneven / even < 1.02
+    True
+    """
+    allowed = -math.log1p(-delta)
+    others = max_contributions - 1
+
+    def cost(weights: np.ndarray, threshold: float) -> np.ndarray:
+        """Returns −ln P(none is released): one item of each weight, and the others alike."""
+        rest = np.sqrt(np.maximum(norm**2 - weights**2, 0.0) / max(others, 1))
+        first = -np.log1p(-special.ndtr((weights - threshold) / noise_stddev))
+        other = -np.log1p(-special.ndtr((rest - threshold) / noise_stddev))
+        return first + others * other
+
+    def excess(threshold: float) -> float:
+        return _largest(lambda weights: cost(weights, threshold), least, norm) - allowed
+
+    least = norm / math.sqrt(max_contributions)
+    if excess(2 * norm) <= 0.0:
+        return 2 * norm
+    low = high = 2 * norm
+    while excess(high) > 0.0:
+        low, high = high, 2 * high
+    found = optimize.root_scalar(excess, bracket=(low, high), method="brentq", xtol=1e-13)
+    return float(found.root) * (1 + 1e-9)
+
+
+def _largest(cost: Callable[[np.ndarray], np.ndarray], least: float, most: float) -> float:
+    """Returns the maximum of a function of one number: the best of a grid, then of finer ones."""
+    best = 0.0
+    for _ in range(_REFINEMENTS):
+        grid = np.linspace(least, most, _GRID)
+        values = cost(grid)
+        place = int(np.argmax(values))
+        best = max(best, float(values[place]))
+        least, most = grid[max(place - 1, 0)], grid[min(place + 1, _GRID - 1)]
+    return best
 
 
 def descent_rounding(*, max_contributions: int, max_users: int) -> float:

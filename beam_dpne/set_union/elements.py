@@ -28,6 +28,8 @@ class UserItems:
       counts: (m,) int32, how often the user has each item.
       words: the batch's distinct items, Arrow strings.
       word_hashes: (words, 2) uint64, the keyed hash of each item.
+      biases: (words,) int64, how much weight each item gets beside the user's other items, in units of
+        2^-16; None for equal parts, and before the first cut.
     """
 
     users: np.ndarray
@@ -36,6 +38,7 @@ class UserItems:
     counts: np.ndarray
     words: pa.Array
     word_hashes: np.ndarray
+    biases: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,7 +51,8 @@ class ItemSums:
       width: the number of columns of `sums`.
       sums: (words · width,) int64, row by row. Column 0 is weight in units of 2^-32; column 1 is
         weight in units of 2^-50, which is added to it; column 2 is weight in units of 2^-32 that is cut
-        off at τ before it is added ("mad").
+        off at τ before it is added ("mad" and "mad2r"). Of the items that a cut leaves open, column 0
+        is the bias in units of 2^-16 (`rerouting.open_biases`).
     """
 
     words: pa.Array
@@ -147,9 +151,9 @@ def cut_by_hash_range(whole: ItemSums, ranges: int) -> Iterator[tuple[int, ItemS
             yield label, part
 
 
-def zero_sums(whole: ItemSums, rows: np.ndarray) -> ItemSums:
-    """Returns some items with a zero as the sum of each, since only their names matter."""
-    return _rows_of(whole, rows, np.zeros((rows.size, 1), np.int64))
+def open_items(whole: ItemSums, rows: np.ndarray, biases: np.ndarray) -> ItemSums:
+    """Returns some items, with the bias of each in place of its sums: (rows,) int64."""
+    return _rows_of(whole, rows, biases[:, np.newaxis])
 
 
 def hash_order(word_hashes: np.ndarray) -> np.ndarray:

@@ -20,6 +20,8 @@ _POLICIES = {
     "count": "Each user adds 1 to each of at most max_contributions items that the user has.",
     "weighted": "Each user divides one unit of weight, in the norm of the sensitivity, evenly among at "
     "most max_contributions items that the user has.",
+    "sips": "There are three rounds of weighted_gaussian, with one, three and nine thirteenths of the "
+    "budget. Users give weight to items only that no earlier round has found.",
     "policy": "Users come one after the other, in the order of a keyed hash. Each user moves at most "
     "max_contributions items that the user has towards the cutoff, by one unit in all, in the norm of "
     f"the sensitivity. Items at the cutoff get nothing. {_SHARDS}",
@@ -29,6 +31,9 @@ _POLICIES = {
     "greedy": "Users come one after the other, in the order of a keyed hash. Each user gives 2^-50 to "
     "every item that the user has and distributes one unit of weight in all among them, the most "
     f"frequent item first, each item up to the cutoff. {_SHARDS}",
+    "mad2r": "There are two rounds of mad, with 0.3 and 0.7 of the budget. The second "
+    "round is about the items that the first has neither found nor closed, and users give less "
+    "weight to those whose noisy weight in the first round was high.",
     "mad": "Each user divides one unit of weight evenly. The weight that an item gets beyond the "
     "cutoff is given back to the users that it came from, and each of them spreads a discounted part "
     "of it over all of the user's items.",
@@ -48,7 +53,8 @@ _COLUMNS = {
     "rounds": "one entry for each round, in order; most policies have one. noise_scale: lambda or "
     "sigma; noise_stddev: its standard deviation; threshold: items with a noisy weight above it and a "
     "positive weight are released; cutoff: users add nothing beyond it; cut: items with a noisy weight "
-    "below it are closed and get no further weight, null in the last round",
+    "below it are closed and get no further weight, null in rounds that close nothing but what they "
+    "find",
 }
 _SLACK = (
     "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "

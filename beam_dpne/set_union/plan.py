@@ -18,7 +18,7 @@ either of them is.
 import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from beam_dpne.counts import rule
 from beam_dpne.counts.budget import check_count_noise, check_count_share
@@ -26,7 +26,9 @@ from beam_dpne.counts.defaults import COUNT_SHARE
 from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
 from beam_dpne.set_union import policies
-from beam_dpne.set_union.policies import DECISION_ERRORS, SPARE, RoundShares, UpdatePolicy
+from beam_dpne.set_union.policies import SPARE, RoundShares, UpdatePolicy
+from beam_dpne.set_union.rounds import Noise, UnionRound, item_threshold
+from beam_dpne.set_union.slack import numerical_slack
 from beam_dpne.validation import (
     ADJACENCY,
     MAX_USERS,
@@ -46,39 +48,6 @@ _MAX_CONTRIBUTIONS = 10_000_000
 _MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
 
 
-class Noise(NamedTuple):
-    """The noise on each item.
-
-    Attributes:
-      kind: "laplace" or "gaussian".
-      scale: λ of Laplace noise, σ of Gaussian noise, in units of weight.
-      stddev: the standard deviation, √2 λ or σ, in units of weight.
-    """
-
-    kind: str
-    scale: float
-    stddev: float
-
-
-class UnionRound(NamedTuple):
-    """The numbers that decide one round; most policies have one.
-
-    Attributes:
-      number: the round's number, from 1.
-      noise: the noise on each item.
-      threshold: ρ, in units of weight; each user has a budget of 1 in each round.
-      cutoff: Γ (τ for "mad"), in units of weight; None for policies without a cutoff.
-      cut: items whose noisy weight is below it are closed for later rounds, in units of weight; None
-        in the last round.
-    """
-
-    number: int
-    noise: Noise
-    threshold: float
-    cutoff: float | None
-    cut: float | None
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SetUnionPlan(JsonParameters):
     """The public parameters of a private set union; they must never be chosen from private data.
@@ -93,8 +62,8 @@ class SetUnionPlan(JsonParameters):
       policy: the name of the update policy, one of `policies.POLICIES`: how users divide their budget
         among their items.
       max_contributions: Δ_0, the largest number of distinct items that one user adds.
-      cutoff_margin: α (β for "mad") ≥ 0: the cutoff Γ is this many scales of the noise above the
-        threshold ρ. None is the policy's default; only policies with a cutoff have it.
+      cutoff_margin: α (β for "mad" and "mad2r") ≥ 0: the cutoff Γ is this many scales of the noise
+        above the threshold ρ. None is the policy's default; only policies with a cutoff have it.
       shards: M, the number of parts into which a descent policy divides the users by hash; each part
         has a histogram up to Γ/M, and M = 1 is the paper's algorithm. None is the default of 2; only
         descent policies have it.
@@ -196,7 +165,7 @@ class SetUnionPlan(JsonParameters):
 
     @property
     def max_adaptive_degree(self) -> int:
-        """d_max of "mad": users with more items do not reroute weight."""
+        """d_max of "mad" and "mad2r": users with more items do not reroute weight."""
         return min(self.contribution_limit, policies.MAX_ADAPTIVE_DEGREE)
 
     @property
@@ -243,25 +212,14 @@ class SetUnionPlan(JsonParameters):
 
     @property
     def numerical_slack(self) -> float:
-        """The most that floating point may cost of ε, subtracted before the noise is calibrated.
-
-        The probability of every decision is right to a relative c = 1e-12 (2e-12 for Laplace noise). If
-        a user changes only the decisions about the items that this user has, the cost is 2c for each of
-        Δ_0 items. In the policies in which users' weights follow those of others, all decisions may
-        change, n ≤ max_users · Δ_0 in a round. The logarithms of their errors are independent, within
-        ±c, and of mean at most c². Except with a probability ν, they add up to at most
-        s = c √(2 n ln(1/ν)) + n c² (Hoeffding), in each of the two worlds.
-
-        Of the numbers of users, a user changes only those of items that this user has: each of them
-        costs 2c, with the c of Gaussian noise.
-        """
-        error, count = DECISION_ERRORS[self.noise_kind], self.decision_count
-        of_counts = 2 * DECISION_ERRORS["gaussian"] * self.count_decisions
-        if not self.update_policy.has_cutoff:
-            return 2 * error * count + of_counts
-        log_failure = -math.log(SPARE) + self.epsilon - math.log(self.delta)
-        of_items = 2 * (error * math.sqrt(2 * count * log_failure) + count * error**2)
-        return of_items + of_counts
+        """The most that floating point may cost of ε, subtracted before the noise is calibrated."""
+        return numerical_slack(
+            self.noise_kind,
+            self.decision_count,
+            others_follow=self.update_policy.has_cutoff,
+            count_decisions=self.count_decisions,
+            log_failure=-math.log(SPARE) + self.epsilon - math.log(self.delta),
+        )
 
     @property
     def far_tails(self) -> float:
@@ -312,7 +270,7 @@ class SetUnionPlan(JsonParameters):
 
     @functools.cached_property
     def union_rounds(self) -> tuple[UnionRound, ...]:
-        """The numbers that decide in each round: one round, or the two of "screened_gaussian".
+        """The numbers that decide in each round; most policies have one round.
 
         Gaussian noise of σ/√((1 − c) q_r) in rounds of sensitivity 1 is as private as σ/√(1 − c) once,
         for Σ q_r = 1.
@@ -332,7 +290,7 @@ class SetUnionPlan(JsonParameters):
 
     @property
     def cutoff(self) -> float | None:
-        """Γ (τ for "mad") of the last round, in units of weight; None without a cutoff."""
+        """Γ (τ for "mad" and "mad2r") of the last round, in units of weight; None without a cutoff."""
         return self.union_rounds[-1].cutoff
 
     def noise_draws(self, epsilon: float, delta: float) -> tuple[finite_noise.NoiseDraws, ...]:
@@ -430,7 +388,7 @@ class SetUnionPlan(JsonParameters):
         else:
             scale = self.composed_noise_scale / math.sqrt((1 - self.count_part) * share.budget)
             stddev = scale
-        threshold = self._threshold(scale, self.vocabulary_delta * share.delta)
+        threshold = self._threshold(number, scale, self.vocabulary_delta * share.delta)
         margin = self.update_policy.cutoff_margin
         return UnionRound(
             number=number,
@@ -440,16 +398,16 @@ class SetUnionPlan(JsonParameters):
             cut=None if share.cut is None else share.cut * stddev,
         )
 
-    def _threshold(self, scale: float, delta: float) -> float:
+    def _threshold(self, number: int, scale: float, delta: float) -> float:
         """Returns ρ, above which items of one user alone come with a probability of at most δ."""
-        alone: dict[str, Any] = {"delta": delta, "max_contributions": self.contribution_limit}
-        if self.update_policy.rule == "count":
-            return thresholds.count_threshold(kind=self.noise_kind, scale=scale, **alone)
-        if self.update_policy.prefers_frequent:
-            return thresholds.greedy_threshold(scale=scale, **alone)
-        if self.noise_kind == "laplace":
-            return thresholds.laplace_threshold(scale=scale, **alone)
-        return thresholds.vocabulary_threshold(noise_stddev=scale, **alone)
+        return item_threshold(
+            self.update_policy,
+            number,
+            scale=scale,
+            delta=delta,
+            max_contributions=self.contribution_limit,
+            sensitivity=self.sensitivity,
+        )
 
     def _check_parameters(self) -> None:
         """Checks each parameter, and that no shard may have more than max_shard_users users."""

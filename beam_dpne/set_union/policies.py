@@ -2,7 +2,7 @@
 
 An update policy decides how users divide a budget of 1 among their items. This module has plain numbers
 and needs neither Beam, Arrow nor NumPy, so that forms that launch a job can list the policies. `plan`
-derives noise and thresholds; `weights`, `descent` and `mad` compute the weights.
+derives noise and thresholds; `weights`, `cutoff_policies` and `rerouting` compute the weights.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ DEFAULT_DELTA_SHARE = 0.5
 LAPLACE_COUNT_SHARE = 0.07
 DESCENT_MARGIN = 5.0
 MAD_MARGIN = 2.0
-# Users with more items do not reroute weight under "mad".
+# Users with more items do not reroute weight under "mad" and "mad2r".
 MAX_ADAPTIVE_DEGREE = 50
 # The parts of the budget and of δ_T that the two rounds of "screened_gaussian" have, and the noisy
 # weight below which the first round closes an item, in standard deviations of noise. They were chosen
@@ -29,6 +29,16 @@ MAX_ADAPTIVE_DEGREE = 50
 SCREENING_SHARES = (0.25, 0.75)
 SCREENING_DELTA_SHARES = (0.1, 0.9)
 SCREENING_CUT = 1.6
+# The parts of the budget and of δ_T that the three rounds of "sips" have: each has three times that of
+# the round before, as published.
+SIPS_SHARES = (1 / 13, 3 / 13, 9 / 13)
+# The same of the two rounds of "mad2r", the unit of biases, and the least bias. They were chosen on
+# public text.
+MAD2R_SHARES = (0.3, 0.7)
+MAD2R_DELTA_SHARES = (0.1, 0.9)
+MAD2R_CUT = 1.0
+BIAS_UNITS = 2**16
+LEAST_BIAS = 0.125
 # Relative error of a decision's probability, and the probability ν that the errors of many decisions
 # add up to more than the numerical slack; see `SetUnionPlan.numerical_slack`.
 DECISION_ERRORS = {"gaussian": 1e-12, "laplace": 2e-12}
@@ -47,7 +57,7 @@ class RoundShares(NamedTuple):
       budget: share of the squared budget; all rounds' shares sum to 1.
       delta: share of δ_T; all rounds' shares sum to 1.
       cut: items whose noisy weight is below it are closed, in standard deviations of noise; None in the
-        last round.
+        last round, and in rounds that close nothing but what they find.
     """
 
     budget: float = 1.0
@@ -67,11 +77,12 @@ class UpdatePolicy:
       noise_kind: "laplace" or "gaussian".
       prefers_frequent: whether users with more items than allowed keep their most frequent ones, and
         fill them in this order; otherwise they keep a random subset.
-      cutoff_margin: α (β for "mad") ≥ 0: the cutoff Γ is this many scales of the noise above the
-        threshold ρ; None without a cutoff.
+      cutoff_margin: α (β for "mad" and "mad2r") ≥ 0: the cutoff Γ is this many scales of the noise
+        above the threshold ρ; None without a cutoff.
       shards: M, the number of parts of the users, each with a histogram up to Γ/M; None for policies
         in which users have no order.
       vocabulary_delta_share: δ_T/δ in (0, 1); None for Laplace noise, which needs no other δ.
+      has_biases: whether, after a cut, items that probably have enough get less of a user's weight.
       rounds: the shares of each round.
 
     Raises:
@@ -85,6 +96,7 @@ class UpdatePolicy:
     cutoff_margin: float | None = None
     shards: int | None = None
     vocabulary_delta_share: float | None = None
+    has_biases: bool = False
     rounds: tuple[RoundShares, ...] = (RoundShares(),)
 
     def __post_init__(self):
@@ -114,10 +126,10 @@ class UpdatePolicy:
         """Returns the largest number of decisions that may depend on one user.
 
         Under a cutoff, all decisions of each round may depend on one user, since users' weights follow
-        those of others.
+        those of others. Otherwise, given the rounds before, those about the user's items do.
         """
         if not self.has_cutoff:
-            return max_contributions
+            return len(self.rounds) * max_contributions
         return len(self.rounds) * max_users * max_contributions
 
     def with_parameters(self, **parameters: Any) -> "UpdatePolicy":
@@ -150,6 +162,12 @@ _SCREENING = (
     RoundShares(SCREENING_SHARES[0], SCREENING_DELTA_SHARES[0], SCREENING_CUT),
     RoundShares(SCREENING_SHARES[1], SCREENING_DELTA_SHARES[1]),
 )
+_MAD2R = (
+    RoundShares(MAD2R_SHARES[0], MAD2R_DELTA_SHARES[0], MAD2R_CUT),
+    RoundShares(MAD2R_SHARES[1], MAD2R_DELTA_SHARES[1]),
+)
+_MAD: dict[str, Any] = {"rule": "reroute", "cutoff_margin": MAD_MARGIN, **_GAUSSIAN}
+_SIPS = tuple(RoundShares(share, share) for share in SIPS_SHARES)
 _BY_NAME = {
     policy.name: policy
     for policy in (
@@ -157,11 +175,13 @@ _BY_NAME = {
         UpdatePolicy(name="count_gaussian", rule="count", **_GAUSSIAN),
         UpdatePolicy(name="weighted_laplace", rule="even", **_LAPLACE),
         UpdatePolicy(name="weighted_gaussian", rule="even", **_GAUSSIAN),
+        UpdatePolicy(name="sips", rule="even", rounds=_SIPS, **_GAUSSIAN),
         UpdatePolicy(name="policy_laplace", **_DESCENT, **_LAPLACE),
         UpdatePolicy(name="policy_gaussian", **_DESCENT, **_GAUSSIAN),
         UpdatePolicy(name="screened_gaussian", rounds=_SCREENING, **_DESCENT, **_GAUSSIAN),
         UpdatePolicy(name="greedy", prefers_frequent=True, **_DESCENT, **_LAPLACE),
-        UpdatePolicy(name="mad", rule="reroute", cutoff_margin=MAD_MARGIN, **_GAUSSIAN),
+        UpdatePolicy(name="mad", **_MAD),
+        UpdatePolicy(name="mad2r", has_biases=True, rounds=_MAD2R, **_MAD),
     )
 }
 POLICIES = tuple(_BY_NAME)
@@ -179,6 +199,7 @@ GAUSSIAN_POLICIES = _policies_with("vocabulary_delta_share")
 LAPLACE_POLICIES = tuple(name for name in POLICIES if name not in GAUSSIAN_POLICIES)
 DESCENT_POLICIES = _policies_with("shards")
 CUTOFF_POLICIES = _policies_with("cutoff_margin")
+MAD_POLICIES = tuple(name for name in CUTOFF_POLICIES if name not in DESCENT_POLICIES)
 # The ways in which n-gram runs find words: that of each strategy, public words, or another set union.
 VOCABULARY_POLICIES = ("rounds", "weighted_gaussian", "public", "screened_gaussian")
 
@@ -209,7 +230,10 @@ def shards_for(max_users: int) -> int:
 def constants() -> dict[str, Any]:
     """Returns the constants of this module that decide a release."""
     return {
-        "default_margins": {**dict.fromkeys(DESCENT_POLICIES, DESCENT_MARGIN), "mad": MAD_MARGIN},
+        "default_margins": {
+            **dict.fromkeys(DESCENT_POLICIES, DESCENT_MARGIN),
+            **dict.fromkeys(MAD_POLICIES, MAD_MARGIN),
+        },
         "default_shards": DEFAULT_SHARDS,
         "default_shard_users": DEFAULT_SHARD_USERS,
         "default_delta_share": DEFAULT_DELTA_SHARE,
@@ -217,6 +241,12 @@ def constants() -> dict[str, Any]:
         "screening_shares": SCREENING_SHARES,
         "screening_delta_shares": SCREENING_DELTA_SHARES,
         "screening_cut": SCREENING_CUT,
+        "sips_shares": SIPS_SHARES,
+        "mad2r_shares": MAD2R_SHARES,
+        "mad2r_delta_shares": MAD2R_DELTA_SHARES,
+        "mad2r_cut": MAD2R_CUT,
+        "bias_units": BIAS_UNITS,
+        "least_bias": LEAST_BIAS,
         "decision_errors": DECISION_ERRORS,
         "spare": SPARE,
         "spare_units": SPARE_UNITS,

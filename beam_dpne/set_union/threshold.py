@@ -13,18 +13,19 @@ from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS, cell_units
-from beam_dpne.set_union import cutoff_policies
+from beam_dpne.set_union import rerouting
 from beam_dpne.set_union import weights as union_weights
 from beam_dpne.set_union.elements import (
     FINE_BITS,
     ItemSet,
     ItemSums,
     UserItems,
+    open_items,
     split_fine,
-    zero_sums,
 )
-from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
+from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import SPARE_UNITS
+from beam_dpne.set_union.rounds import UnionRound
 from beam_dpne.set_union.user_counts import count_items
 
 
@@ -37,7 +38,8 @@ class ItemRule(NamedTuple):
       threshold_units: ρ in units of 2^-32, rounded up and two units higher, so that it covers a weight
         that was rounded up by 2^-50 (the spare units of `descent`).
       cell_units: the width of a cell in units of 2^-32, a 64th of the noise's standard deviation.
-      cut_cell: the lowest cell that stays open for the next round; None in the last round.
+      cut_cell: the lowest cell that stays open for the next round; None in rounds that close nothing
+        but what they find.
     """
 
     kind: str
@@ -52,8 +54,9 @@ class Decision(NamedTuple):
 
     Attributes:
       found: the items that are released, unsorted, with their scores.
-      still_open: the items that the next round decides, with zeros for sums. They may include items of
-        one user alone, and are never released. None in the last round.
+      still_open: the items that the next round decides, with their biases for sums. They may include
+        items of one user alone, and are never released. None in rounds without a cut: whatever they do
+        not find stays open.
     """
 
     found: ItemSet
@@ -93,7 +96,7 @@ def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1)
     """
     rule = item_rule(plan.union_rounds[number - 1])
     # (n,) int64 each: weights in units of 2^-32, and the rest in units of 2^-50.
-    weights, fractions = whole_weights(sums, plan)
+    weights, fractions = whole_weights(sums, plan, number)
     bits = randomness.encrypt_blocks(run_key.sub_key("item noise", 0, number), sums.word_hashes)
     cells = noisy_cells(weights, fractions, bits, rule)
     is_found = (cells >= 0) & ((weights > 0) | (fractions > 0))
@@ -102,16 +105,26 @@ def decide(sums: ItemSums, plan: SetUnionPlan, run_key: RunKey, number: int = 1)
     if rule.cut_cell is None:
         return Decision(found, None)
     still_open = np.flatnonzero((cells >= rule.cut_cell) & ~is_found)
-    return Decision(found, zero_sums(sums, still_open))
+    biases = rerouting.open_biases(scores(cells[still_open], rule), plan, number)
+    return Decision(found, open_items(sums, still_open, biases))
 
 
-def whole_weights(sums: ItemSums, plan: SetUnionPlan) -> tuple[np.ndarray, np.ndarray]:
+def left_open(items: UserItems, decision: Decision) -> UserItems:
+    """Returns users' items that are open after a round which was not the last."""
+    if decision.still_open is None:
+        return union_weights.drop_found(items, decision.found.items)
+    return union_weights.keep_open(items, decision.still_open)
+
+
+def whole_weights(
+    sums: ItemSums, plan: SetUnionPlan, number: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns each item's weight in units of 2^-32, and the rest in units of 2^-50: (n,) int64."""
     table = sums.table
     weights = table[:, 0]
     fractions = table[:, 1] if sums.width > 1 else np.zeros_like(weights)
     if sums.width > 2:
-        weights = weights + np.minimum(table[:, 2], cutoff_policies.mad_cutoff_units(plan))
+        weights = weights + np.minimum(table[:, 2], rerouting.mad_cutoff_units(plan, number))
     whole, fine = split_fine(fractions)
     return weights + whole, fine
 
@@ -185,12 +198,12 @@ def release_items(items: UserItems, plan: SetUnionPlan, run_key: RunKey) -> Item
       >>> release_items(crowd, plan, RunKey(bytes(32))).items.to_pylist()
       ['a', 'b']
     """
-    parts, open_items = [], items
+    parts, left = [], items
     for decider in plan.union_rounds:
-        sums = union_weights.histogram(open_items, plan, run_key, decider.number)
+        sums = union_weights.histogram(left, plan, run_key, decider.number)
         decision = decide(sums, plan, run_key, decider.number)
         parts.append(decision.found)
-        if decision.still_open is not None:
-            open_items = union_weights.keep_open(open_items, decision.still_open)
+        if decider.number < len(plan.union_rounds):
+            left = left_open(left, decision)
     found = merge_released(parts, plan)
     return count_items(items, found, plan, run_key) if plan.count_share else found

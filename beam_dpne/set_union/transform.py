@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements import progress
+from beam_dpne.elements.arrays import join_words
 from beam_dpne.elements.batches import SumBundle, UserBatch
 from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.elements.rows import CountedItem, ReleasedItem
@@ -19,7 +21,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
-from beam_dpne.set_union import cutoff_policies, threshold, weights
+from beam_dpne.set_union import rerouting, threshold, weights
 from beam_dpne.set_union.elements import (
     ItemSet,
     ItemSums,
@@ -198,6 +200,9 @@ class ReleaseItems(DisplayedTransform):
                 still_open = AsIter(decided[_OPEN])
                 keep_open = beam.ParDo(_KeepOpen(), still_open)
                 items = items | f"{number}/KeepOpen" >> keep_open.with_output_types(UserItems)
+            elif number < len(self.plan.union_rounds):
+                drop_found = beam.ParDo(_DropFound(), AsIter(decided["found"]))
+                items = items | f"{number}/DropFound" >> drop_found.with_output_types(UserItems)
         together = found | "Found" >> beam.Flatten()
         once = users.pipeline | "Once" >> beam.Create([None])
         sort = beam.Map(_merge_and_report, AsIter(together), plan=self.plan)
@@ -213,47 +218,48 @@ class ReleaseItems(DisplayedTransform):
             weights.limit_items, plan=self.plan, run_key=self.run_key, number=number
         ).with_output_types(UserItems)
         if self.plan.update_policy.rule == "descent":
-            return self._descended(items, limited, number)
+            return self._with_present(self._descended(limited, number), items, number, width=2)
         if self.plan.update_policy.rule == "reroute":
-            return self._rerouted(limited)
+            return self._with_present(self._rerouted(limited, number), items, number, width=3)
         weigh = beam.ParDo(self._sum_bundle(weights.weigh_items, plan=self.plan))
         return limited | f"{number}/Weigh" >> weigh.with_output_types(_KeyedSums)
 
-    def _descended(self, items: Any, limited: Any, number: int) -> Any:
-        """Takes users in sequence, shard by shard.
+    def _with_present(self, sums: Any, items: Any, number: int, *, width: int) -> Any:
+        """Adds, before a cut, the items that users have but gave no weight, with weight 0."""
+        if self.plan.union_rounds[number - 1].cut is None:
+            return sums
+        list_present = beam.ParDo(self._sum_bundle(weights.present_items, width=width))
+        present = items | f"{number}/Present" >> list_present.with_output_types(_KeyedSums)
+        return (sums, present) | f"{number}/Sums" >> beam.Flatten()
 
-        Before a cut, items that users have but gave no weight are added with weight 0.
-        """
+    def _descended(self, limited: Any, number: int) -> Any:
+        """Takes users in sequence, shard by shard."""
         split = beam.FlatMap(weights.split_to_shards, plan=self.plan, run_key=self.run_key)
         run = beam.FlatMap(
             _run_shard, plan=self.plan, run_key=self.run_key, number=number, ranges=self.ranges
         )
-        sums = (
+        return (
             limited
             | f"{number}/ToShards" >> split.with_output_types(tuple[int, UserItems])
             | f"{number}/ByShard" >> beam.GroupByKey()
             | f"{number}/Descend" >> run.with_output_types(_KeyedSums)
         )
-        if self.plan.union_rounds[number - 1].cut is None:
-            return sums
-        list_present = beam.ParDo(self._sum_bundle(weights.present_items))
-        present = items | f"{number}/Present" >> list_present.with_output_types(_KeyedSums)
-        return (sums, present) | f"{number}/Sums" >> beam.Flatten()
 
-    def _rerouted(self, limited: Any) -> Any:
+    def _rerouted(self, limited: Any, number: int) -> Any:
         """Makes two passes: the first finds the weight in excess, the second gives it back."""
-        first = beam.ParDo(self._sum_bundle(cutoff_policies.first_weights, plan=self.plan))
+        first = beam.ParDo(self._sum_bundle(rerouting.first_weights, plan=self.plan))
+        find = beam.Map(_excess, plan=self.plan, number=number)
         excess = (
             limited
-            | "First/Weigh" >> first.with_output_types(_KeyedSums)
-            | "First/ByRange" >> beam.GroupByKey()
-            | "First/Excess" >> beam.Map(_excess, plan=self.plan).with_output_types(ItemSums)
+            | f"{number}/First/Weigh" >> first.with_output_types(_KeyedSums)
+            | f"{number}/First/ByRange" >> beam.GroupByKey()
+            | f"{number}/First/Excess" >> find.with_output_types(ItemSums)
         )
         reroute = beam.ParDo(
-            self._sum_bundle(cutoff_policies.rerouted_weights, plan=self.plan),
+            self._sum_bundle(rerouting.rerouted_weights, plan=self.plan),
             AsIter(cast("PCollection", excess)),
         )
-        return limited | "1/Reroute" >> reroute.with_output_types(_KeyedSums)
+        return limited | f"{number}/Reroute" >> reroute.with_output_types(_KeyedSums)
 
     def _sum_bundle(self, weigh: Callable[..., ItemSums], **parameters: Any) -> "_SumBundle":
         return _SumBundle(
@@ -283,6 +289,21 @@ class _KeepOpen(_MergesSideInput):
         kept = weights.keep_open(element, self._whole(still_open))
         if len(kept.users):
             yield kept
+
+
+class _DropFound(beam.DoFn):
+    """Drops the items that the last round found, and users who have no others."""
+
+    def start_bundle(self):
+        super().start_bundle()
+        self._found: pa.Array | None = None
+
+    def process(self, element: UserItems, found: Iterable[ItemSet]) -> Iterator[UserItems]:
+        if self._found is None:
+            self._found = join_words(part.items for part in found)
+        left = weights.drop_found(element, self._found)
+        if len(left.users):
+            yield left
 
 
 class _SumBundle(_MergesSideInput, SumBundle):
@@ -323,8 +344,8 @@ def _run_shard(
     return cut_by_hash_range(sums, ranges)
 
 
-def _excess(keyed: tuple[int, Iterable[ItemSums]], *, plan: SetUnionPlan) -> ItemSums:
-    return cutoff_policies.excess_shares(merge_sums(keyed[1]), plan)
+def _excess(keyed: tuple[int, Iterable[ItemSums]], *, plan: SetUnionPlan, number: int) -> ItemSums:
+    return rerouting.excess_shares(merge_sums(keyed[1]), plan, number)
 
 
 def _merge_and_report(_: None, parts: Iterable[ItemSet], *, plan: SetUnionPlan) -> ItemSet:

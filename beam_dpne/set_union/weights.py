@@ -2,16 +2,17 @@
 
 `limit_items` bounds the contribution of one user. The weighted and counting policies then give weights
 that depend on this user alone (`weigh_items`). In the descent policies a user's weights follow the
-histogram of the users before (`run_shard`); in "mad" they follow a first histogram of all users. The
-arithmetic of both is in `cutoff_policies`.
+histogram of the users before (`run_shard`); in "mad" and "mad2r" they follow a first histogram of all
+users. The arithmetic of these is in `cutoff_policies` and `rerouting`.
 
 *Items of one user alone.* In every policy the items with any weight are the union of all users' limited
 items, so that adding a user adds that user's items to it, and no others. The t ≤ Δ items that only this
 user has get the weights that the thresholds in `mechanism` assume: at most 1, 1/t or 1/√t each, or a
-sum of at most 1 (greedy). Let H and H' be the histograms without and with user u. Consider the run that
-releases only items of positive weight in *H*. It is the same function of the noisy histogram in both
-worlds, so that the noise makes it private. The real run differs from it only if one of the t items of u
-alone passes the threshold, which has a probability of at most δ_T.
+sum of at most 1 (greedy), or a sum of squares of at most S² (the second round of "mad2r"). Let H and
+H' be the histograms without and with user u. Consider the run that releases only items of positive
+weight in *H*. It is the same function of the noisy histogram in both worlds, so that the noise makes it
+private. The real run differs from it only if one of the t items of u alone passes the threshold, which
+has a probability of at most δ_T.
 
 *Shards.* One user touches the histogram of one shard only, so the sum of all shards moves no further
 than that shard's.
@@ -28,9 +29,21 @@ sensitivity/σ = S √(Σ 1/σ_r²): the log-likelihood ratio, taken round by ro
 budget, is exactly normal (adaptive composition of Gaussian mechanisms). For the items of u alone, round
 r has its share of δ_T, and the argument above holds given the round's past.
 
-DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020).
+*"sips"* is the weighted Gaussian policy in three rounds, with σ_r = σ/√q_r and Σ q_r = 1. In each round
+users divide a weight of 1 evenly among at most Δ_0 of their items that no earlier round has found.
+Nothing else is closed, so the only side input of a round is what the rounds before it release. Given
+that, another user's weights do not depend on u, and u adds w = ⌊2^32/√n⌋ units of 2^-32 to each of
+n ≤ Δ_0 items, with n w² ≤ 2^64: at most 1 in ℓ2, exactly, and in every round on every path. So the
+rounds compose as those of "screened_gaussian" do, with S = 1. Of the items that only u weighs in round
+r there are t ≤ n, with a weight of at most 1/√t each; the threshold ρ_r releases any of them with a
+probability of at most q_r δ_T given the past. (Others may hold such an item: then their subsets have
+missed it in this round.) These shares of δ_T add up to δ_T.
+
+DPSU is Gopi et al., "Differentially Private Set Union" (ICML 2020); "sips" is after Swanberg et al.,
+"DP-SIPS: A simpler, more scalable mechanism for differentially private partition selection" (2023).
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
 
@@ -45,7 +58,7 @@ from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.mechanism.thresholds import GRID_BITS
-from beam_dpne.set_union import cutoff_policies
+from beam_dpne.set_union import cutoff_policies, rerouting
 from beam_dpne.set_union.elements import (
     ItemSums,
     UserItems,
@@ -206,18 +219,31 @@ def cutoff_units(plan: SetUnionPlan, number: int) -> int:
     return int((plan.union_rounds[number - 1].cutoff or 0.0) * 2.0**GRID_BITS)
 
 
-def present_items(items: UserItems) -> ItemSums:
-    """Returns all items that some user of a batch has, with weight 0.
+def present_items(items: UserItems, width: int) -> ItemSums:
+    """Returns all items that some user of a batch has, with weight 0 in each of `width` columns.
 
     Which items a round closes must not depend on the subsets that were drawn: an item that is
     in no user's subset is decided by its noise like any other.
     """
-    return sum_by_item(items, np.zeros((items.items.size, 2), np.int64))
+    return sum_by_item(items, np.zeros((items.items.size, width), np.int64))
 
 
 def keep_open(items: UserItems, still_open: ItemSums) -> UserItems:
-    """Keeps users' open items, and drops users who have none."""
-    kept = (places_in(items.words, still_open.words) >= 0)[items.items]
+    """Keeps users' open items with their biases, and drops users who have none."""
+    places = places_in(items.words, still_open.words)
+    # Words that are not open have the place −1, which is that of the 0 at the end; none is kept.
+    biases = np.append(still_open.table[:, 0], 0)[places]
+    return _keep_words(dataclasses.replace(items, biases=biases), places >= 0)
+
+
+def drop_found(items: UserItems, found: pa.Array) -> UserItems:
+    """Drops the items that a round has found, and users who have no others."""
+    return _keep_words(items, places_in(items.words, found) < 0)
+
+
+def _keep_words(items: UserItems, chosen: np.ndarray) -> UserItems:
+    """Keeps the entries of chosen words, (words,) bool, and drops users without any."""
+    kept = chosen[items.items]
     user = arrays.rows_of_entries(items.offsets)
     sizes = np.bincount(user[kept], minlength=len(items.users))
     return _take_users(_take_entries(items, kept, sizes), np.flatnonzero(sizes))
@@ -246,7 +272,18 @@ def join_items(parts: Iterable[UserItems]) -> UserItems:
         counts=np.concatenate([part.counts for part in parts]),
         words=words,
         word_hashes=merge_hashes([part.word_hashes for part in parts], codes, len(words)),
+        biases=_merge_biases(parts, codes, len(words)),
     )
+
+
+def _merge_biases(parts: list[UserItems], codes: np.ndarray, size: int) -> np.ndarray | None:
+    """Returns the biases of joined words; a word has the same in every part."""
+    given = [part.biases for part in parts if part.biases is not None]
+    if not given:
+        return None
+    biases = np.zeros(size, dtype=np.int64)
+    biases[codes] = np.concatenate(given)
+    return biases
 
 
 def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int = 1) -> ItemSums:
@@ -259,17 +296,20 @@ def histogram(items: UserItems, plan: SetUnionPlan, run_key: RunKey, number: int
       number: the round's number, from 1.
     """
     limited = limit_items(items, plan, run_key, number)
-    if plan.update_policy.rule == "reroute":
-        shares = cutoff_policies.excess_shares(cutoff_policies.first_weights(limited, plan), plan)
-        return cutoff_policies.rerouted_weights(limited, shares, plan)
-    if plan.update_policy.rule != "descent":
-        return weigh_items(limited, plan)
-    shards: dict[int, list[UserItems]] = {}
-    for shard, part in split_to_shards(limited, plan, run_key):
-        shards.setdefault(shard, []).append(part)
-    sums = [run_shard(parts, plan, run_key, number) for parts in shards.values()]
+    rule = plan.update_policy.rule
+    if rule == "reroute":
+        first = rerouting.first_weights(limited, plan)
+        shares = rerouting.excess_shares(first, plan, number)
+        sums = [rerouting.rerouted_weights(limited, shares, plan)]
+    elif rule == "descent":
+        shards: dict[int, list[UserItems]] = {}
+        for shard, part in split_to_shards(limited, plan, run_key):
+            shards.setdefault(shard, []).append(part)
+        sums = [run_shard(parts, plan, run_key, number) for parts in shards.values()]
+    else:
+        sums = [weigh_items(limited, plan)]
     if plan.union_rounds[number - 1].cut is not None:
-        sums.append(present_items(items))
+        sums.append(present_items(items, width=3 if rule == "reroute" else 2))
     return merge_sums(sums)
 
 
@@ -292,6 +332,7 @@ def _take_users(items: UserItems, users: np.ndarray) -> UserItems:
         counts=part.counts,
         words=items.words.take(pa.array(kept)),
         word_hashes=items.word_hashes[kept],
+        biases=None if items.biases is None else items.biases[kept],
     )
 
 
@@ -304,4 +345,5 @@ def _take_entries(items: UserItems, kept: np.ndarray, sizes: np.ndarray) -> User
         counts=items.counts[kept],
         words=items.words,
         word_hashes=items.word_hashes,
+        biases=items.biases,
     )

@@ -146,8 +146,9 @@ def test_defaults_in_words_are_those_of_the_plan():
     plans = {policy: SetUnionPlan(epsilon=1, delta=1e-7, policy=policy) for policy in POLICIES}
     margin_of = {name: plans[name].update_policy.cutoff_margin for name in CUTOFF_POLICIES}
     mad = margin_of.pop("mad")
+    assert margin_of.pop("mad2r") == mad
     margins = set(margin_of.values())
-    assert shown["cutoff_margin"] == f"{margins.pop():g}, mad {mad:g}, others none"
+    assert shown["cutoff_margin"] == f"{margins.pop():g}, mad and mad2r {mad:g}, others none"
     assert not margins
     assert shown["shards"] == f"{plans['greedy'].shard_count}, others none"
     share = plans["mad"].delta_share

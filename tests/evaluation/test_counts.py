@@ -102,6 +102,13 @@ def check(quality, rows, truth, *, k, is_counted):
         first = [row[0] for row in sorted(rows, key=order)[: len(last)]]
         return sum(gram in truth and truth[gram] >= last[-1] for gram in first)
 
+    order = (lambda row: (-row[2], -row[1])) if is_counted else (lambda row: -row[1])
+    first = [row[0] for row in sorted(rows, key=order)[: len(last)]]
+    if last:
+        had = sum(truth.get(gram, 0) for gram in first)
+        assert quality.top_missing == pytest.approx(1 - had / sum(last))
+    else:
+        assert quality.top_missing is None
     assert quality.score_top == top(lambda row: -row[1])
     assert quality.top == (top(lambda row: (-row[2], -row[1])) if is_counted else None)
 
@@ -174,6 +181,8 @@ def test_items_are_compared_too():
     assert words.score_rank_correlation == pytest.approx(-1)
     # Of the first two by users, x is spurious; the second place of the data is shared by c and d.
     assert (words.top, words.score_top, words.top_k) == (1, 1, 2)
+    # The data's top two have 3 + 1 users; of the release's, "a b" has 3, and nobody has x.
+    assert words.top_missing == pytest.approx(1 / 4)
 
 
 @settings(max_examples=60, deadline=None)

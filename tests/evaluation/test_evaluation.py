@@ -96,6 +96,13 @@ def check(judged, documents, released):
         assert row.spurious == len(own - set(counted.users))
         assert row.occurrences == sum(counted.occurrences.values())
         assert row.occurrences_covered == sum(counted.occurrences[gram] for gram in own)
+        assert row.pairs == sum(counted.users.values())
+        assert row.pairs_covered == sum(counted.users[gram] for gram in own)
+        if row.pairs:
+            assert row.missing_mass == pytest.approx(1 - row.pairs_covered / row.pairs)
+            assert row.missing_occurrences == pytest.approx(1 - row.occurrence_share)
+        else:
+            assert row.missing_mass is row.missing_occurrences is None
         assert row.users == len(shares)
         if shares:
             assert row.mean_user_share == pytest.approx(statistics.fmean(shares), abs=1e-12)
@@ -109,7 +116,8 @@ def check(judged, documents, released):
             assert anonymity.size_ratio == (len(own) / held if held else None)
     total = judged.total
     assert total.length is None
-    for name in ("released", "real", "spurious", "occurrences", "occurrences_covered"):
+    names = ("released", "real", "spurious", "occurrences", "occurrences_covered")
+    for name in (*names, "pairs", "pairs_covered"):
         assert getattr(total, name) == sum(getattr(row, name) for row in judged.lengths)
     by_user = [
         [own[user] for own in (counted.by_user for counted in everything)]

@@ -8,7 +8,7 @@ from beam_dpne import DecodeGrams, PrivacyPlan, PrivateNgrams, PrivateSetUnion, 
 from beam_dpne.set_union.elements import ItemSet, item_table
 from tests.faults import conftest
 
-POLICIES = ("weighted_gaussian", "screened_gaussian", "mad")
+POLICIES = ("weighted_gaussian", "screened_gaussian", "sips", "mad2r")
 _KEY = RunKey.from_hex("a5" * 32)
 
 

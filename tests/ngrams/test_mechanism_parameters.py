@@ -64,7 +64,13 @@ DECIDE_NOTHING = {
     },
     "policies": {
         *("POLICIES", "CUTOFF_POLICIES", "DESCENT_POLICIES", "GAUSSIAN_POLICIES"),
-        *("LAPLACE_POLICIES", "VOCABULARY_POLICIES", "DEFAULT_POLICY", "DEFAULT_USERS"),
+        *(
+            "LAPLACE_POLICIES",
+            "MAD_POLICIES",
+            "VOCABULARY_POLICIES",
+            "DEFAULT_POLICY",
+            "DEFAULT_USERS",
+        ),
         "LAPLACE_COUNT_SHARE",
     },
 }

@@ -5,7 +5,7 @@ numbers, the run key and the keyed functions; limiting, ordering, pouring, rerou
 are written here a second time, with exact integers and fractions (ℓ2-descent: floats, operation by
 operation, as its result is defined by them).
 
-Source: Gopi et al. 2020, Algorithms 1, 2, 3, 5; for "mad" `set_union.cutoff_policies`.
+Source: Gopi et al. 2020, Algorithms 1, 2, 3, 5; for "mad" and "mad2r" `set_union.rerouting`.
 """
 
 import math
@@ -15,8 +15,9 @@ import mpmath
 import numpy as np
 
 from beam_dpne.mechanism.randomness import RunKey, encrypt_blocks, keyed_bits, keyed_hashes
-from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
+from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES
+from beam_dpne.set_union.rounds import UnionRound
 from beam_dpne.set_union.transform import run_context
 
 ONE = 2**50
@@ -38,16 +39,19 @@ def private_set_union(
         if held:
             users[hash_of(user, "user", run_key)] = held
     released: dict[str, float] = {}
+    biases: dict[str, int] = {}
     for decider in plan.union_rounds:
-        histogram = histogram_of(users, plan, run_key, decider)
+        histogram = histogram_of(users, plan, run_key, decider, biases)
         still_open = set()
         for item in {item for held in users.values() for item in held}:
             weight = histogram.get(item, 0)
             c = cell(weight, noise(item, run_key, decider), decider)
             if c >= 0 and weight > 0:
                 released[item] = score(c, decider)
-            elif decider.cut is not None and c >= cut_cell(decider):
+            elif decider.cut is None or c >= cut_cell(decider):
                 still_open.add(item)
+                if plan.policy == "mad2r" and decider.cut is not None:
+                    biases[item] = bias(score(c, decider), decider, plan.union_rounds[1])
         users = {
             user: {item: count for item, count in held.items() if item in still_open}
             for user, held in users.items()
@@ -55,13 +59,16 @@ def private_set_union(
     return released
 
 
-def histogram_of(users, plan: SetUnionPlan, run_key: RunKey, decider: UnionRound) -> dict[str, int]:
+def histogram_of(
+    users, plan: SetUnionPlan, run_key: RunKey, decider: UnionRound, biases: dict[str, int]
+) -> dict[str, int]:
     """Algorithm 2: the histogram after all users, in units of 2^-50."""
     limited = {
         user: limit(user, held, plan, run_key, decider.number) for user, held in users.items()
     }
-    if plan.policy == "mad":
-        return rerouted({user: set(held) for user, held in limited.items()}, plan)
+    if plan.policy in ("mad", "mad2r"):
+        held_by = {user: set(held) for user, held in limited.items()}
+        return rerouted(held_by, plan, decider, biases)
     total: dict[str, int] = {}
     if plan.policy not in DESCENT_POLICIES:
         for held in limited.values():
@@ -155,35 +162,56 @@ def descend(histogram: dict[str, int], order: list[str], cutoff: int) -> None:
         histogram[item] += gap if z <= 1 else min(gap, math.floor(float(gap) / z))
 
 
-def rerouted(users: dict[Name, set[str]], plan: SetUnionPlan) -> dict[str, int]:
+def bias(scored: float, decider: UnionRound, following: UnionRound) -> int:
+    """min(1, max(1/8, ρ_2/(Y + σ_1))) in units of 2^-16."""
+    enough = following.threshold / (scored + decider.noise.scale)
+    return math.floor(min(1.0, max(1 / 8, enough)) * 2**16)
+
+
+def rerouted(
+    users: dict[Name, set[str]], plan: SetUnionPlan, decider: UnionRound, biases: dict[str, int]
+) -> dict[str, int]:
     """MAD in exact fractions, up to the rounding of each user's rerouted share."""
-    tau = math.floor(Fraction(plan.cutoff) * 2**32)
-    w_init, total = exact_mad(users, tau, plan.max_adaptive_degree)
+    tau = math.floor(Fraction(decider.cutoff) * 2**32)
+    w_init, total = exact_mad(users, tau, plan.max_adaptive_degree, biases=biases)
     return {item: math.floor((min(w_init.get(item, 0), tau) + rest) * UNIT) for item, rest in total}
 
 
-def exact_mad(users, tau: int, d_max: int, wrong: bool = False):
+def own_weights(held: set[str], biases: dict[str, int]) -> dict[str, int]:
+    """b/√(Σ b²) in units of 2^-32, rounded down; floats where there are biases, in this order."""
+    if not biases:
+        return {item: math.isqrt(2**64 // len(held)) for item in held}
+    root = math.sqrt(sum(biases[item] ** 2 for item in held))
+    return {item: math.floor(biases[item] * 2**32 / root * (1 - 2.0**-50)) for item in held}
+
+
+def exact_mad(
+    users, tau: int, d_max: int, wrong: bool = False, biases: dict[str, int] | None = None
+):
     """Returns (w_init in units of 2^-32, [(item, everything but min(w_init, τ))]), exact but for κ.
 
     `wrong` is the tempting discount e_u/d_max.
     """
+    biases = biases or {}
     adaptive = {user: held for user, held in users.items() if 1 < len(held) <= d_max}
+    plain = {item for held in users.values() for item in held if biases.get(item, 2**16) == 2**16}
     w_init: dict[str, int] = {}
     for held in adaptive.values():
-        for item in held:
+        for item in held & plain:
             w_init[item] = w_init.get(item, 0) + 2**32 // len(held)
     r = {item: max(Fraction(0), 1 - Fraction(tau, w)) for item, w in w_init.items()}
     rest: dict[str, Fraction] = {}
     c = 1 / math.sqrt(d_max) - 1 / (2 * d_max)
     for user, held in users.items():
         d = len(held)
-        extra = Fraction(math.isqrt(2**64 // d)) if d else Fraction(0)
+        weights = own_weights(held, biases)
+        extra = Fraction(0)
         if user in adaptive:
-            e = Fraction(2**32 // d) * sum(r[item] for item in held)
+            e = Fraction(2**32 // d) * sum(r[item] for item in held & plain)
             kappa = Fraction(min(1.0, math.sqrt(d) * c))
-            extra += (e / d_max if wrong else kappa * e / d) - 2**32 // d
+            extra = (e / d_max if wrong else kappa * e / d) - 2**32 // d
         for item in held:
-            rest[item] = rest.get(item, Fraction(0)) + extra
+            rest[item] = rest.get(item, Fraction(0)) + weights[item] + (item in plain) * extra
     return w_init, list(rest.items())
 
 

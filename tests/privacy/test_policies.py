@@ -6,6 +6,7 @@ correct program with that probability at most.
 """
 
 import dataclasses
+import itertools
 import math
 import random
 
@@ -18,13 +19,26 @@ from scipy import stats
 
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_hashes
-from beam_dpne.mechanism.thresholds import descent_rounding, greedy_threshold, laplace_threshold
-from beam_dpne.set_union import cutoff_policies
+from beam_dpne.mechanism.thresholds import (
+    descent_rounding,
+    greedy_threshold,
+    laplace_threshold,
+    uneven_threshold,
+    vocabulary_threshold,
+)
+from beam_dpne.set_union import cutoff_policies, rerouting
 from beam_dpne.set_union import threshold as item_selection
 from beam_dpne.set_union import weights as policies
 from beam_dpne.set_union.elements import ItemSums, UserItems
-from beam_dpne.set_union.plan import SetUnionPlan, UnionRound
-from beam_dpne.set_union.policies import DESCENT_POLICIES, POLICIES, SCREENING_DELTA_SHARES
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policies import (
+    BIAS_UNITS,
+    CUTOFF_POLICIES,
+    DESCENT_POLICIES,
+    LEAST_BIAS,
+    POLICIES,
+)
+from beam_dpne.set_union.rounds import UnionRound
 from tests.oracle.set_union import exact_mad
 
 KEY = RunKey(b"privacy of set union".ljust(32, b"."))
@@ -124,7 +138,7 @@ def test_straight_descent_reaches_its_whole_step_and_its_rounding_is_real():
 @settings(max_examples=25, deadline=None)
 def test_one_user_moves_a_histogram_by_the_sensitivity_at_most(policy, corpus, limit, shards, seed):
     options = {"shards": shards} if policy in DESCENT_POLICIES else {}
-    margin = {"cutoff_margin": 0.1} if policy in (*DESCENT_POLICIES, "mad") else {}
+    margin = {"cutoff_margin": 0.1} if policy in CUTOFF_POLICIES else {}
     plan = SetUnionPlan(policy=policy, max_contributions=limit, **LOUD, **options, **margin)
     key = RunKey(seed.to_bytes(32, "little"))
     whole = weights_of(corpus, plan, key)
@@ -139,26 +153,134 @@ def test_one_user_moves_a_histogram_by_the_sensitivity_at_most(policy, corpus, l
         assert len(new) <= limit
 
 
+@pytest.mark.parametrize(
+    ("policy", "number"), [("screened_gaussian", 2), ("sips", 2), ("sips", 3), ("mad2r", 2)]
+)
 @given(corpora, st.integers(1, 9), st.integers(0, 2**32), st.sets(st.sampled_from("abcdefghij")))
 @settings(max_examples=50, deadline=None)
-def test_the_second_round_moves_by_the_sensitivity_at_most_given_what_is_open(
-    corpus, limit, seed, still_open
+def test_later_rounds_move_by_the_sensitivity_at_most_given_what_is_open(
+    policy, number, corpus, limit, seed, still_open
 ):
-    plan = SetUnionPlan(policy="screened_gaussian", max_contributions=limit, **LOUD)
+    plan = SetUnionPlan(policy=policy, max_contributions=limit, **LOUD)
     key = RunKey(seed.to_bytes(32, "little"))
-    whole = weights_of(corpus, plan, key, number=2, still_open=still_open)
+    whole = weights_of(corpus, plan, key, number=number, still_open=still_open)
     assert whole.keys() <= still_open
     for user in corpus:
         rest = {name: held for name, held in corpus.items() if name != user}
-        without = weights_of(rest, plan, key, number=2, still_open=still_open)
+        without = weights_of(rest, plan, key, number=number, still_open=still_open)
         assert_within_sensitivity(whole, without, plan)
 
 
-def test_the_first_round_decides_every_held_item_also_those_outside_all_subsets():
+@given(corpora, st.integers(1, 9), st.integers(0, 2**32), st.sets(st.sampled_from("abcdefghij")))
+@settings(max_examples=50, deadline=None)
+def test_in_sips_others_do_not_notice_a_user_and_the_user_adds_at_most_one(
+    corpus, limit, seed, found
+):
+    """In each round, whatever was found before: Σ w² ≤ 2^64 over the one user's whole weights."""
+    plan = SetUnionPlan(policy="sips", max_contributions=limit, **LOUD)
+    key = RunKey(seed.to_bytes(32, "little"))
+    users = users_of(corpus)
+    left = policies.drop_found(users, pa.array(sorted(found), pa.string()))
+    for number in (1, 2, 3):
+        whole = exact_sums(left, plan, key, number)
+        assert not found & whole.keys()
+        for user in corpus:
+            others = {name: held for name, held in corpus.items() if name != user}
+            rest = policies.drop_found(users_of(others), pa.array(sorted(found), pa.string()))
+            without = exact_sums(rest, plan, key, number)
+            assert without.keys() <= whole.keys()
+            moves = [weight - without.get(item, 0) for item, weight in whole.items()]
+            assert len(set(moves) - {0}) <= 1
+            assert sum(move**2 for move in moves) <= 2**64
+
+
+def exact_sums(users: UserItems, plan: SetUnionPlan, key: RunKey, number: int) -> dict[str, int]:
+    """A round's histogram in units of 2^-32."""
+    sums = policies.histogram(users, plan, key, number)
+    return dict(zip(sums.words.to_pylist(), sums.table[:, 0].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("policy", ["screened_gaussian", "mad2r"])
+def test_the_first_round_decides_every_held_item_also_those_outside_all_subsets(policy):
     corpus = {f"u{i}": dict.fromkeys("abcdefgh", 1) for i in range(3)}
-    plan = SetUnionPlan(policy="screened_gaussian", max_contributions=1, **LOUD)
+    plan = SetUnionPlan(policy=policy, max_contributions=1, **LOUD)
     assert weights_of(corpus, plan, KEY).keys() == set("abcdefgh")
     assert sum(weight > 0 for weight in weights_of(corpus, plan, KEY).values()) <= 3
+
+
+@given(corpora, st.integers(1, 12), st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_the_weights_of_a_user_under_biases_are_at_most_one_in_exact_integers(corpus, limit, seed):
+    """Σ W² ≤ 2^64, and no item of bias 1 gets less than 1/√d but by rounding."""
+    plan = SetUnionPlan(policy="mad2r", max_contributions=limit, **LOUD)
+    users = biased(users_of(corpus), random.Random(seed))
+    users = policies.limit_items(users, plan, RunKey(seed.to_bytes(32, "little")), 2)
+    weights = rerouting.biased_weights(users).tolist()
+    biases = users.biases[users.items].tolist()
+    for start, end in itertools.pairwise(users.offsets.tolist()):
+        own = weights[start:end]
+        assert sum(weight**2 for weight in own) <= 2**64
+        for weight, bias in zip(own, biases[start:end], strict=True):
+            assert weight > 0
+            if bias == BIAS_UNITS:
+                assert (weight + 2) ** 2 * (end - start) >= 2**64
+
+
+def biased(users: UserItems, rng: random.Random) -> UserItems:
+    """The users with some bias for each item, 1 for many of them."""
+    some = [LEAST_BIAS * BIAS_UNITS, BIAS_UNITS - 1, rng.randint(2**13, BIAS_UNITS)]
+    biases = [int(rng.choice([BIAS_UNITS, BIAS_UNITS, *some])) for _ in range(len(users.words))]
+    return dataclasses.replace(users, biases=np.array(biases, np.int64))
+
+
+def test_a_search_finds_no_biases_under_which_a_user_moves_the_weights_by_more_than_one():
+    """Popular items beyond the cutoff, fresh ones, and biases on both; some moves come near 1."""
+    rng = random.Random(3)
+    worst = 0.0
+    for _ in range(150):
+        d_max = rng.choice([2, 3, 5, 8])
+        popular = [f"p{i}" for i in range(rng.randint(1, 4))]
+        users = {
+            str(u): dict.fromkeys(
+                [rng.choice(popular), *(f"{u} {i}" for i in range(rng.randint(0, d_max - 1)))], 1
+            )
+            for u in range(rng.choice([5, 40, 150]))
+        }
+        fresh = [f"new {i}" for i in range(rng.randint(1, d_max))]
+        new = [*rng.sample(popular, rng.randint(1, len(popular))), *fresh][:d_max]
+        plan = mad_plan(d_max, "mad2r")
+        whole = biased(users_of({**users, "new": dict.fromkeys(new, 1)}), rng)
+        moved = [biased_histogram(some, plan) for some in (whole, without(whole))]
+        worst = max(worst, distance(*moved) / ONE)
+    assert 0.99 < worst <= plan.sensitivity
+
+
+def without(users: UserItems) -> UserItems:
+    """All users but the last."""
+    return policies._take_users(users, np.arange(len(users.users) - 1))
+
+
+def biased_histogram(users: UserItems, plan: SetUnionPlan) -> dict[str, int]:
+    """The second round's weights in units of 2^-50."""
+    sums = policies.histogram(users, plan, KEY, 2)
+    whole, fine = item_selection.whole_weights(sums, plan, 2)
+    weights = [int(w) * 2**18 + int(f) for w, f in zip(whole, fine, strict=True)]
+    return dict(zip(sums.words.to_pylist(), weights, strict=True))
+
+
+def test_a_biased_user_gives_an_item_more_than_an_even_division_and_the_threshold_covers_it():
+    """1/√t is no bound under biases: uneven weights may pass the threshold of even ones."""
+    users = users_of({"ann": {"a": 1, "b": 1}})
+    users = dataclasses.replace(users, biases=np.array([BIAS_UNITS, BIAS_UNITS // 8]))
+    assert rerouting.biased_weights(users)[0] > 0.99 * 2**32
+    given = {"noise_stddev": 1.33, "delta": 1e-5, "max_contributions": 100}
+    one = 0.97
+    divided = np.append(one, np.full(99, math.sqrt((1 - one**2) / 99)))
+    chances = [
+        float(-np.expm1(np.log1p(-stats.norm.sf((threshold - divided) / 1.33)).sum()))
+        for threshold in (vocabulary_threshold(**given), uneven_threshold(**given))
+    ]
+    assert chances[0] > 1e-5 >= chances[1]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -190,7 +312,7 @@ def test_a_search_breaks_the_tempting_discount_of_mad_and_not_ours():
         fresh = {f"new {i}" for i in range(rng.randint(1, d_max))}
         new = {(-1, 0): {*rng.sample(popular, rng.randint(1, len(popular))), *fresh}}
         plan = mad_plan(d_max)
-        tau = cutoff_policies.mad_cutoff_units(plan)
+        tau = rerouting.mad_cutoff_units(plan)
         for wrong in (True, False):
             pair = [exact_weights(some, tau, d_max, wrong) for some in ({**users, **new}, users)]
             worst[wrong] = max(worst[wrong], distance(*pair) / 2**32)
@@ -201,11 +323,11 @@ def test_a_search_breaks_the_tempting_discount_of_mad_and_not_ours():
     assert worst_by_the_package <= plan.sensitivity
 
 
-def mad_plan(d_max: int) -> SetUnionPlan:
+def mad_plan(d_max: int, policy: str = "mad") -> SetUnionPlan:
     """d_max = Δ_0 below 50; with so much budget, and no margin, τ is little above 1."""
     budget = {"epsilon": 30.0, "delta": 0.6, "cutoff_margin": 0.0}
     return SetUnionPlan(
-        policy="mad", max_contributions=d_max, max_users=1000, count_share=0, **budget
+        policy=policy, max_contributions=d_max, max_users=1000, count_share=0, **budget
     )
 
 
@@ -237,7 +359,7 @@ def test_items_of_one_user_alone_are_released_with_probability_delta_at_most(pol
     plan = SetUnionPlan(
         policy=policy, epsilon=1, delta=1e-2, max_contributions=limit, count_share=0
     )
-    shares = SCREENING_DELTA_SHARES if policy == "screened_gaussian" else (1.0,)
+    shares = [share.delta for share in plan.update_policy.rounds]
     for decider, share in zip(plan.union_rounds, shares, strict=True):
         allowed = plan.vocabulary_delta * share
         worst = worst_number(policy, decider, allowed, limit)
@@ -382,6 +504,29 @@ def test_items_without_weight_stay_open_or_are_closed_by_their_noise_alone():
     assert stats.binomtest(len(stays), count, chance).pvalue > FALSE_FAILURE
 
 
+def test_biases_are_the_same_for_items_with_and_without_weight():
+    """They are a function of the cell of the noisy weight: less for items that have enough."""
+    plan = SetUnionPlan(policy="mad2r", epsilon=1, delta=1e-6, max_contributions=5, count_share=0)
+    first, second = plan.union_rounds
+    count = 4_000
+    for weight in (0, 3 * 2**32):
+        held = ItemSums(
+            words=pa.array([f"item {i}" for i in range(count)]),
+            word_hashes=np.arange(2 * count, dtype=np.uint64).reshape(-1, 2),
+            width=3,
+            sums=np.tile(np.array([weight, 0, 0]), count),
+        )
+        left = item_selection.decide(held, plan, KEY).still_open
+        assert left is not None
+        bits = randomness.encrypt_blocks(KEY.sub_key("item noise", 0, 1), left.word_hashes)
+        noisy = weight / 2**32 + randomness.normals(bits) * first.noise.scale
+        assert (noisy > first.cut - first.noise.stddev / 64).all()
+        expected = np.clip(second.threshold / (noisy + first.noise.scale), LEAST_BIAS, 1)
+        assert np.abs(left.sums / BIAS_UNITS - expected).max() < 0.02
+        assert left.sums.max() == BIAS_UNITS
+        assert left.sums.min() < 0.9 * BIAS_UNITS
+
+
 @pytest.mark.parametrize("shards", [1, 3])
 def test_an_item_that_its_holders_subsets_missed_is_decided_before_the_second_round(shards):
     """Of ten items one is drawn; the other nine are closed, or open, by noise too."""
@@ -406,7 +551,7 @@ def test_an_item_that_its_holders_subsets_missed_is_decided_before_the_second_ro
 
 
 class SameNoise(RunKey):
-    """A planted mistake: both rounds draw one noise."""
+    """A planted mistake: all rounds draw one noise."""
 
     def sub_key(self, purpose: str, length: int = 0, round_number: int = 0) -> bytes:
         number = 1 if purpose == "item noise" else round_number
@@ -414,9 +559,17 @@ class SameNoise(RunKey):
 
 
 @pytest.mark.parametrize(
-    ("mistake", "caught"), [("none", False), ("same noise", True), ("less noise", True)]
+    ("policy", "mistake", "caught"),
+    [
+        ("screened_gaussian", "none", False),
+        ("screened_gaussian", "same noise", True),
+        ("screened_gaussian", "less noise", True),
+        ("sips", "none", False),
+        ("mad2r", "none", False),
+        ("mad2r", "same noise", True),
+    ],
 )
-def test_an_attack_on_two_rounds_reads_no_more_than_epsilon(mistake, caught):
+def test_an_attack_on_several_rounds_reads_no_more_than_epsilon(policy, mistake, caught):
     """n users hold one item, or n + 1 do; claimed are ε = 1, δ = .01.
 
     The attack learns on half of the runs which outcomes speak for which world (round and score), and
@@ -424,9 +577,8 @@ def test_an_attack_on_two_rounds_reads_no_more_than_epsilon(mistake, caught):
     """
     claimed = {"epsilon": 1.0, "delta": 1e-2, "count_share": 0}
     given = {**claimed, "epsilon": 4.0} if mistake == "less noise" else claimed
-    plan = SetUnionPlan(
-        policy="screened_gaussian", max_contributions=1, max_users=10**6, shards=1, **given
-    )
+    shards = 1 if policy == "screened_gaussian" else None
+    plan = SetUnionPlan(policy=policy, max_contributions=1, max_users=10**6, shards=shards, **given)
     key = SameNoise(bytes(32)) if mistake == "same noise" else RunKey(bytes(32))
     read = 0.0
     for others in (3, 10):
@@ -455,8 +607,8 @@ def outcomes(count: int, plan: SetUnionPlan, key: RunKey) -> np.ndarray:
         decision = item_selection.decide(sums, plan, key, decider.number)
         runs = np.array(decision.found.items.to_pylist(), dtype=int)
         seen[runs] = decision.found.scores + 1000 * decider.number
-        if decision.still_open is not None:
-            items = policies.keep_open(items, decision.still_open)
+        if decider.number < len(plan.union_rounds):
+            items = item_selection.left_open(items, decision)
     return seen
 
 
@@ -516,14 +668,14 @@ def weights_of(corpus, plan, key, number=1, still_open=None) -> dict[str, int]:
     users = users_of(corpus)
     if still_open is not None:
         names = [name for name in users.words.to_pylist() if name in still_open]
-        zeros = np.zeros(len(names), np.int64)
+        biases = np.array([2**13 + len(name) * ord(name) * 500 for name in names], np.int64)
         hashes = np.zeros((len(names), 2), np.uint64)
         opened = ItemSums(
-            words=pa.array(names, pa.string()), word_hashes=hashes, width=1, sums=zeros
+            words=pa.array(names, pa.string()), word_hashes=hashes, width=1, sums=biases
         )
         users = policies.keep_open(users, opened)
     sums = policies.histogram(users, plan, key, number)
-    whole, fine = item_selection.whole_weights(sums, plan)
+    whole, fine = item_selection.whole_weights(sums, plan, number)
     weights = [int(w) * 2**18 + int(f) for w, f in zip(whole, fine, strict=True)]
     return dict(zip(sums.words.to_pylist(), weights, strict=True))
 

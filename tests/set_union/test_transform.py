@@ -160,7 +160,9 @@ def test_memory_releases_what_the_pseudocode_releases(
     assert run_in_memory(documents, plan) == expected
 
 
-@pytest.mark.parametrize("policy", ["weighted_gaussian", "screened_gaussian", "greedy", "mad"])
+@pytest.mark.parametrize(
+    "policy", ["weighted_gaussian", "screened_gaussian", "sips", "greedy", "mad", "mad2r"]
+)
 def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_release(policy):
     documents = documents_of(4, users=80)
     plan = plan_of(policy)
@@ -175,7 +177,7 @@ def test_order_batches_partitions_and_repeated_bundles_do_not_change_the_release
     assert users_in(_collected[0]) == counted
 
 
-@pytest.mark.parametrize("policy", ["policy_gaussian", "screened_gaussian", "greedy", "mad"])
+@pytest.mark.parametrize("policy", ["policy_gaussian", "screened_gaussian", "greedy", "mad2r"])
 def test_elements_cut_small_do_not_change_the_release(policy, monkeypatch):
     documents = documents_of(5, users=80)
     plan = plan_of(policy)
@@ -223,11 +225,12 @@ def test_texts_are_tokenized():
     assert set(run_beam(rows, plan, tokenizer="words")) == {"rye", "bread", "tea"}
 
 
-def test_items_that_all_subsets_missed_are_decided_on_beam_as_in_memory():
+@pytest.mark.parametrize("policy", ["screened_gaussian", "mad2r"])
+def test_items_that_all_subsets_missed_are_decided_on_beam_as_in_memory(policy):
     """Most of 300 items have no weight in round 1, and some of those stay open for round 2."""
     rng = random.Random(9)
     documents = {f"u{u}": [[f"i{rng.randrange(300)}" for _ in range(30)]] for u in range(100)}
-    plan = plan_of("screened_gaussian", max_contributions=1)
+    plan = plan_of(policy, max_contributions=1)
     expected = run_in_memory(documents, plan)
     assert len(expected) > 3
     assert run_beam(as_batches(documents, rng), plan) == expected

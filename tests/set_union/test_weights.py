@@ -14,7 +14,7 @@ from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey, keyed_hashes
-from beam_dpne.set_union import cutoff_policies
+from beam_dpne.set_union import cutoff_policies, rerouting
 from beam_dpne.set_union import threshold as item_selection
 from beam_dpne.set_union import weights as policies
 from beam_dpne.set_union.elements import (
@@ -23,8 +23,9 @@ from beam_dpne.set_union.elements import (
     UserItems,
     merge_sums,
 )
-from beam_dpne.set_union.plan import Noise, SetUnionPlan, UnionRound
+from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES
+from beam_dpne.set_union.rounds import Noise, UnionRound
 from beam_dpne.set_union.threshold import item_rule
 
 KEY = RunKey(b"policies".ljust(32, b"."))
@@ -225,16 +226,36 @@ def test_keep_open_drops_the_rest_and_users_without_any():
     users = users_of({"a": 1, "b": 2}, {"c": 1}, {}, {"b": 3})
     names = pa.array(["b", "x"])
     hashes = np.zeros((2, 2), np.uint64)
-    still_open = ItemSums(words=names, word_hashes=hashes, width=1, sums=np.zeros(2, np.int64))
+    still_open = ItemSums(words=names, word_hashes=hashes, width=1, sums=np.array([7, 9]))
     kept = policies.keep_open(users, still_open)
     assert held_by(kept) == [{"b": 2}, {"b": 3}]
     assert kept.words.to_pylist() == ["b"]
+    assert kept.biases.tolist() == [7]
+    again = policies.join_items(
+        [kept, policies.keep_open(users_of({"a": 1}, {"x": 2}), still_open)]
+    )
+    assert dict(zip(again.words.to_pylist(), again.biases.tolist(), strict=True)) == {
+        "b": 7,
+        "x": 9,
+    }
     none = policies.keep_open(users, merge_sums([]))
     assert held_by(none) == []
 
 
+def test_found_items_are_dropped_with_users_who_have_no_others():
+    users = users_of({"a": 1, "b": 2}, {"c": 1}, {}, {"b": 3, "c": 2})
+    left = policies.drop_found(users, pa.array(["c", "x"]))
+    assert held_by(left) == [{"a": 1, "b": 2}, {"b": 3}]
+    assert left.words.to_pylist() == ["a", "b"]
+    assert held_by(policies.drop_found(users, pa.array([], pa.string()))) == [
+        {"a": 1, "b": 2},
+        {"c": 1},
+        {"b": 3, "c": 2},
+    ]
+
+
 def test_present_items_are_all_items_at_weight_zero():
-    sums = policies.present_items(users_of({"a": 1, "b": 2}, {"c": 1}))
+    sums = policies.present_items(users_of({"a": 1, "b": 2}, {"c": 1}), width=2)
     assert sums.words.to_pylist() == ["a", "b", "c"]
     assert sums.table.tolist() == [[0, 0]] * 3
 
@@ -250,10 +271,10 @@ def test_rerouting_gives_excess_back_to_those_it_came_from():
     plan = plan_of("mad", 2, epsilon=30.0, delta=0.3)
     users = users_of(*({"x": 1, f"y{i}": 1} for i in range(200)), *[{f"z{i}": 1 for i in range(9)}])
     limited = policies.limit_items(users, plan, KEY)
-    shares = cutoff_policies.excess_shares(cutoff_policies.first_weights(limited, plan), plan)
+    shares = rerouting.excess_shares(rerouting.first_weights(limited, plan), plan)
     assert shares.words.to_pylist() == ["x"]
     assert shares.sums[0] / ONE == pytest.approx(1 - plan.cutoff / 100, abs=1e-9)
-    sums = cutoff_policies.rerouted_weights(limited, shares, plan)
+    sums = rerouting.rerouted_weights(limited, shares, plan)
     whole, fine = item_selection.whole_weights(sums, plan)
     weights = dict(zip(sums.words.to_pylist(), whole / 2**32 + fine / ONE, strict=True))
     discount = math.sqrt(2) * (1 / math.sqrt(2) - 1 / 4)
@@ -267,7 +288,7 @@ def test_only_users_with_few_items_give_to_the_first_pass():
     """Whose weight is given back at the rate that the bound allows for at most d_max items."""
     sizes = [1, 2, 50, 51, 60]
     users = users_of(*({f"{size} {i}": 1 for i in range(size)} for size in sizes))
-    sums = cutoff_policies.first_weights(users, plan_of("mad", limit=60))
+    sums = rerouting.first_weights(users, plan_of("mad", limit=60))
     given = dict(zip(sums.words.to_pylist(), sums.table[:, 0].tolist(), strict=True))
     assert [given[f"{size} 0"] for size in sizes] == [0, 2**31, 2**32 // 50, 0, 0]
 
@@ -282,7 +303,7 @@ def test_sums_of_rerouted_weight_do_not_overflow():
         sums=np.array([2**60, 2**45 + 5, 2**61]),
     )
     whole, fine = item_selection.whole_weights(sums, plan)
-    assert whole.tolist() == [2**60 + 2**27 + cutoff_policies.mad_cutoff_units(plan)]
+    assert whole.tolist() == [2**60 + 2**27 + rerouting.mad_cutoff_units(plan)]
     assert fine.tolist() == [5]
 
 
@@ -348,7 +369,7 @@ def test_laplaces_follow_the_laplace_law():
     ("coder", "value"),
     [
         (BatchCoder(UserItems), users_of({"a": 1, "é": 2}, {}, {"a": 3})),
-        (BatchCoder(ItemSums), policies.present_items(users_of({"a": 1, "": 2}))),
+        (BatchCoder(ItemSums), policies.present_items(users_of({"a": 1, "": 2}), width=3)),
         (BatchCoder(ItemSums), merge_sums([])),
         (
             BatchCoder(ItemSet),

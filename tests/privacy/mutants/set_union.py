@@ -99,6 +99,33 @@ MUTANTS = [
         tests=("tests/set_union/test_weights.py::test_each_user_keeps_at_most_max_contributions",),
     ),
     Mutant(
+        name="found_items_keep_their_part_of_the_weight",
+        file="beam_dpne/set_union/weights.py",
+        before="return _keep_words(items, places_in(items.words, found) < 0)",
+        after="return _keep_words(items, places_in(items.words, found) < 2)",
+        matters="An item could be released in several rounds, with a noisy weight of each.",
+        tests=(
+            "tests/set_union/test_weights.py::"
+            "test_found_items_are_dropped_with_users_who_have_no_others",
+        ),
+    ),
+    Mutant(
+        name="the_rounds_of_sips_spend_more_than_the_budget",
+        file="beam_dpne/set_union/policies.py",
+        before="SIPS_SHARES = (1 / 13, 3 / 13, 9 / 13)",
+        after="SIPS_SHARES = (1 / 9, 1 / 3, 1.0)",
+        matters="The three rounds together would have less noise than one Gaussian mechanism may have.",
+        tests=(f"{_PLAN}::test_the_rounds_of_sips_divide_everything_and_close_nothing", _COMPOSED),
+    ),
+    Mutant(
+        name="slack_of_one_round_of_sips",
+        file="beam_dpne/set_union/policies.py",
+        before="return len(self.rounds) * max_contributions\n",
+        after="return max_contributions\n",
+        matters="Floating point would cost more than what is left of epsilon.",
+        tests=(f"{_PLAN}::test_numerical_slack_is_that_of_the_decisions_which_may_change",),
+    ),
+    Mutant(
         name="laplace_weights_are_rounded_up",
         file="beam_dpne/set_union/weights.py",
         before="shares = UNITS // np.maximum(sizes, 1)",
@@ -191,7 +218,7 @@ MUTANTS = [
     ),
     Mutant(
         name="rerouting_without_a_discount",
-        file="beam_dpne/set_union/cutoff_policies.py",
+        file="beam_dpne/set_union/rerouting.py",
         before="kappa = min(1.0, math.sqrt(degree) * discount)",
         after="kappa = 1.0",
         matters="Rerouted weight would move the histogram by more than 1.",
@@ -199,7 +226,7 @@ MUTANTS = [
     ),
     Mutant(
         name="everybody_reroutes",
-        file="beam_dpne/set_union/cutoff_policies.py",
+        file="beam_dpne/set_union/rerouting.py",
         before="adaptive = (sizes > 1) & (sizes <= plan.max_adaptive_degree)",
         after="adaptive = sizes > 1",
         matters="The bound holds for users with few items only.",
@@ -209,16 +236,68 @@ MUTANTS = [
     ),
     Mutant(
         name="weight_of_rerouters_twice",
-        file="beam_dpne/set_union/cutoff_policies.py",
-        before="rest = equal_weights(np.maximum(sizes, 1)) - initial",
-        after="rest = equal_weights(np.maximum(sizes, 1))",
+        file="beam_dpne/set_union/rerouting.py",
+        before="rest = biased_weights(items) - initial",
+        after="rest = biased_weights(items)",
         matters="A user would give the first pass's weight a second time.",
         tests=(_MOVES,),
     ),
     Mutant(
+        name="biased_items_reroute_too",
+        file="beam_dpne/set_union/rerouting.py",
+        before="return np.where(items.biases[items.items] == BIAS_UNITS, shares, 0)",
+        after="return shares",
+        matters="An item would give back more than the bound on rerouted weight allows.",
+        tests=(
+            f"{_POLICIES}::"
+            "test_a_search_finds_no_biases_under_which_a_user_moves_the_weights_by_more_than_one",
+        ),
+    ),
+    Mutant(
+        name="biased_weights_are_rounded_up",
+        file="beam_dpne/set_union/rerouting.py",
+        before="np.floor(weights * (1 - _BIASED_MARGIN))",
+        after="np.ceil(weights)",
+        matters="A user's weights under biases would have squares of more than 1.",
+        tests=(
+            f"{_POLICIES}::"
+            "test_the_weights_of_a_user_under_biases_are_at_most_one_in_exact_integers",
+        ),
+    ),
+    Mutant(
+        name="biases_without_the_users_other_items",
+        file="beam_dpne/set_union/rerouting.py",
+        before="np.cumsum(biases * biases)",
+        after="np.cumsum(biases)",
+        matters="Weights would not be divided by their length.",
+        tests=(
+            f"{_POLICIES}::"
+            "test_the_weights_of_a_user_under_biases_are_at_most_one_in_exact_integers",
+        ),
+    ),
+    Mutant(
+        name="biases_have_the_threshold_of_even_weights",
+        file="beam_dpne/set_union/rounds.py",
+        before="if policy.has_biases and number > 1:",
+        after="if False:",
+        matters="Uneven weights of one user alone would pass more often than delta allows.",
+        tests=(f"{_PLAN}::test_the_rounds_of_mad2r_divide_everything",),
+    ),
+    Mutant(
+        name="the_uneven_threshold_looks_at_even_weights_only",
+        file="beam_dpne/mechanism/thresholds.py",
+        before="least, most = grid[max(place - 1, 0)], grid[min(place + 1, _GRID - 1)]",
+        after="return float(values[0])",
+        matters="Uneven weights of one user alone would pass more often than delta allows.",
+        tests=(
+            f"{_PLAN}::test_the_uneven_threshold_covers_every_division_of_a_sum_of_squares",
+            f"{_PLAN}::test_the_uneven_threshold_is_not_higher_than_it_must_be",
+        ),
+    ),
+    Mutant(
         name="excess_is_kept_and_rerouted",
         file="beam_dpne/set_union/threshold.py",
-        before="weights = weights + np.minimum(table[:, 2], cutoff_policies.mad_cutoff_units(plan))",
+        before="weights = weights + np.minimum(table[:, 2], rerouting.mad_cutoff_units(plan, number))",
         after="weights = weights + table[:, 2]",
         matters="Weight beyond the cutoff would count twice.",
         tests=(f"{_POLICIES}::test_a_search_breaks_the_tempting_discount_of_mad_and_not_ours",),
@@ -360,8 +439,8 @@ MUTANTS = [
     Mutant(
         name="both_rounds_have_the_whole_delta",
         file="beam_dpne/set_union/plan.py",
-        before="self._threshold(scale, self.vocabulary_delta * share.delta)",
-        after="self._threshold(scale, self.vocabulary_delta)",
+        before="self._threshold(number, scale, self.vocabulary_delta * share.delta)",
+        after="self._threshold(number, scale, self.vocabulary_delta)",
         matters="Items of one user would have their part of delta in each of two rounds.",
         tests=(f"{_PLAN}::test_the_rounds_of_screening_divide_everything",),
     ),
