@@ -15,7 +15,9 @@ crowd is made up as sums that have no more to do with the user than those of oth
 A `Variant` is the mechanism with a planted mistake, to see that an attack notices it.
 """
 
+import collections
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -24,8 +26,10 @@ import pyarrow as pa
 from scipy import special
 
 from beam_dpne.audit.copies import (
+    NO_CLASS,
     USER,
     World,
+    candidate_classes,
     copies_as_middles,
     copies_of_grams,
     named,
@@ -38,8 +42,9 @@ from beam_dpne.elements.arrays import hash_words
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import UNITS
+from beam_dpne.mechanism.rules import UNITS, ClassRule, LengthRule, RoundRule
 from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,
@@ -136,7 +141,8 @@ class CopySteps(ArraySteps):
       is_ghost: the user sees and spends, but its weights are set to 0: the world without it, with
         noise at each gram that it would hold, as in the proof.
       copies: those that are settled.
-      one_copy: S_{k−1} of one of them; in the others it has the same size, and so has V_k.
+      own_rule: the rule of one of them; the others have the same numbers of candidates in each class.
+      previous: S_{k−1} of all copies.
       log_ratio: as of `Run`.
       left: as of `Run`.
       decided: the shard after the last round.
@@ -147,7 +153,8 @@ class CopySteps(ArraySteps):
     variant: Variant = RIGHT
     is_ghost: bool = False
     copies: np.ndarray = dataclasses.field(init=False)
-    one_copy: GramSet | None = None
+    own_rule: LengthRule | None = None
+    previous: GramSet | None = None
     log_ratio: np.ndarray = dataclasses.field(init=False)
     left: np.ndarray = dataclasses.field(init=False)
     decided: HistogramShard | None = None
@@ -159,16 +166,17 @@ class CopySteps(ArraySteps):
 
     def rule(self, length, previous):
         """Returns the rule of one copy."""
-        rule = super().rule(length, self.one_copy)
+        assert self.own_rule is not None
+        rule = self.own_rule
         if self.variant.no_threshold and length == 1:
             last = dataclasses.replace(rule.rounds[-1], threshold_units=0)
-            return dataclasses.replace(rule, rounds=(*rule.rounds[:-1], last))
+            return _with_rounds(rule, (*rule.rounds[:-1], last))
         if not self.variant.one_word:
             return rule
         rounds = adaptive.vocabulary_rounds(
             allotment=self.plan.allotment, delta=self.plan.vocabulary_delta, max_contributions=1
         )
-        return dataclasses.replace(rule, rounds=rounds)
+        return _with_rounds(rule, rounds)
 
     def draw_spurious(self, length, previous):
         """Draws from the V_k of the copies that are settled, which are no more than all words."""
@@ -177,7 +185,12 @@ class CopySteps(ArraySteps):
             # The crowd has every valid n-gram, and draws of n-grams that somebody has are dropped.
             none = np.zeros(0, np.int64)
             return SpuriousGrams(
-                length=length, keys=none, cells=none, rounds=none.astype(np.int8), rule=rule
+                length=length,
+                keys=none,
+                cells=none,
+                rounds=none.astype(np.int8),
+                classes=none.astype(np.int16),
+                rule=rule,
             )
         key = self.run_key.bound_to(f"{length} {self.copies[0]}")
         some, rows = self._of_these_copies(length, previous)
@@ -189,11 +202,14 @@ class CopySteps(ArraySteps):
 
     def _of_these_copies(self, length: int, previous: GramSet) -> tuple[GramSet, np.ndarray]:
         """Returns a set whose V_k is that of the copies, and the rows of its grams in S_{k−1}."""
-        if length == 2:
-            return copies_as_middles(self.runs, self.world.words)
         rows = np.flatnonzero(np.isin(copies_of_grams(previous, self.world), self.copies))
+        if length == 2:
+            return copies_as_middles(previous, rows, self.world)
         return dataclasses.replace(
-            previous, keys=previous.keys[rows], scores=previous.scores[rows]
+            previous,
+            keys=previous.keys[rows],
+            scores=previous.scores[rows],
+            suffix_bins=known(previous.suffix_bins)[rows],
         ), rows
 
     def add_up(self, length, round_number, sent, drawn, still_open):
@@ -206,11 +222,14 @@ class CopySteps(ArraySteps):
         if self.world.crowd == "near":
             grams = grams[grams % self.world.words > 0]
         if grams.size:
-            rule = self.rule(length, self.one_copy)
+            rule = self.rule(length, None)
             crowd = crowd_sums(self.world, self.runs, grams, rule, round_number)
             if crowd.words is not None:
                 hashes = hash_words(self.run_key.sub_key("word"), crowd.words)
                 crowd = dataclasses.replace(crowd, word_hashes=hashes)
+            if rule.by_prediction and still_open is None and self.previous is not None:
+                numbers = class_numbers(self.previous, self.plan.pruning, crowd.keys)
+                crowd = dataclasses.replace(crowd, classes=numbers)
             sent = [*sent, crowd]
         return super().add_up(length, round_number, sent, drawn, still_open)
 
@@ -255,8 +274,8 @@ class CopySteps(ArraySteps):
         """Decides with the noise that is really added; thresholds stay as planned."""
         own = dataclasses.replace(rule, noise_stddev=rule.noise_stddev * self.variant.noise_factor)
         if self.variant.looks_again:
-            rounds = [dataclasses.replace(each, cut_cell=-(2**30)) for each in rule.rounds[:-1]]
-            own = dataclasses.replace(own, rounds=(*rounds, rule.rounds[-1]))
+            classes = [_without_cuts(each) for each in own.classes]
+            own = dataclasses.replace(own, classes=tuple(classes))
         decided = dataclasses.replace(super().decide(shard, own), rule=rule)
         if shard.round == len(rule.rounds):
             self.decided = decided
@@ -318,8 +337,8 @@ def _settle_all(
 ) -> tuple[Outcome, list[UserBatch], GramSet | None, PresentGrams | None]:
     """Settles a length in all copies; those with |S_{k−1}| and |V_k| in common at once."""
     world, runs = steps.world, steps.runs
-    marks = before[-1].found > 0 if before else np.ones((runs, world.words ** (length - 1)), bool)
-    valid = _valid(marks, world.words, length)
+    classes, sizes = candidate_classes(previous, length, world, runs)
+    valid = classes != NO_CLASS
     outcome = Outcome(
         found=np.zeros(valid.shape, np.int8),
         cells=np.zeros(valid.shape, np.int64),
@@ -327,9 +346,10 @@ def _settle_all(
         released=[],
     )
     left, found, present = users, None, None
-    for copies in _of_equal_sizes(marks, valid):
+    steps.previous = previous
+    for copies in _of_equal_classes(classes, sizes):
         steps.copies, steps.decided = copies, None
-        steps.one_copy = _one_copy(world, length, marks[copies[0]], previous, before)
+        steps.own_rule = _rule_of(steps, length, classes[copies[0]], int(sizes[copies[0]]))
         some = users if copies.size == runs else [take_copies(batch, copies) for batch in users]
         found, left, present = release_length(steps, world.plan, length, some, previous)
         outcome.released.append(found)
@@ -338,43 +358,24 @@ def _settle_all(
     return outcome, left, found, present
 
 
-def _of_equal_sizes(marks: np.ndarray, valid: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields the copies that have |S_{k−1}| and |V_k| in common."""
-    sizes = marks.sum(axis=1) * (valid.shape[1] + 1) + valid.sum(axis=1)
-    order = np.argsort(sizes, kind="stable")
-    starts = np.flatnonzero(np.diff(sizes[order], prepend=-1))
+def _of_equal_classes(classes: np.ndarray, sizes: np.ndarray) -> Iterator[np.ndarray]:
+    """Yields the copies that have |S_{k−1}| and the numbers of candidates in all classes in common."""
+    rows = np.column_stack((sizes, np.sort(classes, axis=1)))
+    _, group = np.unique(rows, axis=0, return_inverse=True)
+    order = np.argsort(group.reshape(-1), kind="stable")
+    starts = np.flatnonzero(np.diff(group.reshape(-1)[order], prepend=-1))
     yield from np.split(order, starts[1:])
 
 
-def _one_copy(
-    world: World,
-    length: int,
-    marks: np.ndarray,
-    previous: GramSet | None,
-    before: list[Outcome],
-) -> GramSet | None:
-    """Returns S_{k−1} of a copy, by itself."""
-    if length == 1 or previous is None:
-        return None
-    words = public_vocabulary(words_of(1, world.words))
-    if length == 2:
-        return words
-    first, last = np.divmod(np.flatnonzero(marks), world.words)
-    return dataclasses.replace(
-        previous,
-        keys=pack_pairs(first, last),
-        scores=np.ones(first.size),
-        parent_size=world.words,
-        vocabulary_size=world.words,
+def _rule_of(steps: CopySteps, length: int, classes: np.ndarray, released: int) -> LengthRule:
+    """Returns the rule of a copy whose candidates have these classes."""
+    plan = steps.plan
+    valid = classes[classes != NO_CLASS].tolist() if length > 1 else []
+    if not plan.strategy_value.has_classes:
+        valid = [0] * len(valid)
+    return plan.strategy_value.rule(
+        plan, length, released=released, sizes=collections.Counter(valid), counted=len(valid)
     )
-
-
-def _valid(marks: np.ndarray, words: int, length: int) -> np.ndarray:
-    """V_k in each run: prefix and suffix are in S_{k−1}."""
-    if length <= 2:
-        return np.ones((len(marks), words**length), bool)
-    grams = np.arange(words**length)
-    return marks[:, grams // words] & marks[:, grams % words ** (length - 1)]
 
 
 def _put(outcome: Outcome, decided: HistogramShard, previous: GramSet | None, world: World) -> None:
@@ -390,14 +391,27 @@ def _put(outcome: Outcome, decided: HistogramShard, previous: GramSet | None, wo
     outcome.cells[copies, grams] = np.concatenate((cells[chosen], decided.spurious_cells))
 
 
+def _with_rounds(rule: LengthRule, rounds: tuple[RoundRule, ...]) -> LengthRule:
+    """Gives other rules to the rounds of a length with one class."""
+    (only,) = rule.classes
+    return dataclasses.replace(rule, classes=(dataclasses.replace(only, rounds=rounds),))
+
+
+def _without_cuts(own: ClassRule) -> ClassRule:
+    rounds = [dataclasses.replace(each, cut_cell=-(2**30)) for each in own.rounds[:-1]]
+    return dataclasses.replace(own, rounds=(*rounds, own.rounds[-1]))
+
+
 def _with_gaussian_tails(drawn: SpuriousGrams) -> SpuriousGrams:
     """Draws the evidence of grams of later rounds again, from the tail of a Gaussian."""
     assert drawn.rule is not None
     rng = np.random.default_rng(drawn.keys.size)
     cells = drawn.cells.copy()
-    for number, own in enumerate(drawn.rule.rounds, start=1):
-        inside = drawn.rounds == number
-        if number > 1:
+    each_round = itertools.product(drawn.rule.classes, range(2, len(drawn.rule.rounds) + 1))
+    for of_class, number in each_round:
+        own = of_class.rounds[number - 1]
+        inside = (drawn.rounds == number) & (drawn.classes == of_class.number)
+        if inside.any():
             draws = 1 - rng.random(int(np.count_nonzero(inside)))
             evidence = own.evidence_stddev * -special.ndtri(own.null_probability * draws)
             places = np.floor((evidence - own.threshold) * UNITS / own.cell_units)

@@ -16,9 +16,11 @@ import pyarrow as pa
 from beam_dpne import GramSet, PresentGrams, PrivacyPlan, RunKey, UserBatch
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.elements.batches import NO_GRAM
+from beam_dpne.ngrams.classes import sides_of
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 
 USER = 0
+NO_CLASS = 2**20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -160,20 +162,68 @@ def copies_of_grams(grams: GramSet | PresentGrams, world: World) -> np.ndarray:
     return unpack_pairs(grams.keys)[0] // world.words
 
 
-def copies_as_middles(runs: int, words: int) -> tuple[GramSet, np.ndarray]:
-    """Returns a set whose V_k are the pairs of words of each copy, and the word of each row.
+def candidate_classes(
+    previous: GramSet | None, length: int, world: World, runs: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the class of each sequence of k words in each copy, and |S_{k−1}| in each.
+
+    Args:
+      previous: S_{k−1} of all copies; None at length 1, where every word has class 0.
+      length: k.
+      world: of which there are copies.
+      runs: how many.
+
+    Returns:
+      Classes, (runs, grams) int64, `NO_CLASS` where a sequence is no candidate; sizes, (runs,) int64.
+    """
+    grams = np.arange(world.words**length)
+    if previous is None:
+        return np.zeros((runs, grams.size), np.int64), np.ones(runs, np.int64)
+    # (runs, shorter grams) int64: rows in S_{k−1}, −1 for what has not been found.
+    rows = np.full((runs, world.words ** (length - 1)), -1, np.int64)
+    copies, numbers = _named_rows(previous, length - 1, world)
+    rows[copies, numbers] = np.arange(copies.size)
+    sides = sides_of(previous, world.plan.pruning)
+    first = rows[:, grams // world.words]
+    second = rows[:, grams % world.words ** (length - 1)]
+    if world.plan.pruning == "single" and length > 2:
+        # Beyond two words this rule is played with words only that are released in every copy.
+        second = np.arange(runs)[:, np.newaxis] * world.words + grams % world.words
+    classes = np.full(first.shape, NO_CLASS)
+    valid = (first >= 0) & (second >= 0)
+    classes[valid] = sides.left_bins[first[valid]] + sides.right_bins[second[valid]]
+    return classes, (rows >= 0).sum(axis=1)
+
+
+def _named_rows(grams: GramSet, length: int, world: World) -> tuple[np.ndarray, np.ndarray]:
+    if grams.words is not None:
+        return named(np.array(grams.words.to_pylist(), np.int64), 1, None, world)
+    return named(grams.keys, length, None, world)
+
+
+def copies_as_middles(
+    previous: GramSet, rows: np.ndarray, world: World
+) -> tuple[GramSet, np.ndarray]:
+    """Returns a set whose V_k are the pairs of words of each copy, and the row in S_1 of each.
 
     The copy is the middle: x·copy for each of its words, and copy·z, with x and z named apart.
+
+    Args:
+      previous: S_1 of all copies.
+      rows: those of its words that belong to some copies.
+      world: of which there are copies.
     """
-    number = np.arange(runs * words)
-    copy = number // words
-    before, after = runs + number, runs + number.size + number
+    number = np.arange(rows.size)
+    copy = copies_of_grams(previous, world)[rows]
+    most = int(copy.max(initial=-1)) + 1
+    before, after = most + number, most + number.size + number
     keys = np.concatenate((pack_pairs(copy, after), pack_pairs(before, copy)))
     pairs = GramSet(
         length=2,
         keys=keys,
-        scores=np.ones(keys.size),
-        parent_size=runs + 2 * number.size,
+        scores=np.tile(previous.scores[rows], 2),
+        parent_size=most + 2 * number.size,
         vocabulary_size=number.size,
+        suffix_bins=np.zeros(keys.size, np.int16),
     )
-    return pairs, np.concatenate((number, number))
+    return pairs, np.concatenate((rows, rows))

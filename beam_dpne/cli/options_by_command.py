@@ -97,7 +97,7 @@ _NGRAMS_PRIVACY = (
     Option(
         name="max_contributions",
         parse=integers,
-        shown_default="300, one_round 100",
+        shown_default="1000, one_round 100",
         help="Largest number of distinct n-grams that one user adds at one length (with adaptive, in "
         "each round of it), Δ ≥ 1: one number, or one for each length, e.g. 10,20,20. The number "
         "that a typical user has is sensible; a larger one raises the threshold without any gain. "

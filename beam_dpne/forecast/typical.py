@@ -106,7 +106,8 @@ def _rule(plan: PrivacyPlan, length: int) -> LengthRule:
     """Returns the rule of a length after a million released n-grams one word shorter."""
     ratio = 0 if length == 1 else VALID_PER_RELEASED[min(length, 4) - 2]
     valid = _RELEASED * ratio
-    return plan.strategy_value.rule(plan, length, released=_RELEASED, valid=valid, counted=valid)
+    sizes = {0: valid} if valid else {}
+    return plan.strategy_value.rule(plan, length, released=_RELEASED, sizes=sizes, counted=valid)
 
 
 def _weights(plan: PrivacyPlan, number: int) -> dict[int, list[_Weight]]:
@@ -126,7 +127,9 @@ def _weights(plan: PrivacyPlan, number: int) -> dict[int, list[_Weight]]:
         weights[length] = []
         for this_round in adaptive.rounds_of(length, plan.rounds or 1):
             counts, ahead = np.array([number]), np.array([number * longer])
-            spent = adaptive.spends(left, counts, ahead, this_round.quota)
+            spent = adaptive.spends(
+                left, counts, ahead, this_round.quota, adaptive.kept_ahead(length)
+            )
             if length == 1:
                 spent = np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))
             left = left - spent

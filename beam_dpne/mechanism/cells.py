@@ -21,7 +21,6 @@ from beam_dpne.mechanism.rules import (
     CELLS_PER_STDDEV,
     NOTHING_YET,
     UNITS,
-    LengthRule,
     NullLaw,
     RoundRule,
 )
@@ -67,7 +66,12 @@ def evidence_noise(bits: Sequence[np.ndarray], rule: RoundRule, noise_stddev: fl
     return noise
 
 
-def noisy_cells(weights: Sequence[np.ndarray], noise: np.ndarray, rule: RoundRule) -> np.ndarray:
+def noisy_cells(
+    weights: Sequence[np.ndarray],
+    noise: np.ndarray,
+    rule: RoundRule,
+    thresholds: np.ndarray | None = None,
+) -> np.ndarray:
     """Returns the cell of each n-gram's evidence: ≥ 0 exactly when Σ ℓ_s·weight_s + noise > ρ.
 
     Each weight is split exactly, in integers, into whole cells and the rest.
@@ -76,6 +80,7 @@ def noisy_cells(weights: Sequence[np.ndarray], noise: np.ndarray, rule: RoundRul
       weights: for each of the rounds 1..r, (n,) int64, in units of 2^-32.
       noise: (n,) float64, in units of weight; see `evidence_noise`.
       rule: the rule of round r.
+      thresholds: (n,) int64, ρ of each n-gram in units of 2^-32, if they differ; by default the rule's.
 
     Returns:
       Shape (n,), dtype int64.
@@ -83,9 +88,9 @@ def noisy_cells(weights: Sequence[np.ndarray], noise: np.ndarray, rule: RoundRul
     References: DPNE Algorithm 1, "if H_k[u] + N(0, σ_k²) > ρ_k".
     """
     width, unit = rule.cell_units, rule.loading_unit
-    whole, part = divmod(rule.threshold_units, width)
-    cells = np.full(noise.size, -whole, dtype=np.int64)
-    rest = np.full(noise.size, -part * unit, dtype=np.int64)
+    own = rule.threshold_units if thresholds is None else thresholds
+    whole, part = np.divmod(np.broadcast_to(np.asarray(own, np.int64), noise.shape), width)
+    cells, rest = -whole, -part * unit
     for loading, column in zip(rule.loadings, weights, strict=True):
         if loading:
             whole, part = np.divmod(column, width)
@@ -105,7 +110,9 @@ def null_law(rules: Sequence[RoundRule], noise_stddev: float) -> NullLaw:
     return law
 
 
-def spurious_cells(bits: np.ndarray, rule: LengthRule, round_number: int) -> np.ndarray:
+def spurious_cells(
+    bits: np.ndarray, rules: Sequence[RoundRule], round_number: int, noise_stddev: float
+) -> np.ndarray:
     """Returns cells ≥ 0 with the law of `noisy_cells` at weight 0, given release in this round.
 
     They are drawn by inverting the survival function of Y_r, given that the n-gram was open until
@@ -113,15 +120,16 @@ def spurious_cells(bits: np.ndarray, rule: LengthRule, round_number: int) -> np.
 
     Args:
       bits: shape (n, 2), uint64.
-      rule: the rule of the length.
+      rules: the rules of the rounds of the n-grams' class.
       round_number: r ≥ 1.
+      noise_stddev: the standard deviation of each round's noise, in units of weight.
 
     Returns:
       Shape (n,), dtype int64.
     """
-    this_round = rule.rounds[round_number - 1]
-    law = null_law(rule.rounds[: round_number - 1], rule.noise_stddev)
-    stddev = rule.noise_stddev * this_round.loadings[-1] / this_round.loading_unit
+    this_round = rules[round_number - 1]
+    law = null_law(rules[: round_number - 1], noise_stddev)
+    stddev = noise_stddev * this_round.loadings[-1] / this_round.loading_unit
     threshold, width = this_round.threshold_units, this_round.cell_units
     last = _LAST_CELL + max(0, -threshold // width)
     # (last,) float64 in units of weight: the upper borders of cells 0, 1, …, last − 1.
@@ -132,9 +140,16 @@ def spurious_cells(bits: np.ndarray, rule: LengthRule, round_number: int) -> np.
     return np.searchsorted(-survival, -draws, "right")
 
 
-def scores(cells: np.ndarray, rule: RoundRule) -> np.ndarray:
-    """Returns the middle of each cell over the score divisor, in units of weight: (n,) float64."""
-    return middles(cells, rule.threshold_units, rule.cell_units) / rule.score_divisor
+def scores(cells: np.ndarray, rule: RoundRule, thresholds: np.ndarray | None = None) -> np.ndarray:
+    """Returns the middle of each cell over the score divisor, in units of weight: (n,) float64.
+
+    Args:
+      cells: (n,) int64.
+      rule: the rule of the round.
+      thresholds: as for `noisy_cells`.
+    """
+    own = rule.threshold_units if thresholds is None else thresholds
+    return middles(cells, own, rule.cell_units) / rule.score_divisor
 
 
 def cells_above(
@@ -154,12 +169,12 @@ def cells_above(
     return whole + np.ceil((rest + noise) / width).astype(np.int64) - 1
 
 
-def middles(cells: np.ndarray, threshold_units: int, width: int) -> np.ndarray:
+def middles(cells: np.ndarray, threshold_units: int | np.ndarray, width: int) -> np.ndarray:
     """Returns the middle of each cell, in units of weight: (n,) float64.
 
     Args:
       cells: (n,) int64.
-      threshold_units: ρ in units of 2^-32, where cell 0 begins.
+      threshold_units: ρ in units of 2^-32, where cell 0 begins; one, or (n,) int64.
       width: the width of a cell, in units of 2^-32.
     """
     return (2 * threshold_units + (2 * cells + 1) * width) / (2 * UNITS)

@@ -66,52 +66,143 @@ class RoundRule:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassRule:
+    """The rules of the rounds for one class of candidates.
+
+    Attributes:
+      number: c, the number of the class; 0 where a length has one class only.
+      valid: |V_c|, exact; None at k = 1, where every string is possible.
+      rounds: one rule for each round.
+    """
+
+    number: int = 0
+    valid: int | None = None
+    rounds: tuple[RoundRule, ...]
+
+    @property
+    def null_probability(self) -> float:
+        """The probability Σ_r P_r that an n-gram of the class without weight is released."""
+        return math.fsum(rule.null_probability for rule in self.rounds)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthRule:
     """The public numbers that decide one length; they are known before its data are used.
+
+    All classes have the same number of rounds, with the same loadings and noise; they differ in
+    thresholds, cuts and null probabilities.
 
     Attributes:
       length: k.
       noise_stddev: the standard deviation of each round's fresh noise, in units of weight.
-      rounds: one rule for each round. It is empty if no n-gram is valid, and then S_k = ∅.
-      valid: |V_k|, exact; None at k = 1, where every string is possible.
+      classes: the rules of the classes, by ascending numbers. It is empty if no n-gram is valid, and
+        then S_k = ∅.
+      by_prediction: whether candidates are sorted into classes by a public prediction; else there is
+        one class of all.
       pruning: "both" or "single", the rule by which n-grams are valid.
     """
 
     length: int
     noise_stddev: float
-    rounds: tuple[RoundRule, ...]
-    valid: int | None = None
+    classes: tuple[ClassRule, ...]
+    by_prediction: bool = False
     pruning: str = "both"
+
+    @classmethod
+    def of_rounds(
+        cls, *, rounds: tuple[RoundRule, ...], valid: int | None = None, **fields: Any
+    ) -> "LengthRule":
+        """Returns the rule of a length with one class; `rounds` is empty if no n-gram is valid."""
+        classes = (ClassRule(rounds=rounds, valid=valid),) if rounds else ()
+        return cls(classes=classes, **fields)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "LengthRule":
         """Returns a rule from `dataclasses.asdict` of it, also after a round trip through JSON."""
-        rounds = (
-            RoundRule(**{**each, "loadings": tuple(each["loadings"])}) for each in fields["rounds"]
+        classes = (
+            ClassRule(
+                **{
+                    **each,
+                    "rounds": tuple(
+                        RoundRule(**{**own, "loadings": tuple(own["loadings"])})
+                        for own in each["rounds"]
+                    ),
+                }
+            )
+            for each in fields["classes"]
         )
-        return cls(**{**fields, "rounds": tuple(rounds)})
+        return cls(**{**fields, "classes": tuple(classes)})
+
+    @property
+    def rounds(self) -> tuple[RoundRule, ...]:
+        """The rules of the rounds of the best class; other classes differ as the class says."""
+        return self.classes[-1].rounds if self.classes else ()
+
+    @property
+    def valid(self) -> int | None:
+        """The number of candidates |V_k|, exact; None at k = 1, where every string is possible."""
+        sizes = [each.valid for each in self.classes]
+        if self.length == 1 or None in sizes:
+            return None
+        return sum(size for size in sizes if size is not None)
 
     @property
     def threshold(self) -> float | None:
-        """The threshold of the last round, in units of weight; None if no n-gram is valid."""
-        return self.rounds[-1].threshold if self.rounds else None
+        """The lowest threshold of the last round, in units of weight; None if no n-gram is valid."""
+        return min((each.rounds[-1].threshold for each in self.classes), default=None)
 
     @property
-    def null_probability(self) -> float:
-        """The probability Σ_r P_r that an n-gram without weight is released."""
-        return math.fsum(rule.null_probability for rule in self.rounds)
+    def expected_spurious(self) -> float:
+        """Σ_c |V_c| Σ_r P_{r,c}: at most so many n-grams that nobody holds are released in the mean."""
+        return math.fsum((each.valid or 0) * each.null_probability for each in self.classes)
+
+    def places(self, numbers: np.ndarray | None, size: int) -> np.ndarray:
+        """Returns the place in `classes` of the class of each n-gram: (size,) int64.
+
+        Args:
+          numbers: (size,) numbers of classes; None if there is one class of all.
+          size: the number of n-grams.
+
+        Raises:
+          ValueError: if an n-gram has no class.
+        """
+        if not self.by_prediction or size == 0:
+            return np.zeros(size, np.int64)
+        if numbers is None:
+            raise ValueError("N-grams of a length with classes must have numbers of classes.")
+        known = np.array([each.number for each in self.classes], np.int64)
+        places = np.minimum(np.searchsorted(known, numbers), known.size - 1)
+        # An n-gram that nobody counted among the candidates would be decided by another class's rule.
+        if (known[places] != numbers).any():
+            raise ValueError("Every n-gram must belong to a class of its length.")
+        return places
+
+    def thresholds(self, round_number: int) -> np.ndarray:
+        """Returns ρ_r of each class in units of 2^-32: (classes,) int64."""
+        rules = [each.rounds[round_number - 1] for each in self.classes]
+        return np.array([rule.threshold_units for rule in rules], np.int64)
+
+    def cut_cells(self, round_number: int) -> np.ndarray:
+        """Returns the lowest cell of each class that stays open after a round: (classes,) int64."""
+        rules = [each.rounds[round_number - 1] for each in self.classes]
+        return np.array([rule.cut_cell for rule in rules], np.int64)
 
     def is_close_to(self, other: "LengthRule") -> bool:
         """Whether two rules agree except in the last digits, which machines compute differently."""
-        known = (self.length, self.valid, self.pruning, len(self.rounds))
-        return (
-            known == (other.length, other.valid, other.pruning, len(other.rounds))
-            and math.isclose(self.noise_stddev, other.noise_stddev, rel_tol=_SAME)
-            and all(
-                math.isclose(mine.threshold, theirs.threshold, rel_tol=_SAME, abs_tol=_SAME)
-                for mine, theirs in zip(self.rounds, other.rounds, strict=True)
-            )
+        return self._known() == other._known() and all(
+            math.isclose(mine, theirs, rel_tol=_SAME, abs_tol=_SAME)
+            for mine, theirs in zip(self._numbers(), other._numbers(), strict=True)
         )
+
+    def _known(self) -> tuple[Any, ...]:
+        """What two machines compute alike."""
+        classes = tuple((each.number, each.valid, len(each.rounds)) for each in self.classes)
+        return self.length, self.pruning, self.by_prediction, classes
+
+    def _numbers(self) -> list[float]:
+        """What two machines may compute differently."""
+        thresholds = [own.threshold for each in self.classes for own in each.rounds]
+        return [self.noise_stddev, *thresholds]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -180,7 +271,7 @@ def length_rule(
         rounds = (
             RoundRule(evidence_stddev=noise_stddev, threshold_units=units, null_probability=tail),
         )
-    return LengthRule(
+    return LengthRule.of_rounds(
         length=length, noise_stddev=noise_stddev, rounds=rounds, valid=valid, pruning=pruning
     )
 

@@ -34,6 +34,7 @@ from scipy import optimize, special
 
 from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
 from beam_dpne.mechanism.thresholds import vocabulary_threshold
+from beam_dpne.ngrams import tolerances
 
 BUDGET_BITS = 56
 BUDGET_UNITS = 2**BUDGET_BITS
@@ -43,13 +44,16 @@ USER_BUDGETS = ("individual", "even")
 LOADING_UNIT = 2**20
 # The numbers down to WORD_HOP, Q_r and E_r were chosen on public text of simulated users.
 LATER_LOADING = 1.2
-AHEAD = 0.7
+# What is kept for longer n-grams, at lengths k ≥ 2 and at length 1.
+AHEAD = 1.2
+AHEAD_OF_WORDS = 0.4
 NEARLY_OVER = 0.7
 LEAST_PREDICTION = 0.5
-# The square root of a prediction is taken this many times, so its exponent is β = 2^-1.
-PREDICTION_ROOTS = 1
-# A larger factor in b_r closes more n-grams, see `_gram_cut_cell`.
+# The square root of a prediction is taken this many times, so its exponent is β = 2^-2.
+PREDICTION_ROOTS = 2
+# A larger factor in b_r closes more n-grams, and a larger boost fewer, see `_gram_cut_cell`.
 CUT_FACTOR = 0.5
+CUT_BOOST = 4
 GRAM_HOP = 0.5
 WORD_HOP = 1.5
 # Squares of weights are in units of 2^-64, budgets in 2^-56.
@@ -79,16 +83,16 @@ def _rounds(*quotas_and_shares: tuple[float, float]) -> tuple[Round, ...]:
     return tuple(rounds)
 
 
-WORD_ROUNDS = _rounds((0.1, 0.1), (1.0, 0.9))
+WORD_ROUNDS = _rounds((0.1, 0.05), (0.3, 0.15), (1.0, 0.8))
 GRAM_ROUNDS = {
     1: _rounds((1.0, 1.0)),
     2: _rounds((0.3, 0.1), (1.0, 0.9)),
-    3: _rounds((0.25, 0.03), (0.45, 0.12), (1.0, 0.85)),
+    3: _rounds((0.25, 0.05), (0.5, 0.15), (1.0, 0.8)),
 }
 
 
 def rounds_of(length: int, gram_rounds: int) -> tuple[Round, ...]:
-    """Returns the rounds of a length: two for words, and 1 to 3 for longer n-grams."""
+    """Returns the rounds of a length: three for words, and 1 to 3 for longer n-grams."""
     return WORD_ROUNDS if length == 1 else GRAM_ROUNDS[gram_rounds]
 
 
@@ -106,10 +110,13 @@ def constants(gram_rounds: int) -> dict[str, Any]:
         "loading_unit": LOADING_UNIT,
         "later_loading": LATER_LOADING,
         "ahead": AHEAD,
+        "ahead_of_words": AHEAD_OF_WORDS,
         "nearly_over": NEARLY_OVER,
         "least_prediction": LEAST_PREDICTION,
         "prediction_roots": PREDICTION_ROOTS,
         "cut_factor": CUT_FACTOR,
+        "cut_boost": CUT_BOOST,
+        "tolerances": tolerances.constants(),
         "gram_hop": GRAM_HOP,
         "word_hop": WORD_HOP,
     }
@@ -163,8 +170,15 @@ def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.nda
     return np.diff(before[offsets])
 
 
-def spends(left: np.ndarray, counts: np.ndarray, ahead: np.ndarray, quota: float) -> np.ndarray:
-    """Returns the amount that each user spends in a round: left·Q·n/(n + AHEAD Σ m_j).
+def kept_ahead(length: int) -> float:
+    """Returns the factor of `spends` for places of longer n-grams: how much is kept for them."""
+    return AHEAD_OF_WORDS if length == 1 else AHEAD
+
+
+def spends(
+    left: np.ndarray, counts: np.ndarray, ahead: np.ndarray, quota: float, kept: float
+) -> np.ndarray:
+    """Returns the amount that each user spends in a round: left·Q·n/(n + kept·Σ m_j).
 
     It is 0 for users without open n-grams.
 
@@ -173,11 +187,12 @@ def spends(left: np.ndarray, counts: np.ndarray, ahead: np.ndarray, quota: float
       counts: (n,) int64, the number of each user's distinct open n-grams.
       ahead: (n,) int64, see `grams_ahead`; 0 at k = T.
       quota: Q_r.
+      kept: see `kept_ahead`.
 
     Returns:
       (n,) int64, in units of 2^-56, at most `left`.
     """
-    part = quota * counts / np.maximum(counts + AHEAD * ahead, 1.0)
+    part = quota * counts / np.maximum(counts + kept * ahead, 1.0)
     return np.minimum(left, np.floor(left * part).astype(np.int64))
 
 
@@ -185,7 +200,7 @@ def spends(left: np.ndarray, counts: np.ndarray, ahead: np.ndarray, quota: float
 
 
 def preferences(predictions: np.ndarray, nearness: np.ndarray | float) -> np.ndarray:
-    """Returns a_g = pred_g^-½ (1 − f p_g) with f = NEARLY_OVER, shares before scaling: (m,) float64.
+    """Returns a_g = pred_g^-¼ (1 − f p_g) with f = NEARLY_OVER, shares before scaling: (m,) float64.
 
     Args:
       predictions: (m,) float64, the lower score of the n-gram's prefix and suffix (1 at
@@ -198,9 +213,14 @@ def preferences(predictions: np.ndarray, nearness: np.ndarray | float) -> np.nda
     return (1.0 - NEARLY_OVER * nearness) / roots
 
 
-def nearness(cells: np.ndarray, rule: RoundRule) -> np.ndarray:
-    """Returns p_g, the position of an n-gram's evidence between the last cut (0) and threshold (1)."""
-    places = (cells - rule.cut_cell + 0.5) / max(1, -rule.cut_cell)
+def nearness(cells: np.ndarray, cut_cells: np.ndarray) -> np.ndarray:
+    """Returns p_g, the position of an n-gram's evidence between the last cut (0) and threshold (1).
+
+    Args:
+      cells: (m,) integers, the cell of the evidence in the last round.
+      cut_cells: (m,) int64, the lowest open cell of the n-gram's class in that round.
+    """
+    places = (cells - cut_cells + 0.5) / np.maximum(1, -cut_cells)
     return np.clip(places, 0.0, 1.0)
 
 
@@ -264,31 +284,32 @@ def vocabulary_rounds(
     """Returns the rules of the rounds at k = 1, which are decided separately.
 
     ρ_r = max_{t≤Δ} c_r/√t + Φ^{-1}((1 − E_r δ_T)^{1/t}) with c_r = μ√ν_r, the largest ℓ2-norm of one
-    user's weights in round r.
+    user's weights in round r. A word stays open if w_r ≥ ℓ_r ρ°/√(Σ_{s>r} ν_s/ν_1) − hop, with
+    ℓ_r = √(ν_r/ν_1), where ρ° is the threshold of the norm μ at E_R δ_T.
 
     Args:
       allotment: the amount that a user may spend at this length, in units of 2^-56.
       delta: δ_T.
       max_contributions: Δ.
     """
-    thresholds = []
-    for each in WORD_ROUNDS:
-        norm = math.nextafter(math.sqrt(round_cap(allotment, each) / BUDGET_UNITS), math.inf)
-        thresholds.append(
-            norm
-            * vocabulary_threshold(
-                noise_stddev=1.0 / norm,
-                delta=each.error_share * delta,
-                max_contributions=max_contributions,
-            )
+
+    def threshold_of(amount: int, this_round: Round) -> float:
+        norm = math.nextafter(math.sqrt(amount / BUDGET_UNITS), math.inf)
+        return norm * vocabulary_threshold(
+            noise_stddev=1.0 / norm,
+            delta=this_round.error_share * delta,
+            max_contributions=max_contributions,
         )
-    scales = [math.sqrt(each.budget_share / WORD_ROUNDS[0].budget_share) for each in WORD_ROUNDS]
+
+    last = threshold_of(allotment, WORD_ROUNDS[-1])
+    first_share = WORD_ROUNDS[0].budget_share
     rules = []
-    for index, (threshold, scale) in enumerate(zip(thresholds, scales, strict=True)):
-        units = math.ceil(threshold * UNITS)
+    for index, this_round in enumerate(WORD_ROUNDS):
+        units = math.ceil(threshold_of(round_cap(allotment, this_round), this_round) * UNITS)
+        scale = math.sqrt(this_round.budget_share / first_share)
         cut = 0
-        if index + 1 < len(WORD_ROUNDS):
-            cut = _cut_cell(thresholds[index + 1] / scales[index + 1] - WORD_HOP, units, 1.0)
+        if later := math.fsum(each.budget_share for each in WORD_ROUNDS[index + 1 :]):
+            cut = _cut_cell(scale * last / math.sqrt(later / first_share) - WORD_HOP, units, 1.0)
         rules.append(
             RoundRule(
                 loadings=(0,) * index + (1,),
@@ -302,14 +323,14 @@ def vocabulary_rounds(
     return tuple(rules)
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=1024)
 def gram_rounds(fraction: float, rounds: tuple[Round, ...]) -> tuple[RoundRule, ...]:
-    """Returns the rules of the rounds at k ≥ 2.
+    """Returns the rules of the rounds at k ≥ 2 for candidates of one class.
 
     ρ_r solves P(an n-gram without weight is open until r and then Y_r > ρ_r) = E_r · fraction.
 
     Args:
-      fraction: η·min(1, |S_{k−1}|/|V_k|), at most ½.
+      fraction: p_c, at most ½.
       rounds: the rounds of the length.
     """
     loadings = [_loading(each, rounds[0]) for each in rounds]
@@ -366,12 +387,12 @@ def _gram_cut_cell(
 ) -> int:
     """Returns the cell of b_r = CUT_FACTOR z I/√(Σ_{s>r} ν_s/ν_1) − hop √I.
 
-    Here I is `information`, and z = Φ̄^{-1}(E_R·fraction).
+    Here I is `information`, and z = Φ̄^{-1}(min(½, boost·E_R·fraction)).
     """
     later = math.fsum(each.budget_share for each in rounds[index + 1 :])
     if not later:
         return 0
-    last = -float(special.ndtri(rounds[-1].error_share * fraction))
+    last = -float(special.ndtri(min(0.5, CUT_BOOST * rounds[-1].error_share * fraction)))
     remaining = math.sqrt(later / rounds[0].budget_share)
     stddev = math.sqrt(information)
     return _cut_cell(CUT_FACTOR * last * information / remaining - GRAM_HOP * stddev, units, stddev)

@@ -28,6 +28,7 @@ from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import extract_grams, keep_present, present_positions
+from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpack_pairs
 from beam_dpne.ngrams.plan import PrivacyPlan
 
@@ -189,7 +190,7 @@ class SpendBudgets(UnhintedTransform):
             "round_number": self.round_number,
             "run_key": self.run_key,
         }
-        if self.previous is not None and self.length > 2:
+        if self.previous is not None:
             settings["previous"] = AsSingleton(self.previous)
         if self.present:
             settings["present"] = AsSingleton(self.present[-1])
@@ -301,7 +302,7 @@ def spend(
       length: k.
       round_number: r.
       run_key: the secret of the run.
-      previous: S_{k−1} (k ≥ 3).
+      previous: S_{k−1} (k ≥ 2).
       present: the n-grams that are open or found after round r−1 (r ≥ 2).
     """
     this_round = adaptive.rounds_of(length, plan.rounds or 1)[round_number - 1]
@@ -312,18 +313,26 @@ def spend(
     longer = plan.max_length - length if plan.user_budgets == "individual" else 0
     # (n,) int64: places at which a longer n-gram of the user could still be found.
     ahead = adaptive.grams_ahead(present_positions(batch, length), batch.offsets, longer)
-    spent = adaptive.spends(left, np.diff(grams.offsets), ahead, this_round.quota)
+    kept = adaptive.kept_ahead(length)
+    spent = adaptive.spends(left, np.diff(grams.offsets), ahead, this_round.quota, kept)
     # The threshold for words of one user assumes this norm of a user's contributions to the round.
     if length == 1:
         spent = np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))
+    # (m,) int16: the class of each n-gram, a function of released sets; None at length 1.
+    classes = None
+    if previous is not None:
+        classes = class_numbers(previous, plan.pruning, grams.keys)
     # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
-    shares = _preferences(grams, previous, present, plan.pruning)
+    shares = _preferences(grams, classes, previous, present, plan.pruning)
     sub_key = run_key.sub_key("subset", length, round_number)
     # N-grams beyond Δ_k stay at weight 0, so that they never count among the spurious ones.
     shares[outside_subset(grams, plan.contribution_limits[length - 1], sub_key)] = 0.0
     # Weights in units of 2^-32; their cost is exact and at most `spent`, so that no user overspends.
     weights, cost = adaptive.divide(spent, grams.offsets, shares)
-    grams = dataclasses.replace(grams, weights=weights)
+    # Later rounds know the classes of all n-grams that are open.
+    grams = dataclasses.replace(
+        grams, weights=weights, classes=classes if round_number == 1 else None
+    )
     return grams, dataclasses.replace(batch, left=left - cost)
 
 
@@ -383,6 +392,7 @@ def _distinct_open_rows(batch: UserBatch, present: PresentGrams) -> tuple[np.nda
 
 def _preferences(
     grams: Contributions,
+    classes: np.ndarray | None,
     previous: GramSet | None,
     present: PresentGrams | None,
     pruning: str,
@@ -392,7 +402,7 @@ def _preferences(
         return np.ones(grams.keys.size)
     # (m,) float64 in units of weight: the n-gram's expected weight; 1 where nothing is known.
     predictions = np.ones(grams.keys.size)
-    if previous is not None:
+    if previous is not None and grams.length > 2:
         prefixes, seconds = unpack_pairs(grams.keys)
         # An n-gram is at most as frequent as its prefix and its suffix: the lower score predicts.
         predictions = previous.scores[prefixes]
@@ -402,5 +412,5 @@ def _preferences(
         return adaptive.preferences(predictions, 0.0)
     # Every open n-gram of a user is in the present set, so that each look-up finds its key.
     rows = np.searchsorted(present.keys, grams.keys)
-    last = present.rule.rounds[present.round - 1]
-    return adaptive.preferences(predictions, adaptive.nearness(present.cells[rows], last))
+    cuts = present.rule.cut_cells(present.round)[present.rule.places(classes, rows.size)]
+    return adaptive.preferences(predictions, adaptive.nearness(present.cells[rows], cuts))

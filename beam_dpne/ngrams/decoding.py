@@ -81,18 +81,39 @@ class RoundReport(NamedTuple):
     loadings: tuple[float, ...]
 
 
+class ClassReport(NamedTuple):
+    """The numbers that decided one class of candidates; each of them may be published.
+
+    Attributes:
+      number: c, twice the logarithm to base 2 of the prediction.
+      valid: |V_c|, the number of candidates of the class.
+      thresholds: ρ_r of each round, in units of weight.
+      cuts: b_r of each round, in units of weight; None in the last one.
+      null_probabilities: the probability of being found without any weight, for each round.
+    """
+
+    number: int
+    valid: int
+    thresholds: tuple[float, ...]
+    cuts: tuple[float | None, ...]
+    null_probabilities: tuple[float, ...]
+
+
 class LengthReport(NamedTuple):
     """The noise, thresholds and number of released n-grams of one length; each may be published.
 
     Attributes:
       length: k.
       noise_stddev: σ_k, in units of weight.
-      threshold: ρ_k, in units of weight, of the last round; None if nothing was valid.
+      threshold: ρ_k, in units of weight, of the last round, and the lowest of all classes; None if
+        nothing was valid.
       released: |S_k|.
       valid: |V_k|; None at k = 1.
-      spurious_bound: |V_k|·Σ_r P_r, an upper bound on the expected number of spurious k-grams; 0 at
-        k = 1.
-      rounds: the numbers of each round, which were fixed before it.
+      spurious_bound: Σ_c |V_c|·Σ_r P_{r,c}, an upper bound on the expected number of spurious k-grams;
+        0 at k = 1.
+      rounds: the numbers of each round, which were fixed before it; where candidates have classes,
+        those of the class with the best prediction.
+      classes: the numbers of each class; empty where candidates have none.
     """
 
     length: int
@@ -102,6 +123,7 @@ class LengthReport(NamedTuple):
     valid: int | None
     spurious_bound: float
     rounds: tuple[RoundReport, ...] = ()
+    classes: tuple[ClassReport, ...] = ()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -200,15 +222,15 @@ def length_report(released: GramSet) -> LengthReport:
     rule = released.rule
     if rule is None:
         raise ValueError("A set without a rule has no report.")
-    bound = 0.0 if rule.valid is None else rule.valid * rule.null_probability
     return LengthReport(
         length=released.length,
         noise_stddev=rule.noise_stddev,
         threshold=rule.threshold,
         released=len(released),
         valid=rule.valid,
-        spurious_bound=bound,
+        spurious_bound=rule.expected_spurious,
         rounds=_round_reports(rule),
+        classes=_class_reports(rule) if rule.by_prediction else (),
     )
 
 
@@ -225,4 +247,17 @@ def _round_reports(rule: LengthRule) -> tuple[RoundReport, ...]:
             ),
         )
         for number, rule_of_round in enumerate(rule.rounds, start=1)
+    )
+
+
+def _class_reports(rule: LengthRule) -> tuple[ClassReport, ...]:
+    return tuple(
+        ClassReport(
+            number=own.number,
+            valid=own.valid or 0,
+            thresholds=tuple(each.threshold for each in own.rounds),
+            cuts=(*(each.cut for each in own.rounds[:-1]), None),
+            null_probabilities=tuple(each.null_probability for each in own.rounds),
+        )
+        for own in rule.classes
     )

@@ -29,6 +29,7 @@ class Contributions:
       keys: (m,) int64, ascending within a user; packed pairs, at k = 1 indices into `words`.
       weights: (m,) int64 in units of 2^-32, 0 for n-grams beyond the user's limit; None before
         `LimitContributions` or `SpendBudgets`.
+      classes: (m,) int16, the number of each n-gram's class (see `classes`); None where there are none.
       round: r, from 1.
       words: the batch's distinct words (k = 1 only).
       word_hashes: (words, 2) uint64, their keyed hashes (k = 1 only).
@@ -39,6 +40,7 @@ class Contributions:
     offsets: np.ndarray
     keys: np.ndarray
     weights: np.ndarray | None = None
+    classes: np.ndarray | None = None
     round: int = 1
     words: pa.Array | None = None
     word_hashes: np.ndarray | None = None
@@ -54,6 +56,7 @@ class HistogramShard:
       length: k.
       keys: (m,) int64, ascending, distinct; at k = 1 the row numbers of `words`.
       weights: (m,) int64, sums in units of 2^-32.
+      classes: (m,) int16, the number of each n-gram's class; None where there are none.
       round: r, from 1.
       earlier: (r − 1, m) int64, the sums of earlier rounds; None in the first, and in pieces that
         hold only sums of users' contributions.
@@ -67,12 +70,14 @@ class HistogramShard:
         that somebody holds.
       spurious_cells: (s,) int64, the cells of their noise.
       spurious_rounds: (s,) int8, the rounds in which they are found.
+      spurious_classes: (s,) int16, the numbers of their classes; 0 where there are none.
       rule: the rule of this length (length ≥ 2, or later rounds); it comes with the spurious n-grams.
     """
 
     length: int
     keys: np.ndarray
     weights: np.ndarray
+    classes: np.ndarray | None = None
     round: int = 1
     earlier: np.ndarray | None = None
     found: np.ndarray | None = None
@@ -82,6 +87,7 @@ class HistogramShard:
     spurious_keys: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     spurious_cells: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
     spurious_rounds: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int8))
+    spurious_classes: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int16))
     rule: LengthRule | None = None
 
     def __len__(self) -> int:
@@ -97,6 +103,7 @@ class SpuriousGrams:
       keys: (s,) int64, ascending, distinct.
       cells: (s,) int64, the cells of their noise.
       rounds: (s,) int8, the rounds in which they are found.
+      classes: (s,) int16, the numbers of their classes; 0 where there are none.
       rule: the rule by which they were drawn; it decides the n-grams that somebody holds as well.
     """
 
@@ -104,6 +111,7 @@ class SpuriousGrams:
     keys: np.ndarray
     cells: np.ndarray
     rounds: np.ndarray
+    classes: np.ndarray
     rule: LengthRule | None = None
 
 
@@ -158,6 +166,10 @@ class GramSet:
       parent_size: |S_{k−1}|.
       vocabulary_size: |S_1|.
       rule: σ_k, ρ_k and |V_k|; None for the root, and for a public vocabulary.
+      suffix_bins: (n,) int16, the bin of the score of each n-gram's suffix (see `classes`); None at
+        length 1, and with pruning "single".
+      word_bins: (|S_1|,) int16, the bins of the words' scores, with pruning "single" at length 2 and
+        more; else None.
       is_public: whether it is a public vocabulary, which is not released.
       users: (n, 3) int64, the estimated number of users who hold each n-gram, and the ends of its 95 %
         interval; None if they are not measured, and until `CountUsers` has measured them.
@@ -171,6 +183,8 @@ class GramSet:
     parent_size: int = 0
     vocabulary_size: int = 0
     rule: LengthRule | None = None
+    suffix_bins: np.ndarray | None = None
+    word_bins: np.ndarray | None = None
     is_public: bool = False
     users: np.ndarray | None = None
     stored: StoredFile | None = None

@@ -20,10 +20,11 @@ from beam_dpne.elements.arrays import (
 )
 from beam_dpne.elements.batches import SumBundle, apply
 from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.ngrams.classes import join_classes
 from beam_dpne.ngrams.elements import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
 
-_GRAM_COLUMNS = ("keys", "weights", "found", "cells", "words", "word_hashes")
-_SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds")
+_GRAM_COLUMNS = ("keys", "weights", "classes", "found", "cells", "words", "word_hashes")
+_SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds", "spurious_classes")
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -62,7 +63,7 @@ class WeightedHistogram(DisplayedTransform):
       ...                       offsets=np.array([0, 1, 2]), keys=np.array([7, 7]),
       ...                       weights=np.array([2**32, 2**31]))
       >>> none = SpuriousGrams(length=2, keys=np.array([], int), cells=np.array([], int),
-      ...                      rounds=np.array([], np.int8))
+      ...                      rounds=np.array([], np.int8), classes=np.array([], np.int16))
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
       ...     spurious = pipeline | "none" >> beam.Create([none])
       ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(spurious=spurious)
@@ -121,9 +122,15 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
     """Sums the weights of one batch."""
     if contributions.weights is None:
         raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
-    keys, weights = _sum_by_key(contributions.keys, contributions.weights)
+    keys, weights, classes = _sum_by_key(
+        contributions.keys, contributions.weights, contributions.classes
+    )
     sums = HistogramShard(
-        length=contributions.length, round=contributions.round, keys=keys, weights=weights
+        length=contributions.length,
+        round=contributions.round,
+        keys=keys,
+        weights=weights,
+        classes=classes,
     )
     if contributions.words is None or contributions.word_hashes is None:
         return sums
@@ -153,6 +160,7 @@ def shard_spurious(
             spurious_keys=spurious.keys[inside],
             spurious_cells=spurious.cells[inside],
             spurious_rounds=spurious.rounds[inside],
+            spurious_classes=spurious.classes[inside],
             rule=spurious.rule,
         )
         yield shard, piece
@@ -190,6 +198,7 @@ def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
         spurious_keys=np.concatenate([piece.spurious_keys for piece in pieces]),
         spurious_cells=np.concatenate([piece.spurious_cells for piece in pieces]),
         spurious_rounds=np.concatenate([piece.spurious_rounds for piece in pieces]),
+        spurious_classes=np.concatenate([piece.spurious_classes for piece in pieces]),
         rule=next(iter(rules), None),
     )
 
@@ -207,9 +216,17 @@ def _sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
     weights = np.concatenate([piece.weights for piece in pieces])
     if pieces[0].length == 1:
         return _merge_words(pieces, weights)
-    keys, weights = _sum_by_key(np.concatenate([piece.keys for piece in pieces]), weights)
+    # A piece without n-grams, like that of spurious ones, need not say whether there are classes.
+    classes = join_classes([piece.classes for piece in pieces if piece.keys.size])
+    keys, weights, classes = _sum_by_key(
+        np.concatenate([piece.keys for piece in pieces]), weights, classes
+    )
     return HistogramShard(
-        length=pieces[0].length, round=pieces[0].round, keys=keys, weights=weights
+        length=pieces[0].length,
+        round=pieces[0].round,
+        keys=keys,
+        weights=weights,
+        classes=classes,
     )
 
 
@@ -234,6 +251,9 @@ def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
     # A shard that was cut for the shuffle may come back in any order; look-ups need ascending keys.
     keys = np.concatenate([piece.keys for piece in pieces])
     order = np.argsort(keys)
+    classes = join_classes([piece.classes for piece in pieces])
+    if classes is not None:
+        columns["classes"] = classes
     columns = {name: column[..., order] for name, column in columns.items()}
     return dataclasses.replace(pieces[0], **columns, keys=keys[order])
 
@@ -269,6 +289,7 @@ def cut_by_hash_range(
             round=whole.round,
             keys=np.arange(inside.size) if words is not None else whole.keys[inside],
             weights=whole.weights[inside],
+            classes=None if whole.classes is None else whole.classes[inside],
             words=None if words is None else words.take(pa.array(inside)),
             word_hashes=None if hashes is None else hashes[inside],
         )
@@ -333,10 +354,12 @@ def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> Histogram
     )
 
 
-def _sum_by_key(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns distinct keys, ascending, and the int64 sum of the weights of each."""
+def _sum_by_key(
+    keys: np.ndarray, weights: np.ndarray, classes: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Returns distinct keys, ascending, the int64 sum of the weights of each, and its class."""
     if keys.size == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), None
     # Equal keys become neighbours, so that one pass adds up each n-gram's weights.
     order = _ascending_order(keys)
     keys = keys[order]
@@ -344,7 +367,9 @@ def _sum_by_key(keys: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.n
     np.not_equal(keys[1:], keys[:-1], out=fresh[1:])
     starts = np.flatnonzero(fresh)
     # Sums of the runs of equal keys, in units of 2^-32.
-    return keys[starts], np.add.reduceat(weights[order], starts)
+    # A class is a function of the n-gram, so that all of its entries say the same.
+    classes = None if classes is None else classes[order[starts]]
+    return keys[starts], np.add.reduceat(weights[order], starts), classes
 
 
 def _ascending_order(keys: np.ndarray) -> np.ndarray:

@@ -277,7 +277,7 @@ class ArraySteps:
                 length=length,
                 round_number=round_number,
                 run_key=self.run_key,
-                previous=previous if length > 2 else None,
+                previous=previous,
                 present=present[-1] if present else None,
                 before=present[-2] if len(present) > 1 else None,
             )
@@ -326,7 +326,7 @@ class ArraySteps:
     ) -> tuple[PresentGrams, list[HistogramShard]]:
         """Calls `decide` for each hash range, and drops the ranges in which nothing is left."""
         rule = self.rule(length, previous)
-        decided = [self.decide(shard, rule) for shard in histogram if rule.rounds]
+        decided = [self.decide(shard, rule) for shard in histogram if rule.classes]
         left = [shard for shard in decided if shard.keys.size + shard.spurious_keys.size]
         parts = [threshold.present_part(shard) for shard in left]
         known = ROOT if previous is None else previous
@@ -337,7 +337,7 @@ class ArraySteps:
     ) -> GramSet:
         """Calls `released_part` and `merge_released`."""
         rule = self.rule(length, previous)
-        decided = [self.decide(shard, rule) for shard in histogram if rule.rounds]
+        decided = [self.decide(shard, rule) for shard in histogram if rule.classes]
         parts = [threshold.released_part(shard, rule) for shard in decided]
         known = ROOT if previous is None else previous
         return threshold.merge_released(parts, known, rule)

@@ -73,7 +73,8 @@ _LENGTHS_COLUMNS = {
         "noise_stddev": "standard deviation of the noise of every round, in units of weight; over all "
         "lengths and rounds together, the squared weights that one user sends add up to at most "
         "(1 - count_share) / composed_noise_stddev^2; 0 for words that are public",
-        "threshold": "threshold of the last round; null if no n-gram of this length could be released",
+        "threshold": "threshold of the last round, the lowest of all classes; null if no n-gram of "
+        "this length could be released",
         "released": _RELEASED,
         "valid": _VALID,
         "expected_spurious_at_most": f"{_SPURIOUS}, in all rounds together",
@@ -81,7 +82,12 @@ _LENGTHS_COLUMNS = {
         "rounds so far in the evidence; evidence_stddev: standard deviation of the noise in that sum; "
         "threshold: n-grams with evidence above it are found; cut: n-grams with evidence below it are "
         "closed and get no further weight, null in the last round; null_probability: probability that "
-        "an n-gram which nobody has is found in this round",
+        "an n-gram which nobody has is found in this round. At lengths of two words and more these are "
+        "the numbers of the class with the best prediction",
+        "classes": "candidates of two words and more are sorted into classes by a prediction from the "
+        "scores of released n-grams one and two words shorter. One entry for each class. number: twice "
+        "the logarithm to base 2 of the prediction; valid: number of candidates of the class; "
+        "thresholds, cuts, null_probabilities: for each round, as in rounds",
     },
 }
 _TEXT = (
@@ -221,5 +227,12 @@ def _length(length: LengthPlan, report: LengthReport, *, with_rounds: bool) -> d
         "released": report.released,
         "valid": report.valid,
         "expected_spurious_at_most": report.spurious_bound,
-        **({"rounds": [each._asdict() for each in report.rounds]} if with_rounds else {}),
+        **(_rounds_and_classes(report) if with_rounds else {}),
+    }
+
+
+def _rounds_and_classes(report: LengthReport) -> dict[str, Any]:
+    return {
+        name: [each._asdict() for each in entries]
+        for name, entries in (("rounds", report.rounds), ("classes", report.classes))
     }

@@ -66,7 +66,7 @@ class PrivacyPlan(JsonParameters):
       delta: δ in (0, 1) of the whole run; well below one over the number of users.
       max_length: T, the number of words in the longest n-gram.
       max_contributions: Δ, the distinct n-grams that a user adds in one round of a length, at most: one
-        number, or one for each length. The default is 300, and 100 with "one_round".
+        number, or one for each length. The default is 1000, and 100 with "one_round".
       spurious_fraction: η in (0, 1): expected spurious k-grams per released (k−1)-gram, at most.
       pruning: "both": a valid n-gram's prefix and suffix are released; "single": its prefix and last
         word are released.

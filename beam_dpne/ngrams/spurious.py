@@ -12,8 +12,8 @@ from beam_dpne.elements.batches import apply
 from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.mechanism import cells, randomness
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams import valid
+from beam_dpne.mechanism.rules import ClassRule, LengthRule
+from beam_dpne.ngrams.classes import Cells, cells_of
 from beam_dpne.ngrams.elements import GramSet, SpuriousGrams
 
 
@@ -74,35 +74,56 @@ def _sample(
 
 
 def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
-    """Draws each member of V_k with probability Σ_r P_r, with the round and the cell of its noise."""
-    none = np.zeros(0, np.int64)
-    length = rule.length
-    members = valid.count_valid(previous, rule.pruning)
-    if not rule.rounds or members == 0:
-        return SpuriousGrams(
-            length=length, keys=none, cells=none, rounds=none.astype(np.int8), rule=rule
-        )
-    mean = -members * math.log1p(-rule.null_probability)
+    """Draws each member of V_c with Σ_r P_{r,c}, with the round and the cell of its noise."""
+    members = cells_of(previous, rule.pruning, by_prediction=rule.by_prediction)
+    sizes = members.sizes()
+    parts = [
+        _sample_class(members, sizes[each.number], each, rule, run_key)
+        for each in rule.classes
+        if each.number in sizes
+    ]
+    keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
+    order = np.argsort(keys)
+    columns = {
+        name: np.concatenate([np.zeros(0, dtype), *(getattr(part, name) for part in parts)])[order]
+        for name, dtype in (("cells", np.int64), ("rounds", np.int8), ("classes", np.int16))
+    }
+    return SpuriousGrams(length=rule.length, keys=keys[order], **columns, rule=rule)
+
+
+def _sample_class(
+    members: Cells, size: int, own: ClassRule, rule: LengthRule, run_key: RunKey
+) -> SpuriousGrams:
+    """Draws members of one class, each with the probability of a held n-gram without weight."""
+    length, number = rule.length, np.int64(own.number)
+    mean = -size * math.log1p(-own.null_probability)
     blocks = np.arange(randomness.poisson_blocks(mean), dtype=np.uint64)
-    count_key = run_key.sub_key("spurious count", length)
-    count_bits = randomness.keyed_bits(count_key, np.uint64(0), blocks)
+    count_bits = randomness.keyed_bits(run_key.sub_key("spurious count", length), number, blocks)
     draws = np.arange(randomness.poisson(count_bits, mean), dtype=np.uint64)
-    bits = randomness.keyed_bits(run_key.sub_key("spurious draw", length), np.uint64(0), draws)
+    bits = randomness.keyed_bits(run_key.sub_key("spurious draw", length), number, draws)
     # (s,) int64: the drawn members, each once; draws of the same member were merged.
-    keys = np.sort(valid.draw_valid(previous, rule.pruning, bits))
+    keys = np.sort(members.draw(own.number, bits))
     keys = keys[np.diff(keys, prepend=-1) != 0]
-    rounds = _spurious_rounds(keys, rule, run_key)
+    rounds = _spurious_rounds(keys, own, length, run_key)
     noise = randomness.keyed_bits(run_key.sub_key("spurious noise", length), np.uint64(0), keys)
     drawn_cells = np.zeros(keys.size, dtype=np.int64)
-    for number in np.unique(rounds).tolist():
-        inside = rounds == number
-        drawn_cells[inside] = cells.spurious_cells(noise[inside], rule, number)
-    return SpuriousGrams(length=length, keys=keys, cells=drawn_cells, rounds=rounds, rule=rule)
+    for found in np.unique(rounds).tolist():
+        inside = rounds == found
+        drawn_cells[inside] = cells.spurious_cells(
+            noise[inside], own.rounds, found, rule.noise_stddev
+        )
+    return SpuriousGrams(
+        length=length,
+        keys=keys,
+        cells=drawn_cells,
+        rounds=rounds,
+        classes=np.full(keys.size, own.number, np.int16),
+    )
 
 
-def _spurious_rounds(keys: np.ndarray, rule: LengthRule, run_key: RunKey) -> np.ndarray:
+def _spurious_rounds(keys: np.ndarray, own: ClassRule, length: int, run_key: RunKey) -> np.ndarray:
     """Draws the round in which each spurious n-gram is found: r with probability P_r/p, (s,) int8."""
-    sub_key = run_key.sub_key("spurious round", rule.length)
+    sub_key = run_key.sub_key("spurious round", length)
     uniform = randomness.uniforms(randomness.keyed_bits(sub_key, np.uint64(0), keys))
-    borders = np.cumsum([each.null_probability for each in rule.rounds[:-1]])
-    return (1 + np.searchsorted(borders, uniform * rule.null_probability)).astype(np.int8)
+    borders = np.cumsum([each.null_probability for each in own.rounds[:-1]])
+    return (1 + np.searchsorted(borders, uniform * own.null_probability)).astype(np.int8)

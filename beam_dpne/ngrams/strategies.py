@@ -7,12 +7,12 @@ strategies.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from beam_dpne.mechanism import gaussian, thresholds
-from beam_dpne.mechanism.rules import LengthRule, RoundRule, length_rule
-from beam_dpne.ngrams import adaptive
+from beam_dpne.mechanism.rules import ClassRule, LengthRule, RoundRule, length_rule
+from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.validation import as_float, check_choice, check_count, check_integer
 
 VALID_COUNTS = ("exact", "estimate")
@@ -95,6 +95,8 @@ class OneRound:
     }
     # Whether each user divides one budget among rounds, or has weight 1 in each.
     has_user_budgets: ClassVar[bool] = False
+    # Whether candidates are sorted into classes by a prediction (`classes`).
+    has_classes: ClassVar[bool] = False
 
     noise_growth: float = 1.0
     budget_shares: tuple[float, ...] | None = None
@@ -165,7 +167,7 @@ class OneRound:
         ]
 
     def rule(
-        self, plan: _Plan, length: int, *, released: int, valid: int, counted: int
+        self, plan: _Plan, length: int, *, released: int, sizes: Mapping[int, int], counted: int
     ) -> LengthRule:
         """Returns σ_k and ρ_k; if no n-gram is valid, nothing more is released.
 
@@ -173,10 +175,11 @@ class OneRound:
           plan: the plan of the run.
           length: k.
           released: |S_{k−1}|.
-          valid: |V_k|; 0 at k = 1.
+          sizes: |V_c| of the classes that have candidates, by their numbers; here of class 0 alone.
+            It is empty at k = 1.
           counted: |V_k| or its estimate, which affects the threshold only.
         """
-        numbers = plan.lengths[length - 1]
+        numbers, valid = plan.lengths[length - 1], sum(sizes.values())
         if length == 1:
             return length_rule(
                 length=1, noise_stddev=numbers.noise_stddev, threshold=numbers.threshold
@@ -221,18 +224,19 @@ class Adaptive:
     Example:
       >>> strategy = Adaptive(rounds=3)
       >>> strategy.rounds_of(1), strategy.rounds_of(2)
-      (2, 3)
+      (3, 3)
 
     References: none; `adaptive` has the formulas and why they are private.
     """
 
     name: ClassVar[str] = "adaptive"
     plan_defaults: ClassVar[dict[str, Any]] = {
-        "max_contributions": 300,
+        "max_contributions": 1000,
         "vocabulary_delta_share": 0.1,
         "vocabulary_policy": "rounds",
     }
     has_user_budgets: ClassVar[bool] = True
+    has_classes: ClassVar[bool] = True
 
     rounds: int = 3
     user_budgets: str = "individual"
@@ -265,7 +269,7 @@ class Adaptive:
         return gaussian.growth_shares(1.0, lengths)
 
     def rounds_of(self, length: int) -> int:
-        """Returns the number of rounds of a length: 2 at k = 1, and `rounds` at k ≥ 2."""
+        """Returns the number of rounds of a length: 3 at k = 1, and `rounds` at k ≥ 2."""
         return len(adaptive.rounds_of(length, self.rounds))
 
     def label(self, length: int, round_number: int) -> str:
@@ -300,18 +304,29 @@ class Adaptive:
         return plans
 
     def rule(
-        self, plan: _Plan, length: int, *, released: int, valid: int, counted: int
+        self, plan: _Plan, length: int, *, released: int, sizes: Mapping[int, int], counted: int
     ) -> LengthRule:
-        """Returns ρ_r and b_r of each round, from |S_{k−1}| and |V_k| alone; see `OneRound.rule`."""
+        """Returns ρ_r and b_r of each class, from |S_{k−1}| and |V_c|; see `OneRound.rule`."""
         numbers = plan.lengths[length - 1]
         if length == 1:
-            return LengthRule(length=1, noise_stddev=1.0, rounds=numbers.word_rules)
-        rounds = ()
-        if valid:
-            fraction = plan.spurious_fraction * min(1.0, released / valid)
-            rounds = adaptive.gram_rounds(fraction, numbers.rounds)
+            return LengthRule.of_rounds(length=1, noise_stddev=1.0, rounds=numbers.word_rules)
+        groups = tolerances.groups_of(sizes, released)
+        chances = tolerances.probabilities(
+            groups, tolerances.all_candidates(groups), plan.spurious_fraction * released
+        )
         return LengthRule(
-            length=length, noise_stddev=1.0, rounds=rounds, valid=valid, pruning=plan.pruning
+            length=length,
+            noise_stddev=1.0,
+            classes=tuple(
+                ClassRule(
+                    number=number,
+                    valid=sizes[number],
+                    rounds=adaptive.gram_rounds(chances[number], numbers.rounds),
+                )
+                for number in sorted(sizes)
+            ),
+            by_prediction=True,
+            pruning=plan.pruning,
         )
 
     def contribute(self, steps: Any, round_input: RoundInput) -> tuple[Any, Any]:

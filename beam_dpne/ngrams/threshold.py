@@ -22,6 +22,7 @@ from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.ngrams.classes import join_classes, suffix_bins, word_bins
 from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams
 
 
@@ -191,7 +192,7 @@ def _decide_last(
 ) -> list[GramSet]:
     rule = _rule_of(shard, first)
     # Without valid n-grams nothing is released, whatever the weights are.
-    if not rule.rounds:
+    if not rule.classes:
         return []
     if shard.round != len(rule.rounds):
         raise ValueError(
@@ -205,7 +206,7 @@ def _decide_earlier(
     shard: HistogramShard, *, round_number: int, first: LengthRule | None, run_key: RunKey
 ) -> list[HistogramShard]:
     rule = _rule_of(shard, first)
-    if not rule.rounds:
+    if not rule.classes:
         return []
     if shard.round != round_number or round_number >= len(rule.rounds):
         raise ValueError(
@@ -274,14 +275,19 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
         this_round,
         rule.noise_stddev,
     )
-    cells[judged] = mechanism_cells.noisy_cells(list(weights[:, judged]), noise, this_round)
+    # (m,) int64: the place of each n-gram's class, which has thresholds and cuts of its own.
+    places = rule.places(shard.classes, size)
+    thresholds = rule.thresholds(shard.round)[places[judged]]
+    cells[judged] = mechanism_cells.noisy_cells(
+        list(weights[:, judged]), noise, this_round, thresholds
+    )
     over = cells[judged] >= 0
     # The threshold for words of one user covers only words to which this round gives weight.
     if shard.length == 1:
         over &= shard.weights[judged] > 0
     found[judged[over]] = shard.round
     # N-grams below the cut are closed: neither users nor later rounds see them again.
-    present = np.flatnonzero((found > 0) | (cells >= this_round.cut_cell))
+    present = np.flatnonzero((found > 0) | (cells >= rule.cut_cells(shard.round)[places]))
     # A drawn n-gram that somebody holds is decided by the noise on its weight, from round 1 on.
     if shard.round == 1:
         unheld = np.flatnonzero(places_among(shard.spurious_keys, shard.keys) < 0)
@@ -293,6 +299,7 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
         round=shard.round + 1,
         keys=shard.keys[present] if shard.words is None else np.arange(present.size),
         weights=np.zeros(present.size, dtype=np.int64),
+        classes=None if shard.classes is None else shard.classes[present],
         earlier=weights[:, present],
         found=found[present],
         cells=cells[present],
@@ -301,6 +308,7 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
         spurious_keys=shard.spurious_keys[unheld],
         spurious_cells=shard.spurious_cells[unheld],
         spurious_rounds=shard.spurious_rounds[unheld],
+        spurious_classes=shard.spurious_classes[unheld],
         rule=rule,
     )
 
@@ -319,11 +327,15 @@ def released_part(after: HistogramShard, rule: LengthRule) -> GramSet:
     # Held n-grams come first and spurious ones second, until the final sort by key mixes them.
     rounds = np.concatenate((after.found[chosen], after.spurious_rounds))
     cells = np.concatenate((after.cells[chosen], after.spurious_cells))
+    held_classes = None if after.classes is None else after.classes[chosen]
+    classes = join_classes([held_classes, after.spurious_classes])
+    places = rule.places(classes, cells.size)
     # (chosen + spurious,) float64, in units of weight: the middle of each cell in its round.
     scores = np.zeros(cells.size)
     for number, round_rule in enumerate(rule.rounds, start=1):
         inside = rounds == number
-        scores[inside] = mechanism_cells.scores(cells[inside], round_rule)
+        thresholds = rule.thresholds(number)[places[inside]]
+        scores[inside] = mechanism_cells.scores(cells[inside], round_rule, thresholds)
     if after.words is not None:
         words = after.words.take(pa.array(chosen))
         return GramSet(length=1, keys=np.arange(chosen.size), scores=scores, words=words)
@@ -382,6 +394,8 @@ def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule
         parent_size=len(previous),
         vocabulary_size=keys.size if rule.length == 1 else previous.vocabulary_size,
         rule=rule,
+        suffix_bins=suffix_bins(previous, keys, rule.pruning),
+        word_bins=word_bins(previous, rule.pruning),
     )
 
 

@@ -7,9 +7,7 @@ begin with m.
 """
 
 import functools
-import itertools
 import math
-from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
@@ -17,7 +15,8 @@ import numpy as np
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams.elements import GramSet, pack_pairs, unpack_pairs
+from beam_dpne.ngrams.classes import cells_of
+from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 from beam_dpne.ngrams.plan import ESTIMATE_SAMPLES, PrivacyPlan
 
 
@@ -33,14 +32,17 @@ def rule_for(plan: PrivacyPlan, length: int, run_key: RunKey) -> Callable[[GramS
 
 
 def _rule(previous: GramSet, *, plan: PrivacyPlan, length: int, run_key: RunKey) -> LengthRule:
-    valid = counted = 0
-    if length > 1:
-        valid = counted = count_valid(previous, plan.pruning)
-    if valid and plan.valid_count == "estimate":
+    sizes: dict[int, int] = {}
+    if length > 1 and plan.strategy_value.has_classes:
+        sizes = cells_of(previous, plan.pruning).sizes()
+    elif length > 1 and (valid := count_valid(previous, plan.pruning)):
+        sizes = {0: valid}
+    counted = sum(sizes.values())
+    if counted and plan.valid_count == "estimate":
         estimate = estimate_valid_kgrams(previous, run_key.sub_key("estimate", length))
         counted = max(1, estimate)
     return plan.strategy_value.rule(
-        plan, length, released=len(previous), valid=valid, counted=counted
+        plan, length, released=len(previous), sizes=sizes, counted=counted
     )
 
 
@@ -85,24 +87,6 @@ def estimate_valid_kgrams(previous: GramSet, sub_key: bytes) -> int:
     return math.ceil(np.count_nonzero(words < left[prefixes[grams]]) / probability)
 
 
-def draw_valid(previous: GramSet, pruning: str, bits: np.ndarray) -> np.ndarray:
-    """Draws uniform members of V_k, with replacement and without rejection.
-
-    Args:
-      previous: S_{k−1}, with V_k not empty.
-      pruning: "both" or "single".
-      bits: (n, 2) uint64, one block for each draw.
-
-    Returns:
-      Keys of k-grams: (n,) int64, packed pairs.
-    """
-    if pruning == "single" or previous.length == 1:
-        seconds = previous.vocabulary_size
-        chosen = randomness.scaled_integers(bits, len(previous) * seconds)
-        return pack_pairs((chosen // seconds).astype(np.int64), (chosen % seconds).astype(np.int64))
-    return _draw_by_middle(previous, bits)
-
-
 def _grams_by_middle(previous: GramSet) -> tuple[np.ndarray, np.ndarray]:
     """Returns L(m) and R(m), (|S_{k−2}|,) int64: how many n-grams of S_{k−1} end and begin with m."""
     prefixes, suffixes = unpack_pairs(previous.keys)
@@ -115,29 +99,3 @@ def _exact_dot(left: np.ndarray, right: np.ndarray) -> int:
     if int(left.max(initial=0)) * int(right.max(initial=0)) * left.size < 2**63:
         return int(left @ right)
     return sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))
-
-
-def _draw_by_middle(previous: GramSet, bits: np.ndarray) -> np.ndarray:
-    """Draws m with probability ∝ L(m)·R(m), then x·m and m·z uniformly from those in S_{k−1}."""
-    left, right = _grams_by_middle(previous)
-    products = (a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))
-    cumulative = list(itertools.accumulate(products, initial=0))
-    chosen = randomness.scaled_integers(bits, cumulative[-1]).tolist()
-    middles = np.array([bisect_right(cumulative, c) - 1 for c in chosen], dtype=np.int64)
-    within = [c - cumulative[m] for c, m in zip(chosen, middles.tolist(), strict=True)]
-    rights = right[middles].tolist()
-    # A draw within m's L(m)·R(m) pairs gives the number of an ending and of a beginning n-gram.
-    pairs = [divmod(w, r) for w, r in zip(within, rights, strict=True)]
-    ending_place, beginning_place = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    # N-grams that begin with m are neighbours in S_{k−1}, which is sorted by prefix; n-grams that end
-    # with m are neighbours in the order by suffix.
-    _, suffixes = unpack_pairs(previous.keys)
-    by_suffix = np.argsort(suffixes, kind="stable")
-    ending = by_suffix[_starts(left)[middles] + ending_place]
-    beginning = _starts(right)[middles] + beginning_place
-    return pack_pairs(ending, beginning)
-
-
-def _starts(counts: np.ndarray) -> np.ndarray:
-    """Returns where each list begins when lists of these lengths lie one after the other."""
-    return np.cumsum(counts) - counts

@@ -597,7 +597,7 @@ def test_the_default_strategy_is_adaptive_and_its_rounds_are_in_the_ledger(cli, 
     assert cli("ngrams", *files, *BUDGET, "--max_length", 3).status == 0
     ledger = read_ledger(str(tmp_path / "out"))
     assert ledger["plan"]["strategy"] == "adaptive"
-    assert [len(facts["rounds"]) for facts in ledger["lengths"]] == [2, 3, 3]
+    assert [len(facts["rounds"]) for facts in ledger["lengths"]] == [3, 3, 3]
     assert "individual_budgets" in ledger["guarantee"]
 
 

@@ -235,7 +235,7 @@ def test_pairs_of_alike_users_need_at_most_the_computed_users(users):
 
 def test_typical_needs_reach_their_probabilities():
     plan = PrivacyPlan(epsilon=2, delta=1e-7, max_length=1, strategy="one_round")
-    rule = plan.strategy_value.rule(plan, 1, released=1, valid=0, counted=0)
+    rule = plan.strategy_value.rule(plan, 1, released=1, sizes={}, counted=0)
     for number in (10, 1000):
         (needed,) = typical_needs(plan, number)
         weights = weights_of(plan, number)[1]
@@ -266,8 +266,13 @@ def truth(sample):
     return plan, Forecaster(sample, len(sample), seed=5).forecast(plan)
 
 
-@pytest.mark.parametrize(("part", "error"), [(1 / 3, 0.2), (1 / 12, 0.5)])
-def test_a_part_of_the_users_forecasts_the_release_of_all(sample, truth, part, error):
+# A user who stands for twelve gives numbers of holders in steps of twelve, near those that are needed.
+@pytest.mark.parametrize(
+    ("part", "error", "error_of_needed"), [(1 / 3, 0.2, 0.35), (1 / 12, 0.5, 0.7)]
+)
+def test_a_part_of_the_users_forecasts_the_release_of_all(
+    sample, truth, part, error, error_of_needed
+):
     plan, whole = truth
     users = np.random.default_rng(3).permutation(len(sample))[: int(len(sample) * part)]
     forecaster = Forecaster(sample.take(users), len(sample))
@@ -276,7 +281,7 @@ def test_a_part_of_the_users_forecasts_the_release_of_all(sample, truth, part, e
     for length, real in zip(forecast.lengths, whole.lengths, strict=True):
         assert real.released >= 100
         assert length.released == pytest.approx(real.released, rel=error)
-        assert length.needed.half == pytest.approx(real.needed.half, rel=0.35)
+        assert length.needed.half == pytest.approx(real.needed.half, rel=error_of_needed)
         widths = {width.users: width for width in length.widths}
         for width in real.widths:
             if width.users in widths:

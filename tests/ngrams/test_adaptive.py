@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.mechanism.rules import RoundRule
 from beam_dpne.ngrams import adaptive
 from tests.oracle import ngrams as reference
 
@@ -88,21 +87,26 @@ def test_grams_ahead_are_the_runs_of_present_positions_by_brute_force(texts, lon
 def test_a_user_spends_the_formulas_part_and_never_more_than_what_is_left(users):
     left, own, ahead = np.array(users, dtype=np.int64).reshape(-1, 3).T
     for quota in {round_.quota for round_ in rounds_in_use()}:
-        spent = adaptive.spends(left, own, ahead, quota)
-        assert spent.dtype == np.int64
-        for some, (rest, n, m) in zip(spent.tolist(), users, strict=True):
-            exact = Fraction(rest) * Fraction(quota) * n / max(n + Fraction(7, 10) * m, 1)
-            assert 0 <= some <= rest
-            assert abs(some - exact) <= 1 + exact * Fraction(1, 2**50)
+        for kept in (adaptive.kept_ahead(1), adaptive.kept_ahead(2)):
+            spent = adaptive.spends(left, own, ahead, quota, kept)
+            assert spent.dtype == np.int64
+            for some, (rest, n, m) in zip(spent.tolist(), users, strict=True):
+                exact = Fraction(rest) * Fraction(quota) * n / max(n + Fraction(kept) * m, 1)
+                assert 0 <= some <= rest
+                assert abs(some - exact) <= 1 + exact * Fraction(1, 2**50)
+
+
+def test_less_is_kept_for_longer_grams_while_words_are_found():
+    assert [adaptive.kept_ahead(length) for length in (1, 2, 5)] == [0.4, 1.2, 1.2]
 
 
 def test_the_last_round_of_the_last_length_spends_everything_that_is_left():
     left = np.array([0, 1, 2**53 + 1, WHOLE, WHOLE - 1])
     own = np.array([1, 2, 3, 49, 10**6])
-    spent = adaptive.spends(left, own, np.zeros(5, np.int64), 1.0)
+    spent = adaptive.spends(left, own, np.zeros(5, np.int64), 1.0, 1.2)
     assert (left - spent <= left * 2.0**-52).all()
     assert spent[0] == 0
-    assert adaptive.spends(left, np.zeros(5, np.int64), own, 1.0).tolist() == [0] * 5
+    assert adaptive.spends(left, np.zeros(5, np.int64), own, 1.0, 1.2).tolist() == [0] * 5
 
 
 # Step 2.
@@ -110,18 +114,16 @@ def test_the_last_round_of_the_last_length_spends_everything_that_is_left():
 
 @given(st.integers(-400, 3), st.integers(-500, 500))
 def test_nearness_is_the_place_between_cut_and_threshold(cut, cell):
-    rule = RoundRule(
-        evidence_stddev=1.0, threshold_units=2**34, cut_cell=min(0, cut), null_probability=0.1
-    )
-    (near,) = adaptive.nearness(np.array([cell]), rule)
-    place = Fraction(2 * (cell - rule.cut_cell) + 1, 2 * max(1, -rule.cut_cell))
+    cut = min(0, cut)
+    (near,) = adaptive.nearness(np.array([cell]), np.array([cut]))
+    place = Fraction(2 * (cell - cut) + 1, 2 * max(1, -cut))
     assert near == float(min(1, max(0, place)))
 
 
 @given(st.floats(0, 1e9), st.floats(0, 1))
 def test_preferences_are_less_for_popular_parents_and_for_grams_nearly_over(predicted, near):
     (given_,) = adaptive.preferences(np.array([predicted]), np.array([near]))
-    assert given_ == (1.0 - 0.7 * near) / math.sqrt(max(predicted, 0.5))
+    assert given_ == (1.0 - 0.7 * near) / math.sqrt(math.sqrt(max(predicted, 0.5)))
     (first,) = adaptive.preferences(np.array([predicted]), 0.0)
     assert 0 < given_ <= first <= math.sqrt(2)
 

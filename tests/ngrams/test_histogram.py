@@ -29,6 +29,7 @@ def drawn(*keys: int) -> SpuriousGrams:
         keys=np.array(sorted(keys), np.int64),
         cells=np.zeros(len(keys), np.int64),
         rounds=np.ones(len(keys), np.int8),
+        classes=np.zeros(len(keys), np.int16),
     )
 
 

@@ -18,7 +18,7 @@ from beam_dpne.mechanism import (
     rules,
     thresholds,
 )
-from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams import plan as ngrams_plan
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union import policies
@@ -39,6 +39,7 @@ WITH_UNION = [PLANS[1], *UNIONS]
 # Modules with constants, and the plans whose parameters must hold them: those that they decide.
 DECIDED: dict[ModuleType, list[Any]] = {
     adaptive: ADAPTIVE,
+    tolerances: ADAPTIVE,
     ngrams_plan: NGRAMS,
     count_rule: ADAPTIVE + UNIONS,
     rules: NGRAMS + UNIONS,
@@ -137,7 +138,7 @@ def test_defaults_are_resolved():
     """What is left out and what is given at its default are one mechanism."""
     assert (
         PrivacyPlan(**GIVEN).mechanism_parameters()
-        == PrivacyPlan(**GIVEN, max_contributions=300, rounds=3).mechanism_parameters()
+        == PrivacyPlan(**GIVEN, max_contributions=1000, rounds=3).mechanism_parameters()
     )
     union = SetUnionPlan(**GIVEN)
     explicit = {"shards": union.shard_count, "cutoff_margin": union.update_policy.cutoff_margin}
@@ -168,10 +169,10 @@ def test_each_constant_is_in_the_parameters_of_each_plan_that_it_decides(module)
 
 def test_a_constant_changes_what_users_send_and_the_parameters_with_it(monkeypatch):
     """One of them, all the way: the exponent of predictions."""
-    shares = adaptive.preferences(np.array([4.0, 16.0]), 0.0)
-    assert shares.tolist() == [0.5, 0.25]
+    shares = adaptive.preferences(np.array([1.0, 16.0]), 0.0)
+    assert shares.tolist() == [1.0, 0.5]
     before = PLANS[0].mechanism_parameters()
-    monkeypatch.setattr(adaptive, "PREDICTION_ROOTS", 2)
-    roots = adaptive.preferences(np.array([1.0, 16.0]), 0.0)
-    assert roots.tolist() == [1.0, 0.5]
+    monkeypatch.setattr(adaptive, "PREDICTION_ROOTS", 1)
+    roots = adaptive.preferences(np.array([4.0, 16.0]), 0.0)
+    assert roots.tolist() == [0.5, 0.25]
     assert PLANS[0].mechanism_parameters() != before

@@ -495,11 +495,22 @@ class Release(NamedTuple):
 
 def check(release: Release, run: AdaptiveRun) -> bool:
     """Fails unless both released the same; returns whether their thresholds are equal, too."""
-    rules = {grams.length: grams.rule.rounds for grams in release.sets if grams.rule}
+    rules = {
+        (grams.length, own.number): own.rounds
+        for grams in release.sets
+        if grams.rule
+        for own in grams.rule.classes
+    }
+    expected_rules = {
+        (length, number): rounds
+        for length, classes in run.rules.items()
+        for number, rounds in classes.items()
+    }
     equal = True
-    for length, expected in run.rules.items():
-        assert len(rules[length]) == len(expected)
-        for ours, other in zip(rules[length], expected, strict=True):
+    assert not expected_rules or {*expected_rules} <= {*rules}
+    for place, expected in expected_rules.items():
+        assert len(rules[place]) == len(expected)
+        for ours, other in zip(rules[place], expected, strict=True):
             unit = 2**20 // ours.loading_unit
             assert [loading * unit for loading in ours.loadings] == other.loadings
             assert abs(ours.threshold_units - other.rho) <= 1

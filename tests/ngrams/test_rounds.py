@@ -30,7 +30,7 @@ def rule_of(length: int, fraction: float = 0.3, rounds: int = 3) -> LengthRule:
     own = adaptive.gram_rounds(fraction, adaptive.GRAM_ROUNDS[rounds])
     if length == 1:
         own = adaptive.vocabulary_rounds(allotment=2**56, delta=0.2, max_contributions=3)
-    return LengthRule(length=length, noise_stddev=1.0, rounds=own, valid=COUNT)
+    return LengthRule.of_rounds(length=length, noise_stddev=1.0, rounds=own, valid=COUNT)
 
 
 def random_bits(rng, count: int) -> np.ndarray:
@@ -233,7 +233,7 @@ def test_a_word_is_found_only_in_a_round_in_which_it_has_weight():
     """Without weight it stays open, however large its noise; with weight it is found."""
     rule = rule_of(1)
     low = tuple(dataclasses.replace(own, threshold_units=-(2**40)) for own in rule.rounds)
-    rule = dataclasses.replace(rule, rounds=low)
+    rule = LengthRule.of_rounds(length=1, noise_stddev=1.0, rounds=low[:2])
     after = decide_round(shard_of(1, [0, 1, 0]), rule=rule, run_key=KEY)
     assert after.found.tolist() == [0, 1, 0]
     last = dataclasses.replace(after, weights=np.array([0, 0, 5]))
@@ -242,10 +242,10 @@ def test_a_word_is_found_only_in_a_round_in_which_it_has_weight():
 
 def test_the_weight_of_another_round_does_not_let_a_word_be_found():
     """Open after round 1, low threshold in round 2: only a weight sent in round 2 counts."""
-    first, second = rule_of(1).rounds
+    first, second, _ = rule_of(1).rounds
     first = dataclasses.replace(first, threshold_units=2**45, cut_cell=-(2**40))
     second = dataclasses.replace(second, threshold_units=-(2**40))
-    rule = dataclasses.replace(rule_of(1), rounds=(first, second))
+    rule = LengthRule.of_rounds(length=1, noise_stddev=1.0, rounds=(first, second))
     after = decide_round(shard_of(1, [2**33, 1, 0, 0]), rule=rule, run_key=KEY)
     assert after.found.tolist() == [0, 0, 0, 0]
     last = dataclasses.replace(after, weights=np.array([0, 0, 1, 2**33]))
@@ -260,6 +260,7 @@ def test_spurious_grams_that_somebody_holds_are_dropped_though_they_are_closed()
         "spurious_keys": np.arange(0, 2 * COUNT, 2),
         "spurious_cells": np.arange(COUNT),
         "spurious_rounds": np.full(COUNT, 2, np.int8),
+        "spurious_classes": np.zeros(COUNT, np.int16),
     }
     shard = shard_of(2, np.zeros(COUNT), **drawn)
     for _ in range(2):

@@ -27,6 +27,7 @@ def shard_of(weights: dict[int, int], spurious=(), threshold=20.0) -> HistogramS
         spurious_keys=np.array(sorted(spurious), np.int64),
         spurious_cells=np.zeros(len(spurious), np.int64),
         spurious_rounds=np.ones(len(spurious), np.int8),
+        spurious_classes=np.zeros(len(spurious), np.int16),
         rule=length_rule_of(threshold),
     )
 
@@ -83,7 +84,7 @@ def test_nothing_above_the_threshold_is_an_empty_set():
 
 def test_one_key_gives_one_release_and_hash_ranges_do_not_matter():
     """Weights at the threshold: which of them pass is decided by the noise of each gram."""
-    weights = dict.fromkeys(range(40), 20)
+    weights = dict.fromkeys((a << 32 | b for a in range(5) for b in range(8)), 20)
     sets = []
     for shards in (
         [shard_of(weights)],

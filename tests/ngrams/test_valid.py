@@ -16,11 +16,11 @@ from scipy import stats
 from beam_dpne import GramSet, PrivacyPlan, RunKey
 from beam_dpne.mechanism.randomness import keyed_bits
 from beam_dpne.mechanism.thresholds import spurious_threshold
+from beam_dpne.ngrams.classes import Cells, cells_of
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.valid import (
     _exact_dot,
     count_valid,
-    draw_valid,
     estimate_valid_kgrams,
     rule_for,
 )
@@ -95,21 +95,32 @@ def test_sums_of_products_beyond_63_bits_are_exact():
         assert _exact_dot(array, array) == sum(value**2 for value in values)
 
 
-def test_draws_from_more_than_64_bits_of_members_are_exact():
-    """|S_{k−1}| · |S_1| passes 2^64; the gram and the word are split off in exact integers."""
-    size, words = 2**35, 2**31 - 1
-    grams = GramSet(
-        length=2,
-        keys=np.broadcast_to(np.int64(0), size),
-        scores=np.broadcast_to(1.0, size),
-        vocabulary_size=words,
+def test_draws_from_as_many_members_as_ids_allow_are_exact():
+    """As many as ids allow: 2^31 − 1 on either side, split in exact integers, in two cells."""
+    words = 2**31 - 1
+    members = words * words
+    cells = Cells(
+        numbers=np.array([-3]),
+        borders=np.array([0, 2]),
+        ends=np.array([words, members]),
+        left_starts=np.array([0, 1]),
+        right_starts=np.array([0, 0]),
+        right_sizes=np.array([words, words]),
+        left_order=EveryRow(),
+        right_order=EveryRow(),
     )
-    members = count_valid(grams, "single")
-    assert members == 2**35 * words > 2**64
-    for number in (0, 1, words, 5 * words - 1, (2**31 - 1) * words + 7):
-        drawn = draw_valid(grams, "single", blocks_of([-(-(number << 128) // members)]))
+    assert cells.sizes() == {-3: members}
+    for number in (0, 1, words, 5 * words - 1, (words - 1) * words + 7, members - 1):
+        drawn = cells.draw(-3, blocks_of([-(-(number << 128) // members)]))
         prefix, second = unpack_pairs(drawn)
         assert (prefix[0], second[0]) == divmod(number, words)
+
+
+class EveryRow:
+    """Rows in their own order, without an array of them."""
+
+    def __getitem__(self, place):
+        return place
 
 
 def test_the_estimate_of_bigrams_is_exact():
@@ -233,6 +244,11 @@ def words_of(keys, grams, vocabulary, pruning) -> list[tuple[str, ...]]:
     prefixes, places = unpack_pairs(np.asarray(keys))
     pairs = zip(prefixes.tolist(), places.tolist(), strict=True)
     return [(*grams[prefix], seconds[place][-1]) for prefix, place in pairs]
+
+
+def draw_valid(previous: GramSet, pruning: str, bits: np.ndarray) -> np.ndarray:
+    """Members of V_k as one class."""
+    return cells_of(previous, pruning, by_prediction=False).draw(0, bits)
 
 
 def blocks_of(numbers: list[int]) -> np.ndarray:

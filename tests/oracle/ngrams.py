@@ -22,7 +22,7 @@ order of S_k.
 
 import functools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fractions import Fraction
 from statistics import NormalDist
 from typing import NamedTuple
@@ -342,26 +342,27 @@ class AdaptiveRun(NamedTuple):
 
     Attributes:
       released: S_1, …, S_T, each gram with its score.
-      rules: of each length, those of its rounds; none where nothing is valid.
+      rules: of each length and class, those of its rounds; none where nothing is valid.
       found: for each length and round the grams that somebody holds and that were found in it.
       left: for each length and round what each user has left after it, in units of 2^-56.
     """
 
     released: dict[int, Scores]
-    rules: dict[int, list[RoundRule]]
+    rules: dict[int, dict[int, list[RoundRule]]]
     found: dict[tuple[int, int], set[Gram]]
     left: dict[tuple[int, int], dict[tuple[int, int], int]]
 
 
 # (Q_r, E_r) of each round: of words, and of longer grams by the number of rounds.
-WORD_ROUNDS = [(0.1, 0.1), (1.0, 0.9)]
+WORD_ROUNDS = [(0.1, 0.05), (0.3, 0.15), (1.0, 0.8)]
 GRAM_ROUNDS = {
     1: [(1.0, 1.0)],
     2: [(0.3, 0.1), (1.0, 0.9)],
-    3: [(0.25, 0.03), (0.45, 0.12), (1.0, 0.85)],
+    3: [(0.25, 0.05), (0.5, 0.15), (1.0, 0.8)],
 }
-LATER_LOADING, OMEGA, NEARLY_OVER = 1.2, 0.7, 0.7
+LATER_LOADING, OMEGA, OMEGA_OF_WORDS, NEARLY_OVER = 1.2, 1.2, 0.4, 0.7
 WORD_HOP, GRAM_HOP = 1.5, 0.5
+CUT_BOOST, LARGEST_PROBABILITY = 4, 0.35
 
 
 def adaptive_ngrams(
@@ -375,16 +376,19 @@ def adaptive_ngrams(
     users = texts_of_users(documents, plan, run_key)
     run = AdaptiveRun({}, {}, {}, {})
     words = {} if given is None else {(word,): 1.0 for word in given}
+    # S_{k−1}, its scores, and those of S_{k−2}.
+    shorter: Scores = {}
     left = dict.fromkeys(users, user_budget(plan))
     for k in range(1 if given is None else 2, plan.max_length + 1):
         if plan.user_budgets == "even":
             left = dict.fromkeys(users, user_budget(plan))
         parents = words if k == 2 else run.released.get(k - 1, {})
-        length = describe_length(k, words, parents, users, plan, run_key)
+        length = describe_length(k, words, parents, shorter, users, plan, run_key)
         run.rules[k], run.released[k] = length.rules, {}
         if length.rules:
             settle_length(length, users, left, run)
         words = words or run.released[1]
+        shorter = parents
     return run
 
 
@@ -396,7 +400,8 @@ class Length(NamedTuple):
       parents: S_{k−1}, with scores.
       valid: V_k, in the order in which its members are numbered; none at k = 1.
       key_of: the keys of V_k; at k = 1 of all words that somebody has.
-      rules: of the rounds; none where nothing is valid.
+      class_of: the classes of V_k; at k = 1 every word has class 0.
+      rules: of the rounds of each class; none where nothing is valid.
       plan: of the run.
       run_key: of the run.
     """
@@ -405,27 +410,102 @@ class Length(NamedTuple):
     parents: Scores
     valid: list[Gram]
     key_of: dict[Gram, int]
-    rules: list[RoundRule]
+    class_of: dict[Gram, int]
+    rules: dict[int, list[RoundRule]]
     plan: PrivacyPlan
     run_key: RunKey
 
 
 def describe_length(
-    k: int, words: Scores, parents: Scores, users: dict, plan: PrivacyPlan, run_key: RunKey
+    k: int,
+    words: Scores,
+    parents: Scores,
+    shorter: Scores,
+    users: dict,
+    plan: PrivacyPlan,
+    run_key: RunKey,
 ) -> Length:
     """V_k, keys, thresholds and cuts of a length."""
     if k == 1:
         held = {(word,) for texts in users.values() for text in texts for word in text}
         key_of = {gram: word_hash(gram, run_key)[0] for gram in held}
-        return Length(k, parents, [], key_of, word_rules(plan), plan, run_key)
+        class_of = dict.fromkeys(held, 0)
+        return Length(k, parents, [], key_of, class_of, {0: word_rules(plan)}, plan, run_key)
     vocabulary, previous = sorted(words), sorted(parents)
     valid = enumerate_valid(previous, vocabulary, plan.pruning)
     key_of = {gram: gram_key(gram, previous, vocabulary, plan.pruning) for gram in valid}
-    rules = []
-    if valid:
-        fraction = plan.spurious_fraction * min(1.0, len(previous) / len(valid))
-        rules = gram_rules(fraction, plan.rounds)
-    return Length(k, parents, valid, key_of, rules, plan, run_key)
+    class_of = {gram: predicted_class(gram, parents, shorter, words, plan) for gram in valid}
+    sizes = Counter(class_of.values())
+    chances = class_chances(sizes, len(previous), plan)
+    rules = {number: gram_rules(chances[number], plan.rounds) for number in sizes}
+    return Length(k, parents, valid, key_of, class_of, rules, plan, run_key)
+
+
+def predicted_class(
+    gram: Gram, parents: Scores, shorter: Scores, words: Scores, plan: PrivacyPlan
+) -> int:
+    """c(g) = bin(prefix) + bin(suffix) − bin(middle); "single": bin(prefix) + bin(last word)."""
+    if plan.pruning == "single":
+        return score_bin(parents[gram[:-1]]) + score_bin(words[gram[-1:]])
+    middle = score_bin(shorter[gram[1:-1]]) if len(gram) > 2 else 0
+    return score_bin(parents[gram[:-1]]) + score_bin(parents[gram[1:]]) - middle
+
+
+def score_bin(value: float) -> int:
+    """round(2 log2 max(score, .01)), by comparison of 4th powers: 2^((j + ½)/2) = 2^((2j + 1)/4)."""
+    place = -13
+    while place < 128 and value > 0 and Fraction(value) ** 4 >= Fraction(2) ** (2 * place + 1):
+        place += 1
+    return place
+
+
+def class_chances(sizes: dict[int, int], released: int, plan: PrivacyPlan) -> dict[int, float]:
+    """p_c = ω_c P_G of each class, on a grid: 16 steps an octave, rounded down."""
+    order, left = sorted(sizes, reverse=True), plan.spurious_fraction * released * (1 - 1e-12)
+    inside = [c for c in order if 4 * sum(sizes[d] for d in order if d >= c) <= released]
+    cap = min(inside, default=max(order, default=0))
+    groups: list[list[int]] = [[]]
+    for c in order:
+        groups[-1].append(c)
+        before = sum(sizes[d] for d in order if d > c)
+        now = before + sizes[c]
+        # A border |S_{k−1}|·2^i lies in (before, now].
+        if any(before < released * 2**i <= now for i in range(200)):
+            groups.append([])
+
+    def power(c: int, bits: int, top: int = cap) -> int:
+        return math.isqrt(2 ** max(0, 2 * bits - (top - min(c, top))))
+
+    shares = [sum(power(c, 64) * sizes[c] for c in group) for group in groups]
+    chances = {}
+    for place, group in enumerate(groups):
+        if not group:
+            continue
+        top = min(group[0], cap)
+        factors = {c: power(c, 16, top) for c in group}
+        units = sum(factors[c] * sizes[c] for c in group)
+        unheld = math.nextafter(units / 2**16, math.inf)
+        share, later = shares[place], sum(shares[place + 1 :])
+        chance = left * (share / (share + later)) / unheld
+        handed_on = left * (later / (share + later))
+        if chance > LARGEST_PROBABILITY:
+            chance = LARGEST_PROBABILITY
+            handed_on = max(handed_on, left - chance * unheld)
+        left = handed_on
+        for c in group:
+            chances[c] = on_the_grid(Fraction(chance * factors[c]) / 2**16)
+    return chances
+
+
+def on_the_grid(chance: Fraction) -> float:
+    """The largest s·2^e ≤ p with 16 ≤ s < 32."""
+    exponent = 0
+    while chance >= Fraction(2) ** exponent:
+        exponent += 1
+    while chance < Fraction(2) ** (exponent - 1):
+        exponent -= 1
+    steps = math.floor(chance * 32 / Fraction(2) ** exponent)
+    return float(steps * Fraction(2) ** exponent / 32)
 
 
 def settle_length(length: Length, users: dict, left: dict, run: AdaptiveRun) -> None:
@@ -435,7 +515,8 @@ def settle_length(length: Length, users: dict, left: dict, run: AdaptiveRun) -> 
     active: dict[Gram, int] = dict.fromkeys(set().union(*held.values()), 0)
     found: dict[Gram, tuple[int, int]] = {}
     sums: dict[Gram, list[int]] = {gram: [] for gram in active}
-    for r, rule in enumerate(length.rules, start=1):
+    rounds = len(next(iter(length.rules.values())))
+    for r in range(1, rounds + 1):
         for gram in active:
             sums[gram].append(0)
         for user, texts in users.items():
@@ -446,7 +527,7 @@ def settle_length(length: Length, users: dict, left: dict, run: AdaptiveRun) -> 
             left[user] -= cost
             for gram, weight in zip(own, weights, strict=True):
                 sums[gram][-1] += weight
-        active, over = decide(active, sums, length, rule)
+        active, over = decide(active, sums, length, r)
         found |= {gram: (r, place) for gram, place in over.items()}
         run.left[length.k, r] = dict(left)
         run.found[length.k, r] = set(over)
@@ -454,8 +535,13 @@ def settle_length(length: Length, users: dict, left: dict, run: AdaptiveRun) -> 
         drawn = draw_spurious(length)
         found |= {gram: drawn[gram] for gram in drawn if gram not in sums}
     run.released[length.k] = {
-        gram: score_of(place, length.rules[r - 1]) for gram, (r, place) in found.items()
+        gram: score_of(place, rule_of(gram, length, r)) for gram, (r, place) in found.items()
     }
+
+
+def rule_of(gram: Gram, length: Length, r: int) -> RoundRule:
+    """The rule of round r for the class of a gram."""
+    return length.rules[length.class_of[gram]][r - 1]
 
 
 def user_budget(plan: PrivacyPlan) -> int:
@@ -493,7 +579,7 @@ def spend(
     ahead = 0
     if plan.user_budgets == "individual":
         ahead = grams_ahead(texts, k, plan.max_length, standing)
-    part = rounds[r - 1][0] * n / max(n + OMEGA * ahead, 1.0)
+    part = rounds[r - 1][0] * n / max(n + (OMEGA_OF_WORDS if k == 1 else OMEGA) * ahead, 1.0)
     spent = min(left, math.floor(left * part))
     if k == 1:
         spent = min(spent, math.floor(user_budget(plan) * budget_shares(rounds)[r - 1]))
@@ -513,7 +599,7 @@ def keep_subset(
 
 
 def preference(gram: Gram, place: int, length: Length, r: int) -> float:
-    """Step 2: a_g = pred_g^-½ (1 − f p_g). The order is part of the definition.
+    """Step 2: a_g = pred_g^-¼ (1 − f p_g). The order is part of the definition.
 
     `place` is the cell of the round before: its middle, between the cut (0) and the threshold (1).
     """
@@ -524,9 +610,9 @@ def preference(gram: Gram, place: int, length: Length, r: int) -> float:
         suffix = gram[1:] if length.plan.pruning == "both" else gram[:-1]
         predicted = min(length.parents[gram[:-1]], length.parents[suffix])
     if r > 1:
-        cut = length.rules[r - 2].cut
+        cut = rule_of(gram, length, r - 1).cut
         near = float(min(1, max(0, Fraction(2 * (place - cut) + 1, 2 * max(1, -cut)))))
-    return (1.0 - NEARLY_OVER * near) / math.sqrt(max(predicted, 0.5))
+    return (1.0 - NEARLY_OVER * near) / math.sqrt(math.sqrt(max(predicted, 0.5)))
 
 
 def divide(spent: int, shares: list[float]) -> tuple[list[int], int]:
@@ -545,11 +631,12 @@ def divide(spent: int, shares: list[float]) -> tuple[list[int], int]:
 
 
 def decide(
-    active: dict[Gram, int], sums: dict[Gram, list[int]], length: Length, rule: RoundRule
+    active: dict[Gram, int], sums: dict[Gram, list[int]], length: Length, r: int
 ) -> tuple[dict[Gram, int], dict[Gram, int]]:
     """Steps 3 and 4: A_{r+1} and what is found in round r, with the cells of their evidence."""
     still, over = {}, {}
     for gram in active:
+        rule = rule_of(gram, length, r)
         place = evidence_cell(gram, sums[gram], length, rule)
         if place >= 0 and (length.k > 1 or sums[gram][-1] > 0):
             over[gram] = place
@@ -577,30 +664,26 @@ def score_of(place: int, rule: RoundRule) -> float:
 def word_rules(plan: PrivacyPlan) -> list[RoundRule]:
     """Thresholds and cuts at k = 1, where rounds are judged apart."""
     shares, budget = budget_shares(WORD_ROUNDS), user_budget(plan)
-    thresholds = [
-        alone_threshold(
-            math.sqrt(math.floor(budget * share) / 2**56),
-            1.0,
-            errors * vocabulary_delta(plan),
-            plan.contribution_limits[0],
-        )
-        for share, (_, errors) in zip(shares, WORD_ROUNDS, strict=True)
-    ]
-    growth = math.sqrt(shares[1] / shares[0])
-    rho = [math.ceil(threshold * 2**32) for threshold in thresholds]
-    cut = cell_below(thresholds[1] / growth - WORD_HOP, rho[0], 1.0)
-    return [
-        RoundRule([2**20], Fraction(1), rho[0], cut, 0.0, 1.0),
-        RoundRule([0, 2**20], Fraction(1), rho[1], 0, 0.0, growth),
-    ]
+    limit, delta = plan.contribution_limits[0], vocabulary_delta(plan)
+    whole = alone_threshold(math.sqrt(budget / 2**56), 1.0, WORD_ROUNDS[-1][1] * delta, limit)
+    rules = []
+    for r, (_, errors) in enumerate(WORD_ROUNDS):
+        norm = math.sqrt(math.floor(budget * shares[r]) / 2**56)
+        rho = math.ceil(alone_threshold(norm, 1.0, errors * delta, limit) * 2**32)
+        growth = math.sqrt(shares[r] / shares[0])
+        cut = 0
+        if later := math.fsum(shares[r + 1 :]):
+            cut = cell_below(growth * whole / math.sqrt(later / shares[0]) - WORD_HOP, rho, 1.0)
+        rules.append(RoundRule([0] * r + [2**20], Fraction(1), rho, cut, 0.0, growth))
+    return rules
 
 
 @functools.lru_cache(maxsize=1000)
 def gram_rules(fraction: float, rounds: int) -> list[RoundRule]:
-    """Thresholds and cuts at k ≥ 2, for η·min(1, |S_{k−1}|/|V_k|)."""
+    """Thresholds and cuts at k ≥ 2, for p_c."""
     schedule, rules = GRAM_ROUNDS[rounds], []
     shares = budget_shares(schedule)
-    last = -NormalDist().inv_cdf(schedule[-1][1] * fraction)
+    last = -NormalDist().inv_cdf(min(0.5, CUT_BOOST * schedule[-1][1] * fraction))
     for r, (_, errors) in enumerate(schedule):
         growth = math.sqrt(shares[r] / shares[0])
         loading = round(LATER_LOADING * growth * 2**20) if r else 2**20
@@ -683,13 +766,22 @@ def between(low: float, high: float) -> float:
 
 
 def draw_spurious(length: Length) -> dict[Gram, tuple[int, int]]:
-    """Each member of V_k with probability Σ_r P_r, with its round and the cell of its evidence."""
-    k, valid, rules, run_key = length.k, length.valid, length.rules, length.run_key
+    """Each member of V_c with probability Σ_r P_{r,c}, with its round and the cell of its evidence."""
+    drawn = {}
+    for number in length.rules:
+        drawn |= draw_of_class(length, number)
+    return drawn
+
+
+def draw_of_class(length: Length, number: int) -> dict[Gram, tuple[int, int]]:
+    """The draws from one class; its members are numbered as in `ordered_class`."""
+    k, rules, run_key = length.k, length.rules[number], length.run_key
+    valid = ordered_class(length, number)
     chances = [rule.probability for rule in rules]
     mean = -len(valid) * math.log1p(-math.fsum(chances))
-    drawn = {}
-    for i in range(poisson(one_block(run_key, "spurious count", k, 0, 0), mean)):
-        first, last = one_block(run_key, "spurious draw", k, 0, i)
+    drawn, name = {}, number % 2**64
+    for i in range(poisson(one_block(run_key, "spurious count", k, name, 0), mean)):
+        first, last = one_block(run_key, "spurious draw", k, name, i)
         gram = valid[((first << 64 | last) * len(valid)) >> 128]
         key = length.key_of[gram]
         chosen = uniform(one_block(run_key, "spurious round", k, 0, key))
@@ -699,6 +791,18 @@ def draw_spurious(length: Length) -> dict[Gram, tuple[int, int]]:
         u = uniform(one_block(run_key, "spurious noise", k, 0, key))
         drawn[gram] = r, spurious_cell(u, r, rules)
     return drawn
+
+
+def ordered_class(length: Length, number: int) -> list[Gram]:
+    """V_c by middle, then by the bin of the prefix, then as V_k is numbered."""
+    members = [gram for gram in length.valid if length.class_of[gram] == number]
+    is_product = length.k == 2 or length.plan.pruning == "single"
+
+    def place(gram: Gram) -> tuple:
+        middle = () if is_product else gram[1:-1]
+        return middle, score_bin(length.parents[gram[:-1]])
+
+    return sorted(members, key=place)
 
 
 def spurious_cell(u: float, r: int, rules: list[RoundRule]) -> int:

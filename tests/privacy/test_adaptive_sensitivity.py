@@ -25,7 +25,8 @@ from beam_dpne.documents.group_by_user import (
 )
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
+from beam_dpne.ngrams.classes import suffix_bins, word_bins
+from beam_dpne.ngrams.elements import ROOT, pack_pairs, unpack_pairs
 from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
 from tests.privacy.test_sensitivity import WORDS, Corpus, corpora
 
@@ -188,6 +189,7 @@ class OnePast(ArraySteps):
         self._draw(length, len(rule.rounds), previous, rule)
         found = sorted(name for name, (number, _) in self.state.items() if number)
         scores = random.Random(f"{self.seed} scores {length}")
+        before = ROOT if previous is None else previous
         return GramSet(
             length=length,
             keys=np.arange(len(found)) if length == 1 else np.array(found, np.int64),
@@ -196,6 +198,10 @@ class OnePast(ArraySteps):
             parent_size=1 if previous is None else len(previous),
             vocabulary_size=len(found) if previous is None else previous.vocabulary_size,
             rule=rule,
+            suffix_bins=suffix_bins(before, np.array(found, np.int64), rule.pruning)
+            if length > 1
+            else None,
+            word_bins=word_bins(before, rule.pruning),
         )
 
     def _draw(self, length: int, number: int, previous: GramSet | None, rule: LengthRule) -> None:

@@ -22,6 +22,7 @@ from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import valid
 from beam_dpne.ngrams.candidates import prune_invalid
+from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.transform import run_context
 from beam_dpne.ngrams.valid import rule_for
@@ -55,9 +56,11 @@ def test_unheld_bigrams_are_released_as_often_as_the_bound_says(rounds, spurious
     rule = rule_for(plan, 2, RunKey(bytes(32)))(public_vocabulary(VOCABULARY))
     valid_count = len(VOCABULARY) ** 2
     assert rule.valid == valid_count
-    assert valid_count * rule.null_probability <= spurious_fraction * len(VOCABULARY) * (1 + 1e-10)
+    assert valid_count * rule.classes[0].null_probability <= spurious_fraction * len(VOCABULARY) * (
+        1 + 1e-10
+    )
     candidates = keys * (valid_count - HELD_BIGRAMS)
-    test = stats.binomtest(sum(released), candidates, rule.null_probability)
+    test = stats.binomtest(sum(released), candidates, rule.classes[0].null_probability)
     assert test.pvalue > FALSE_FAILURE
 
 
@@ -75,15 +78,20 @@ def test_unheld_grams_of_every_length_are_released_as_often_as_the_bound_says(pr
             own, previous = settled[length - 1], settled[length - 2].released
             rule = own.released.rule
             assert rule is not None
-            if not rule.rounds:
+            if not rule.classes:
                 continue
             members = valid.count_valid(previous, pruning)
             assert rule.valid == members
             counts[length] += unheld(own).size
-            means[length] += (members - own.held.size) * rule.null_probability
+            numbers = class_numbers(previous, pruning, own.held)
+            held = np.bincount(rule.places(numbers, numbers.size), minlength=len(rule.classes))
+            means[length] += sum(
+                (each.valid - some) * each.null_probability
+                for each, some in zip(rule.classes, held.tolist(), strict=True)
+            )
             bounds[length] += plan.spurious_fraction * len(previous)
     for length in (2, 3, 4):
-        assert means[length] > 30
+        assert means[length] > (30 if length == 2 else 1)
         assert means[length] <= bounds[length] * (1 + 1e-10)
         assert chernoff(counts[length], means[length]) > FALSE_FAILURE
 
@@ -107,7 +115,7 @@ def test_every_candidate_is_spurious_equally_often():
     for number in range(keys):
         drawn = sample_spurious(words, rule=rule, run_key=run_key(number))
         counts[(drawn.keys >> 32) * 12 + (drawn.keys & 0xFFFFFFFF)] += 1
-    chance = rule.null_probability
+    chance = rule.classes[0].null_probability
     deviations = (counts - keys * chance) ** 2 / (keys * chance * (1 - chance))
     assert stats.chi2.sf(deviations.sum(), 144) > FALSE_FAILURE
     assert stats.chi2.cdf(deviations.sum(), 144) > FALSE_FAILURE

@@ -57,8 +57,8 @@ class Mechanism:
         rule = self.actual(rule)
         if not self.spurious:
             return np.zeros(shape, bool), np.zeros(shape)
-        released = rng.random(shape) < rule.null_probability
-        cells = spurious_cells(random_bits(released.size, rng), rule, 1)
+        released = rng.random(shape) < rule.classes[0].null_probability
+        cells = spurious_cells(random_bits(released.size, rng), rule.rounds, 1, rule.noise_stddev)
         shown = scores(cells, only(rule)).reshape(shape)
         return released, np.zeros(shape) if self.exact_scores else shown
 
@@ -186,8 +186,10 @@ def word_world(plan: PrivacyPlan, mechanism: Mechanism, present: bool, rng) -> n
     near = only(rule).threshold_units + round(first.noise_stddev * UNITS)
     common, shown = mechanism.held(np.full((RUNS, 5), near + present * weight), rule, rng)
     margin = only(rule).threshold_units - near
-    centred = dataclasses.replace(
-        rule, rounds=(dataclasses.replace(only(rule), threshold_units=margin),)
+    centred = LengthRule.of_rounds(
+        length=1,
+        noise_stddev=rule.noise_stddev,
+        rounds=(dataclasses.replace(only(rule), threshold_units=margin),),
     )
     ratio = log_ratio(common, shown - near / UNITS, weight, centred).sum(axis=1)
     alone, _ = mechanism.held(np.full((RUNS, 4), weight), rule, rng)

@@ -77,20 +77,18 @@ def test_each_border_of_spurious_cells_is_at_its_quantile(fraction, number):
     survival = np.array([chance_above(earlier, stddev(rule), place) for place in border])
     share = survival / rule.null_probability
     share, cells = share[share > 1e-25], cells[share > 1e-25]
-    length = LengthRule(length=2, noise_stddev=1.0, rounds=rules)
-    assert (spurious_cells(bits_of(share * (1 - 1e-10)), length, number) >= cells).all()
+    assert (spurious_cells(bits_of(share * (1 - 1e-10)), rules, number, 1.0) >= cells).all()
     above = np.minimum(share * (1 + 1e-10), 1.0)
     inside = share < 1 - 1e-9
-    assert (spurious_cells(bits_of(above), length, number) < cells)[inside].all()
+    assert (spurious_cells(bits_of(above), rules, number, 1.0) < cells)[inside].all()
 
 
 @pytest.mark.parametrize("fraction", [0.5, 1e-3, 1e-9])
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_drawn_spurious_cells_have_the_law_of_the_quadrature(fraction, number):
     rules = gram_rounds(fraction, 3)
-    length = LengthRule(length=2, noise_stddev=1.0, rounds=rules)
     rng = np.random.default_rng(17 * number)
-    drawn = spurious_cells(random_bits(200_000, rng), length, number)
+    drawn = spurious_cells(random_bits(200_000, rng), rules, number, 1.0)
     places = np.unique(np.quantile(drawn, np.linspace(0, 1, 40)).astype(int))
     chances = cell_chances(rules, number, places) / rules[number - 1].null_probability
     assert chi_squared(np.bincount(np.digitize(drawn, places[1:])), chances) > FALSE_FAILURE
@@ -214,7 +212,7 @@ def total_chance(rules) -> float:
 
 def settle_unweighted(rules, count: int, key: RunKey) -> tuple[np.ndarray, np.ndarray]:
     """Returns for held grams at weight 0 the round in which they are found, or 0, and the cell."""
-    rule = LengthRule(length=2, noise_stddev=1.0, rounds=rules)
+    rule = LengthRule.of_rounds(length=2, noise_stddev=1.0, rounds=rules)
     shard = HistogramShard(length=2, keys=np.arange(count), weights=np.zeros(count, np.int64))
     for _ in rules:
         shard = decide_round(shard, rule=rule, run_key=key)

@@ -95,7 +95,7 @@ def test_spurious_grams_of_many_runs_are_drawn_with_their_chance(length, tail, p
 def assert_each_valid_gram_is_drawn_with_its_chance(length, tail, pruning, runs):
     """Under many keys: how many are drawn at once, and how often each."""
     previous, rule = released_and_rule(length, tail, pruning)
-    members, chance = count_valid(previous, pruning), rule.null_probability
+    members, chance = count_valid(previous, pruning), rule.classes[0].null_probability
     drawn = [sample_spurious(previous, rule=rule, run_key=run_key(n)).keys for n in range(runs)]
     sizes = np.bincount([len(keys) for keys in drawn], minlength=members + 1)
     expected = runs * stats.binom.pmf(np.arange(members + 1), members, chance)
@@ -128,11 +128,14 @@ def test_held_grams_of_weight_zero_and_unheld_grams_are_released_with_one_law(ta
         spurious_keys=spurious.keys,
         spurious_cells=spurious.cells,
         spurious_rounds=spurious.rounds,
+        spurious_classes=spurious.classes,
     )
     released = [decide(shard, rule=rule, run_key=run_key(5)) for shard in (held, unheld)]
     counts = [len(part) for part in released]
     for count in counts:
-        assert stats.binomtest(count, members, rule.null_probability).pvalue > FALSE_FAILURE
+        assert (
+            stats.binomtest(count, members, rule.classes[0].null_probability).pvalue > FALSE_FAILURE
+        )
     cells = [cells_of(part.scores, rule) for part in released]
     size = max(place.max() for place in cells) + 1
     edges = np.arange(size + 1) * only(rule).cell_units + only(rule).threshold_units
@@ -140,7 +143,7 @@ def test_held_grams_of_weight_zero_and_unheld_grams_are_released_with_one_law(ta
     expected[-1] = stats.norm.sf(edges[-1] / (SIGMA * UNITS))
     observed = [np.bincount(place, minlength=size + 1) for place in cells]
     for count, cell_counts in zip(counts, observed, strict=True):
-        share = expected / rule.null_probability
+        share = expected / rule.classes[0].null_probability
         assert chi_squared(cell_counts, count * share) > FALSE_FAILURE
     enough = np.flatnonzero(sum(observed) > 20)
     table = np.array([cell_counts[enough] for cell_counts in observed])
@@ -162,12 +165,16 @@ def test_spurious_grams_that_somebody_holds_are_dropped():
         spurious_keys=spurious.keys,
         spurious_cells=spurious.cells,
         spurious_rounds=spurious.rounds,
+        spurious_classes=spurious.classes,
     )
     released = decide(shard, rule=rule, run_key=run_key(6))
     assert np.unique(released.keys).size == released.keys.size
     among = int(np.isin(released.keys, held).sum())
     for count in (among, len(released) - among):
-        assert stats.binomtest(count, held.size, rule.null_probability).pvalue > FALSE_FAILURE
+        assert (
+            stats.binomtest(count, held.size, rule.classes[0].null_probability).pvalue
+            > FALSE_FAILURE
+        )
 
 
 def test_a_held_gram_is_decided_by_its_own_noise_and_not_by_the_spurious_draw():
@@ -184,6 +191,7 @@ def test_a_held_gram_is_decided_by_its_own_noise_and_not_by_the_spurious_draw():
             spurious_keys=keys,
             spurious_cells=spurious.cells,
             spurious_rounds=spurious.rounds,
+            spurious_classes=spurious.classes,
         )
         alone, beside = (decide(s, rule=rule, run_key=run_key(7)) for s in (plain, drawn))
         assert alone.keys.tolist() == beside.keys.tolist()

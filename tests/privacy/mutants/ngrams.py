@@ -61,9 +61,10 @@ MUTANTS = [
     Mutant(
         name="observed_grams_without_weight_are_dropped",
         file="beam_dpne/ngrams/histogram.py",
-        before="keys, weights = _sum_by_key(contributions.keys, contributions.weights)",
-        after="keys, weights = _sum_by_key(contributions.keys, contributions.weights)\n"
-        "    keys, weights = keys[weights > 0], weights[weights > 0]",
+        before="    sums = HistogramShard(\n        length=contributions.length,",
+        after="    classes = None if classes is None else classes[weights > 0]\n"
+        "    keys, weights = keys[weights > 0], weights[weights > 0]\n"
+        "    sums = HistogramShard(\n        length=contributions.length,",
         matters="A held n-gram would be drawn as spurious, with another noise than its own.",
         tests=(
             f"{_SENSITIVITY}::test_every_valid_gram_that_a_user_holds_is_observed_also_at_weight_zero",
@@ -134,7 +135,7 @@ MUTANTS = [
     Mutant(
         name="closed_grams_are_looked_at_again",
         file="beam_dpne/ngrams/threshold.py",
-        before="present = np.flatnonzero((found > 0) | (cells >= this_round.cut_cell))",
+        before="present = np.flatnonzero((found > 0) | (cells >= rule.cut_cells(shard.round)[places]))",
         after="present = np.arange(size)",
         matters="Held n-grams would get a further chance that spurious ones do not get.",
         tests=(f"{_ROUNDS}::test_what_was_found_or_closed_is_never_looked_at_again",),
@@ -198,8 +199,8 @@ MUTANTS = [
     Mutant(
         name="spurious_draws_without_their_duplicates",
         file="beam_dpne/ngrams/spurious.py",
-        before="mean = -members * math.log1p(-rule.null_probability)",
-        after="mean = members * rule.null_probability",
+        before="mean = -size * math.log1p(-own.null_probability)",
+        after="mean = size * own.null_probability",
         matters="Merged duplicates would make spurious n-grams rarer than unweighted held ones.",
         tests=(
             f"{_STATISTICS}::"
@@ -209,7 +210,7 @@ MUTANTS = [
     Mutant(
         name="spurious_grams_are_found_in_the_last_round",
         file="beam_dpne/ngrams/spurious.py",
-        before="np.searchsorted(borders, uniform * rule.null_probability)",
+        before="np.searchsorted(borders, uniform * own.null_probability)",
         after="np.searchsorted(borders, uniform)",
         matters="The round of an n-gram would tell whether somebody holds it.",
         tests=(
@@ -257,11 +258,51 @@ MUTANTS = [
     ),
     Mutant(
         name="draws_favour_the_first_ending",
-        file="beam_dpne/ngrams/valid.py",
-        before="beginning = _starts(right)[middles] + beginning_place",
-        after="beginning = _starts(right)[middles]",
+        file="beam_dpne/ngrams/classes.py",
+        before="self.right_order[self.right_starts[cells] + right]",
+        after="self.right_order[self.right_starts[cells]]",
         matters="Candidates that are never drawn are held for certain when they are released.",
         tests=("tests/ngrams/test_valid.py::test_draws_are_members_in_the_documented_order",),
+    ),
+    Mutant(
+        name="candidates_are_predicted_without_their_middle",
+        file="beam_dpne/ngrams/classes.py",
+        before="return Sides(suffixes, bins - previous.suffix_bins, prefixes, bins)",
+        after="return Sides(suffixes, bins, prefixes, bins)",
+        matters="The classes would not be those that the documentation states.",
+        tests=("tests/ngrams/test_classes.py", _ADAPTIVE_ORACLE),
+    ),
+    Mutant(
+        name="all_classes_have_the_thresholds_of_the_best",
+        file="beam_dpne/ngrams/threshold.py",
+        before="thresholds = rule.thresholds(shard.round)[places[judged]]",
+        after="thresholds = rule.thresholds(shard.round)[-1 + 0 * places[judged]]",
+        matters="Held n-grams of a class would be decided by another law than spurious ones.",
+        tests=(_ADAPTIVE_ORACLE,),
+    ),
+    Mutant(
+        name="all_classes_have_the_cuts_of_the_best",
+        file="beam_dpne/ngrams/threshold.py",
+        before="rule.cut_cells(shard.round)[places]))",
+        after="rule.cut_cells(shard.round)[-1]))",
+        matters="Held n-grams would stay open where spurious ones of their class are closed.",
+        tests=(_ADAPTIVE_ORACLE,),
+    ),
+    Mutant(
+        name="probabilities_of_classes_are_rounded_up",
+        file="beam_dpne/ngrams/tolerances.py",
+        before="math.floor(mantissa * steps)",
+        after="math.ceil(mantissa * steps)",
+        matters="More spurious n-grams would be expected than are tolerated.",
+        tests=("tests/ngrams/test_classes.py",),
+    ),
+    Mutant(
+        name="each_group_has_all_that_is_tolerated",
+        file="beam_dpne/ngrams/tolerances.py",
+        before="            rest *= later / left\n",
+        after="",
+        matters="The groups together would pass what is tolerated.",
+        tests=("tests/ngrams/test_classes.py",),
     ),
     Mutant(
         name="a_users_budget_is_rounded_up",
@@ -314,7 +355,7 @@ MUTANTS = [
     Mutant(
         name="each_round_of_words_has_the_whole_delta",
         file="beam_dpne/ngrams/adaptive.py",
-        before="delta=each.error_share * delta,",
+        before="delta=this_round.error_share * delta,",
         after="delta=delta,",
         matters="Words of one user alone would pass with twice their part of delta.",
         tests=("tests/ngrams/test_plan.py::test_word_thresholds_are_those_of_the_formula",),
@@ -322,16 +363,16 @@ MUTANTS = [
     Mutant(
         name="error_shares_of_words_pass_one",
         file="beam_dpne/ngrams/adaptive.py",
-        before="WORD_ROUNDS = _rounds((0.1, 0.1), (1.0, 0.9))",
-        after="WORD_ROUNDS = _rounds((0.1, 0.5), (1.0, 0.9))",
+        before="WORD_ROUNDS = _rounds((0.1, 0.05), (0.3, 0.15), (1.0, 0.8))",
+        after="WORD_ROUNDS = _rounds((0.1, 0.5), (0.3, 0.15), (1.0, 0.8))",
         matters="The rounds of words would together use more than their part of delta.",
         tests=(f"{_RULES}::test_budget_shares_are_what_quotas_leave",),
     ),
     Mutant(
         name="word_threshold_of_another_norm",
         file="beam_dpne/ngrams/adaptive.py",
-        before="round_cap(allotment, each) / BUDGET_UNITS",
-        after="round_cap(allotment, WORD_ROUNDS[0]) / BUDGET_UNITS",
+        before="threshold_of(round_cap(allotment, this_round), this_round)",
+        after="threshold_of(round_cap(allotment, WORD_ROUNDS[0]), this_round)",
         matters="In round 2 a user sends more than in round 1, and the threshold would not cover it.",
         tests=("tests/ngrams/test_plan.py::test_word_thresholds_are_those_of_the_formula",),
     ),

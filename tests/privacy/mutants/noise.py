@@ -276,7 +276,7 @@ MUTANTS = [
     Mutant(
         name="gaussian_tail_in_later_rounds",
         file="beam_dpne/mechanism/cells.py",
-        before="law = null_law(rule.rounds[: round_number - 1], rule.noise_stddev)",
+        before="law = null_law(rules[: round_number - 1], noise_stddev)",
         after="law = NOTHING_YET",
         matters="A score of a later round would tell a held n-gram from a spurious one.",
         tests=(

@@ -1,0 +1,162 @@
+"""How the tolerated spurious n-grams of a length are divided among classes of candidates.
+
+Classes are sorted by a public prediction λ_c = 2^(c/2) (see `classes`). The better a class, the larger
+the probability p_c with which each of its candidates may be released without any weight; the sum over
+all candidates stays at η·|S_{k−1}|, the number of spurious n-grams that is tolerated in the mean. From
+the best class down, classes form *groups*; each group G has a probability P_G, and p_c = ω_c·P_G with
+ω_c = λ_c over the largest λ of the group. Everything here is a function of sizes of released sets, of
+|V_c|, and of η.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Scores have two bins an octave. Those up to 0.01, also negative ones, are in the lowest bin, and those
+# from 2^64 on in the highest.
+BINS_PER_OCTAVE = 2
+LOWEST_BIN = -13
+HIGHEST_BIN = 128
+# Predictions of the best candidates, at most this part of |S_{k−1}|, count as equal.
+CAP_SHARE = 0.25
+# Group i ends with the class with which |S_{k−1}|·2^i candidates are reached.
+GROUP_RATIO = 2
+# The largest probability of a candidate without weight; it keeps every last threshold positive.
+LARGEST_PROBABILITY = 0.35
+# Factors ω are integers in units of 2^-16, and at least one unit.
+FACTOR_BITS = 16
+# Probabilities are rounded down to this many steps an octave, so that few rules have to be computed.
+STEPS_PER_OCTAVE = 16
+_SHARE_BITS = 64
+# Products and quotients of floating point are right to a relative 2^-52 each.
+_MARGIN = 1 - 1e-12
+
+
+def constants() -> dict[str, Any]:
+    """Returns the constants of this module that decide a release."""
+    return {
+        "bins_per_octave": BINS_PER_OCTAVE,
+        "lowest_bin": LOWEST_BIN,
+        "highest_bin": HIGHEST_BIN,
+        "cap_share": CAP_SHARE,
+        "group_ratio": GROUP_RATIO,
+        "largest_probability": LARGEST_PROBABILITY,
+        "factor_bits": FACTOR_BITS,
+        "steps_per_octave": STEPS_PER_OCTAVE,
+    }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Group:
+    """Neighbouring classes of candidates, of which one probability is known.
+
+    Attributes:
+      factors: ω_c of each class by its number, in units of 2^-16; the best class has 2^16.
+      candidates: U_G = Σ ω_c·|V_c|, in units of 2^-16, exact.
+      share: Σ λ_c·|V_c| in some unit, the same for all groups of a length.
+    """
+
+    factors: Mapping[int, int]
+    candidates: int
+    share: int
+
+
+def groups_of(sizes: Mapping[int, int], released: int) -> list[Group]:
+    """Returns the groups of the classes of a length, the best one first.
+
+    Args:
+      sizes: |V_c| ≥ 1 by the number of the class.
+      released: |S_{k−1}|.
+
+    >>> [dict(group.factors) for group in groups_of({9: 2, 7: 5, 6: 40, 2: 400}, 10)]
+    [{9: 65536, 7: 32768, 6: 23170}, {2: 65536}]
+    """
+    numbers = sorted(sizes, reverse=True)
+    cap = _cap(numbers, sizes, released)
+    groups, group, reached, border = [], [], 0, released
+    for number in numbers:
+        group.append(number)
+        reached += sizes[number]
+        if reached >= border:
+            groups.append(_group(group, sizes, cap))
+            group = []
+            while reached >= border:
+                border *= GROUP_RATIO
+    if group:
+        groups.append(_group(group, sizes, cap))
+    return groups
+
+
+def _cap(numbers: Sequence[int], sizes: Mapping[int, int], released: int) -> int:
+    """Returns the lowest class down to which at most CAP_SHARE·|S_{k−1}| candidates lie."""
+    cap, reached = max(numbers, default=0), 0
+    for number in numbers:
+        reached += sizes[number]
+        if reached > CAP_SHARE * released:
+            break
+        cap = number
+    return cap
+
+
+def _group(numbers: Sequence[int], sizes: Mapping[int, int], cap: int) -> Group:
+    # Half octaves by which a class is below the cap; classes above it count as the cap.
+    below = {number: max(0, cap - number) for number in numbers}
+    best = min(below.values())
+    factors = {number: _power(below[number] - best, FACTOR_BITS) for number in numbers}
+    return Group(
+        factors=factors,
+        candidates=sum(factors[number] * sizes[number] for number in numbers),
+        share=sum(_power(below[number], _SHARE_BITS) * sizes[number] for number in numbers),
+    )
+
+
+def _power(halves: int, bits: int) -> int:
+    """Returns 2^(−halves/2) in units of 2^-bits, rounded down, at least one unit."""
+    return math.isqrt(1 << max(0, 2 * bits - halves))
+
+
+def probabilities(
+    groups: Sequence[Group], unheld: Sequence[float], tolerated: float
+) -> dict[int, float]:
+    """Returns p_c of each class by its number.
+
+    Each group gets its share of what is left, P_G·N_G at most, and hands on what the bound on P_G
+    leaves: Σ_G P_G·N_G ≤ tolerated.
+
+    Args:
+      groups: the groups of the length, the best one first.
+      unheld: N_G of each group: how many of its candidates nobody holds, weighted by ω.
+      tolerated: η·|S_{k−1}|.
+    """
+    chances: dict[int, float] = {}
+    rest, left = tolerated * _MARGIN, sum(group.share for group in groups)
+    for group, count in zip(groups, unheld, strict=True):
+        later = left - group.share
+        chance = rest * (group.share / left) / count
+        if chance > LARGEST_PROBABILITY:
+            chance = LARGEST_PROBABILITY
+            rest = max(rest * (later / left), rest - chance * count)
+        else:
+            # As a product: a difference would lose the last digits of a small rest.
+            rest *= later / left
+        left = later
+        for number, factor in group.factors.items():
+            chances[number] = round_down(math.ldexp(chance * factor, -FACTOR_BITS))
+    return chances
+
+
+def all_candidates(groups: Sequence[Group]) -> list[float]:
+    """Returns U_G of each group: N_G if nothing is known of how many somebody holds."""
+    return [math.nextafter(group.candidates / 2**FACTOR_BITS, math.inf) for group in groups]
+
+
+def round_down(probability: float) -> float:
+    """Rounds a probability down to a grid with 16 steps an octave.
+
+    >>> round_down(0.35), round_down(1 / 3), round_down(0.25)
+    (0.34375, 0.328125, 0.25)
+    """
+    mantissa, exponent = math.frexp(probability)
+    steps = 2 * STEPS_PER_OCTAVE
+    return math.ldexp(math.floor(mantissa * steps) / steps, exponent)

@@ -1,0 +1,183 @@
+"""Classes of candidates: bins, |V_c| and draws from V_c against enumeration, and their tolerances.
+
+Keys are fixed; had they been random, each assertion on a p-value would fail a correct program with
+probability `FALSE_FAILURE`.
+"""
+
+import collections
+import itertools
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from beam_dpne import GramSet
+from beam_dpne.ngrams import tolerances
+from beam_dpne.ngrams.classes import bins_of, cells_of, class_numbers, suffix_bins, word_bins
+from beam_dpne.ngrams.elements import pack_pairs
+from beam_dpne.ngrams.tolerances import groups_of, probabilities, round_down
+from tests.ngrams.test_valid import bits_of
+from tests.oracle import ngrams as reference
+
+FALSE_FAILURE = 1e-6
+RULES = ("both", "single")
+SIZES = st.dictionaries(st.integers(-40, 60), st.integers(1, 10**7), max_size=30)
+
+
+@given(st.floats(allow_nan=False))
+def test_a_bin_is_the_nearest_half_octave_by_exact_comparison(value):
+    (own,) = bins_of(np.array([value])).tolist()
+    assert own == reference.score_bin(min(value, 2.0**70))
+    if 0.02 < value < 2.0**60:
+        assert abs(2 * math.log2(value) - own) <= 0.5 + 1e-9
+    if value <= 0.01:
+        assert own == -13
+
+
+def random_chain(rng: random.Random, length: int, pruning: str):
+    """S_length with scores, the last of a random chain, as grams and as the package's set.
+
+    Returns each S_j as {gram: score}, and S_length as `GramSet`.
+    """
+    vocabulary = [(word,) for word in "abcdef"[: rng.randint(1, 5)]]
+    scores = [score_of(rng) for _ in vocabulary]
+    own = GramSet(
+        length=1,
+        keys=np.arange(len(vocabulary)),
+        scores=np.array(scores),
+        parent_size=1,
+        vocabulary_size=len(vocabulary),
+    )
+    sets = [dict(zip(vocabulary, scores, strict=True))]
+    for k in range(2, length + 1):
+        grams = sorted(sets[-1])
+        seconds = grams if pruning == "both" else vocabulary
+        pairs = [
+            (a, b)
+            for a, b in itertools.product(range(len(grams)), range(len(seconds)))
+            if pruning == "single" or grams[a][1:] == seconds[b][:-1]
+            if rng.random() < 0.7
+        ]
+        keys = pack_pairs(*np.array(pairs, np.int64).reshape(-1, 2).T)
+        scores = [score_of(rng) for _ in pairs]
+        own = GramSet(
+            length=k,
+            keys=keys,
+            scores=np.array(scores),
+            parent_size=len(grams),
+            vocabulary_size=len(vocabulary),
+            suffix_bins=suffix_bins(own, keys, pruning),
+            word_bins=word_bins(own, pruning),
+        )
+        released = [(*grams[a], seconds[b][-1]) for a, b in pairs]
+        sets.append(dict(zip(released, scores, strict=True)))
+    return sets, own
+
+
+def score_of(rng: random.Random) -> float:
+    return rng.choice([-1.0, 0.3, 1.0, 1.1, 2.0, 3.0, 40.0])
+
+
+def classes_by_definition(sets, pruning: str) -> dict[tuple[int, int], int]:
+    """The class of each valid k-gram, by trying all words; keys are pairs of rows."""
+    words, last = sets[0], sets[-1]
+    rows = {gram: row for row, gram in enumerate(sorted(last))}
+    word_rows = {gram: row for row, gram in enumerate(sorted(words))}
+    found = {}
+    for gram in itertools.product("abcdef", repeat=len(next(iter(last))) + 1):
+        prefix, suffix, word = gram[:-1], gram[1:], gram[-1:]
+        if pruning == "single" and prefix in last and word in words:
+            number = reference.score_bin(last[prefix]) + reference.score_bin(words[word])
+            found[rows[prefix], word_rows[word]] = number
+        if pruning == "both" and prefix in last and suffix in last:
+            middle = reference.score_bin(sets[-2][gram[1:-1]]) if len(sets) > 1 else 0
+            ends = reference.score_bin(last[prefix]) + reference.score_bin(last[suffix])
+            found[rows[prefix], rows[suffix]] = ends - middle
+    return found
+
+
+@pytest.mark.parametrize("pruning", RULES)
+def test_sizes_and_members_of_classes_are_those_of_enumerating_all_words(pruning):
+    rng = random.Random(1)
+    several = 0
+    for _ in range(400):
+        sets, previous = random_chain(rng, rng.randint(1, 3), pruning)
+        if not sets[-1]:
+            assert cells_of(previous, pruning).sizes() == {}
+            continue
+        expected = classes_by_definition(sets, pruning)
+        cells = cells_of(previous, pruning)
+        assert cells.sizes() == collections.Counter(expected.values())
+        keys = pack_pairs(*np.array(list(expected), np.int64).reshape(-1, 2).T)
+        assert class_numbers(previous, pruning, keys).tolist() == list(expected.values())
+        several += len(cells.sizes()) > 4
+    assert several > 100
+
+
+@pytest.mark.parametrize("pruning", RULES)
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_draws_from_a_class_are_uniform_members_of_it(length, pruning):
+    sets, previous = random_chain(random.Random(20 + length), length, pruning)
+    expected = classes_by_definition(sets, pruning)
+    cells = cells_of(previous, pruning)
+    for number, size in cells.sizes().items():
+        members = [pair for pair, own in expected.items() if own == number]
+        drawn, counts = np.unique(cells.draw(number, bits_of(200 * size)), return_counts=True)
+        assert drawn.tolist() == sorted((a << 32) | b for a, b in members)
+        assert size == 1 or stats.chisquare(counts).pvalue > FALSE_FAILURE
+
+
+@given(SIZES, st.integers(1, 10**5))
+def test_groups_are_all_classes_from_the_best_down_and_end_at_borders(sizes, released):
+    groups = groups_of(sizes, released)
+    order = [number for group in groups for number in group.factors]
+    assert order == sorted(sizes, reverse=True)
+    reached = 0
+    for place, group in enumerate(groups):
+        before = reached
+        reached += sum(sizes[number] for number in group.factors)
+        assert group.candidates == sum(sizes[c] * f for c, f in group.factors.items())
+        factors = list(group.factors.values())
+        assert factors[0] == 2**16
+        assert all(1 <= b <= a for a, b in itertools.pairwise(factors))
+        borders = [released * 2**i for i in range(40) if before < released * 2**i <= reached]
+        assert borders or place == len(groups) - 1
+
+
+@given(SIZES, st.integers(1, 10**5), st.sampled_from([1e-6, 0.01, 0.3, 0.5]))
+@settings(max_examples=200)
+def test_expected_spurious_of_all_classes_are_at_most_what_is_tolerated(sizes, released, fraction):
+    groups = groups_of(sizes, released)
+    chances = probabilities(groups, tolerances.all_candidates(groups), fraction * released)
+    assert chances.keys() == sizes.keys()
+    assert all(0 < chance <= tolerances.LARGEST_PROBABILITY for chance in chances.values())
+    exact = sum(Fraction(chances[number]) * size for number, size in sizes.items())
+    assert exact <= Fraction(fraction) * released
+    if sizes and max(chances.values()) < 0.33:
+        # What is lost to the grid and to ω in whole units is less than an eighth.
+        lost = 1 - float(exact) / (fraction * released)
+        assert lost < 0.125
+
+
+@given(SIZES, st.integers(1, 10**5), st.sampled_from([1e-6, 0.01, 0.3]))
+def test_probabilities_are_those_of_the_reference(sizes, released, fraction):
+    class Plan:
+        spurious_fraction = fraction
+
+    groups = groups_of(sizes, released)
+    ours = probabilities(groups, tolerances.all_candidates(groups), fraction * released)
+    assert ours == reference.class_chances(sizes, released, Plan)
+
+
+@given(st.floats(1e-300, 0.5))
+def test_probabilities_are_rounded_down_to_steps_of_a_sixteenth_of_an_octave(chance):
+    rounded = round_down(chance)
+    assert chance * 16 / 17 < rounded <= chance
+    mantissa, _ = math.frexp(rounded)
+    assert mantissa * 32 == int(mantissa * 32)
+    assert round_down(rounded) == rounded
