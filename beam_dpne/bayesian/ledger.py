@@ -16,8 +16,8 @@ _MODES = {
     "log_global": "For each n-gram, f = min(1, decay * users / max_count) * ln(counts + 1) is rounded "
     "to a grid and gets Gaussian noise on that grid. The bound gram_bound holds over all databases. "
     "The mean of the logarithms, which the paper subtracts, is left out, since softmax does not depend "
-    "on it. The noisy values are weighted with the public logarithms, and softmax turns them into "
-    "probabilities.",
+    "on it. Probabilities are computed from noisy values and public counts alone: the posterior of the "
+    "counts or, with public_weight, the softmax of weighted logarithms as in the paper.",
 }
 _COLUMNS = {
     "meaning": "how a probability is computed",
@@ -35,7 +35,8 @@ _COLUMNS = {
 }
 _WEIGHT_COLUMNS = {
     "decay": "S, in w = min(1, S * users / max_count)",
-    "public_weight": "the weight of the public logarithms; the private ones have the rest of 1",
+    "public_weight": "the weight of the public logarithms, if it was given; the private ones have the "
+    "rest of 1",
 }
 _SLACK = (
     "This part of epsilon pays for floating-point arithmetic and for noise made of 128 bits. The "

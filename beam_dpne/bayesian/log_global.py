@@ -17,6 +17,11 @@ its derivative is (S/C)(ln(1 + C/N) − C/(N+C) + 1/N) > 0. Where w(N − 1) = 1
 D_1 = ln(1 + C/N) and D_2 = ln(1 + C/(C(N−1)+1)). So the largest change B of any database is found among
 N = ⌊C/S⌋ + {−1, 0, 1, 2, 3}, and one user who moves W grams moves f by at most √W·B in ℓ2.
 
+*Afterwards.* The posterior of the counts behind the noisy values takes noise and decay into account
+(`posterior`, `links`): with little noise it tends to the distribution of the limited counts, and with
+much noise to the public one. The softmax of weighted values does neither. With all weight on private
+ones it tends to values that decay has flattened, so that it gets worse as noise gets less.
+
 The mean of the printed x̂ is left out. This changes no probability, since softmax is the same after a
 shift of all logarithms. The paper takes the mean *inside* the weights, which would make every word's
 value depend on all others.

@@ -108,10 +108,10 @@ class BayesianPlan(CountingPlan, JsonParameters):
       max_count: C ≥ 1, the largest count that one user adds to an n-gram.
       max_contributions: W ≥ 1, the largest number of distinct n-grams that one user adds. The default
         was chosen on public titles dealt to made-up users.
-      public_weight: 1 − ρ in [0, 1), the weight of the public logarithms beside the private ones; only
-        "log_global" has it. With None it is σ²/(1 + σ²), for noise σ beside a spread of 1 of the
-        logarithms. The released values may be evaluated again with any other weight, since the noise
-        does not depend on it.
+      public_weight: 1 − ρ in [0, 1), the weight of the public logarithms beside the private ones, as in
+        the paper; only "log_global" has it. With None the probabilities are the posterior of the counts
+        behind the noisy logarithms, which is better. The released values may be evaluated again with
+        any weight, since the noise does not depend on it.
       decay: S in [1e-6, 1e6]: an n-gram of N users has the weight min(1, S·N/C); only "log_global" has
         it. With None it is 0.01. It should be chosen on public data.
       max_tokens_per_user: the largest number of tokens that are read of one user.
@@ -154,13 +154,6 @@ class BayesianPlan(CountingPlan, JsonParameters):
     def guarantee(self) -> str:
         """The guarantee of a run, in words."""
         return f"user-level ({self.epsilon:g}, {self.delta:g})-differential privacy"
-
-    @property
-    def private_weight(self) -> float:
-        """ρ, the weight of the private logarithms; by default it follows the noise."""
-        if self.public_weight is not None:
-            return 1.0 - self.public_weight
-        return 1.0 / (1.0 + self.noise_stddev**2)
 
     @property
     def decay_rate(self) -> float:
@@ -235,7 +228,9 @@ class BayesianPlan(CountingPlan, JsonParameters):
             "max_contributions": self.contribution_limit,
         }
         if self.mode == "log_global":
-            common |= {"decay": self.decay_rate, "public_weight": 1 - self.private_weight}
+            common |= {"decay": self.decay_rate}
+        if self.public_weight is not None:
+            common |= {"public_weight": self.public_weight}
         return common | {
             "noise": "gaussian",
             "noise_stddev": self.noise_stddev,

@@ -17,6 +17,9 @@ First (μ, b) maximize the penalized likelihood, with r_i integrated to first or
 marginal likelihood of the noisy counts. Then each gram's count is its posterior mean, integrated
 numerically under the exact normal likelihood. It is positive, whatever the noisy count.
 
+The noise may have been added to a function g of the counts instead (`links`), as "log_global" does.
+Then c_i above is g(exp(η_i)), and everything else is the same.
+
 As σ → ∞ the result tends to the prior α'/Σα', and as σ → 0 to the distribution of the counts. τ, κ and
 μ have priors so wide that they matter only if the noisy counts say nothing. These priors are constants
 of this module, chosen on public texts. No random numbers are drawn.
@@ -34,9 +37,12 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.sparse import linalg
 
+from beam_dpne.bayesian.links import Counts, Link
+
 _Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]
 
+_COUNTS = Counts()
 _DISCOUNT = 0.9  # subtracted from each public count
 _LEAST_PRIOR = 0.1  # the prior count of public counts of 1 and 0
 _TOTAL_STDDEV = 2.0  # of the prior of μ, whose mean is 0: e^μ is within e^±4 almost surely
@@ -50,6 +56,7 @@ _LEVEL_SPREAD = 0.5  # of words and grams together, before τ and κ are fitted
 _LEVEL_ROUNDS = 5
 _LEAST_RATIO = 1e-6
 _MOST_SAMPLING = 2.0  # cap on 1/α' + 1/m, since a normal describes sampling badly where it is large
+_MOST_LOG = 60.0  # of a count, so that nothing overflows
 _NO_NOISE = 1e-3  # with a smaller σ, whole numbers are as good as exact
 _ROUNDS, _SETTLED = 30, 1e-4
 _SOLVER_STEPS, _SOLVER_TOLERANCE = 40, 1e-6
@@ -60,15 +67,20 @@ _NODE_SPREAD = 1.2  # spreads the nodes beyond the curvature at the mode, since 
 
 
 def probabilities(
-    noisy: _Integers, public: _Integers, grams: npt.NDArray[np.int32], stddev: float
+    noisy: npt.NDArray[Any],
+    public: _Integers,
+    grams: npt.NDArray[np.int32],
+    stddev: float,
+    link: Link = _COUNTS,
 ) -> _Floats:
     """Returns the posterior mean of each gram's share of the private counts.
 
     Args:
-      noisy: (V,) the private counts with noise; some may be negative.
+      noisy: (V,) the private counts with noise, or their decayed logarithms; some may be negative.
       public: (V,) the public counts, ≥ 0.
       grams: (V, n) the ids of each gram's words.
-      stddev: σ ≥ 0 of the noise, in counts; below 0.001 the counts are taken as exact.
+      stddev: σ ≥ 0 of the noise, in the units of `noisy`; below 0.001 they are taken as exact.
+      link: the function of the counts that the noise was added to.
 
     Returns:
       (V,) float64, ≥ 0, summing to 1; > 0 if there is noise.
@@ -87,18 +99,18 @@ def probabilities(
     _check(noisy, public, grams, stddev)
     prior = discounted(public)
     if stddev < _NO_NOISE:
-        counts = np.maximum(noisy, 0).astype(np.float64)
+        counts = link.counts(noisy.astype(np.float64))
         shares = counts if counts.any() else prior
         return shares / shares.sum()
     values = noisy.astype(np.float64)
-    levelled, total = _levelled(values, prior, stddev)
-    data = _counts_of(values, np.log(levelled), grams, stddev)
+    levelled, total = _levelled(values, prior, stddev, link)
+    data = _counts_of(values, np.log(levelled), grams, stddev, link)
     fitted = _fit(data, total)
-    means = _posterior_means(values, fitted.log_means, fitted.spreads(data), stddev)
+    means = _posterior_means(data, fitted.log_means, fitted.spreads(data))
     if not means.any():
         # Counts far below zero, whose sum no total fits, make all means smaller than the least float.
         # The counts themselves are then the better estimate.
-        means = np.maximum(values, stddev)
+        means = link.counts(np.maximum(values, stddev))
     return means / means.sum()
 
 
@@ -107,11 +119,12 @@ class _Counts:
     """The data of the fit.
 
     Attributes:
-      noisy: (V,) the noisy counts.
+      noisy: (V,) the noisy values g(c).
       log_public: (V,) log α'.
       words: Z, (V, K), how often each gram has each of the K words.
       distinct: K, the number of words.
-      stddev: σ, in counts.
+      stddev: σ, in the units of `noisy`.
+      link: g.
     """
 
     noisy: _Floats
@@ -119,6 +132,7 @@ class _Counts:
     words: sparse.csr_matrix
     distinct: int
     stddev: float
+    link: Link
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -147,22 +161,22 @@ class _Words:
 
 
 class _Normal(NamedTuple):
-    """The counts around m to first order, where a step d of the logarithms leaves residuals − m d.
+    """The values around g(m) to first order, where a step d of the logarithms leaves residuals − s d.
 
     Attributes:
-      means: (V,) m, in counts.
-      residuals: (V,) the noisy counts less m.
-      variances: (V,) the residuals' variances, from noise and logarithms, in squared counts.
+      slopes: (V,) s, the derivative of g by the logarithm; m, if g is the count itself.
+      residuals: (V,) the noisy values less g(m).
+      variances: (V,) the residuals' variances, from noise and logarithms.
     """
 
-    means: _Floats
+    slopes: _Floats
     residuals: _Floats
     variances: _Floats
 
     @property
     def weights(self) -> _Floats:
         """W: (V,) the inverse variance of each logarithm."""
-        return self.means**2 / self.variances
+        return self.slopes**2 / self.variances
 
 
 def discounted(public: _Integers) -> _Floats:
@@ -199,14 +213,14 @@ def _check(
         raise ValueError(f"public must be counts >= 0, got {public.min()}.")
 
 
-def _levelled(noisy: _Floats, prior: _Floats, stddev: float) -> tuple[_Floats, float]:
+def _levelled(noisy: _Floats, prior: _Floats, stddev: float, link: Link) -> tuple[_Floats, float]:
     """Returns the prior counts at the level that fits the noisy counts best, and a first μ.
 
     If public counts say little about the private texts, a constant is added to all prior counts, so
     that common grams have a smaller share and rare ones a larger. There are so many rare grams that
     together they show this whatever the noise. Mostly nothing is added.
     """
-    fits = [_fit_of_level(noisy, prior, level, stddev) for level in _LEVELS]
+    fits = [_fit_of_level(noisy, prior, level, stddev, link) for level in _LEVELS]
     # (levels,) The first level, which adds nothing, is preferred in doubt.
     likelihoods = np.array([fit for fit, _ in fits])
     likelihoods[0] += _LEVEL_DOUBT
@@ -220,40 +234,52 @@ def _at_level(prior: _Floats, level: float) -> _Floats:
 
 
 def _fit_of_level(
-    noisy: _Floats, prior: _Floats, level: float, stddev: float
+    noisy: _Floats, prior: _Floats, level: float, stddev: float, link: Link
 ) -> tuple[float, float]:
     """Returns twice the log marginal likelihood of a level, and μ, the better one of 0 and a fit."""
     shares = _at_level(prior, level)
     ratio = 1.0
     # The ratio of totals is fitted by least squares, in a few rounds, since the weights depend on it.
     for _ in range(_LEVEL_ROUNDS):
-        variances = _level_variances(prior, ratio * shares, stddev)
-        total = float((shares * noisy / variances).sum())
-        ratio = max(total / float((shares**2 / variances).sum()), _LEAST_RATIO)
+        means = ratio * shares
+        at = link(np.log(means))
+        spreads = _level_spreads(prior, means)
+        variances = stddev**2 + at.slopes**2 * spreads
+        # The derivative by the ratio, with which the expectation is continued as a line.
+        steps = at.slopes / ratio
+        rest = noisy - at.expected(spreads) + ratio * steps
+        total = float((steps * rest / variances).sum())
+        ratio = max(total / float((steps**2 / variances).sum()), _LEAST_RATIO)
     fits = []
     for log_ratio in (0.0, math.log(ratio)):
         means = math.exp(log_ratio) * shares
-        variances = _level_variances(prior, means, stddev)
-        misfit = float(((noisy - means) ** 2 / variances + np.log(variances)).sum())
+        at = link(np.log(means))
+        spreads = _level_spreads(prior, means)
+        variances = stddev**2 + at.slopes**2 * spreads
+        squares = (noisy - at.expected(spreads)) ** 2 / variances
+        misfit = float((squares + np.log(variances)).sum())
         fits.append((-misfit - (log_ratio / _TOTAL_STDDEV) ** 2, log_ratio))
     return max(fits)
 
 
-def _level_variances(prior: _Floats, means: _Floats, stddev: float) -> _Floats:
-    """Returns the variances of noisy counts, in squared counts, before words and spreads are fitted."""
-    sampling = np.minimum(1 / prior + 1 / means, _MOST_SAMPLING)
-    return stddev**2 + means**2 * (_LEVEL_SPREAD**2 + sampling)
+def _level_spreads(prior: _Floats, means: _Floats) -> _Floats:
+    """Returns the variances of logarithms before words and spreads are fitted."""
+    return _LEVEL_SPREAD**2 + np.minimum(1 / prior + 1 / means, _MOST_SAMPLING)
 
 
 def _counts_of(
-    noisy: _Floats, log_public: _Floats, grams: npt.NDArray[np.int32], stddev: float
+    noisy: _Floats,
+    log_public: _Floats,
+    grams: npt.NDArray[np.int32],
+    stddev: float,
+    link: Link,
 ) -> _Counts:
     rows, length = grams.shape
     distinct = int(grams.max()) + 1
     # CSR: the words of a gram are the columns of its row; the entries of a repeated word add up to 2.
     entries = np.ones(grams.size), grams.ravel(), np.arange(0, grams.size + 1, length)
     words = sparse.csr_matrix(entries, shape=(rows, distinct))
-    return _Counts(noisy, log_public, words, distinct, stddev)
+    return _Counts(noisy, log_public, words, distinct, stddev, link)
 
 
 def _fit(counts: _Counts, total: float) -> _Words:
@@ -269,21 +295,21 @@ def _fit(counts: _Counts, total: float) -> _Words:
 
 def _linearise(counts: _Counts, words: _Words) -> _Normal:
     """Returns the normal approximation of the counts at the current parameters."""
-    means = np.exp(words.log_means)
-    # exp(η) with variance v of η has variance m²·v to first order.
-    variances = counts.stddev**2 + means**2 * words.spreads(counts)
-    return _Normal(means, counts.noisy - means, variances)
+    at, spreads = counts.link(words.log_means), words.spreads(counts)
+    # g with variance v of η has variance s²·v to first order.
+    variances = counts.stddev**2 + at.slopes**2 * spreads
+    return _Normal(at.slopes, counts.noisy - at.expected(spreads), variances)
 
 
 def _improve(counts: _Counts, words: _Words) -> _Words:
     """Takes a Gauss–Newton step of μ, then of b, shortened until the fit is not worse."""
     normal = _linearise(counts, words)
     precision = _TOTAL_STDDEV**-2
-    slope = float((normal.means * normal.residuals / normal.variances).sum())
+    slope = float((normal.slopes * normal.residuals / normal.variances).sum())
     shift = (slope - precision * words.total) / (float(normal.weights.sum()) + precision)
     shift = min(max(shift, -1.0), 1.0)
     # (V,) The normal equations of b are (Zᵀ W Z + 1/τ²) b = Zᵀ(pull + W Z b_before), in 1/logarithms.
-    pull = normal.means * (normal.residuals - shift * normal.means) / normal.variances
+    pull = normal.slopes * (normal.residuals - shift * normal.slopes) / normal.variances
     working = pull + normal.weights * (counts.words @ words.effects)
     right = counts.words.T @ working
     effects = _solve(counts.words, normal.weights, words.word_spread, right, words.effects)
@@ -296,7 +322,8 @@ def _search(
     """Halves the step until the penalized squares do not grow; stays if no step is good enough."""
     # (V,) the change of each log m in a whole step.
     direction = counts.words @ change + shift
-    start = _misfit(counts, words, variances)
+    spreads = words.spreads(counts)
+    start = _misfit(counts, words, variances, spreads)
     size = 1.0
     while size > _LEAST_STEP:
         moved = dataclasses.replace(
@@ -305,16 +332,17 @@ def _search(
             effects=words.effects + size * change,
             log_means=words.log_means + size * direction,
         )
-        if _misfit(counts, moved, variances) <= start:
+        if _misfit(counts, moved, variances, spreads) <= start:
             return moved
         size /= 2
     return words
 
 
-def _misfit(counts: _Counts, words: _Words, variances: _Floats) -> float:
+def _misfit(counts: _Counts, words: _Words, variances: _Floats, spreads: _Floats) -> float:
     """Returns the penalized squares: the residuals, b and μ in units of their standard deviations."""
     with np.errstate(over="ignore"):
-        squares = (counts.noisy - np.exp(words.log_means)) ** 2 / variances
+        expected = counts.link(words.log_means).expected(spreads)
+        squares = (counts.noisy - expected) ** 2 / variances
         penalty = (words.effects**2).sum() / words.word_spread**2
         return float(squares.sum() + penalty + (words.total / _TOTAL_STDDEV) ** 2)
 
@@ -358,7 +386,7 @@ def _spread(counts: _Counts, words: _Words) -> _Words:
     squares = float((words.effects**2).sum()) + _WORDS_GUESSED * _SPREAD**2
     word_spread = math.sqrt(squares / (determined + _WORDS_GUESSED))
     # (V,) the variances without the part of κ, to which each candidate for κ adds its part.
-    rest = normal.variances - words.gram_spread**2 * normal.means**2
+    rest = normal.variances - words.gram_spread**2 * normal.slopes**2
     fits = [_fit_of_spread(normal, rest, spread) for spread in _SPREADS]
     return dataclasses.replace(
         words,
@@ -369,50 +397,50 @@ def _spread(counts: _Counts, words: _Words) -> _Words:
 
 def _fit_of_spread(normal: _Normal, rest: _Floats, spread: float) -> float:
     """Returns twice the log marginal likelihood of κ, plus twice its log prior."""
-    variances = rest + spread**2 * normal.means**2
+    variances = rest + spread**2 * normal.slopes**2
     likelihood = -(normal.residuals**2 / variances + np.log(variances)).sum()
     return float(likelihood) - _GRAMS_GUESSED * (2 * math.log(spread) + (_SPREAD / spread) ** 2)
 
 
-def _posterior_means(
-    noisy: _Floats, log_means: _Floats, variances: _Floats, stddev: float
-) -> _Floats:
-    """Returns E exp(η) for η ~ N(log m − v/2, v), given exp(η) + N(0, σ²): (V,), each > 0."""
+def _posterior_means(counts: _Counts, log_means: _Floats, variances: _Floats) -> _Floats:
+    """Returns E exp(η) for η ~ N(log m − v/2, v), given g(exp(η)) + N(0, σ²): (V,), each > 0."""
     centres = log_means - 0.5 * variances
-    modes = _modes(noisy, centres, variances, stddev)
-    widths = _NODE_SPREAD / np.sqrt(_curvatures(noisy, modes, variances, stddev))
+    modes = _modes(counts, centres, variances)
+    widths = _NODE_SPREAD / np.sqrt(_curvatures(counts, modes, variances))
     # The Gauss–Hermite nodes are around each mode. `heights`, (V,), is the largest log density over the
     # nodes, which is subtracted before exp so that nothing overflows.
-    heights = np.full(noisy.size, -np.inf)
+    heights = np.full(log_means.size, -np.inf)
     nodes = [modes + widths * node for node in _NODES]
     logs = []
     for node, at in zip(_NODES, nodes, strict=True):
-        misfit = ((noisy - np.exp(at)) / stddev) ** 2 + (at - centres) ** 2 / variances
-        logs.append(0.5 * (node**2 - misfit))
+        misfit = ((counts.noisy - counts.link(at).values) / counts.stddev) ** 2
+        logs.append(0.5 * (node**2 - misfit - (at - centres) ** 2 / variances))
         heights = np.maximum(heights, logs[-1])
-    mass = mean = np.zeros(noisy.size)
+    mass = mean = np.zeros(log_means.size)
     for weight, log, at in zip(_WEIGHTS, logs, nodes, strict=True):
         density = weight * np.exp(log - heights)
-        mass, mean = mass + density, mean + density * np.exp(at)
+        mass, mean = mass + density, mean + density * np.exp(np.minimum(at, _MOST_LOG))
     return mean / mass
 
 
-def _modes(noisy: _Floats, centres: _Floats, variances: _Floats, stddev: float) -> _Floats:
+def _modes(counts: _Counts, centres: _Floats, variances: _Floats) -> _Floats:
     """Returns the mode of each posterior of η, by Newton steps of at most 1 from the prior's: (V,)."""
     modes = centres.copy()
     for _ in range(_MODE_STEPS):
-        means = np.exp(modes)
-        slopes = (noisy - means) * means / stddev**2 - (modes - centres) / variances
+        at = counts.link(modes)
+        pull = (counts.noisy - at.values) * at.slopes / counts.stddev**2
+        slopes = pull - (modes - centres) / variances
         # A step of 1 is a factor e of the count; beyond it the curvature at this point is no guide.
-        steps = np.clip(slopes / _curvatures(noisy, modes, variances, stddev), -1.0, 1.0)
+        steps = np.clip(slopes / _curvatures(counts, modes, variances), -1.0, 1.0)
         modes = modes + steps
         if np.abs(steps).max() < _SETTLED:
             break
     return modes
 
 
-def _curvatures(noisy: _Floats, at: _Floats, variances: _Floats, stddev: float) -> _Floats:
+def _curvatures(counts: _Counts, logs: _Floats, variances: _Floats) -> _Floats:
     """Returns minus the second derivative of the log posterior of η, kept above 1/v: (V,)."""
-    means = np.exp(at)
+    at = counts.link(logs)
+    exact = at.slopes**2 - (counts.noisy - at.values) * at.bends
     # Where the likelihood is not concave (means < noisy/2), half of the Gauss–Newton term replaces it.
-    return np.maximum((2 * means - noisy) * means, 0.5 * means**2) / stddev**2 + 1 / variances
+    return np.maximum(exact, 0.5 * at.slopes**2) / counts.stddev**2 + 1 / variances

@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
-from beam_dpne.bayesian import counting, log_global, posterior
+from beam_dpne.bayesian import counting, links, log_global, posterior
 from beam_dpne.bayesian.counting import (
     GramSums,
     NgramProbabilities,
@@ -249,8 +249,13 @@ def probabilities_of(values: np.ndarray, public: PublicCounts, plan: BayesianPla
     """
     if plan.mode == "counts":
         return posterior.probabilities(values, public.counts, public.grams, plan.noise_stddev)
-    logs = plan.private_weight * plan.grid * values
-    return log_global.softmax(logs + (1 - plan.private_weight) * np.log1p(public.counts))
+    logs = plan.grid * values
+    if plan.public_weight is None:
+        link = links.DecayedLogs(decay=plan.decay_rate, max_count=plan.max_count)
+        noise = plan.noise_stddev
+        return posterior.probabilities(logs, public.counts, public.grams, noise, link)
+    weighted = plan.public_weight * np.log1p(public.counts)
+    return log_global.softmax((1 - plan.public_weight) * logs + weighted)
 
 
 def result_of(

@@ -341,9 +341,10 @@ _BAYESIAN_PRIVACY = (
     Option(
         name="public_weight",
         parse=number,
-        shown_default="log_global by the noise, counts none",
-        help="Weight of the public logarithms, 1 − ρ, in [0, 1); the private ones have the rest. It "
-        "belongs to log_global, and is refused with counts, which fits it to the noisy counts.",
+        shown_default="none",
+        help="Weight of the public logarithms, 1 − ρ, in [0, 1); the private ones have the rest, as in "
+        "the paper. Without it probabilities are the posterior of the counts, which is better. It "
+        "belongs to log_global, and is refused with counts.",
     ),
     Option(
         name="decay",

@@ -99,7 +99,9 @@ def test_log_global_has_noise_on_a_grid():
     assert math.log2(plan.grid).is_integer()
     assert plan.gram_bound / plan.grid > 256
     assert plan.sensitivity >= 3 * (plan.gram_bound + plan.grid)
-    assert plan.private_weight == pytest.approx(1 / (1 + plan.noise_stddev**2))
+    assert "public_weight" not in plan.report()
+    weighted = plan_of(mode="log_global", decay=0.05, max_contributions=9, public_weight=0.25)
+    assert weighted.report() == plan.report() | {"public_weight": 0.25}
 
 
 def test_counts_need_no_more_noise_than_the_papers_formula():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from beam_dpne.bayesian import posterior
+from beam_dpne.bayesian.links import Counts
 from beam_dpne.bayesian.posterior import discounted, probabilities
 
 COUNTS = st.integers(-(10**9), 10**9)
@@ -140,9 +141,10 @@ def test_posterior_means_are_those_of_numerical_integration(value, centre, varia
     low, high = centre - 12, centre + 8
     mass = integrate.quad(density, low, high, limit=500)[0]
     mean = integrate.quad(lambda log: math.exp(log) * density(log), low, high, limit=500)[0]
-    found = posterior._posterior_means(
-        *(np.array([one]) for one in (value, centre, variance)), stddev
+    counts = posterior._counts_of(
+        np.array([value]), np.zeros(1), np.zeros((1, 1), np.int32), stddev, Counts()
     )
+    found = posterior._posterior_means(counts, np.array([centre]), np.array([variance]))
     assert found[0] == pytest.approx(mean / mass, rel=2e-3)
 
 

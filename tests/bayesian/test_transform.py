@@ -14,7 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from beam_dpne.bayesian import counting, posterior
+from beam_dpne.bayesian import counting, log_global, posterior
 from beam_dpne.bayesian.counting import NgramProbabilities, NoisyCounts
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
@@ -191,9 +191,44 @@ def test_without_budget_logarithms_give_the_public_distribution():
     public = PublicCounts.of([("a",), ("b",), ("c",)], [900, 90, 9])
     plan = plan_of("log_global", epsilon=0.02, length=1, max_contributions=1, decay=1.0)
     found = probabilities_of(np.rint(plan.noise_steps * np.array([2, -2, 1])), public, plan)
-    assert plan.private_weight < 1e-3
-    # ρ·σ ≤ 1/σ, here below 0.03.
-    assert found == pytest.approx(np.array([901, 91, 10]) / 1002, rel=0.1)
+    prior = posterior.discounted(public.counts)
+    assert plan.noise_stddev > 30
+    assert found == pytest.approx(prior / prior.sum(), rel=0.1)
+
+
+def test_without_noise_logarithms_give_the_distribution_of_the_counts():
+    """Also those that decay: 100 users and fewer have smaller weights."""
+    rng = np.random.default_rng(1)
+    counts = rng.integers(0, 300, 40)
+    public = PublicCounts.of([(f"w{n:02}",) for n in range(40)], rng.integers(1, 99, 40).tolist())
+    plan = plan_of("log_global", epsilon=25.0, length=1, max_contributions=1, max_count=1)
+    values = log_global.grid_values(counts, counts, max_count=1, decay=plan.decay_rate)
+    found = probabilities_of(values, public, plan)
+    assert plan.noise_stddev < 0.03
+    assert found == pytest.approx(counts / counts.sum(), rel=0.05, abs=1e-3)
+
+
+def test_less_noise_makes_logarithms_better():
+    """A softmax of decayed logarithms got worse, as it tends to a flatter distribution."""
+    rng = np.random.default_rng(3)
+    alpha = np.sort(rng.zipf(1.6, 300).clip(1, 5000))[::-1]
+    counts = rng.poisson(3 * alpha * np.exp(rng.normal(0, 0.7, 300)))
+    public = PublicCounts.of([(f"w{n:03}",) for n in range(300)], alpha.tolist())
+    exact = counts / counts.sum()
+
+    def divergence(found):
+        return (exact * np.log(np.maximum(exact, 1e-300) / found)).sum()
+
+    prior = posterior.discounted(public.counts)
+    last = 1.02 * divergence(prior / prior.sum())
+    for epsilon in (0.05, 1.0, 5.0, 25.0):
+        plan = plan_of("log_global", epsilon=epsilon, length=1, max_contributions=5, max_count=1)
+        values = log_global.grid_values(counts, counts, max_count=1, decay=plan.decay_rate)
+        noise = np.rint(plan.noise_steps * np.random.default_rng(5).normal(size=300))
+        found = divergence(probabilities_of(values + noise.astype(np.int64), public, plan))
+        assert found < last
+        last = found
+    assert last < 0.02
 
 
 def test_nobody_leaves_a_distribution_and_the_guarantee_in_words():
