@@ -215,12 +215,12 @@ _UNION_PRIVACY = (
         choices=POLICIES,
         help="How users divide their weight among their items. count_* gives 1 to each item. "
         "weighted_* divides the weight evenly. policy_* lets users, one after the other, fill the "
-        "items that need weight. screened_gaussian does that in two rounds, of which the second "
-        "is about the items that the first leaves undecided. sips divides the weight evenly in "
-        "three rounds, each about the items that the rounds before it have not found. greedy lets "
-        "users fill their most frequent items first. mad gives surplus weight back to the users, who "
-        "spend it again. mad2r does that in two rounds, and gives less weight to items that probably "
-        "have enough.",
+        "items that need weight. screened_gaussian does that in three rounds, of which each is about "
+        "the items that the one before it leaves undecided. sips divides the weight evenly in three "
+        "rounds, each about the items that the rounds before it have not found. greedy lets users "
+        "fill their most frequent items first. mad gives surplus weight back to the users, who spend "
+        "it again. mad2r does that in two rounds, and gives less weight to items that probably have "
+        "enough.",
     ),
     Option(
         name="max_contributions",
@@ -241,7 +241,7 @@ _UNION_PRIVACY = (
     Option(
         name="shards",
         parse=integer,
-        shown_default="2, others none",
+        shown_default="max_users/max_shard_users, others none",
         help="Number of parts into which users are divided, at least 1. Each part fills a separate "
         "histogram, one user after the other, on one worker. More shards use more workers and "
         "release a little less. The option belongs to policy_*, screened_gaussian and greedy, and "

@@ -42,8 +42,12 @@ PRUNING_RULES = ("both", "single")
 # The paper's estimate of |V_k| draws this many pairs of words and n-grams, at most.
 ESTIMATE_SAMPLES = 1_000_000
 RELATIVE_ERROR_PER_DECISION = 2e-12
-# A set union has this many rounds, at most.
-UNION_ROUNDS = 2
+# A set union that finds the words has this many rounds, at most.
+UNION_ROUNDS = max(
+    len(policies.update_policy(name).rounds)
+    for name in policies.VOCABULARY_POLICIES
+    if name in policies.POLICIES
+)
 # The decisions of a set union may cost this much of ε, see `SetUnionPlan.numerical_slack`.
 UNION_SLACK = 1e-5
 # A set union with Gaussian noise plans for δ_G = δ_T, so for a little less than 2 δ_T in all.

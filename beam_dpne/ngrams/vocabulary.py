@@ -56,8 +56,8 @@ def union_plan(plan: PrivacyPlan) -> SetUnionPlan:
     depend on this user's. Then the difference of the two histograms composes: its norm is at most the
     sensitivity, whatever was released before, and adaptive Gaussian composition needs no more.
 
-    The union has the plan's max_users. It has the default number of shards, or so many more that no
-    shard has more users than a set union has by default.
+    The union has the plan's max_users, and so many shards that none has more users than a set union has
+    by default.
 
     Raises:
       ValueError: if the policy is not possible with this budget.

@@ -25,8 +25,8 @@ _POLICIES = {
     "policy": "Users come one after the other, in the order of a keyed hash. Each user moves at most "
     "max_contributions items that the user has towards the cutoff, by one unit in all, in the norm of "
     f"the sensitivity. Items at the cutoff get nothing. {_SHARDS}",
-    "screened": "There are two rounds of policy_gaussian, with a quarter and three quarters of the "
-    "budget. The second round is about the items that the first has neither found nor closed. "
+    "screened": "There are three rounds of policy_gaussian, with 0.15, 0.3 and 0.55 of the budget. "
+    "Later rounds are about the items that those before them have neither found nor closed. "
     f"{_SHARDS}",
     "greedy": "Users come one after the other, in the order of a keyed hash. Each user gives 2^-50 to "
     "every item that the user has and distributes one unit of weight in all among them, the most "

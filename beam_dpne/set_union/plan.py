@@ -65,8 +65,8 @@ class SetUnionPlan(JsonParameters):
       cutoff_margin: α (β for "mad" and "mad2r") ≥ 0: the cutoff Γ is this many scales of the noise
         above the threshold ρ. None is the policy's default; only policies with a cutoff have it.
       shards: M, the number of parts into which a descent policy divides the users by hash; each part
-        has a histogram up to Γ/M, and M = 1 is the paper's algorithm. None is the default of 2; only
-        descent policies have it.
+        has a histogram up to Γ/M, and M = 1 is the paper's algorithm. None is max_users /
+        max_shard_users, rounded up, which is 2 by default; only descent policies have it.
       max_shard_users: the largest number of users that one worker takes in sequence; max_users/shards
         must not be above it. Both are promises: the users are not counted.
       vocabulary_delta_share: δ_T/δ in (0, 1), for items of one user alone; the rest is δ_G, for
@@ -129,10 +129,15 @@ class SetUnionPlan(JsonParameters):
     @functools.cached_property
     def update_policy(self) -> UpdatePolicy:
         """The update policy with its parameters, defaults resolved."""
+        shards = self.shards
+        if shards is None and self.policy in policies.DESCENT_POLICIES:
+            check_integer("max_users", self.max_users, 1, MAX_USERS)
+            check_integer("max_shard_users", self.max_shard_users, 1, MAX_USERS)
+            shards = policies.shards_for(self.max_users, self.max_shard_users)
         return policies.update_policy(
             self.policy,
             cutoff_margin=self.cutoff_margin,
-            shards=self.shards,
+            shards=shards,
             vocabulary_delta_share=self.vocabulary_delta_share,
         )
 

@@ -6,6 +6,7 @@ derives noise and thresholds; `weights`, `cutoff_policies` and `rerouting` compu
 """
 
 import dataclasses
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from beam_dpne.validation import check_choice, check_integer
 
 DEFAULT_USERS = 10_000_000
 DEFAULT_SHARD_USERS = 5_000_000
-DEFAULT_SHARDS = 2
+DEFAULT_SHARDS = DEFAULT_USERS // DEFAULT_SHARD_USERS
 DEFAULT_DELTA_SHARE = 0.5
 # The part of ε and δ that numbers of users have under Laplace noise. The noise of items grows with
 # 1/√(1 − c) under Gaussian noise, and with 1/(1 − c) here: on public text, c = 0.07 costs 7 to 10 % of
@@ -23,12 +24,12 @@ DESCENT_MARGIN = 5.0
 MAD_MARGIN = 2.0
 # Users with more items do not reroute weight under "mad" and "mad2r".
 MAX_ADAPTIVE_DEGREE = 50
-# The parts of the budget and of δ_T that the two rounds of "screened_gaussian" have, and the noisy
-# weight below which the first round closes an item, in standard deviations of noise. They were chosen
-# on public text.
-SCREENING_SHARES = (0.25, 0.75)
-SCREENING_DELTA_SHARES = (0.1, 0.9)
-SCREENING_CUT = 1.6
+# The parts of the budget and of δ_T that the three rounds of "screened_gaussian" have, and the noisy
+# weights below which the first two rounds close an item, in standard deviations of noise. They were
+# chosen on public text.
+SCREENING_SHARES = (0.15, 0.3, 0.55)
+SCREENING_DELTA_SHARES = (0.03, 0.12, 0.85)
+SCREENING_CUTS = (0.5, 2.0)
 # The parts of the budget and of δ_T that the three rounds of "sips" have: each has three times that of
 # the round before, as published.
 SIPS_SHARES = (1 / 13, 3 / 13, 9 / 13)
@@ -158,9 +159,11 @@ _DESCENT: dict[str, Any] = {
     "cutoff_margin": DESCENT_MARGIN,
     "shards": DEFAULT_SHARDS,
 }
-_SCREENING = (
-    RoundShares(SCREENING_SHARES[0], SCREENING_DELTA_SHARES[0], SCREENING_CUT),
-    RoundShares(SCREENING_SHARES[1], SCREENING_DELTA_SHARES[1]),
+_SCREENING = tuple(
+    itertools.starmap(
+        RoundShares,
+        zip(SCREENING_SHARES, SCREENING_DELTA_SHARES, (*SCREENING_CUTS, None), strict=True),
+    )
 )
 _MAD2R = (
     RoundShares(MAD2R_SHARES[0], MAD2R_DELTA_SHARES[0], MAD2R_CUT),
@@ -222,9 +225,15 @@ def update_policy(name: str, **parameters: Any) -> UpdatePolicy:
     return _BY_NAME[name].with_parameters(**parameters)
 
 
-def shards_for(max_users: int) -> int:
-    """Returns the smallest number of shards with at most DEFAULT_SHARD_USERS users, or the default."""
-    return max(DEFAULT_SHARDS, -(-max_users // DEFAULT_SHARD_USERS))
+def shards_for(max_users: int, max_shard_users: int = DEFAULT_SHARD_USERS) -> int:
+    """Returns the smallest number of shards with at most max_shard_users users each.
+
+    Both numbers are promises of the operator, never numbers of the data.
+
+    >>> shards_for(1_000_000), shards_for(10_000_000), shards_for(1_000_000_000)
+    (1, 2, 200)
+    """
+    return -(-max_users // max_shard_users)
 
 
 def constants() -> dict[str, Any]:
@@ -240,7 +249,7 @@ def constants() -> dict[str, Any]:
         "max_adaptive_degree": MAX_ADAPTIVE_DEGREE,
         "screening_shares": SCREENING_SHARES,
         "screening_delta_shares": SCREENING_DELTA_SHARES,
-        "screening_cut": SCREENING_CUT,
+        "screening_cuts": SCREENING_CUTS,
         "sips_shares": SIPS_SHARES,
         "mad2r_shares": MAD2R_SHARES,
         "mad2r_delta_shares": MAD2R_DELTA_SHARES,

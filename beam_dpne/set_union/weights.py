@@ -17,17 +17,17 @@ has a probability of at most δ_T.
 *Shards.* One user touches the histogram of one shard only, so the sum of all shards moves no further
 than that shard's.
 
-*"screened_gaussian"* is ℓ2-descent in two rounds, with σ_1 = σ/√q_1, σ_2 = σ/√q_2 and q_1 + q_2 = 1.
-Round 1 finds the items above ρ_1 and closes those below b_1. In round 2 users again pour a weight of 1,
-into open items only; all other items are left out as if they did not exist. Think of noise that is
-added to every possible string, Z_r = H_r + N(0, σ_r²). Whether a string is in the open set depends on
-Z_1 and the found items only. Items that users have but gave no weight are decided too
-(`present_items`), so that the open set depends on nothing else. Given the same past in both worlds,
-round 2 is ℓ2-descent on a fixed set of items, and moves by at most S in ℓ2, as round 1 does. With
-‖H'_r − H_r‖ ≤ S on every path, the two rounds are at least as private as one Gaussian mechanism with
-sensitivity/σ = S √(Σ 1/σ_r²): the log-likelihood ratio, taken round by round and padded to the full
-budget, is exactly normal (adaptive composition of Gaussian mechanisms). For the items of u alone, round
-r has its share of δ_T, and the argument above holds given the round's past.
+*"screened_gaussian"* is ℓ2-descent in three rounds, with σ_r = σ/√q_r and Σ q_r = 1.
+Each round finds the items above ρ_r, and all but the last close those below b_r. In the next round
+users again pour a weight of 1, into open items only; all others are left out as if they did not exist.
+Think of noise that is added to every possible string, Z_r = H_r + N(0, σ_r²). Whether a string is open
+in round r depends on Z_1, …, Z_{r−1} and the found items only. Items that users have but gave no weight
+are decided too (`present_items`), so that the open set depends on nothing else. Given the same past in
+both worlds, a later round is ℓ2-descent on a fixed set of items, and moves by at most S in ℓ2, as round
+1 does. With ‖H'_r − H_r‖ ≤ S on every path, the rounds are at least as private as one Gaussian
+mechanism with sensitivity/σ = S √(Σ 1/σ_r²): the log-likelihood ratio, taken round by round and padded
+to the full budget, is exactly normal (adaptive composition of Gaussian mechanisms). For the items of u
+alone, round r has its share of δ_T, and the argument above holds given the round's past.
 
 *"sips"* is the weighted Gaussian policy in three rounds, with σ_r = σ/√q_r and Σ q_r = 1. In each round
 users divide a weight of 1 evenly among at most Δ_0 of their items that no earlier round has found.

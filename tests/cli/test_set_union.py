@@ -150,7 +150,9 @@ def test_defaults_in_words_are_those_of_the_plan():
     margins = set(margin_of.values())
     assert shown["cutoff_margin"] == f"{margins.pop():g}, mad and mad2r {mad:g}, others none"
     assert not margins
-    assert shown["shards"] == f"{plans['greedy'].shard_count}, others none"
+    least = plans["greedy"].shard_count
+    assert least == 2
+    assert shown["shards"] == "max_users/max_shard_users, others none"
     share = plans["mad"].delta_share
     assert shown["vocabulary_delta_share"] == f"{share:g}, Laplace none"
     gaussian, laplace = plans["mad"].count_share, plans["greedy"].count_share

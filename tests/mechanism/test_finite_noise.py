@@ -253,7 +253,7 @@ def test_a_set_union_pays_its_far_tails_in_both_worlds(policy, count_share):
         max_items_per_user=10**5,
         count_share=count_share,
     )
-    rounds = {"screened_gaussian": 2, "mad2r": 2, "sips": 3}.get(policy, 1)
+    rounds = {"screened_gaussian": 3, "mad2r": 2, "sips": 3}.get(policy, 1)
     decisions = 20 * rounds * (10**5 if policy in CUTOFF_POLICIES else 1)
     far = FAR_TAILS["laplace" if policy in LAPLACE_POLICIES else "gaussian"]
     counts = (10**5 + MOST_TOTALS) * FAR_TAILS["gaussian"] if count_share else 0.0
@@ -266,7 +266,7 @@ def test_a_set_union_pays_its_far_tails_in_both_worlds(policy, count_share):
 @pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
 def test_n_grams_pay_their_far_tails_in_both_worlds(strategy):
     plan = PrivacyPlan(epsilon=1, delta=1e-14, strategy=strategy, max_tokens_per_user=10**6)
-    decisions = {"adaptive": 3 + 4 * 3, "one_round": 5}[strategy] * 10**6 + plan.count_decisions
+    decisions = {"adaptive": 2 + 4 * 3, "one_round": 5}[strategy] * 10**6 + plan.count_decisions
     assert plan.count_decisions > 5 * 10**6
     expected = decisions * FAR_TAILS["gaussian"] * (1 + math.e)
     assert plan.far_tails == pytest.approx(expected, rel=1e-12, abs=0)
@@ -281,11 +281,8 @@ def test_words_of_a_set_union_are_charged_with_the_runs_epsilon():
     given = {"epsilon": 3, "delta": 1e-8, "max_users": 10**6, "max_contributions": 50}
     alone = PrivacyPlan(**given)
     plan = PrivacyPlan(**given, vocabulary_policy="screened_gaussian")
-    each = FAR_TAILS["gaussian"] * (1 + math.exp(3))
-    words = 2 * 10**6 * 50 * each
-    # The strategy has one round of words more than a set union is counted with.
-    rounds = alone.far_tails - 10**6 * each
-    assert plan.far_tails == pytest.approx(rounds + words, rel=1e-12, abs=0)
+    words = 3 * 10**6 * 50 * FAR_TAILS["gaussian"] * (1 + math.exp(3))
+    assert plan.far_tails == pytest.approx(alone.far_tails + words, rel=1e-12, abs=0)
 
 
 def test_probabilities_pay_their_far_tails_in_both_worlds():
@@ -337,10 +334,10 @@ def test_every_draw_that_a_user_decides_about_or_moves_is_counted():
     assert found.gaussian_delta == pytest.approx(0.8e-6, abs=0)
     screened = SetUnionPlan(**given, policy="screened_gaussian", max_users=1000)
     (found,) = screened.noise_draws(2.0, 1e-6)
-    assert (found.count, found.moved) == (2 * 1000 * 40, 2 * 1000 * 40)
+    assert (found.count, found.moved) == (3 * 1000 * 40, 3 * 1000 * 40)
     counted = dataclasses.replace(screened, count_share=0.2, max_items_per_user=500)
     (found,) = counted.noise_draws(2.0, 1e-6)
-    draws = 2 * 1000 * 40 + 500 + MOST_TOTALS
+    draws = 3 * 1000 * 40 + 500 + MOST_TOTALS
     assert (found.kind, found.count, found.moved) == ("gaussian", draws, draws)
     assert found.gaussian_delta == pytest.approx(0.5e-6, abs=0)
     laplace = SetUnionPlan(**given, policy="weighted_laplace", max_items_per_user=500)
@@ -369,10 +366,10 @@ def test_draws_of_lengths_and_of_their_words_are_counted():
     assert found.gaussian_delta == pytest.approx(0.9e-6, abs=0)
     united = PrivacyPlan(**given, vocabulary_policy="screened_gaussian", max_users=500)
     together, words = noise_draws(united, 2.0, 1e-6)
-    assert (words.count, words.moved) == (2 * 500 * 5, 2 * 500 * 5)
+    assert (words.count, words.moved) == (3 * 500 * 5, 3 * 500 * 5)
     later = sum(united.rounds_of(length) for length in (2, 3))
-    assert together.count == united.round_count * 1000 + 2 * 500 * 5 + counts
-    assert together.moved == 3 * 6 + 3 * 7 + 2 * 500 * 5 + counts
+    assert together.count == united.round_count * 1000 + 3 * 500 * 5 + counts
+    assert together.moved == 3 * 6 + 3 * 7 + 3 * 500 * 5 + counts
     assert later == 6
     # The words' own plan has twice their δ_T, of which half is theirs; see `union_plan`.
     assert 1.9 < words.delta / (1e-6 * united.delta_share) < 2

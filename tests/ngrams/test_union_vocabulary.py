@@ -97,7 +97,7 @@ def test_the_operators_promise_reaches_the_words_and_their_ledger(strategy):
     assert [union_plan(plan).max_users for plan in (few, many)] == [10**5, 4 * 10**7]
     assert union_plan(few).numerical_slack < union_plan(many).numerical_slack
     assert union_plan(few).rounding_bound < union_plan(many).rounding_bound
-    assert [union_plan(plan).shard_count for plan in (few, many)] == [2, 8]
+    assert [union_plan(plan).shard_count for plan in (few, many)] == [1, 8]
     assert promises(union_plan(many))["promise"]["max_users"] == 4 * 10**7
 
 

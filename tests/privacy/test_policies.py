@@ -154,7 +154,8 @@ def test_one_user_moves_a_histogram_by_the_sensitivity_at_most(policy, corpus, l
 
 
 @pytest.mark.parametrize(
-    ("policy", "number"), [("screened_gaussian", 2), ("sips", 2), ("sips", 3), ("mad2r", 2)]
+    ("policy", "number"),
+    [("screened_gaussian", 2), ("screened_gaussian", 3), ("sips", 2), ("sips", 3), ("mad2r", 2)],
 )
 @given(corpora, st.integers(1, 9), st.integers(0, 2**32), st.sets(st.sampled_from("abcdefghij")))
 @settings(max_examples=50, deadline=None)
@@ -481,7 +482,7 @@ def test_items_without_weight_stay_open_or_are_closed_by_their_noise_alone():
     plan = SetUnionPlan(
         policy="screened_gaussian", epsilon=1, delta=0.4, max_contributions=1, count_share=0
     )
-    first, _ = plan.union_rounds
+    first, *_ = plan.union_rounds
     assert first.cut is not None
     count = 20_000
     held = ItemSums(
@@ -533,7 +534,7 @@ def test_an_item_that_its_holders_subsets_missed_is_decided_before_the_second_ro
     plan = SetUnionPlan(
         policy="screened_gaussian", max_contributions=1, shards=shards, **{**LOUD, "epsilon": 1.0}
     )
-    first, _ = plan.union_rounds
+    first, *_ = plan.union_rounds
     opened = 0
     for number in range(60):
         key = RunKey(number.to_bytes(32, "little"))
@@ -581,7 +582,7 @@ def test_an_attack_on_several_rounds_reads_no_more_than_epsilon(policy, mistake,
     plan = SetUnionPlan(policy=policy, max_contributions=1, max_users=10**6, shards=shards, **given)
     key = SameNoise(bytes(32)) if mistake == "same noise" else RunKey(bytes(32))
     read = 0.0
-    for others in (3, 10):
+    for others in (7, 12):
         with_user, without = (outcomes(count, plan, key) for count in (others + 1, others))
         for pair in ((with_user, without), (without, with_user)):
             read = max(read, epsilon_at_least(*pair, claimed["delta"]))
@@ -645,7 +646,7 @@ def test_adding_a_user_does_not_reorder_the_others():
         zip(fewer, policies._order_draws(users_of(fewer), KEY)[:, 0].tolist(), strict=True)
     )
     assert again == {name: draw for name, draw in draws.items() if name != "u7"}
-    assert plan.shard_count == 2
+    assert plan.shard_count == 1
 
 
 def users_of(corpus: Corpus) -> UserItems:

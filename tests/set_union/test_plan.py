@@ -91,6 +91,11 @@ def test_a_long_sequence_is_refused_by_the_two_promises_alone():
         assert SetUnionPlan(**GOOD, policy=policy, shards=1, max_users=5_000_000).shard_count == 1
         assert SetUnionPlan(**GOOD, policy=policy, shards=1, max_shard_users=10**7).shard_count == 1
         assert SetUnionPlan(**GOOD, policy=policy).shard_count == 2
+        assert SetUnionPlan(**GOOD, policy=policy, max_users=10**9).shard_count == 200
+        assert SetUnionPlan(**GOOD, policy=policy, max_users=10**4).shard_count == 1
+        fewer = SetUnionPlan(**GOOD, policy=policy, max_shard_users=10**6)
+        assert fewer.shard_count == 10
+        assert fewer.shards is None
         with pytest.raises(ValueError, match="max_shard_users"):
             SetUnionPlan(**GOOD, policy=policy, shards=3, max_users=31, max_shard_users=10)
     assert SetUnionPlan(**GOOD, policy="mad", max_users=10**8).shard_count == 1
@@ -354,17 +359,22 @@ def test_noise_on_numbers_of_users_that_leaves_integers_is_refused():
 
 def test_the_rounds_of_screening_divide_everything():
     assert sum(SCREENING_SHARES) == sum(SCREENING_DELTA_SHARES) == 1
-    first, last = SetUnionPlan(**GOOD, policy="screened_gaussian").union_rounds
-    assert first.noise.scale / last.noise.scale == pytest.approx(math.sqrt(3))
     plan = SetUnionPlan(**GOOD, policy="screened_gaussian")
-    for own, share in zip((first, last), SCREENING_DELTA_SHARES, strict=True):
+    first, second, last = plan.union_rounds
+    assert first.noise.scale / second.noise.scale == pytest.approx(math.sqrt(2))
+    assert first.noise.scale / last.noise.scale == pytest.approx(math.sqrt(55 / 15))
+    together = calibration.compose_noise_stddevs([each.noise.scale for each in plan.union_rounds])
+    once = SetUnionPlan(**GOOD, policy="policy_gaussian")
+    assert together == pytest.approx(once.noise.scale, rel=1e-6)
+    for own, share in zip(plan.union_rounds, SCREENING_DELTA_SHARES, strict=True):
         alone = thresholds.vocabulary_threshold(
             noise_stddev=own.noise.scale,
             delta=share * plan.vocabulary_delta,
             max_contributions=plan.contribution_limit,
         )
         assert own.threshold == pytest.approx(alone, rel=1e-12)
-    assert first.cut < first.threshold
+    assert first.cut == 0.5 * first.noise.stddev < first.threshold
+    assert second.cut == 2 * second.noise.stddev < second.threshold
     assert last.cut is None
 
 
@@ -450,7 +460,7 @@ def test_numerical_slack_is_that_of_the_decisions_which_may_change():
     expected = 2 * (1e-12 * math.sqrt(2 * count * math.log(1 / failure)) + count * 1e-24)
     assert plan.numerical_slack == pytest.approx(expected)
     screened = SetUnionPlan(**good, policy="screened_gaussian", max_contributions=100)
-    assert screened.numerical_slack == pytest.approx(expected * math.sqrt(2), rel=1e-6)
+    assert screened.numerical_slack == pytest.approx(expected * math.sqrt(3), rel=1e-6)
 
 
 def test_too_much_slack_is_refused():

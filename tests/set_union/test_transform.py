@@ -50,6 +50,8 @@ def documents_of(seed: int, users: int = 60) -> Documents:
 def plan_of(policy: str, **others) -> SetUnionPlan:
     """Enough budget to release something of a small crowd, and to leave something out."""
     given = {"epsilon": 5.0, "delta": 0.02, "max_contributions": 6, "max_users": 1000, **others}
+    if policy in DESCENT_POLICIES:
+        given.setdefault("shards", 2)
     return SetUnionPlan(policy=policy, **given)
 
 

@@ -324,7 +324,7 @@ def test_cells_are_the_places_of_noisy_weights_above_the_threshold(policy):
 
 
 def test_a_cut_is_a_border_of_cells():
-    first, last = (item_rule(each) for each in plan_of("screened_gaussian").union_rounds)
+    first, *_, last = (item_rule(each) for each in plan_of("screened_gaussian").union_rounds)
     decider = plan_of("screened_gaussian").union_rounds[0]
     lower = first.threshold_units + first.cut_cell * first.cell_units
     assert 0 <= lower - decider.cut * 2**32 < first.cell_units
