@@ -46,7 +46,7 @@ _COUNTS = Counts()
 _DISCOUNT = 0.9  # subtracted from each public count
 _LEAST_PRIOR = 0.1  # the prior count of public counts of 1 and 0
 _TOTAL_STDDEV = 2.0  # of the prior of μ, whose mean is 0: e^μ is within e^±4 almost surely
-_SPREAD = 0.2  # the prior guess of τ and of κ
+_WORD_SPREAD, _SPREAD = 0.1, 0.2  # the prior guesses of τ and of κ
 _WORDS_GUESSED, _GRAMS_GUESSED = 5.0, 100.0  # the weights of these guesses, in words and in grams
 _LEAST_SPREAD, _MOST_SPREAD = 0.05, 1.5
 _SPREADS = np.geomspace(_LEAST_SPREAD, _MOST_SPREAD, 18)  # the candidates for κ
@@ -55,6 +55,7 @@ _LEVEL_DOUBT = 10.0  # twice the log likelihood that any level but the first mus
 _LEVEL_SPREAD = 0.5  # of words and grams together, before τ and κ are fitted
 _LEVEL_ROUNDS = 5
 _LEAST_RATIO = 1e-6
+_LOG_RATIOS = np.arange(-8.0, 0.0, 0.5).tolist()
 _MOST_SAMPLING = 2.0  # cap on 1/α' + 1/m, since a normal describes sampling badly where it is large
 _MOST_LOG = 60.0  # of a count, so that nothing overflows
 _NO_NOISE = 1e-3  # with a smaller σ, whole numbers are as good as exact
@@ -150,7 +151,7 @@ class _Words:
     total: float
     effects: _Floats
     log_means: _Floats
-    word_spread: float = _SPREAD
+    word_spread: float = _WORD_SPREAD
     gram_spread: float = _SPREAD
 
     def spreads(self, counts: _Counts) -> _Floats:
@@ -236,7 +237,7 @@ def _at_level(prior: _Floats, level: float) -> _Floats:
 def _fit_of_level(
     noisy: _Floats, prior: _Floats, level: float, stddev: float, link: Link
 ) -> tuple[float, float]:
-    """Returns twice the log marginal likelihood of a level, and μ, the better one of 0 and a fit."""
+    """Returns twice the log posterior of a level, and the best μ of 0, a fit, and a grid."""
     shares = _at_level(prior, level)
     ratio = 1.0
     # The ratio of totals is fitted by least squares, in a few rounds, since the weights depend on it.
@@ -251,7 +252,8 @@ def _fit_of_level(
         total = float((steps * rest / variances).sum())
         ratio = max(total / float((steps**2 / variances).sum()), _LEAST_RATIO)
     fits = []
-    for log_ratio in (0.0, math.log(ratio)):
+    # Least squares may give next to no total, although the prior of μ would rather have a small one.
+    for log_ratio in (0.0, math.log(ratio), *_LOG_RATIOS):
         means = math.exp(log_ratio) * shares
         at = link(np.log(means))
         spreads = _level_spreads(prior, means)
@@ -383,7 +385,7 @@ def _spread(counts: _Counts, words: _Words) -> _Words:
     # (K,) the inverse variance of each word's b from the counts alone, given the other words.
     information = counts.words.T @ normal.weights
     determined = float((information / (information + words.word_spread**-2)).sum())
-    squares = float((words.effects**2).sum()) + _WORDS_GUESSED * _SPREAD**2
+    squares = float((words.effects**2).sum()) + _WORDS_GUESSED * _WORD_SPREAD**2
     word_spread = math.sqrt(squares / (determined + _WORDS_GUESSED))
     # (V,) the variances without the part of κ, to which each candidate for κ adds its part.
     rest = normal.variances - words.gram_spread**2 * normal.slopes**2

@@ -30,7 +30,7 @@ from pipelines.experiments.study import Study
 PUBLIC_FILE = "reddit_titles_public_trigrams.tsv.gz"
 EXPERIMENTS = (
     *("epsilon", "users", "users_paper_limit", "contributions", "vocabulary", "public_quality"),
-    *("k_anonymity", "perplexity", "membership", "counterexample", "pipeline"),
+    *("k_anonymity", "perplexity", "running_text", "membership", "counterexample", "pipeline"),
 )
 OPTIONS = (
     *common_options(

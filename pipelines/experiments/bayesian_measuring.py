@@ -15,19 +15,23 @@ import numpy as np
 import numpy.typing as npt
 
 from beam_dpne import reading
-from beam_dpne.bayesian.public_counts_files import read_public_counts
+from beam_dpne.bayesian.backoff import adapted_model
+from beam_dpne.bayesian.posterior import discounted
+from beam_dpne.bayesian.public_counts_files import read_public_counts, read_shorter_counts
+from beam_dpne.bayesian.public_orders import PublicOrders
 from beam_dpne.errors import RunError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
 from beam_dpne.release.reading import read_release
 from pipelines.experiments.bayesian_mechanisms import TOKENIZER, World, release
 from pipelines.experiments.bayesian_membership import attack, counterexample, pair_of
-from pipelines.experiments.bayesian_runs import BayesianRun
+from pipelines.experiments.bayesian_runs import PUBLIC, BayesianRun
 from pipelines.experiments.corpora import Source
 from pipelines.experiments.cost import environment
 from pipelines.experiments.divergence import best_floor, kl_divergence, with_floor
 from pipelines.experiments.exact_counts import ExactCounts, count_exactly
 from pipelines.experiments.perplexity import CoveredSentences, covered_sentences, perplexity
+from pipelines.experiments.running_text import ids_of, judge
 from pipelines.experiments.saved_corpora import load_corpus, save_corpus, user_hashes
 
 LENGTH = 3
@@ -70,6 +74,15 @@ class BayesianData:
             self.public, length=LENGTH, tokenizer=TOKENIZER, vocabulary_size=LARGEST_VOCABULARY
         )
         return count_exactly(self.corpus, public)
+
+    @functools.cached_property
+    def public_orders(self) -> PublicOrders:
+        """All public n-grams, of which a language model is made."""
+        given = {"length": LENGTH, "tokenizer": TOKENIZER}
+        longest = read_public_counts(self.public, **given)
+        shorter, is_text = read_shorter_counts(self.public, **given)
+        is_whole = is_text or int(longest.counts.min()) <= 1
+        return PublicOrders.of([*shorter, longest], is_whole=is_whole)
 
     def world(self, run: BayesianRun) -> World:
         """Returns the data of a run; the last data are kept."""
@@ -161,6 +174,24 @@ def _perplexity(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[s
     }
 
 
+def _running_text(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:
+    """Judges the model that `--arpa` writes, on all texts of the users it is not made of."""
+    world, orders = data.world(run), data.public_orders
+    released = world.exact.public
+    joint = release(world, run, run_key)
+    if run.mechanism == PUBLIC:
+        joint = discounted(released.counts)
+    model = adapted_model(orders, orders.rows_of(released), joint)
+    ids = ids_of(data.corpus, ~data.trained(held_out=True), orders.words)
+    whole, single = judge(model, ids, LENGTH), judge(model, ids, 1)
+    return {
+        "perplexity": whole.known,
+        "with_unknown": whole.every,
+        "own_words": single.known,
+        "unknown": whole.unknown,
+    }
+
+
 def _membership(run: BayesianRun, data: BayesianData, run_key: RunKey) -> dict[str, Any]:
     return attack(pair_of(data.world(run), run, run_key), run, run_key)
 
@@ -217,6 +248,7 @@ def _worse_public(exact: ExactCounts, scale: float) -> ExactCounts:
 _MEASURES = {
     "divergence": _divergence,
     "perplexity": _perplexity,
+    "running_text": _running_text,
     "membership": _membership,
     "counterexample": _counterexample,
     "pipeline": _pipeline,

@@ -31,7 +31,7 @@ TABLE_VOCABULARIES = (10_000, 60_000)
 TABLE_ANONYMITY = 50
 MEMBERSHIP_VOCABULARY = 10_000
 CORPUS = "titles"
-TARGETS = ("epsilon", "users", "users_paper_limit", "perplexity")
+TARGETS = ("epsilon", "users", "users_paper_limit", "perplexity", "running_text")
 COMPARED = (COUNTS, LOG_GLOBAL, PAPER, LAPLACE, LAPLACE_PUBLIC, PUBLIC, PUBLIC_PLUS_ONE)
 FEW = (COUNTS, PAPER, LAPLACE, LAPLACE_PUBLIC, PUBLIC)
 
@@ -46,6 +46,7 @@ class Scale:
       epsilons, users, contributions, vocabularies, public_noises, anonymities: Values of the varied
         parameters; a number of users of None means all users of the data.
       attacked: Values of ε for membership inference.
+      spoken: Values of ε for running text.
       draws: Number of draws of each world for the paper's statistic.
       vocabulary_size: V where it is not varied.
       table_vocabularies: Values of V for perplexities.
@@ -60,6 +61,7 @@ class Scale:
     public_noises: tuple[float, ...] = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0)
     anonymities: tuple[int, ...] = (2, 5, 10, 20, 50, 100, 200, 500)
     attacked: tuple[float, ...] = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)
+    spoken: tuple[float, ...] = (0.2, 1.0, 4.0)
     draws: int = 60
     vocabulary_size: int = TARGET_VOCABULARY
     table_vocabularies: tuple[int, ...] = TABLE_VOCABULARIES
@@ -86,6 +88,7 @@ QUICK = Scale(
     public_noises=(0.0, 10.0),
     anonymities=(2, 10),
     attacked=(0.5, 5.0),
+    spoken=(1.0,),
     draws=10,
     vocabulary_size=2_000,
     table_vocabularies=(500, 2_000),
@@ -108,6 +111,7 @@ def all_experiments(scale: Scale, everybody: int) -> tuple[Experiment, ...]:
         _public_quality(scale),
         _anonymities(scale),
         _perplexities(scale),
+        _running_texts(scale),
         _attacks(scale),
         _counterexample(scale),
         _whole(scale),
@@ -301,6 +305,33 @@ def _perplexities(scale: Scale) -> Experiment:
             "trigrams are in the vocabulary, no back-off. *All*: the sentences of all users, who "
             "also make the models. *Held out*: models of nine tenths of the users, sentences of the "
             "others.",
+        ),
+    )
+
+
+def _running_texts(scale: Scale) -> Experiment:
+    curves = _curves(
+        (PUBLIC, COUNTS, PRIVATE),
+        scale.spoken,
+        scale.few_keys,
+        lambda at: {
+            "epsilon": at,
+            "vocabulary_size": scale.vocabulary_size,
+            "held_out": True,
+        },
+        kind="running_text",
+    )
+    return Experiment(
+        corpus=CORPUS,
+        name="running_text",
+        title="Word perplexity of running text under the model that `--arpa` writes",
+        kind="running_text",
+        swept="ε",
+        rows=curves,
+        notes=(
+            "All texts of a tenth of the users, by models of the others and the public counts. "
+            "*Public only* is the model of the public counts alone, *private* the same model moved to "
+            "the exact private distribution. *Own single words*: under the file's order 1 alone.",
         ),
     )
 

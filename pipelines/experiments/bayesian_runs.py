@@ -40,7 +40,7 @@ class BayesianRun:
     """One mechanism under one setting, and the kind of its measurement.
 
     Attributes:
-      kind: "divergence", "perplexity", "membership", "counterexample" or "pipeline".
+      kind: "divergence", "perplexity", "running_text", "membership", "counterexample" or "pipeline".
       mechanism: A mode, or a baseline above.
       epsilon: ε, or None where there is none.
       vocabulary_size: V.

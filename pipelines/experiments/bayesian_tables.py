@@ -9,6 +9,7 @@ from pipelines.experiments.bayesian_runs import (
     LABELS,
     LAPLACE,
     LAPLACE_PUBLIC,
+    PRIVATE,
     PUBLIC,
     BayesianRun,
 )
@@ -75,6 +76,15 @@ def _pipelines(experiment: Experiment, results: Results) -> Made:
     return headings, _by_row(experiment, names, results), ()
 
 
+def _running_texts(experiment: Experiment, results: Results) -> Made:
+    names = ("perplexity", "with_unknown", "own_words", "unknown")
+    headings = (
+        *("mechanism", "ε", "perplexity of known words", "of all words"),
+        *("of known words, own single words", "unknown words"),
+    )
+    return headings, _by_row(experiment, names, results), ()
+
+
 def _by_row(experiment: Experiment, names: Sequence[str], results: Results) -> list[Sequence[Cell]]:
     """One line for each mechanism and value, with several measured values."""
     return [
@@ -122,6 +132,18 @@ def _targets(experiment: Experiment, results: Results) -> Made:
         ours = measured("perplexity", COUNTS, at, "perplexity")
         theirs = measured("perplexity", ANONYMITY, at, "perplexity")
         rows.append(_target(title, ours, theirs, 1.0))
+    for row in experiment.curve(f"running_text: {COUNTS}"):
+        at = float(row.at or 0)
+        ours = measured("running_text", COUNTS, at, "perplexity")
+        title = f"perplexity of running text at ε = {at:g}, against"
+        own = measured("running_text", COUNTS, at, "own_words")
+        rows.append(_target(f"{title} its own single words", ours, own, 1.0))
+        if at >= 1:
+            public = measured("running_text", PUBLIC, at, "perplexity")
+            rows.append(_target(f"{title} the public model", ours, public, 1.0))
+        if at >= 4:
+            exact = measured("running_text", PRIVATE, at, "perplexity")
+            rows.append(_target(f"{title} the exact distribution", ours, exact, 1.15))
     return TARGET_HEADINGS, rows, ()
 
 
@@ -140,6 +162,7 @@ def _rounded(value: float | None) -> float | None:
 MAKERS: Makers = {
     "divergence": _divergences,
     "perplexity": _perplexities,
+    "running_text": _running_texts,
     "membership": _attacks,
     "counterexample": _attacks,
     "pipeline": _pipelines,

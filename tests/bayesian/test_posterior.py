@@ -148,6 +148,19 @@ def test_posterior_means_are_those_of_numerical_integration(value, centre, varia
     assert found[0] == pytest.approx(mean / mass, rel=2e-3)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_noise_alone_leaves_the_public_distribution(seed):
+    """Also where noisy counts have a negative sum, which no total of counts would have."""
+    rng = np.random.default_rng(seed)
+    public = np.sort(rng.zipf(1.7, 3000).clip(1, 2000))[::-1].astype(np.int64)
+    grams = rng.integers(0, 400, (3000, 3)).astype(np.int32)
+    values = np.rint(rng.normal(size=3000) * 400).astype(np.int64)
+    values -= int(values.mean()) + (15 if seed % 2 else -15)
+    prior = discounted(public) / discounted(public).sum()
+    found = probabilities(values, public, grams, 400.0)
+    assert divergence(prior * 1e6, found) < 0.002
+
+
 def test_the_order_of_the_grams_does_not_matter():
     grams, public, counts = made_up(4)
     values, order = noisy(counts, 50), np.random.default_rng(1).permutation(len(grams))

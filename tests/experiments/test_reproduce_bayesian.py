@@ -73,7 +73,7 @@ def test_every_experiment_has_a_table_and_a_picture(output):
     for name in (*EXPERIMENTS, "targets"):
         assert rows_of(output / f"{name}.csv")
         assert f"[{name}.csv]" in text
-        if name not in ("pipeline", "targets"):
+        if name not in ("pipeline", "running_text", "targets"):
             assert (output / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert "Not run yet." not in text
 
@@ -241,7 +241,7 @@ def test_targets_compare_with_the_better_laplace_baseline():
 
     class MadeUp:
         def of(self, row):
-            names = ("divergence", "best_floor", "perplexity", "words", "sentences")
+            names = ("divergence", "best_floor", "perplexity", "words", "sentences", "own_words")
             return [dict.fromkeys(names, made_up.get(run.mechanism, 1.0)) for run in row.runs]
 
     class Nothing:
@@ -255,6 +255,8 @@ def test_targets_compare_with_the_better_laplace_baseline():
     name = "KL at ε = 0.1, against the better Laplace, floor of 1 %"
     assert rows[name] == (0.2, 2.0, 0.1, "≤ 0.15 ×", "yes")
     assert rows["KL at ε = 0.1, against public only, best floor"][-1] == "yes"
+    name = "perplexity of running text at ε = 1, against the public model"
+    assert rows[name] == (0.2, 0.3, 0.6667, "≤ 1.00 ×", "yes")
     assert all(row[-1] == "yes" for row in rows.values())
     empty = table_of(Nothing())
     assert {row[-1] for row in empty.rows} == {"not measured"}
