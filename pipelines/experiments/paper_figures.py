@@ -61,6 +61,8 @@ _POLICY_COLORS: Mapping[str, str] = {
     "greedy": "#805ad5",
     OTHER_POLICIES[0]: _ORANGE,
     "mad": "#d69e2e",
+    "mad2r": "#b7791f",
+    "sips": "#e53e3e",
 }
 
 
