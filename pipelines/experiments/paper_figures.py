@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _BLUE, _ORANGE, _LIGHT = "#2b6cb0", "#dd6b20", "#f6ad55"
 _GREYS = ("#4a5568", "#718096", "#a0aec0")
 _ANONYMITY = (10, 20, 50, 100)
-_MARKERS = "osD^vP*X<>"
+_MARKERS = "osD^vP*X<>X8"
 
 
 class _Style(NamedTuple):
