@@ -180,7 +180,10 @@ FORMS = {
 }
 # Programs of `pipelines` that no launcher starts, and why.
 NOT_LAUNCHED = dict.fromkeys(
-    ("reproduce_papers.py", "reproduce_bayesian.py", "measure_counts.py", "forecast_profile.py"),
+    (
+        *("reproduce_papers.py", "reproduce_bayesian.py", "measure_counts.py"),
+        *("measure_unions.py", "forecast_profile.py"),
+    ),
     "a study of public data, which publishes no release",
 )
 _JOB = HERE / "flink" / "job.yaml"

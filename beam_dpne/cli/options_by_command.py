@@ -241,7 +241,7 @@ _UNION_PRIVACY = (
     Option(
         name="shards",
         parse=integer,
-        shown_default="max_users/max_shard_users, others none",
+        shown_default="max_users/max_shard_users, at most 8; others none",
         help="Number of parts into which users are divided, at least 1. Each part fills a separate "
         "histogram, one user after the other, on one worker. More shards use more workers and "
         "release a little less. The option belongs to policy_*, screened_gaussian and greedy, and "

@@ -66,7 +66,8 @@ class SetUnionPlan(JsonParameters):
         above the threshold ρ. None is the policy's default; only policies with a cutoff have it.
       shards: M, the number of parts into which a descent policy divides the users by hash; each part
         has a histogram up to Γ/M, and M = 1 is the paper's algorithm. None is max_users /
-        max_shard_users, rounded up, which is 2 by default; only descent policies have it.
+        max_shard_users, rounded up, but at most 8, which is 2 by default; only descent policies have
+        it.
       max_shard_users: the largest number of users that one worker takes in sequence; max_users/shards
         must not be above it. Both are promises: the users are not counted.
       vocabulary_delta_share: δ_T/δ in (0, 1), for items of one user alone; the rest is δ_G, for
@@ -133,7 +134,8 @@ class SetUnionPlan(JsonParameters):
         if shards is None and self.policy in policies.DESCENT_POLICIES:
             check_integer("max_users", self.max_users, 1, MAX_USERS)
             check_integer("max_shard_users", self.max_shard_users, 1, MAX_USERS)
-            shards = policies.shards_for(self.max_users, self.max_shard_users)
+            needed = policies.shards_for(self.max_users, self.max_shard_users)
+            shards = min(needed, policies.MOST_DEFAULT_SHARDS)
         return policies.update_policy(
             self.policy,
             cutoff_margin=self.cutoff_margin,
@@ -430,7 +432,8 @@ class SetUnionPlan(JsonParameters):
             raise ValueError(
                 f"max_shard_users must be at least max_users/shards={users_of_shard}, since a shard's "
                 f"users meet on one worker, got max_shard_users={self.max_shard_users}; raise shards, "
-                "or lower max_users to a public bound of the users."
+                "or lower max_users to a public bound of the users, or choose policy='sips', which has "
+                "no shards and releases more than many of them."
             )
 
     def _check_noise(self) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _BLUE, _ORANGE, _LIGHT = "#2b6cb0", "#dd6b20", "#f6ad55"
 _GREYS = ("#4a5568", "#718096", "#a0aec0")
 _ANONYMITY = (10, 20, 50, 100)
-_MARKERS = "osD^vP*X<>"
+_MARKERS = "osD^vP*X<>X8"
 
 
 class _Style(NamedTuple):
@@ -61,6 +61,8 @@ _POLICY_COLORS: Mapping[str, str] = {
     "greedy": "#805ad5",
     OTHER_POLICIES[0]: _ORANGE,
     "mad": "#d69e2e",
+    "mad2r": "#b7791f",
+    "sips": "#e53e3e",
 }
 
 

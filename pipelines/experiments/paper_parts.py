@@ -28,8 +28,9 @@ PUBLISHED = (
     "policy_laplace",
     "policy_gaussian",
     "greedy",
+    "sips",
 )
-OTHER_POLICIES = (DEFAULT_POLICY, "mad")
+OTHER_POLICIES = (DEFAULT_POLICY, "mad", "mad2r")
 MSNBC: Mapping[str, Any] = {"epsilon": 1.0, "delta": 1e-7, "max_length": 6}
 TITLES: Mapping[str, Any] = {"epsilon": 4.0, "delta": 1e-7}
 UNION: Mapping[str, Any] = {"epsilon": 3.0, "delta": math.exp(-10)}

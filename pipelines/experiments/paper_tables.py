@@ -247,11 +247,11 @@ def _union_targets(experiment: Experiment, results: Results) -> list[tuple[Cell,
         title = (
             f"set union, default, over weighted Gaussian with its best Δ_0 of {limits} ({limit})"
         )
-        rows.append(_judged(title, measured, size, 1.5))
+        rows.append(_judged(title, measured, size, 1.9))
         policy = max(best, key=lambda name: best[name])
         size, limit = best[policy]
         title = f"set union, default, over the best published policy ({policy}, Δ_0 = {limit})"
-        rows.append(_judged(title, measured, size, 1.0))
+        rows.append(_judged(title, measured, size, 1.2))
     return rows
 
 

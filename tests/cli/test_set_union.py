@@ -152,7 +152,7 @@ def test_defaults_in_words_are_those_of_the_plan():
     assert not margins
     least = plans["greedy"].shard_count
     assert least == 2
-    assert shown["shards"] == "max_users/max_shard_users, others none"
+    assert shown["shards"] == "max_users/max_shard_users, at most 8; others none"
     share = plans["mad"].delta_share
     assert shown["vocabulary_delta_share"] == f"{share:g}, Laplace none"
     gaussian, laplace = plans["mad"].count_share, plans["greedy"].count_share

@@ -21,8 +21,9 @@ class Unions:
     def release(self, runner: beam.runners.PipelineRunner, name: str) -> dict[str, list[bytes]]:
         """What each of them releases: lines with items and scores, sorted."""
         pairs = [(record["user"], record["text"].split()) for record in conftest.rows(300, 9)]
-        # So rare that a first round decides nothing about them.
-        pairs += [(f"user{place}", [f"rare{place % 25}"]) for place in range(200)]
+        # So rare that the first two rounds leave some of them undecided.
+        for kinds in (25, 40, 60, 80, 120):
+            pairs += [(f"user{kinds}-{i}", [f"rare{kinds}-{i % kinds}"]) for i in range(240)]
         with beam.Pipeline(runner=runner) as pipeline:
             items_of_users = pipeline | beam.Create(pairs)
             for policy in POLICIES:

@@ -72,7 +72,8 @@ DECIDE_NOTHING = {
             "DEFAULT_POLICY",
             "DEFAULT_USERS",
         ),
-        "LAPLACE_COUNT_SHARE",
+        # Plans have the number of shards that follows from it among their parameters.
+        *("LAPLACE_COUNT_SHARE", "MOST_DEFAULT_SHARDS"),
     },
 }
 # Names that a module has from another one.

@@ -91,10 +91,12 @@ def test_a_long_sequence_is_refused_by_the_two_promises_alone():
         assert SetUnionPlan(**GOOD, policy=policy, shards=1, max_users=5_000_000).shard_count == 1
         assert SetUnionPlan(**GOOD, policy=policy, shards=1, max_shard_users=10**7).shard_count == 1
         assert SetUnionPlan(**GOOD, policy=policy).shard_count == 2
-        assert SetUnionPlan(**GOOD, policy=policy, max_users=10**9).shard_count == 200
+        assert SetUnionPlan(**GOOD, policy=policy, max_users=4 * 10**7).shard_count == 8
+        with pytest.raises(ValueError, match=r"max_shard_users .*=125000000, .* policy='sips'"):
+            SetUnionPlan(**GOOD, policy=policy, max_users=10**9)
         assert SetUnionPlan(**GOOD, policy=policy, max_users=10**4).shard_count == 1
-        fewer = SetUnionPlan(**GOOD, policy=policy, max_shard_users=10**6)
-        assert fewer.shard_count == 10
+        fewer = SetUnionPlan(**GOOD, policy=policy, max_shard_users=2 * 10**6)
+        assert fewer.shard_count == 5
         assert fewer.shards is None
         with pytest.raises(ValueError, match="max_shard_users"):
             SetUnionPlan(**GOOD, policy=policy, shards=3, max_users=31, max_shard_users=10)

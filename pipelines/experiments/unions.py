@@ -1,0 +1,150 @@
+"""The items that the policies of set union release, and their time, as tables on stdout.
+
+Not private: results are counted on the data, under run keys that are public. Only for public data.
+"""
+
+import argparse
+import functools
+import math
+import pathlib
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from beam_dpne import reading
+from beam_dpne.cli import display
+from beam_dpne.cli.main import OneLineParser, run_program
+from beam_dpne.cli.options import Option, add_options, integer, integers, number, with_defaults
+from beam_dpne.errors import UsageError
+from beam_dpne.evaluation.secrecy import NOTICE
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES, POLICIES
+from beam_dpne.set_union.threshold import release_items
+from beam_dpne.set_union.transform import run_context
+from pipelines.experiments.corpora import Corpora, Source
+from pipelines.experiments.paper_parts import PUBLISHED
+from pipelines.experiments.program import TITLES_FILE, fixed_key
+
+PROGRAM = "measure_unions.py"
+OPTIONS = (
+    Option(
+        name="input",
+        path="file",
+        help="Texts of users, JSON lines with user and text; without it, the sample of titles that "
+        "ships with this program.",
+    ),
+    Option(name="epsilon", default=3.0, parse=number, help="ε of each release."),
+    Option(name="delta", default=math.exp(-10), parse=number, help="δ of each release."),
+    Option(name="limits", default=(100, 300, 1000), parse=integers, help="Δ_0, with commas."),
+    Option(name="shards", default=(1, 2, 8, 64, 512), parse=integers, help="M, with commas."),
+    Option(name="keys", default=3, parse=integer, help="Number of run keys; tables show means."),
+)
+_CORPUS, _WORDS = "input", "words"
+# A promise that holds for every input that fits in memory here; each shard may have all users.
+_MOST_USERS = 10_000_000
+
+
+class Measured(NamedTuple):
+    """The mean number of released items over run keys, and the least time of a release."""
+
+    items: float
+    seconds: float
+
+
+def main(argv: Sequence[str], data: pathlib.Path) -> int:
+    """Runs the program and returns its exit status.
+
+    Args:
+      argv: Options.
+      data: Folder of the data that ship with the repository.
+    """
+    parser = OneLineParser(
+        prog=PROGRAM,
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_options(parser, "measuring", OPTIONS)
+    parser.set_defaults(command=functools.partial(_command, data=data))
+    return run_program(parser, argv)
+
+
+def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pathlib.Path) -> None:
+    if beam_arguments:
+        raise UsageError(f"{PROGRAM} has no option {beam_arguments[0].split('=')[0]}.")
+    values = with_defaults(parsed, OPTIONS)
+    for name in ("limits", "shards"):
+        values[name] = values[name] if isinstance(values[name], tuple) else (values[name],)
+    if values["keys"] < 1:
+        raise UsageError(f"keys must be at least 1, got keys={values['keys']}.")
+    budget = {"epsilon": values["epsilon"], "delta": values["delta"], "count_share": 0.0}
+    by_policy = {
+        policy: [_plan(budget, policy, limit) for limit in values["limits"]] for policy in POLICIES
+    }
+    by_shards = [_sharded(budget, shards) for shards in values["shards"]]
+    if values["input"]:
+        display.print_line(NOTICE)
+    path = values["input"] or str(data / TITLES_FILE)
+    source = Source(path=path, title="", note="", reading=reading.ReadOptions(), tokenizer=_WORDS)
+    with tempfile.TemporaryDirectory() as folder:
+        corpora = Corpora({_CORPUS: source}, pathlib.Path(folder), fixed_key(0), {})
+        measure = functools.partial(_measure, corpora, values["keys"])
+        _print_policies(values, {name: [*map(measure, own)] for name, own in by_policy.items()})
+        _print_shards(values, [*map(measure, by_shards)])
+
+
+def _plan(budget: Mapping[str, Any], policy: str, limit: int) -> SetUnionPlan:
+    """Returns the plan of a policy: published descents in one sequence, others by default."""
+    published: dict[str, Any] = {}
+    if policy in DESCENT_POLICIES and policy in PUBLISHED:
+        published = {"shards": 1, "max_shard_users": _MOST_USERS}
+    return SetUnionPlan(**budget, policy=policy, max_contributions=limit, **published)
+
+
+def _sharded(budget: Mapping[str, Any], shards: int) -> SetUnionPlan:
+    return SetUnionPlan(**budget, shards=shards, max_shard_users=_MOST_USERS)
+
+
+def _measure(corpora: Corpora, keys: int, plan: SetUnionPlan) -> Measured:
+    sizes, seconds = [], []
+    for key in range(1, keys + 1):
+        run_key = fixed_key(key).bound_to(run_context(plan, _WORDS))
+        items = corpora.user_items(_CORPUS, run_key)
+        started = time.monotonic()
+        sizes.append(len(release_items(items, plan, run_key)))
+        seconds.append(time.monotonic() - started)
+    return Measured(statistics.fmean(sizes), min(seconds))
+
+
+def _print_policies(values: Mapping[str, Any], measured: Mapping[str, list[Measured]]) -> None:
+    """Prints the items of each policy at each limit, and the default's over the best of each."""
+    first, *_ = measured[DEFAULT_POLICY]
+    rows = []
+    for policy, own in measured.items():
+        best = max(each.items for each in own)
+        ratio = f"{first.items / best:.2f}" if best else "-"
+        rows.append(
+            [policy, *(f"{each.items:,.0f}" for each in own), f"{own[0].seconds:.1f} s", ratio]
+        )
+    limits = [f"{limit:,}" for limit in values["limits"]]
+    headings = ("policy", *limits, "time", "default over its best")
+    title = f"Items over the number of items per user; ε = {values['epsilon']:g}"
+    display.print_rows(f"{title}, means of {values['keys']} keys", headings, rows)
+
+
+def _print_shards(values: Mapping[str, Any], measured: Sequence[Measured]) -> None:
+    """Prints the items and the time of the default with several numbers of shards."""
+    most = max(each.items for each in measured)
+    rows = [
+        [
+            f"{shards:,}",
+            f"{each.items:,.0f}",
+            f"{1 - each.items / most:.1%}" if most else "-",
+            f"{each.seconds:.1f} s",
+        ]
+        for shards, each in zip(values["shards"], measured, strict=True)
+    ]
+    title = f"{DEFAULT_POLICY} over the number of shards; ε = {values['epsilon']:g}"
+    display.print_rows(title, ("shards", "items", "loss", "time of all shards"), rows)

@@ -1,0 +1,73 @@
+"""The program that measures set unions: its numbers are those of the releases, and only of those."""
+
+import json
+import re
+
+import pytest
+
+from beam_dpne.set_union.plan import SetUnionPlan
+from beam_dpne.set_union.policies import POLICIES
+from beam_dpne.set_union.threshold import release_items
+from beam_dpne.set_union.transform import run_context
+from pipelines.experiments.program import fixed_key
+from pipelines.experiments.unions import main
+from tests.conftest import ROOT
+from tests.set_union.test_transform import users_in_memory
+
+DATA = ROOT / "pipelines" / "data"
+USERS = 120
+
+
+def documents() -> dict[str, list[list[str]]]:
+    """All users have three words, every other user a fourth, and each one that nobody else has."""
+    return {
+        f"user {u}": [["rye", "bread", "tea", *(["milk"] if u % 2 else []), f"only{u}"]]
+        for u in range(USERS)
+    }
+
+
+def test_tables_have_the_items_of_each_policy_and_of_each_number_of_shards(tmp_path, capsys):
+    path = tmp_path / "lists.jsonl"
+    rows = [{"user": user, "text": " ".join(texts[0])} for user, texts in documents().items()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ["--input", str(path), "--limits", "4", "--shards", "1,3", "--keys", "1"]
+    assert main([*options, "--epsilon", "3", "--delta", "1e-3"], DATA) == 0
+    shown = capsys.readouterr().out
+    assert "not private" in shown.lower()
+    assert "only7" not in shown
+    for policy in POLICIES:
+        (line,) = [line for line in shown.splitlines() if re.search(rf"│ {policy} ", line)]
+        assert int(line.split("│")[2].replace(",", "")) == released(policy=policy)
+    for shards in (1, 3):
+        (line,) = [line for line in shown.splitlines() if re.match(rf"│ {shards} +│", line)]
+        assert int(line.split("│")[2]) == released(shards=shards, max_contributions=100)
+
+
+def released(**others) -> int:
+    """The number of items that a release in memory has, under the program's plan."""
+    given = {"epsilon": 3, "delta": 1e-3, "count_share": 0, "max_contributions": 4} | others
+    if given.get("policy") in ("policy_laplace", "policy_gaussian", "greedy"):
+        given |= {"shards": 1, "max_shard_users": 10**7}
+    if "shards" in given:
+        given["max_shard_users"] = 10**7
+    plan = SetUnionPlan(**given)
+    run_key = fixed_key(1).bound_to(run_context(plan, "words"))
+    return len(release_items(users_in_memory(documents(), run_key), plan, run_key))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--keys", "0"), "keys must be at least 1, got keys=0"),
+        (("--epsilon", "0"), "epsilon"),
+        (("--limits", "0"), "max_contributions"),
+        (("--shards", "1,0"), "shards"),
+        (("--runner", "x"), "measure_unions.py has no option --runner"),
+        (("--input", "no/such/file.jsonl"), "no/such/file.jsonl"),
+    ],
+)
+def test_wrong_options_are_refused(options, message, capsys):
+    assert main(list(options), DATA) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert "┃" not in shown.out
