@@ -299,8 +299,8 @@ MUTANTS = [
     Mutant(
         name="each_group_has_all_that_is_tolerated",
         file="beam_dpne/ngrams/tolerances.py",
-        before="            rest *= later / left\n",
-        after="",
+        before="rest *= later / left",
+        after="rest *= 1.0",
         matters="The groups together would pass what is tolerated.",
         tests=("tests/ngrams/test_classes.py",),
     ),
