@@ -198,10 +198,10 @@ def test_canaries_of_both_clusters_show_their_planner_and_settings():
     assert checks.planner(job, checks.plan_of(26, None, "adaptive")).status == "ok"
     assert [one.status for one in checks.job_settings(job)] == ["ok", "ok"]
     without = BARE[f"/jobs/{BARE['/jobs/overview']['jobs'][0]['jid']}/config"]
-    assert checks.planner(without, PLAN).status == "limited"
-    refused = checks.planner(without, checks.plan_of(6, None, "adaptive"))
+    assert checks.planner(without, checks.plan_of(4, None, "adaptive")).status == "limited"
+    refused = checks.planner(without, checks.plan_of(5, None, "adaptive"))
     assert refused.status == "missing"
-    assert "--max_length 5," in refused.advice
+    assert "--max_length 4," in refused.advice
     assert "your own machine" in refused.advice
 
 
@@ -276,7 +276,7 @@ def test_without_task_managers_memory_is_not_looked_at():
 
 
 @pytest.mark.parametrize(
-    ("mib", "lengths", "status"), [(256, 9, "ok"), (253, 9, "missing"), (768, 26, "ok")]
+    ("mib", "lengths", "status"), [(264, 9, "ok"), (262, 9, "missing"), (768, 26, "ok")]
 )
 def test_managed_memory_must_suffice_for_all_rounds_together(mib, lengths, status):
     plan = checks.plan_of(lengths, None, "adaptive")
@@ -286,7 +286,7 @@ def test_managed_memory_must_suffice_for_all_rounds_together(mib, lengths, statu
 def test_too_little_managed_memory_names_the_jobs_that_fit():
     plan = checks.plan_of(9, None, "adaptive")
     advice = checks.managed_memory(changed(managedMemory=128), plan).advice
-    assert "managed.size to 254m" in advice
+    assert "managed.size to 263m" in advice
     found = re.findall(r"--max_length (\d+)( --rounds 1| --strategy one_round)?", advice)
     assert [option for _, option in found] == ["", " --rounds 1", " --strategy one_round"]
     ways = (None, "adaptive"), (1, "adaptive"), (None, "one_round")
@@ -329,7 +329,7 @@ def test_the_heap_bounds_the_text_of_a_task():
 
 def test_a_shallow_stack_limits_the_rounds():
     bare = {"jvm": {"options": ["-Xmx1g"]}}
-    long, short = (checks.plan_of(length, None, "adaptive") for length in (26, 9))
+    long, short = (checks.plan_of(length, None, "adaptive") for length in (26, 8))
     assert checks.stack(bare, long).status == "limited"
     assert checks.stack(bare, short).status == "ok"
     assert checks.stack({"jvm": {"options": ["-Xss16m"]}}, long).status == "ok"
