@@ -296,9 +296,11 @@ class ArraySteps:
         kept = [pair for pair in spent if pair is not None]
         return [sent for sent, _ in kept], [batch for _, batch in kept]
 
-    def draw_spurious(self, length: int, previous: GramSet) -> SpuriousGrams:
-        """Calls `sample_spurious`."""
-        rule = self.rule(length, previous)
+    def draw_spurious(
+        self, length: int, previous: GramSet, rule: LengthRule | None = None
+    ) -> SpuriousGrams:
+        """Calls `sample_spurious`, by default with the rule of S_{k−1}."""
+        rule = rule or self.rule(length, previous)
         return sample_spurious(previous, rule=rule, run_key=self.run_key)
 
     def add_up(
@@ -332,7 +334,7 @@ class ArraySteps:
         rule = held_counts.counted_rule(
             previous, parts, plan=plan, length=length, run_key=self.run_key
         )
-        drawn = sample_spurious(previous, rule=rule, run_key=self.run_key)
+        drawn = self.draw_spurious(length, previous, rule)
         return [
             held_counts.meet_spurious(shard, drawn, histogram_ranges=self.histogram_ranges)
             for shard in histogram
