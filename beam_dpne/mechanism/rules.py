@@ -96,6 +96,7 @@ class GroupRule:
       noisy_unheld: the upper edge of the cell of X, the noisy number of candidates that nobody holds,
         weighted by ω; `candidates` if the group was not counted.
       unheld: N, by which the tolerated number is divided.
+      probability: P, with which a candidate of the best class without weight is released, at most.
     """
 
     lowest: int
@@ -103,6 +104,7 @@ class GroupRule:
     noise_stddev: float
     noisy_unheld: float
     unheld: float
+    probability: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,7 +178,13 @@ class LengthRule:
 
     @property
     def expected_spurious(self) -> float:
-        """Σ_c |V_c| Σ_r P_{r,c}: at most so many n-grams that nobody holds are released in the mean."""
+        """At most so many n-grams that nobody holds are released in the mean.
+
+        It is Σ_G P_G·N_G, in the mean over the noise of counts as well, and without groups
+        Σ_c |V_c|·Σ_r P_{r,c}.
+        """
+        if self.groups:
+            return math.fsum(group.probability * group.unheld for group in self.groups)
         return math.fsum((each.valid or 0) * each.null_probability for each in self.classes)
 
     def places(self, numbers: np.ndarray | None, size: int) -> np.ndarray:

@@ -52,9 +52,7 @@ class CountHeld(UnhintedTransform):
             _draw, AsIter(sums), plan=self.plan, length=self.length, run_key=self.run_key
         )
         drawn = AsSingleton(apply(self.previous, "Draw", draw, SpuriousGrams))
-        meet = beam.Map(
-            held_counts.meet_spurious, drawn, histogram_ranges=self.histogram_ranges
-        )
+        meet = beam.Map(held_counts.meet_spurious, drawn, histogram_ranges=self.histogram_ranges)
         return apply(histogram, "Meet", meet, HistogramShard)
 
 

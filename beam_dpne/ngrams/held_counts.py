@@ -24,13 +24,14 @@ from scipy import special
 
 from beam_dpne.elements.side_inputs import cached_for_sets
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, GroupRule, LengthRule
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, GroupRule, LengthRule
 from beam_dpne.ngrams import tolerances
 from beam_dpne.ngrams.classes import cells_of
 from beam_dpne.ngrams.elements import GramSet, HistogramShard, SpuriousGrams
 from beam_dpne.ngrams.histogram import hash_ranges
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.strategies import Adaptive
 from beam_dpne.ngrams.tolerances import (
     COUNT_COST,
     FACTOR_BITS,
@@ -149,7 +150,13 @@ def held_sums(shard: HistogramShard, counted: Counted) -> list[int]:
 
 
 def estimates(
-    counted: Counted, parts: Iterable[Sequence[int]], length: int, stddev: float, run_key: RunKey
+    counted: Counted,
+    parts: Iterable[Sequence[int]],
+    length: int,
+    stddev: float,
+    run_key: RunKey,
+    *,
+    copy: int = 0,
 ) -> list[int | None]:
     """Returns the cell of X_G of each group, None for groups that are not counted.
 
@@ -159,10 +166,11 @@ def estimates(
       length: k.
       stddev: s.
       run_key: the secret of the run.
+      copy: the number of the run, if an audit makes many under one key.
     """
     held = [sum(column) for column in zip(*parts, strict=True)] or [0] * len(counted.groups)
     numbers = np.arange(len(counted.groups), dtype=np.uint64)
-    bits = randomness.keyed_bits(run_key.sub_key("held noise", length), np.uint64(0), numbers)
+    bits = randomness.keyed_bits(run_key.sub_key("held noise", length), np.uint64(copy), numbers)
     noise = randomness.normals(bits) * stddev
     cells: list[int | None] = []
     for group, own, drawn in zip(counted.groups, held, noise.tolist(), strict=True):
@@ -223,7 +231,10 @@ def counted_rule(
     stddev = plan.held_stddev
     counted = counted_classes(previous, plan.pruning, stddev)
     cells = estimates(counted, parts, length, stddev, run_key)
-    return plan.strategy_value.class_rule(
+    strategy = plan.strategy_value
+    if not isinstance(strategy, Adaptive):
+        raise ValueError("Held candidates are counted with strategy='adaptive' only.")
+    return strategy.class_rule(
         plan,
         length,
         released=len(previous),

@@ -176,9 +176,7 @@ def shard_spurious(
         yield shard, piece
 
 
-def empty_ranges(
-    length: int, *, histogram_ranges: int
-) -> Iterator[tuple[int, HistogramShard]]:
+def empty_ranges(length: int, *, histogram_ranges: int) -> Iterator[tuple[int, HistogramShard]]:
     """Yields a piece without n-grams for every hash range, so that none is missing."""
     none = np.zeros(0, np.int64)
     for number in range(histogram_ranges):

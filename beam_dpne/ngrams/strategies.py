@@ -346,9 +346,9 @@ class Adaptive:
           groups: the groups of the classes, the best one first.
           described: what is known of the held candidates of each group.
         """
-        chances = tolerances.probabilities(
-            groups, [each.unheld for each in described], plan.spurious_fraction * released
-        )
+        unheld, tolerated = [each.unheld for each in described], plan.spurious_fraction * released
+        chances = tolerances.probabilities(groups, unheld, tolerated)
+        of_groups = tolerances.group_probabilities(groups, unheld, tolerated)
         rounds = plan.lengths[length - 1].rounds
         return LengthRule(
             length=length,
@@ -361,7 +361,10 @@ class Adaptive:
                 )
                 for number in sorted(sizes)
             ),
-            groups=tuple(described),
+            groups=tuple(
+                dataclasses.replace(each, probability=chance)
+                for each, chance in zip(described, of_groups, strict=True)
+            ),
             by_prediction=True,
             pruning=plan.pruning,
         )

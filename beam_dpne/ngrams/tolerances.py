@@ -153,7 +153,19 @@ def _power(halves: int, bits: int) -> int:
 def probabilities(
     groups: Sequence[Group], unheld: Sequence[float], tolerated: float
 ) -> dict[int, float]:
-    """Returns p_c of each class by its number.
+    """Returns p_c of each class by its number, ω_c·P_G rounded down; see `group_probabilities`."""
+    own = group_probabilities(groups, unheld, tolerated)
+    return {
+        number: round_down(math.ldexp(chance * factor, -FACTOR_BITS))
+        for group, chance in zip(groups, own, strict=True)
+        for number, factor in group.factors.items()
+    }
+
+
+def group_probabilities(
+    groups: Sequence[Group], unheld: Sequence[float], tolerated: float
+) -> list[float]:
+    """Returns P_G of each group.
 
     Each group gets its share of what is left, P_G·N_G at most, and hands on what the bound on P_G
     leaves: Σ_G P_G·N_G ≤ tolerated.
@@ -163,7 +175,7 @@ def probabilities(
       unheld: N_G of each group: how many of its candidates nobody holds, weighted by ω.
       tolerated: η·|S_{k−1}|.
     """
-    chances: dict[int, float] = {}
+    chances: list[float] = []
     rest, left = tolerated * _MARGIN, sum(group.share for group in groups)
     for group, count in zip(groups, unheld, strict=True):
         later = left - group.share
@@ -175,8 +187,7 @@ def probabilities(
             # As a product: a difference would lose the last digits of a small rest.
             rest *= later / left
         left = later
-        for number, factor in group.factors.items():
-            chances[number] = round_down(math.ldexp(chance * factor, -FACTOR_BITS))
+        chances.append(chance)
     return chances
 
 

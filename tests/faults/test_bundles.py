@@ -64,7 +64,9 @@ def assert_same(outcome, expected):
 
 def is_silent(step, point):
     """Whether a step never reaches a point: one without any output has nothing between its outputs."""
-    return step.endswith("/CountUsers/None") and point == BETWEEN
+    # The few words that are open in their last round are in one hash range.
+    is_silent_step = step.endswith(("/CountUsers/None", "1/3/WeightedHistogram/SumBundle"))
+    return is_silent_step and point == BETWEEN
 
 
 def never_reached(schedule):
@@ -91,7 +93,7 @@ def test_every_dofn_survives_a_fault_at_every_point(disturbed, undisturbed, noth
         (kind_of(step), point) for step, point in points if not is_silent(step, point)
     }
     spends = [step for step in runner.steps if "SpendBudgets" in step]
-    assert len(spends) == {(): 0, ADAPTIVE_SMALL: 4, ADAPTIVE: 8}[others]
+    assert len(spends) == {(): 0, ADAPTIVE_SMALL: 5, ADAPTIVE: 9}[others]
 
 
 class Library:

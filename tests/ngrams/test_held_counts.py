@@ -80,7 +80,11 @@ def test_sums_of_a_hash_range_are_those_of_big_integers():
     classes = rng.choice([8, 7, 5, 2, -4], 5000).astype(np.int16)
     sums = rng.integers(0, 2**26, 5000)
     shard = HistogramShard(
-        length=2, keys=np.arange(5000), weights=np.zeros(5000, np.int64), classes=classes, tallies=sums
+        length=2,
+        keys=np.arange(5000),
+        weights=np.zeros(5000, np.int64),
+        classes=classes,
+        tallies=sums,
     )
     expected = [
         sum(
@@ -146,7 +150,8 @@ def test_the_mean_of_expected_spurious_is_at_most_what_is_tolerated(held, fracti
     groups = COUNTED.groups
     rng = np.random.default_rng(5)
     nulls = [
-        max(0.0, group.candidates / 2**16 - own) for group, own in zip(groups, (*held, 0), strict=True)
+        max(0.0, group.candidates / 2**16 - own)
+        for group, own in zip(groups, (*held, 0), strict=True)
     ]
     found = np.zeros(runs)
     for number in range(runs):
