@@ -52,7 +52,7 @@ def typical_needs(plan: PrivacyPlan, number: int) -> tuple[UsersNeeded, ...]:
     Example:
       >>> plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=2)
       >>> [round(needed.half) for needed in typical_needs(plan, 100)]
-      [127, 102]
+      [135, 139]
     """
     weights = _weights(plan, number)
     needs = []

@@ -151,7 +151,7 @@ class SpendBudgets(UnhintedTransform):
       ...     spent = pipeline | beam.Create([batch]) | SpendBudgets(
       ...         plan=plan, length=1, round_number=1, run_key=RunKey.generate())
       ...     _ = spent.contributions | beam.Map(lambda c: print((c.weights / 2**32).round(4)))
-      [0.0306 0.0306]
+      [0.0347 0.0347]
 
     References: none; the strategy is new in this project, see `adaptive`.
     """
