@@ -71,7 +71,7 @@ def test_a_user_pays_for_the_largest_distance_and_never_more_than_its_part(users
                 by_group[factors[c]] += group.factors[c]
         exact = Fraction(tally, 2**24) ** 2 * sum(n * n for n in by_group) / 2**32
         exact *= 2**56 / Fraction(stddev) ** 2
-        assert exact <= costs[place] <= exact * (1 + Fraction(1, 10**11)) + 1
+        assert exact <= int(costs[place]) <= exact * (1 + Fraction(1, 10**11)) + 1
         assert costs[place] <= min(had, 0.03 * had * (1 + 1e-9) + 1)
 
 
@@ -132,7 +132,7 @@ def test_the_mean_of_one_over_the_estimate_is_one_over_what_is_estimated(mean):
     def integrand(y: float) -> float:
         return math.exp(-((y - mean) ** 2) / 2 + y * y / 2 + stats.norm.logsf(y))
 
-    whole, _ = integrate.quad(integrand, -40, 60, limit=400)
+    whole, _ = integrate.quad(integrand, -400, 60, limit=2000)
     assert whole == pytest.approx(1 / mean, rel=1e-6)
 
     def floored(y: float) -> float:
