@@ -32,6 +32,7 @@ from beam_dpne.audit.copies import (
     candidate_classes,
     copies_as_middles,
     copies_of_grams,
+    keys_of,
     named,
     positions,
     take_copies,
@@ -41,9 +42,10 @@ from beam_dpne.audit.crowds import crowd_sums, known, open_grams
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.cells import spurious_cells
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS, ClassRule, LengthRule, RoundRule
-from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams import adaptive, held_counts, tolerances
 from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.elements import (
     Contributions,
@@ -143,6 +145,7 @@ class CopySteps(ArraySteps):
       copies: those that are settled.
       own_rule: the rule of one of them; the others have the same numbers of candidates in each class.
       previous: S_{k−1} of all copies.
+      counts: of each length (runs, groups) float64, what is released of held candidates, 0 if nothing.
       log_ratio: as of `Run`.
       left: as of `Run`.
       decided: the shard after the last round.
@@ -155,6 +158,7 @@ class CopySteps(ArraySteps):
     copies: np.ndarray = dataclasses.field(init=False)
     own_rule: LengthRule | None = None
     previous: GramSet | None = None
+    counts: list[np.ndarray] = dataclasses.field(default_factory=list)
     log_ratio: np.ndarray = dataclasses.field(init=False)
     left: np.ndarray = dataclasses.field(init=False)
     decided: HistogramShard | None = None
@@ -212,6 +216,30 @@ class CopySteps(ArraySteps):
             suffix_bins=known(previous.suffix_bins)[rows],
         ), rows
 
+    def count_held(self, length, histogram, previous):
+        """Counts in each copy apart, and gives the n-grams of all copies classes by probability.
+
+        Rules follow from p_c alone, so copies whose classes differ are settled together.
+        """
+        rules = CopyRules.of(self, length, histogram, previous)
+        drawn = rules.draw(self, previous)
+        if self.variant.gaussian_tail:
+            drawn = _with_gaussian_tails(drawn)
+        self.counts.append(rules.counts)
+        return [
+            held_counts.meet_spurious(
+                dataclasses.replace(
+                    shard,
+                    classes=rules.classes_of(shard.keys, known(shard.classes), previous)
+                    if shard.keys.size
+                    else None,
+                ),
+                drawn,
+                histogram_ranges=self.histogram_ranges,
+            )
+            for shard in histogram
+        ]
+
     def add_up(self, length, round_number, sent, drawn, still_open):
         """Adds the sums of the crowd to those of the users."""
         grams = np.arange(0)
@@ -229,7 +257,9 @@ class CopySteps(ArraySteps):
                 crowd = dataclasses.replace(crowd, word_hashes=hashes)
             if rule.by_prediction and still_open is None and self.previous is not None:
                 numbers = class_numbers(self.previous, self.plan.pruning, crowd.keys)
-                crowd = dataclasses.replace(crowd, classes=numbers)
+                crowd = dataclasses.replace(
+                    crowd, classes=numbers, tallies=np.zeros(numbers.size, np.int64)
+                )
             sent = [*sent, crowd]
         return super().add_up(length, round_number, sent, drawn, still_open)
 
@@ -347,7 +377,10 @@ def _settle_all(
     )
     left, found, present = users, None, None
     steps.previous = previous
-    for copies in _of_equal_classes(classes, sizes):
+    together = iter([np.arange(runs)])
+    if length > 1 and not world.plan.strategy_value.has_classes:
+        together = _of_equal_classes(classes, sizes)
+    for copies in together:
         steps.copies, steps.decided = copies, None
         steps.own_rule = _rule_of(steps, length, classes[copies[0]], int(sizes[copies[0]]))
         some = users if copies.size == runs else [take_copies(batch, copies) for batch in users]
@@ -356,6 +389,138 @@ def _settle_all(
         if steps.decided is not None:
             _put(outcome, steps.decided, previous, world)
     return outcome, left, found, present
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CopyRules:
+    """The rules of all copies of a length with classes.
+
+    Attributes:
+      world: of which there are copies.
+      length: k.
+      valid: (runs, grams) int64, the class of each candidate, `NO_CLASS` where there is none.
+      renamed: (runs, numbers) int16, the place of the probability of each class of a copy.
+      lowest: the number of the first class in `renamed`.
+      rule: the rule of all copies, with a class for each probability.
+      counts: as of `CopySteps`.
+    """
+
+    world: World
+    length: int
+    valid: np.ndarray
+    renamed: np.ndarray
+    lowest: int
+    rule: LengthRule
+    counts: np.ndarray
+
+    @classmethod
+    def of(
+        cls, steps: CopySteps, length: int, histogram: list[HistogramShard], previous: GramSet
+    ) -> "CopyRules":
+        """Returns the rules that follow from the count of each copy."""
+        plan, world, runs = steps.plan, steps.world, steps.runs
+        valid, released = candidate_classes(previous, length, world, runs)
+        inside = valid != NO_CLASS
+        lowest = int(valid[inside].min(initial=0))
+        width = int(valid[inside].max(initial=0)) - lowest + 1
+        tallies = np.zeros(valid.shape, np.int64)
+        for shard in histogram:
+            if shard.keys.size:
+                tallies[named(shard.keys, length, previous, world)] = known(shard.tallies)
+        chances = np.zeros((runs, width))
+        counts = np.zeros((runs, tolerances.MOST_COUNTED))
+        stddev = plan.held_stddev
+        # Copies without counts that have the same numbers of candidates have the same probabilities.
+        uncounted: dict[tuple[int, bytes], int] = {}
+        for copy in np.flatnonzero(inside.any(axis=1)).tolist():
+            classes = valid[copy][inside[copy]]
+            same = (int(released[copy]), np.sort(classes).tobytes())
+            if same in uncounted:
+                chances[copy] = chances[uncounted[same]]
+                continue
+            sizes = collections.Counter(classes.tolist())
+            groups = tolerances.groups_of(sizes, int(released[copy]), stddev)
+            counted = held_counts.counted_of(groups)
+            if not counted.numbers.size:
+                uncounted[same] = copy
+            shard = HistogramShard(
+                length=length,
+                keys=classes,
+                weights=classes,
+                classes=classes,
+                tallies=tallies[copy][inside[copy]],
+            )
+            cells = held_counts.estimates(
+                counted,
+                [held_counts.held_sums(shard, counted)],
+                length,
+                stddev,
+                steps.run_key,
+                copy=copy,
+            )
+            described = held_counts.describe(groups, cells, stddev)
+            counts[copy, : len(groups)] = [
+                each.noisy_unheld if each.noise_stddev else 0.0 for each in described
+            ][: tolerances.MOST_COUNTED]
+            tolerated = plan.spurious_fraction * int(released[copy])
+            own = tolerances.probabilities(groups, [each.unheld for each in described], tolerated)
+            for number, chance in own.items():
+                chances[copy, number - lowest] = chance
+        levels, places = np.unique(chances, return_inverse=True)
+        rounds = plan.lengths[length - 1].rounds
+        # A probability of 0 stands for classes without candidates.
+        rule = LengthRule(
+            length=length,
+            noise_stddev=1.0,
+            classes=tuple(
+                ClassRule(number=place, valid=0, rounds=adaptive.gram_rounds(level, rounds))
+                for place, level in enumerate(levels.tolist())
+                if level
+            ),
+            by_prediction=True,
+            pruning=plan.pruning,
+        )
+        renamed = places.reshape(chances.shape).astype(np.int16)
+        return cls(world, length, valid, renamed, lowest, rule, counts)
+
+    def classes_of(self, keys: np.ndarray, classes: np.ndarray, previous: GramSet) -> np.ndarray:
+        """Returns the places of the probabilities of n-grams with some classes: (m,) int16."""
+        copies, _ = named(keys, self.length, previous, self.world)
+        return self.renamed[copies, classes - self.lowest]
+
+    def draw(self, steps: CopySteps, previous: GramSet) -> SpuriousGrams:
+        """Draws each candidate of each copy with its probability, with round and cell."""
+        none = np.zeros(0, np.int64)
+        parts = [(none, none, none.astype(np.int8), none.astype(np.int16))]
+        is_drawn = steps.world.crowd != "everything" and not steps.variant.no_spurious
+        inside = (self.valid != NO_CLASS) & is_drawn
+        copies, grams = np.nonzero(inside)
+        places = self.renamed[copies, self.valid[inside] - self.lowest]
+        rng = np.random.default_rng(list(steps.run_key.sub_key("audit draws", self.length)))
+        keys = keys_of(copies, grams, self.length, previous, self.world)
+        for own in self.rule.classes:
+            chosen = keys[(places == own.number)]
+            chosen = chosen[rng.random(chosen.size) < own.null_probability]
+            shares = np.cumsum([each.null_probability for each in own.rounds])
+            rounds = 1 + np.searchsorted(shares[:-1], rng.random(chosen.size) * shares[-1])
+            cells = np.zeros(chosen.size, np.int64)
+            for number in np.unique(rounds).tolist():
+                now = rounds == number
+                bits = rng.integers(0, 2**64, (int(now.sum()), 2), dtype=np.uint64)
+                cells[now] = spurious_cells(bits, own.rounds, number, 1.0)
+            parts.append(
+                (chosen, cells, rounds.astype(np.int8), np.full(chosen.size, own.number, np.int16))
+            )
+        drawn_keys, cells, rounds, classes = map(np.concatenate, zip(*parts, strict=True))
+        order = np.argsort(drawn_keys)
+        return SpuriousGrams(
+            length=self.length,
+            keys=drawn_keys[order],
+            cells=cells[order],
+            rounds=rounds[order],
+            classes=classes[order],
+            rule=self.rule,
+        )
 
 
 def _of_equal_classes(classes: np.ndarray, sizes: np.ndarray) -> Iterator[np.ndarray]:

@@ -155,6 +155,17 @@ def named(
     return first // world.words, (first % world.words) * world.words + second % world.words
 
 
+def keys_of(
+    copies: np.ndarray, grams: np.ndarray, length: int, previous: GramSet, world: World
+) -> np.ndarray:
+    """Returns the key of each candidate of length k ≥ 2, given its copy and its number there."""
+    rows = _rows_by_name(previous, length - 1, world, int(copies.max(initial=-1)) + 1)
+    second = rows[copies, grams % world.words ** (length - 1)]
+    if world.plan.pruning == "single" and length > 2:
+        second = copies * world.words + grams % world.words
+    return pack_pairs(rows[copies, grams // world.words], second)
+
+
 def copies_of_grams(grams: GramSet | PresentGrams, world: World) -> np.ndarray:
     """The copy of each gram of the first private length."""
     if grams.words is not None:
@@ -179,10 +190,7 @@ def candidate_classes(
     grams = np.arange(world.words**length)
     if previous is None:
         return np.zeros((runs, grams.size), np.int64), np.ones(runs, np.int64)
-    # (runs, shorter grams) int64: rows in S_{k−1}, −1 for what has not been found.
-    rows = np.full((runs, world.words ** (length - 1)), -1, np.int64)
-    copies, numbers = _named_rows(previous, length - 1, world)
-    rows[copies, numbers] = np.arange(copies.size)
+    rows = _rows_by_name(previous, length - 1, world, runs)
     sides = sides_of(previous, world.plan.pruning)
     first = rows[:, grams // world.words]
     second = rows[:, grams % world.words ** (length - 1)]
@@ -193,6 +201,15 @@ def candidate_classes(
     valid = (first >= 0) & (second >= 0)
     classes[valid] = sides.left_bins[first[valid]] + sides.right_bins[second[valid]]
     return classes, (rows >= 0).sum(axis=1)
+
+
+def _rows_by_name(grams: GramSet, length: int, world: World, runs: int) -> np.ndarray:
+    """Returns the row of each sequence of words in each copy, −1 if it was not found: int64."""
+    rows = np.full((runs, world.words**length), -1, np.int64)
+    copies, numbers = _named_rows(grams, length, world)
+    inside = copies < runs
+    rows[copies[inside], numbers[inside]] = np.flatnonzero(inside)
+    return rows
 
 
 def _named_rows(grams: GramSet, length: int, world: World) -> tuple[np.ndarray, np.ndarray]:

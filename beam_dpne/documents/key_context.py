@@ -22,7 +22,7 @@ from beam_dpne.reading.options import InputDescription
 # It is increased whenever any release under a fixed key would change; tests/golden holds such releases.
 # Since version 3, releases of n-grams spend a part of their budget on numbers of users. Since version
 # 4, cells of these sums are rounded up, and estimates need more evidence of users with much text.
-MECHANISM_VERSION = 4
+MECHANISM_VERSION = 5
 # A version is increased when the tokenizer returns other tokens for some text. For tokenizers that look
 # up characters in Unicode's tables, the version of the tables is added.
 _TOKENIZER_VERSIONS = {"words": 2, "whitespace": 1, "tokens": 1, "item": 1}

@@ -58,7 +58,8 @@ class RepeatedSteps(ArraySteps):
         factors = self.repeats[sent.users[:, 0].astype(np.int64)]
         weights = np.zeros(0) if sent.weights is None else sent.weights
         each = np.repeat(factors, np.diff(sent.offsets))
-        return dataclasses.replace(sent, weights=_times(weights, each))
+        tallies = None if sent.tallies is None else _times(sent.tallies, each)
+        return dataclasses.replace(sent, weights=_times(weights, each), tallies=tallies)
 
 
 def _times(values: np.ndarray, factors: np.ndarray | float) -> np.ndarray:

@@ -86,6 +86,28 @@ class ClassRule:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupRule:
+    """The public numbers that decide the probabilities of a group of classes.
+
+    Attributes:
+      lowest: the lowest class of the group; the group reaches up to the next one.
+      candidates: Σ ω_c·|V_c|.
+      noise_stddev: s, the noise of the count of held candidates; 0 if the group was not counted.
+      noisy_unheld: the upper edge of the cell of X, the noisy number of candidates that nobody holds,
+        weighted by ω; `candidates` if the group was not counted.
+      unheld: N, by which the tolerated number is divided.
+      probability: P, with which a candidate of the best class without weight is released, at most.
+    """
+
+    lowest: int
+    candidates: float
+    noise_stddev: float
+    noisy_unheld: float
+    unheld: float
+    probability: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthRule:
     """The public numbers that decide one length; they are known before its data are used.
 
@@ -97,6 +119,7 @@ class LengthRule:
       noise_stddev: the standard deviation of each round's fresh noise, in units of weight.
       classes: the rules of the classes, by ascending numbers. It is empty if no n-gram is valid, and
         then S_k = ∅.
+      groups: the groups of classes, the best one first; empty without classes.
       by_prediction: whether candidates are sorted into classes by a public prediction; else there is
         one class of all.
       pruning: "both" or "single", the rule by which n-grams are valid.
@@ -105,6 +128,7 @@ class LengthRule:
     length: int
     noise_stddev: float
     classes: tuple[ClassRule, ...]
+    groups: tuple[GroupRule, ...] = ()
     by_prediction: bool = False
     pruning: str = "both"
 
@@ -131,7 +155,8 @@ class LengthRule:
             )
             for each in fields["classes"]
         )
-        return cls(**{**fields, "classes": tuple(classes)})
+        groups = tuple(GroupRule(**each) for each in fields["groups"])
+        return cls(**{**fields, "classes": tuple(classes), "groups": groups})
 
     @property
     def rounds(self) -> tuple[RoundRule, ...]:
@@ -153,7 +178,13 @@ class LengthRule:
 
     @property
     def expected_spurious(self) -> float:
-        """Σ_c |V_c| Σ_r P_{r,c}: at most so many n-grams that nobody holds are released in the mean."""
+        """At most so many n-grams that nobody holds are released in the mean.
+
+        It is Σ_G P_G·N_G, in the mean over the noise of counts as well, and without groups
+        Σ_c |V_c|·Σ_r P_{r,c}.
+        """
+        if self.groups:
+            return math.fsum(group.probability * group.unheld for group in self.groups)
         return math.fsum((each.valid or 0) * each.null_probability for each in self.classes)
 
     def places(self, numbers: np.ndarray | None, size: int) -> np.ndarray:

@@ -30,6 +30,7 @@ from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import extract_grams, keep_present, present_positions
 from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpack_pairs
+from beam_dpne.ngrams.held_counts import counted_classes, tallies
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 _USERS = "users"
@@ -309,6 +310,8 @@ def spend(
     grams = _open_grams(batch, length, round_number, present, run_key)
     # (n,) int64 in units of 2^-56: the budget for squared weights that earlier rounds have left.
     left = _left(batch, plan, length, round_number)
+    if previous is not None and round_number == 1:
+        grams, left = _count_held(grams, left, previous, plan)
     # With even budgets longer n-grams have their part already, so that nothing is kept back for them.
     longer = plan.max_length - length if plan.user_budgets == "individual" else 0
     # (n,) int64: places at which a longer n-gram of the user could still be found.
@@ -318,22 +321,30 @@ def spend(
     # The threshold for words of one user assumes this norm of a user's contributions to the round.
     if length == 1:
         spent = np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))
-    # (m,) int16: the class of each n-gram, a function of released sets; None at length 1.
-    classes = None
-    if previous is not None:
-        classes = class_numbers(previous, plan.pruning, grams.keys)
     # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
-    shares = _preferences(grams, classes, previous, present, plan.pruning)
+    shares = _preferences(grams, previous, present, plan.pruning)
     sub_key = run_key.sub_key("subset", length, round_number)
     # N-grams beyond Δ_k stay at weight 0, so that they never count among the spurious ones.
     shares[outside_subset(grams, plan.contribution_limits[length - 1], sub_key)] = 0.0
     # Weights in units of 2^-32; their cost is exact and at most `spent`, so that no user overspends.
     weights, cost = adaptive.divide(spent, grams.offsets, shares)
-    # Later rounds know the classes of all n-grams that are open.
-    grams = dataclasses.replace(
-        grams, weights=weights, classes=classes if round_number == 1 else None
-    )
+    grams = dataclasses.replace(grams, weights=weights)
     return grams, dataclasses.replace(batch, left=left - cost)
+
+
+def _count_held(
+    grams: Contributions, left: np.ndarray, previous: GramSet, plan: PrivacyPlan
+) -> tuple[Contributions, np.ndarray]:
+    """Returns candidates with classes and tallies for the count, and what the count leaves.
+
+    All own candidates of counted groups count, also those beyond Δ.
+    """
+    stddev = plan.held_stddev
+    # (m,) int16: the class of each n-gram, a function of released sets.
+    classes = class_numbers(previous, plan.pruning, grams.keys)
+    counted = counted_classes(previous, plan.pruning, stddev)
+    sent, cost = tallies(classes, grams.offsets, left, counted, stddev)
+    return dataclasses.replace(grams, classes=classes, tallies=sent), left - cost
 
 
 def _left(batch: UserBatch, plan: PrivacyPlan, length: int, round_number: int) -> np.ndarray:
@@ -392,7 +403,6 @@ def _distinct_open_rows(batch: UserBatch, present: PresentGrams) -> tuple[np.nda
 
 def _preferences(
     grams: Contributions,
-    classes: np.ndarray | None,
     previous: GramSet | None,
     present: PresentGrams | None,
     pruning: str,
@@ -412,5 +422,6 @@ def _preferences(
         return adaptive.preferences(predictions, 0.0)
     # Every open n-gram of a user is in the present set, so that each look-up finds its key.
     rows = np.searchsorted(present.keys, grams.keys)
+    classes = None if present.classes is None else present.classes[rows]
     cuts = present.rule.cut_cells(present.round)[present.rule.places(classes, rows.size)]
     return adaptive.preferences(predictions, adaptive.nearness(present.cells[rows], cuts))

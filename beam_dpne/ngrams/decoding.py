@@ -19,7 +19,7 @@ from beam_dpne.elements.rows import (
     longest_beside_shorter,
     with_rounded_scores,
 )
-from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.mechanism.rules import GroupRule, LengthRule
 from beam_dpne.ngrams.elements import GramSet, unpack_pairs
 
 # Ledgers tell their readers of this function under this module's name.
@@ -109,11 +109,11 @@ class LengthReport(NamedTuple):
         nothing was valid.
       released: |S_k|.
       valid: |V_k|; None at k = 1.
-      spurious_bound: Σ_c |V_c|·Σ_r P_{r,c}, an upper bound on the expected number of spurious k-grams;
-        0 at k = 1.
+      spurious_bound: an upper bound on the expected number of spurious k-grams; 0 at k = 1.
       rounds: the numbers of each round, which were fixed before it; where candidates have classes,
         those of the class with the best prediction.
       classes: the numbers of each class; empty where candidates have none.
+      groups: the numbers of each group of classes, the best one first; empty without classes.
     """
 
     length: int
@@ -124,6 +124,7 @@ class LengthReport(NamedTuple):
     spurious_bound: float
     rounds: tuple[RoundReport, ...] = ()
     classes: tuple[ClassReport, ...] = ()
+    groups: tuple[GroupRule, ...] = ()
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -231,6 +232,7 @@ def length_report(released: GramSet) -> LengthReport:
         spurious_bound=rule.expected_spurious,
         rounds=_round_reports(rule),
         classes=_class_reports(rule) if rule.by_prediction else (),
+        groups=rule.groups,
     )
 
 

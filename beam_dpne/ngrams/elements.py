@@ -30,6 +30,8 @@ class Contributions:
       weights: (m,) int64 in units of 2^-32, 0 for n-grams beyond the user's limit; None before
         `LimitContributions` or `SpendBudgets`.
       classes: (m,) int16, the number of each n-gram's class (see `classes`); None where there are none.
+      tallies: (m,) int64 in units of 2^-24, what is sent for the count of held candidates (see
+        `held_counts`); None after round 1, and where nothing is counted.
       round: r, from 1.
       words: the batch's distinct words (k = 1 only).
       word_hashes: (words, 2) uint64, their keyed hashes (k = 1 only).
@@ -41,6 +43,7 @@ class Contributions:
     keys: np.ndarray
     weights: np.ndarray | None = None
     classes: np.ndarray | None = None
+    tallies: np.ndarray | None = None
     round: int = 1
     words: pa.Array | None = None
     word_hashes: np.ndarray | None = None
@@ -57,6 +60,8 @@ class HistogramShard:
       keys: (m,) int64, ascending, distinct; at k = 1 the row numbers of `words`.
       weights: (m,) int64, sums in units of 2^-32.
       classes: (m,) int16, the number of each n-gram's class; None where there are none.
+      tallies: (m,) int64, sums in units of 2^-24 for the count of held candidates; None as above.
+      range_number: the number of the hash range; None in pieces that need not say it.
       round: r, from 1.
       earlier: (r − 1, m) int64, the sums of earlier rounds; None in the first, and in pieces that
         hold only sums of users' contributions.
@@ -78,6 +83,8 @@ class HistogramShard:
     keys: np.ndarray
     weights: np.ndarray
     classes: np.ndarray | None = None
+    tallies: np.ndarray | None = None
+    range_number: int | None = None
     round: int = 1
     earlier: np.ndarray | None = None
     found: np.ndarray | None = None
@@ -128,6 +135,7 @@ class PresentGrams:
       cells: (n,) int32, the cell of each open n-gram's evidence in that round; 0 for found ones.
       found: (n,) int8, 1 for found n-grams, 0 for open ones.
       words: (n,) Arrow strings, sorted by bytes (k = 1 only).
+      classes: (n,) int16, the number of each n-gram's class; None where there are none.
       parent_size: |S_{k−1}|.
       vocabulary_size: |S_1| (length ≥ 2).
       rule: the rule of the length; None if no n-gram is present.
@@ -140,6 +148,7 @@ class PresentGrams:
     cells: np.ndarray
     found: np.ndarray
     words: pa.Array | None = None
+    classes: np.ndarray | None = None
     parent_size: int = 0
     vocabulary_size: int = 0
     rule: LengthRule | None = None

@@ -23,7 +23,7 @@ from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.ngrams.classes import join_classes
 from beam_dpne.ngrams.elements import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
 
-_GRAM_COLUMNS = ("keys", "weights", "classes", "found", "cells", "words", "word_hashes")
+_GRAM_COLUMNS = ("keys", "weights", "classes", "tallies", "found", "cells", "words", "word_hashes")
 _SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds", "spurious_classes")
 
 
@@ -51,6 +51,8 @@ class WeightedHistogram(DisplayedTransform):
       open_shards: PCollection of `HistogramShard` that `DecideRound` returned for the round before.
         Its n-grams, and no others, are in the histogram, with the sums of earlier rounds; None in the
         first round.
+      every_range_of: the length k, if every hash range must have a shard, also without n-grams; None
+        where spurious n-grams or open shards see to that, and at length 1.
 
     Raises:
       ValueError: if histogram_ranges < 1.
@@ -76,6 +78,7 @@ class WeightedHistogram(DisplayedTransform):
     histogram_ranges: int = 1
     spurious: PCollection[SpuriousGrams] | None = None
     open_shards: PCollection[HistogramShard] | None = None
+    every_range_of: int | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -88,6 +91,7 @@ class WeightedHistogram(DisplayedTransform):
         """Sums within bundles, shuffles by hash range, sums over bundles."""
         keyed = tuple[int, HistogramShard]
         meets = self.spurious is not None or self.open_shards is not None
+        meets = meets or self.every_range_of is not None
         sum_bundle = SumBundle(
             sum_batch=functools.partial(_checked_sums, meets_others=meets),
             merge=_sum_pieces,
@@ -103,6 +107,11 @@ class WeightedHistogram(DisplayedTransform):
             cut = beam.FlatMap(shard_open, histogram_ranges=ranges)
             meeting = (pieces, apply(self.open_shards, "ShardOpen", cut, keyed))
             pieces = apply(meeting, "MeetOpen", beam.Flatten(), keyed)
+        if self.every_range_of is not None:
+            cut = beam.FlatMap(empty_ranges, histogram_ranges=ranges)
+            length = contributions.pipeline | "Length" >> beam.Create([self.every_range_of])
+            meeting = (pieces, apply(length, "EveryRange", cut, keyed))
+            pieces = apply(meeting, "MeetRanges", beam.Flatten(), keyed)
         grouped = pieces | "ByHashRange" >> beam.GroupByKey()
         merge = beam.MapTuple(lambda _, pieces: merge_shards(pieces))
         return apply(grouped, "SumShard", merge, HistogramShard)
@@ -122,8 +131,8 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
     """Sums the weights of one batch."""
     if contributions.weights is None:
         raise ValueError("WeightedHistogram needs weights; apply LimitContributions first.")
-    keys, weights, classes = _sum_by_key(
-        contributions.keys, contributions.weights, contributions.classes
+    keys, weights, classes, tallies = _sum_by_key(
+        contributions.keys, contributions.weights, contributions.classes, contributions.tallies
     )
     sums = HistogramShard(
         length=contributions.length,
@@ -131,6 +140,7 @@ def sum_contributions(contributions: Contributions) -> HistogramShard:
         keys=keys,
         weights=weights,
         classes=classes,
+        tallies=tallies,
     )
     if contributions.words is None or contributions.word_hashes is None:
         return sums
@@ -166,13 +176,25 @@ def shard_spurious(
         yield shard, piece
 
 
+def empty_ranges(length: int, *, histogram_ranges: int) -> Iterator[tuple[int, HistogramShard]]:
+    """Yields a piece without n-grams for every hash range, so that none is missing."""
+    none = np.zeros(0, np.int64)
+    for number in range(histogram_ranges):
+        yield (
+            number,
+            HistogramShard(length=length, keys=none, weights=none, range_number=number),
+        )
+
+
 def shard_open(
     shard: HistogramShard, *, histogram_ranges: int
 ) -> Iterator[tuple[int, HistogramShard]]:
     """Sends the n-grams that a hash range left open back to the same range."""
     # All n-grams of a shard are in one hash range, so that the hash of any of them gives its number.
-    first = np.concatenate((_hash_keys(shard)[:1], shard.spurious_keys[:1].view(np.uint64)))
-    number = int(hash_ranges(first, histogram_ranges)[0])
+    number = shard.range_number
+    if number is None:
+        first = np.concatenate((_hash_keys(shard)[:1], shard.spurious_keys[:1].view(np.uint64)))
+        number = int(hash_ranges(first, histogram_ranges)[0])
     for piece in _bounded_pieces(shard):
         yield number, piece
 
@@ -186,6 +208,7 @@ def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
     """
     pieces = list(pieces)
     rules = {piece.rule for piece in pieces if piece.rule is not None}
+    numbers = {piece.range_number for piece in pieces if piece.range_number is not None}
     if len(rules) > 1:
         raise ValueError("Pieces of one histogram must have one rule.")
     _check_one_round(pieces)
@@ -200,6 +223,7 @@ def merge_shards(pieces: Iterable[HistogramShard]) -> HistogramShard:
         spurious_rounds=np.concatenate([piece.spurious_rounds for piece in pieces]),
         spurious_classes=np.concatenate([piece.spurious_classes for piece in pieces]),
         rule=next(iter(rules), None),
+        range_number=next(iter(numbers), None),
     )
 
 
@@ -218,8 +242,9 @@ def _sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
         return _merge_words(pieces, weights)
     # A piece without n-grams, like that of spurious ones, need not say whether there are classes.
     classes = join_classes([piece.classes for piece in pieces if piece.keys.size])
-    keys, weights, classes = _sum_by_key(
-        np.concatenate([piece.keys for piece in pieces]), weights, classes
+    tallies = join_classes([piece.tallies for piece in pieces if piece.keys.size])
+    keys, weights, classes, tallies = _sum_by_key(
+        np.concatenate([piece.keys for piece in pieces]), weights, classes, tallies
     )
     return HistogramShard(
         length=pieces[0].length,
@@ -227,6 +252,7 @@ def _sum_pieces(pieces: list[HistogramShard]) -> HistogramShard | None:
         keys=keys,
         weights=weights,
         classes=classes,
+        tallies=tallies,
     )
 
 
@@ -290,6 +316,7 @@ def cut_by_hash_range(
             keys=np.arange(inside.size) if words is not None else whole.keys[inside],
             weights=whole.weights[inside],
             classes=None if whole.classes is None else whole.classes[inside],
+            tallies=None if whole.tallies is None else whole.tallies[inside],
             words=None if words is None else words.take(pa.array(inside)),
             word_hashes=None if hashes is None else hashes[inside],
         )
@@ -355,11 +382,14 @@ def _merge_words(pieces: list[HistogramShard], weights: np.ndarray) -> Histogram
 
 
 def _sum_by_key(
-    keys: np.ndarray, weights: np.ndarray, classes: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Returns distinct keys, ascending, the int64 sum of the weights of each, and its class."""
+    keys: np.ndarray,
+    weights: np.ndarray,
+    classes: np.ndarray | None,
+    tallies: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Returns distinct keys, ascending, the int64 sums of weights, classes, and sums of tallies."""
     if keys.size == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), None
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), None, None
     # Equal keys become neighbours, so that one pass adds up each n-gram's weights.
     order = _ascending_order(keys)
     keys = keys[order]
@@ -369,7 +399,8 @@ def _sum_by_key(
     # Sums of the runs of equal keys, in units of 2^-32.
     # A class is a function of the n-gram, so that all of its entries say the same.
     classes = None if classes is None else classes[order[starts]]
-    return keys[starts], np.add.reduceat(weights[order], starts), classes
+    sums = None if tallies is None else np.add.reduceat(tallies[order], starts)
+    return keys[starts], np.add.reduceat(weights[order], starts), classes, sums
 
 
 def _ascending_order(keys: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from beam_dpne.counts.transform import count_in_memory
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams import histogram, threshold
+from beam_dpne.ngrams import held_counts, histogram, threshold
 from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
 from beam_dpne.ngrams.contributions import limit_contributions, spend_on_present
 from beam_dpne.ngrams.elements import (
@@ -94,6 +94,10 @@ class Steps(Protocol[Users, Sent, Histogram, Drawn, Present, Released]):
         """Adds up weights; `drawn` is given in the first round, and `still_open` in later ones."""
         ...
 
+    def count_held(self, length: int, histogram: Histogram, previous: Released) -> Histogram:
+        """Counts held candidates, then draws spurious n-grams, and returns the sums with both."""
+        ...
+
     def decide_round(
         self, length: int, round_number: int, histogram: Histogram, previous: Released | None
     ) -> tuple[Present, Histogram]:
@@ -154,19 +158,25 @@ def release_length(
     References: DPNE Algorithm 1, the body of the loop.
     """
     strategy, last = plan.strategy_value, plan.rounds_of(length)
-    drawn = None if previous is None else steps.draw_spurious(length, previous)
+    drawn = None
+    if previous is not None and not strategy.has_classes:
+        drawn = steps.draw_spurious(length, previous)
     present: list[Present] = []
     still_open = None
     for number in range(1, last):
         round_input = RoundInput(length, number, users, previous, present)
         sent, users = strategy.contribute(steps, round_input)
         histogram = steps.add_up(length, number, sent, drawn, still_open)
+        if number == 1 and previous is not None and strategy.has_classes:
+            histogram = steps.count_held(length, histogram, previous)
         after, still_open = steps.decide_round(length, number, histogram, previous)
         present.append(after)
         drawn = None  # Drawn n-grams are in the histogram since the first round.
     round_input = RoundInput(length, last, users, previous, present)
     sent, users = strategy.contribute(steps, round_input)
     histogram = steps.add_up(length, last, sent, drawn, still_open)
+    if last == 1 and previous is not None and strategy.has_classes:
+        histogram = steps.count_held(length, histogram, previous)
     found = steps.release(length, histogram, previous)
     return found, users, present[-1] if present else None
 
@@ -286,9 +296,11 @@ class ArraySteps:
         kept = [pair for pair in spent if pair is not None]
         return [sent for sent, _ in kept], [batch for _, batch in kept]
 
-    def draw_spurious(self, length: int, previous: GramSet) -> SpuriousGrams:
-        """Calls `sample_spurious`."""
-        rule = self.rule(length, previous)
+    def draw_spurious(
+        self, length: int, previous: GramSet, rule: LengthRule | None = None
+    ) -> SpuriousGrams:
+        """Calls `sample_spurious`, by default with the rule of S_{k−1}."""
+        rule = rule or self.rule(length, previous)
         return sample_spurious(previous, rule=rule, run_key=self.run_key)
 
     def add_up(
@@ -306,9 +318,27 @@ class ArraySteps:
             pieces += histogram.cut_by_hash_range(sums, self.histogram_ranges)
         if drawn is not None:
             pieces += histogram.shard_spurious(drawn, histogram_ranges=self.histogram_ranges)
+        elif length > 1 and still_open is None:
+            pieces += histogram.empty_ranges(length, histogram_ranges=self.histogram_ranges)
         for shard in still_open or []:
             pieces += histogram.shard_open(shard, histogram_ranges=self.histogram_ranges)
         return self.merge(pieces)
+
+    def count_held(
+        self, length: int, histogram: list[HistogramShard], previous: GramSet
+    ) -> list[HistogramShard]:
+        """Calls `held_sums`, `counted_rule`, `sample_spurious` and `meet_spurious`."""
+        plan = self.plan
+        counted = held_counts.counted_classes(previous, plan.pruning, plan.held_stddev)
+        parts = [held_counts.held_sums(shard, counted) for shard in histogram]
+        rule = held_counts.counted_rule(
+            previous, parts, plan=plan, length=length, run_key=self.run_key
+        )
+        drawn = self.draw_spurious(length, previous, rule)
+        return [
+            held_counts.meet_spurious(shard, drawn, histogram_ranges=self.histogram_ranges)
+            for shard in histogram
+        ]
 
     def merge(self, pieces: list[tuple[int, HistogramShard]]) -> list[HistogramShard]:
         """Adds up the pieces of each hash range; their order does not matter."""
@@ -325,9 +355,13 @@ class ArraySteps:
         previous: GramSet | None,
     ) -> tuple[PresentGrams, list[HistogramShard]]:
         """Calls `decide` for each hash range, and drops the ranges in which nothing is left."""
-        rule = self.rule(length, previous)
+        rule = self._deciding(length, histogram, previous)
         decided = [self.decide(shard, rule) for shard in histogram if rule.classes]
-        left = [shard for shard in decided if shard.keys.size + shard.spurious_keys.size]
+        left = [
+            shard
+            for shard in decided
+            if rule.by_prediction or shard.keys.size + shard.spurious_keys.size
+        ]
         parts = [threshold.present_part(shard) for shard in left]
         known = ROOT if previous is None else previous
         return threshold.merge_present(parts, known, round_number), left
@@ -336,11 +370,18 @@ class ArraySteps:
         self, length: int, histogram: list[HistogramShard], previous: GramSet | None
     ) -> GramSet:
         """Calls `released_part` and `merge_released`."""
-        rule = self.rule(length, previous)
+        rule = self._deciding(length, histogram, previous)
         decided = [self.decide(shard, rule) for shard in histogram if rule.classes]
         parts = [threshold.released_part(shard, rule) for shard in decided]
         known = ROOT if previous is None else previous
         return threshold.merge_released(parts, known, rule)
+
+    def _deciding(
+        self, length: int, histogram: list[HistogramShard], previous: GramSet | None
+    ) -> LengthRule:
+        """Returns the rule that the hash ranges bring, or else that of S_{k−1}."""
+        brought = [shard.rule for shard in histogram if shard.rule is not None]
+        return brought[0] if brought else self.rule(length, previous)
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         """Calls `count_in_memory`."""

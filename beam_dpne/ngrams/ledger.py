@@ -1,5 +1,6 @@
 """The ledger of a release of n-grams: each length's limits, budget, noise and released number."""
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -88,6 +89,14 @@ _LENGTHS_COLUMNS = {
         "scores of released n-grams one and two words shorter. One entry for each class. number: twice "
         "the logarithm to base 2 of the prediction; valid: number of candidates of the class; "
         "thresholds, cuts, null_probabilities: for each round, as in rounds",
+        "groups": "groups of neighbouring classes, the best one first, which have one probability. "
+        "lowest: the lowest class; candidates: number of candidates, weighted by their predictions; "
+        "noise_stddev: standard deviation of the noise of a private count of those that somebody has, "
+        "0 without a count; noisy_unheld: noisy number of those that nobody has, the upper edge of a "
+        "cell one 64th of that deviation wide; unheld: number by which the tolerated number is divided; "
+        "probability: probability that a candidate of the best class which nobody has is released, at "
+        "most. Counts are paid from the users' budgets. The bound expected_spurious_at_most is a mean "
+        "over the noise of the counts as well",
     },
 }
 _TEXT = (
@@ -233,6 +242,7 @@ def _length(length: LengthPlan, report: LengthReport, *, with_rounds: bool) -> d
 
 def _rounds_and_classes(report: LengthReport) -> dict[str, Any]:
     return {
-        name: [each._asdict() for each in entries]
-        for name, entries in (("rounds", report.rounds), ("classes", report.classes))
+        "rounds": [each._asdict() for each in report.rounds],
+        "classes": [each._asdict() for each in report.classes],
+        "groups": [dataclasses.asdict(each) for each in report.groups],
     }

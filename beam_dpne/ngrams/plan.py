@@ -11,7 +11,7 @@ from beam_dpne.counts.budget import check_count_noise, check_count_share
 from beam_dpne.counts.defaults import COUNT_SHARE
 from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
 from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
-from beam_dpne.ngrams import adaptive
+from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.strategies import (
     OF_ONE_STRATEGY,
     STRATEGIES,
@@ -195,6 +195,18 @@ class PrivacyPlan(JsonParameters):
         return whole // len(self.strategy_lengths) if self.user_budgets == "even" else whole
 
     @property
+    def held_stddev(self) -> float:
+        """The noise s = 10/μ of counts of held candidates ("adaptive" only)."""
+        return tolerances.HELD_NOISE / math.sqrt(self.allotment / adaptive.BUDGET_UNITS)
+
+    @property
+    def held_decisions(self) -> int:
+        """The number of counts of held candidates that one user changes, at most."""
+        if not self.strategy_value.has_classes:
+            return 0
+        return tolerances.MOST_COUNTED * (self.max_length - 1)
+
+    @property
     def numerical_slack(self) -> float:
         """The cost of floating point in ε, at most, which is subtracted before calibration.
 
@@ -202,6 +214,7 @@ class PrivacyPlan(JsonParameters):
         user changes at most max_tokens_per_user decisions in a round.
         """
         decisions = self.round_count * self.max_tokens_per_user + self.count_decisions
+        decisions += self.held_decisions
         of_union = UNION_SLACK if self.has_union_vocabulary else 0.0
         return decisions * RELATIVE_ERROR_PER_DECISION + of_union
 
@@ -413,12 +426,15 @@ def noise_draws(
     """
     strategy = finite_noise.NoiseDraws(
         kind="gaussian",
-        count=plan.round_count * plan.max_tokens_per_user + plan.count_decisions,
+        count=plan.round_count * plan.max_tokens_per_user
+        + plan.count_decisions
+        + plan.held_decisions,
         moved=sum(
             plan.rounds_of(length) * plan.contribution_limits[length - 1]
             for length in plan.strategy_lengths
         )
-        + plan.count_decisions,
+        + plan.count_decisions
+        + plan.held_decisions,
         far_tail=finite_noise.FAR_TAILS["gaussian"],
         epsilon=epsilon,
         delta=delta,

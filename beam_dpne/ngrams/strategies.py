@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from beam_dpne.mechanism import gaussian, thresholds
-from beam_dpne.mechanism.rules import ClassRule, LengthRule, RoundRule, length_rule
+from beam_dpne.mechanism.rules import ClassRule, GroupRule, LengthRule, RoundRule, length_rule
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.validation import as_float, check_choice, check_count, check_integer
 
@@ -311,9 +311,45 @@ class Adaptive:
         if length == 1:
             return LengthRule.of_rounds(length=1, noise_stddev=1.0, rounds=numbers.word_rules)
         groups = tolerances.groups_of(sizes, released)
-        chances = tolerances.probabilities(
-            groups, tolerances.all_candidates(groups), plan.spurious_fraction * released
+        unheld = tolerances.all_candidates(groups)
+        described = [
+            GroupRule(
+                lowest=min(group.factors),
+                candidates=number,
+                noise_stddev=0.0,
+                noisy_unheld=number,
+                unheld=number,
+            )
+            for group, number in zip(groups, unheld, strict=True)
+        ]
+        return self.class_rule(
+            plan, length, released=released, sizes=sizes, groups=groups, described=described
         )
+
+    def class_rule(
+        self,
+        plan: _Plan,
+        length: int,
+        *,
+        released: int,
+        sizes: Mapping[int, int],
+        groups: Sequence[tolerances.Group],
+        described: Sequence[GroupRule],
+    ) -> LengthRule:
+        """Returns ρ_r and b_r of each class, from |S_{k−1}|, |V_c| and N_G.
+
+        Args:
+          plan: the plan of the run.
+          length: k ≥ 2.
+          released: |S_{k−1}|.
+          sizes: |V_c| of the classes that have candidates, by their numbers.
+          groups: the groups of the classes, the best one first.
+          described: what is known of the held candidates of each group.
+        """
+        unheld, tolerated = [each.unheld for each in described], plan.spurious_fraction * released
+        chances = tolerances.probabilities(groups, unheld, tolerated)
+        of_groups = tolerances.group_probabilities(groups, unheld, tolerated)
+        rounds = plan.lengths[length - 1].rounds
         return LengthRule(
             length=length,
             noise_stddev=1.0,
@@ -321,9 +357,13 @@ class Adaptive:
                 ClassRule(
                     number=number,
                     valid=sizes[number],
-                    rounds=adaptive.gram_rounds(chances[number], numbers.rounds),
+                    rounds=adaptive.gram_rounds(chances[number], rounds),
                 )
                 for number in sorted(sizes)
+            ),
+            groups=tuple(
+                dataclasses.replace(each, probability=chance)
+                for each, chance in zip(described, of_groups, strict=True)
             ),
             by_prediction=True,
             pruning=plan.pruning,

@@ -199,7 +199,9 @@ def _decide_last(
             f"NoisyThreshold decides the last of {len(rule.rounds)} rounds, got round {shard.round}."
         )
     released = decide(shard, rule=rule, run_key=run_key)
-    return [dataclasses.replace(released, rule=rule)] if len(released) else []
+    # With classes every range says its rule, which follows from a noisy count.
+    keep = rule.by_prediction or len(released)
+    return [dataclasses.replace(released, rule=rule)] if keep else []
 
 
 def _decide_earlier(
@@ -214,7 +216,8 @@ def _decide_earlier(
             f"{shard.round} of {len(rule.rounds)}."
         )
     after = decide_round(shard, rule=rule, run_key=run_key)
-    return [after] if after.keys.size + after.spurious_keys.size else []
+    keep = rule.by_prediction or after.keys.size + after.spurious_keys.size
+    return [after] if keep else []
 
 
 def _merge_present_and_spill(
@@ -237,14 +240,16 @@ def _merge_and_spill(
     rule_for: Callable[[GramSet], LengthRule],
     store: SetStore | None,
 ) -> GramSet:
-    # If nothing is released, no part carries a rule, so that it is computed again.
-    rule = rule_for(previous)
+    parts = list(parts)
+    # If nothing is released, no part carries a rule, so that it is computed again. A rule that follows
+    # from a noisy count cannot be computed again; then every range brings it.
+    first = parts[0].rule if parts else None
+    rule = first if first is not None and first.by_prediction else rule_for(previous)
     if rule.length != previous.length + 1:
         raise ValueError(
             f"NoisyThreshold at length {rule.length} needs previous=S_{rule.length - 1}, "
             f"got S_{previous.length}."
         )
-    parts = list(parts)
     for part in parts:
         if part.rule is None or not part.rule.is_close_to(rule):
             raise ValueError(
@@ -300,6 +305,7 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
         keys=shard.keys[present] if shard.words is None else np.arange(present.size),
         weights=np.zeros(present.size, dtype=np.int64),
         classes=None if shard.classes is None else shard.classes[present],
+        range_number=shard.range_number,
         earlier=weights[:, present],
         found=found[present],
         cells=cells[present],
@@ -355,6 +361,7 @@ def present_part(shard: HistogramShard) -> PresentGrams:
         cells=np.where(shard.found > 0, 0, shard.cells).astype(np.int32),
         found=(shard.found > 0).astype(np.int8),
         words=shard.words,
+        classes=shard.classes,
         rule=shard.rule,
     )
 
@@ -409,12 +416,14 @@ def merge_present(
     keys, words, order = _in_order(parts, length)
     cells = np.concatenate([np.zeros(0, np.int32), *(part.cells for part in parts)])
     found = np.concatenate([np.zeros(0, np.int8), *(part.found for part in parts)])
+    classes = join_classes([part.classes for part in parts if part.keys.size])
     return PresentGrams(
         length=length,
         round=round_number,
         keys=keys,
         cells=cells[order],
         found=found[order],
+        classes=None if classes is None else classes[order],
         words=words,
         parent_size=len(previous),
         vocabulary_size=previous.vocabulary_size,

@@ -28,6 +28,19 @@ LARGEST_PROBABILITY = 0.35
 FACTOR_BITS = 16
 # Probabilities are rounded down to this many steps an octave, so that few rules have to be computed.
 STEPS_PER_OCTAVE = 16
+# The noise of counts of held candidates is s = HELD_NOISE/μ; a user pays at most this part of the
+# remaining budget for them. What users send is in units of 2^-24.
+HELD_NOISE = 10.0
+COUNT_COST = 0.03
+TALLY_BITS = 24
+# Groups are counted that have at least LEAST_CANDIDATES·s candidates, weighted by ω, and that lie among
+# the best COUNTED_CANDIDATES·|S_{k−1}| candidates.
+LEAST_CANDIDATES = 3.0
+COUNTED_CANDIDATES = 20
+# An estimate of unheld candidates is at least this part of s.
+LEAST_ESTIMATE = 0.25
+# Borders |S_{k−1}|·2^i up to COUNTED_CANDIDATES, and one group that ends before a border.
+MOST_COUNTED = 6
 _SHARE_BITS = 64
 # Products and quotients of floating point are right to a relative 2^-52 each.
 _MARGIN = 1 - 1e-12
@@ -44,6 +57,13 @@ def constants() -> dict[str, Any]:
         "largest_probability": LARGEST_PROBABILITY,
         "factor_bits": FACTOR_BITS,
         "steps_per_octave": STEPS_PER_OCTAVE,
+        "held_noise": HELD_NOISE,
+        "count_cost": COUNT_COST,
+        "tally_bits": TALLY_BITS,
+        "least_candidates": LEAST_CANDIDATES,
+        "counted_candidates": COUNTED_CANDIDATES,
+        "least_estimate": LEAST_ESTIMATE,
+        "most_counted": MOST_COUNTED,
     }
 
 
@@ -55,37 +75,51 @@ class Group:
       factors: ω_c of each class by its number, in units of 2^-16; the best class has 2^16.
       candidates: U_G = Σ ω_c·|V_c|, in units of 2^-16, exact.
       share: Σ λ_c·|V_c| in some unit, the same for all groups of a length.
+      is_counted: whether a noisy count says how many of its candidates somebody holds.
     """
 
     factors: Mapping[int, int]
     candidates: int
     share: int
+    is_counted: bool = False
 
 
-def groups_of(sizes: Mapping[int, int], released: int) -> list[Group]:
+def groups_of(
+    sizes: Mapping[int, int], released: int, held_stddev: float = math.inf
+) -> list[Group]:
     """Returns the groups of the classes of a length, the best one first.
 
     Args:
       sizes: |V_c| ≥ 1 by the number of the class.
       released: |S_{k−1}|.
+      held_stddev: s, the noise of counts of held candidates; by default nothing is counted.
 
     >>> [dict(group.factors) for group in groups_of({9: 2, 7: 5, 6: 40, 2: 400}, 10)]
     [{9: 65536, 7: 32768, 6: 23170}, {2: 65536}]
     """
     numbers = sorted(sizes, reverse=True)
     cap = _cap(numbers, sizes, released)
-    groups, group, reached, border = [], [], 0, released
+    groups, ends, group, reached, border = [], [], [], 0, released
     for number in numbers:
         group.append(number)
         reached += sizes[number]
         if reached >= border:
             groups.append(_group(group, sizes, cap))
+            ends.append(reached)
             group = []
             while reached >= border:
                 border *= GROUP_RATIO
     if group:
         groups.append(_group(group, sizes, cap))
-    return groups
+        ends.append(reached)
+    least = LEAST_CANDIDATES * held_stddev * 2**FACTOR_BITS
+    return [
+        dataclasses.replace(
+            group,
+            is_counted=group.candidates >= least and end <= COUNTED_CANDIDATES * released,
+        )
+        for group, end in zip(groups, ends, strict=True)
+    ]
 
 
 def _cap(numbers: Sequence[int], sizes: Mapping[int, int], released: int) -> int:
@@ -119,7 +153,19 @@ def _power(halves: int, bits: int) -> int:
 def probabilities(
     groups: Sequence[Group], unheld: Sequence[float], tolerated: float
 ) -> dict[int, float]:
-    """Returns p_c of each class by its number.
+    """Returns p_c of each class by its number, ω_c·P_G rounded down; see `group_probabilities`."""
+    own = group_probabilities(groups, unheld, tolerated)
+    return {
+        number: round_down(math.ldexp(chance * factor, -FACTOR_BITS))
+        for group, chance in zip(groups, own, strict=True)
+        for number, factor in group.factors.items()
+    }
+
+
+def group_probabilities(
+    groups: Sequence[Group], unheld: Sequence[float], tolerated: float
+) -> list[float]:
+    """Returns P_G of each group.
 
     Each group gets its share of what is left, P_G·N_G at most, and hands on what the bound on P_G
     leaves: Σ_G P_G·N_G ≤ tolerated.
@@ -129,7 +175,7 @@ def probabilities(
       unheld: N_G of each group: how many of its candidates nobody holds, weighted by ω.
       tolerated: η·|S_{k−1}|.
     """
-    chances: dict[int, float] = {}
+    chances: list[float] = []
     rest, left = tolerated * _MARGIN, sum(group.share for group in groups)
     for group, count in zip(groups, unheld, strict=True):
         later = left - group.share
@@ -141,8 +187,7 @@ def probabilities(
             # As a product: a difference would lose the last digits of a small rest.
             rest *= later / left
         left = later
-        for number, factor in group.factors.items():
-            chances[number] = round_down(math.ldexp(chance * factor, -FACTOR_BITS))
+        chances.append(chance)
     return chances
 
 

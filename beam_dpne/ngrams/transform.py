@@ -17,6 +17,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
 from beam_dpne.ngrams.contributions import LimitContributions, SpendBudgets, SpendResult
+from beam_dpne.ngrams.count_held import CountHeld
 from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.ngrams.elements import (
     Contributions,
@@ -267,11 +268,31 @@ class _TransformSteps:
     ) -> PCollection[HistogramShard]:
         """Applies `WeightedHistogram`."""
         weighted = WeightedHistogram(
-            histogram_ranges=self.histogram_ranges, spurious=drawn, open_shards=still_open
+            histogram_ranges=self.histogram_ranges,
+            spurious=drawn,
+            open_shards=still_open,
+            every_range_of=length if length > 1 and drawn is None and still_open is None else None,
         )
         label = self._label(length, round_number)
         histogram = sent | f"{label}/WeightedHistogram" >> weighted
         return cast("PCollection[HistogramShard]", histogram)
+
+    def count_held(
+        self,
+        length: int,
+        histogram: PCollection[HistogramShard],
+        previous: PCollection[GramSet],
+    ) -> PCollection[HistogramShard]:
+        """Applies `CountHeld`."""
+        count = CountHeld(
+            plan=self.plan,
+            length=length,
+            histogram_ranges=self.histogram_ranges,
+            previous=previous,
+            run_key=self.run_key,
+        )
+        counted = histogram | f"{self._label(length, 1)}/CountHeld" >> count
+        return cast("PCollection[HistogramShard]", counted)
 
     def decide_round(
         self,

@@ -166,12 +166,12 @@ def test_expected_spurious_of_all_classes_are_at_most_what_is_tolerated(sizes, r
 
 @given(SIZES, st.integers(1, 10**5), st.sampled_from([1e-6, 0.01, 0.3]))
 def test_probabilities_are_those_of_the_reference(sizes, released, fraction):
-    class Plan:
-        spurious_fraction = fraction
-
     groups = groups_of(sizes, released)
-    ours = probabilities(groups, tolerances.all_candidates(groups), fraction * released)
-    assert ours == reference.class_chances(sizes, released, Plan)
+    others = reference.class_groups(sizes, released)
+    assert [group.factors for group in groups] == [other.factors for other in others]
+    unheld = tolerances.all_candidates(groups)
+    ours = probabilities(groups, unheld, fraction * released)
+    assert ours == reference.class_chances(others, unheld, fraction * released)
 
 
 @given(st.floats(1e-300, 0.5))

@@ -303,7 +303,7 @@ def test_words_by_a_set_union_leave_longer_grams_to_find():
 def test_slack_counts_every_round():
     """Of n-grams; numbers of users add to it too, see `test_user_counts`."""
     plan = PrivacyPlan(**ADAPTIVE, count_share=0)
-    assert plan.numerical_slack == pytest.approx(9 * 1_000_000 * 2e-12, rel=1e-12)
+    assert plan.numerical_slack == pytest.approx((9 * 1_000_000 + 2 * 6) * 2e-12, rel=1e-12)
     slack = plan.numerical_slack
     noise = gaussian_noise_stddev(epsilon=1 - slack, delta=0.9e-6 * math.exp(-slack))
     assert noise < plan.noise_stddev < noise * (1 + 2e-10)

@@ -344,7 +344,8 @@ class AdaptiveRun(NamedTuple):
       released: S_1, …, S_T, each gram with its score.
       rules: of each length and class, those of its rounds; none where nothing is valid.
       found: for each length and round the grams that somebody holds and that were found in it.
-      left: for each length and round what each user has left after it, in units of 2^-56.
+      left: for each length and round what each user has left after it, in units of 2^-56; round 0 is
+        the count of held candidates.
     """
 
     released: dict[int, Scores]
@@ -385,6 +386,8 @@ def adaptive_ngrams(
         parents = words if k == 2 else run.released.get(k - 1, {})
         length = describe_length(k, words, parents, shorter, users, plan, run_key)
         run.rules[k], run.released[k] = length.rules, {}
+        if length.valid:
+            length = count_held(length, users, left, run)
         if length.rules:
             settle_length(length, users, left, run)
         words = words or run.released[1]
@@ -435,10 +438,7 @@ def describe_length(
     valid = enumerate_valid(previous, vocabulary, plan.pruning)
     key_of = {gram: gram_key(gram, previous, vocabulary, plan.pruning) for gram in valid}
     class_of = {gram: predicted_class(gram, parents, shorter, words, plan) for gram in valid}
-    sizes = Counter(class_of.values())
-    chances = class_chances(sizes, len(previous), plan)
-    rules = {number: gram_rules(chances[number], plan.rounds) for number in sizes}
-    return Length(k, parents, valid, key_of, class_of, rules, plan, run_key)
+    return Length(k, parents, valid, key_of, class_of, {}, plan, run_key)
 
 
 def predicted_class(
@@ -459,9 +459,25 @@ def score_bin(value: float) -> int:
     return place
 
 
-def class_chances(sizes: dict[int, int], released: int, plan: PrivacyPlan) -> dict[int, float]:
-    """p_c = ω_c P_G of each class, on a grid: 16 steps an octave, rounded down."""
-    order, left = sorted(sizes, reverse=True), plan.spurious_fraction * released * (1 - 1e-12)
+class OracleGroup(NamedTuple):
+    """A group of classes.
+
+    Attributes:
+      factors: ω_c in units of 2^-16.
+      units: U_G in units of 2^-16.
+      share: Σ x_c |V_c|, in units of 2^-64.
+      last: Σ |V_c| down to and with this group.
+    """
+
+    factors: dict[int, int]
+    units: int
+    share: int
+    last: int
+
+
+def class_groups(sizes: dict[int, int], released: int) -> list[OracleGroup]:
+    """The groups of classes, the best one first."""
+    order = sorted(sizes, reverse=True)
     inside = [c for c in order if 4 * sum(sizes[d] for d in order if d >= c) <= released]
     cap = min(inside, default=max(order, default=0))
     groups: list[list[int]] = [[]]
@@ -476,25 +492,109 @@ def class_chances(sizes: dict[int, int], released: int, plan: PrivacyPlan) -> di
     def power(c: int, bits: int, top: int = cap) -> int:
         return math.isqrt(2 ** max(0, 2 * bits - (top - min(c, top))))
 
-    shares = [sum(power(c, 64) * sizes[c] for c in group) for group in groups]
-    chances = {}
-    for place, group in enumerate(groups):
-        if not group:
-            continue
+    found = []
+    for group in filter(None, groups):
         top = min(group[0], cap)
         factors = {c: power(c, 16, top) for c in group}
         units = sum(factors[c] * sizes[c] for c in group)
-        unheld = math.nextafter(units / 2**16, math.inf)
-        share, later = shares[place], sum(shares[place + 1 :])
-        chance = left * (share / (share + later)) / unheld
+        share = sum(power(c, 64) * sizes[c] for c in group)
+        last = sum(sizes[d] for d in order if d >= group[-1])
+        found.append(OracleGroup(factors, units, share, last))
+    return found
+
+
+def class_chances(
+    groups: list[OracleGroup], unheld: list[float], tolerated: float
+) -> dict[int, float]:
+    """p_c = ω_c P_G of each class, on a grid: 16 steps an octave, rounded down."""
+    left, chances = tolerated * (1 - 1e-12), {}
+    for place, group in enumerate(groups):
+        share, later = group.share, sum(other.share for other in groups[place + 1 :])
+        chance = left * (share / (share + later)) / unheld[place]
         handed_on = left * (later / (share + later))
         if chance > LARGEST_PROBABILITY:
             chance = LARGEST_PROBABILITY
-            handed_on = max(handed_on, left - chance * unheld)
+            handed_on = max(handed_on, left - chance * unheld[place])
         left = handed_on
-        for c in group:
-            chances[c] = on_the_grid(Fraction(chance * factors[c]) / 2**16)
+        for c, factor in group.factors.items():
+            chances[c] = on_the_grid(Fraction(chance * factor) / 2**16)
     return chances
+
+
+def count_held(length: Length, users: dict, left: dict, run: AdaptiveRun) -> Length:
+    """4b, before round 1: users pay for and send t; X_G, N_G, and the rules of all classes."""
+    plan, sizes = length.plan, Counter(length.class_of.values())
+    deviation = 10.0 / math.sqrt(user_budget(plan) / 2**56)
+    groups = class_groups(sizes, len(length.parents))
+    counted = [
+        place
+        for place, group in enumerate(groups)
+        if group.units >= 3.0 * deviation * 2**16 and group.last <= 20 * len(length.parents)
+    ]
+    sums: dict[Gram, int] = defaultdict(int)
+    for user, texts in users.items():
+        own = grams_of(texts, length.k) & length.key_of.keys()
+        weighted = [
+            sum(groups[place].factors.get(length.class_of[gram], 0) for gram in own)
+            for place in counted
+        ]
+        tally = tally_of(weighted, left[user], deviation)
+        # What is charged is at least t² Σ n_G²/s², exactly.
+        cost = tally_cost(tally, weighted, deviation)
+        exact = Fraction(tally, 2**24) ** 2 * sum(n * n for n in weighted) / 2**32
+        assert cost >= exact / Fraction(deviation) ** 2 * 2**56
+        if cost > left[user]:
+            tally = cost = 0
+        left[user] -= cost
+        for gram in own:
+            sums[gram] += tally
+    run.left[length.k, 0] = dict(left)
+    unheld = [math.nextafter(group.units / 2**16, math.inf) for group in groups]
+    width = max(1, round(deviation * 2**40 / 64))
+    for place in counted:
+        factors = groups[place].factors
+        held = sum(
+            factors.get(length.class_of[gram], 0) * min(total, 2**24)
+            for gram, total in sums.items()
+        )
+        drawn = noise(one_block(length.run_key, "held noise", length.k, 0, place)) * deviation
+        noisy = groups[place].units * 2**24 - held + round(drawn * 2**40)
+        edge = (noisy // width + 1) * width / 2**40
+        unheld[place] = mills(edge, deviation)
+    chances = class_chances(groups, unheld, plan.spurious_fraction * len(length.parents))
+    rules = {number: gram_rules(chances[number], plan.rounds) for number in sizes}
+    run.rules[length.k] = rules
+    return length._replace(rules=rules)
+
+
+def tally_of(weighted: list[int], left: int, deviation: float) -> int:
+    """t = min(1, s √(ccap·left/q)), in units of 2^-24. The order is part of the definition."""
+    squares = tally_squares(weighted, deviation)
+    share = math.sqrt(0.03 * left * 2.0**-56 / squares) if squares else 1.0
+    return math.floor(min(1.0, share) * 2.0**24)
+
+
+def tally_squares(weighted: list[int], deviation: float) -> float:
+    """q/s², with n_G in units of 2^-16."""
+    squares = 0.0
+    for n in weighted:
+        squares += float(n) * float(n)
+    return squares * (2.0**-32 / deviation**2)
+
+
+def tally_cost(tally: int, weighted: list[int], deviation: float) -> int:
+    """What t costs, in units of 2^-56."""
+    squares = tally_squares(weighted, deviation)
+    return math.ceil((tally * 2.0**-24) ** 2 * squares * 2.0**56 * (1 + 1e-12))
+
+
+def mills(edge: float, deviation: float) -> float:
+    """N = max(s φ(X/s)/Φ̄(X/s), s/4)."""
+    with mpmath.workdps(40):
+        place = mpmath.mpf(edge) / mpmath.mpf(deviation)
+        tail = mpmath.erfc(place / mpmath.sqrt(2)) / 2
+        density = mpmath.exp(-place * place / 2) / mpmath.sqrt(2 * mpmath.pi)
+        return deviation * max(float(density / tail * (1 + mpmath.mpf("1e-9"))), 0.25)
 
 
 def on_the_grid(chance: Fraction) -> float:

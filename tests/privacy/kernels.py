@@ -37,8 +37,8 @@ class WatchedSteps(ArraySteps):
     drawn: dict[int, SpuriousGrams] = dataclasses.field(default_factory=dict)
     held: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
 
-    def draw_spurious(self, length, previous):
-        self.drawn[length] = super().draw_spurious(length, previous)
+    def draw_spurious(self, length, previous, rule=None):
+        self.drawn[length] = super().draw_spurious(length, previous, rule)
         return self.drawn[length]
 
     def add_up(self, length, round_number, sent, drawn, still_open):

@@ -9,6 +9,7 @@ import collections
 import dataclasses
 import itertools
 import random
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +26,9 @@ from beam_dpne.documents.group_by_user import (
 )
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.classes import suffix_bins, word_bins
+from beam_dpne.ngrams.classes import class_numbers, suffix_bins, word_bins
 from beam_dpne.ngrams.elements import ROOT, pack_pairs, unpack_pairs
+from beam_dpne.ngrams.held_counts import Counted, counted_classes
 from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
 from tests.privacy.test_sensitivity import WORDS, Corpus, corpora
 
@@ -61,14 +63,16 @@ def plans(draw) -> PrivacyPlan:
 def test_removing_any_user_moves_the_sums_of_all_rounds_by_at_most_the_budget(
     corpus, plan, seed, partitions
 ):
-    whole = sent_on_one_past(corpus, plan, seed, partitions)
+    steps = steps_on_one_past(corpus, plan, seed, partitions)
+    whole = steps.sent
     budget = adaptive.user_budget(plan.ngrams_noise_stddev) * SQUARES
     event(f"rounds in which something was sent: {sum(map(bool, map(any_weight, whole.values())))}")
     for user in corpus:
         name = hash_of(user)
-        without = sent_on_one_past(
+        less = steps_on_one_past(
             {other: own for other, own in corpus.items() if other != user}, plan, seed, partitions
         )
+        without = less.sent
         squares: collections.Counter = collections.Counter()
         for place in whole:
             others = {each: own for each, own in whole[place].items() if each != name}
@@ -78,6 +82,14 @@ def test_removing_any_user_moves_the_sums_of_all_rounds_by_at_most_the_budget(
             assert rest.keys() <= with_user.keys()
             assert sum(move != 0 for move in moves) <= plan.contribution_limits[place[0] - 1]
             squares[place[0]] += sum(move**2 for move in moves)
+        for length, counted in steps.counted.items():
+            # Of counts of held candidates, in units of s: as much as their noise covers.
+            with_user = held_of(steps.tallied.get(length, {}), counted)
+            rest = held_of(less.tallied.get(length, {}), counted)
+            counts = [Fraction(a - b, 2**40) for a, b in zip(with_user, rest, strict=True)]
+            moved = sum(count**2 for count in counts) / Fraction(plan.held_stddev) ** 2
+            squares[length] += moved * 2**64
+            event(f"a count of held candidates moved: {moved > 0}")
         assert squares.total() <= budget
         if plan.user_budgets == "even":
             assert max(squares.values(), default=0) <= plan.allotment * SQUARES
@@ -111,6 +123,27 @@ def test_a_user_with_open_grams_to_the_end_reaches_the_budget(pruning, user_budg
 
 def sent_on_one_past(corpus: Corpus, plan: PrivacyPlan, seed: int, partitions: int) -> Sent:
     """What users send in each round of a run whose released past is drawn from the seed."""
+    return steps_on_one_past(corpus, plan, seed, partitions).sent
+
+
+def held_of(tallied: dict[User, dict[int, tuple[int, int]]], counted: Counted) -> list[int]:
+    """h_G of each group in units of 2^-40: Σ ω·min(1, Σ_u t_u), in exact integers."""
+    sums: dict[tuple[int, int], int] = {}
+    for own in tallied.values():
+        for gram, (number, tally) in own.items():
+            sums[gram, number] = sums.get((gram, number), 0) + tally
+    held = [0] * len(counted.groups)
+    columns = (counted.numbers.tolist(), counted.factors.tolist(), counted.places.tolist())
+    of_class = {number: (factor, place) for number, factor, place in zip(*columns, strict=True)}
+    for (_, number), total in sums.items():
+        if number in of_class:
+            factor, place = of_class[number]
+            held[place] += factor * min(total, 2**24)
+    return held
+
+
+def steps_on_one_past(corpus: Corpus, plan: PrivacyPlan, seed: int, partitions: int) -> "OnePast":
+    """A run whose released past is drawn from the seed."""
     steps = OnePast(
         plan=plan,
         run_key=KEY,
@@ -125,7 +158,7 @@ def sent_on_one_past(corpus: Corpus, plan: PrivacyPlan, seed: int, partitions: i
         lay_out_positions(part, KEY.sub_key("word")) for _, part in split_by_user(block, partitions)
     ]
     release_lengths(steps, plan, batches)
-    return steps.sent
+    return steps
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -138,17 +171,24 @@ class OnePast(ArraySteps):
     Attributes:
       seed: of the past.
       sent: what users send.
+      tallied: for each length and user the class and the tally of each candidate.
+      counted: the counted groups of each length.
       state: of the length: for each n-gram that is open or found the round in which it was found, or 0,
         and its cell.
     """
 
     seed: int
     sent: Sent = dataclasses.field(default_factory=dict)
+    tallied: dict = dataclasses.field(default_factory=dict)
+    counted: dict[int, Counted] = dataclasses.field(default_factory=dict)
     state: dict[object, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
     def spend(self, length, round_number, users, previous, present):
         sent, users = super().spend(length, round_number, users, previous, present)
         here = self.sent.setdefault((length, round_number), {})
+        if previous is not None and round_number == 1:
+            groups = counted_classes(previous, self.plan.pruning, self.plan.held_stddev)
+            self.counted[length] = groups
         for batch in sent:
             names = batch.keys.tolist()
             if batch.words is not None:
@@ -157,11 +197,22 @@ class OnePast(ArraySteps):
             for user, (start, stop) in zip(batch.users.tolist(), borders, strict=True):
                 weights = batch.weights[start:stop].tolist()
                 here[tuple(user)] = dict(zip(names[start:stop], weights, strict=True))
+                if batch.tallies is not None:
+                    pairs = zip(
+                        batch.classes[start:stop].tolist(),
+                        batch.tallies[start:stop].tolist(),
+                        strict=True,
+                    )
+                    own = dict(zip(names[start:stop], pairs, strict=True))
+                    self.tallied.setdefault(length, {})[tuple(user)] = own
         assert all((batch.left >= 0).all() for batch in users)
         return sent, users
 
-    def draw_spurious(self, length, previous):
+    def draw_spurious(self, length, previous, rule=None):
         return None
+
+    def count_held(self, length, histogram, previous):
+        return []
 
     def add_up(self, length, round_number, sent, drawn, still_open):
         return []
@@ -178,6 +229,9 @@ class OnePast(ArraySteps):
             cells=np.where(rounds > 0, 0, cells).astype(np.int32),
             found=(rounds > 0).astype(np.int8),
             words=pa.array(names, pa.string()) if length == 1 else None,
+            classes=None
+            if previous is None
+            else class_numbers(previous, self.plan.pruning, np.array(names, np.int64)),
             parent_size=1 if previous is None else len(previous),
             vocabulary_size=0 if previous is None else previous.vocabulary_size,
             rule=rule if names else None,

@@ -171,8 +171,8 @@ MUTANTS = [
     Mutant(
         name="counts_pay_nothing_for_far_tails",
         file="beam_dpne/ngrams/plan.py",
-        before="count=plan.round_count * plan.max_tokens_per_user + plan.count_decisions,",
-        after="count=plan.round_count * plan.max_tokens_per_user,",
+        before="        + plan.count_decisions\n        + plan.held_decisions,\n        moved",
+        after="        + plan.held_decisions,\n        moved",
         matters="The tails of the noise of counts cost delta too.",
         tests=(_SLACK,),
     ),

@@ -1,0 +1,261 @@
+"""The private count of held candidates: how many candidates of each group somebody holds.
+
+Before the first round of a length, user u takes n_G = Σ ω over the own candidates of each counted group
+G, q = Σ_G n_G², and t = min(1, s·√(COST·left/q)). The user sends t for each of these candidates, beside
+the weights of round 1. With h_G = Σ ω_g·min(1, Σ_u t_u(g)) over the observed candidates,
+
+    X_G = U_G − h_G + N(0, s²),
+
+is released as a cell of width s/64. One user moves (h_G)_G by at most t·√q in ℓ2, whatever the others
+send, since min(1, ·) moves by no more than its argument. So (t·√q/s)² of the user's budget is charged
+first: the bound, never the shift itself, which depends on the others.
+
+N_G is an estimate of the number of candidates that nobody holds, weighted by ω, with E[1/N_G] at most
+one over it (Voinov 1985): s·φ(X/s)/Φ̄(X/s), and at least s/4.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from beam_dpne.elements.side_inputs import cached_for_sets
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, GroupRule, LengthRule
+from beam_dpne.ngrams import tolerances
+from beam_dpne.ngrams.classes import cells_of
+from beam_dpne.ngrams.elements import GramSet, HistogramShard, SpuriousGrams
+from beam_dpne.ngrams.histogram import hash_ranges
+from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.strategies import Adaptive
+from beam_dpne.ngrams.tolerances import (
+    COUNT_COST,
+    FACTOR_BITS,
+    LEAST_ESTIMATE,
+    TALLY_BITS,
+    Group,
+)
+
+_SUM_BITS = FACTOR_BITS + TALLY_BITS
+# Floating point is right to less than that where a charge or an estimate must not be too low.
+_CHARGE_MARGIN = 1 + 1e-12
+_ESTIMATE_MARGIN = 1 + 1e-9
+
+
+class Counted(NamedTuple):
+    """What users and shards need to know of the counted groups of a length.
+
+    Attributes:
+      groups: all groups, the best one first.
+      numbers: (c,) int64, the classes in counted groups, ascending.
+      factors: (c,) int64, ω of each, in units of 2^-16.
+      places: (c,) int64, the place of each class's group in `groups`.
+    """
+
+    groups: Sequence[Group]
+    numbers: np.ndarray
+    factors: np.ndarray
+    places: np.ndarray
+
+    def rows(self, classes: np.ndarray) -> np.ndarray:
+        """Returns the place of each n-gram's class in `numbers`, −1 if it is not counted."""
+        if not self.numbers.size:
+            return np.full(classes.size, -1)
+        rows = np.minimum(np.searchsorted(self.numbers, classes), self.numbers.size - 1)
+        return np.where(self.numbers[rows] == classes, rows, -1)
+
+
+@cached_for_sets(maxsize=4)
+def counted_classes(previous: GramSet, pruning: str, stddev: float) -> Counted:
+    """Returns the counted groups of length k, a function of S_{k−1} and s."""
+    sizes = cells_of(previous, pruning).sizes()
+    return counted_of(tolerances.groups_of(sizes, len(previous), stddev))
+
+
+def counted_of(groups: Sequence[Group]) -> Counted:
+    """Returns the counted classes of groups."""
+    rows = sorted(
+        (number, factor, place)
+        for place, group in enumerate(groups)
+        if group.is_counted
+        for number, factor in group.factors.items()
+    )
+    columns = np.array(rows, np.int64).reshape(-1, 3).T
+    return Counted(groups, *columns)
+
+
+def tallies(
+    classes: np.ndarray, offsets: np.ndarray, left: np.ndarray, counted: Counted, stddev: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns t for each candidate, and what it costs each user.
+
+    Args:
+      classes: (m,) int16, the class of each user's distinct candidates.
+      offsets: (n + 1,) int64, where each user's candidates begin.
+      left: (n,) int64, in units of 2^-56.
+      counted: the counted groups.
+      stddev: s.
+
+    Returns:
+      (m,) int64 in units of 2^-24, 0 outside counted groups; costs, (n,) int64 in units of 2^-56.
+    """
+    rows = counted.rows(classes)
+    inside = np.flatnonzero(rows >= 0)
+    size = left.size
+    user = np.repeat(np.arange(size), np.diff(offsets))[inside]
+    # (n,) float64: q in units of 2^-32, group by group, since the order decides the last digits.
+    squares = np.zeros(size)
+    for place in np.unique(counted.places):
+        chosen = counted.places[rows[inside]] == place
+        # (n,) float64: n_G, exact, since it stays below 2^53 units of 2^-16.
+        sums = np.bincount(
+            user[chosen],
+            weights=counted.factors[rows[inside][chosen]].astype(np.float64),
+            minlength=size,
+        )
+        squares += sums * sums
+    squares *= 2.0 ** (-2 * FACTOR_BITS) / stddev**2
+    # t²·q/s² in units of 2^-56, rounded up with a margin for the floating point.
+    allowed = COUNT_COST * left * 2.0**-56
+    share = np.sqrt(np.divide(allowed, squares, out=np.ones(size), where=squares > 0))
+    own = np.floor(np.minimum(1.0, share) * 2.0**TALLY_BITS).astype(np.int64)
+    exact = (own * 2.0**-TALLY_BITS) ** 2 * squares * 2.0**56
+    cost = np.ceil(exact * _CHARGE_MARGIN).astype(np.int64)
+    # Who has next to nothing left sends nothing.
+    own[cost > left] = 0
+    cost[own == 0] = 0
+    sent = np.zeros(classes.size, np.int64)
+    sent[inside] = own[user]
+    return sent, cost
+
+
+def held_sums(shard: HistogramShard, counted: Counted) -> list[int]:
+    """Returns the part of a hash range in h_G of each group, in units of 2^-40, exactly."""
+    sums = [0] * len(counted.groups)
+    if shard.tallies is None or shard.classes is None:
+        return sums
+    rows = counted.rows(shard.classes)
+    inside = np.flatnonzero(rows >= 0)
+    own = np.zeros(counted.numbers.size, np.int64)
+    np.add.at(own, rows[inside], np.minimum(shard.tallies[inside], 1 << TALLY_BITS))
+    for total, factor, place in zip(
+        own.tolist(), counted.factors.tolist(), counted.places.tolist(), strict=True
+    ):
+        sums[place] += total * factor
+    return sums
+
+
+def estimates(
+    counted: Counted,
+    parts: Iterable[Sequence[int]],
+    length: int,
+    stddev: float,
+    run_key: RunKey,
+    *,
+    copy: int = 0,
+) -> list[int | None]:
+    """Returns the cell of X_G of each group, None for groups that are not counted.
+
+    Args:
+      counted: the groups.
+      parts: `held_sums` of all hash ranges.
+      length: k.
+      stddev: s.
+      run_key: the secret of the run.
+      copy: the number of the run, if an audit makes many under one key.
+    """
+    held = [sum(column) for column in zip(*parts, strict=True)] or [0] * len(counted.groups)
+    numbers = np.arange(len(counted.groups), dtype=np.uint64)
+    bits = randomness.keyed_bits(run_key.sub_key("held noise", length), np.uint64(copy), numbers)
+    noise = randomness.normals(bits) * stddev
+    cells: list[int | None] = []
+    for group, own, drawn in zip(counted.groups, held, noise.tolist(), strict=True):
+        cell = None
+        if group.is_counted:
+            exact = (group.candidates << TALLY_BITS) - own + round(drawn * 2**_SUM_BITS)
+            cell = exact // cell_units(stddev)
+        cells.append(cell)
+    return cells
+
+
+def cell_units(stddev: float) -> int:
+    """Returns the width of a cell of X, s/64, in units of 2^-40."""
+    return max(1, round(stddev * 2**_SUM_BITS / CELLS_PER_STDDEV))
+
+
+def describe(
+    groups: Sequence[Group], cells: Sequence[int | None], stddev: float
+) -> list[GroupRule]:
+    """Returns N_G of each group: from the upper edge of the cell of X_G, or U_G without a count."""
+    described = []
+    for group, number, cell in zip(groups, tolerances.all_candidates(groups), cells, strict=True):
+        noisy, left = number, number
+        if cell is not None:
+            noisy = (cell + 1) * cell_units(stddev) / 2**_SUM_BITS
+            left = estimate(noisy, stddev)
+        described.append(
+            GroupRule(
+                lowest=min(group.factors),
+                candidates=number,
+                noise_stddev=0.0 if cell is None else stddev,
+                noisy_unheld=noisy,
+                unheld=left,
+            )
+        )
+    return described
+
+
+def estimate(noisy: float, stddev: float) -> float:
+    """Returns max(s·φ(X/s)/Φ̄(X/s), s/4), never too low.
+
+    >>> round(estimate(0.0, 1.0), 6), round(estimate(50.0, 1.0), 3), estimate(-30.0, 1.0)
+    (0.797885, 50.02, 0.25)
+    """
+    ratio = math.sqrt(2 / math.pi) / float(special.erfcx(noisy / (stddev * math.sqrt(2))))
+    return stddev * max(ratio * _ESTIMATE_MARGIN, LEAST_ESTIMATE)
+
+
+def counted_rule(
+    previous: GramSet,
+    parts: Iterable[Sequence[int]],
+    *,
+    plan: PrivacyPlan,
+    length: int,
+    run_key: RunKey,
+) -> LengthRule:
+    """Returns the rule of a length k ≥ 2 after the count of held candidates."""
+    stddev = plan.held_stddev
+    counted = counted_classes(previous, plan.pruning, stddev)
+    cells = estimates(counted, parts, length, stddev, run_key)
+    strategy = plan.strategy_value
+    if not isinstance(strategy, Adaptive):
+        raise ValueError("Held candidates are counted with strategy='adaptive' only.")
+    return strategy.class_rule(
+        plan,
+        length,
+        released=len(previous),
+        sizes=cells_of(previous, plan.pruning).sizes(),
+        groups=counted.groups,
+        described=describe(counted.groups, cells, stddev),
+    )
+
+
+def meet_spurious(
+    shard: HistogramShard, drawn: SpuriousGrams, *, histogram_ranges: int
+) -> HistogramShard:
+    """Gives a hash range the drawn n-grams that belong to it, and the rule that decides."""
+    ranges = hash_ranges(drawn.keys.view(np.uint64), histogram_ranges)
+    inside = np.flatnonzero(ranges == shard.range_number)
+    return dataclasses.replace(
+        shard,
+        tallies=None,
+        spurious_keys=drawn.keys[inside],
+        spurious_cells=drawn.cells[inside],
+        spurious_rounds=drawn.rounds[inside],
+        spurious_classes=drawn.classes[inside],
+        rule=drawn.rule,
+    )
