@@ -220,17 +220,36 @@ def _poisson_quantile(half: float, lower: bool, mean: float) -> int:
 def scaled_integers(bits: np.ndarray, bound: int) -> np.ndarray:
     """Returns integers uniform over range(bound), as ⌊bits · bound / 2^128⌋.
 
-    Each value's probability is right to a relative bound · 2^-128. Python integers compute it, since
-    the bound may be above 2^64.
+    Each value's probability is right to a relative bound · 2^-128.
+
+    Args:
+      bits: (n, 2) uint64, the high and the low half of 128 bits.
+      bound: at least 1; from 2^63 on Python integers compute the values, one by one.
 
     Returns:
       Shape (n,), dtype int64 if bound < 2^63, else object.
     """
+    if bound < 2**63:
+        high, carried = _product(bits[:, 0], bound)
+        more, _ = _product(bits[:, 1], bound)
+        return (high + (carried + more < carried)).astype(np.int64)
     values = [
         (((first << 64) | last) * bound) >> 128
         for first, last in zip(bits[:, 0].tolist(), bits[:, 1].tolist(), strict=True)
     ]
-    return np.array(values, dtype=np.int64 if bound < 2**63 else object)
+    return np.array(values, dtype=object)
+
+
+def _product(values: np.ndarray, factor: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the high and the low 64 bits of products of (n,) uint64 and a factor < 2^64, exactly."""
+    half, low_half = np.uint64(32), np.uint64(0xFFFFFFFF)
+    first, last = np.uint64(factor >> 32), np.uint64(factor & 0xFFFFFFFF)
+    high, low = values >> half, values & low_half
+    # Each of the products below has at most 64 bits, and so has each sum.
+    lowest = low * last
+    middle = high * last + (lowest >> half)
+    other = low * first + (middle & low_half)
+    return high * first + (middle >> half) + (other >> half), values * np.uint64(factor)
 
 
 def keyed_subset(segments: np.ndarray, draws: np.ndarray, size: int) -> np.ndarray:

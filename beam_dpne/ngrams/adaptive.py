@@ -56,6 +56,8 @@ CUT_FACTOR = 0.5
 CUT_BOOST = 4
 GRAM_HOP = 0.5
 WORD_HOP = 1.5
+# So many places are tried at once where a threshold is sought.
+_BLOCK = 16
 # Squares of weights are in units of 2^-64, budgets in 2^-56.
 SQUARES_PER_BUDGET_UNIT = 2**8
 
@@ -156,18 +158,20 @@ def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.nda
 
     Args:
       present: (p,) bool: whether the k-gram that starts at a position is open or found.
-      offsets: (n + 1,) int64, where each user's positions begin; a position that is not present
-        separates any two texts.
+      offsets: (n + 1,) int64, where each user's positions begin; every text ends with a position
+        that is not present.
       longer: T − k.
     """
-    size = present.size
-    # (p,) int64: the first position from here on that is not present, by a running minimum from behind.
-    ends = np.where(present, size, np.arange(size))
-    ends = np.minimum.accumulate(ends[::-1])[::-1]
-    # (p,) int64: how many longer n-grams could start here, one for each length up to T.
-    rest = np.minimum(ends - np.arange(size) - 1, longer)
-    before = np.concatenate(([0], np.cumsum(np.where(present, rest, 0))))
-    return np.diff(before[offsets])
+    # (b,) int64: places that are not present; between two of them is a run of present positions.
+    breaks = np.flatnonzero(~present)
+    lengths = np.diff(breaks, prepend=-1) - 1
+    # (b,) int64: Σ_{d=1}^{longer} max(n − d, 0) for a run of n positions.
+    terms = np.minimum(np.maximum(lengths - 1, 0), longer)
+    places = terms * lengths - (terms * (terms + 1) >> 1)
+    before = np.concatenate(([0], np.cumsum(places)))
+    # (p + 1,) int32: breaks before each position; a run belongs to the user with whose break it ends.
+    breaks_before = np.concatenate(([0], np.cumsum(~present, dtype=np.int32)))
+    return np.diff(before[breaks_before[offsets]])
 
 
 def kept_ahead(length: int) -> float:
@@ -375,9 +379,13 @@ def _threshold(law: NullLaw, stddev: float, probability: float) -> float:
             f"spurious_fraction must be at most {MAX_SPURIOUS_FRACTION}: beyond it a round's "
             "threshold does not exist."
         )
+    # Steps of one deviation, many at a time, until the tail is below the probability.
+    above = _BLOCK
+    while above == _BLOCK:
+        steps = low + stddev * np.arange(1, _BLOCK + 1)
+        above = int(np.count_nonzero(law.tail(stddev, steps) > probability))
+        low += stddev * above
     high = low + stddev
-    while law.tail(stddev, high) > probability:
-        low, high = high, high + stddev
     root = optimize.root_scalar(excess, bracket=(low, high), method="brentq", xtol=1e-14)
     return float(root.root)
 

@@ -65,8 +65,11 @@ class Counted(NamedTuple):
         """Returns the place of each n-gram's class in `numbers`, −1 if it is not counted."""
         if not self.numbers.size:
             return np.full(classes.size, -1)
-        rows = np.minimum(np.searchsorted(self.numbers, classes), self.numbers.size - 1)
-        return np.where(self.numbers[rows] == classes, rows, -1)
+        # A table of all classes from the lowest counted one to the highest, and one place on each side.
+        lowest, highest = int(self.numbers[0]), int(self.numbers[-1])
+        table = np.full(highest - lowest + 3, -1)
+        table[self.numbers - lowest + 1] = np.arange(self.numbers.size)
+        return table[np.clip(classes, lowest - 1, highest + 1) - (lowest - 1)]
 
 
 @cached_for_sets(maxsize=4)

@@ -272,7 +272,10 @@ def test_a_poisson_number_of_mean_zero_is_zero():
 # Integers in a range.
 
 
-@given(st.lists(st.tuples(words64, words64), max_size=9), st.integers(1, 2**100))
+@given(
+    st.lists(st.tuples(words64, words64), max_size=9),
+    st.integers(1, 2**63 - 1) | st.integers(2**63, 2**100),
+)
 def test_scaled_integers_are_the_exact_floor(pairs, bound):
     blocks = np.array(pairs, np.uint64).reshape(-1, 2)
     drawn = r.scaled_integers(blocks, bound)
