@@ -18,7 +18,7 @@ A `Variant` is the mechanism with a planted mistake, to see that an attack notic
 import collections
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -39,14 +39,13 @@ from beam_dpne.audit.copies import (
     words_of,
 )
 from beam_dpne.audit.crowds import crowd_sums, known, open_grams
-from beam_dpne.elements.arrays import hash_words
+from beam_dpne.elements.arrays import hash_words, places_among
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.cells import spurious_cells
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS, ClassRule, LengthRule, RoundRule
 from beam_dpne.ngrams import adaptive, held_counts, tolerances
-from beam_dpne.ngrams.classes import class_numbers
+from beam_dpne.ngrams.classes import Cells, class_numbers
 from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,
@@ -57,7 +56,7 @@ from beam_dpne.ngrams.elements import (
     unpack_pairs,
 )
 from beam_dpne.ngrams.in_memory import ArraySteps, release_length
-from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.spurious import sample_members, sample_spurious
 from beam_dpne.ngrams.vocabulary import public_vocabulary
 
 
@@ -76,6 +75,10 @@ class Variant:
       follows_observed: what users spend follows how many grams stand for anybody, a private number,
         instead of what they hold themselves. Each user's own budget is kept.
       no_spurious: n-grams that nobody has are never released.
+      quiet_counts: the counts of held candidates have no noise.
+      one_law: n-grams that nobody has are drawn by one law for all classes, that of the best one.
+      keeps_held: drawn n-grams that somebody has are released as well.
+      keeps_unweighted: drawn n-grams that somebody has are released as well if nobody gave them weight.
       no_threshold: the last round of words has the threshold 0.
     """
 
@@ -87,6 +90,10 @@ class Variant:
     one_word: bool = False
     follows_observed: bool = False
     no_spurious: bool = False
+    quiet_counts: bool = False
+    one_law: bool = False
+    keeps_held: bool = False
+    keeps_unweighted: bool = False
     no_threshold: bool = False
 
 
@@ -109,12 +116,16 @@ class Outcome:
       found: (runs, grams) int8, the round in which a gram was found; 0: it was not.
       cells: (runs, grams) int64, of that round.
       valid: (runs, grams) bool, V_k.
+      classes: (runs, grams) int64, the class of each candidate.
+      counts: (runs, groups) float64, X of each group, 0 if it was not counted.
       released: the released sets of which the copies' sets are parts.
     """
 
     found: np.ndarray
     cells: np.ndarray
     valid: np.ndarray
+    classes: np.ndarray
+    counts: np.ndarray
     released: list[GramSet]
 
 
@@ -123,12 +134,15 @@ class Run(NamedTuple):
 
     Attributes:
       outcomes: of each private length.
-      log_ratio: (runs,), of the noisy vectors of all rounds, with the user against without.
+      log_ratio: (runs,), of the noisy vectors of all rounds and counts, with the user against without.
+      moved: (runs,) float64, the sum of the squares by which the user moves all of them, in standard
+        deviations.
       left: (runs,) int64, what the user has left, in units of 2^-56.
     """
 
     outcomes: list[Outcome]
     log_ratio: np.ndarray
+    moved: np.ndarray
     left: np.ndarray
 
 
@@ -145,8 +159,11 @@ class CopySteps(ArraySteps):
       copies: those that are settled.
       own_rule: the rule of one of them; the others have the same numbers of candidates in each class.
       previous: S_{k−1} of all copies.
-      counts: of each length (runs, groups) float64, what is released of held candidates, 0 if nothing.
+      groups: the groups of each copy at the length.
+      counts: of the length, as of `Outcome`.
+      own_tallies: keys and tallies of what the users of all copies send to the count of the length.
       log_ratio: as of `Run`.
+      moved: as of `Run`.
       left: as of `Run`.
       decided: the shard after the last round.
     """
@@ -158,14 +175,19 @@ class CopySteps(ArraySteps):
     copies: np.ndarray = dataclasses.field(init=False)
     own_rule: LengthRule | None = None
     previous: GramSet | None = None
-    counts: list[np.ndarray] = dataclasses.field(default_factory=list)
+    groups: "CopyGroups | None" = None
+    counts: np.ndarray = dataclasses.field(init=False)
+    own_tallies: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
     log_ratio: np.ndarray = dataclasses.field(init=False)
+    moved: np.ndarray = dataclasses.field(init=False)
     left: np.ndarray = dataclasses.field(init=False)
     decided: HistogramShard | None = None
 
     def __post_init__(self):
         self.copies = np.arange(self.runs)
+        self.counts = np.zeros((self.runs, tolerances.MOST_COUNTED))
         self.log_ratio = np.zeros(self.runs)
+        self.moved = np.zeros(self.runs)
         self.left = np.full(self.runs, self.plan.allotment)
 
     def rule(self, length, previous):
@@ -221,11 +243,15 @@ class CopySteps(ArraySteps):
 
         Rules follow from p_c alone, so copies whose classes differ are settled together.
         """
-        rules = CopyRules.of(self, length, histogram, previous)
+        assert self.groups is not None
+        rules = CopyRules.of(self, self.groups, length, histogram, previous)
         drawn = rules.draw(self, previous)
         if self.variant.gaussian_tail:
             drawn = _with_gaussian_tails(drawn)
-        self.counts.append(rules.counts)
+        self.counts = rules.counts
+        # The noise of a count is one more coordinate of what is released.
+        copies = np.repeat(np.arange(self.runs), tolerances.MOST_COUNTED)
+        self._notes(copies, rules.shifts.reshape(-1), rules.noise.reshape(-1))
         return [
             held_counts.meet_spurious(
                 dataclasses.replace(
@@ -269,7 +295,7 @@ class CopySteps(ArraySteps):
         if self.variant.follows_observed and present:
             counts = np.bincount(copies_of_grams(present[-1], self.world), minlength=self.runs)
             users = [_keep_back(batch, counts) for batch in users]
-        sent, after = super().spend(length, round_number, users, previous, present)
+        sent, after = self._spend_by_groups(length, round_number, users, previous, present)
         if self.variant.follows_observed and present:
             after = [_give_back(batch, users[0], whole[0]) for batch in after]
         if self.variant.unreduced:
@@ -278,6 +304,21 @@ class CopySteps(ArraySteps):
             is_user = batch.users[:, 1] == USER
             self.left[batch.users[is_user, 0].astype(int)] = known(batch.left)[is_user]
         return [self._weighed(own, round_number) for own in sent], after
+
+    def _spend_by_groups(self, length, round_number, users, previous, present):
+        """Lets users send to the groups that are counted in their copy, and not in all together."""
+        if round_number > 1 or previous is None or not self.plan.strategy_value.has_classes:
+            return super().spend(length, round_number, users, previous, present)
+        self.groups = CopyGroups.of(self, length, previous)
+        sent, after = [], []
+        for copies, counted in self.groups.counted():
+            some = users
+            if copies.size < self.runs:
+                some = [take_copies(batch, copies) for batch in users]
+            own_sent, own_after = super().spend(length, 1, some, previous, present, counted)
+            sent += own_sent
+            after += own_after
+        return sent, after
 
     def _weighed(self, sent: Contributions, round_number: int) -> Contributions:
         """Notes the log-likelihood ratio of what the user sends; a ghost's weights are then 0."""
@@ -290,15 +331,24 @@ class CopySteps(ArraySteps):
         else:
             bits = randomness.encrypt_blocks(sub_key, sent.word_hashes[sent.keys[entries]])
         sent_weights = known(sent.weights)
-        shift = sent_weights[entries] / UNITS
         noise = randomness.normals(bits) * self.variant.noise_factor
-        present = 0.0 if self.is_ghost else 1.0
-        np.add.at(self.log_ratio, copies, shift * (noise + (present - 0.5) * shift))
+        self._notes(copies, sent_weights[entries] / UNITS, noise)
+        tallies = None
+        if sent.tallies is not None:
+            self.own_tallies.append((sent.keys[entries], sent.tallies[entries]))
+            tallies = sent.tallies.copy()
+            tallies[entries] = 0
         if not self.is_ghost:
             return sent
         weights = sent_weights.copy()
         weights[entries] = 0
-        return dataclasses.replace(sent, weights=weights)
+        return dataclasses.replace(sent, weights=weights, tallies=tallies)
+
+    def _notes(self, copies: np.ndarray, shifts: np.ndarray, noise: np.ndarray) -> None:
+        """Adds the log-likelihood ratio of numbers that the user moves, and by how much it does."""
+        present = 0.0 if self.is_ghost else 1.0
+        np.add.at(self.log_ratio, copies, shifts * (noise + (present - 0.5) * shifts))
+        np.add.at(self.moved, copies, shifts**2)
 
     def decide(self, shard, rule):
         """Decides with the noise that is really added; thresholds stay as planned."""
@@ -307,6 +357,8 @@ class CopySteps(ArraySteps):
             classes = [_without_cuts(each) for each in own.classes]
             own = dataclasses.replace(own, classes=tuple(classes))
         decided = dataclasses.replace(super().decide(shard, own), rule=rule)
+        if shard.round == 1 and (self.variant.keeps_held or self.variant.keeps_unweighted):
+            decided = _with_held(decided, shard, self.variant)
         if shard.round == len(rule.rounds):
             self.decided = decided
         return decided
@@ -355,7 +407,7 @@ def simulate(
             steps, length, users, previous, outcomes
         )
         outcomes.append(outcome)
-    return Run(outcomes, steps.log_ratio, steps.left)
+    return Run(outcomes, steps.log_ratio, steps.moved, steps.left)
 
 
 def _settle_all(
@@ -373,10 +425,12 @@ def _settle_all(
         found=np.zeros(valid.shape, np.int8),
         cells=np.zeros(valid.shape, np.int64),
         valid=valid,
+        classes=classes,
+        counts=np.zeros((runs, tolerances.MOST_COUNTED)),
         released=[],
     )
     left, found, present = users, None, None
-    steps.previous = previous
+    steps.previous, steps.own_tallies = previous, []
     together = iter([np.arange(runs)])
     if length > 1 and not world.plan.strategy_value.has_classes:
         together = _of_equal_classes(classes, sizes)
@@ -388,7 +442,49 @@ def _settle_all(
         outcome.released.append(found)
         if steps.decided is not None:
             _put(outcome, steps.decided, previous, world)
+    if length > 1 and world.plan.strategy_value.has_classes:
+        outcome = dataclasses.replace(outcome, counts=steps.counts)
     return outcome, left, found, present
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CopyGroups:
+    """The groups of candidates in all copies of a length with classes.
+
+    Attributes:
+      classes: (runs, grams) int64, the class of each candidate, `NO_CLASS` where there is none.
+      released: (runs,) int64, |S_{k−1}| of each copy.
+      numbers: (runs,) int64, the place of each copy's groups in `groups`.
+      groups: different groups.
+    """
+
+    classes: np.ndarray
+    released: np.ndarray
+    numbers: np.ndarray
+    groups: list[held_counts.Counted]
+
+    @classmethod
+    def of(cls, steps: CopySteps, length: int, previous: GramSet) -> "CopyGroups":
+        """Returns the groups that follow from S_{k−1} of each copy."""
+        classes, released = candidate_classes(previous, length, steps.world, steps.runs)
+        rows = np.column_stack((released, np.sort(classes, axis=1)))
+        same, numbers = np.unique(rows, axis=0, return_inverse=True)
+        groups = []
+        for size, *own in same.tolist():
+            sizes = collections.Counter(own)
+            sizes.pop(NO_CLASS, None)
+            each = tolerances.groups_of(sizes, size, steps.plan.held_stddev)
+            groups.append(held_counts.counted_of(each))
+        return cls(classes, released, numbers.reshape(-1), groups)
+
+    def counted(self) -> Iterator[tuple[np.ndarray, held_counts.Counted]]:
+        """Yields copies that have the same counted groups, and these; all without any come first."""
+        is_counted = np.array([each.numbers.size > 0 for each in self.groups])
+        without = np.flatnonzero(~is_counted[self.numbers])
+        if without.size:
+            yield without, held_counts.counted_of([])
+        for number in np.flatnonzero(is_counted).tolist():
+            yield np.flatnonzero(self.numbers == number), self.groups[number]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -402,7 +498,9 @@ class CopyRules:
       renamed: (runs, numbers) int16, the place of the probability of each class of a copy.
       lowest: the number of the first class in `renamed`.
       rule: the rule of all copies, with a class for each probability.
-      counts: as of `CopySteps`.
+      counts: as of `Outcome`.
+      shifts: (runs, groups) float64, by how many s the user moves each count.
+      noise: (runs, groups) float64, what is added to each count, in units of s.
     """
 
     world: World
@@ -412,60 +510,68 @@ class CopyRules:
     lowest: int
     rule: LengthRule
     counts: np.ndarray
+    shifts: np.ndarray
+    noise: np.ndarray
 
     @classmethod
     def of(
-        cls, steps: CopySteps, length: int, histogram: list[HistogramShard], previous: GramSet
+        cls,
+        steps: CopySteps,
+        groups_of_copies: CopyGroups,
+        length: int,
+        histogram: list[HistogramShard],
+        previous: GramSet,
     ) -> "CopyRules":
         """Returns the rules that follow from the count of each copy."""
         plan, world, runs = steps.plan, steps.world, steps.runs
-        valid, released = candidate_classes(previous, length, world, runs)
+        valid, released = groups_of_copies.classes, groups_of_copies.released
         inside = valid != NO_CLASS
         lowest = int(valid[inside].min(initial=0))
         width = int(valid[inside].max(initial=0)) - lowest + 1
-        tallies = np.zeros(valid.shape, np.int64)
+        tallies, own_tallies = np.zeros(valid.shape, np.int64), np.zeros(valid.shape, np.int64)
         for shard in histogram:
             if shard.keys.size:
                 tallies[named(shard.keys, length, previous, world)] = known(shard.tallies)
+        for keys, sent in steps.own_tallies:
+            own_tallies[named(keys, length, previous, world)] = sent
+        # The sums of the world that is not played: with the user instead of without, or the reverse.
+        others = tallies + (own_tallies if steps.is_ghost else -own_tallies)
         chances = np.zeros((runs, width))
-        counts = np.zeros((runs, tolerances.MOST_COUNTED))
+        counts, shifts = (np.zeros((runs, tolerances.MOST_COUNTED)) for _ in range(2))
         stddev = plan.held_stddev
-        # Copies without counts that have the same numbers of candidates have the same probabilities.
-        uncounted: dict[tuple[int, bytes], int] = {}
+        # Copies without counts that have the same groups have the same probabilities.
+        uncounted: dict[int, np.ndarray] = {}
         for copy in np.flatnonzero(inside.any(axis=1)).tolist():
-            classes = valid[copy][inside[copy]]
-            same = (int(released[copy]), np.sort(classes).tobytes())
+            same = int(groups_of_copies.numbers[copy])
             if same in uncounted:
-                chances[copy] = chances[uncounted[same]]
+                chances[copy] = uncounted[same]
                 continue
-            sizes = collections.Counter(classes.tolist())
-            groups = tolerances.groups_of(sizes, int(released[copy]), stddev)
-            counted = held_counts.counted_of(groups)
-            if not counted.numbers.size:
-                uncounted[same] = copy
-            shard = HistogramShard(
-                length=length,
-                keys=classes,
-                weights=classes,
-                classes=classes,
-                tallies=tallies[copy][inside[copy]],
-            )
+            counted = groups_of_copies.groups[same]
+            groups, classes = counted.groups, valid[copy][inside[copy]]
+            sums = [
+                _held(length, classes, each[copy][inside[copy]], counted)
+                for each in (tallies, others)
+            ]
             cells = held_counts.estimates(
-                counted,
-                [held_counts.held_sums(shard, counted)],
-                length,
-                stddev,
-                steps.run_key,
-                copy=copy,
+                counted, sums[:1], length, stddev, steps.run_key, copy=copy
             )
+            if steps.variant.quiet_counts:
+                cells = _cells_without_noise(groups, sums[0], stddev)
             described = held_counts.describe(groups, cells, stddev)
-            counts[copy, : len(groups)] = [
-                each.noisy_unheld if each.noise_stddev else 0.0 for each in described
-            ][: tolerances.MOST_COUNTED]
+            first = slice(0, min(len(groups), tolerances.MOST_COUNTED))
+            counts[copy, first] = [
+                each.noisy_unheld if each.noise_stddev else 0.0 for each in described[first]
+            ]
+            # X falls by what is held.
+            moved = (sums[1][place] - sums[0][place] for place in range(first.stop))
+            sign = -1.0 if steps.is_ghost else 1.0
+            shifts[copy, first] = [sign * each / 2**held_counts.SUM_BITS / stddev for each in moved]
             tolerated = plan.spurious_fraction * int(released[copy])
             own = tolerances.probabilities(groups, [each.unheld for each in described], tolerated)
             for number, chance in own.items():
                 chances[copy, number - lowest] = chance
+            if not counted.numbers.size:
+                uncounted[same] = chances[copy]
         levels, places = np.unique(chances, return_inverse=True)
         rounds = plan.lengths[length - 1].rounds
         # A probability of 0 stands for classes without candidates.
@@ -481,7 +587,13 @@ class CopyRules:
             pruning=plan.pruning,
         )
         renamed = places.reshape(chances.shape).astype(np.int16)
-        return cls(world, length, valid, renamed, lowest, rule, counts)
+        numbers = np.tile(np.arange(tolerances.MOST_COUNTED, dtype=np.uint64), runs)
+        of_copies = np.repeat(np.arange(runs, dtype=np.uint64), tolerances.MOST_COUNTED)
+        bits = randomness.keyed_bits(
+            steps.run_key.sub_key("held noise", length), of_copies, numbers
+        )
+        noise = randomness.normals(bits).reshape(counts.shape)
+        return cls(world, length, valid, renamed, lowest, rule, counts, shifts, noise)
 
     def classes_of(self, keys: np.ndarray, classes: np.ndarray, previous: GramSet) -> np.ndarray:
         """Returns the places of the probabilities of n-grams with some classes: (m,) int16."""
@@ -490,37 +602,16 @@ class CopyRules:
 
     def draw(self, steps: CopySteps, previous: GramSet) -> SpuriousGrams:
         """Draws each candidate of each copy with its probability, with round and cell."""
-        none = np.zeros(0, np.int64)
-        parts = [(none, none, none.astype(np.int8), none.astype(np.int16))]
         is_drawn = steps.world.crowd != "everything" and not steps.variant.no_spurious
         inside = (self.valid != NO_CLASS) & is_drawn
         copies, grams = np.nonzero(inside)
-        places = self.renamed[copies, self.valid[inside] - self.lowest]
-        rng = np.random.default_rng(list(steps.run_key.sub_key("audit draws", self.length)))
+        places = self.renamed[copies, self.valid[inside] - self.lowest].astype(np.int64)
         keys = keys_of(copies, grams, self.length, previous, self.world)
-        for own in self.rule.classes:
-            chosen = keys[(places == own.number)]
-            chosen = chosen[rng.random(chosen.size) < own.null_probability]
-            shares = np.cumsum([each.null_probability for each in own.rounds])
-            rounds = 1 + np.searchsorted(shares[:-1], rng.random(chosen.size) * shares[-1])
-            cells = np.zeros(chosen.size, np.int64)
-            for number in np.unique(rounds).tolist():
-                now = rounds == number
-                bits = rng.integers(0, 2**64, (int(now.sum()), 2), dtype=np.uint64)
-                cells[now] = spurious_cells(bits, own.rounds, number, 1.0)
-            parts.append(
-                (chosen, cells, rounds.astype(np.int8), np.full(chosen.size, own.number, np.int16))
-            )
-        drawn_keys, cells, rounds, classes = map(np.concatenate, zip(*parts, strict=True))
-        order = np.argsort(drawn_keys)
-        return SpuriousGrams(
-            length=self.length,
-            keys=drawn_keys[order],
-            cells=cells[order],
-            rounds=rounds[order],
-            classes=classes[order],
-            rule=self.rule,
-        )
+        rule = self.rule
+        if steps.variant.one_law:
+            rule = _with_one_law(rule)
+        drawn = sample_members(_as_cells(keys, places), rule=rule, run_key=steps.run_key)
+        return dataclasses.replace(drawn, rule=self.rule)
 
 
 def _of_equal_classes(classes: np.ndarray, sizes: np.ndarray) -> Iterator[np.ndarray]:
@@ -530,6 +621,68 @@ def _of_equal_classes(classes: np.ndarray, sizes: np.ndarray) -> Iterator[np.nda
     order = np.argsort(group.reshape(-1), kind="stable")
     starts = np.flatnonzero(np.diff(group.reshape(-1)[order], prepend=-1))
     yield from np.split(order, starts[1:])
+
+
+def _as_cells(keys: np.ndarray, numbers: np.ndarray) -> Cells:
+    """Returns candidates as cells of one candidate each, by the numbers of their classes."""
+    order = np.argsort(numbers, kind="stable")
+    first, second = unpack_pairs(keys[order])
+    distinct, borders = np.unique(numbers[order], return_index=True)
+    places = np.arange(keys.size)
+    return Cells(
+        numbers=distinct,
+        borders=np.append(borders, keys.size),
+        ends=1 + places - np.repeat(borders, np.diff(np.append(borders, keys.size))),
+        left_starts=places,
+        right_starts=places,
+        right_sizes=np.ones(keys.size, np.int64),
+        left_order=first,
+        right_order=second,
+    )
+
+
+def _held(
+    length: int, classes: np.ndarray, tallies: np.ndarray, counted: held_counts.Counted
+) -> list[int]:
+    """Returns h of each group of one copy."""
+    shard = HistogramShard(
+        length=length, keys=classes, weights=classes, classes=classes, tallies=tallies
+    )
+    return held_counts.held_sums(shard, counted)
+
+
+def _cells_without_noise(
+    groups: Sequence[tolerances.Group], held: Sequence[int], stddev: float
+) -> list[int | None]:
+    """Returns the cell of U − h of each group."""
+    width = held_counts.cell_units(stddev)
+    return [
+        ((group.candidates << tolerances.TALLY_BITS) - own) // width if group.is_counted else None
+        for group, own in zip(groups, held, strict=True)
+    ]
+
+
+def _with_one_law(rule: LengthRule) -> LengthRule:
+    """Gives all classes the law of the largest probability."""
+    law = rule.classes[-1].rounds
+    classes = (dataclasses.replace(each, rounds=law) for each in rule.classes)
+    return dataclasses.replace(rule, classes=tuple(classes))
+
+
+def _with_held(decided: HistogramShard, shard: HistogramShard, variant: Variant) -> HistogramShard:
+    """Keeps drawn n-grams that somebody has, or those of them to which nobody gave weight."""
+    rows = places_among(shard.spurious_keys, shard.keys)
+    kept = rows >= 0
+    if variant.keeps_unweighted:
+        kept[kept] = shard.weights[rows[kept]] == 0
+    columns = ("spurious_keys", "spurious_cells", "spurious_rounds", "spurious_classes")
+    return dataclasses.replace(
+        decided,
+        **{
+            name: np.concatenate((getattr(decided, name), getattr(shard, name)[kept]))
+            for name in columns
+        },
+    )
 
 
 def _rule_of(steps: CopySteps, length: int, classes: np.ndarray, released: int) -> LengthRule:

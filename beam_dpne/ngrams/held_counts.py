@@ -42,7 +42,8 @@ from beam_dpne.ngrams.tolerances import (
     Group,
 )
 
-_SUM_BITS = FACTOR_BITS + TALLY_BITS
+# Sums of ω·t are in units of 2^-40.
+SUM_BITS = FACTOR_BITS + TALLY_BITS
 _MOST = 2**62 - 1
 # Floating point is right to less than that where an estimate must not be too low.
 _ESTIMATE_MARGIN = 1 + 1e-9
@@ -151,7 +152,7 @@ def affordable(
     """
     # s·2^(8 + shift) is an integer, since s has 24 binary digits; if it had more, costs would be higher.
     shift = max(0, 21 - math.frexp(stddev)[1])
-    divisor = math.floor(math.ldexp(stddev / UNITS, _SUM_BITS + shift))
+    divisor = math.floor(math.ldexp(stddev / UNITS, SUM_BITS + shift))
     # (n, groups) int64: ⌈t·n_G/s⌉ in units of 2^-32.
     distances = -((-(own[:, np.newaxis] * sums) << shift) // divisor)
     cost = adaptive.costs(distances.reshape(-1), np.arange(own.size + 1) * sums.shape[1])
@@ -202,7 +203,7 @@ def estimates(
     for group, own, drawn in zip(counted.groups, held, noise.tolist(), strict=True):
         cell = None
         if group.is_counted:
-            exact = (group.candidates << TALLY_BITS) - own + round(drawn * 2**_SUM_BITS)
+            exact = (group.candidates << TALLY_BITS) - own + round(drawn * 2**SUM_BITS)
             cell = exact // cell_units(stddev)
         cells.append(cell)
     return cells
@@ -210,7 +211,7 @@ def estimates(
 
 def cell_units(stddev: float) -> int:
     """Returns the width of a cell of X, s/64, in units of 2^-40."""
-    return max(1, round(stddev * 2**_SUM_BITS / CELLS_PER_STDDEV))
+    return max(1, round(stddev * 2**SUM_BITS / CELLS_PER_STDDEV))
 
 
 def describe(
@@ -221,7 +222,7 @@ def describe(
     for group, number, cell in zip(groups, tolerances.all_candidates(groups), cells, strict=True):
         noisy, left = number, number
         if cell is not None:
-            noisy = (cell + 1) * cell_units(stddev) / 2**_SUM_BITS
+            noisy = (cell + 1) * cell_units(stddev) / 2**SUM_BITS
             left = estimate(noisy, stddev)
         described.append(
             GroupRule(

@@ -92,9 +92,9 @@ def test_what_a_user_pays_is_an_exact_integer_where_64_bits_would_overflow():
             for t, row in zip(own.tolist(), sums.tolist(), strict=True)
         ]
         exact = [math.ceil(Fraction(sum(w * w for w in row), 2**8)) for row in weights]
-        assert max(t * n for t, row in zip(own.tolist(), sums.tolist(), strict=True) for n in row) > (
-            2**40
-        )
+        assert max(
+            t * n for t, row in zip(own.tolist(), sums.tolist(), strict=True) for n in row
+        ) > (2**40)
         afforded, costs = affordable(own, sums, np.array(exact), stddev)
         assert (afforded.tolist(), costs.tolist()) == (own.tolist(), exact)
         # With one unit less a user has too little, and sends nothing.

@@ -144,9 +144,7 @@ def held_of(tallied: dict[User, dict[int, tuple[int, int]]], counted: Counted) -
     return held
 
 
-def farthest_move(
-    own: dict[int, tuple[int, int]], counted: Counted, plan: PrivacyPlan
-) -> Fraction:
+def farthest_move(own: dict[int, tuple[int, int]], counted: Counted, plan: PrivacyPlan) -> Fraction:
     """Σ_G (t·n_G/s)², the square of the farthest that a user can move the counts, exactly."""
     alone = held_of({(0, 0): own}, counted)
     return sum((Fraction(held, 2**40) ** 2 for held in alone), Fraction()) / (

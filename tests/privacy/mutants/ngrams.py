@@ -315,7 +315,7 @@ MUTANTS = [
     Mutant(
         name="counts_of_held_candidates_have_no_noise",
         file="beam_dpne/ngrams/held_counts.py",
-        before="- own + round(drawn * 2**_SUM_BITS)",
+        before="- own + round(drawn * 2**SUM_BITS)",
         after="- own",
         matters="Everybody would see exactly how many candidates are held.",
         tests=("tests/ngrams/test_held_counts.py",),
@@ -339,8 +339,8 @@ MUTANTS = [
     Mutant(
         name="counts_cost_less_than_their_distance",
         file="beam_dpne/ngrams/held_counts.py",
-        before="squares += sums * sums",
-        after="squares += sums",
+        before="distances = -((-(own[:, np.newaxis] * sums) << shift) // divisor)",
+        after="distances = ((own[:, np.newaxis] * sums) << shift) // divisor // 2",
         matters="A user would move the counts by more than is charged.",
         tests=("tests/ngrams/test_held_counts.py",),
     ),
