@@ -3,28 +3,27 @@
 A corpus is made of many copies of a small one: users, documents and words of copy 7 have nothing to do
 with those of copy 8. Users, sums, noise and decisions of the copies then run through
 `in_memory.release_length` and its kernels together, as one run does. A run of one copy alone would
-differ in two things only, since they follow |S_{k−1}| and |V_k|: its rules, and its draws of spurious
-n-grams. So
-`CopySteps` takes the rule of one copy, and draws from the V_k of each. That one copy is then a run of
+differ in three things only, since they follow |S_{k−1}| and |V_c|: the groups whose held candidates are
+counted, its rules, and its draws of spurious n-grams. So `CopySteps` takes the groups and rules of each
+copy, and draws from the V_k of each (`copied_rules`). That one copy is then a run of
 `in_memory.release_ngrams`, bit for bit, is a test of its own.
 
 In the one world a user, the first of each copy, holds every sequence of T words; in the other it does
 not take part. The other users are users like any other: what they send follows the released past. A
 crowd is made up as sums that have no more to do with the user than those of other databases.
 
-A `Variant` is the mechanism with a planted mistake, to see that an attack notices it.
+A `Variant` of `variants` is the mechanism with a planted mistake.
 """
 
 import collections
 import dataclasses
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from scipy import special
 
+from beam_dpne.audit.copied_rules import CopyGroups, CopyRules
 from beam_dpne.audit.copies import (
     NO_CLASS,
     USER,
@@ -32,20 +31,32 @@ from beam_dpne.audit.copies import (
     candidate_classes,
     copies_as_middles,
     copies_of_grams,
-    keys_of,
+    known,
     named,
     positions,
     take_copies,
     words_of,
 )
-from beam_dpne.audit.crowds import crowd_sums, known, open_grams
-from beam_dpne.elements.arrays import hash_words, places_among
+from beam_dpne.audit.crowds import crowd_sums, open_grams
+from beam_dpne.audit.variants import (
+    RIGHT,
+    SameNoise,
+    Variant,
+    give_back,
+    keep_back,
+    left_whole,
+    with_gaussian_tails,
+    with_held,
+    with_rounds,
+    without_cuts,
+)
+from beam_dpne.elements.arrays import hash_words
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import UNITS, ClassRule, LengthRule, RoundRule
+from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import adaptive, held_counts, tolerances
-from beam_dpne.ngrams.classes import Cells, class_numbers
+from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.elements import (
     Contributions,
     GramSet,
@@ -56,56 +67,8 @@ from beam_dpne.ngrams.elements import (
     unpack_pairs,
 )
 from beam_dpne.ngrams.in_memory import ArraySteps, release_length
-from beam_dpne.ngrams.spurious import sample_members, sample_spurious
+from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.vocabulary import public_vocabulary
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Variant:
-    """The mechanism that is run; the defaults are right, every other value is a planted mistake.
-
-    Attributes:
-      noise_factor: what the noise of held grams is multiplied by.
-      same_noise: every round of a length has the noise of the first.
-      looks_again: grams that were closed are judged, and spent on, in later rounds.
-      gaussian_tail: the evidence of a spurious gram of a later round is drawn as that of the first:
-        from a Gaussian's tail of the probability of being found.
-      unreduced: what a user has left is not reduced by what it sends.
-      one_word: words have the threshold for users with one word.
-      follows_observed: what users spend follows how many grams stand for anybody, a private number,
-        instead of what they hold themselves. Each user's own budget is kept.
-      no_spurious: n-grams that nobody has are never released.
-      quiet_counts: the counts of held candidates have no noise.
-      one_law: n-grams that nobody has are drawn by one law for all classes, that of the best one.
-      keeps_held: drawn n-grams that somebody has are released as well.
-      keeps_unweighted: drawn n-grams that somebody has are released as well if nobody gave them weight.
-      no_threshold: the last round of words has the threshold 0.
-    """
-
-    noise_factor: float = 1.0
-    same_noise: bool = False
-    looks_again: bool = False
-    gaussian_tail: bool = False
-    unreduced: bool = False
-    one_word: bool = False
-    follows_observed: bool = False
-    no_spurious: bool = False
-    quiet_counts: bool = False
-    one_law: bool = False
-    keeps_held: bool = False
-    keeps_unweighted: bool = False
-    no_threshold: bool = False
-
-
-RIGHT = Variant()
-
-
-class SameNoise(RunKey):
-    """Gives every round of a length the noise of the first."""
-
-    def sub_key(self, purpose: str, length: int = 0, round_number: int = 0) -> bytes:
-        """Returns the sub-key of a purpose, for noise that of the first round."""
-        return super().sub_key(purpose, length, 1 if purpose == "noise" else round_number)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -175,7 +138,7 @@ class CopySteps(ArraySteps):
     copies: np.ndarray = dataclasses.field(init=False)
     own_rule: LengthRule | None = None
     previous: GramSet | None = None
-    groups: "CopyGroups | None" = None
+    groups: CopyGroups | None = None
     counts: np.ndarray = dataclasses.field(init=False)
     own_tallies: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
     log_ratio: np.ndarray = dataclasses.field(init=False)
@@ -196,13 +159,13 @@ class CopySteps(ArraySteps):
         rule = self.own_rule
         if self.variant.no_threshold and length == 1:
             last = dataclasses.replace(rule.rounds[-1], threshold_units=0)
-            return _with_rounds(rule, (*rule.rounds[:-1], last))
+            return with_rounds(rule, (*rule.rounds[:-1], last))
         if not self.variant.one_word:
             return rule
         rounds = adaptive.vocabulary_rounds(
             allotment=self.plan.allotment, delta=self.plan.vocabulary_delta, max_contributions=1
         )
-        return _with_rounds(rule, rounds)
+        return with_rounds(rule, rounds)
 
     def draw_spurious(self, length, previous):
         """Draws from the V_k of the copies that are settled, which are no more than all words."""
@@ -224,7 +187,7 @@ class CopySteps(ArraySteps):
         drawn = sample_spurious(some, rule=dataclasses.replace(rule, pruning="both"), run_key=key)
         first, second = unpack_pairs(drawn.keys)
         drawn = dataclasses.replace(drawn, keys=pack_pairs(rows[first], rows[second]), rule=rule)
-        return _with_gaussian_tails(drawn) if self.variant.gaussian_tail else drawn
+        return with_gaussian_tails(drawn) if self.variant.gaussian_tail else drawn
 
     def _of_these_copies(self, length: int, previous: GramSet) -> tuple[GramSet, np.ndarray]:
         """Returns a set whose V_k is that of the copies, and the rows of its grams in S_{k−1}."""
@@ -247,7 +210,7 @@ class CopySteps(ArraySteps):
         rules = CopyRules.of(self, self.groups, length, histogram, previous)
         drawn = rules.draw(self, previous)
         if self.variant.gaussian_tail:
-            drawn = _with_gaussian_tails(drawn)
+            drawn = with_gaussian_tails(drawn)
         self.counts = rules.counts
         # The noise of a count is one more coordinate of what is released.
         copies = np.repeat(np.arange(self.runs), tolerances.MOST_COUNTED)
@@ -294,12 +257,12 @@ class CopySteps(ArraySteps):
         whole = users
         if self.variant.follows_observed and present:
             counts = np.bincount(copies_of_grams(present[-1], self.world), minlength=self.runs)
-            users = [_keep_back(batch, counts) for batch in users]
+            users = [keep_back(batch, counts) for batch in users]
         sent, after = self._spend_by_groups(length, round_number, users, previous, present)
         if self.variant.follows_observed and present:
-            after = [_give_back(batch, users[0], whole[0]) for batch in after]
+            after = [give_back(batch, users[0], whole[0]) for batch in after]
         if self.variant.unreduced:
-            after = [_left_whole(batch, self.plan.allotment) for batch in after]
+            after = [left_whole(batch, self.plan.allotment) for batch in after]
         for batch in after:
             is_user = batch.users[:, 1] == USER
             self.left[batch.users[is_user, 0].astype(int)] = known(batch.left)[is_user]
@@ -315,7 +278,7 @@ class CopySteps(ArraySteps):
             some = users
             if copies.size < self.runs:
                 some = [take_copies(batch, copies) for batch in users]
-            own_sent, own_after = super().spend(length, 1, some, previous, present, counted)
+            own_sent, own_after = super().spend(length, 1, some, previous, present, counted=counted)
             sent += own_sent
             after += own_after
         return sent, after
@@ -354,11 +317,11 @@ class CopySteps(ArraySteps):
         """Decides with the noise that is really added; thresholds stay as planned."""
         own = dataclasses.replace(rule, noise_stddev=rule.noise_stddev * self.variant.noise_factor)
         if self.variant.looks_again:
-            classes = [_without_cuts(each) for each in own.classes]
+            classes = [without_cuts(each) for each in own.classes]
             own = dataclasses.replace(own, classes=tuple(classes))
         decided = dataclasses.replace(super().decide(shard, own), rule=rule)
         if shard.round == 1 and (self.variant.keeps_held or self.variant.keeps_unweighted):
-            decided = _with_held(decided, shard, self.variant)
+            decided = with_held(decided, shard, self.variant)
         if shard.round == len(rule.rounds):
             self.decided = decided
         return decided
@@ -447,173 +410,6 @@ def _settle_all(
     return outcome, left, found, present
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class CopyGroups:
-    """The groups of candidates in all copies of a length with classes.
-
-    Attributes:
-      classes: (runs, grams) int64, the class of each candidate, `NO_CLASS` where there is none.
-      released: (runs,) int64, |S_{k−1}| of each copy.
-      numbers: (runs,) int64, the place of each copy's groups in `groups`.
-      groups: different groups.
-    """
-
-    classes: np.ndarray
-    released: np.ndarray
-    numbers: np.ndarray
-    groups: list[held_counts.Counted]
-
-    @classmethod
-    def of(cls, steps: CopySteps, length: int, previous: GramSet) -> "CopyGroups":
-        """Returns the groups that follow from S_{k−1} of each copy."""
-        classes, released = candidate_classes(previous, length, steps.world, steps.runs)
-        rows = np.column_stack((released, np.sort(classes, axis=1)))
-        same, numbers = np.unique(rows, axis=0, return_inverse=True)
-        groups = []
-        for size, *own in same.tolist():
-            sizes = collections.Counter(own)
-            sizes.pop(NO_CLASS, None)
-            each = tolerances.groups_of(sizes, size, steps.plan.held_stddev)
-            groups.append(held_counts.counted_of(each))
-        return cls(classes, released, numbers.reshape(-1), groups)
-
-    def counted(self) -> Iterator[tuple[np.ndarray, held_counts.Counted]]:
-        """Yields copies that have the same counted groups, and these; all without any come first."""
-        is_counted = np.array([each.numbers.size > 0 for each in self.groups])
-        without = np.flatnonzero(~is_counted[self.numbers])
-        if without.size:
-            yield without, held_counts.counted_of([])
-        for number in np.flatnonzero(is_counted).tolist():
-            yield np.flatnonzero(self.numbers == number), self.groups[number]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class CopyRules:
-    """The rules of all copies of a length with classes.
-
-    Attributes:
-      world: of which there are copies.
-      length: k.
-      valid: (runs, grams) int64, the class of each candidate, `NO_CLASS` where there is none.
-      renamed: (runs, numbers) int16, the place of the probability of each class of a copy.
-      lowest: the number of the first class in `renamed`.
-      rule: the rule of all copies, with a class for each probability.
-      counts: as of `Outcome`.
-      shifts: (runs, groups) float64, by how many s the user moves each count.
-      noise: (runs, groups) float64, what is added to each count, in units of s.
-    """
-
-    world: World
-    length: int
-    valid: np.ndarray
-    renamed: np.ndarray
-    lowest: int
-    rule: LengthRule
-    counts: np.ndarray
-    shifts: np.ndarray
-    noise: np.ndarray
-
-    @classmethod
-    def of(
-        cls,
-        steps: CopySteps,
-        groups_of_copies: CopyGroups,
-        length: int,
-        histogram: list[HistogramShard],
-        previous: GramSet,
-    ) -> "CopyRules":
-        """Returns the rules that follow from the count of each copy."""
-        plan, world, runs = steps.plan, steps.world, steps.runs
-        valid, released = groups_of_copies.classes, groups_of_copies.released
-        inside = valid != NO_CLASS
-        lowest = int(valid[inside].min(initial=0))
-        width = int(valid[inside].max(initial=0)) - lowest + 1
-        tallies, own_tallies = np.zeros(valid.shape, np.int64), np.zeros(valid.shape, np.int64)
-        for shard in histogram:
-            if shard.keys.size:
-                tallies[named(shard.keys, length, previous, world)] = known(shard.tallies)
-        for keys, sent in steps.own_tallies:
-            own_tallies[named(keys, length, previous, world)] = sent
-        # The sums of the world that is not played: with the user instead of without, or the reverse.
-        others = tallies + (own_tallies if steps.is_ghost else -own_tallies)
-        chances = np.zeros((runs, width))
-        counts, shifts = (np.zeros((runs, tolerances.MOST_COUNTED)) for _ in range(2))
-        stddev = plan.held_stddev
-        # Copies without counts that have the same groups have the same probabilities.
-        uncounted: dict[int, np.ndarray] = {}
-        for copy in np.flatnonzero(inside.any(axis=1)).tolist():
-            same = int(groups_of_copies.numbers[copy])
-            if same in uncounted:
-                chances[copy] = uncounted[same]
-                continue
-            counted = groups_of_copies.groups[same]
-            groups, classes = counted.groups, valid[copy][inside[copy]]
-            sums = [
-                _held(length, classes, each[copy][inside[copy]], counted)
-                for each in (tallies, others)
-            ]
-            cells = held_counts.estimates(
-                counted, sums[:1], length, stddev, steps.run_key, copy=copy
-            )
-            if steps.variant.quiet_counts:
-                cells = _cells_without_noise(groups, sums[0], stddev)
-            described = held_counts.describe(groups, cells, stddev)
-            first = slice(0, min(len(groups), tolerances.MOST_COUNTED))
-            counts[copy, first] = [
-                each.noisy_unheld if each.noise_stddev else 0.0 for each in described[first]
-            ]
-            # X falls by what is held.
-            moved = (sums[1][place] - sums[0][place] for place in range(first.stop))
-            sign = -1.0 if steps.is_ghost else 1.0
-            shifts[copy, first] = [sign * each / 2**held_counts.SUM_BITS / stddev for each in moved]
-            tolerated = plan.spurious_fraction * int(released[copy])
-            own = tolerances.probabilities(groups, [each.unheld for each in described], tolerated)
-            for number, chance in own.items():
-                chances[copy, number - lowest] = chance
-            if not counted.numbers.size:
-                uncounted[same] = chances[copy]
-        levels, places = np.unique(chances, return_inverse=True)
-        rounds = plan.lengths[length - 1].rounds
-        # A probability of 0 stands for classes without candidates.
-        rule = LengthRule(
-            length=length,
-            noise_stddev=1.0,
-            classes=tuple(
-                ClassRule(number=place, valid=0, rounds=adaptive.gram_rounds(level, rounds))
-                for place, level in enumerate(levels.tolist())
-                if level
-            ),
-            by_prediction=True,
-            pruning=plan.pruning,
-        )
-        renamed = places.reshape(chances.shape).astype(np.int16)
-        numbers = np.tile(np.arange(tolerances.MOST_COUNTED, dtype=np.uint64), runs)
-        of_copies = np.repeat(np.arange(runs, dtype=np.uint64), tolerances.MOST_COUNTED)
-        bits = randomness.keyed_bits(
-            steps.run_key.sub_key("held noise", length), of_copies, numbers
-        )
-        noise = randomness.normals(bits).reshape(counts.shape)
-        return cls(world, length, valid, renamed, lowest, rule, counts, shifts, noise)
-
-    def classes_of(self, keys: np.ndarray, classes: np.ndarray, previous: GramSet) -> np.ndarray:
-        """Returns the places of the probabilities of n-grams with some classes: (m,) int16."""
-        copies, _ = named(keys, self.length, previous, self.world)
-        return self.renamed[copies, classes - self.lowest]
-
-    def draw(self, steps: CopySteps, previous: GramSet) -> SpuriousGrams:
-        """Draws each candidate of each copy with its probability, with round and cell."""
-        is_drawn = steps.world.crowd != "everything" and not steps.variant.no_spurious
-        inside = (self.valid != NO_CLASS) & is_drawn
-        copies, grams = np.nonzero(inside)
-        places = self.renamed[copies, self.valid[inside] - self.lowest].astype(np.int64)
-        keys = keys_of(copies, grams, self.length, previous, self.world)
-        rule = self.rule
-        if steps.variant.one_law:
-            rule = _with_one_law(rule)
-        drawn = sample_members(_as_cells(keys, places), rule=rule, run_key=steps.run_key)
-        return dataclasses.replace(drawn, rule=self.rule)
-
-
 def _of_equal_classes(classes: np.ndarray, sizes: np.ndarray) -> Iterator[np.ndarray]:
     """Yields the copies that have |S_{k−1}| and the numbers of candidates in all classes in common."""
     rows = np.column_stack((sizes, np.sort(classes, axis=1)))
@@ -621,68 +417,6 @@ def _of_equal_classes(classes: np.ndarray, sizes: np.ndarray) -> Iterator[np.nda
     order = np.argsort(group.reshape(-1), kind="stable")
     starts = np.flatnonzero(np.diff(group.reshape(-1)[order], prepend=-1))
     yield from np.split(order, starts[1:])
-
-
-def _as_cells(keys: np.ndarray, numbers: np.ndarray) -> Cells:
-    """Returns candidates as cells of one candidate each, by the numbers of their classes."""
-    order = np.argsort(numbers, kind="stable")
-    first, second = unpack_pairs(keys[order])
-    distinct, borders = np.unique(numbers[order], return_index=True)
-    places = np.arange(keys.size)
-    return Cells(
-        numbers=distinct,
-        borders=np.append(borders, keys.size),
-        ends=1 + places - np.repeat(borders, np.diff(np.append(borders, keys.size))),
-        left_starts=places,
-        right_starts=places,
-        right_sizes=np.ones(keys.size, np.int64),
-        left_order=first,
-        right_order=second,
-    )
-
-
-def _held(
-    length: int, classes: np.ndarray, tallies: np.ndarray, counted: held_counts.Counted
-) -> list[int]:
-    """Returns h of each group of one copy."""
-    shard = HistogramShard(
-        length=length, keys=classes, weights=classes, classes=classes, tallies=tallies
-    )
-    return held_counts.held_sums(shard, counted)
-
-
-def _cells_without_noise(
-    groups: Sequence[tolerances.Group], held: Sequence[int], stddev: float
-) -> list[int | None]:
-    """Returns the cell of U − h of each group."""
-    width = held_counts.cell_units(stddev)
-    return [
-        ((group.candidates << tolerances.TALLY_BITS) - own) // width if group.is_counted else None
-        for group, own in zip(groups, held, strict=True)
-    ]
-
-
-def _with_one_law(rule: LengthRule) -> LengthRule:
-    """Gives all classes the law of the largest probability."""
-    law = rule.classes[-1].rounds
-    classes = (dataclasses.replace(each, rounds=law) for each in rule.classes)
-    return dataclasses.replace(rule, classes=tuple(classes))
-
-
-def _with_held(decided: HistogramShard, shard: HistogramShard, variant: Variant) -> HistogramShard:
-    """Keeps drawn n-grams that somebody has, or those of them to which nobody gave weight."""
-    rows = places_among(shard.spurious_keys, shard.keys)
-    kept = rows >= 0
-    if variant.keeps_unweighted:
-        kept[kept] = shard.weights[rows[kept]] == 0
-    columns = ("spurious_keys", "spurious_cells", "spurious_rounds", "spurious_classes")
-    return dataclasses.replace(
-        decided,
-        **{
-            name: np.concatenate((getattr(decided, name), getattr(shard, name)[kept]))
-            for name in columns
-        },
-    )
 
 
 def _rule_of(steps: CopySteps, length: int, classes: np.ndarray, released: int) -> LengthRule:
@@ -707,53 +441,3 @@ def _put(outcome: Outcome, decided: HistogramShard, previous: GramSet | None, wo
     copies, grams = named(keys, decided.length, previous, world)
     outcome.found[copies, grams] = np.concatenate((found[chosen], decided.spurious_rounds))
     outcome.cells[copies, grams] = np.concatenate((cells[chosen], decided.spurious_cells))
-
-
-def _with_rounds(rule: LengthRule, rounds: tuple[RoundRule, ...]) -> LengthRule:
-    """Gives other rules to the rounds of a length with one class."""
-    (only,) = rule.classes
-    return dataclasses.replace(rule, classes=(dataclasses.replace(only, rounds=rounds),))
-
-
-def _without_cuts(own: ClassRule) -> ClassRule:
-    rounds = [dataclasses.replace(each, cut_cell=-(2**30)) for each in own.rounds[:-1]]
-    return dataclasses.replace(own, rounds=(*rounds, own.rounds[-1]))
-
-
-def _with_gaussian_tails(drawn: SpuriousGrams) -> SpuriousGrams:
-    """Draws the evidence of grams of later rounds again, from the tail of a Gaussian."""
-    assert drawn.rule is not None
-    rng = np.random.default_rng(drawn.keys.size)
-    cells = drawn.cells.copy()
-    each_round = itertools.product(drawn.rule.classes, range(2, len(drawn.rule.rounds) + 1))
-    for of_class, number in each_round:
-        own = of_class.rounds[number - 1]
-        inside = (drawn.rounds == number) & (drawn.classes == of_class.number)
-        if inside.any():
-            draws = 1 - rng.random(int(np.count_nonzero(inside)))
-            evidence = own.evidence_stddev * -special.ndtri(own.null_probability * draws)
-            places = np.floor((evidence - own.threshold) * UNITS / own.cell_units)
-            cells[inside] = np.maximum(0, places)
-    return dataclasses.replace(drawn, cells=cells)
-
-
-def _keep_back(batch: UserBatch, counts: np.ndarray) -> UserBatch:
-    """Leaves users a part of what they have, over the number of grams that stand for anybody."""
-    present = counts[batch.users[:, 0].astype(int)]
-    return dataclasses.replace(batch, left=known(batch.left) // np.maximum(present, 1))
-
-
-def _give_back(batch: UserBatch, part: UserBatch, whole: UserBatch) -> UserBatch:
-    """Gives users what was kept back; some of them may have no open grams any more."""
-    rows = np.searchsorted(_numbers(whole), _numbers(batch))
-    return dataclasses.replace(
-        batch, left=known(batch.left) + (known(whole.left) - known(part.left))[rows]
-    )
-
-
-def _left_whole(batch: UserBatch, allotment: int) -> UserBatch:
-    return dataclasses.replace(batch, left=np.full(len(batch.users), allotment))
-
-
-def _numbers(batch: UserBatch) -> np.ndarray:
-    return (batch.users[:, 0] << np.uint64(32)) | batch.users[:, 1]

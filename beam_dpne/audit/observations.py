@@ -21,9 +21,8 @@ _STEPS = 8
 def features(world: World, outcomes: Sequence[Outcome]) -> np.ndarray:
     """Returns numbers of n-grams by length, kind, round and cell, and sums of how far above ρ they are.
 
-    The kinds are n-grams that others have too, and those that the user alone has. Of the latter there are
-    also numbers by how far their class is below the best one, and counts of held candidates if there are
-    any.
+    The kinds are n-grams that others have too, and those that the user alone has. Of the latter there
+    are also numbers by how far their class is below the best one. There are counts of held candidates.
 
     Returns:
       (runs, features) float64; column `FOUND` is the number of n-grams released at the first length.

@@ -150,7 +150,7 @@ def affordable(
     Returns:
       (n,) int64 in units of 2^-24; costs, (n,) int64 in units of 2^-56.
     """
-    # s·2^(8 + shift) is an integer, since s has 24 binary digits; if it had more, costs would be higher.
+    # s·2^(8 + shift) is an integer, since s has 24 binary digits. With more of them, costs were higher.
     shift = max(0, 21 - math.frexp(stddev)[1])
     divisor = math.floor(math.ldexp(stddev / UNITS, SUM_BITS + shift))
     # (n, groups) int64: ⌈t·n_G/s⌉ in units of 2^-32.

@@ -278,6 +278,7 @@ class ArraySteps:
         users: list[UserBatch],
         previous: GramSet | None,
         present: Sequence[PresentGrams],
+        *,
         counted: held_counts.Counted | None = None,
     ) -> tuple[list[Contributions], list[UserBatch]]:
         """Calls `spend_on_present`, by default with the counted groups of S_{k−1}."""

@@ -19,9 +19,10 @@ import pytest
 from scipy import stats
 
 from beam_dpne import PrivacyPlan, RunKey
-from beam_dpne.audit.copied_runs import RIGHT, Outcome, Run, Variant, simulate
+from beam_dpne.audit.copied_runs import Outcome, Run, simulate
 from beam_dpne.audit.copies import World, crowd, positions, words_of
 from beam_dpne.audit.observations import FOUND, features, learned
+from beam_dpne.audit.variants import RIGHT, Variant
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.in_memory import release_ngrams
 from tests.privacy.test_attack import DELTA, EPSILON, epsilon_at_least
@@ -172,8 +173,8 @@ def test_noisy_vectors_of_all_rounds_show_less_than_epsilon_and_follow_one_gauss
 ):
     """Padded to μ², the log-likelihood ratio of all rounds and counts is N(±μ²/2, μ²) exactly.
 
-    What is sent depends on the noise of earlier rounds; that does not change the law. The user never moves
-    all that is released by more than is charged.
+    What is sent depends on the noise of earlier rounds; that does not change the law. The user never
+    moves all that is released by more than is charged.
     """
     rng = np.random.default_rng(7)
     runs = FEWER_RUNS if world in WITH_COUNTS else RUNS
