@@ -543,7 +543,7 @@ def count_held(length: Length, users: dict, left: dict, run: AdaptiveRun) -> Len
         # What is charged is at least t² Σ n_G²/s², and more only by rounding.
         exact = Fraction(tally, 2**24) ** 2 * sum(n * n for n in weighted) / 2**32
         exact *= 2**56 / Fraction(deviation) ** 2
-        assert exact <= cost <= exact * (1 + Fraction(1, 2**20)) + 2
+        assert exact <= cost <= exact + math.isqrt(math.ceil(exact)) // 2 + 3
         if cost > left[user]:
             tally = cost = 0
         left[user] -= cost
