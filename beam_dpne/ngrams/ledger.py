@@ -95,8 +95,8 @@ _LENGTHS_COLUMNS = {
         "0 without a count; noisy_unheld: noisy number of those that nobody has, the upper edge of a "
         "cell one 64th of that deviation wide; unheld: number by which the tolerated number is "
         "divided; probability: probability that a candidate of the best class which nobody has is "
-        "released, at most. Counts are paid from the users' budgets. The bound expected_spurious_at_most is a mean "
-        "over the noise of the counts as well",
+        "released, at most. Counts are paid from the users' budgets. The bound "
+        "expected_spurious_at_most is a mean over the noise of the counts as well",
     },
 }
 _TEXT = (

@@ -1,8 +1,8 @@
 """Classes, counts of held candidates and null probabilities: the conditions of their proofs, as tests.
 
-docs/adaptive.md has the proofs, and a table of the conditions with the tests of each. Here are those that
-belong to no single module. Keys are fixed; had they been random, each assertion on a p-value would fail a
-correct program with probability `FALSE_FAILURE`, and each on a mean with less than 1e-5.
+docs/adaptive.md has the proofs, and a table of the conditions with the tests of each. Here are those
+that belong to no single module. Keys are fixed; had they been random, each assertion on a p-value would
+fail a correct program with probability `FALSE_FAILURE`, and each on a mean with less than 1e-5.
 """
 
 import dataclasses
@@ -215,7 +215,7 @@ MANY = {20: 1000, 15: 1000, 10: 2000, 5: 4000, 0: 8000, -5: 4000}
 @pytest.mark.parametrize("unheld", [0.0, 0.01, 0.2, 1.0])
 @pytest.mark.parametrize("fraction", [0.01, 0.5])
 def test_many_groups_together_stay_within_what_is_tolerated_in_the_mean(unheld, fraction):
-    """E Σ N*·p ≤ η·|S|, where a part of each of six groups is held by nobody: 1 is m = U, 0 is m = 0."""
+    """E Σ N*·p ≤ η·|S|, where a part of each of six groups is held by nobody: all (m = U) to none."""
     stddev, released, runs = 150.0, 1000, 4000
     groups = groups_of(MANY, released, stddev)
     assert len(counted_of(groups).numbers) == sum(group.is_counted for group in groups) == 6

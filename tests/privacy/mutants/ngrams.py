@@ -372,10 +372,10 @@ MUTANTS = [
     Mutant(
         name="only_candidates_within_the_limit_count",
         file="beam_dpne/ngrams/contributions.py",
-        before="    classes = class_numbers(previous, plan.pruning, grams.keys)\n    counted = counted or",
-        after="    classes = class_numbers(previous, plan.pruning, grams.keys)\n"
-        "    classes[plan.contribution_limits[grams.length - 1] :] -= 999\n    counted = counted or",
-        matters="Spurious n-grams would be expected as if candidates beyond the limit were held by nobody.",
+        before="    counted = counted or counted_classes",
+        after="    classes[plan.contribution_limits[grams.length - 1] :] -= 999\n"
+        "    counted = counted or counted_classes",
+        matters="Candidates that are held beyond the limit would count as held by nobody.",
         tests=(
             f"{_CONDITIONS}::test_candidates_beyond_the_limit_of_contributions_count_and_are_charged",
         ),
