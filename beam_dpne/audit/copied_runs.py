@@ -3,28 +3,27 @@
 A corpus is made of many copies of a small one: users, documents and words of copy 7 have nothing to do
 with those of copy 8. Users, sums, noise and decisions of the copies then run through
 `in_memory.release_length` and its kernels together, as one run does. A run of one copy alone would
-differ in two things only, since they follow |S_{k−1}| and |V_k|: its rules, and its draws of spurious
-n-grams. So
-`CopySteps` takes the rule of one copy, and draws from the V_k of each. That one copy is then a run of
+differ in three things only, since they follow |S_{k−1}| and |V_c|: the groups whose held candidates are
+counted, its rules, and its draws of spurious n-grams. So `CopySteps` takes the groups and rules of each
+copy, and draws from the V_k of each (`copied_rules`). That one copy is then a run of
 `in_memory.release_ngrams`, bit for bit, is a test of its own.
 
 In the one world a user, the first of each copy, holds every sequence of T words; in the other it does
 not take part. The other users are users like any other: what they send follows the released past. A
 crowd is made up as sums that have no more to do with the user than those of other databases.
 
-A `Variant` is the mechanism with a planted mistake, to see that an attack notices it.
+A `Variant` of `variants` is the mechanism with a planted mistake.
 """
 
 import collections
 import dataclasses
-import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from scipy import special
 
+from beam_dpne.audit.copied_rules import CopyGroups, CopyRules
 from beam_dpne.audit.copies import (
     NO_CLASS,
     USER,
@@ -32,19 +31,30 @@ from beam_dpne.audit.copies import (
     candidate_classes,
     copies_as_middles,
     copies_of_grams,
-    keys_of,
+    known,
     named,
     positions,
     take_copies,
     words_of,
 )
-from beam_dpne.audit.crowds import crowd_sums, known, open_grams
+from beam_dpne.audit.crowds import crowd_sums, open_grams
+from beam_dpne.audit.variants import (
+    RIGHT,
+    SameNoise,
+    Variant,
+    give_back,
+    keep_back,
+    left_whole,
+    with_gaussian_tails,
+    with_held,
+    with_rounds,
+    without_cuts,
+)
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
-from beam_dpne.mechanism.cells import spurious_cells
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import UNITS, ClassRule, LengthRule, RoundRule
+from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import adaptive, held_counts, tolerances
 from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.elements import (
@@ -61,46 +71,6 @@ from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.vocabulary import public_vocabulary
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Variant:
-    """The mechanism that is run; the defaults are right, every other value is a planted mistake.
-
-    Attributes:
-      noise_factor: what the noise of held grams is multiplied by.
-      same_noise: every round of a length has the noise of the first.
-      looks_again: grams that were closed are judged, and spent on, in later rounds.
-      gaussian_tail: the evidence of a spurious gram of a later round is drawn as that of the first:
-        from a Gaussian's tail of the probability of being found.
-      unreduced: what a user has left is not reduced by what it sends.
-      one_word: words have the threshold for users with one word.
-      follows_observed: what users spend follows how many grams stand for anybody, a private number,
-        instead of what they hold themselves. Each user's own budget is kept.
-      no_spurious: n-grams that nobody has are never released.
-      no_threshold: the last round of words has the threshold 0.
-    """
-
-    noise_factor: float = 1.0
-    same_noise: bool = False
-    looks_again: bool = False
-    gaussian_tail: bool = False
-    unreduced: bool = False
-    one_word: bool = False
-    follows_observed: bool = False
-    no_spurious: bool = False
-    no_threshold: bool = False
-
-
-RIGHT = Variant()
-
-
-class SameNoise(RunKey):
-    """Gives every round of a length the noise of the first."""
-
-    def sub_key(self, purpose: str, length: int = 0, round_number: int = 0) -> bytes:
-        """Returns the sub-key of a purpose, for noise that of the first round."""
-        return super().sub_key(purpose, length, 1 if purpose == "noise" else round_number)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
     """What came of one length in many runs.
@@ -109,12 +79,16 @@ class Outcome:
       found: (runs, grams) int8, the round in which a gram was found; 0: it was not.
       cells: (runs, grams) int64, of that round.
       valid: (runs, grams) bool, V_k.
+      classes: (runs, grams) int64, the class of each candidate.
+      counts: (runs, groups) float64, X of each group, 0 if it was not counted.
       released: the released sets of which the copies' sets are parts.
     """
 
     found: np.ndarray
     cells: np.ndarray
     valid: np.ndarray
+    classes: np.ndarray
+    counts: np.ndarray
     released: list[GramSet]
 
 
@@ -123,12 +97,15 @@ class Run(NamedTuple):
 
     Attributes:
       outcomes: of each private length.
-      log_ratio: (runs,), of the noisy vectors of all rounds, with the user against without.
+      log_ratio: (runs,), of the noisy vectors of all rounds and counts, with the user against without.
+      moved: (runs,) float64, the sum of the squares by which the user moves all of them, in standard
+        deviations.
       left: (runs,) int64, what the user has left, in units of 2^-56.
     """
 
     outcomes: list[Outcome]
     log_ratio: np.ndarray
+    moved: np.ndarray
     left: np.ndarray
 
 
@@ -145,8 +122,11 @@ class CopySteps(ArraySteps):
       copies: those that are settled.
       own_rule: the rule of one of them; the others have the same numbers of candidates in each class.
       previous: S_{k−1} of all copies.
-      counts: of each length (runs, groups) float64, what is released of held candidates, 0 if nothing.
+      groups: the groups of each copy at the length.
+      counts: of the length, as of `Outcome`.
+      own_tallies: keys and tallies of what the users of all copies send to the count of the length.
       log_ratio: as of `Run`.
+      moved: as of `Run`.
       left: as of `Run`.
       decided: the shard after the last round.
     """
@@ -158,14 +138,19 @@ class CopySteps(ArraySteps):
     copies: np.ndarray = dataclasses.field(init=False)
     own_rule: LengthRule | None = None
     previous: GramSet | None = None
-    counts: list[np.ndarray] = dataclasses.field(default_factory=list)
+    groups: CopyGroups | None = None
+    counts: np.ndarray = dataclasses.field(init=False)
+    own_tallies: list[tuple[np.ndarray, np.ndarray]] = dataclasses.field(default_factory=list)
     log_ratio: np.ndarray = dataclasses.field(init=False)
+    moved: np.ndarray = dataclasses.field(init=False)
     left: np.ndarray = dataclasses.field(init=False)
     decided: HistogramShard | None = None
 
     def __post_init__(self):
         self.copies = np.arange(self.runs)
+        self.counts = np.zeros((self.runs, tolerances.MOST_COUNTED))
         self.log_ratio = np.zeros(self.runs)
+        self.moved = np.zeros(self.runs)
         self.left = np.full(self.runs, self.plan.allotment)
 
     def rule(self, length, previous):
@@ -174,13 +159,13 @@ class CopySteps(ArraySteps):
         rule = self.own_rule
         if self.variant.no_threshold and length == 1:
             last = dataclasses.replace(rule.rounds[-1], threshold_units=0)
-            return _with_rounds(rule, (*rule.rounds[:-1], last))
+            return with_rounds(rule, (*rule.rounds[:-1], last))
         if not self.variant.one_word:
             return rule
         rounds = adaptive.vocabulary_rounds(
             allotment=self.plan.allotment, delta=self.plan.vocabulary_delta, max_contributions=1
         )
-        return _with_rounds(rule, rounds)
+        return with_rounds(rule, rounds)
 
     def draw_spurious(self, length, previous):
         """Draws from the V_k of the copies that are settled, which are no more than all words."""
@@ -202,7 +187,7 @@ class CopySteps(ArraySteps):
         drawn = sample_spurious(some, rule=dataclasses.replace(rule, pruning="both"), run_key=key)
         first, second = unpack_pairs(drawn.keys)
         drawn = dataclasses.replace(drawn, keys=pack_pairs(rows[first], rows[second]), rule=rule)
-        return _with_gaussian_tails(drawn) if self.variant.gaussian_tail else drawn
+        return with_gaussian_tails(drawn) if self.variant.gaussian_tail else drawn
 
     def _of_these_copies(self, length: int, previous: GramSet) -> tuple[GramSet, np.ndarray]:
         """Returns a set whose V_k is that of the copies, and the rows of its grams in S_{k−1}."""
@@ -221,11 +206,15 @@ class CopySteps(ArraySteps):
 
         Rules follow from p_c alone, so copies whose classes differ are settled together.
         """
-        rules = CopyRules.of(self, length, histogram, previous)
+        assert self.groups is not None
+        rules = CopyRules.of(self, self.groups, length, histogram, previous)
         drawn = rules.draw(self, previous)
         if self.variant.gaussian_tail:
-            drawn = _with_gaussian_tails(drawn)
-        self.counts.append(rules.counts)
+            drawn = with_gaussian_tails(drawn)
+        self.counts = rules.counts
+        # The noise of a count is one more coordinate of what is released.
+        copies = np.repeat(np.arange(self.runs), tolerances.MOST_COUNTED)
+        self._notes(copies, rules.shifts.reshape(-1), rules.noise.reshape(-1))
         return [
             held_counts.meet_spurious(
                 dataclasses.replace(
@@ -268,16 +257,31 @@ class CopySteps(ArraySteps):
         whole = users
         if self.variant.follows_observed and present:
             counts = np.bincount(copies_of_grams(present[-1], self.world), minlength=self.runs)
-            users = [_keep_back(batch, counts) for batch in users]
-        sent, after = super().spend(length, round_number, users, previous, present)
+            users = [keep_back(batch, counts) for batch in users]
+        sent, after = self._spend_by_groups(length, round_number, users, previous, present)
         if self.variant.follows_observed and present:
-            after = [_give_back(batch, users[0], whole[0]) for batch in after]
+            after = [give_back(batch, users[0], whole[0]) for batch in after]
         if self.variant.unreduced:
-            after = [_left_whole(batch, self.plan.allotment) for batch in after]
+            after = [left_whole(batch, self.plan.allotment) for batch in after]
         for batch in after:
             is_user = batch.users[:, 1] == USER
             self.left[batch.users[is_user, 0].astype(int)] = known(batch.left)[is_user]
         return [self._weighed(own, round_number) for own in sent], after
+
+    def _spend_by_groups(self, length, round_number, users, previous, present):
+        """Lets users send to the groups that are counted in their copy, and not in all together."""
+        if round_number > 1 or previous is None or not self.plan.strategy_value.has_classes:
+            return super().spend(length, round_number, users, previous, present)
+        self.groups = CopyGroups.of(self, length, previous)
+        sent, after = [], []
+        for copies, counted in self.groups.counted():
+            some = users
+            if copies.size < self.runs:
+                some = [take_copies(batch, copies) for batch in users]
+            own_sent, own_after = super().spend(length, 1, some, previous, present, counted=counted)
+            sent += own_sent
+            after += own_after
+        return sent, after
 
     def _weighed(self, sent: Contributions, round_number: int) -> Contributions:
         """Notes the log-likelihood ratio of what the user sends; a ghost's weights are then 0."""
@@ -290,23 +294,34 @@ class CopySteps(ArraySteps):
         else:
             bits = randomness.encrypt_blocks(sub_key, sent.word_hashes[sent.keys[entries]])
         sent_weights = known(sent.weights)
-        shift = sent_weights[entries] / UNITS
         noise = randomness.normals(bits) * self.variant.noise_factor
-        present = 0.0 if self.is_ghost else 1.0
-        np.add.at(self.log_ratio, copies, shift * (noise + (present - 0.5) * shift))
+        self._notes(copies, sent_weights[entries] / UNITS, noise)
+        tallies = None
+        if sent.tallies is not None:
+            self.own_tallies.append((sent.keys[entries], sent.tallies[entries]))
+            tallies = sent.tallies.copy()
+            tallies[entries] = 0
         if not self.is_ghost:
             return sent
         weights = sent_weights.copy()
         weights[entries] = 0
-        return dataclasses.replace(sent, weights=weights)
+        return dataclasses.replace(sent, weights=weights, tallies=tallies)
+
+    def _notes(self, copies: np.ndarray, shifts: np.ndarray, noise: np.ndarray) -> None:
+        """Adds the log-likelihood ratio of numbers that the user moves, and by how much it does."""
+        present = 0.0 if self.is_ghost else 1.0
+        np.add.at(self.log_ratio, copies, shifts * (noise + (present - 0.5) * shifts))
+        np.add.at(self.moved, copies, shifts**2)
 
     def decide(self, shard, rule):
         """Decides with the noise that is really added; thresholds stay as planned."""
         own = dataclasses.replace(rule, noise_stddev=rule.noise_stddev * self.variant.noise_factor)
         if self.variant.looks_again:
-            classes = [_without_cuts(each) for each in own.classes]
+            classes = [without_cuts(each) for each in own.classes]
             own = dataclasses.replace(own, classes=tuple(classes))
         decided = dataclasses.replace(super().decide(shard, own), rule=rule)
+        if shard.round == 1 and (self.variant.keeps_held or self.variant.keeps_unweighted):
+            decided = with_held(decided, shard, self.variant)
         if shard.round == len(rule.rounds):
             self.decided = decided
         return decided
@@ -355,7 +370,7 @@ def simulate(
             steps, length, users, previous, outcomes
         )
         outcomes.append(outcome)
-    return Run(outcomes, steps.log_ratio, steps.left)
+    return Run(outcomes, steps.log_ratio, steps.moved, steps.left)
 
 
 def _settle_all(
@@ -373,10 +388,12 @@ def _settle_all(
         found=np.zeros(valid.shape, np.int8),
         cells=np.zeros(valid.shape, np.int64),
         valid=valid,
+        classes=classes,
+        counts=np.zeros((runs, tolerances.MOST_COUNTED)),
         released=[],
     )
     left, found, present = users, None, None
-    steps.previous = previous
+    steps.previous, steps.own_tallies = previous, []
     together = iter([np.arange(runs)])
     if length > 1 and not world.plan.strategy_value.has_classes:
         together = _of_equal_classes(classes, sizes)
@@ -388,139 +405,9 @@ def _settle_all(
         outcome.released.append(found)
         if steps.decided is not None:
             _put(outcome, steps.decided, previous, world)
+    if length > 1 and world.plan.strategy_value.has_classes:
+        outcome = dataclasses.replace(outcome, counts=steps.counts)
     return outcome, left, found, present
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class CopyRules:
-    """The rules of all copies of a length with classes.
-
-    Attributes:
-      world: of which there are copies.
-      length: k.
-      valid: (runs, grams) int64, the class of each candidate, `NO_CLASS` where there is none.
-      renamed: (runs, numbers) int16, the place of the probability of each class of a copy.
-      lowest: the number of the first class in `renamed`.
-      rule: the rule of all copies, with a class for each probability.
-      counts: as of `CopySteps`.
-    """
-
-    world: World
-    length: int
-    valid: np.ndarray
-    renamed: np.ndarray
-    lowest: int
-    rule: LengthRule
-    counts: np.ndarray
-
-    @classmethod
-    def of(
-        cls, steps: CopySteps, length: int, histogram: list[HistogramShard], previous: GramSet
-    ) -> "CopyRules":
-        """Returns the rules that follow from the count of each copy."""
-        plan, world, runs = steps.plan, steps.world, steps.runs
-        valid, released = candidate_classes(previous, length, world, runs)
-        inside = valid != NO_CLASS
-        lowest = int(valid[inside].min(initial=0))
-        width = int(valid[inside].max(initial=0)) - lowest + 1
-        tallies = np.zeros(valid.shape, np.int64)
-        for shard in histogram:
-            if shard.keys.size:
-                tallies[named(shard.keys, length, previous, world)] = known(shard.tallies)
-        chances = np.zeros((runs, width))
-        counts = np.zeros((runs, tolerances.MOST_COUNTED))
-        stddev = plan.held_stddev
-        # Copies without counts that have the same numbers of candidates have the same probabilities.
-        uncounted: dict[tuple[int, bytes], int] = {}
-        for copy in np.flatnonzero(inside.any(axis=1)).tolist():
-            classes = valid[copy][inside[copy]]
-            same = (int(released[copy]), np.sort(classes).tobytes())
-            if same in uncounted:
-                chances[copy] = chances[uncounted[same]]
-                continue
-            sizes = collections.Counter(classes.tolist())
-            groups = tolerances.groups_of(sizes, int(released[copy]), stddev)
-            counted = held_counts.counted_of(groups)
-            if not counted.numbers.size:
-                uncounted[same] = copy
-            shard = HistogramShard(
-                length=length,
-                keys=classes,
-                weights=classes,
-                classes=classes,
-                tallies=tallies[copy][inside[copy]],
-            )
-            cells = held_counts.estimates(
-                counted,
-                [held_counts.held_sums(shard, counted)],
-                length,
-                stddev,
-                steps.run_key,
-                copy=copy,
-            )
-            described = held_counts.describe(groups, cells, stddev)
-            counts[copy, : len(groups)] = [
-                each.noisy_unheld if each.noise_stddev else 0.0 for each in described
-            ][: tolerances.MOST_COUNTED]
-            tolerated = plan.spurious_fraction * int(released[copy])
-            own = tolerances.probabilities(groups, [each.unheld for each in described], tolerated)
-            for number, chance in own.items():
-                chances[copy, number - lowest] = chance
-        levels, places = np.unique(chances, return_inverse=True)
-        rounds = plan.lengths[length - 1].rounds
-        # A probability of 0 stands for classes without candidates.
-        rule = LengthRule(
-            length=length,
-            noise_stddev=1.0,
-            classes=tuple(
-                ClassRule(number=place, valid=0, rounds=adaptive.gram_rounds(level, rounds))
-                for place, level in enumerate(levels.tolist())
-                if level
-            ),
-            by_prediction=True,
-            pruning=plan.pruning,
-        )
-        renamed = places.reshape(chances.shape).astype(np.int16)
-        return cls(world, length, valid, renamed, lowest, rule, counts)
-
-    def classes_of(self, keys: np.ndarray, classes: np.ndarray, previous: GramSet) -> np.ndarray:
-        """Returns the places of the probabilities of n-grams with some classes: (m,) int16."""
-        copies, _ = named(keys, self.length, previous, self.world)
-        return self.renamed[copies, classes - self.lowest]
-
-    def draw(self, steps: CopySteps, previous: GramSet) -> SpuriousGrams:
-        """Draws each candidate of each copy with its probability, with round and cell."""
-        none = np.zeros(0, np.int64)
-        parts = [(none, none, none.astype(np.int8), none.astype(np.int16))]
-        is_drawn = steps.world.crowd != "everything" and not steps.variant.no_spurious
-        inside = (self.valid != NO_CLASS) & is_drawn
-        copies, grams = np.nonzero(inside)
-        places = self.renamed[copies, self.valid[inside] - self.lowest]
-        rng = np.random.default_rng(list(steps.run_key.sub_key("audit draws", self.length)))
-        keys = keys_of(copies, grams, self.length, previous, self.world)
-        for own in self.rule.classes:
-            chosen = keys[(places == own.number)]
-            chosen = chosen[rng.random(chosen.size) < own.null_probability]
-            shares = np.cumsum([each.null_probability for each in own.rounds])
-            rounds = 1 + np.searchsorted(shares[:-1], rng.random(chosen.size) * shares[-1])
-            cells = np.zeros(chosen.size, np.int64)
-            for number in np.unique(rounds).tolist():
-                now = rounds == number
-                bits = rng.integers(0, 2**64, (int(now.sum()), 2), dtype=np.uint64)
-                cells[now] = spurious_cells(bits, own.rounds, number, 1.0)
-            parts.append(
-                (chosen, cells, rounds.astype(np.int8), np.full(chosen.size, own.number, np.int16))
-            )
-        drawn_keys, cells, rounds, classes = map(np.concatenate, zip(*parts, strict=True))
-        order = np.argsort(drawn_keys)
-        return SpuriousGrams(
-            length=self.length,
-            keys=drawn_keys[order],
-            cells=cells[order],
-            rounds=rounds[order],
-            classes=classes[order],
-            rule=self.rule,
-        )
 
 
 def _of_equal_classes(classes: np.ndarray, sizes: np.ndarray) -> Iterator[np.ndarray]:
@@ -554,53 +441,3 @@ def _put(outcome: Outcome, decided: HistogramShard, previous: GramSet | None, wo
     copies, grams = named(keys, decided.length, previous, world)
     outcome.found[copies, grams] = np.concatenate((found[chosen], decided.spurious_rounds))
     outcome.cells[copies, grams] = np.concatenate((cells[chosen], decided.spurious_cells))
-
-
-def _with_rounds(rule: LengthRule, rounds: tuple[RoundRule, ...]) -> LengthRule:
-    """Gives other rules to the rounds of a length with one class."""
-    (only,) = rule.classes
-    return dataclasses.replace(rule, classes=(dataclasses.replace(only, rounds=rounds),))
-
-
-def _without_cuts(own: ClassRule) -> ClassRule:
-    rounds = [dataclasses.replace(each, cut_cell=-(2**30)) for each in own.rounds[:-1]]
-    return dataclasses.replace(own, rounds=(*rounds, own.rounds[-1]))
-
-
-def _with_gaussian_tails(drawn: SpuriousGrams) -> SpuriousGrams:
-    """Draws the evidence of grams of later rounds again, from the tail of a Gaussian."""
-    assert drawn.rule is not None
-    rng = np.random.default_rng(drawn.keys.size)
-    cells = drawn.cells.copy()
-    each_round = itertools.product(drawn.rule.classes, range(2, len(drawn.rule.rounds) + 1))
-    for of_class, number in each_round:
-        own = of_class.rounds[number - 1]
-        inside = (drawn.rounds == number) & (drawn.classes == of_class.number)
-        if inside.any():
-            draws = 1 - rng.random(int(np.count_nonzero(inside)))
-            evidence = own.evidence_stddev * -special.ndtri(own.null_probability * draws)
-            places = np.floor((evidence - own.threshold) * UNITS / own.cell_units)
-            cells[inside] = np.maximum(0, places)
-    return dataclasses.replace(drawn, cells=cells)
-
-
-def _keep_back(batch: UserBatch, counts: np.ndarray) -> UserBatch:
-    """Leaves users a part of what they have, over the number of grams that stand for anybody."""
-    present = counts[batch.users[:, 0].astype(int)]
-    return dataclasses.replace(batch, left=known(batch.left) // np.maximum(present, 1))
-
-
-def _give_back(batch: UserBatch, part: UserBatch, whole: UserBatch) -> UserBatch:
-    """Gives users what was kept back; some of them may have no open grams any more."""
-    rows = np.searchsorted(_numbers(whole), _numbers(batch))
-    return dataclasses.replace(
-        batch, left=known(batch.left) + (known(whole.left) - known(part.left))[rows]
-    )
-
-
-def _left_whole(batch: UserBatch, allotment: int) -> UserBatch:
-    return dataclasses.replace(batch, left=np.full(len(batch.users), allotment))
-
-
-def _numbers(batch: UserBatch) -> np.ndarray:
-    return (batch.users[:, 0] << np.uint64(32)) | batch.users[:, 1]

@@ -82,6 +82,13 @@ def crowd(*kinds: tuple[int, Sequence[int]]) -> tuple[tuple[tuple[int, ...], ...
     return tuple((tuple(text),) for count, text in kinds for _ in range(count))
 
 
+def known(array: np.ndarray | None) -> np.ndarray:
+    """Returns an array that elements of a run have in this place."""
+    if array is None:
+        raise ValueError("An element of a run must have all arrays, got None.")
+    return array
+
+
 def words_of(runs: int, words: int) -> list[str]:
     """The words of all copies, in the order of their bytes."""
     return [f"{number:09}" for number in range(runs * words)]

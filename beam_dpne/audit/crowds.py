@@ -7,7 +7,7 @@ the sums of some other users, whatever the user in question has, and the privacy
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne.audit.copies import World, words_of
+from beam_dpne.audit.copies import World, known, words_of
 from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams.elements import Contributions, HistogramShard, pack_pairs, unpack_pairs
 
@@ -46,13 +46,6 @@ def crowd_sums(
         round=round_number,
         words=pa.array(words_of(runs, world.words)).take(pa.array(grams)) if is_of_words else None,
     )
-
-
-def known(array: np.ndarray | None) -> np.ndarray:
-    """Returns an array that elements of a run have in this place."""
-    if array is None:
-        raise ValueError("An element of a run must have all arrays, got None.")
-    return array
 
 
 def open_grams(shards: list[HistogramShard]) -> np.ndarray:

@@ -13,11 +13,12 @@ import numpy as np
 
 from beam_dpne.audit import observations
 from beam_dpne.audit.bounds import Claim
-from beam_dpne.audit.copied_runs import RIGHT, Outcome, Variant, simulate
+from beam_dpne.audit.copied_runs import Outcome, simulate
 from beam_dpne.audit.copies import World
 from beam_dpne.audit.count_games import count_games, count_log_ratios, whole_budget
 from beam_dpne.audit.games import Game, Mistake, Play, Seen, world_keys
 from beam_dpne.audit.union_games import union_games
+from beam_dpne.audit.variants import RIGHT, Variant
 from beam_dpne.counts.rule import count_rule
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.randomness import RunKey

@@ -6,12 +6,14 @@ import numpy as np
 from scipy import special
 
 from beam_dpne.audit.copied_runs import Outcome
-from beam_dpne.audit.copies import World
+from beam_dpne.audit.copies import NO_CLASS, World
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
 
 # The column of `features` with the number of n-grams that are released at the first length.
 FOUND = 0
 _CELL_BORDERS = np.array([4, 10, 20, 35, 60, 90, 130, 200])
+# Half octaves below the best class.
+_CLASS_BORDERS = np.array([1, 3, 6])
 _RIDGE = 1e-3
 _STEPS = 8
 
@@ -19,7 +21,8 @@ _STEPS = 8
 def features(world: World, outcomes: Sequence[Outcome]) -> np.ndarray:
     """Returns numbers of n-grams by length, kind, round and cell, and sums of how far above ρ they are.
 
-    The kinds are n-grams that others have too, and those that the user alone has.
+    The kinds are n-grams that others have too, and those that the user alone has. Of the latter there
+    are also numbers by how far their class is below the best one. There are counts of held candidates.
 
     Returns:
       (runs, features) float64; column `FOUND` is the number of n-grams released at the first length.
@@ -30,11 +33,24 @@ def features(world: World, outcomes: Sequence[Outcome]) -> np.ndarray:
         valid = outcome.valid.sum(axis=1)
         may_be_spurious = np.minimum(valid, released)
         released = np.count_nonzero(outcome.found, axis=1)
-        columns += [released, valid, may_be_spurious]
+        columns += [released, valid, may_be_spurious, *outcome.counts.T]
+        if not common.all():
+            columns += _by_class(outcome, ~common)
         for kind in (common, ~common):
             if kind.any():
                 columns += _by_round(outcome.found[:, kind], outcome.cells[:, kind], rounds)
     return np.column_stack(columns).astype(float)
+
+
+def _by_class(outcome: Outcome, alone: np.ndarray) -> list[np.ndarray]:
+    best = np.where(outcome.valid, outcome.classes, -NO_CLASS).max(axis=1, keepdims=True)
+    bins = np.searchsorted(_CLASS_BORDERS, (best - outcome.classes)[:, alone], side="right")
+    valid, found = outcome.valid[:, alone], outcome.found[:, alone] > 0
+    columns = []
+    for number in range(_CLASS_BORDERS.size + 1):
+        inside = valid & (bins == number)
+        columns += [inside.sum(axis=1), (inside & found).sum(axis=1)]
+    return columns
 
 
 def _by_round(found: np.ndarray, cells: np.ndarray, rounds: int) -> list[np.ndarray]:

@@ -376,8 +376,8 @@ def _threshold(law: NullLaw, stddev: float, probability: float) -> float:
     low = float(law.places.min(initial=0.0)) - 10.0 * stddev
     if law.tail(stddev, low) <= probability:
         raise ValueError(
-            f"spurious_fraction must be at most {MAX_SPURIOUS_FRACTION}: beyond it a round's "
-            "threshold does not exist."
+            "The probability of n-grams that nobody has must be lower: in a round with the probability "
+            f"{probability:.3g} thresholds do not exist."
         )
     # Steps of one deviation, many at a time, until the tail is below the probability.
     above = _BLOCK

@@ -30,7 +30,7 @@ from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import extract_grams, keep_present, present_positions
 from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpack_pairs
-from beam_dpne.ngrams.held_counts import counted_classes, tallies
+from beam_dpne.ngrams.held_counts import Counted, counted_classes, tallies
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 _USERS = "users"
@@ -294,6 +294,7 @@ def spend(
     run_key: RunKey,
     previous: GramSet | None = None,
     present: PresentGrams | None = None,
+    counted: Counted | None = None,
 ) -> tuple[Contributions, UserBatch]:
     """Returns the contributions of a batch's users to one round, and the users with what is left.
 
@@ -305,13 +306,14 @@ def spend(
       run_key: the secret of the run.
       previous: S_{k−1} (k ≥ 2).
       present: the n-grams that are open or found after round r−1 (r ≥ 2).
+      counted: the groups whose held candidates are counted; by default those that follow from S_{k−1}.
     """
     this_round = adaptive.rounds_of(length, plan.rounds or 1)[round_number - 1]
     grams = _open_grams(batch, length, round_number, present, run_key)
     # (n,) int64 in units of 2^-56: the budget for squared weights that earlier rounds have left.
     left = _left(batch, plan, length, round_number)
     if previous is not None and round_number == 1:
-        grams, left = _count_held(grams, left, previous, plan)
+        grams, left = _count_held(grams, left, previous, plan, counted)
     # With even budgets longer n-grams have their part already, so that nothing is kept back for them.
     longer = plan.max_length - length if plan.user_budgets == "individual" else 0
     # (n,) int64: places at which a longer n-gram of the user could still be found.
@@ -333,7 +335,11 @@ def spend(
 
 
 def _count_held(
-    grams: Contributions, left: np.ndarray, previous: GramSet, plan: PrivacyPlan
+    grams: Contributions,
+    left: np.ndarray,
+    previous: GramSet,
+    plan: PrivacyPlan,
+    counted: Counted | None,
 ) -> tuple[Contributions, np.ndarray]:
     """Returns candidates with classes and tallies for the count, and what the count leaves.
 
@@ -342,7 +348,7 @@ def _count_held(
     stddev = plan.held_stddev
     # (m,) int16: the class of each n-gram, a function of released sets.
     classes = class_numbers(previous, plan.pruning, grams.keys)
-    counted = counted_classes(previous, plan.pruning, stddev)
+    counted = counted or counted_classes(previous, plan.pruning, stddev)
     sent, cost = tallies(classes, grams.offsets, left, counted, stddev)
     return dataclasses.replace(grams, classes=classes, tallies=sent), left - cost
 

@@ -8,7 +8,7 @@ the weights of round 1. With h_G = Σ ω_g·min(1, Σ_u t_u(g)) over the observe
 
 is released as a cell of width s/64. One user moves (h_G)_G by at most t·√q in ℓ2, whatever the others
 send, since min(1, ·) moves by no more than its argument. So (t·√q/s)² of the user's budget is charged
-first: the bound, never the shift itself, which depends on the others.
+first: the bound, never the shift itself, which depends on the others. It is computed in integers.
 
 N_G is an estimate of the number of candidates that nobody holds, weighted by ω, with E[1/N_G] at most
 one over it (Voinov 1985): s·φ(X/s)/Φ̄(X/s), and at least s/4.
@@ -22,11 +22,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
+from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.elements.side_inputs import cached_for_sets
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, GroupRule, LengthRule
-from beam_dpne.ngrams import tolerances
+from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS, GroupRule, LengthRule
+from beam_dpne.ngrams import adaptive, tolerances
+from beam_dpne.ngrams.adaptive import BUDGET_BITS
 from beam_dpne.ngrams.classes import cells_of
 from beam_dpne.ngrams.elements import GramSet, HistogramShard, SpuriousGrams
 from beam_dpne.ngrams.histogram import hash_ranges
@@ -40,9 +42,10 @@ from beam_dpne.ngrams.tolerances import (
     Group,
 )
 
-_SUM_BITS = FACTOR_BITS + TALLY_BITS
-# Floating point is right to less than that where a charge or an estimate must not be too low.
-_CHARGE_MARGIN = 1 + 1e-12
+# Sums of ω·t are in units of 2^-40.
+SUM_BITS = FACTOR_BITS + TALLY_BITS
+_MOST = 2**62 - 1
+# Floating point is right to less than that where an estimate must not be too low.
 _ESTIMATE_MARGIN = 1 + 1e-9
 
 
@@ -108,32 +111,56 @@ def tallies(
     """
     rows = counted.rows(classes)
     inside = np.flatnonzero(rows >= 0)
-    size = left.size
-    user = np.repeat(np.arange(size), np.diff(offsets))[inside]
-    # (n,) float64: q in units of 2^-32, group by group, since the order decides the last digits.
+    user = rows_of_entries(offsets)[inside]
+    size, groups = left.size, 1 + int(counted.places.max(initial=-1))
+    # (n, groups) int64 in units of 2^-16: n_G; sums of floats are exact below 2^53.
+    sums = np.bincount(
+        user * groups + counted.places[rows[inside]],
+        weights=counted.factors[rows[inside]].astype(np.float64),
+        minlength=size * groups,
+    )
+    sums = sums.astype(np.int64).reshape(size, groups)
+    # (n,) float64: q, group by group, since the order decides the last digits.
     squares = np.zeros(size)
-    for place in np.unique(counted.places):
-        chosen = counted.places[rows[inside]] == place
-        # (n,) float64: n_G, exact, since it stays below 2^53 units of 2^-16.
-        sums = np.bincount(
-            user[chosen],
-            weights=counted.factors[rows[inside][chosen]].astype(np.float64),
-            minlength=size,
-        )
-        squares += sums * sums
-    squares *= 2.0 ** (-2 * FACTOR_BITS) / stddev**2
-    # t²·q/s² in units of 2^-56, rounded up with a margin for the floating point.
-    allowed = COUNT_COST * left * 2.0**-56
-    share = np.sqrt(np.divide(allowed, squares, out=np.ones(size), where=squares > 0))
-    own = np.floor(np.minimum(1.0, share) * 2.0**TALLY_BITS).astype(np.int64)
-    exact = (own * 2.0**-TALLY_BITS) ** 2 * squares * 2.0**56
-    cost = np.ceil(exact * _CHARGE_MARGIN).astype(np.int64)
-    # Who has next to nothing left sends nothing.
-    own[cost > left] = 0
-    cost[own == 0] = 0
+    for column in (sums * 2.0**-FACTOR_BITS).T:
+        squares += column * column
+    allowed = COUNT_COST * left * 2.0**-BUDGET_BITS
+    root = np.sqrt(np.divide(allowed, squares, out=np.ones(size), where=squares > 0))
+    own = np.floor(np.minimum(1.0, stddev * root) * 2.0**TALLY_BITS).astype(np.int64)
+    # Only where s > 2^21 this is less: so small a budget must not overflow 64 bits.
+    own = np.minimum(own, _MOST // np.maximum(1, sums.max(axis=1, initial=0)))
+    # What is charged follows from these integers alone, so floats above need not be right.
+    own, cost = affordable(own, sums, left, stddev)
     sent = np.zeros(classes.size, np.int64)
     sent[inside] = own[user]
     return sent, cost
+
+
+def affordable(
+    own: np.ndarray, sums: np.ndarray, left: np.ndarray, stddev: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns t of each user, or 0 where it would cost more than the user has, and what it costs.
+
+    A user's distances t·n_G/s are weights like all others, in units of 2^-32 and rounded up, and cost
+    the sum of their squares.
+
+    Args:
+      own: (n,) int64, t in units of 2^-24; t·n_G < 2^62 in units of 2^-40.
+      sums: (n, groups) int64, n_G in units of 2^-16.
+      left: (n,) int64, in units of 2^-56.
+      stddev: s.
+
+    Returns:
+      (n,) int64 in units of 2^-24; costs, (n,) int64 in units of 2^-56.
+    """
+    # s·2^(8 + shift) is an integer, since s has 24 binary digits. With more of them, costs were higher.
+    shift = max(0, 21 - math.frexp(stddev)[1])
+    divisor = math.floor(math.ldexp(stddev / UNITS, SUM_BITS + shift))
+    # (n, groups) int64: ⌈t·n_G/s⌉ in units of 2^-32.
+    distances = -((-(own[:, np.newaxis] * sums) << shift) // divisor)
+    cost = adaptive.costs(distances.reshape(-1), np.arange(own.size + 1) * sums.shape[1])
+    fits = cost <= left
+    return np.where(fits, own, 0), np.where(fits, cost, 0)
 
 
 def held_sums(shard: HistogramShard, counted: Counted) -> list[int]:
@@ -179,7 +206,7 @@ def estimates(
     for group, own, drawn in zip(counted.groups, held, noise.tolist(), strict=True):
         cell = None
         if group.is_counted:
-            exact = (group.candidates << TALLY_BITS) - own + round(drawn * 2**_SUM_BITS)
+            exact = (group.candidates << TALLY_BITS) - own + round(drawn * 2**SUM_BITS)
             cell = exact // cell_units(stddev)
         cells.append(cell)
     return cells
@@ -187,7 +214,7 @@ def estimates(
 
 def cell_units(stddev: float) -> int:
     """Returns the width of a cell of X, s/64, in units of 2^-40."""
-    return max(1, round(stddev * 2**_SUM_BITS / CELLS_PER_STDDEV))
+    return max(1, round(stddev * 2**SUM_BITS / CELLS_PER_STDDEV))
 
 
 def describe(
@@ -198,7 +225,7 @@ def describe(
     for group, number, cell in zip(groups, tolerances.all_candidates(groups), cells, strict=True):
         noisy, left = number, number
         if cell is not None:
-            noisy = (cell + 1) * cell_units(stddev) / 2**_SUM_BITS
+            noisy = (cell + 1) * cell_units(stddev) / 2**SUM_BITS
             left = estimate(noisy, stddev)
         described.append(
             GroupRule(

@@ -278,8 +278,10 @@ class ArraySteps:
         users: list[UserBatch],
         previous: GramSet | None,
         present: Sequence[PresentGrams],
+        *,
+        counted: held_counts.Counted | None = None,
     ) -> tuple[list[Contributions], list[UserBatch]]:
-        """Calls `spend_on_present`."""
+        """Calls `spend_on_present`, by default with the counted groups of S_{k−1}."""
         spent = [
             spend_on_present(
                 batch,
@@ -290,6 +292,7 @@ class ArraySteps:
                 previous=previous,
                 present=present[-1] if present else None,
                 before=present[-2] if len(present) > 1 else None,
+                counted=counted,
             )
             for batch in users
         ]

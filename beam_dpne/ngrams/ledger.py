@@ -93,10 +93,10 @@ _LENGTHS_COLUMNS = {
         "lowest: the lowest class; candidates: number of candidates, weighted by their predictions; "
         "noise_stddev: standard deviation of the noise of a private count of those that somebody has, "
         "0 without a count; noisy_unheld: noisy number of those that nobody has, the upper edge of a "
-        "cell one 64th of that deviation wide; unheld: the number that divides the tolerated one; "
-        "probability: probability that a candidate of the best class which nobody has is released, at "
-        "most. Counts are paid from the users' budgets. The bound expected_spurious_at_most is a mean "
-        "over the noise of the counts as well",
+        "cell one 64th of that deviation wide; unheld: number by which the tolerated number is "
+        "divided; probability: probability that a candidate of the best class which nobody has is "
+        "released, at most. Counts are paid from the users' budgets. The bound "
+        "expected_spurious_at_most is a mean over the noise of the counts as well",
     },
 }
 _TEXT = (

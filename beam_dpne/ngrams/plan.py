@@ -50,6 +50,7 @@ UNION_ROUNDS = max(
 )
 # The decisions of a set union may cost this much of ε, see `SetUnionPlan.numerical_slack`.
 UNION_SLACK = 1e-5
+HELD_DIGITS = 24
 # A set union with Gaussian noise plans for δ_G = δ_T, so for a little less than 2 δ_T in all.
 _UNION_DELTAS = 1.99
 _MAX_LENGTH = 100
@@ -196,8 +197,13 @@ class PrivacyPlan(JsonParameters):
 
     @property
     def held_stddev(self) -> float:
-        """The noise s = 10/μ of counts of held candidates ("adaptive" only)."""
-        return tolerances.HELD_NOISE / math.sqrt(self.allotment / adaptive.BUDGET_UNITS)
+        """The noise s = 10/μ of counts of held candidates ("adaptive" only).
+
+        It is rounded up to 24 binary digits, so that integers can be divided by it exactly.
+        """
+        stddev = tolerances.HELD_NOISE / math.sqrt(self.allotment / adaptive.BUDGET_UNITS)
+        digits, exponent = math.frexp(stddev)
+        return math.ldexp(math.ceil(math.ldexp(digits, HELD_DIGITS)), exponent - HELD_DIGITS)
 
     @property
     def held_decisions(self) -> int:

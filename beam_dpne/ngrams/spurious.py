@@ -76,6 +76,11 @@ def _sample(
 def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
     """Draws each member of V_c with Σ_r P_{r,c}, with the round and the cell of its noise."""
     members = cells_of(previous, rule.pruning, by_prediction=rule.by_prediction)
+    return sample_members(members, rule=rule, run_key=run_key)
+
+
+def sample_members(members: Cells, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
+    """Draws each candidate of some cells with the probability of its class; see `sample_spurious`."""
     sizes = members.sizes()
     parts = [
         _sample_class(members, sizes[each.number], each, rule, run_key)

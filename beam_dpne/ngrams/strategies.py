@@ -263,6 +263,8 @@ class Adaptive:
                 "strategy='adaptive', beyond which some thresholds do not exist, got "
                 f"spurious_fraction={plan.spurious_fraction}."
             )
+        # No class has a larger probability; without thresholds a run would stop in its middle.
+        adaptive.gram_rounds(tolerances.LARGEST_PROBABILITY, adaptive.GRAM_ROUNDS[self.rounds])
 
     def shares(self, lengths: int) -> tuple[float, ...]:
         """Returns equal shares for so many private lengths, of which a set union has the first."""

@@ -14,6 +14,7 @@ from beam_dpne import RunKey
 from beam_dpne.ngrams import tolerances
 from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.held_counts import (
+    affordable,
     cell_units,
     counted_of,
     describe,
@@ -48,7 +49,8 @@ def test_groups_are_counted_that_are_large_and_near_the_top():
         ),
         max_size=5,
     ),
-    st.sampled_from([0.3, 20.0, 500.0]),
+    # The last of them is so large that t has a bound of its own; 0.3 has more than 24 binary digits.
+    st.sampled_from([0.3, 20.0, 500.0, 2.0**50]),
 )
 @settings(max_examples=200)
 def test_a_user_pays_for_the_largest_distance_and_never_more_than_its_part(users, stddev):
@@ -71,8 +73,33 @@ def test_a_user_pays_for_the_largest_distance_and_never_more_than_its_part(users
                 by_group[factors[c]] += group.factors[c]
         exact = Fraction(tally, 2**24) ** 2 * sum(n * n for n in by_group) / 2**32
         exact *= 2**56 / Fraction(stddev) ** 2
-        assert exact <= int(costs[place]) <= exact * (1 + Fraction(1, 10**11)) + 1
-        assert costs[place] <= min(had, 0.03 * had * (1 + 1e-9) + 1)
+        # Each distance is rounded up to a unit, and s down if it has more than 24 binary digits.
+        rounding = math.isqrt(math.ceil(exact)) // 4 + 2
+        assert exact <= int(costs[place]) <= exact * (1 + Fraction(1, 2**27)) + rounding
+        assert costs[place] <= min(had, 0.03 * had * (1 + 1e-9) + rounding)
+
+
+def test_what_a_user_pays_is_an_exact_integer_where_64_bits_would_overflow():
+    """t·n_G of 2^57 and more in units of 2^-40: their squares have 115 bits."""
+    rng = np.random.default_rng(4)
+    for stddev in (20.0, 1.5 * 2**12, 2.0**20):
+        # Distances up to s in all, so that they cost up to the whole of the largest budget.
+        distances = np.array([0.1, 1.0, 5.0])[:, np.newaxis] * rng.random((3, 4)) * stddev / 4
+        own = rng.integers(1, 2**24, 3)
+        sums = (distances * 2**40 / own[:, np.newaxis]).astype(np.int64)
+        weights = [
+            [math.ceil(Fraction(t * n, 2**8) / Fraction(stddev)) for n in row]
+            for t, row in zip(own.tolist(), sums.tolist(), strict=True)
+        ]
+        exact = [math.ceil(Fraction(sum(w * w for w in row), 2**8)) for row in weights]
+        assert max(
+            t * n for t, row in zip(own.tolist(), sums.tolist(), strict=True) for n in row
+        ) > (2**40)
+        afforded, costs = affordable(own, sums, np.array(exact), stddev)
+        assert (afforded.tolist(), costs.tolist()) == (own.tolist(), exact)
+        # With one unit less a user has too little, and sends nothing.
+        poorer, nothing = affordable(own, sums, np.array(exact) - 1, stddev)
+        assert (poorer.tolist(), nothing.tolist()) == ([0] * 3, [0] * 3)
 
 
 def test_sums_of_a_hash_range_are_those_of_big_integers():

@@ -524,7 +524,7 @@ def class_chances(
 def count_held(length: Length, users: dict, left: dict, run: AdaptiveRun) -> Length:
     """4b, before round 1: users pay for and send t; X_G, N_G, and the rules of all classes."""
     plan, sizes = length.plan, Counter(length.class_of.values())
-    deviation = 10.0 / math.sqrt(user_budget(plan) / 2**56)
+    deviation = with_24_digits(10.0 / math.sqrt(user_budget(plan) / 2**56))
     groups = class_groups(sizes, len(length.parents))
     counted = [
         place
@@ -539,10 +539,11 @@ def count_held(length: Length, users: dict, left: dict, run: AdaptiveRun) -> Len
             for place in counted
         ]
         tally = tally_of(weighted, left[user], deviation)
-        # What is charged is at least t² Σ n_G²/s², exactly.
         cost = tally_cost(tally, weighted, deviation)
+        # What is charged is at least t² Σ n_G²/s², and more only by rounding.
         exact = Fraction(tally, 2**24) ** 2 * sum(n * n for n in weighted) / 2**32
-        assert cost >= exact / Fraction(deviation) ** 2 * 2**56
+        exact *= 2**56 / Fraction(deviation) ** 2
+        assert exact <= cost <= exact + math.isqrt(math.ceil(exact)) // 2 + 3
         if cost > left[user]:
             tally = cost = 0
         left[user] -= cost
@@ -567,25 +568,25 @@ def count_held(length: Length, users: dict, left: dict, run: AdaptiveRun) -> Len
     return length._replace(rules=rules)
 
 
+def with_24_digits(deviation: float) -> float:
+    """s, rounded up to 24 binary digits."""
+    unit = Fraction(2) ** (math.floor(math.log2(deviation)) - 23)
+    return float(math.ceil(Fraction(deviation) / unit) * unit)
+
+
 def tally_of(weighted: list[int], left: int, deviation: float) -> int:
     """t = min(1, s √(ccap·left/q)), in units of 2^-24. The order is part of the definition."""
-    squares = tally_squares(weighted, deviation)
-    share = math.sqrt(0.03 * left * 2.0**-56 / squares) if squares else 1.0
-    return math.floor(min(1.0, share) * 2.0**24)
-
-
-def tally_squares(weighted: list[int], deviation: float) -> float:
-    """q/s², with n_G in units of 2^-16."""
     squares = 0.0
     for n in weighted:
-        squares += float(n) * float(n)
-    return squares * (2.0**-32 / deviation**2)
+        squares += (n / 2**16) * (n / 2**16)
+    share = math.sqrt(0.03 * left * 2.0**-56 / squares) if squares else 1.0
+    return math.floor(min(1.0, deviation * share) * 2.0**24)
 
 
 def tally_cost(tally: int, weighted: list[int], deviation: float) -> int:
-    """What t costs, in units of 2^-56."""
-    squares = tally_squares(weighted, deviation)
-    return math.ceil((tally * 2.0**-24) ** 2 * squares * 2.0**56 * (1 + 1e-12))
+    """What t costs, in units of 2^-56: Σ w² of the weights w = ⌈t n_G/s⌉ in units of 2^-32."""
+    weights = [math.ceil(Fraction(tally * n, 2**8) / Fraction(deviation)) for n in weighted]
+    return math.ceil(Fraction(sum(w * w for w in weights), 2**8))
 
 
 def mills(edge: float, deviation: float) -> float:

@@ -19,16 +19,20 @@ import pytest
 from scipy import stats
 
 from beam_dpne import PrivacyPlan, RunKey
-from beam_dpne.audit.copied_runs import RIGHT, Outcome, Run, Variant, simulate
+from beam_dpne.audit.copied_runs import Outcome, Run, simulate
 from beam_dpne.audit.copies import World, crowd, positions, words_of
 from beam_dpne.audit.observations import FOUND, features, learned
+from beam_dpne.audit.variants import RIGHT, Variant
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.in_memory import release_ngrams
 from tests.privacy.test_attack import DELTA, EPSILON, epsilon_at_least
 
-RUNS = 20_000
-FEWER_RUNS = 10_000
+RUNS = 10_000
+FEWER_RUNS = 5_000
+# Runs with counts take longer, and their planted mistakes show soon.
+COUNTED_RUNS = 2_000
 ALL_RUNS = 100_000
+ALL_COUNTED_RUNS = 20_000
 AT_ONCE = 20_000
 FALSE_FAILURE = 1e-6
 MISTAKES = {
@@ -39,6 +43,10 @@ MISTAKES = {
     "what is left not reduced": Variant(unreduced=True),
     "the threshold for one word": Variant(one_word=True),
     "others follow what only the user holds": Variant(follows_observed=True),
+    "counts without noise": Variant(quiet_counts=True),
+    "one null law for all classes": Variant(one_law=True),
+    "drawn grams of users kept": Variant(keeps_held=True),
+    "drawn grams of users without weight kept": Variant(keeps_unweighted=True),
 }
 
 
@@ -69,6 +77,10 @@ def word_plan(**parameters) -> PrivacyPlan:
 # The others are so many that some of what they hold is found early, some late, some by chance.
 WORD_AMONG_OTHERS = "1 word alone, 2 of others"
 REACTING = "9 bigrams, 1 of 14 others"
+COUNTED = "64 bigrams, counted"
+COUNTED_EVEN = "64 bigrams, counted, even"
+UNEQUAL = "9 bigrams of others, of which one is frequent, 27 trigrams"
+UNWEIGHTED = "64 bigrams, counted, 8 of them with weight"
 REACTING_LONGER = "4 bigrams, 8 trigrams, 8 others"
 WORLDS = {
     "4 bigrams": World(plan=gram_plan(2), words=2),
@@ -89,6 +101,19 @@ WORLDS = {
     REACTING_LONGER: World(
         plan=gram_plan(3), words=2, others=crowd((5, (0, 1, 0, 0)), (3, (0, 0, 1)))
     ),
+    # Of so many candidates the held ones are counted.
+    COUNTED: World(plan=gram_plan(2), words=8, others=crowd((10, (0, 0, 1)))),
+    COUNTED_EVEN: World(plan=gram_plan(3, user_budgets="even"), words=8, longest=2),
+    UNWEIGHTED: World(plan=gram_plan(2, max_contributions=8), words=8),
+    # The others hold no trigrams; classes of trigrams differ by their bigrams.
+    UNEQUAL: World(
+        plan=gram_plan(3),
+        words=3,
+        others=crowd(
+            (40, (0, 0)),
+            *((16, pair) for pair in ((0, 1), (1, 0), (1, 1), (2, 2), (0, 2), (2, 0))),
+        ),
+    ),
     "4 bigrams, 8 trigrams, even": World(plan=gram_plan(3, user_budgets="even"), words=2),
     "1 word alone": World(plan=word_plan(), words=1),
     WORD_AMONG_OTHERS: World(plan=word_plan(), words=3, others=crowd((11, (1,)), (11, (2,)))),
@@ -96,14 +121,19 @@ WORLDS = {
 }
 
 
-FEW_WORLDS = ["4 bigrams", REACTING, REACTING_LONGER, WORD_AMONG_OTHERS]
+WITH_COUNTS = (COUNTED, COUNTED_EVEN, UNWEIGHTED, UNEQUAL)
+FEW_WORLDS = ["4 bigrams", REACTING, REACTING_LONGER, WORD_AMONG_OTHERS, COUNTED]
 CAUGHT = [
-    ("4 bigrams", "the same noise in every round"),
-    ("64 bigrams, small ε", "closed grams looked at again"),
-    ("4 bigrams", "a Gaussian tail for later rounds"),
-    ("4 bigrams", "half the noise"),
-    (REACTING, "others follow what only the user holds"),
-    (WORD_AMONG_OTHERS, "half the noise"),
+    ("4 bigrams", "the same noise in every round", FEWER_RUNS),
+    ("64 bigrams, small ε", "closed grams looked at again", RUNS),
+    ("4 bigrams", "a Gaussian tail for later rounds", FEWER_RUNS),
+    ("4 bigrams", "half the noise", FEWER_RUNS),
+    (REACTING, "others follow what only the user holds", RUNS),
+    (WORD_AMONG_OTHERS, "half the noise", 2 * RUNS),
+    (COUNTED, "counts without noise", COUNTED_RUNS),
+    (COUNTED, "drawn grams of users kept", COUNTED_RUNS),
+    (UNWEIGHTED, "drawn grams of users without weight kept", COUNTED_RUNS),
+    (UNEQUAL, "one null law for all classes", COUNTED_RUNS),
 ]
 MANY_CAUGHT = [
     ("100 words alone", "the threshold for one word"),
@@ -114,26 +144,26 @@ MANY_CAUGHT = [
     ("36 bigrams", "the same noise in every round"),
     ("36 bigrams", "a Gaussian tail for later rounds"),
     (REACTING, "the same noise in every round"),
+    (COUNTED_EVEN, "counts without noise"),
 ]
 
 
 @pytest.mark.parametrize(
     ("world", "runs", "least"),
     [
-        ("4 bigrams", RUNS, 0.3),
-        (REACTING, RUNS, 0.3),
-        (REACTING_LONGER, FEWER_RUNS, 0.25),
-        (WORD_AMONG_OTHERS, RUNS, 0.3),
+        ("4 bigrams", RUNS, 0.2),
+        (REACTING, RUNS, 0.2),
+        (REACTING_LONGER, FEWER_RUNS, 0.1),
+        (WORD_AMONG_OTHERS, 2 * RUNS, 0.2),
     ],
 )
 def test_releases_show_less_than_epsilon(world, runs, least):
     assert least <= attack(WORLDS[world], RIGHT, runs) < EPSILON
 
 
-@pytest.mark.parametrize(("world", "mistake"), CAUGHT)
-def test_releases_show_each_planted_mistake(world, mistake):
+@pytest.mark.parametrize(("world", "mistake", "runs"), CAUGHT)
+def test_releases_show_each_planted_mistake(world, mistake, runs):
     own = WORLDS[world]
-    runs = RUNS if world == WORD_AMONG_OTHERS else FEWER_RUNS
     assert attack(own, MISTAKES[mistake], runs) > 1.1 * own.plan.epsilon
 
 
@@ -141,29 +171,32 @@ def test_releases_show_each_planted_mistake(world, mistake):
 def test_noisy_vectors_of_all_rounds_show_less_than_epsilon_and_follow_one_gaussian_mechanism(
     world,
 ):
-    """Padded to μ², the log-likelihood ratio of all rounds is N(±μ²/2, μ²) exactly.
+    """Padded to μ², the log-likelihood ratio of all rounds and counts is N(±μ²/2, μ²) exactly.
 
-    What is sent depends on the noise of earlier rounds; that does not change the law.
+    What is sent depends on the noise of earlier rounds; that does not change the law. The user never
+    moves all that is released by more than is charged.
     """
-    rng, runs = np.random.default_rng(7), RUNS
+    rng = np.random.default_rng(7)
+    runs = FEWER_RUNS if world in WITH_COUNTS else RUNS
     whole = WORLDS[world].plan.allotment / adaptive.BUDGET_UNITS
     log_ratios = {}
     for present, sign in ((True, 1), (False, -1)):
         outcome = run(WORLDS[world], present, RIGHT, runs, seed=5, drawn=False)
         log_ratios[present] = outcome.log_ratio
-        rest = outcome.left / adaptive.BUDGET_UNITS
-        assert (rest >= 0).all()
+        assert (outcome.moved <= whole - outcome.left / adaptive.BUDGET_UNITS + 1e-12).all()
+        rest = whole - outcome.moved
         padding = np.sqrt(rest) * rng.standard_normal(runs) + sign * rest / 2
         law = stats.norm(sign * whole / 2, np.sqrt(whole))
         assert stats.kstest(outcome.log_ratio + padding, law.cdf).pvalue > FALSE_FAILURE
-    assert 0.5 < epsilon_of_vectors(log_ratios[True], log_ratios[False]) < EPSILON
+    least = 0.3 if world in WITH_COUNTS else 0.4
+    assert least < epsilon_of_vectors(log_ratios[True], log_ratios[False]) < EPSILON
 
 
 @pytest.mark.parametrize(
     ("mistake", "runs"),
     [
-        ("half the noise", FEWER_RUNS),
-        pytest.param("what is left not reduced", 2 * RUNS, marks=pytest.mark.slow),
+        ("half the noise", RUNS),
+        pytest.param("what is left not reduced", 4 * RUNS, marks=pytest.mark.slow),
     ],
 )
 def test_noisy_vectors_of_all_rounds_show_each_planted_mistake(mistake, runs):
@@ -175,25 +208,32 @@ def test_noisy_vectors_of_all_rounds_show_each_planted_mistake(mistake, runs):
 @pytest.mark.parametrize("world", WORLDS)
 def test_releases_and_vectors_of_many_runs_show_less_than_epsilon(world):
     """At 100,000 runs in each world; words of one user alone are released with less than δ."""
-    own = WORLDS[world]
-    hard = ("1 word alone", "100 words alone", "64 bigrams, small ε")
+    own, runs = WORLDS[world], many_runs(world)
+    hard = ("1 word alone", "100 words alone", "64 bigrams, small ε", *WITH_COUNTS)
     least = 0.0 if world in hard else 0.3
-    assert least <= attack(own, RIGHT, ALL_RUNS, seed=2) < own.plan.epsilon
+    assert least <= attack(own, RIGHT, runs, seed=2) < own.plan.epsilon
     low = 0.6 * own.plan.epsilon if own.plan.epsilon == EPSILON else 0.0
-    assert low < attack_vectors(own, RIGHT, ALL_RUNS, seed=3) < own.plan.epsilon
+    low = 0.3 if world in WITH_COUNTS else low
+    assert low < attack_vectors(own, RIGHT, runs, seed=3) < own.plan.epsilon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("world", "mistake"), [*CAUGHT, *MANY_CAUGHT])
+@pytest.mark.parametrize(
+    ("world", "mistake"), [*((world, mistake) for world, mistake, _ in CAUGHT), *MANY_CAUGHT]
+)
 def test_releases_of_many_runs_show_each_planted_mistake(world, mistake):
     """At 100,000 runs in each world."""
     own = WORLDS[world]
-    assert attack(own, MISTAKES[mistake], ALL_RUNS, seed=4) > 1.1 * own.plan.epsilon
+    assert attack(own, MISTAKES[mistake], many_runs(world), seed=4) > 1.1 * own.plan.epsilon
 
 
 @pytest.mark.parametrize(
     ("world", "user_budgets"),
-    [("4 bigrams, 8 trigrams", "even"), ("9 bigrams, 27 trigrams", "individual")],
+    [
+        ("4 bigrams, 8 trigrams", "even"),
+        ("9 bigrams, 27 trigrams", "individual"),
+        (COUNTED, "individual"),
+    ],
 )
 def test_one_copy_of_a_world_is_a_run_of_the_product(world, user_budgets):
     """The same grams and scores, whatever the path; all valid grams are held, so none is drawn."""
@@ -202,7 +242,7 @@ def test_one_copy_of_a_world_is_a_run_of_the_product(world, user_budgets):
         WORLDS[world], plan=plan, others=crowd((3, (0, 1, 0)), (2, (1, 1, 0, 1)))
     )
     vocabulary = words_of(1, small.words)
-    rounds_seen = set()
+    rounds_seen, counted = set(), 0
     for number in range(20):
         key = key_of("one copy", number)
         outcomes = simulate(small, present=True, runs=1, run_key=key).outcomes
@@ -213,9 +253,16 @@ def test_one_copy_of_a_world_is_a_run_of_the_product(world, user_budgets):
             rounds_seen.update(outcome.found[0].tolist())
             assert found.keys.tolist() == own.keys.tolist()
             assert found.scores.tolist() == own.scores.tolist()
-            assert found.rule == own.rule
+            # Copies number their classes by probability.
+            rules = [{each.rounds for each in grams.rule.classes} for grams in (found, own)]
+            assert rules[0] == rules[1]
+            counts = [each.noisy_unheld if each.noise_stddev else 0.0 for each in own.rule.groups]
+            seen = outcome.counts[0].tolist()
+            assert seen == [*counts, *[0.0] * (len(seen) - len(counts))]
+            counted += any(counts)
             assert len(found) == np.count_nonzero(outcome.found)
     assert rounds_seen == {0, 1, 2, 3}
+    assert (counted == 20) == (world == COUNTED)
 
 
 @pytest.mark.parametrize("max_length", [2, 3])
@@ -237,6 +284,11 @@ def test_copies_of_nobody_release_grams_with_the_chances_of_their_rules(max_leng
         # Bounds on probabilities, and the grid that they are on, leave less than that.
         found = np.count_nonzero(outcome.found)
         assert 0.5 * expected < found < expected + 6 * np.sqrt(expected)
+
+
+def many_runs(world: str) -> int:
+    """100,000 runs, and 20,000 with counts or many users."""
+    return ALL_COUNTED_RUNS if world in WITH_COUNTS else ALL_RUNS
 
 
 def attack(world: World, variant: Variant, runs: int, seed: int = 1) -> float:
@@ -280,6 +332,7 @@ def run(
     return Run(
         [joined(outcomes) for outcomes in by_length],
         np.concatenate([part.log_ratio for part in parts]),
+        np.concatenate([part.moved for part in parts]),
         np.concatenate([part.left for part in parts]),
     )
 
@@ -289,6 +342,8 @@ def joined(outcomes: Sequence[Outcome]) -> Outcome:
         found=np.concatenate([own.found for own in outcomes]),
         cells=np.concatenate([own.cells for own in outcomes]),
         valid=np.concatenate([own.valid for own in outcomes]),
+        classes=np.concatenate([own.classes for own in outcomes]),
+        counts=np.concatenate([own.counts for own in outcomes]),
         released=[released for own in outcomes for released in own.released],
     )
 

@@ -88,8 +88,12 @@ def test_removing_any_user_moves_the_sums_of_all_rounds_by_at_most_the_budget(
             rest = held_of(less.tallied.get(length, {}), counted)
             counts = [Fraction(a - b, 2**40) for a, b in zip(with_user, rest, strict=True)]
             moved = sum(count**2 for count in counts) / Fraction(plan.held_stddev) ** 2
-            squares[length] += moved * 2**64
+            # What is charged covers the farthest that the user could move them, whoever the others are.
+            farthest = farthest_move(steps.tallied.get(length, {}).get(name, {}), counted, plan)
+            assert moved <= farthest
+            squares[length] += farthest * 2**64
             event(f"a count of held candidates moved: {moved > 0}")
+            event(f"it moved by less than the farthest: {moved < farthest}")
         assert squares.total() <= budget
         if plan.user_budgets == "even":
             assert max(squares.values(), default=0) <= plan.allotment * SQUARES
@@ -113,17 +117,15 @@ def test_a_user_with_open_grams_to_the_end_reaches_the_budget(pruning, user_budg
     corpus = {"ann": [list("abcdabdcbacd")], "bob": [list("dcba")]}
     closest = 0
     for seed in range(20):
-        sent = sent_on_one_past(corpus, plan, seed, 1)
-        own = [weights.get(hash_of("ann"), {}) for weights in sent.values()]
+        steps = steps_on_one_past(corpus, plan, seed, 1)
+        own = [weights.get(hash_of("ann"), {}) for weights in steps.sent.values()]
         squares = sum(weight**2 for weights in own for weight in weights.values())
+        for length, counted in steps.counted.items():
+            tallied = steps.tallied.get(length, {}).get(hash_of("ann"), {})
+            squares += farthest_move(tallied, counted, plan) * 2**64
         assert squares <= budget
         closest = max(closest, squares)
     assert closest > 0.999 * budget
-
-
-def sent_on_one_past(corpus: Corpus, plan: PrivacyPlan, seed: int, partitions: int) -> Sent:
-    """What users send in each round of a run whose released past is drawn from the seed."""
-    return steps_on_one_past(corpus, plan, seed, partitions).sent
 
 
 def held_of(tallied: dict[User, dict[int, tuple[int, int]]], counted: Counted) -> list[int]:
@@ -140,6 +142,14 @@ def held_of(tallied: dict[User, dict[int, tuple[int, int]]], counted: Counted) -
             factor, place = of_class[number]
             held[place] += factor * min(total, 2**24)
     return held
+
+
+def farthest_move(own: dict[int, tuple[int, int]], counted: Counted, plan: PrivacyPlan) -> Fraction:
+    """Σ_G (t·n_G/s)², the square of the farthest that a user can move the counts, exactly."""
+    alone = held_of({(0, 0): own}, counted)
+    return sum((Fraction(held, 2**40) ** 2 for held in alone), Fraction()) / (
+        Fraction(plan.held_stddev) ** 2
+    )
 
 
 def steps_on_one_past(corpus: Corpus, plan: PrivacyPlan, seed: int, partitions: int) -> "OnePast":

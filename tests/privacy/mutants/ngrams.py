@@ -3,6 +3,7 @@
 from tests.privacy.mutants.mutant import Mutant
 
 _ORACLE = "tests/ngrams/test_oracle.py::test_kernels_release_what_the_pseudocode_releases"
+_CONDITIONS = "tests/privacy/test_held_conditions.py"
 _ADAPTIVE_ORACLE = (
     "tests/ngrams/test_oracle.py::test_kernels_release_what_the_adaptive_strategy_releases"
 )
@@ -315,7 +316,7 @@ MUTANTS = [
     Mutant(
         name="counts_of_held_candidates_have_no_noise",
         file="beam_dpne/ngrams/held_counts.py",
-        before="- own + round(drawn * 2**_SUM_BITS)",
+        before="- own + round(drawn * 2**SUM_BITS)",
         after="- own",
         matters="Everybody would see exactly how many candidates are held.",
         tests=("tests/ngrams/test_held_counts.py",),
@@ -339,10 +340,53 @@ MUTANTS = [
     Mutant(
         name="counts_cost_less_than_their_distance",
         file="beam_dpne/ngrams/held_counts.py",
-        before="squares += sums * sums",
-        after="squares += sums",
+        before="distances = -((-(own[:, np.newaxis] * sums) << shift) // divisor)",
+        after="distances = ((own[:, np.newaxis] * sums) << shift) // divisor // 2",
         matters="A user would move the counts by more than is charged.",
         tests=("tests/ngrams/test_held_counts.py",),
+    ),
+    Mutant(
+        name="counts_cost_more_than_a_user_has",
+        file="beam_dpne/ngrams/held_counts.py",
+        before="fits = cost <= left",
+        after="fits = cost < 2**62",
+        matters="A user without budget would move the counts.",
+        tests=("tests/ngrams/test_held_counts.py",),
+    ),
+    Mutant(
+        name="distances_of_counts_are_rounded_down",
+        file="beam_dpne/ngrams/held_counts.py",
+        before="-((-(own[:, np.newaxis] * sums) << shift) // divisor)",
+        after="((own[:, np.newaxis] * sums) << shift) // divisor",
+        matters="A user would move the counts by more than is charged.",
+        tests=("tests/ngrams/test_held_counts.py",),
+    ),
+    Mutant(
+        name="candidates_count_for_more_than_one",
+        file="beam_dpne/ngrams/tolerances.py",
+        before="best = min(below.values())",
+        after="best = max(below.values())",
+        matters="Probabilities would pass the largest one for which thresholds are checked.",
+        tests=("tests/ngrams/test_classes.py",),
+    ),
+    Mutant(
+        name="only_candidates_within_the_limit_count",
+        file="beam_dpne/ngrams/contributions.py",
+        before="    counted = counted or counted_classes",
+        after="    classes[plan.contribution_limits[grams.length - 1] :] -= 999\n"
+        "    counted = counted or counted_classes",
+        matters="Candidates that are held beyond the limit would count as held by nobody.",
+        tests=(
+            f"{_CONDITIONS}::test_candidates_beyond_the_limit_of_contributions_count_and_are_charged",
+        ),
+    ),
+    Mutant(
+        name="counts_of_held_candidates_pay_nothing_for_floating_point",
+        file="beam_dpne/ngrams/plan.py",
+        before="decisions += self.held_decisions",
+        after="decisions += 0",
+        matters="Floating point in the noise of counts costs epsilon too.",
+        tests=(f"{_CONDITIONS}::test_each_count_pays_for_floating_point_and_far_tails",),
     ),
     Mutant(
         name="a_users_budget_is_rounded_up",
