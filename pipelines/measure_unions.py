@@ -1,4 +1,5 @@
-"""python pipelines/measure_unions.py [--input FILE] [--epsilon 3] [--limits 100,300,1000] [--keys 3]
+"""python pipelines/measure_unions.py [--input FILE] [--epsilon 3] [--limits 100,300,1000]
+                                    [--policies sips,mad2r] [--keys 3]
 
 Measures how many items each policy of set union releases, and how many the default releases with more
 shards, and in what time. NOT private: for public data only.

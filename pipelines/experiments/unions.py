@@ -16,13 +16,22 @@ from typing import Any, NamedTuple
 from beam_dpne import reading
 from beam_dpne.cli import display
 from beam_dpne.cli.main import OneLineParser, run_program
-from beam_dpne.cli.options import Option, add_options, integer, integers, number, with_defaults
+from beam_dpne.cli.options import (
+    Option,
+    add_options,
+    integer,
+    integers,
+    names,
+    number,
+    with_defaults,
+)
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES, POLICIES
 from beam_dpne.set_union.threshold import release_items
 from beam_dpne.set_union.transform import run_context
+from beam_dpne.validation import check_choice
 from pipelines.experiments.corpora import Corpora, Source
 from pipelines.experiments.paper_parts import PUBLISHED
 from pipelines.experiments.program import TITLES_FILE, fixed_key
@@ -39,7 +48,13 @@ OPTIONS = (
     Option(name="delta", default=math.exp(-10), parse=number, help="δ of each release."),
     Option(name="limits", default=(100, 300, 1000), parse=integers, help="Δ_0, with commas."),
     Option(name="shards", default=(1, 2, 8, 64, 512), parse=integers, help="M, with commas."),
-    Option(name="keys", default=3, parse=integer, help="Number of run keys; tables show means."),
+    Option(
+        name="policies",
+        default=POLICIES,
+        parse=names,
+        help="Policies, with commas; the default policy is always measured too.",
+    ),
+    Option(name="keys", default=3, parse=integer, help="Number of run keys; tables show medians."),
 )
 _CORPUS, _WORDS = "input", "words"
 # A promise that holds for every input that fits in memory here; each shard may have all users.
@@ -47,7 +62,7 @@ _MOST_USERS = 10_000_000
 
 
 class Measured(NamedTuple):
-    """The mean number of released items over run keys, and the least time of a release."""
+    """The median number of released items over run keys, and the least time of a release."""
 
     items: float
     seconds: float
@@ -75,13 +90,17 @@ def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pa
     if beam_arguments:
         raise UsageError(f"{PROGRAM} has no option {beam_arguments[0].split('=')[0]}.")
     values = with_defaults(parsed, OPTIONS)
+    for policy in values["policies"]:
+        check_choice("policies", policy, POLICIES)
     for name in ("limits", "shards"):
         values[name] = values[name] if isinstance(values[name], tuple) else (values[name],)
     if values["keys"] < 1:
         raise UsageError(f"keys must be at least 1, got keys={values['keys']}.")
     budget = {"epsilon": values["epsilon"], "delta": values["delta"], "count_share": 0.0}
     by_policy = {
-        policy: [_plan(budget, policy, limit) for limit in values["limits"]] for policy in POLICIES
+        policy: [_plan(budget, policy, limit) for limit in values["limits"]]
+        for policy in POLICIES
+        if policy in (DEFAULT_POLICY, *values["policies"])
     }
     by_shards = [_sharded(budget, shards) for shards in values["shards"]]
     if values["input"]:
@@ -115,7 +134,7 @@ def _measure(corpora: Corpora, keys: int, plan: SetUnionPlan) -> Measured:
         started = time.monotonic()
         sizes.append(len(release_items(items, plan, run_key)))
         seconds.append(time.monotonic() - started)
-    return Measured(statistics.fmean(sizes), min(seconds))
+    return Measured(statistics.median(sizes), min(seconds))
 
 
 def _print_policies(values: Mapping[str, Any], measured: Mapping[str, list[Measured]]) -> None:
@@ -131,7 +150,7 @@ def _print_policies(values: Mapping[str, Any], measured: Mapping[str, list[Measu
     limits = [f"{limit:,}" for limit in values["limits"]]
     headings = ("policy", *limits, "time", "default over its best")
     title = f"Items over the number of items per user; ε = {values['epsilon']:g}"
-    display.print_rows(f"{title}, means of {values['keys']} keys", headings, rows)
+    display.print_rows(f"{title}, medians of {values['keys']} keys", headings, rows)
 
 
 def _print_shards(values: Mapping[str, Any], measured: Sequence[Measured]) -> None:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import POLICIES
+from beam_dpne.set_union.policies import DEFAULT_POLICY, POLICIES
 from beam_dpne.set_union.threshold import release_items
 from beam_dpne.set_union.transform import run_context
 from pipelines.experiments.program import fixed_key
@@ -43,6 +43,17 @@ def test_tables_have_the_items_of_each_policy_and_of_each_number_of_shards(tmp_p
         assert int(line.split("│")[2]) == released(shards=shards, max_contributions=100)
 
 
+def test_only_the_wanted_policies_and_the_default_are_measured(capsys):
+    options = ["--policies", "count_laplace", "--limits", "2", "--shards", "1", "--keys", "2"]
+    assert main(options, DATA) == 0
+    shown = capsys.readouterr().out
+    assert "medians of 2 keys" in " ".join(shown.split())
+    assert {policy for policy in POLICIES if f"│ {policy} " in shown} == {
+        "count_laplace",
+        DEFAULT_POLICY,
+    }
+
+
 def released(**others) -> int:
     """The number of items that a release in memory has, under the program's plan."""
     given = {"epsilon": 3, "delta": 1e-3, "count_share": 0, "max_contributions": 4} | others
@@ -61,6 +72,7 @@ def released(**others) -> int:
         (("--keys", "0"), "keys must be at least 1, got keys=0"),
         (("--epsilon", "0"), "epsilon"),
         (("--limits", "0"), "max_contributions"),
+        (("--policies", "sips,best"), "policies must be one of"),
         (("--shards", "1,0"), "shards"),
         (("--runner", "x"), "measure_unions.py has no option --runner"),
         (("--input", "no/such/file.jsonl"), "no/such/file.jsonl"),
