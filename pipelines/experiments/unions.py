@@ -4,6 +4,7 @@ Not private: results are counted on the data, under run keys that are public. On
 """
 
 import argparse
+import dataclasses
 import functools
 import math
 import pathlib
@@ -35,6 +36,7 @@ from beam_dpne.validation import check_choice
 from pipelines.experiments.corpora import Corpora, Source
 from pipelines.experiments.paper_parts import PUBLISHED
 from pipelines.experiments.program import TITLES_FILE, fixed_key
+from pipelines.experiments.union_counts import CountedUnion, judge_union, print_counts
 
 PROGRAM = "measure_unions.py"
 OPTIONS = (
@@ -53,6 +55,11 @@ OPTIONS = (
         default=POLICIES,
         parse=names,
         help="Policies, with commas; the default policy is always measured too.",
+    ),
+    Option(
+        name="counts",
+        flag=True,
+        help="Measure numbers of users instead, at the first of the limits.",
     ),
     Option(name="keys", default=3, parse=integer, help="Number of run keys; tables show medians."),
 )
@@ -103,12 +110,20 @@ def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pa
         if policy in (DEFAULT_POLICY, *values["policies"])
     }
     by_shards = [_sharded(budget, shards) for shards in values["shards"]]
+    counted = {
+        policy: (own[0], dataclasses.replace(own[0], count_share=None))
+        for policy, own in by_policy.items()
+    }
     if values["input"]:
         display.print_line(NOTICE)
     path = values["input"] or str(data / TITLES_FILE)
     source = Source(path=path, title="", note="", reading=reading.ReadOptions(), tokenizer=_WORDS)
     with tempfile.TemporaryDirectory() as folder:
         corpora = Corpora({_CORPUS: source}, pathlib.Path(folder), fixed_key(0), {})
+        if values["counts"]:
+            judge = functools.partial(_judge, corpora, values["keys"])
+            print_counts(values, {policy: judge(*plans) for policy, plans in counted.items()})
+            return
         measure = functools.partial(_measure, corpora, values["keys"])
         _print_policies(values, {name: [*map(measure, own)] for name, own in by_policy.items()})
         _print_shards(values, [*map(measure, by_shards)])
@@ -135,6 +150,22 @@ def _measure(corpora: Corpora, keys: int, plan: SetUnionPlan) -> Measured:
         sizes.append(len(release_items(items, plan, run_key)))
         seconds.append(time.monotonic() - started)
     return Measured(statistics.median(sizes), min(seconds))
+
+
+def _judge(
+    corpora: Corpora, keys: int, plain: SetUnionPlan, counted: SetUnionPlan
+) -> list[CountedUnion]:
+    """Returns the figures of releases with numbers of users, beside releases without."""
+    judged = []
+    for key in range(1, keys + 1):
+        plain_key, run_key = (
+            fixed_key(key).bound_to(run_context(plan, _WORDS)) for plan in (plain, counted)
+        )
+        without = len(release_items(corpora.user_items(_CORPUS, plain_key), plain, plain_key))
+        users = corpora.user_items(_CORPUS, run_key)
+        index = corpora.index(_CORPUS, 1)
+        judged.append(judge_union(users, index, counted, run_key, without=without))
+    return judged
 
 
 def _print_policies(values: Mapping[str, Any], measured: Mapping[str, list[Measured]]) -> None:
