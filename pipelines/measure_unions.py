@@ -1,7 +1,9 @@
-"""python pipelines/measure_unions.py [--input FILE] [--epsilon 3] [--limits 100,300,1000] [--keys 3]
+"""python pipelines/measure_unions.py [--input FILE] [--epsilon 3] [--limits 100,300,1000]
+                                    [--policies sips,mad2r] [--keys 3] [--counts]
 
 Measures how many items each policy of set union releases, and how many the default releases with more
-shards, and in what time. NOT private: for public data only.
+shards, and in what time; or, with --counts, how good the numbers of users are. NOT private: for public
+data only.
 """
 
 import pathlib

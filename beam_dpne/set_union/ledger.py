@@ -25,7 +25,7 @@ _POLICIES = {
     "policy": "Users come one after the other, in the order of a keyed hash. Each user moves at most "
     "max_contributions items that the user has towards the cutoff, by one unit in all, in the norm of "
     f"the sensitivity. Items at the cutoff get nothing. {_SHARDS}",
-    "screened": "There are three rounds of policy_gaussian, with 0.15, 0.3 and 0.55 of the budget. "
+    "screened": "There are three rounds of policy_gaussian, with 0.12, 0.23 and 0.65 of the budget. "
     "Later rounds are about the items that those before them have neither found nor closed. "
     f"{_SHARDS}",
     "greedy": "Users come one after the other, in the order of a keyed hash. Each user gives 2^-50 to "

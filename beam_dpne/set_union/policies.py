@@ -29,9 +29,9 @@ MAX_ADAPTIVE_DEGREE = 50
 # The parts of the budget and of δ_T that the three rounds of "screened_gaussian" have, and the noisy
 # weights below which the first two rounds close an item, in standard deviations of noise. They were
 # chosen on public text.
-SCREENING_SHARES = (0.15, 0.3, 0.55)
+SCREENING_SHARES = (0.12, 0.23, 0.65)
 SCREENING_DELTA_SHARES = (0.03, 0.12, 0.85)
-SCREENING_CUTS = (0.5, 2.0)
+SCREENING_CUTS = (0.5, 1.4)
 # The parts of the budget and of δ_T that the three rounds of "sips" have: each has three times that of
 # the round before, as published.
 SIPS_SHARES = (1 / 13, 3 / 13, 9 / 13)

@@ -4,6 +4,7 @@ Not private: results are counted on the data, under run keys that are public. On
 """
 
 import argparse
+import dataclasses
 import functools
 import math
 import pathlib
@@ -16,16 +17,26 @@ from typing import Any, NamedTuple
 from beam_dpne import reading
 from beam_dpne.cli import display
 from beam_dpne.cli.main import OneLineParser, run_program
-from beam_dpne.cli.options import Option, add_options, integer, integers, number, with_defaults
+from beam_dpne.cli.options import (
+    Option,
+    add_options,
+    integer,
+    integers,
+    names,
+    number,
+    with_defaults,
+)
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES, POLICIES
 from beam_dpne.set_union.threshold import release_items
 from beam_dpne.set_union.transform import run_context
+from beam_dpne.validation import check_choice
 from pipelines.experiments.corpora import Corpora, Source
 from pipelines.experiments.paper_parts import PUBLISHED
 from pipelines.experiments.program import TITLES_FILE, fixed_key
+from pipelines.experiments.union_counts import CountedUnion, judge_union, print_counts
 
 PROGRAM = "measure_unions.py"
 OPTIONS = (
@@ -39,7 +50,18 @@ OPTIONS = (
     Option(name="delta", default=math.exp(-10), parse=number, help="δ of each release."),
     Option(name="limits", default=(100, 300, 1000), parse=integers, help="Δ_0, with commas."),
     Option(name="shards", default=(1, 2, 8, 64, 512), parse=integers, help="M, with commas."),
-    Option(name="keys", default=3, parse=integer, help="Number of run keys; tables show means."),
+    Option(
+        name="policies",
+        default=POLICIES,
+        parse=names,
+        help="Policies, with commas; the default policy is always measured too.",
+    ),
+    Option(
+        name="counts",
+        flag=True,
+        help="Measure numbers of users instead, at the first of the limits.",
+    ),
+    Option(name="keys", default=3, parse=integer, help="Number of run keys; tables show medians."),
 )
 _CORPUS, _WORDS = "input", "words"
 # A promise that holds for every input that fits in memory here; each shard may have all users.
@@ -47,7 +69,7 @@ _MOST_USERS = 10_000_000
 
 
 class Measured(NamedTuple):
-    """The mean number of released items over run keys, and the least time of a release."""
+    """The median number of released items over run keys, and the least time of a release."""
 
     items: float
     seconds: float
@@ -75,21 +97,33 @@ def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pa
     if beam_arguments:
         raise UsageError(f"{PROGRAM} has no option {beam_arguments[0].split('=')[0]}.")
     values = with_defaults(parsed, OPTIONS)
+    for policy in values["policies"]:
+        check_choice("policies", policy, POLICIES)
     for name in ("limits", "shards"):
         values[name] = values[name] if isinstance(values[name], tuple) else (values[name],)
     if values["keys"] < 1:
         raise UsageError(f"keys must be at least 1, got keys={values['keys']}.")
     budget = {"epsilon": values["epsilon"], "delta": values["delta"], "count_share": 0.0}
     by_policy = {
-        policy: [_plan(budget, policy, limit) for limit in values["limits"]] for policy in POLICIES
+        policy: [_plan(budget, policy, limit) for limit in values["limits"]]
+        for policy in POLICIES
+        if policy in (DEFAULT_POLICY, *values["policies"])
     }
     by_shards = [_sharded(budget, shards) for shards in values["shards"]]
+    counted = {
+        policy: (own[0], dataclasses.replace(own[0], count_share=None))
+        for policy, own in by_policy.items()
+    }
     if values["input"]:
         display.print_line(NOTICE)
     path = values["input"] or str(data / TITLES_FILE)
     source = Source(path=path, title="", note="", reading=reading.ReadOptions(), tokenizer=_WORDS)
     with tempfile.TemporaryDirectory() as folder:
         corpora = Corpora({_CORPUS: source}, pathlib.Path(folder), fixed_key(0), {})
+        if values["counts"]:
+            judge = functools.partial(_judge, corpora, values["keys"])
+            print_counts(values, {policy: judge(*plans) for policy, plans in counted.items()})
+            return
         measure = functools.partial(_measure, corpora, values["keys"])
         _print_policies(values, {name: [*map(measure, own)] for name, own in by_policy.items()})
         _print_shards(values, [*map(measure, by_shards)])
@@ -115,7 +149,23 @@ def _measure(corpora: Corpora, keys: int, plan: SetUnionPlan) -> Measured:
         started = time.monotonic()
         sizes.append(len(release_items(items, plan, run_key)))
         seconds.append(time.monotonic() - started)
-    return Measured(statistics.fmean(sizes), min(seconds))
+    return Measured(statistics.median(sizes), min(seconds))
+
+
+def _judge(
+    corpora: Corpora, keys: int, plain: SetUnionPlan, counted: SetUnionPlan
+) -> list[CountedUnion]:
+    """Returns the figures of releases with numbers of users, beside releases without."""
+    judged = []
+    for key in range(1, keys + 1):
+        plain_key, run_key = (
+            fixed_key(key).bound_to(run_context(plan, _WORDS)) for plan in (plain, counted)
+        )
+        without = len(release_items(corpora.user_items(_CORPUS, plain_key), plain, plain_key))
+        users = corpora.user_items(_CORPUS, run_key)
+        index = corpora.index(_CORPUS, 1)
+        judged.append(judge_union(users, index, counted, run_key, without=without))
+    return judged
 
 
 def _print_policies(values: Mapping[str, Any], measured: Mapping[str, list[Measured]]) -> None:
@@ -131,7 +181,7 @@ def _print_policies(values: Mapping[str, Any], measured: Mapping[str, list[Measu
     limits = [f"{limit:,}" for limit in values["limits"]]
     headings = ("policy", *limits, "time", "default over its best")
     title = f"Items over the number of items per user; ε = {values['epsilon']:g}"
-    display.print_rows(f"{title}, means of {values['keys']} keys", headings, rows)
+    display.print_rows(f"{title}, medians of {values['keys']} keys", headings, rows)
 
 
 def _print_shards(values: Mapping[str, Any], measured: Sequence[Measured]) -> None:

@@ -1,12 +1,13 @@
 """The program that measures set unions: its numbers are those of the releases, and only of those."""
 
 import json
+import pathlib
 import re
 
 import pytest
 
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import POLICIES
+from beam_dpne.set_union.policies import DEFAULT_POLICY, POLICIES
 from beam_dpne.set_union.threshold import release_items
 from beam_dpne.set_union.transform import run_context
 from pipelines.experiments.program import fixed_key
@@ -26,10 +27,15 @@ def documents() -> dict[str, list[list[str]]]:
     }
 
 
-def test_tables_have_the_items_of_each_policy_and_of_each_number_of_shards(tmp_path, capsys):
-    path = tmp_path / "lists.jsonl"
+def input_file(folder) -> pathlib.Path:
     rows = [{"user": user, "text": " ".join(texts[0])} for user, texts in documents().items()]
+    path = folder / "lists.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_tables_have_the_items_of_each_policy_and_of_each_number_of_shards(tmp_path, capsys):
+    path = input_file(tmp_path)
     options = ["--input", str(path), "--limits", "4", "--shards", "1,3", "--keys", "1"]
     assert main([*options, "--epsilon", "3", "--delta", "1e-3"], DATA) == 0
     shown = capsys.readouterr().out
@@ -41,6 +47,44 @@ def test_tables_have_the_items_of_each_policy_and_of_each_number_of_shards(tmp_p
     for shards in (1, 3):
         (line,) = [line for line in shown.splitlines() if re.match(rf"│ {shards} +│", line)]
         assert int(line.split("│")[2]) == released(shards=shards, max_contributions=100)
+
+
+def test_only_the_wanted_policies_and_the_default_are_measured(capsys):
+    options = ["--policies", "count_laplace", "--limits", "2", "--shards", "1", "--keys", "2"]
+    assert main(options, DATA) == 0
+    shown = capsys.readouterr().out
+    assert "medians of 2 keys" in " ".join(shown.split())
+    assert {policy for policy in POLICIES if f"│ {policy} " in shown} == {
+        "count_laplace",
+        DEFAULT_POLICY,
+    }
+
+
+def test_numbers_of_users_are_those_of_the_release_and_compared_with_the_truth(tmp_path, capsys):
+    path = input_file(tmp_path)
+    options = ["--input", str(path), "--limits", "4", "--policies", "sips", "--keys", "1"]
+    assert main([*options, "--counts", "--epsilon", "3", "--delta", "1e-3"], DATA) == 0
+    shown = capsys.readouterr().out
+    assert "shards" not in shown
+    assert "only7" not in shown
+    (line,) = [line for line in shown.splitlines() if "│ sips " in line]
+    items, loss, covered, _, _, top, narrow = (cell.strip() for cell in line.split("│")[2:-1])
+    plan = SetUnionPlan(epsilon=3, delta=1e-3, policy="sips", max_contributions=4)
+    run_key = fixed_key(1).bound_to(run_context(plan, "words"))
+    found = release_items(users_in_memory(documents(), run_key), plan, run_key)
+    names = found.items.to_pylist()
+    have = {"rye": USERS, "bread": USERS, "tea": USERS, "milk": USERS // 2}
+    assert set(names) <= set(have)
+    inside = [
+        low <= have[name] <= high
+        for name, (_, low, high) in zip(names, found.users.tolist(), strict=True)
+    ]
+    assert int(items) == len(names) >= 3
+    assert loss == f"{1 - len(names) / released(policy='sips'):.0%}"
+    assert covered == f"{sum(inside) / len(inside):.0%}"
+    # The 20th most common word is one that a single user has, as all released words are at least.
+    assert int(top) == len(names)
+    assert narrow == f"{sum(h <= 4 * low for _, low, h in found.users.tolist()) / len(names):.0%}"
 
 
 def released(**others) -> int:
@@ -61,6 +105,7 @@ def released(**others) -> int:
         (("--keys", "0"), "keys must be at least 1, got keys=0"),
         (("--epsilon", "0"), "epsilon"),
         (("--limits", "0"), "max_contributions"),
+        (("--policies", "sips,best"), "policies must be one of"),
         (("--shards", "1,0"), "shards"),
         (("--runner", "x"), "measure_unions.py has no option --runner"),
         (("--input", "no/such/file.jsonl"), "no/such/file.jsonl"),
