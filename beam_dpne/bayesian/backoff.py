@@ -13,25 +13,32 @@ After a context h, the discounts B(h) = Σ_w D(hw) are the part of its mass that
 
 Shorter n-grams are counted by the number of distinct words before them, as Kneser and Ney do.
 
-*Moving it.* Discounted counts and discounts are multiplied by ρ, which says how much more common a gram
-is in the private texts. For words and other parts of the release's grams, a is the public count of the
+*Moving it.* The release's grams of about the same public count may have a smaller share of it together
+than of the public counts. They do if common grams are limited more than rare ones by the largest count
+of a user, or if the public discount is too small, as for the most frequent grams of a text, which were
+chosen for their counts. So the shares of each level of public counts are first made as large, in sum,
+as the public ones (`_calibrated`). Only what sets a gram apart from those of its level is learned.
+
+Discounted counts and discounts are then multiplied by ρ, which says how much more common a gram is in
+the private texts. For words and other parts of the release's grams, a is the public count of the
 release's grams that have the part (averaged over its places), s is their share of the release in the
 same unit, and o is the public count of the part elsewhere:
 
-    ρ = (s + k ρ') / (a + k),  k = 5 + 0.3 o.
+    ρ = (s + k ρ') / (a + k),  k = 1/τ² + 0.3 o.
 
 ρ' is what the part's own parts say: 1 for a word, ρ(v) ρ(w) for a pair, and ρ(uv) ρ(vw)/ρ(v) for three
-words. A whole n-gram has ρ = ρ'. The n-grams of the release get the mean of this and of their share of
-the release: the share describes these users, and ρ' is better for texts that are still to come. Their
-discount gets ρ' alone: a phrase that is much more common than its parts leaves no more to back off.
+words. τ² is the variance of s/a over words beyond the sampling of a. If the private texts are like the
+public ones it is next to 0, and words are hardly moved. A whole n-gram has ρ = ρ'. The n-grams of the
+release get the mean of this and of their share of the release: the share describes these users, and ρ'
+is better for texts that are still to come. Their discount gets ρ' alone: a phrase that is much more
+common than its parts leaves no more to back off.
 
 *Other words.* `<unk>` has the share of words that occur once, the Good–Turing estimate for words that
 were never seen.
 
 *Counts that are cut off.* A file of counts, or a release, lacks rare n-grams. The mass of those below
 the least count t is that of a power law fitted to the others, and each gram leaves its part of it to
-back off, besides its discount. Shorter n-grams then have their counts and are not moved, since
-common phrases alone say little about single words.
+back off, besides its discount. It is a part of o as well, since words are used in rare grams too.
 
 References: Chen and Goodman 1999, "An empirical study of smoothing techniques for language modeling";
 Good 1953, "The population frequencies of species and the estimation of population parameters"; Clauset,
@@ -52,7 +59,10 @@ from beam_dpne.bayesian.public_orders import PublicOrders
 _Floats = npt.NDArray[np.float64]
 _Ids = npt.NDArray[np.int64]
 
-_PRIOR_COUNTS, _ELSEWHERE = 5.0, 0.3  # k = 5 + 0.3 o
+_ELSEWHERE = 0.3  # k = 1/τ² + 0.3 o
+_PRIOR_COUNTS = (5.0, 1000.0)  # the range of 1/τ²
+_LEAST_COUNT, _MOST_WEIGHT = 5.0, 50.0  # of words, for τ²
+_LEVELS_AN_OCTAVE, _LEAST_GRAMS = 2, 30  # of public counts; the highest level has 30 grams or more
 _MOST_RATIO = 1000.0
 _SHARE_WEIGHT = 0.5  # of a share of the release, beside what its parts say
 _LEAST_DISCOUNT = 0.05
@@ -100,9 +110,9 @@ def adapted_model(public: PublicOrders, rows: _Ids, joint: _Floats, *, min_count
         raise ValueError("joint must be finite numbers >= 0, of which some are > 0.")
     longest = public.orders[-1].counts
     prior = discounted(longest[rows])
-    shares = joint * (prior.sum() / joint.sum())
-    ratios = _ratios(public, rows, prior, shares)
+    shares = _calibrated(joint * (prior.sum() / joint.sum()), prior, longest[rows])
     lowest = 1 if public.is_whole else max(1, int(longest.min()))
+    ratios = _ratios(public, rows, prior, shares, lowest)
     parts = []
     for size, ratio in enumerate(ratios, start=1):
         kept, back = _discounted_parts(_kinds(public, size), lowest)
@@ -114,13 +124,28 @@ def adapted_model(public: PublicOrders, rows: _Ids, joint: _Floats, *, min_count
     return Model(_orders(public, parts, _listed(public, rows, min_count), unknown), unknown)
 
 
-def _ratios(public: PublicOrders, rows: _Ids, prior: _Floats, shares: _Floats) -> list[_Floats]:
+def _calibrated(shares: _Floats, prior: _Floats, counts: _Ids) -> _Floats:
+    """Returns the shares with the sums of the prior counts in each level of the public counts."""
+    # (V,) Levels are half an octave wide, except the highest, which has all common grams.
+    levels = np.floor(_LEVELS_AN_OCTAVE * np.log2(np.maximum(counts, 1))).astype(np.int64)
+    at_least = np.cumsum(np.bincount(levels)[::-1])[::-1]
+    levels = np.minimum(levels, np.flatnonzero(at_least >= _LEAST_GRAMS).max(initial=0))
+    found, wanted = np.bincount(levels, shares), np.bincount(levels, prior)
+    # A level without any share has none afterwards.
+    return shares * (wanted / np.where(found > 0, found, 1.0))[levels]
+
+
+def _ratios(
+    public: PublicOrders, rows: _Ids, prior: _Floats, shares: _Floats, lowest: int
+) -> list[_Floats]:
     """Returns ρ of all grams of the lengths 1 to n."""
     ratios: list[_Floats] = []
-    if not public.is_whole:
-        ratios += [np.ones(len(order)) for order in public.orders]
-        return ratios
     before, after = (_sums_of_parts(public, rows, weights) for weights in (prior, shares))
+    longest = public.orders[-1].counts
+    cut_off = _sums_of_parts(
+        public, np.arange(longest.size), np.full(longest.size, _cut_off(longest, lowest))
+    )
+    least = _prior_counts(before[0], after[0])
     for size, order in enumerate(public.orders, start=1):
         ratio = np.ones(len(order))
         if size > 1:
@@ -130,11 +155,22 @@ def _ratios(public: PublicOrders, rows: _Ids, prior: _Floats, shares: _Floats) -
             ratio = ratio / ratios[-2][public.orders[size - 2].ends[order.begins]]
         ratio = np.clip(ratio, 1 / _MOST_RATIO, _MOST_RATIO)
         if size < len(public.orders):
-            elsewhere = np.maximum(order.counts - before[size - 1], 0.0)
-            weight = _PRIOR_COUNTS + _ELSEWHERE * elsewhere
+            elsewhere = np.maximum(order.counts - before[size - 1], 0.0) + cut_off[size - 1]
+            weight = least + _ELSEWHERE * elsewhere
             ratio = (after[size - 1] + weight * ratio) / (before[size - 1] + weight)
         ratios.append(ratio)
     return ratios
+
+
+def _prior_counts(before: _Floats, after: _Floats) -> float:
+    """Returns 1/τ², with τ² the variance of s/a beyond that of a Poisson count a, by moments."""
+    least, most = _PRIOR_COUNTS
+    frequent = before >= _LEAST_COUNT
+    if not frequent.any():
+        return least
+    a, s = before[frequent], after[frequent]
+    excess = np.average((s / a - 1) ** 2 - 1 / a, weights=np.minimum(a, _MOST_WEIGHT))
+    return max(1 / max(float(excess), 1 / most), least)
 
 
 def _sums_of_parts(public: PublicOrders, rows: _Ids, weights: _Floats) -> list[_Floats]:
@@ -185,8 +221,12 @@ def _discounts(counts: _Ids) -> _Floats:
 def _cut_off(counts: _Ids, lowest: int) -> float:
     """Returns the mass of all grams with counts below `lowest`, for each gram that is there.
 
+    Nothing was cut off if `lowest` is 1.
+
     References: Clauset, Shalizi and Newman, equation 3.7; the sum of r·r^−γ below t beside ζ(γ, t).
     """
+    if lowest == 1:
+        return 0.0
     present = np.maximum(counts, lowest)
     exponent = 1 + present.size / float(np.log(present / (lowest - 0.5)).sum())
     below = np.arange(1, lowest, dtype=np.float64) ** (1 - exponent)

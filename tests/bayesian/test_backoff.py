@@ -209,6 +209,58 @@ def test_a_phrase_of_the_release_pulls_its_words_less_than_itself():
     assert single["c"] < single["b"] < 1.3 * single["c"]
 
 
+def test_counts_that_are_cut_off_are_moved_too_and_never_much_worse_than_the_public_ones():
+    """Texts unlike the public ones gain much, and texts like them lose nothing."""
+    _, longest = public_of(3, 600)
+    cut = longest.most_frequent(int((longest.counts >= 3).sum()))
+    orders = PublicOrders.of([cut], is_whole=False)
+    rows = orders.rows_of(cut)
+    known = set(orders.words.to_pylist())
+    public = adapted_model(orders, rows, discounted(orders.orders[-1].counts[rows]))
+    ratios = {}
+    for tilt in (0.0, 1.5):
+        moved = adapted_model(orders, rows, shares_of(cut, texts(5, 2000, tilt)))
+        lines = [line for line in texts(6, 100, tilt) if known.issuperset(line.split())]
+        found = [perplexity(model, orders, lines, 3) for model in (moved, public)]
+        ratios[tilt] = found[0] / found[1]
+    assert ratios[1.5] < 0.95
+    assert ratios[0.0] < 1.0
+
+
+def test_a_limit_of_counts_changes_nothing_but_what_is_unusual_at_its_level():
+    """Common grams that are limited more than rare ones are as common as the public counts say."""
+    orders, longest = public_of(3, 600)
+    rows = orders.rows_of(longest)
+    prior = discounted(orders.orders[-1].counts[rows])
+    limited = np.minimum(prior, 3.0)
+    model, public = (adapted_model(orders, rows, joint) for joint in (limited, prior))
+    lines = texts(6, 100)
+    found = [perplexity(each, orders, lines, 3) for each in (model, public)]
+    assert found[0] < 1.01 * found[1]
+
+
+def test_levels_of_counts_get_the_sums_of_the_prior():
+    counts = np.repeat([1000, 16, 2, 1], [5, 40, 40, 40])
+    prior = counts - 0.9
+    shares = prior**0.5 * np.where(np.arange(counts.size) % 2, 2.0, 1.0)
+    found = backoff._calibrated(shares, prior, counts)
+    # The five grams of 1000 are too few for a level, and are in that of 16.
+    for level in (counts >= 16, counts == 2, counts == 1):
+        assert found[level].sum() == pytest.approx(prior[level].sum())
+        assert np.ptp(found[level] / shares[level]) == pytest.approx(0, abs=1e-12)
+
+
+def test_words_count_as_much_as_the_public_ones_where_nothing_but_sampling_sets_them_apart():
+    rng = np.random.default_rng(2)
+    before = rng.integers(5, 500, 3000).astype(float)
+    sampled = rng.poisson(before).astype(float)
+    assert backoff._prior_counts(sampled, before) > 200
+    unlike = before * rng.lognormal(0, 0.3, before.size)
+    assert backoff._prior_counts(before, unlike) == pytest.approx(1 / 0.09, rel=0.5)
+    assert backoff._prior_counts(before, before * rng.lognormal(0, 2, before.size)) == 5
+    assert backoff._prior_counts(np.ones(3), np.ones(3)) == 5
+
+
 def test_min_count_leaves_rare_public_grams_out_and_keeps_those_of_the_release():
     orders, longest = public_of(3)
     released = longest.most_frequent(50)
