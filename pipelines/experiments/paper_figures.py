@@ -1,5 +1,6 @@
 """Pictures of the experiments of the DPNE and DPSU papers."""
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -69,11 +70,13 @@ _POLICY_COLORS: Mapping[str, str] = {
 def _lengths(experiment: Experiment, results: Results, heading: Heading) -> bytes:
     """Real n-grams over their length, a curve for each algorithm."""
     figure, (axes,) = empty_figure(experiment.title, heading)
-    for row in experiment.rows:
+    for row, marker in zip(experiment.rows, itertools.cycle(_MARKERS)):
         measured = results.of(row)
         if measured:
             values = _by_length(measured)
-            _curve(axes, range(1, len(values) + 1), values, row.label, _STYLES[row.label])
+            # Rows of one algorithm with several parameters differ by their markers.
+            style = _STYLES.get(row.label, _Style(_BLUE, marker, ":", 1.2))
+            _curve(axes, range(1, len(values) + 1), values, row.label, style)
     if experiment.comparable and experiment.printed is not None:
         for name, values in experiment.printed.rows.items():
             label = PAPER if name == "DPNE" else name

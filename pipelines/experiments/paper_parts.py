@@ -14,6 +14,7 @@ from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES
 from pipelines.experiments import printed as papers
+from pipelines.experiments.dealing import LONG, SHORT
 from pipelines.experiments.experiments import Experiment, Part, Row
 from pipelines.experiments.runs import BaselineRun, CostRun, NgramRun, Run, UnionRun
 
@@ -107,6 +108,11 @@ def all_parts(scale: Scale, *, titles: str, sweeps: str) -> tuple[Part, ...]:
         Part(name="spurious", title="Spurious n-grams", experiments=(_table_3(scale, titles),)),
         Part(name="set_union", title="Set union", experiments=_union(scale, titles)),
         Part(name="sweeps", title="Sweeps", experiments=_sweeps(scale, sweeps)),
+        Part(
+            name="best",
+            title="The paper's algorithm at its best Δ",
+            experiments=_best(scale, titles),
+        ),
     )
 
 
@@ -321,6 +327,42 @@ def _sweeps(scale: Scale, corpus: str) -> tuple[Experiment, ...]:
             swept="k",
         ),
     )
+
+
+def _best(scale: Scale, titles: str) -> tuple[Experiment, ...]:
+    """Ours beside the paper's algorithm at many Δ, of which a user could not know the best one."""
+    kinds = (
+        ("msnbc", "msnbc", "MSNBC visits", MSNBC),
+        ("titles", titles, "titles", {**TITLES, "max_length": TARGET_LENGTH}),
+        ("short", SHORT, "public texts, one for each user", TITLES),
+        ("long", LONG, "public texts, 2,000 words for each user", TITLES),
+    )
+    made = []
+    for name, corpus, told, plan in kinds:
+        paper = tuple(
+            Row(
+                label=f"{PAPER}, Δ = {limit}",
+                runs=_ngrams(
+                    corpus, scale.few_keys, **plan, strategy="one_round", max_contributions=limit
+                ),
+            )
+            for limit in (MSNBC_LIMIT, *scale.limits)
+        )
+        ours = (
+            Row(label=OURS, runs=_ngrams(corpus, scale.keys, **plan)),
+            Row(label=OURS_EVEN, runs=_ngrams(corpus, scale.few_keys, **plan, user_budgets="even")),
+        )
+        parameters = f"ε = {plan['epsilon']:g}, δ = 1e-7, T = {plan.get('max_length', 5)}"
+        made.append(
+            Experiment(
+                name=f"best_{name}",
+                title=f"The paper's algorithm at many Δ: {told} ({parameters}, η = 0.01)",
+                corpus=corpus,
+                kind="lengths",
+                rows=(*paper, *ours),
+            )
+        )
+    return tuple(made)
 
 
 def _targets(scale: Scale, titles: str) -> Experiment:

@@ -13,7 +13,7 @@ from beam_dpne.cli.options import Option
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.storage.run_files import RunKeyFile
-from pipelines.experiments import paper_figures, paper_parts, paper_tables, printed
+from pipelines.experiments import dealing, paper_figures, paper_parts, paper_tables, printed
 from pipelines.experiments.corpora import Corpora, Source
 from pipelines.experiments.paper_measuring import measure
 from pipelines.experiments.program import (
@@ -27,13 +27,19 @@ from pipelines.experiments.program import (
 from pipelines.experiments.study import FIXED_KEYS, SECRET_KEYS, Study
 
 MSNBC_FILE = "msnbc990928.seq.gz"
-PARTS = ("targets", "msnbc", "titles", "spurious", "set_union", "sweeps")
+PARTS = ("targets", "msnbc", "titles", "spurious", "set_union", "sweeps", "best")
 OPTIONS = (
     *common_options(PARTS, "One key and few values: to see that it works, in minutes."),
     Option(
         name="msnbc",
         path="file",
         help="The MSNBC data, if not the file that ships with this program.",
+    ),
+    Option(
+        name="public_text",
+        path="file",
+        help="Public text for the part best, a text on each line, or JSON lines with text; it is dealt "
+        "to made-up users. Without it, the texts of the sample that ships with this program.",
     ),
     Option(
         name="full",
@@ -87,6 +93,8 @@ def _make(values: Values, cache: pathlib.Path, report: Report, *, data: pathlib.
         return base.bound_to(f"experiment {number}") if base else fixed_key(number)
 
     sources = sources_of(values, data)
+    if "best" in values["parts"]:
+        sources |= dealt_sources(values, data, cache)
     scale = paper_parts.DEFAULT
     if values["full"] or values["quick"]:
         scale = paper_parts.FULL if values["full"] else paper_parts.QUICK
@@ -166,3 +174,24 @@ def sources_of(values: Values, data: pathlib.Path) -> dict[str, Source]:
             is_public=texts.is_public,
         )
     return sources
+
+
+def dealt_sources(values: Values, data: pathlib.Path, cache: pathlib.Path) -> dict[str, Source]:
+    """Returns public texts dealt to users with one text each, and to users with 2,000 words each."""
+    path = values["public_text"] or str(data / TITLES_FILE)
+    name = os.path.basename(path)
+    cache.mkdir(parents=True, exist_ok=True)
+    return {
+        kind: Source(
+            path=dealing.write_dealt(path, words, cache / f"{kind}.jsonl"),
+            title=f"public texts ({name}) dealt to made-up users of {holding}",
+            note="the texts are real, the users are made up",
+            reading=reading.ReadOptions(),
+            tokenizer="words",
+            is_public=True,
+        )
+        for kind, words, holding in (
+            (dealing.SHORT, 0, "one text"),
+            (dealing.LONG, dealing.WORDS_OF_LONG, f"{dealing.WORDS_OF_LONG:,} words"),
+        )
+    }

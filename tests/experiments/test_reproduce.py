@@ -26,7 +26,14 @@ from pipelines.experiments import paper_parts as parts
 from pipelines.experiments import paper_tables, study, tables
 from pipelines.experiments.corpora import Corpora
 from pipelines.experiments.paper_measuring import measure
-from pipelines.experiments.papers import MSNBC_FILE, PARTS, main, sources_of, study_of
+from pipelines.experiments.papers import (
+    MSNBC_FILE,
+    PARTS,
+    dealt_sources,
+    main,
+    sources_of,
+    study_of,
+)
 from pipelines.experiments.printed import DPNE_TABLE_5
 from pipelines.experiments.program import TITLES_FILE, fixed_key
 from pipelines.experiments.results import Results
@@ -68,7 +75,8 @@ def corpora(data, tmp_path_factory) -> Corpora:
 
 
 def sources(folder: pathlib.Path, **values):
-    return sources_of({"msnbc": None, "titles": None, "full": False, **values}, folder)
+    given = {"msnbc": None, "titles": None, "public_text": None, "full": False, **values}
+    return sources_of(given, folder) | dealt_sources(given, folder, folder / "dealt")
 
 
 def write(folder: pathlib.Path, every, results: Results, known) -> None:
@@ -120,6 +128,29 @@ def test_a_small_instance_has_tables_pictures_and_a_summary(run):
     assert "](dpne_table_5.csv)" in text
     assert "paper: DPNE" in text
     assert "the sample in the repository" in text
+
+
+def test_the_part_of_best_limits_deals_public_texts_to_made_up_users(data, tmp_path):
+    """One text a user on the one hand, 2,000 words a user on the other; ours beside every Δ."""
+    (tmp_path / "texts.txt").write_text("so it goes on and on\n" * 2000, encoding="utf-8")
+    options = ["--output", str(tmp_path / "out"), "--quick", "--quiet", "--parts", "best"]
+    assert main([*options, "--public_text", str(tmp_path / "texts.txt")], data) == 0
+    found = {name: rows_of(tmp_path / "out" / f"best_{name}.csv") for name in ("short", "long")}
+    for rows in found.values():
+        labels = [row["algorithm"] for row in rows]
+        assert labels[-2:] == [parts.OURS, parts.OURS_EVEN]
+        assert [label for label in labels if "Δ = 30" in label]
+    # "so it goes on and on" has five distinct words; 2,000 users have them, or 6 users.
+    assert [row["1"] for row in found["short"] if row["algorithm"] == parts.OURS] == ["5"]
+    assert [row["1"] for row in found["long"] if row["algorithm"] == parts.OURS] == ["0"]
+    assert "made-up users" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_line_of_public_json_without_a_text_is_named(data, tmp_path, capsys):
+    (tmp_path / "texts.jsonl").write_text('{"text": "a"}\n{"words": 3}\n', encoding="utf-8")
+    options = ["--output", str(tmp_path / "out"), "--quick", "--quiet", "--parts", "best"]
+    assert main([*options, "--public_text", str(tmp_path / "texts.jsonl")], data) != 0
+    assert "Line 2 must be JSON with a string in the field text." in capsys.readouterr().err
 
 
 def test_table_5_has_every_row_of_the_paper_and_ours(run):
@@ -313,7 +344,8 @@ def test_every_experiment_has_a_table_for_pandas_and_a_picture_that_says_what_wa
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
     assert "not been made" not in text
     for experiment in (experiment for part in every for experiment in part.experiments):
-        secrecy = PUBLIC if experiment.corpora == ["msnbc"] else SECRET
+        is_public = not any("titles" in name for name in experiment.corpora)
+        secrecy = PUBLIC if is_public else SECRET
         path = tmp_path / f"{secrecy.prefix}{experiment.name}.csv"
         table = pandas.read_csv(path)
         with open(path, encoding="utf-8", newline="") as lines:
@@ -346,8 +378,9 @@ def test_every_experiment_has_a_table_for_pandas_and_a_picture_that_says_what_wa
     ],
 )
 def test_data_are_public_if_they_ship_with_the_program_or_somebody_says_so(data, values, public):
+    dealt = {"dealt_short": True, "dealt_long": True}  # Only public texts are dealt.
     found = sources(data, **values)
-    assert {name: source.is_public for name, source in found.items()} == public
+    assert {name: source.is_public for name, source in found.items()} == public | dealt
 
 
 def test_missing_runs_are_named_in_the_summary(data, tmp_path):
