@@ -287,7 +287,9 @@ MUTANTS = [
         before="rule.cut_cells(shard.round)[places]))",
         after="rule.cut_cells(shard.round)[-1]))",
         matters="Held n-grams would stay open where spurious ones of their class are closed.",
-        tests=(_ADAPTIVE_ORACLE,),
+        tests=(
+            f"{_CONDITIONS}::test_nulls_and_held_grams_without_weight_have_one_law_in_each_class",
+        ),
     ),
     Mutant(
         name="probabilities_of_classes_are_rounded_up",
