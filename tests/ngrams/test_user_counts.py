@@ -131,7 +131,7 @@ def test_what_is_spent_on_lengths_and_counts_is_the_budget_of_the_plan():
 
 
 def test_each_number_that_a_user_changes_pays_for_floating_point_and_far_tails():
-    """Beside those on n-grams, and on held candidates: of all lengths that the user holds, all groups."""
+    """Beside those on n-grams and on held candidates: of all lengths, and of all groups."""
     common = {"epsilon": 2.0, "delta": 1e-6, "max_length": 3, "max_tokens_per_user": 1000}
     without = PrivacyPlan(**common, count_share=0)
     plan = PrivacyPlan(**common)
