@@ -141,7 +141,9 @@ def test_each_number_that_a_user_changes_pays_for_floating_point_and_far_tails()
     assert without.count_decisions == 0
     assert without.numerical_slack == pytest.approx(others * 2e-12, rel=1e-9)
     assert plan.numerical_slack == pytest.approx((others + changed) * 2e-12, rel=1e-9)
-    assert plan.far_tails / without.far_tails == pytest.approx((others + changed) / others, rel=1e-6)
+    assert plan.far_tails / without.far_tails == pytest.approx(
+        (others + changed) / others, rel=1e-6
+    )
     (draws,) = noise_draws(plan, 2.0, 1e-6)
     (fewer,) = noise_draws(without, 2.0, 1e-6)
     assert (draws.count - fewer.count, draws.moved - fewer.moved) == (changed, changed)

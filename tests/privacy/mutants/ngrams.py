@@ -288,7 +288,7 @@ MUTANTS = [
         after="rule.cut_cells(shard.round)[-1]))",
         matters="Held n-grams would stay open where spurious ones of their class are closed.",
         tests=(
-            f"{_CONDITIONS}::test_nulls_and_held_grams_without_weight_have_one_law_in_each_class",
+            f"{_CONDITIONS}::test_held_grams_are_found_and_closed_by_the_borders_of_their_own_class",
         ),
     ),
     Mutant(
