@@ -101,7 +101,7 @@ def documented_steps(max_length: int, *, one_round: bool = False) -> dict[str, S
         # Rows of the second table replace those of the same step.
         common = [row for row in rows if "/k/" not in row[0]]
         return expanded([*common, *table_rows("steps of one_round")], [1] * max_length)
-    return expanded(rows, [2, 3, 3][:max_length])
+    return expanded(rows, [3] * max_length)
 
 
 def table_rows(name: str) -> list[list[str]]:

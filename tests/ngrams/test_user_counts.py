@@ -131,16 +131,19 @@ def test_what_is_spent_on_lengths_and_counts_is_the_budget_of_the_plan():
 
 
 def test_each_number_that_a_user_changes_pays_for_floating_point_and_far_tails():
-    """Beside the decisions on n-grams: those of all lengths that the user holds, and all groups."""
+    """Beside those on n-grams and on held candidates: of all lengths, and of all groups."""
     common = {"epsilon": 2.0, "delta": 1e-6, "max_length": 3, "max_tokens_per_user": 1000}
     without = PrivacyPlan(**common, count_share=0)
     plan = PrivacyPlan(**common)
     changed = 3 * 1000 + 3 * MOST_TOTALS
+    others = 9 * 1000 + without.held_decisions
     assert plan.count_decisions == changed
     assert without.count_decisions == 0
-    assert without.numerical_slack == pytest.approx(9 * 1000 * 2e-12, rel=1e-9)
-    assert plan.numerical_slack == pytest.approx((9 * 1000 + changed) * 2e-12, rel=1e-9)
-    assert plan.far_tails / without.far_tails == pytest.approx((9000 + changed) / 9000, rel=1e-6)
+    assert without.numerical_slack == pytest.approx(others * 2e-12, rel=1e-9)
+    assert plan.numerical_slack == pytest.approx((others + changed) * 2e-12, rel=1e-9)
+    assert plan.far_tails / without.far_tails == pytest.approx(
+        (others + changed) / others, rel=1e-6
+    )
     (draws,) = noise_draws(plan, 2.0, 1e-6)
-    (others,) = noise_draws(without, 2.0, 1e-6)
-    assert (draws.count - others.count, draws.moved - others.moved) == (changed, changed)
+    (fewer,) = noise_draws(without, 2.0, 1e-6)
+    assert (draws.count - fewer.count, draws.moved - fewer.moved) == (changed, changed)

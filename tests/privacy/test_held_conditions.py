@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beam_dpne import GramSet, PrivacyPlan, RunKey
-from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.candidates import prune_invalid
 from beam_dpne.ngrams.classes import class_numbers
@@ -168,6 +169,37 @@ def test_nulls_and_held_grams_without_weight_have_one_law_in_each_class(runs):
                 assert test.pvalue > FALSE_FAILURE
             if min(map(len, scores)) > 20:
                 assert stats.ks_2samp(*scores).pvalue > FALSE_FAILURE
+
+
+def test_held_grams_are_found_and_closed_by_the_borders_of_their_own_class():
+    """After round 1, n-gram by n-gram; a wrong cut would hardly show in how many are found."""
+    previous, key = bigrams_with_scores(), run_key("own borders")
+    plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=3, spurious_fraction=0.4)
+    rule = rule_for(plan, 3, RunKey(bytes(32)))(previous)
+    keys = all_candidates(previous)
+    numbers = class_numbers(previous, "both", keys).tolist()
+    first = {each.number: each.rounds[0] for each in rule.classes}
+    assert len({own.cut_cell for own in first.values()}) > 3
+    shard = HistogramShard(
+        length=3, keys=keys, weights=np.zeros(keys.size, np.int64), classes=np.array(numbers)
+    )
+    after = decide_round(shard, rule=rule, run_key=key)
+    noise = randomness.normals(randomness.keyed_bits(key.sub_key("noise", 3, 1), 0, keys))
+    cells = [
+        math.floor((drawn * UNITS - first[c].threshold_units) / first[c].cell_units)
+        for drawn, c in zip(noise.tolist(), numbers, strict=True)
+    ]
+    stand = [
+        (gram, cell, int(cell >= 0))
+        for gram, cell, c in zip(keys.tolist(), cells, numbers, strict=True)
+        if cell >= first[c].cut_cell
+    ]
+    assert after.cells is not None
+    assert after.found is not None
+    assert stand == list(
+        zip(after.keys.tolist(), after.cells.tolist(), after.found.tolist(), strict=True)
+    )
+    assert len(stand) < keys.size
 
 
 @pytest.mark.slow

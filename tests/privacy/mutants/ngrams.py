@@ -287,7 +287,9 @@ MUTANTS = [
         before="rule.cut_cells(shard.round)[places]))",
         after="rule.cut_cells(shard.round)[-1]))",
         matters="Held n-grams would stay open where spurious ones of their class are closed.",
-        tests=(_ADAPTIVE_ORACLE,),
+        tests=(
+            f"{_CONDITIONS}::test_held_grams_are_found_and_closed_by_the_borders_of_their_own_class",
+        ),
     ),
     Mutant(
         name="probabilities_of_classes_are_rounded_up",
