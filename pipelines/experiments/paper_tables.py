@@ -159,8 +159,8 @@ def _union(experiment: Experiment, results: Results) -> Any:
         rows.append((f"paper: {name}", *(known.get(limit) for limit in limits), None))
     notes = [
         "Means ± standard deviations over orders of the users (keys). Published policies with a "
-        "sequence of users have one shard, as in the paper; ours two. 'mad' is our variant with proof "
-        "of Chen et al. 2025; 'rounds' is the adaptive strategy at one length.",
+        "sequence of users have one shard, as in the paper; ours two. 'mad' and 'mad2r' are our "
+        "variants, with proofs, of Chen et al. 2025; 'sips' is DP-SIPS, Swanberg et al. 2023.",
         "The paper's figures are of other data (posts of 223,388 users of r/AskReddit): compare "
         "shapes.",
     ]
