@@ -21,7 +21,8 @@ from beam_dpne.reading.options import InputDescription
 
 # It is increased whenever any release under a fixed key would change; tests/golden holds such releases.
 # Since version 3, releases of n-grams spend a part of their budget on numbers of users. Since version
-# 4, cells of these sums are rounded up, and estimates need more evidence of users with much text.
+# 4, cells of these sums are rounded up, and estimates need more evidence of users with much text. Since
+# version 5, candidates have classes and counts, set unions have three rounds, and priors are others.
 MECHANISM_VERSION = 5
 # A version is increased when the tokenizer returns other tokens for some text. For tokenizers that look
 # up characters in Unicode's tables, the version of the tables is added.
