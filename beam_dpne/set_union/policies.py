@@ -15,7 +15,7 @@ from beam_dpne.validation import check_choice, check_integer
 DEFAULT_USERS = 10_000_000
 DEFAULT_SHARD_USERS = 5_000_000
 DEFAULT_SHARDS = DEFAULT_USERS // DEFAULT_SHARD_USERS
-# More shards are never taken by default: 8 release 3 % less than one, but 64 release 37 % less.
+# More shards are never taken by default: 8 release 3 % less than one, but 64 release 38 % less.
 MOST_DEFAULT_SHARDS = 8
 DEFAULT_DELTA_SHARE = 0.5
 # The part of ε and δ that numbers of users have under Laplace noise. The noise of items grows with

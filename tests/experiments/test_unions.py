@@ -72,6 +72,7 @@ def test_numbers_of_users_are_those_of_the_release_and_compared_with_the_truth(t
     plan = SetUnionPlan(epsilon=3, delta=1e-3, policy="sips", max_contributions=4)
     run_key = fixed_key(1).bound_to(run_context(plan, "words"))
     found = release_items(users_in_memory(documents(), run_key), plan, run_key)
+    assert found.users is not None
     names = found.items.to_pylist()
     have = {"rye": USERS, "bread": USERS, "tea": USERS, "milk": USERS // 2}
     assert set(names) <= set(have)
