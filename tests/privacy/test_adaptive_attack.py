@@ -32,7 +32,7 @@ FEWER_RUNS = 5_000
 # Runs with counts take longer, and their planted mistakes show soon.
 COUNTED_RUNS = 2_000
 ALL_RUNS = 100_000
-ALL_COUNTED_RUNS = 20_000
+ALL_COUNTED_RUNS = 10_000
 AT_ONCE = 20_000
 FALSE_FAILURE = 1e-6
 MISTAKES = {
@@ -287,7 +287,7 @@ def test_copies_of_nobody_release_grams_with_the_chances_of_their_rules(max_leng
 
 
 def many_runs(world: str) -> int:
-    """100,000 runs, and 20,000 with counts or many users."""
+    """100,000 runs, and 10,000 with counts or many users."""
     return ALL_COUNTED_RUNS if world in WITH_COUNTS else ALL_RUNS
 
 
