@@ -44,6 +44,7 @@ from beam_dpne.ngrams.candidates import PruneInvalid as PruneInvalid
 from beam_dpne.ngrams.contributions import LimitContributions as LimitContributions
 from beam_dpne.ngrams.contributions import SpendBudgets as SpendBudgets
 from beam_dpne.ngrams.contributions import SpendResult as SpendResult
+from beam_dpne.ngrams.count_held import CountHeld as CountHeld
 from beam_dpne.ngrams.histogram import WeightedHistogram as WeightedHistogram
 from beam_dpne.ngrams.spurious import SampleSpurious as SampleSpurious
 from beam_dpne.ngrams.threshold import DecideRound as DecideRound

@@ -97,7 +97,7 @@ def test_type_checkers_see_what_users_import():
 def test_there_are_transforms():
     names = {kind.__name__ for kind in public_transforms()}
     assert {"ExtractGrams", "PrivateNgrams", "ReadDocuments", "WriteRelease"} <= names
-    assert {"SpendBudgets", "DecideRound", "PrivateSetUnion", "ReleaseItems"} <= names
+    assert {"SpendBudgets", "CountHeld", "DecideRound", "PrivateSetUnion", "ReleaseItems"} <= names
     assert "BayesianCounts" in names
 
 

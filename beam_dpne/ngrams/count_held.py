@@ -35,6 +35,27 @@ class CountHeld(UnhintedTransform):
       previous: PCollection of one `GramSet`, S_{k−1}.
       run_key: the secret of the run.
 
+    Raises:
+      ValueError: if the plan has another strategy, or length < 2.
+
+    Example:
+      >>> import numpy as np
+      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+      >>> from beam_dpne import CountHeld, GramSet, HistogramShard, PrivacyPlan, RunKey
+      >>> words = GramSet(length=1, keys=np.arange(20), scores=np.ones(20), vocabulary_size=20)
+      >>> shard = HistogramShard(  # 5 of 400 candidates are held
+      ...     length=2, keys=np.arange(5), weights=np.zeros(5, np.int64), range_number=0,
+      ...     classes=np.zeros(5, np.int16), tallies=np.full(5, 2**24))
+      >>> plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=2)
+      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+      ...     previous = pipeline | "words" >> beam.Create([words])
+      ...     counted = pipeline | beam.Create([shard]) | CountHeld(
+      ...         plan=plan, length=2, histogram_ranges=1, previous=previous,
+      ...         run_key=RunKey.generate())
+      ...     groups = counted | beam.Map(lambda shard: shard.rule.groups[0])
+      ...     _ = groups | beam.Map(lambda g: print(int(g.candidates), 250 < g.noisy_unheld < 550))
+      400 True
+
     References: none; `held_counts` has the formulas and why they are private.
     """
 
@@ -43,6 +64,16 @@ class CountHeld(UnhintedTransform):
     histogram_ranges: int
     previous: PCollection[GramSet]
     run_key: RunKey = dataclasses.field(repr=False)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.plan.strategy_value.has_classes:
+            raise ValueError(
+                f"plan must have strategy='adaptive', got strategy={self.plan.strategy!r}; use "
+                "SampleSpurious."
+            )
+        if self.length < 2:
+            raise ValueError(f"length must be at least 2, got length={self.length}.")
 
     def expand(self, histogram: PCollection[HistogramShard]) -> PCollection[HistogramShard]:
         """Adds up the hash ranges' parts of the counts, decides, draws, and brings both together."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from beam_dpne import RunKey
+from beam_dpne import CountHeld, PrivacyPlan, RunKey
 from beam_dpne.ngrams import tolerances
 from beam_dpne.ngrams.elements import HistogramShard
 from beam_dpne.ngrams.held_counts import (
@@ -194,3 +194,13 @@ def test_the_mean_of_expected_spurious_is_at_most_what_is_tolerated(held, fracti
     spread = found.std() / math.sqrt(runs)
     assert found.mean() <= tolerated + 4 * spread
     assert tolerances.LARGEST_PROBABILITY == 0.35
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"strategy": "one_round"}, "plan must have strategy='adaptive'"), ({}, "length must be")],
+)
+def test_a_count_needs_classes_and_a_length_of_two(changes, message):
+    plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=2, **changes)
+    with pytest.raises(ValueError, match=message):
+        CountHeld(plan=plan, length=1, histogram_ranges=1, previous=None, run_key=KEY)
