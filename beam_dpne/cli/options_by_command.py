@@ -91,8 +91,8 @@ _NGRAMS_PRIVACY = (
         default="adaptive",
         choices=("adaptive", "one_round"),
         help="How users spend their budget. With adaptive, each user divides one budget among lengths "
-        "and rounds according to the n-grams that the user has, which releases about twice as "
-        "much. one_round is the mechanism of the paper, with one round for each length.",
+        "and rounds according to the n-grams that the user has, which releases two to three times "
+        "as much. one_round is the mechanism of the paper, with one round for each length.",
     ),
     Option(
         name="max_contributions",
