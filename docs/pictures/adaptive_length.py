@@ -1,8 +1,8 @@
 """python docs/pictures/adaptive_length.py
 
 Draws one length of the strategy `adaptive` as adaptive_length.svg: its three rounds, with the
-thresholds and cuts of a run on the sample of titles, as the run's ledger publishes them, and the
-evidence of six made-up n-grams. With --png FILE it draws a PNG besides.
+thresholds and cuts of the best class in a run on the sample of titles, as the run's ledger publishes
+them, and the evidence of six made-up n-grams. With --png FILE it draws a PNG besides.
 """
 
 import argparse
@@ -21,11 +21,11 @@ SAMPLE = HERE.parents[1] / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz
 FOUND, OPEN, CLOSED = "#cfe8d5", "#fdf0c4", "#e3e5e8"
 # Evidence after rounds 1, 2, 3, in units of weight, and how each n-gram ends.
 EXAMPLES = (
-    ((5.6,), "#1a7f37", "found in round 1"),
-    ((3.2, 8.7), "#1a7f37", "found in round 2"),
-    ((1.7, 5.2, 10.3), "#1a7f37", "found in round 3"),
-    ((1.15, 4.3, 7.4), "#b54708", "not found"),
-    ((2.4, 2.4), "#57606a", "closed after round 2"),
+    ((7.6,), "#1a7f37", "found in round 1"),
+    ((3.2, 8.9), "#1a7f37", "found in round 2"),
+    ((1.7, 4.9, 9.6), "#1a7f37", "found in round 3"),
+    ((1.15, 3.6, 5.2), "#b54708", "not found"),
+    ((2.4, 1.2), "#57606a", "closed after round 2"),
     ((-0.9,), "#57606a", "closed after round 1"),
 )
 
@@ -74,6 +74,8 @@ def draw(rounds: list[dict]) -> plt.Figure:
         )
         axes.text(left + 0.075, -noise + 0.1, f"noise ±{noise:.2f}", fontsize=8.5, va="bottom")
     for path, color, end in EXAMPLES:
+        if end != fate(path, rounds):
+            raise ValueError(f"The n-gram of {path} must be drawn as {fate(path, rounds)!r}.")
         places = range(len(path))
         axes.plot(places, path, color=color, lw=1.3, marker="o", ms=5.5, zorder=3)
         above = end.startswith("found") or end == "closed after round 1"
@@ -98,6 +100,16 @@ def draw(rounds: list[dict]) -> plt.Figure:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     return figure
+
+
+def fate(path: tuple[float, ...], rounds: list[dict]) -> str:
+    """Returns how an n-gram with this evidence ends."""
+    for number, (evidence, each) in enumerate(zip(path, rounds, strict=False), 1):
+        if evidence > each["threshold"]:
+            return f"found in round {number}"
+        if each["cut"] is not None and evidence < each["cut"]:
+            return f"closed after round {number}"
+    return "not found"
 
 
 def _sub(number: int) -> str:
