@@ -239,7 +239,7 @@ def test_words_by_a_set_union_and_longer_grams_spend_the_budget_together(policy,
     assert plan.union_share == pytest.approx(1 / 3)
     assert plan.strategy_lengths == range(2, 4)
     assert [plan.rounds_of(k) for k in (1, 2, 3)] == [
-        2,
+        3,
         *[3 if plan.strategy_value.has_user_budgets else 1] * 2,
     ]
     if plan.strategy_value.has_user_budgets:
