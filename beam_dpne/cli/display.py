@@ -97,7 +97,7 @@ def published(output: str) -> Iterator[None]:
 
 def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints how many n-grams of each length a run released, from its ledger, and the directory."""
-    headings = ("length", "n-grams", "noise σ", "threshold ρ", "valid", "seconds")
+    headings = ("length", "n-grams", "noise σ", "lowest ρ", "valid", "seconds")
     table = aligned_table("Released", headings)
     times = _seconds_by_length()
     for length in ledger["lengths"]:

@@ -116,7 +116,7 @@ class Profile:
             raise UsageError(
                 f"epsilon={plan.epsilon:g} with delta={plan.delta:g} is outside the built-in profile, "
                 f"which has σ from {1 / self.budgets[-1]:.3g} to {1 / self.budgets[0]:.3g}, got "
-                f"σ = {plan.noise_stddev:.3g}. Give public text instead: --like FILE."
+                f"σ = {plan.noise_stddev:.3g}. Give other --epsilons, or public text: --like FILE."
             )
 
 

@@ -17,23 +17,30 @@ def texts_of(path: str) -> list[str]:
     """Returns the texts of a file: the field `text` of JSON lines (.jsonl), else whole lines.
 
     Raises:
-      InputError: if a line of JSON has no text.
+      InputError: if there is no such file, it has no text, or a line of JSON has none.
     """
+    if not os.path.isfile(path):
+        raise InputError(f"public_text must name an existing file, got {path}.")
     is_json = ".jsonl" in os.path.basename(path)
     with (gzip.open if path.endswith(".gz") else open)(path, "rt", encoding="utf-8") as lines:
-        stripped = [line.rstrip("\n") for line in lines]
-    return (
-        [_text_of(line, number) for number, line in enumerate(stripped, 1)] if is_json else stripped
-    )
+        texts = [line.rstrip("\n") for line in lines]
+    if is_json:
+        texts = [_text_of(line, number, path) for number, line in enumerate(texts, 1)]
+    if not any(text.strip() for text in texts):
+        raise InputError(f"public_text must have texts, got {path}, which has none.")
+    return texts
 
 
-def _text_of(line: str, number: int) -> str:
+def _text_of(line: str, number: int, path: str) -> str:
     try:
         text = json.loads(line)["text"]
     except (ValueError, KeyError, TypeError):
         text = None
     if not isinstance(text, str):
-        raise InputError(f"Line {number} must be JSON with a string in the field text.")
+        raise InputError(
+            f"Each line of public_text must be JSON with a string in the field text, got another in "
+            f"line {number} of {path}."
+        )
     return text
 
 

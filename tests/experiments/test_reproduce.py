@@ -146,11 +146,21 @@ def test_the_part_of_best_limits_deals_public_texts_to_made_up_users(data, tmp_p
     assert "made-up users" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_line_of_public_json_without_a_text_is_named(data, tmp_path, capsys):
-    (tmp_path / "texts.jsonl").write_text('{"text": "a"}\n{"words": 3}\n', encoding="utf-8")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"text": "a"}\n{"words": 3}\n', "got another in line 2 of"),
+        ("", "public_text must have texts"),
+        (None, "public_text must name an existing file"),
+    ],
+)
+def test_public_texts_that_cannot_be_read_are_refused(data, tmp_path, capsys, content, message):
+    path = tmp_path / "texts.jsonl"
+    if content is not None:
+        path.write_text(content, encoding="utf-8")
     options = ["--output", str(tmp_path / "out"), "--quick", "--quiet", "--parts", "best"]
-    assert main([*options, "--public_text", str(tmp_path / "texts.jsonl")], data) != 0
-    assert "Line 2 must be JSON with a string in the field text." in capsys.readouterr().err
+    assert main([*options, "--public_text", str(path)], data) != 0
+    assert message in capsys.readouterr().err
 
 
 def test_table_5_has_every_row_of_the_paper_and_ours(run):
