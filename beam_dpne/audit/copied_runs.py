@@ -384,6 +384,9 @@ def _settle_all(
     world, runs = steps.world, steps.runs
     classes, sizes = candidate_classes(previous, length, world, runs)
     valid = classes != NO_CLASS
+    if not world.plan.strategy_value.has_classes:
+        # All candidates have one rule, whatever their predictions are.
+        classes = np.where(valid, 0, NO_CLASS)
     outcome = Outcome(
         found=np.zeros(valid.shape, np.int8),
         cells=np.zeros(valid.shape, np.int64),

@@ -341,6 +341,7 @@ def constants() -> dict[str, Any]:
         "relative_error_per_decision": RELATIVE_ERROR_PER_DECISION,
         "union_rounds": UNION_ROUNDS,
         "union_slack": UNION_SLACK,
+        "held_digits": HELD_DIGITS,
     }
 
 

@@ -26,6 +26,7 @@ from beam_dpne.mechanism.gaussian import gaussian_noise_stddev
 from beam_dpne.mechanism.randomness import laplaces, normals, uniforms
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV
 from beam_dpne.ngrams.plan import PrivacyPlan, noise_draws
+from beam_dpne.ngrams.tolerances import MOST_COUNTED
 from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import CUTOFF_POLICIES, LAPLACE_POLICIES, POLICIES
@@ -267,6 +268,8 @@ def test_a_set_union_pays_its_far_tails_in_both_worlds(policy, count_share):
 def test_n_grams_pay_their_far_tails_in_both_worlds(strategy):
     plan = PrivacyPlan(epsilon=1, delta=1e-14, strategy=strategy, max_tokens_per_user=10**6)
     decisions = {"adaptive": 3 + 4 * 3, "one_round": 5}[strategy] * 10**6 + plan.count_decisions
+    # With classes, held candidates of six groups are counted at each length from 2 to 5.
+    decisions += {"adaptive": 4 * 6, "one_round": 0}[strategy]
     assert plan.count_decisions > 5 * 10**6
     expected = decisions * FAR_TAILS["gaussian"] * (1 + math.e)
     assert plan.far_tails == pytest.approx(expected, rel=1e-12, abs=0)
@@ -359,17 +362,18 @@ def test_draws_of_lengths_and_of_their_words_are_counted():
     assert counts == 3 * 1000 + 3 * MOST_TOTALS
     (found,) = noise_draws(plan, 2.0, 1e-6)
     rounds = [plan.rounds_of(length) for length in (1, 2, 3)]
+    held = 2 * MOST_COUNTED  # The candidates of each counted group, at lengths 2 and 3.
     assert (found.count, found.moved) == (
-        sum(rounds) * 1000 + counts,
-        rounds[0] * 5 + rounds[1] * 6 + rounds[2] * 7 + counts,
+        sum(rounds) * 1000 + counts + held,
+        rounds[0] * 5 + rounds[1] * 6 + rounds[2] * 7 + counts + held,
     )
     assert found.gaussian_delta == pytest.approx(0.9e-6, abs=0)
     united = PrivacyPlan(**given, vocabulary_policy="screened_gaussian", max_users=500)
     together, words = noise_draws(united, 2.0, 1e-6)
     assert (words.count, words.moved) == (3 * 500 * 5, 3 * 500 * 5)
     later = sum(united.rounds_of(length) for length in (2, 3))
-    assert together.count == united.round_count * 1000 + 3 * 500 * 5 + counts
-    assert together.moved == 3 * 6 + 3 * 7 + 3 * 500 * 5 + counts
+    assert together.count == united.round_count * 1000 + 3 * 500 * 5 + counts + held
+    assert together.moved == 3 * 6 + 3 * 7 + 3 * 500 * 5 + counts + held
     assert later == 6
     # The words' own plan has twice their δ_T, of which half is theirs; see `union_plan`.
     assert 1.9 < words.delta / (1e-6 * united.delta_share) < 2
