@@ -245,7 +245,7 @@ def rerouting_rounding(*, max_degree: int, max_users: int) -> float:
     """Returns the largest ℓ2-distance by which rounding moves two neighbouring runs of MAD apart.
 
     A user's rerouted share is computed to less than 2 units of 2^-50 for each item in either run (see
-    `set_union.cutoff_policies`), and each user has at most √d_max · 4 units between the two.
+    `set_union.rerouting`), and each user has at most √d_max · 4 units between the two.
 
     Args:
       max_degree: d_max, items of a user who takes part in rerouting, at most.

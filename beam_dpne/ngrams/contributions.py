@@ -113,9 +113,10 @@ class SpendResult(NamedTuple):
 class SpendBudgets(UnhintedTransform):
     """Lists each user's open n-grams of one round, and spends a part of the user's budget on them.
 
-    A user's weights in one round cost the sum of their squares. What the user has left falls by that
-    cost and never below 0. N-grams beyond the limit stay in the first round at weight 0, since an
-    n-gram that some user holds must never count among the spurious ones.
+    A user's weights in one round cost the sum of their squares. Before the first round of a length
+    k ≥ 2 the user also pays for a count of held candidates, see `held_counts`. What the user has left
+    falls by these costs and never below 0. N-grams beyond the limit stay in the first round at weight
+    0, since an n-gram that some user holds must never count among the spurious ones.
 
     Input: `UserBatch` of length k−1; in round r ≥ 2 the users that this transform returned in round
     r−1.
@@ -123,8 +124,9 @@ class SpendBudgets(UnhintedTransform):
     Output: `SpendResult`. Positions of closed n-grams are dropped, and users who are left without
     positions.
 
-    Privacy: over all lengths and rounds the squared weights of one user add up to at most μ² on every
-    path, in exact arithmetic; private only together with `DecideRound` and `NoisyThreshold`.
+    Privacy: over all lengths and rounds the squared weights of one user and the charges for counts of
+    held candidates add up to at most μ² on every path, in exact arithmetic; private only together with
+    `CountHeld`, `DecideRound` and `NoisyThreshold`.
 
     Cost: one look-up for each position that is left, and one sort of those that are open.
 

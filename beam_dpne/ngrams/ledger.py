@@ -17,20 +17,23 @@ from beam_dpne.set_union.ledger import mechanism, promises
 
 _SLACK = (
     "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "
-    "right to a relative 1e-12, and a user changes at most max_tokens_per_user decisions in one round "
-    "of one length. This part is subtracted from epsilon before the noise is calibrated, and both "
-    "deltas are multiplied by exp(-numerical_slack)."
+    "right to a relative 1e-12. A user changes at most max_tokens_per_user decisions in one round of "
+    "one length, and with classes at most six counts of held candidates of each length. This part is "
+    "subtracted from epsilon before the noise is calibrated, and both deltas are multiplied by "
+    "exp(-numerical_slack)."
 )
 _INDIVIDUAL_BUDGETS = (
-    "Every user has one budget for the n-grams of all lengths, (1 - count_share) * mu^2 with mu = "
-    "1 / composed_noise_stddev. A contribution costs the sum of its squared weights, computed from the "
-    "integers that were sent. Over all lengths and rounds the costs of one user add up to at most this "
-    "budget, whatever the released sets are. The budget that a user has left is a private state: it "
-    "decides what this user sends next, and affects everything else only through sums with noise of "
-    "standard deviation 1. Numbers of users, if there are any, are measured last, at a cost of at most "
-    "count_share * mu^2 for each user. By the theorem on fully adaptive composition with individual "
-    "budgets for Gaussian noise, the whole run is as private as one Gaussian mechanism of sensitivity "
-    "mu and noise of standard deviation 1."
+    "Every user has one budget for the n-grams of all lengths, (1 - count_share) * mu^2 with mu = 1 "
+    "/ composed_noise_stddev. A contribution costs the sum of its squared weights, computed from the "
+    "integers that were sent. Counts of held candidates cost the sum of the squares of the largest "
+    "distances, in units of their noise, by which the user can move them. Over all lengths and "
+    "rounds the costs of one user add up to at most this budget, whatever the released sets are. The "
+    "budget that a user has left is a private state: it decides what this user sends next, and "
+    "affects everything else only through sums with noise of standard deviation 1 and through counts "
+    "with the noise that groups state. Numbers of users, if there are any, are measured last, at a "
+    "cost of at most count_share * mu^2 for each user. By the theorem on fully adaptive composition "
+    "with individual budgets for Gaussian noise, the whole run is as private as one Gaussian "
+    "mechanism of sensitivity mu and noise of standard deviation 1."
 )
 _REFERENCES = (
     "A. Smith and A. Thakurta (2022): Fully Adaptive Composition for Gaussian Differential Privacy",

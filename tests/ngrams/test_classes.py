@@ -39,6 +39,16 @@ def test_a_bin_is_the_nearest_half_octave_by_exact_comparison(value):
         assert own == -13
 
 
+def test_bins_meet_exactly_at_their_borders():
+    """A border belongs to the bin above it; its neighbour in floating point below it does not."""
+    for place in (-13, -5, -1, 0, 1, 6, 40, 127):
+        border = math.ldexp((2**0.25, 2**0.75)[place % 2], place // 2)
+        near = [border * (1 + step * 2.0**-52) for step in range(-4, 5)]
+        found = bins_of(np.array(near)).tolist()
+        assert found == sorted(found)
+        assert (found[0], found[-1]) == (place, place + 1)
+
+
 def random_chain(rng: random.Random, length: int, pruning: str):
     """S_length with scores, the last of a random chain, as grams and as the package's set.
 

@@ -142,6 +142,25 @@ def test_counts_have_noise_of_the_stated_deviation():
     assert abs(np.corrcoef(edges.T)[0, 1]) < 0.12
 
 
+def test_counts_of_two_lengths_have_independent_noise():
+    """One noise for all lengths would cancel in a difference."""
+    copies = range(2000)
+    shown = [
+        [estimates(COUNTED, [], length, 20.0, KEY, copy=copy)[0] for copy in copies]
+        for length in (2, 3)
+    ]
+    assert abs(np.corrcoef(shown)[0, 1]) < 0.15
+
+
+def test_an_estimate_is_taken_at_the_upper_edge_of_the_cell_of_its_count():
+    cells = [3000, 7, None]
+    described = describe(COUNTED.groups, cells, 20.0)
+    edges = [(cell + 1) * cell_units(20.0) / 2**40 for cell in cells[:2]]
+    assert [each.noisy_unheld for each in described[:2]] == edges
+    assert [each.unheld for each in described[:2]] == [estimate(edge, 20.0) for edge in edges]
+    assert described[2].unheld == described[2].candidates
+
+
 @pytest.mark.parametrize("noisy", [-400.0, -30.0, -3.0, 0.0, 0.5, 20.0, 1e4])
 def test_the_estimate_is_the_inverse_mills_ratio_with_a_floor_and_never_below(noisy):
     with mpmath.workdps(50):

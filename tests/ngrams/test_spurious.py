@@ -1,5 +1,7 @@
 """SampleSpurious: members of V_k are drawn as noise alone would release them."""
 
+import dataclasses
+
 import apache_beam as beam
 import numpy as np
 import pytest
@@ -90,3 +92,23 @@ def test_draws_follow_the_key():
         drawn(check, run_key=run_key)
     assert keys[0] == keys[1]
     assert keys[0] != keys[2]
+
+
+def test_draws_of_two_classes_are_independent():
+    """Of 1,600 pairs of rare words and as many of common ones, about 40 are drawn at equal places."""
+    scores = np.repeat([1.0, 16.0], 40)
+    words = GramSet(length=1, keys=np.arange(80), scores=scores, parent_size=1, vocabulary_size=80)
+    (own,) = rule_of(1.0).classes
+    classes = tuple(
+        dataclasses.replace(own, number=number, valid=valid)
+        for number, valid in ((0, 1600), (8, 3200), (16, 1600))
+    )
+    rule = dataclasses.replace(rule_of(1.0), classes=classes, by_prediction=True)
+    drawn_grams = sample_spurious(words, rule=rule, run_key=KEY)
+    first, second = unpack_pairs(drawn_grams.keys)
+    rare, common = (drawn_grams.classes == number for number in (0, 16))
+    places = set(zip(first[rare].tolist(), second[rare].tolist(), strict=True))
+    others = zip((first[common] - 40).tolist(), (second[common] - 40).tolist(), strict=True)
+    tail = float(stats.norm.sf(1.0))
+    same = len(places & set(others))
+    assert stats.binomtest(same, 1600, tail**2).pvalue > FALSE_FAILURE

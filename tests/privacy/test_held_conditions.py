@@ -15,7 +15,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -98,11 +98,22 @@ def test_candidates_beyond_the_limit_of_contributions_count_and_are_charged():
 # C8: the number of decisions of counts, which pay for floating point and far tails.
 
 
+# Classes that fill a group each, as long as groups are counted.
+_SIX_GROUPS = {40 - 2 * i: 100 * 2 ** max(0, i - 1) for i in range(8)}
+
+
+def test_as_many_groups_can_be_counted_as_are_paid_for():
+    """One group ends at |S_{k−1}| and four more before 20 times that, at least."""
+    counted = sum(group.is_counted for group in groups_of(_SIX_GROUPS, 100, 1e-3))
+    assert counted in (tolerances.MOST_COUNTED - 1, tolerances.MOST_COUNTED)
+
+
 @given(
     st.dictionaries(st.integers(-40, 60), st.integers(1, 10**6), max_size=40),
     st.integers(1, 10**4),
     st.sampled_from([1e-3, 1.0, 30.0]),
 )
+@example(_SIX_GROUPS, 100, 1e-3)
 def test_no_more_groups_are_counted_than_are_paid_for(sizes, released, stddev):
     groups = groups_of(sizes, released, stddev)
     assert sum(group.is_counted for group in groups) <= tolerances.MOST_COUNTED
