@@ -50,7 +50,7 @@ _SHOWN_FOR = {
     "encoding": ("input_format", _IS_TEXT),
     **dict.fromkeys(("delimiter", "quoting", "columns"), ("input_format", _HAS_DELIMITERS)),
     "valid_count": ("pruning", ("both",)),
-    **dict.fromkeys(("rounds", "user_budgets"), ("strategy", ("adaptive",))),
+    **dict.fromkeys(("rounds", "user_budgets", "favour"), ("strategy", ("adaptive",))),
     **dict.fromkeys(("noise_growth", "budget_shares"), ("strategy", ("one_round",))),
     "shards": ("policy", _IN_SEQUENCE),
     "cutoff_margin": ("policy", (*_IN_SEQUENCE, "mad", "mad2r")),

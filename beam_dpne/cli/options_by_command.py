@@ -143,6 +143,15 @@ _NGRAMS_PRIVACY = (
         "only and releases less. It is refused with one_round.",
     ),
     Option(
+        name="favour",
+        choices=("words", "balanced", "long"),
+        shown_default="balanced, one_round none",
+        help="The lengths of which more is released, at the cost of the others. words keeps less of a "
+        "user's budget for longer n-grams, long keeps more. Choose it by the purpose of the release, "
+        "and never by looking at the data. It is refused with one_round, and with even budgets only "
+        "balanced is allowed.",
+    ),
+    Option(
         name="vocabulary_policy",
         choices=VOCABULARY_POLICIES,
         shown_default="rounds, one_round weighted_gaussian",

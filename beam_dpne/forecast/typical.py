@@ -124,12 +124,11 @@ def _weights(plan: PrivacyPlan, number: int) -> dict[int, list[_Weight]]:
         if not individual:
             left = np.array([plan.allotment])
         longer = plan.max_length - length if individual else 0
+        kept = adaptive.kept_ahead(length, plan.favour or "balanced")
         weights[length] = []
         for this_round in adaptive.rounds_of(length, plan.rounds or 1):
             counts, ahead = np.array([number]), np.array([number * longer])
-            spent = adaptive.spends(
-                left, counts, ahead, this_round.quota, adaptive.kept_ahead(length)
-            )
+            spent = adaptive.spends(left, counts, ahead, this_round.quota, kept)
             if length == 1:
                 spent = np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))
             left = left - spent

@@ -44,9 +44,8 @@ USER_BUDGETS = ("individual", "even")
 LOADING_UNIT = 2**20
 # The numbers down to WORD_HOP, Q_r and E_r were chosen on public text of simulated users.
 LATER_LOADING = 1.2
-# What is kept for longer n-grams, at lengths k ≥ 2 and at length 1.
-AHEAD = 1.2
-AHEAD_OF_WORDS = 0.4
+# What is kept for longer n-grams: at length 1, and at lengths k ≥ 2.
+AHEAD = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (0.8, 2.0)}
 NEARLY_OVER = 0.7
 LEAST_PREDICTION = 0.5
 # The square root of a prediction is taken this many times, so its exponent is β = 2^-2.
@@ -98,12 +97,14 @@ def rounds_of(length: int, gram_rounds: int) -> tuple[Round, ...]:
     return WORD_ROUNDS if length == 1 else GRAM_ROUNDS[gram_rounds]
 
 
-def constants(gram_rounds: int) -> dict[str, Any]:
+def constants(gram_rounds: int, favour: str) -> dict[str, Any]:
     """Returns the constants of the strategy that decide weights, thresholds and cuts.
 
     Args:
       gram_rounds: the number of rounds of each length k ≥ 2.
+      favour: one of `AHEAD`.
     """
+    of_words, of_grams = AHEAD[favour]
     rounds = {"word_rounds": WORD_ROUNDS, "gram_rounds": GRAM_ROUNDS[gram_rounds]}
     return {
         **{name: list(map(dataclasses.asdict, each)) for name, each in rounds.items()},
@@ -111,8 +112,8 @@ def constants(gram_rounds: int) -> dict[str, Any]:
         "squares_per_budget_unit": SQUARES_PER_BUDGET_UNIT,
         "loading_unit": LOADING_UNIT,
         "later_loading": LATER_LOADING,
-        "ahead": AHEAD,
-        "ahead_of_words": AHEAD_OF_WORDS,
+        "ahead": of_grams,
+        "ahead_of_words": of_words,
         "nearly_over": NEARLY_OVER,
         "least_prediction": LEAST_PREDICTION,
         "prediction_roots": PREDICTION_ROOTS,
@@ -174,9 +175,9 @@ def grams_ahead(present: np.ndarray, offsets: np.ndarray, longer: int) -> np.nda
     return np.diff(before[breaks_before[offsets]])
 
 
-def kept_ahead(length: int) -> float:
+def kept_ahead(length: int, favour: str) -> float:
     """Returns the factor of `spends` for places of longer n-grams: how much is kept for them."""
-    return AHEAD_OF_WORDS if length == 1 else AHEAD
+    return AHEAD[favour][0 if length == 1 else 1]
 
 
 def spends(

@@ -320,7 +320,7 @@ def spend(
     longer = plan.max_length - length if plan.user_budgets == "individual" else 0
     # (n,) int64: places at which a longer n-gram of the user could still be found.
     ahead = adaptive.grams_ahead(present_positions(batch, length), batch.offsets, longer)
-    kept = adaptive.kept_ahead(length)
+    kept = adaptive.kept_ahead(length, plan.favour or "balanced")
     spent = adaptive.spends(left, np.diff(grams.offsets), ahead, this_round.quota, kept)
     # The threshold for words of one user assumes this norm of a user's contributions to the round.
     if length == 1:

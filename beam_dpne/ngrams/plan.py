@@ -85,6 +85,8 @@ class PrivacyPlan(JsonParameters):
       rounds: the number of rounds of each length k ≥ 2, from 1 to 3; 3 by default ("adaptive" only).
       user_budgets: with "individual", the default, each user divides one budget among the lengths by
         the user's own n-grams; with "even" each length has an equal part ("adaptive" only).
+      favour: the lengths of which more is released: "words", "long", or "balanced", the default
+        ("adaptive" with individual budgets only).
       vocabulary_policy: the way in which words are found. By default the strategy finds them
         ("rounds", and "weighted_gaussian" with "one_round"). With "public" they are an input, and cost
         nothing. With "screened_gaussian" or "weighted_gaussian" a set union finds them, with the same
@@ -127,6 +129,7 @@ class PrivacyPlan(JsonParameters):
     budget_shares: tuple[float, ...] | None = None
     rounds: int | None = None
     user_budgets: str | None = None
+    favour: str | None = None
     vocabulary_policy: str | None = None
     count_share: float = COUNT_SHARE
     max_tokens_per_user: int = 1_000_000
@@ -310,7 +313,9 @@ class PrivacyPlan(JsonParameters):
 
     def mechanism_parameters(self) -> dict[str, Any]:
         """Returns all that decides a release, as JSON types: parameters, resolved, and constants."""
+        # What is favoured decides by the strategy's constants alone.
         fields = deciding_parameters(self.to_dict())
+        fields.pop("favour")
         deciding: dict[str, Any] = {
             "plan": fields | {"contribution_limits": self.contribution_limits},
             "rules": rules.constants(),

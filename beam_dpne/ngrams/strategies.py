@@ -17,7 +17,7 @@ from beam_dpne.validation import as_float, check_choice, check_count, check_inte
 
 VALID_COUNTS = ("exact", "estimate")
 # Parameters of a plan that only one strategy has; they are None in plans of the other.
-OF_ONE_STRATEGY = ("noise_growth", "rounds", "user_budgets")
+OF_ONE_STRATEGY = ("noise_growth", "rounds", "user_budgets", "favour")
 _MIN_SHARE = 1e-9
 # A `PrivacyPlan`, whose module imports this one.
 _Plan = Any
@@ -217,6 +217,7 @@ class Adaptive:
       rounds: the number of rounds of each length k ≥ 2, from 1 to 3.
       user_budgets: with "individual" each user divides one budget among the lengths by the user's own
         n-grams; with "even" each length has an equal part.
+      favour: "words", "balanced" or "long": how much individual budgets keep for longer n-grams.
 
     Raises:
       ValueError: naming the parameter, its requirement and the value.
@@ -240,10 +241,17 @@ class Adaptive:
 
     rounds: int = 3
     user_budgets: str = "individual"
+    favour: str = "balanced"
 
     def __post_init__(self):
         check_integer("rounds", self.rounds, 1, max(adaptive.GRAM_ROUNDS))
         check_choice("user_budgets", self.user_budgets, adaptive.USER_BUDGETS)
+        check_choice("favour", self.favour, tuple(adaptive.AHEAD))
+        if self.user_budgets == "even" and self.favour != "balanced":
+            raise ValueError(
+                "favour must be 'balanced' with user_budgets='even', where each length has a part of "
+                f"the budget, got favour={self.favour!r}."
+            )
 
     def check(self, plan: _Plan) -> None:
         """Checks the parameters against those of a plan."""
@@ -377,7 +385,7 @@ class Adaptive:
 
     def constants(self) -> dict[str, Any]:
         """Returns the constants of the strategy that decide a release, under its name."""
-        return {"adaptive": adaptive.constants(self.rounds)}
+        return {"adaptive": adaptive.constants(self.rounds, self.favour)}
 
 
 Strategy = OneRound | Adaptive

@@ -35,7 +35,15 @@ OPTIONS = [
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
     *("side_input_limit", "harness_timeout", "max_rejected"),
     *("failure_log", "failure_log_remote", "budget"),
-    *("rounds", "user_budgets", "vocabulary", "vocabulary_policy", "max_users", "count_share"),
+    *(
+        "rounds",
+        "user_budgets",
+        "favour",
+        "vocabulary",
+        "vocabulary_policy",
+        "max_users",
+        "count_share",
+    ),
     *("public_user_count", "title", "contact", "unit"),
 ]
 BUDGET = ("--epsilon", 10, "--delta", 1e-4)
@@ -611,6 +619,8 @@ def test_the_default_strategy_is_adaptive_and_its_rounds_are_in_the_ledger(cli, 
         ("--spurious_fraction", 0.7),
         ("--strategy", "one_round", "--rounds", 2),
         ("--strategy", "one_round", "--user_budgets", "even"),
+        ("--strategy", "one_round", "--favour", "words"),
+        ("--user_budgets", "even", "--favour", "long"),
         ("--strategy", "one_round", "--vocabulary_policy", "rounds"),
     ],
 )

@@ -125,7 +125,7 @@ def test_another_version_of_the_mechanism_draws_other_noise(before, monkeypatch)
 
 def test_another_constant_draws_other_noise(before, monkeypatch):
     """With one noise, only the difference of the weights would be left, which hardly varies."""
-    monkeypatch.setattr(adaptive, "AHEAD", 0.6)
+    monkeypatch.setitem(adaptive.AHEAD, "balanced", (0.4, 0.6))
     after = differences(before, scores())
     assert after.size > 20
     assert after.std() > 0.5

@@ -51,6 +51,8 @@ _STRATEGIES = {
     "adaptive-1-round": ("--rounds", "1"),
     "adaptive-2-rounds": ("--rounds", "2"),
     "adaptive-even": ("--user_budgets", "even"),
+    "adaptive-words": ("--favour", "words"),
+    "adaptive-long": ("--favour", "long"),
     "adaptive-single": ("--pruning", "single"),
     "adaptive-giants": ("--max_tokens_per_user", "40"),
     "one_round": ("--strategy", "one_round"),

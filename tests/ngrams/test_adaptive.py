@@ -1,5 +1,6 @@
 """The adaptive strategy's arithmetic: budgets, spends, weights and their costs, in exact integers."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -87,7 +88,7 @@ def test_grams_ahead_are_the_runs_of_present_positions_by_brute_force(texts, lon
 def test_a_user_spends_the_formulas_part_and_never_more_than_what_is_left(users):
     left, own, ahead = np.array(users, dtype=np.int64).reshape(-1, 3).T
     for quota in {round_.quota for round_ in rounds_in_use()}:
-        for kept in (adaptive.kept_ahead(1), adaptive.kept_ahead(2)):
+        for kept in itertools.chain(*adaptive.AHEAD.values()):
             spent = adaptive.spends(left, own, ahead, quota, kept)
             assert spent.dtype == np.int64
             for some, (rest, n, m) in zip(spent.tolist(), users, strict=True):
@@ -97,7 +98,13 @@ def test_a_user_spends_the_formulas_part_and_never_more_than_what_is_left(users)
 
 
 def test_less_is_kept_for_longer_grams_while_words_are_found():
-    assert [adaptive.kept_ahead(length) for length in (1, 2, 5)] == [0.4, 1.2, 1.2]
+    for favour, expected in {
+        "balanced": (0.4, 1.2),
+        "words": (0.2, 1.2),
+        "long": (0.8, 2.0),
+    }.items():
+        kept = [adaptive.kept_ahead(length, favour) for length in (1, 2, 5)]
+        assert kept == [expected[0], expected[1], expected[1]]
 
 
 def test_the_last_round_of_the_last_length_spends_everything_that_is_left():

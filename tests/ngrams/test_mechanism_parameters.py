@@ -115,7 +115,8 @@ def test_parameters_are_json_and_do_not_depend_on_when_they_are_asked_for(plan):
 def test_all_fields_are_there_but_the_public_user_count(plan):
     fields = {field.name for field in dataclasses.fields(plan)}
     found = plan.mechanism_parameters()
-    assert fields - found["plan"].keys() == {"public_user_count"}
+    # What is favoured is there by the numbers that follow from it.
+    assert fields - found["plan"].keys() == {"public_user_count"} | fields & {"favour"}
     told = dataclasses.replace(plan, public_user_count=1000)
     assert told != plan
     assert told.mechanism_parameters() == found

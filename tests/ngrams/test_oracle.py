@@ -124,6 +124,8 @@ def adaptive_plans(draw) -> PrivacyPlan:
     policy = draw(st.sampled_from(["rounds", "public"]))
     length = draw(st.integers(2 if policy == "public" else 1, 4))
     limits = st.sampled_from([1, 2, 3, 5, 1000])
+    favour = draw(st.sampled_from([None, "words", "long"]))
+    budgets = ["individual"] if favour else ["individual", "even"]
     return PrivacyPlan(
         epsilon=draw(st.sampled_from([2.0, 10.0, 20.0, 26.0])),
         delta=draw(st.sampled_from([1e-6, 1e-2, 0.3])),
@@ -137,7 +139,8 @@ def adaptive_plans(draw) -> PrivacyPlan:
         max_tokens_per_user=draw(st.sampled_from([1, 5, 9, 1000])),
         pruning=draw(st.sampled_from(PRUNING)),
         rounds=draw(st.sampled_from([1, 2, 3])),
-        user_budgets=draw(st.sampled_from(["individual", "even"])),
+        user_budgets=draw(st.sampled_from(budgets)),
+        favour=favour,
     )
 
 
@@ -443,6 +446,7 @@ def assert_all_ways(
 ) -> dict:
     """Beam, kernels and reference agree; returns what the last of the combinations releases."""
     own = {"vocabulary_delta_share", "vocabulary_policy", "noise_growth", "rounds", "user_budgets"}
+    own.add("favour")
     for strategy, pruning in itertools.product(strategies, ("single", "both")):
         parameters = plan.to_dict() | {"strategy": strategy, "pruning": pruning}
         if strategy != plan.strategy:

@@ -45,12 +45,14 @@ BAD = [
     *(("vocabulary_policy", value) for value in ("given", "", "private", True, "mad", "greedy")),
     *(("rounds", value) for value in (1, 3, "3")),
     *(("user_budgets", value) for value in ("individual", "even", "")),
+    *(("favour", value) for value in ("words", "balanced", "")),
 ]
-OF_THE_PAPER = ("noise_growth", "budget_shares", "valid_count", "rounds", "user_budgets")
+OF_THE_PAPER = ("noise_growth", "budget_shares", "valid_count", "rounds", "user_budgets", "favour")
 BAD_ADAPTIVE = [
     *((name, value) for name, value in BAD if name not in OF_THE_PAPER),
     *(("rounds", value) for value in (*SET_COUNTS, 0, -1, 4, 1.0)),
     *(("user_budgets", value) for value in ("both", "", True, 1, ["even"])),
+    *(("favour", value) for value in ("both", "", True, 1, ["long"])),
     *(("spurious_fraction", value) for value in (0.5000001, 0.9)),
     *(("noise_growth", value) for value in (1.0, 0.8, "1")),
     *(("budget_shares", value) for value in ([0.5, 0.3, 0.2], (1.0,), "abc")),
@@ -75,6 +77,7 @@ DEFAULTS = {
         "noise_growth": 1.0,
         "rounds": None,
         "user_budgets": None,
+        "favour": None,
         "vocabulary_policy": "weighted_gaussian",
     },
     "adaptive": {
@@ -83,6 +86,7 @@ DEFAULTS = {
         "noise_growth": None,
         "rounds": 3,
         "user_budgets": "individual",
+        "favour": "balanced",
         "vocabulary_policy": "rounds",
     },
 }
@@ -122,6 +126,13 @@ REFUSED = [
     (ADAPTIVE, {"spurious_fraction": 0.6}, r"spurious_fraction must be at most 0.5 .*=0\.6"),
     (ADAPTIVE, {"rounds": 4}, "rounds must be an integer from 1 to 3, got rounds=4"),
     (ADAPTIVE, {"user_budgets": "odd"}, "user_budgets must be one of individual, even, got .*odd"),
+    (ADAPTIVE, {"favour": "short"}, "favour must be one of words, balanced, long, got .*short"),
+    (
+        ADAPTIVE,
+        {"favour": "long", "user_budgets": "even"},
+        "favour must be 'balanced' with user_budgets='even'.*'long'",
+    ),
+    (GOOD, {"favour": "long"}, "favour must be left out .*one_round.*'long'"),
     (GOOD, {"rounds": 2}, "rounds must be left out .*one_round.*rounds=2"),
     (GOOD, {"user_budgets": "even"}, "user_budgets must be left out .*one_round.*'even'"),
 ]

@@ -361,7 +361,9 @@ GRAM_ROUNDS = {
     2: [(0.3, 0.1), (1.0, 0.9)],
     3: [(0.25, 0.05), (0.5, 0.15), (1.0, 0.8)],
 }
-LATER_LOADING, OMEGA, OMEGA_OF_WORDS, NEARLY_OVER = 1.2, 1.2, 0.4, 0.7
+LATER_LOADING, NEARLY_OVER = 1.2, 0.7
+# ω at k = 1, and at k ≥ 2, by what a plan favours.
+OMEGAS = {"words": (0.2, 1.2), "balanced": (0.4, 1.2), "long": (0.8, 2.0)}
 WORD_HOP, GRAM_HOP = 1.5, 0.5
 CUT_BOOST, LARGEST_PROBABILITY = 4, 0.35
 
@@ -680,7 +682,8 @@ def spend(
     ahead = 0
     if plan.user_budgets == "individual":
         ahead = grams_ahead(texts, k, plan.max_length, standing)
-    part = rounds[r - 1][0] * n / max(n + (OMEGA_OF_WORDS if k == 1 else OMEGA) * ahead, 1.0)
+    omega = OMEGAS[plan.favour][min(k, 2) - 1]
+    part = rounds[r - 1][0] * n / max(n + omega * ahead, 1.0)
     spent = min(left, math.floor(left * part))
     if k == 1:
         spent = min(spent, math.floor(user_budget(plan) * budget_shares(rounds)[r - 1]))
