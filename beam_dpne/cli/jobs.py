@@ -29,6 +29,7 @@ from beam_dpne.cli.plans import SpendsDelta, warn_of_large_delta
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
+from beam_dpne.elements.threads import usable_cores
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading import (
@@ -72,6 +73,10 @@ _JOB_OPTIONS = (
 _READ_OPTIONS = (
     *("input_format", "user_field", "text_field", "encoding", "delimiter", "quoting"),
     *("columns", "max_record_bytes"),
+)
+_LEAST_VALUES = (
+    *(("side_input_limit", 1), ("partitions", 1), ("workers", 1)),
+    ("harness_timeout", 0),
 )
 _NOTES = tuple(field.name for field in dataclasses.fields(ReleaseNotes))
 
@@ -124,6 +129,7 @@ class Job(Generic[_Plan, _Public]):
       overwrite: whether a release in that directory is replaced.
       notes: the operator's notes on the release.
       partitions: the number of parts into which users are divided.
+      workers: the number of threads on the embedded runner; None on engines.
       run_key: the file that holds the secret of the run; with None the secret is fresh.
       harness_timeout: seconds in which an engine's workers must start; 0 means no limit.
       quiet: whether no progress is shown.
@@ -149,6 +155,7 @@ class Job(Generic[_Plan, _Public]):
     overwrite: bool
     notes: ReleaseNotes = NO_NOTES
     partitions: int
+    workers: int | None = None
     run_key: RunKey | None = dataclasses.field(repr=False)
     harness_timeout: int
     quiet: bool
@@ -229,7 +236,7 @@ def _settings(
     )
     _check_access(values, options)
     run_key = _run_key(values["run_key_file"], options)
-    for name, least in (("side_input_limit", 1), ("partitions", 1), ("harness_timeout", 0)):
+    for name, least in _LEAST_VALUES:
         value = values.get(name)
         if value is not None and value < least:
             raise UsageError(f"{name} must be at least {least}, got {name}={value}.")
@@ -247,6 +254,7 @@ def _settings(
         "notes": notes,
         "tokenizer": with_cause(chosen) if values["failure_log"] else chosen,
         "partitions": values["partitions"] or default_partitions(files),
+        "workers": _workers(values["workers"], options),
         "run_key": run_key,
         "hands_over": options.hands_over,
         "public_path": values.get("public"),
@@ -358,6 +366,22 @@ def default_partitions(files: Sequence[InputFile]) -> int:
     text = sum(file.size * (_COMPRESSION_RATIO if codec_of(file.path) else 1) for file in files)
     wanted = min(_FEW_PARTITIONS, math.ceil(text / _PARTITION_BYTES))
     return max(1, wanted, math.ceil(text / _LARGEST_PARTITION_BYTES))
+
+
+def _workers(value: int | None, options: BeamOptions) -> int | None:
+    """Returns the number of threads of an embedded run, or None on an engine.
+
+    Raises:
+      UsageError: if a number is given with another runner.
+    """
+    if options.embedded:
+        return value or usable_cores()
+    if value is not None:
+        raise UsageError(
+            f"workers must be left out with an engine, which has workers of its own, got "
+            f"workers={value}; it is the number of threads of the embedded runner."
+        )
+    return None
 
 
 def _tokenizer_name(parsed: argparse.Namespace, values: Mapping[str, Any]) -> str:

@@ -434,6 +434,14 @@ RUNNING = (
         "time, so too few parts fill its memory. The number does not change the release.",
     ),
     Option(
+        name="workers",
+        shown_default="the cores that this process may use",
+        parse=integer,
+        help="Number of threads on which the embedded runner works, at least 1. More threads than cores "
+        "bring nothing. Other runners have options of their own for their workers, and refuse this "
+        "one. The number does not change the release.",
+    ),
+    Option(
         name="run_key_file",
         shown_default="a fresh key for each run",
         path="file",

@@ -113,6 +113,7 @@ def _shared_fields(job: jobs.Job[Any, Any]) -> dict[str, Any]:
         "plan": job.plan,
         "tokenizer": job.tokenizer,
         "partitions": job.partitions,
+        "workers": job.workers,
         "run_key": job.run_key,
         "described": job.described,
     }

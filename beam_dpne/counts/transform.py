@@ -18,6 +18,7 @@ from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import SumBundle, UserBatch, apply
 from beam_dpne.elements.side_inputs import cached_for_sets
+from beam_dpne.elements.threads import map_in_threads
 from beam_dpne.mechanism.randomness import RunKey
 
 _Set = TypeVar("_Set")
@@ -55,6 +56,7 @@ def count_in_memory(
     *,
     noise: CountNoise,
     run_key: RunKey,
+    workers: int = 1,
 ) -> list[Any]:
     """Returns released sets with estimated numbers of users, from batches of all users.
 
@@ -64,8 +66,13 @@ def count_in_memory(
       released: the released sets.
       noise: the noise of the measurement.
       run_key: the secret of the run, bound to its parameters.
+      workers: the number of threads that work on batches; it changes no release.
     """
-    pieces = [_sum_batch(batch, None, *released, rows=rows) for batch in batches]
+
+    def summed(batch: Any) -> CountSums:
+        return _sum_batch(batch, None, *released, rows=rows)
+
+    pieces = map_in_threads(summed, batches, workers)
     together = [add_sums(pieces)] if pieces else []
     return estimated(released, together, rows=rows, noise=noise, run_key=run_key)
 

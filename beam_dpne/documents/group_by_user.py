@@ -23,8 +23,9 @@ from beam_dpne.elements.arrays import (
     offsets_of,
     ranges,
 )
-from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch
+from beam_dpne.elements.batches import NO_GRAM, DocumentBlock, UserBatch, apply
 from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.threads import TaskQueue
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.records import NAMED_USER
@@ -59,6 +60,7 @@ class GroupByUser(DisplayedTransform):
       partitions: Number of hash partitions of users, at least 1.
       max_tokens_per_user: Largest number of a user's tokens, at least 1.
       run_key: Secret key of the run.
+      workers: Number of threads in which a worker tokenizes, at least 1.
 
     Raises:
       ValueError: A parameter is out of range.
@@ -79,10 +81,11 @@ class GroupByUser(DisplayedTransform):
     tokenizer: str | tokenizers.Tokenizer = "words"
     partitions: int = 8
     max_tokens_per_user: int = 1_000_000
+    workers: int = 1
 
     def __post_init__(self):
         super().__init__()
-        for name in ("partitions", "max_tokens_per_user"):
+        for name in ("partitions", "max_tokens_per_user", "workers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
         tokenizers.resolve_tokenizer(self.tokenizer)
@@ -94,20 +97,25 @@ class GroupByUser(DisplayedTransform):
 
     def expand(self, documents: PCollection[pa.RecordBatch]) -> PCollection[UserBatch]:
         """Tokenizes documents, cuts blocks by user, groups them, and lays out positions."""
-        require_one_release(documents)
         return cast(
             "PCollection[UserBatch]",
-            documents
-            | "Tokenize"
-            >> beam.ParDo(_TokenizeAndPartition(self)).with_output_types(tuple[int, DocumentBlock])
+            self.cut_by_user(documents)
             | "ByUser" >> beam.GroupByKey()
             | "LayOut"
             >> beam.FlatMap(
-                _lay_out,
+                lay_out,
                 max_tokens=self.max_tokens_per_user,
                 run_key=self.run_key,
             ).with_output_types(UserBatch),
         )
+
+    def cut_by_user(
+        self, documents: PCollection[pa.RecordBatch]
+    ) -> PCollection[tuple[int, DocumentBlock]]:
+        """Tokenizes documents, and cuts them by their users' partitions; nothing is shuffled yet."""
+        require_one_release(documents)
+        cut = beam.ParDo(_TokenizeAndPartition(self))
+        return apply(documents, "Tokenize", cut, tuple[int, DocumentBlock])
 
 
 class _TokenizeAndPartition(beam.DoFn):
@@ -121,6 +129,7 @@ class _TokenizeAndPartition(beam.DoFn):
         self._partitions = settings.partitions
         self._max_tokens = settings.max_tokens_per_user
         self._run_key = settings.run_key
+        self._workers = settings.workers
 
     def setup(self):
         self._tokenize = tokenizers.resolve_tokenizer(self._tokenizer)
@@ -128,23 +137,38 @@ class _TokenizeAndPartition(beam.DoFn):
         self._document_key = self._run_key.sub_key("document")
 
     def start_bundle(self):
+        self._tasks = TaskQueue[DocumentBlock](self._workers)
         self._waiting: list[DocumentBlock] = []
         self._tokens = 0
 
     def process(self, batch: pa.RecordBatch) -> Iterator[tuple[int, DocumentBlock]]:
         progress.enter("read", None)
+        for block in self._tasks.put(self._tokenized, batch):
+            yield from self._gather(block)
+
+    def finish_bundle(self) -> Any:
+        for block in self._tasks.drain():
+            for piece in self._gather(block):
+                yield GlobalWindows.windowed_value(piece)
+        self._tasks.close()
+        for piece in self._flush():
+            yield GlobalWindows.windowed_value(piece)
+
+    def teardown(self):
+        self._tasks.close()
+
+    def _tokenized(self, batch: pa.RecordBatch) -> DocumentBlock:
         (documents,) = normalized_batches(batch, USER, [TEXT])
         tokens = tokenizers.tokenize(self._tokenize, documents.column(TEXT))
         users = hash_users(documents.column(USER), self._user_key)
-        block = encode_documents(users, tokens)
+        return encode_documents(users, tokens)
+
+    def _gather(self, block: DocumentBlock) -> Iterator[tuple[int, DocumentBlock]]:
+        """Keeps a block until there are enough tokens to cut."""
         self._waiting.append(block)
         self._tokens += block.codes.size
         if self._tokens > _GATHERED_TOKENS:
             yield from self._flush()
-
-    def finish_bundle(self) -> Any:
-        for piece in self._flush():
-            yield GlobalWindows.windowed_value(piece)
 
     def _flush(self) -> Iterator[tuple[int, DocumentBlock]]:
         waiting, self._waiting, self._tokens = self._waiting, [], 0
@@ -267,7 +291,7 @@ def lay_out_positions(block: DocumentBlock, word_key: bytes) -> UserBatch:
     )
 
 
-def _lay_out(
+def lay_out(
     partition: tuple[int, Iterable[DocumentBlock]],
     *,
     max_tokens: int,

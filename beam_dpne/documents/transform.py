@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, cast
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam.pvalue import PCollection
 from apache_beam.typehints.decorators import IOTypeHints
 
@@ -39,6 +40,7 @@ class DocumentsTransform(DisplayedTransform):
     described: InputDescription | None = None
     user_field: str = "user"
     text_field: str | Sequence[str] = "text"
+    workers: int | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -48,8 +50,10 @@ class DocumentsTransform(DisplayedTransform):
                 f"plan must be a {kind}, got {type(self.plan).__name__}. {type(self).__name__} takes "
                 f"plan={kind}(epsilon=…, delta=…)."
             )
-        if self.partitions < 1:
-            raise ValueError(f"partitions must be at least 1, got partitions={self.partitions}.")
+        for name in ("partitions", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {name}={value}.")
         checked_names(self.user_field, self.text_field)
         check_run_key(self.run_key)
         resolve_tokenizer(self.tokenizer)
@@ -99,17 +103,26 @@ class DocumentsTransform(DisplayedTransform):
         self, documents: PCollection, run_key: RunKey, max_tokens_per_user: int
     ) -> PCollection[UserBatch]:
         """Checks the pipeline's options, and brings the documents of each user together."""
+        group = self.group_by_user(run_key, max_tokens_per_user)
+        users = self.batched(documents) | "GroupByUser" >> group
+        return cast("PCollection[UserBatch]", users)
+
+    def batched(self, documents: PCollection) -> PCollection[pa.RecordBatch]:
+        """Checks the pipeline's options, and returns documents as record batches."""
         require_one_release(documents)
         check_options(documents.pipeline)
         batch = BatchDocuments(user_field=self.user_field, text_field=self.text_field)
-        group = GroupByUser(
+        return documents | "BatchDocuments" >> batch
+
+    def group_by_user(self, run_key: RunKey, max_tokens_per_user: int) -> GroupByUser:
+        """Returns the transform that brings the documents of each user together."""
+        return GroupByUser(
             tokenizer=self.tokenizer,
             partitions=self.partitions,
             max_tokens_per_user=max_tokens_per_user,
             run_key=run_key,
+            workers=self.workers or 1,
         )
-        users = documents | "BatchDocuments" >> batch | "GroupByUser" >> group
-        return cast("PCollection[UserBatch]", users)
 
 
 def create_public(batch: Storable, store: SetStore | None) -> beam.Create:

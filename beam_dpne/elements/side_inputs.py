@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from apache_beam.io.filesystem import CompressionTypes
@@ -108,13 +108,27 @@ def forget(folder: str) -> None:
     _open_sets.drop(lambda file: file.path.startswith(FileSystems.join(folder, "")))
 
 
-def cached_for_sets(
-    maxsize: int,
-) -> Callable[[Callable[..., _T]], "functools._lru_cache_wrapper[_T]"]:
+class CachedForSets(Generic[_T]):
+    """A function with an LRU cache; one thread computes a value, and others that need it wait."""
+
+    def __init__(self, function: Callable[..., _T], maxsize: int):
+        self._cached = functools.lru_cache(maxsize=maxsize)(function)
+        self._lock = threading.Lock()
+        self.cache_clear = self._cached.cache_clear
+        self.cache_info = self._cached.cache_info
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any, **named: Any) -> _T:
+        """Returns the function's value, from the cache if it is there."""
+        with self._lock:
+            return self._cached(*arguments, **named)
+
+
+def cached_for_sets(maxsize: int) -> Callable[[Callable[..., _T]], CachedForSets[_T]]:
     """Returns a decorator with an LRU cache, which is cleared when a run's sets are released."""
 
-    def decorate(function: Callable[..., _T]) -> "functools._lru_cache_wrapper[_T]":
-        cached = functools.lru_cache(maxsize=maxsize)(function)
+    def decorate(function: Callable[..., _T]) -> CachedForSets[_T]:
+        cached = CachedForSets(function, maxsize)
         _caches.append(cached.cache_clear)
         return cached
 

@@ -7,12 +7,14 @@ results of tests and attacks on arrays hold for the pipeline.
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from beam_dpne.counts.budget import required_noise
 from beam_dpne.counts.transform import count_in_memory
 from beam_dpne.elements.batches import UserBatch
+from beam_dpne.elements.threads import map_in_threads
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import held_counts, histogram, threshold
@@ -41,6 +43,8 @@ Histogram = TypeVar("Histogram")
 Drawn = TypeVar("Drawn")
 Present = TypeVar("Present")
 Released = TypeVar("Released")
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 
 class Steps(Protocol[Users, Sent, Histogram, Drawn, Present, Released]):
@@ -221,12 +225,14 @@ class ArraySteps:
       run_key: a key that is bound to the run's parameters.
       vocabulary: public words, with vocabulary_policy="public".
       histogram_ranges: the number of hash ranges of a histogram; it changes no release.
+      workers: the number of threads that work on batches and hash ranges; it changes no release.
     """
 
     plan: PrivacyPlan
     run_key: RunKey = dataclasses.field(repr=False)
     vocabulary: Sequence[str] | None = None
     histogram_ranges: int = 1
+    workers: int = 1
 
     def rule(self, length: int, previous: GramSet | None) -> LengthRule:
         """Returns the rule of a length, a function of S_{k−1}."""
@@ -254,22 +260,21 @@ class ArraySteps:
         present: PresentGrams | None,
     ) -> list[UserBatch]:
         """Calls `prune_invalid`; batches without users are dropped."""
-        pruned = (
-            prune_invalid(batch, previous, pruning=self.plan.pruning, present=present)
-            for batch in users
+        prune = functools.partial(
+            prune_invalid, released=previous, pruning=self.plan.pruning, present=present
         )
-        return [batch for batch in pruned if len(batch.users)]
+        return [batch for batch in self.map(prune, users) if len(batch.users)]
 
     def limit(self, length: int, users: list[UserBatch]) -> list[Contributions]:
         """Calls `limit_contributions`."""
         limit = self.plan.contribution_limits[length - 1]
         sub_key = self.run_key.sub_key("subset", length)
-        return [
-            limit_contributions(
-                extract_grams(batch, length=length), max_contributions=limit, sub_key=sub_key
-            )
-            for batch in users
-        ]
+
+        def limited(batch: UserBatch) -> Contributions:
+            grams = extract_grams(batch, length=length)
+            return limit_contributions(grams, max_contributions=limit, sub_key=sub_key)
+
+        return self.map(limited, users)
 
     def spend(
         self,
@@ -282,20 +287,18 @@ class ArraySteps:
         counted: held_counts.Counted | None = None,
     ) -> tuple[list[Contributions], list[UserBatch]]:
         """Calls `spend_on_present`, by default with the counted groups of S_{k−1}."""
-        spent = [
-            spend_on_present(
-                batch,
-                plan=self.plan,
-                length=length,
-                round_number=round_number,
-                run_key=self.run_key,
-                previous=previous,
-                present=present[-1] if present else None,
-                before=present[-2] if len(present) > 1 else None,
-                counted=counted,
-            )
-            for batch in users
-        ]
+        spend = functools.partial(
+            spend_on_present,
+            plan=self.plan,
+            length=length,
+            round_number=round_number,
+            run_key=self.run_key,
+            previous=previous,
+            present=present[-1] if present else None,
+            before=present[-2] if len(present) > 1 else None,
+            counted=counted,
+        )
+        spent = self.map(spend, users)
         kept = [pair for pair in spent if pair is not None]
         return [sent for sent, _ in kept], [batch for _, batch in kept]
 
@@ -315,10 +318,12 @@ class ArraySteps:
         still_open: list[HistogramShard] | None,
     ) -> list[HistogramShard]:
         """Cuts everything by hash range, and calls `merge`."""
-        pieces: list[tuple[int, HistogramShard]] = []
-        for contributions in sent:
+
+        def cut(contributions: Contributions) -> list[tuple[int, HistogramShard]]:
             sums = histogram.sum_contributions(contributions)
-            pieces += histogram.cut_by_hash_range(sums, self.histogram_ranges)
+            return list(histogram.cut_by_hash_range(sums, self.histogram_ranges))
+
+        pieces = [piece for part in self.map(cut, sent) for piece in part]
         if drawn is not None:
             pieces += histogram.shard_spurious(drawn, histogram_ranges=self.histogram_ranges)
         elif length > 1 and still_open is None:
@@ -348,7 +353,7 @@ class ArraySteps:
         ranges: dict[int, list[HistogramShard]] = {}
         for number, piece in pieces:
             ranges.setdefault(number, []).append(piece)
-        return [histogram.merge_shards(group) for group in ranges.values()]
+        return self.map(histogram.merge_shards, ranges.values())
 
     def decide_round(
         self,
@@ -359,7 +364,7 @@ class ArraySteps:
     ) -> tuple[PresentGrams, list[HistogramShard]]:
         """Calls `decide` for each hash range, and drops the ranges in which nothing is left."""
         rule = self._deciding(length, histogram, previous)
-        decided = [self.decide(shard, rule) for shard in histogram if rule.classes]
+        decided = self._decided(histogram, rule)
         left = [
             shard
             for shard in decided
@@ -374,10 +379,13 @@ class ArraySteps:
     ) -> GramSet:
         """Calls `released_part` and `merge_released`."""
         rule = self._deciding(length, histogram, previous)
-        decided = [self.decide(shard, rule) for shard in histogram if rule.classes]
+        decided = self._decided(histogram, rule)
         parts = [threshold.released_part(shard, rule) for shard in decided]
         known = ROOT if previous is None else previous
         return threshold.merge_released(parts, known, rule)
+
+    def _decided(self, histogram: list[HistogramShard], rule: LengthRule) -> list[HistogramShard]:
+        return self.map(lambda shard: self.decide(shard, rule), histogram) if rule.classes else []
 
     def _deciding(
         self, length: int, histogram: list[HistogramShard], previous: GramSet | None
@@ -394,7 +402,12 @@ class ArraySteps:
             released,
             noise=required_noise(self.plan.count_noise),
             run_key=self.run_key,
+            workers=self.workers,
         )
+
+    def map(self, function: Callable[[_In], _Out], items: Iterable[_In]) -> list[_Out]:
+        """Calls a kernel for all batches or hash ranges; see `map_in_threads`."""
+        return map_in_threads(function, items, self.workers)
 
     def decide(self, shard: HistogramShard, rule: LengthRule) -> HistogramShard:
         """Returns the n-grams of a hash range that are open or found after a round."""

@@ -29,6 +29,7 @@ from beam_dpne.ngrams.elements import (
 from beam_dpne.ngrams.histogram import WeightedHistogram
 from beam_dpne.ngrams.in_memory import release_lengths
 from beam_dpne.ngrams.ledger import ngrams_contents
+from beam_dpne.ngrams.one_step import ReleaseInOneStep
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.spurious import SampleSpurious
 from beam_dpne.ngrams.threshold import DecideRound, NoisyThreshold, RoundResult
@@ -101,9 +102,12 @@ class PrivateNgrams(DocumentsTransform):
         are released; the words themselves are not, since nobody's data confirm them.
       user_field: the name of the field with the user, which defines whom the guarantee protects.
       text_field: the name of the field with the text, or several names, of which each is a document.
+      workers: with None every step is spread over the workers of the runner. With a number, one step
+        does all lengths on so many threads of one worker, which holds the whole corpus: on the
+        embedded runner, which does that anyway, it is several times faster. It changes no release.
 
     Raises:
-      ValueError: if partitions < 1, vocabulary and plan disagree, on an unknown tokenizer, or if
+      ValueError: if partitions < 1, workers < 1, vocabulary and plan disagree, on an unknown tokenizer, or if
         `BatchDocuments` refuses the fields or the input.
 
     Example:
@@ -147,6 +151,9 @@ class PrivateNgrams(DocumentsTransform):
             self.plan, self.tokenizer, self.vocabulary, self.described, self.row_description
         )
         run_key = self.bound_key(context)
+        if self.workers is not None:
+            released = self._released_in_one_step(documents, run_key, self.workers)
+            return PrivateNgramsResult(released, Run.of(self))
         users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
         steps = _TransformSteps(
             pipeline=documents.pipeline,
@@ -157,6 +164,19 @@ class PrivateNgrams(DocumentsTransform):
             vocabulary=self.vocabulary,
         )
         return PrivateNgramsResult(release_lengths(steps, self.plan, users), Run.of(self))
+
+    def _released_in_one_step(
+        self, documents: PCollection, run_key: RunKey, workers: int
+    ) -> tuple[PCollection[GramSet], ...]:
+        group = self.group_by_user(run_key, self.plan.max_tokens_per_user)
+        release = ReleaseInOneStep(
+            plan=self.plan,
+            run_key=run_key,
+            workers=workers,
+            store=self.store,
+            vocabulary=self.vocabulary,
+        )
+        return group.cut_by_user(self.batched(documents)) | "ReleaseInOneStep" >> release
 
 
 def run_context(
