@@ -10,6 +10,7 @@ from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import distinct, offsets_of, places_among, places_in, rows_of_entries
 from beam_dpne.elements.batches import NO_GRAM, UserBatch, apply
 from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.key_table import KeyTable
 from beam_dpne.elements.side_inputs import cached_for_sets
 from beam_dpne.ngrams.elements import (
     Contributions,
@@ -19,8 +20,8 @@ from beam_dpne.ngrams.elements import (
     unpack_pairs,
 )
 
-# Up to this many entries, 128 MB, a set has a table of all pairs.
-_DENSE_TABLE = 2**25
+# A set of so many n-grams has a table for look-ups, of up to 256 MB; a larger one is searched.
+_MOST_HASHED = 2**24
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -143,7 +144,9 @@ def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
         ids, sizes = (batch.ids[place],), (batch.size,)
     else:
         place, *ids = _neighbours(batch)
-        sizes = (batch.size, _second_size(batch))
+        # The second of a pair is an n-gram, or with "single" a word.
+        seconds = batch.size if batch.word_ids is None else batch.vocabulary_size
+        sizes = (batch.size, seconds)
     user = rows_of_entries(batch.offsets)[place]
     (user, *ids), _ = distinct((user, *ids), (len(batch.users), *sizes))
     return Contributions(
@@ -157,9 +160,22 @@ def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
 
 
 def prune_invalid(
-    batch: UserBatch, released: GramSet, *, pruning: str, present: PresentGrams | None = None
+    batch: UserBatch,
+    released: GramSet,
+    *,
+    pruning: str,
+    present: PresentGrams | None = None,
+    ids: np.ndarray | None = None,
 ) -> UserBatch:
-    """Returns the positions of a batch in terms of S_{k−1}, where something longer can begin."""
+    """Returns the positions of a batch in terms of S_{k−1}, where something longer can begin.
+
+    Args:
+      batch: users' positions, of length k−2 or in terms of `present`.
+      released: S_{k−1}.
+      pruning: the pruning rule of the plan.
+      present: the set whose rows the positions refer to; None for positions of length k−2.
+      ids: (p,) int32, `rows_at_positions` of a batch of length k−2, if they are known already.
+    """
     if released.length != batch.length + (batch.round == 0):
         raise ValueError(f"S_{released.length} cannot follow ids of length {batch.length}.")
     if released.rule is not None and released.length > 1 and released.pruning != pruning:
@@ -170,7 +186,7 @@ def prune_invalid(
         _check_round(batch, present)
         # An id of −1 takes the table's last place, which is −1 again.
         ids = _rows_in(present, released)[batch.ids]
-    else:
+    elif ids is None:
         ids = rows_at_positions(batch, released)
     word_ids = batch.word_ids
     if released.length == 1:
@@ -234,13 +250,8 @@ def rows_at_positions(batch: UserBatch, grams: GramSet | PresentGrams) -> np.nda
         return np.append(places, NO_GRAM).astype(np.int32)[batch.ids]
     ids = np.full(batch.ids.size, NO_GRAM, dtype=np.int32)
     place, first, second = _neighbours(batch)
-    ids[place] = _look_up(grams, first, second, _second_size(batch))
+    ids[place] = _look_up(grams, first, second)
     return ids
-
-
-def _second_size(batch: UserBatch) -> int:
-    """Returns the number of ids that the second of a pair can have: n-grams, or words ("single")."""
-    return batch.size if batch.word_ids is None else batch.vocabulary_size
 
 
 @cached_for_sets(maxsize=4)
@@ -283,38 +294,19 @@ def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _look_up(
-    grams: GramSet | PresentGrams, first: np.ndarray, second: np.ndarray, second_size: int
+    grams: GramSet | PresentGrams, first: np.ndarray, second: np.ndarray
 ) -> np.ndarray:
     """Returns the row of each pair in a set, −1 where it is missing: int32."""
-    keys = grams.keys
-    if keys.size == 0:
-        return np.full(first.size, NO_GRAM, dtype=np.int32)
-    if 0 < grams.parent_size * second_size <= _DENSE_TABLE:
-        # One read for each position, several times faster than a binary search among many keys.
-        table = _dense_table(grams, second_size)
-        return table[first.astype(np.int64) * second_size + second] - np.int32(1)
-    return places_among(pack_pairs(first, second), keys).astype(np.int32)
+    wanted = pack_pairs(first, second)
+    if grams.keys.size > _MOST_HASHED:
+        return places_among(wanted, grams.keys).astype(np.int32)
+    return _key_table(grams).places(wanted)
 
 
 @cached_for_sets(maxsize=1)
-def _dense_table(grams: GramSet | PresentGrams, seconds: int) -> np.ndarray:
-    """Returns 1 + the row of each pair (prefix, second), 0 where it is not in the set.
-
-    The table is for small sets only, and computed once for all batches that use it. Pages of zeros
-    that nobody writes take no memory.
-
-    Args:
-      grams: a set of length k ≥ 2.
-      seconds: the number of second ids, which are in range(seconds).
-
-    Returns:
-      (parent_size · seconds,) int32.
-    """
-    prefixes, second_ids = unpack_pairs(grams.keys)
-    # The entries are rows plus 1, so that the untouched zeros of the table mean "missing".
-    table = np.zeros(grams.parent_size * seconds, dtype=np.int32)
-    table[prefixes * seconds + second_ids] = np.arange(1, grams.keys.size + 1)
-    return table
+def _key_table(grams: GramSet | PresentGrams) -> KeyTable:
+    """Returns the table of a set's keys, which is computed once for all batches that use it."""
+    return KeyTable(grams.keys)
 
 
 def _with_neighbours(ids: np.ndarray) -> np.ndarray:

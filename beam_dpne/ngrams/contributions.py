@@ -311,7 +311,7 @@ def spend(
       counted: the groups whose held candidates are counted; by default those that follow from S_{k−1}.
     """
     this_round = adaptive.rounds_of(length, plan.rounds or 1)[round_number - 1]
-    grams = _open_grams(batch, length, round_number, present, run_key)
+    grams, rows = _open_grams(batch, length, round_number, present, run_key)
     # (n,) int64 in units of 2^-56: the budget for squared weights that earlier rounds have left.
     left = _left(batch, plan, length, round_number)
     if previous is not None and round_number == 1:
@@ -326,7 +326,7 @@ def spend(
     if length == 1:
         spent = np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))
     # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
-    shares = _preferences(grams, previous, present, plan.pruning)
+    shares = _preferences(grams, rows, previous, present, plan.pruning)
     sub_key = run_key.sub_key("subset", length, round_number)
     # N-grams beyond Δ_k stay at weight 0, so that they never count among the spurious ones.
     shares[outside_subset(grams, plan.contribution_limits[length - 1], sub_key)] = 0.0
@@ -378,25 +378,29 @@ def _open_grams(
     round_number: int,
     present: PresentGrams | None,
     run_key: RunKey,
-) -> Contributions:
-    """Returns each user's distinct candidates in round 1, and later those that are still open."""
+) -> tuple[Contributions, np.ndarray]:
+    """Returns each user's distinct candidates in round 1, and later those that are still open.
+
+    The second array has their rows in the present set, (m,) int64; it is empty in round 1.
+    """
     if present is None:
-        return extract_grams(batch, length=length)
+        return extract_grams(batch, length=length), np.zeros(0, np.int64)
     rows, offsets = _distinct_open_rows(batch, present)
     contributions = Contributions(
         length=length, round=round_number, users=batch.users, offsets=offsets, keys=rows
     )
     if present.words is None:
-        return dataclasses.replace(contributions, keys=present.keys[rows])
+        return dataclasses.replace(contributions, keys=present.keys[rows]), rows
     # Words travel with the batch, but only those that are open for some user of it.
     used, places = np.unique(rows, return_inverse=True)
     words = present.words.take(pa.array(used))
-    return dataclasses.replace(
+    contributions = dataclasses.replace(
         contributions,
         keys=places.reshape(-1),
         words=words,
         word_hashes=hash_words(run_key.sub_key("word"), words),
     )
+    return contributions, rows
 
 
 def _distinct_open_rows(batch: UserBatch, present: PresentGrams) -> tuple[np.ndarray, np.ndarray]:
@@ -411,11 +415,20 @@ def _distinct_open_rows(batch: UserBatch, present: PresentGrams) -> tuple[np.nda
 
 def _preferences(
     grams: Contributions,
+    rows: np.ndarray,
     previous: GramSet | None,
     present: PresentGrams | None,
     pruning: str,
 ) -> np.ndarray:
-    """Returns a_g for each entry; it is 1 at k = 1, where the threshold needs equal weights."""
+    """Returns a_g for each entry; it is 1 at k = 1, where the threshold needs equal weights.
+
+    Args:
+      grams: each user's open n-grams.
+      rows: (m,) int64, their rows in the present set.
+      previous: S_{k−1}; None at k = 1.
+      present: the set of n-grams that are open or found; None in round 1.
+      pruning: the pruning rule of the plan.
+    """
     if grams.length == 1:
         return np.ones(grams.keys.size)
     # (m,) float64 in units of weight: the n-gram's expected weight; 1 where nothing is known.
@@ -428,8 +441,6 @@ def _preferences(
             predictions = np.minimum(predictions, previous.scores[seconds])
     if present is None or present.rule is None:
         return adaptive.preferences(predictions, 0.0)
-    # Every open n-gram of a user is in the present set, so that each look-up finds its key.
-    rows = np.searchsorted(present.keys, grams.keys)
     classes = None if present.classes is None else present.classes[rows]
     cuts = present.rule.cut_cells(present.round)[present.rule.places(classes, rows.size)]
     return adaptive.preferences(predictions, adaptive.nearness(present.cells[rows], cuts))

@@ -203,14 +203,14 @@ def held_grams(batch: UserBatch, released: Sequence[GramSet], *, pruning: str) -
     numbers = np.arange(len(batch.users), dtype=np.uint64)
     batch = dataclasses.replace(batch, users=np.stack((numbers, numbers), axis=1), left=None)
     for grams in released:
+        ids = rows_at_positions(batch, grams)
         if not grams.is_public:
-            ids = rows_at_positions(batch, grams)
             place = np.flatnonzero(ids >= 0)
             user = rows_of_entries(batch.offsets)[place]
             users.append(batch.users[user, 0].astype(np.int64))
             rows.append(ids[place].astype(np.int64) + first)
             first += len(grams)
-        batch = prune_invalid(batch, grams, pruning=pruning)
+        batch = prune_invalid(batch, grams, pruning=pruning, ids=ids)
     sizes = (max(1, numbers.size), max(1, first))
     (user, row), _ = distinct((np.concatenate(users), np.concatenate(rows)), sizes)
     return Held(offsets=offsets_of(np.bincount(user, minlength=numbers.size)), rows=row)
