@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from beam_dpne.counts.rule import EXACT, CountNoise, CountRule
+from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.elements.coders import register_batches
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.cells import cells_above
@@ -97,7 +98,7 @@ def user_factors(squares: np.ndarray) -> np.ndarray:
 
 def sum_counts(held: Held, rule: CountRule) -> CountSums:
     """Adds up the users of a batch."""
-    users = np.repeat(np.arange(held.offsets.size - 1), np.diff(held.offsets))
+    users = rows_of_entries(held.offsets)
     weights = rule.row_weights[held.rows]
     squares = _sums_of_users(weights * weights, held.offsets)
     masses = np.zeros(rule.row_weights.size, np.int64)

@@ -25,7 +25,12 @@ def offsets_of(sizes: np.ndarray) -> np.ndarray:
 
 def rows_of_entries(offsets: np.ndarray) -> np.ndarray:
     """Returns the row of each entry: (m,) int64, ascending."""
-    return np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+    filled = np.flatnonzero(np.diff(offsets))
+    # By how much the row grows at the first entry of each filled row; sums are twice as fast as
+    # np.repeat, and let other threads work.
+    rows = np.zeros(int(offsets[-1]), np.int64)
+    rows[offsets[filled]] = np.diff(filled, prepend=0)
+    return np.cumsum(rows, out=rows)
 
 
 def ranges(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ results of tests and attacks on arrays hold for the pipeline.
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from beam_dpne.counts.budget import required_noise
 from beam_dpne.counts.transform import count_in_memory
@@ -270,9 +270,10 @@ class ArraySteps:
         limit = self.plan.contribution_limits[length - 1]
         sub_key = self.run_key.sub_key("subset", length)
 
-        def limited(batch: UserBatch) -> Contributions:
+        def limited(batch: UserBatch) -> Any:
             grams = extract_grams(batch, length=length)
-            return limit_contributions(grams, max_contributions=limit, sub_key=sub_key)
+            limited = limit_contributions(grams, max_contributions=limit, sub_key=sub_key)
+            return self.send(limited)
 
         return self.map(limited, users)
 
@@ -288,7 +289,7 @@ class ArraySteps:
     ) -> tuple[list[Contributions], list[UserBatch]]:
         """Calls `spend_on_present`, by default with the counted groups of S_{k−1}."""
         spend = functools.partial(
-            spend_on_present,
+            self._spend_and_send,
             plan=self.plan,
             length=length,
             round_number=round_number,
@@ -318,12 +319,7 @@ class ArraySteps:
         still_open: list[HistogramShard] | None,
     ) -> list[HistogramShard]:
         """Cuts everything by hash range, and calls `merge`."""
-
-        def cut(contributions: Contributions) -> list[tuple[int, HistogramShard]]:
-            sums = histogram.sum_contributions(contributions)
-            return list(histogram.cut_by_hash_range(sums, self.histogram_ranges))
-
-        pieces = [piece for part in self.map(cut, sent) for piece in part]
+        pieces = [piece for part in self.map(self.pieces_of, sent) for piece in part]
         if drawn is not None:
             pieces += histogram.shard_spurious(drawn, histogram_ranges=self.histogram_ranges)
         elif length > 1 and still_open is None:
@@ -331,6 +327,23 @@ class ArraySteps:
         for shard in still_open or []:
             pieces += histogram.shard_open(shard, histogram_ranges=self.histogram_ranges)
         return self.merge(pieces)
+
+    def send(self, contributions: Contributions) -> Any:
+        """Returns the form in which a batch's contributions wait until all are added up."""
+        return contributions
+
+    def pieces_of(self, sent: Any) -> list[tuple[int, HistogramShard]]:
+        """Returns the sums of what `send` returned for a batch, cut by hash range."""
+        return self.cut(sent)
+
+    def cut(self, contributions: Contributions) -> list[tuple[int, HistogramShard]]:
+        """Calls `sum_contributions` and `cut_by_hash_range`."""
+        sums = histogram.sum_contributions(contributions)
+        return list(histogram.cut_by_hash_range(sums, self.histogram_ranges))
+
+    def _spend_and_send(self, batch: UserBatch, **settings: Any) -> tuple[Any, UserBatch] | None:
+        spent = spend_on_present(batch, **settings)
+        return None if spent is None else (self.send(spent[0]), spent[1])
 
     def count_held(
         self, length: int, histogram: list[HistogramShard], previous: GramSet

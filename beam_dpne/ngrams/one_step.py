@@ -24,7 +24,6 @@ from beam_dpne.ngrams.elements import (
     GramSet,
     HistogramShard,
     PresentGrams,
-    SpuriousGrams,
 )
 from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
 from beam_dpne.ngrams.plan import PrivacyPlan
@@ -126,6 +125,14 @@ class _ReleasingSteps(ArraySteps):
         """Reports the length, and returns the users' positions in terms of S_{k−1}."""
         progress.enter("users", length)
         return super().prune(length, users, previous, present)
+
+    def send(self, contributions: Contributions) -> list[tuple[int, HistogramShard]]:
+        """Sums a batch's contributions at once, since sums are much smaller."""
+        return self.cut(contributions)
+
+    def pieces_of(self, sent: list[tuple[int, HistogramShard]]) -> list[tuple[int, HistogramShard]]:
+        """Returns the sums, which `send` has cut already."""
+        return sent
 
     def release(
         self, length: int, histogram: list[HistogramShard], previous: GramSet | None
