@@ -25,8 +25,8 @@ from beam_dpne.cli import jobs, run_folders, runners
 from beam_dpne.cli.failures import printable_reason
 from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import add_program
-from beam_dpne.cli.plans import warn_of_large_delta
-from beam_dpne.cli.programs import PROGRAMS
+from beam_dpne.cli.plan_checks import warn_of_large_delta
+from beam_dpne.cli.programs import program_of
 from beam_dpne.elements import progress
 from beam_dpne.engines import cancelled_on_failure, send, state_of
 from beam_dpne.engines.flink import failures_at_flink
@@ -57,7 +57,7 @@ def _hand_over(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
     for name, why in ENDS_BEFORE_JOB.items():
         if getattr(parsed, name, None):
             raise UsageError(f"{name} must be left out here: {why}.")
-    job = jobs.job_from_options(PROGRAMS[parsed.program], parsed, options)
+    job = jobs.job_from_options(program_of(parsed.program), parsed, options)
     warn_of_large_delta(job.plan)
     _start(job, options, pathlib.Path(parsed.report))
 

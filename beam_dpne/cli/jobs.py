@@ -25,7 +25,7 @@ from beam_dpne.cli import display, run_folders, runners
 from beam_dpne.cli.budgets import check_budget, kept_budget
 from beam_dpne.cli.failures import check_outside_releases, with_cause
 from beam_dpne.cli.options import Table, with_defaults
-from beam_dpne.cli.plans import SpendsDelta, warn_of_large_delta
+from beam_dpne.cli.plan_checks import SpendsDelta, warn_of_large_delta
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
@@ -168,6 +168,18 @@ class Job(Generic[_Plan, _Public]):
     def described(self) -> InputDescription:
         """The public description of how records become documents, for ledger and run key."""
         return self.reading.describe([file.path for file in self.files])
+
+    @property
+    def shared_fields(self) -> dict[str, Any]:
+        """The fields that the private transforms of all programs have."""
+        return {
+            "plan": self.plan,
+            "tokenizer": self.tokenizer,
+            "partitions": self.partitions,
+            "workers": self.workers,
+            "run_key": self.run_key,
+            "described": self.described,
+        }
 
     @property
     def input_bytes(self) -> int:

@@ -437,9 +437,9 @@ RUNNING = (
         name="workers",
         shown_default="the cores that this process may use",
         parse=integer,
-        help="Number of threads on which the embedded runner works, at least 1. More threads than cores "
-        "bring nothing. Other runners have options of their own for their workers, and refuse this "
-        "one. The number does not change the release.",
+        help="Number of threads on which the embedded runner works, at least 1. More threads than "
+        "cores bring nothing. The number does not change the release. Other runners have workers of "
+        "their own, and this option is refused there.",
     ),
     Option(
         name="run_key_file",

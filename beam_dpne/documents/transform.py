@@ -112,7 +112,7 @@ class DocumentsTransform(DisplayedTransform):
         require_one_release(documents)
         check_options(documents.pipeline)
         batch = BatchDocuments(user_field=self.user_field, text_field=self.text_field)
-        return documents | "BatchDocuments" >> batch
+        return cast("PCollection[pa.RecordBatch]", documents | "BatchDocuments" >> batch)
 
     def group_by_user(self, run_key: RunKey, max_tokens_per_user: int) -> GroupByUser:
         """Returns the transform that brings the documents of each user together."""

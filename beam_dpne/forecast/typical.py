@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize
 
 from beam_dpne.forecast.thresholds import HALF, NEARLY, UsersNeeded
+from beam_dpne.mechanism.roots import find_root
 from beam_dpne.mechanism.rules import NOTHING_YET, LengthRule, NullLaw
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.plan import PrivacyPlan
@@ -98,8 +98,8 @@ def _users(rule: LengthRule, weights: Sequence[_Weight], level: float) -> float 
         return 1.0
     if excess(high) < 0:
         return None
-    root = optimize.root_scalar(excess, bracket=(low, high), method="brentq", xtol=1e-4)
-    return math.exp(root.root)
+    root = find_root(excess, low, high, tolerance=1e-4)
+    return math.exp(root)
 
 
 def _rule(plan: PrivacyPlan, length: int) -> LengthRule:

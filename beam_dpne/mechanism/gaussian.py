@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
+from beam_dpne.mechanism.roots import find_root
 from beam_dpne.validation import check_budget, check_delta
 
 # Plans raise noise by this much, relatively: more than the errors of the root and of sums of shares.
@@ -150,8 +151,7 @@ def _log_ndtr_difference(lower: float, upper: float) -> float:
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
     """Returns the argument at which a function changes sign in [low, high]."""
-    result = optimize.root_scalar(function, bracket=(low, high), method="brentq", xtol=1e-14)
-    return float(result.root)
+    return find_root(function, low, high, tolerance=1e-14)
 
 
 def _bracket(excess: Callable[[float], float], start: float) -> tuple[float, float]:

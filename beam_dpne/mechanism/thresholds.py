@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from beam_dpne.mechanism import finite_noise, gaussian
+from beam_dpne.mechanism.roots import find_root
 
 GRID_BITS = 50
 REROUTING_MARGIN = 2.0**-45
@@ -156,8 +157,8 @@ def greedy_threshold(*, scale: float, delta: float, max_contributions: int) -> f
     low = high = 1.0
     while excess(high) > 0.0:
         low, high = high, 2 * high
-    found = optimize.root_scalar(excess, bracket=(low, high), method="brentq", xtol=1e-13)
-    return float(found.root) * (1 + 1e-12)
+    root = find_root(excess, low, high, tolerance=1e-13)
+    return root * (1 + 1e-12)
 
 
 def uneven_threshold(
@@ -207,8 +208,8 @@ def uneven_threshold(
     low = high = 2 * norm
     while excess(high) > 0.0:
         low, high = high, 2 * high
-    found = optimize.root_scalar(excess, bracket=(low, high), method="brentq", xtol=1e-13)
-    return float(found.root) * (1 + 1e-9)
+    root = find_root(excess, low, high, tolerance=1e-13)
+    return root * (1 + 1e-9)
 
 
 def _largest(cost: Callable[[np.ndarray], np.ndarray], least: float, most: float) -> float:

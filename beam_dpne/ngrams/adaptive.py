@@ -30,8 +30,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
+from beam_dpne.mechanism.roots import find_root
 from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
 from beam_dpne.mechanism.thresholds import vocabulary_threshold
 from beam_dpne.ngrams import tolerances
@@ -387,8 +388,7 @@ def _threshold(law: NullLaw, stddev: float, probability: float) -> float:
         above = int(np.count_nonzero(law.tail(stddev, steps) > probability))
         low += stddev * above
     high = low + stddev
-    root = optimize.root_scalar(excess, bracket=(low, high), method="brentq", xtol=1e-14)
-    return float(root.root)
+    return find_root(excess, low, high, tolerance=1e-14)
 
 
 def _gram_cut_cell(

@@ -17,7 +17,6 @@ from beam_dpne.ngrams.elements import (
     GramSet,
     PresentGrams,
     pack_pairs,
-    unpack_pairs,
 )
 
 # A set of so many n-grams has a table for look-ups, of up to 256 MB; a larger one is searched.
@@ -293,9 +292,7 @@ def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return place, ids[place], following[step:][place]
 
 
-def _look_up(
-    grams: GramSet | PresentGrams, first: np.ndarray, second: np.ndarray
-) -> np.ndarray:
+def _look_up(grams: GramSet | PresentGrams, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Returns the row of each pair in a set, −1 where it is missing: int32."""
     wanted = pack_pairs(first, second)
     if grams.keys.size > _MOST_HASHED:

@@ -14,7 +14,7 @@ from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.documents.group_by_user import lay_out
 from beam_dpne.elements import progress
-from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch, apply
+from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch
 from beam_dpne.elements.coders import spill
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.elements.threads import map_in_threads

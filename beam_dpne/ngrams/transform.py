@@ -107,8 +107,8 @@ class PrivateNgrams(DocumentsTransform):
         embedded runner, which does that anyway, it is several times faster. It changes no release.
 
     Raises:
-      ValueError: if partitions < 1, workers < 1, vocabulary and plan disagree, on an unknown tokenizer, or if
-        `BatchDocuments` refuses the fields or the input.
+      ValueError: if partitions < 1 or workers < 1, vocabulary and plan disagree, on an unknown
+        tokenizer, or if `BatchDocuments` refuses the fields or the input.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -176,7 +176,8 @@ class PrivateNgrams(DocumentsTransform):
             store=self.store,
             vocabulary=self.vocabulary,
         )
-        return group.cut_by_user(self.batched(documents)) | "ReleaseInOneStep" >> release
+        blocks = group.cut_by_user(self.batched(documents))
+        return cast("tuple[PCollection[GramSet], ...]", blocks | "ReleaseInOneStep" >> release)
 
 
 def run_context(

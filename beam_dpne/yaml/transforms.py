@@ -23,8 +23,8 @@ from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.cli.failures import check_outside_releases
 from beam_dpne.cli.jobs import check_rejects
 from beam_dpne.cli.options import with_defaults
-from beam_dpne.cli.plans import check_tokens, read_vocabulary
-from beam_dpne.cli.programs import PROGRAMS
+from beam_dpne.cli.plan_checks import check_tokens, read_vocabulary
+from beam_dpne.cli.programs import program_of
 from beam_dpne.cli.runners import is_classic_template
 from beam_dpne.documents.batch import BatchDocuments
 from beam_dpne.documents.columns import TEXT, USER
@@ -309,7 +309,7 @@ def PrivateNgrams(parsed: argparse.Namespace) -> beam.PTransform:
       ...         lambda row: print(row.ngram))
       good morning
     """
-    plan = PROGRAMS["ngrams"].plan(parsed)
+    plan = program_of("ngrams").plan(parsed)
     words = None
     if parsed.vocabulary:
         words = read_vocabulary(parsed.vocabulary)
@@ -329,7 +329,7 @@ def PrivateSetUnion(parsed: argparse.Namespace) -> beam.PTransform:
     Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
     user with all rows is added or removed. Nothing else that the pipeline writes is private.
     """
-    plan = PROGRAMS["set-union"].plan(parsed)
+    plan = program_of("set-union").plan(parsed)
     return _private_rows("PrivateSetUnion", parsed, set_union.PrivateSetUnion, plan=plan)
 
 
@@ -345,7 +345,7 @@ def BayesianCounts(parsed: argparse.Namespace) -> beam.PTransform:
     Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
     user with all rows is added or removed. Nothing else that the pipeline writes is private.
     """
-    plan = PROGRAMS["bayesian"].plan(parsed)
+    plan = program_of("bayesian").plan(parsed)
     if not parsed.public:
         raise UsageError("public must be given: it names a text, a file of counts or a release.")
     check_access([parsed.public], [])
