@@ -75,8 +75,8 @@ _READ_OPTIONS = (
     *("columns", "max_record_bytes"),
 )
 _LEAST_VALUES = (
-    *(("side_input_limit", 1), ("partitions", 1), ("workers", 1)),
-    ("harness_timeout", 0),
+    *(("side_input_limit", 1), ("partitions", 1)),
+    *(("harness_timeout", 0), ("workers", 0)),
 )
 _NOTES = tuple(field.name for field in dataclasses.fields(ReleaseNotes))
 
@@ -129,7 +129,7 @@ class Job(Generic[_Plan, _Public]):
       overwrite: whether a release in that directory is replaced.
       notes: the operator's notes on the release.
       partitions: the number of parts into which users are divided.
-      workers: the number of threads on the embedded runner; None on engines.
+      workers: the number of threads on the embedded runner; None for the graph of an engine.
       run_key: the file that holds the secret of the run; with None the secret is fresh.
       harness_timeout: seconds in which an engine's workers must start; 0 means no limit.
       quiet: whether no progress is shown.
@@ -381,13 +381,13 @@ def default_partitions(files: Sequence[InputFile]) -> int:
 
 
 def _workers(value: int | None, options: BeamOptions) -> int | None:
-    """Returns the number of threads of an embedded run, or None on an engine.
+    """Returns the number of threads of an embedded run, or None for the graph of an engine.
 
     Raises:
       UsageError: if a number is given with another runner.
     """
     if options.embedded:
-        return value or usable_cores()
+        return usable_cores() if value is None else value or None
     if value is not None:
         raise UsageError(
             f"workers must be left out with an engine, which has workers of its own, got "

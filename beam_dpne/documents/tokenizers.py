@@ -76,7 +76,7 @@ def words(texts: pa.Array) -> pa.ListArray:
     _join_inner_apostrophes(flat, classes)
     inside = classes == _TOKEN
     if b"_" in flat.data:
-        inside = _runs_with(solid, inside, flat.offsets)
+        _drop_runs_without(solid, inside, flat.offsets)
     return _split(flat, inside)
 
 
@@ -108,6 +108,7 @@ class UnicodeWords:
     Attributes:
       tokenizer_name: Public name, for ledgers and run keys.
       version: Version of the tokenizer, and of the package whose tables define the boundaries.
+      thread_safe: It keeps no state between calls.
 
     Raises:
       ValueError: The package `regex` of the extra `unicode` is not installed.
@@ -117,6 +118,7 @@ class UnicodeWords:
     """
 
     tokenizer_name = "unicode_words"
+    thread_safe = True
 
     def __init__(self) -> None:
         try:
@@ -296,6 +298,18 @@ def tokenizer_name(tokenizer: str | Tokenizer) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
+def may_run_in_threads(tokenizer: Tokenizer) -> bool:
+    """Returns whether several threads may call a tokenizer at the same time.
+
+    Those of this package allow it. A function or class of a user says so by the attribute
+    `thread_safe = True`; without it one thread calls it at a time.
+
+    >>> may_run_in_threads(words), may_run_in_threads(lambda texts: texts)
+    (True, False)
+    """
+    return tokenizer in TOKENIZERS.values() or bool(getattr(tokenizer, "thread_safe", False))
+
+
 def _normalize_non_ascii(texts: pa.Array) -> pa.Array:
     """Brings rows with characters beyond ASCII into NFC and lower case, and keeps other rows."""
     flat = _flatten(texts)
@@ -434,15 +448,30 @@ def _runs(inside: Mask, offsets: Offsets) -> tuple[Offsets, Offsets]:
     return starts, np.flatnonzero(last) + 1 - starts
 
 
-def _runs_with(wanted: Mask, inside: Mask, offsets: Offsets) -> Mask:
-    """Keeps the runs of `inside` that have a wanted byte."""
-    _, sizes = _runs(inside, offsets)
-    result = np.zeros_like(inside)
-    if sizes.size:
-        # `wanted[inside]` has the marked bytes, run after run; `first` is where each run begins in it.
-        first = np.cumsum(sizes) - sizes
-        result[inside] = np.repeat(np.logical_or.reduceat(wanted[inside], first), sizes)
-    return result
+def _drop_runs_without(solid: Mask, inside: Mask, offsets: Offsets) -> None:
+    """Takes the runs that have no solid byte out of `inside`; the other bytes of runs are few.
+
+    Args:
+      solid: (n,) bool, the letters and digits, all of them inside.
+      inside: (n,) bool, the bytes of runs.
+      offsets: (rows + 1,) where each row begins; a run does not cross a row's border.
+    """
+    places = np.flatnonzero(inside & ~solid)
+    # Groups of neighbours among these bytes; a group is a whole run if no byte beside it is inside.
+    begins = np.ones(places.size, bool)
+    begins[1:] = (np.diff(places) != 1) | _are_among(places[1:], offsets)
+    first = places[begins]
+    after = places[np.append(begins, True)[1:]] + 1
+    beside = np.append(inside, False)
+    goes_on = beside[first - 1] & ~_are_among(first, offsets)
+    goes_on |= beside[after] & ~_are_among(after, offsets)
+    # Whether the group of each byte is a part of a longer run.
+    inside[places] = goes_on[np.cumsum(begins) - 1]
+
+
+def _are_among(positions: Offsets, offsets: Offsets) -> Mask:
+    """Returns whether each position is one of some ascending offsets, of which the last is largest."""
+    return offsets[np.searchsorted(offsets, positions)] == positions
 
 
 def _split(flat: _FlatText, inside: Mask) -> pa.ListArray:

@@ -54,7 +54,7 @@ def find_root(
             return best
         found = math.inf
         if abs(step_before) > error and abs(f_best) < abs(f_last):
-            found = _interpolated(last, best, other, f_last, f_best, f_other)
+            found = _interpolated((last, f_last), (best, f_best), (other, f_other))
         # An interpolation must be short, and shorter than half of the step before the last.
         if 2 * abs(found) < min(abs(step_before), 3 * abs(half) - error):
             step_before, step = step, found
@@ -69,9 +69,15 @@ def find_root(
 
 
 def _interpolated(
-    last: float, best: float, other: float, f_last: float, f_best: float, f_other: float
+    last_point: tuple[float, float],
+    best_point: tuple[float, float],
+    other_point: tuple[float, float],
 ) -> float:
-    """Returns the step from `best` to the root of a line, or of an inverse parabola, through points."""
+    """Returns the step from the best point to the root of a line or inverse parabola through points.
+
+    A point is an argument with the function's value there.
+    """
+    (last, f_last), (best, f_best), (other, f_other) = last_point, best_point, other_point
     if last == other:
         return -f_best * (best - last) / (f_best - f_last)
     slope_last = (f_last - f_best) / (last - best)

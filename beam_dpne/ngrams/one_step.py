@@ -8,6 +8,7 @@ decodes every batch of users. The kernels are those of the graph, and so is the 
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
@@ -94,7 +95,7 @@ def _release_all(
     *,
     make_steps: "functools.partial[_ReleasingSteps]",
     store: SetStore | None,
-) -> Iterator[TaggedOutput]:
+) -> Iterator[Any]:
     steps = make_steps()
     partitions: dict[int, list[DocumentBlock]] = {}
     for number, block in blocks:

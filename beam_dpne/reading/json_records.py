@@ -32,6 +32,7 @@ from beam_dpne.reading.rejects import (
 )
 
 BLANKS = b" \t\r\n"
+_USER = operator.attrgetter("user")
 
 
 class JsonlParser:
@@ -71,13 +72,13 @@ class JsonlParser:
     def _decode_all(self, block: Block) -> list[Any] | None:
         """Returns all records of a block, or None if any of them has a fault."""
         try:
-            block.data.decode()
+            _check_utf8(block.data)
             records = self._strict_records(block)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (msgspec.MsgspecError, pa.ArrowInvalid, RecursionError):
             return None
         if records is None or len(records) != len(block.starts):
             return None
-        usable = all(record.user != "" for record in records)
+        usable = "" not in map(_USER, records)
         if usable and len(self._texts) > 1:
             usable = all(map(self._has_text, records))
         return records if usable else None
@@ -144,7 +145,7 @@ class JsonlParser:
 
     def _batch(self, records: list[Any], rejects: list[tuple[int, str]]) -> Batch:
         """Turns decoded records into documents; a user that is an integer becomes its digits."""
-        users = [record.user for record in records]
+        users = list(map(_USER, records))
         if int in set(map(type, users)):
             users = [str(user) for user in users]
         texts = [pa.array(list(map(text, records)), self._text_type) for text in self._texts]
@@ -153,6 +154,13 @@ class JsonlParser:
         ]
         columns = [pa.array(users, pa.string()), *texts, *others]
         return Batch(arranged(columns, self._record_names), rejects, len(users))
+
+
+def _check_utf8(data: bytes) -> None:
+    """Raises ArrowInvalid unless the bytes are UTF-8; other threads work meanwhile."""
+    offsets = pa.py_buffer(np.array([0, len(data)], np.int64))
+    text = pa.LargeStringArray.from_buffers(1, offsets, pa.py_buffer(data))
+    text.validate(full=True)
 
 
 def _text_of(value: Any) -> str | None:

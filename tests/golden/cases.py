@@ -123,13 +123,13 @@ def write_inputs(folder: pathlib.Path) -> None:
     (folder / "words.txt").write_text("\n".join(WORDS))
 
 
-def release_digest(name: str, folder: pathlib.Path) -> str:
+def release_digest(name: str, folder: pathlib.Path, *more: str) -> str:
     """Releases one case and returns the SHA-256 of its rows; `folder` has the inputs."""
-    output = folder / name.replace("/", "-")
+    output = folder / "-".join([name.replace("/", "-"), *more])
     given = ["--input", str(folder / "titles.jsonl"), "--run_key_file", str(folder / "run.key")]
     options = [str(folder / "words.txt") if each == "WORDS" else each for each in CASES[name]]
     with contextlib.redirect_stdout(io.StringIO()):
-        status = main([*options, *given, "--output", str(output), "--quiet"])
+        status = main([*options, *more, *given, "--output", str(output), "--quiet"])
     if status != 0:
         raise AssertionError(f"{name} ended with status {status}.")
     digest = hashlib.sha256()

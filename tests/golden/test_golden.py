@@ -39,6 +39,20 @@ def test_releases_change_only_with_the_mechanism_version(name, folder):
     assert release_digest(name, folder) == recorded()["releases"][name]
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("ngrams/")])
+def test_releases_of_the_graph_of_engines_are_the_same(name, folder):
+    """By default the embedded runner does all lengths in one step; engines never do."""
+    assert release_digest(name, folder, "--workers", "0") == recorded()["releases"][name]
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+@pytest.mark.parametrize(
+    "name", ["ngrams/adaptive", "set-union/policy_gaussian", "bayesian/counts"]
+)
+def test_releases_are_the_same_for_every_number_of_threads(name, workers, folder):
+    assert release_digest(name, folder, "--workers", workers) == recorded()["releases"][name]
+
+
 def test_recording_refuses_a_change_under_one_mechanism_version(monkeypatch):
     kept = recorded()
     name = next(iter(CASES))

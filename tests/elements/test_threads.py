@@ -1,0 +1,68 @@
+"""Threads: results in order, errors as they are, and bounded numbers of waiting calls."""
+
+import threading
+import time
+
+import pytest
+
+from beam_dpne.elements.threads import TaskQueue, map_in_threads, usable_cores
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_results_are_in_the_order_of_the_items(workers):
+    def slow_first(n: int) -> int:
+        time.sleep(0.01 if n == 0 else 0)
+        return n * n
+
+    assert map_in_threads(slow_first, range(20), workers) == [n * n for n in range(20)]
+
+
+def test_several_threads_work_at_the_same_time():
+    met = threading.Barrier(2, timeout=30)
+    assert map_in_threads(lambda _: met.wait() in (0, 1), range(2), 2) == [True, True]
+
+
+def test_one_worker_uses_no_other_thread():
+    here = threading.get_ident()
+    assert map_in_threads(lambda _: threading.get_ident(), range(3), 1) == [here] * 3
+    assert list(TaskQueue(1).put(threading.get_ident)) == [here]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_is_raised_and_items_that_wait_are_left_out(workers):
+    begun = []
+
+    def fail_at_once(n: int) -> None:
+        begun.append(n)
+        raise KeyError(n)
+
+    with pytest.raises(KeyError, match="0"):
+        map_in_threads(fail_at_once, range(1000), workers)
+    assert len(begun) < 1000
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_queue_gives_results_in_order_and_keeps_few_calls(workers):
+    queue = TaskQueue[int](workers)
+    found, waiting = [], 0
+    for n in range(50):
+        results = list(queue.put(lambda n=n: n))
+        found += results
+        waiting = max(waiting, n + 1 - len(found))
+    found += queue.drain()
+    queue.close()
+    assert found == list(range(50))
+    assert waiting <= workers
+
+
+def test_a_queue_raises_the_error_of_a_call():
+    queue = TaskQueue[int](2)
+    given = list(queue.put(lambda: 1 // 0))
+    assert given == []
+    with pytest.raises(ZeroDivisionError):
+        list(queue.drain())
+    queue.close()
+
+
+def test_there_is_at_least_one_core():
+    assert usable_cores() >= 1
