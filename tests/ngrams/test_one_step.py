@@ -1,5 +1,7 @@
 """All lengths in one step of one worker: the release is that of the graph of engines."""
 
+import time
+
 import apache_beam as beam
 import pyarrow as pa
 import pytest
@@ -62,25 +64,37 @@ def test_the_number_of_threads_must_be_at_least_one():
         PrivateNgrams(plan=PLAN, workers=0)
 
 
-class Counting:
+class Alone:
     """A tokenizer that fails if two threads are in it, as one with a state of its own might."""
 
-    tokenizer_name = "counting"
+    tokenizer_name = "alone"
     version = "1"
 
-    def __init__(self) -> None:
+    def __init__(self, *, thread_safe: bool) -> None:
         self.inside = 0
+        self.thread_safe = thread_safe
 
     def __call__(self, texts: pa.Array) -> pa.ListArray:
         self.inside += 1
-        assert self.inside == 1
-        found = pa.array([text.split() * 50 for text in texts.to_pylist()], pa.list_(pa.string()))
+        time.sleep(0.05)
+        found = pa.array([text.split() for text in texts.to_pylist()], pa.list_(pa.string()))
         assert self.inside == 1
         self.inside -= 1
         return found
 
 
+def batches(count: int) -> list[pa.RecordBatch]:
+    """Record batches of 50 users each, so that a step gets them faster than it tokenizes them."""
+    users = [[f"user {number}-{n}" for n in range(50)] for number in range(count)]
+    texts = ["some words of a text"] * 50
+    return [pa.RecordBatch.from_pydict({"user": names, "text": texts}) for names in users]
+
+
 def test_a_users_tokenizer_is_called_by_one_thread_at_a_time():
-    documents = [(f"user {n}", "some words of a text") for n in range(40_000)]
-    rows = released(documents, 4, tokenizer=Counting())
+    rows = released(batches(8), 4, tokenizer=Alone(thread_safe=False))
     assert {row.ngram for row in rows} >= {"some", "words of", "of a text"}
+
+
+def test_a_tokenizer_that_says_so_is_called_by_several_threads():
+    with pytest.raises(Exception, match="tokenizer alone raised AssertionError"):
+        released(batches(8), 4, tokenizer=Alone(thread_safe=True))
