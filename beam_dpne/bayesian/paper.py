@@ -116,6 +116,7 @@ class PaperBayesianCounts(CountingTransform):
       described: how records became documents, if they were read from files.
       user_field: the name of the field with the user.
       text_field: the name of the field with the text, or several names.
+      workers: the number of threads in which a worker tokenizes; None means one.
 
     Raises:
       ValueError: in the cases of `BayesianCounts`.

@@ -158,6 +158,7 @@ class BayesianCounts(CountingTransform):
         default the elements are rows with these fields.
       user_field: the name of the field with the user, which defines whom the guarantee protects.
       text_field: the name of the field with the text, or several names, of which each is a document.
+      workers: the number of threads in which a worker tokenizes; None means one.
 
     Raises:
       ValueError: if partitions < 1, public has grams of another length, on an unknown tokenizer, or if

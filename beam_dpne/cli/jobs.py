@@ -252,6 +252,7 @@ def _settings(
         value = values.get(name)
         if value is not None and value < least:
             raise UsageError(f"{name} must be at least {least}, got {name}={value}.")
+    workers = _workers(values["workers"], options)
     check_output(values["output"], overwrite=values["overwrite"])
     if values["budget"] is not None:
         check_budget(values["budget"], values["output"], options)
@@ -266,7 +267,7 @@ def _settings(
         "notes": notes,
         "tokenizer": with_cause(chosen) if values["failure_log"] else chosen,
         "partitions": values["partitions"] or default_partitions(files),
-        "workers": _workers(values["workers"], options),
+        "workers": workers,
         "run_key": run_key,
         "hands_over": options.hands_over,
         "public_path": values.get("public"),

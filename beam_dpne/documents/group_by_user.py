@@ -1,9 +1,7 @@
 """GroupByUser: documents are tokenized, shuffled once by user, and laid out as positions."""
 
-import contextlib
 import dataclasses
 import functools
-import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
@@ -135,8 +133,8 @@ class _TokenizeAndPartition(beam.DoFn):
 
     def setup(self):
         self._tokenize = tokenizers.resolve_tokenizer(self._tokenizer)
-        safe = tokenizers.may_run_in_threads(self._tokenize)
-        self._one_at_a_time = contextlib.nullcontext() if safe else threading.Lock()
+        if not tokenizers.may_run_in_threads(self._tokenize):
+            self._workers = 1
         self._user_key = self._run_key.sub_key("user")
         self._document_key = self._run_key.sub_key("document")
 
@@ -163,8 +161,7 @@ class _TokenizeAndPartition(beam.DoFn):
 
     def _tokenized(self, batch: pa.RecordBatch) -> DocumentBlock:
         (documents,) = normalized_batches(batch, USER, [TEXT])
-        with self._one_at_a_time:
-            tokens = tokenizers.tokenize(self._tokenize, documents.column(TEXT))
+        tokens = tokenizers.tokenize(self._tokenize, documents.column(TEXT))
         users = hash_users(documents.column(USER), self._user_key)
         return encode_documents(users, tokens)
 

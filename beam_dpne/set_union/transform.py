@@ -91,6 +91,7 @@ class PrivateSetUnion(DocumentsTransform):
         By default the elements are rows with these fields.
       user_field: the name of the field with the user, which defines whom the guarantee protects.
       text_field: the name of the field with the items, or several names, of which each is a document.
+      workers: the number of threads in which a worker tokenizes; None means one.
 
     Raises:
       ValueError: if partitions < 1, on an unknown tokenizer, or if `BatchDocuments` refuses the fields

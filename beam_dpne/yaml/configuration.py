@@ -48,6 +48,7 @@ LEFT_OUT: Mapping[str, str] = {
     "max_rejected": _READER,
     "strict": _READER,
     "side_input_limit": "sets of n-grams stay inside the pipeline",
+    "workers": "the runner of the pipeline spreads the steps over its workers",
     "harness_timeout": _LAUNCHER,
     "budget": _LAUNCHER,
     "failure_log": _LAUNCHER,

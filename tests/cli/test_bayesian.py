@@ -98,7 +98,7 @@ def test_the_program_has_exactly_these_options(cli, monkeypatch):
             *("public", "epsilon", "delta", "mode", "length", "vocabulary_size", "max_count"),
             *("max_contributions", "public_weight", "decay", "max_tokens_per_user"),
             "public_user_count",
-            *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected"),
+            *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected", "workers"),
             *("failure_log", "failure_log_remote", "budget", "title", "contact", "unit"),
         ]
     )

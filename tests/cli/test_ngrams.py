@@ -33,7 +33,7 @@ OPTIONS = [
     *("max_contributions", "spurious_fraction", "pruning", "valid_count", "strategy"),
     *("vocabulary_delta_share", "noise_growth", "budget_shares", "partitions"),
     *("max_tokens_per_user", "run_key_file", "plan", "quiet", "max_record_bytes"),
-    *("side_input_limit", "harness_timeout", "max_rejected"),
+    *("side_input_limit", "harness_timeout", "max_rejected", "workers"),
     *("failure_log", "failure_log_remote", "budget"),
     *(
         "rounds",

@@ -117,7 +117,7 @@ def test_the_program_has_exactly_the_options_of_the_issue(cli, monkeypatch):
             *("epsilon", "delta", "policy", "max_contributions", "cutoff_margin", "shards"),
             *("max_shard_users", "vocabulary_delta_share", "max_users", "max_items_per_user"),
             *("public_user_count", "count_share"),
-            *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected"),
+            *("partitions", "run_key_file", "harness_timeout", "quiet", "max_rejected", "workers"),
             *("failure_log", "failure_log_remote", "budget", "title", "contact", "unit"),
         ]
     )
@@ -317,6 +317,11 @@ def test_the_progress_shows_stages_without_lengths(capsys):
         (["--epsilon", 0], ["epsilon must be", "epsilon=0"]),
         (["--tokenizer", "letters"], ["tokenizer must be one of", "'letters'"]),
         (["--partitions", 0], ["partitions must be at least 1", "partitions=0"]),
+        (["--workers", -1], ["workers must be at least 0", "workers=-1"]),
+        (
+            ["--workers", 2, "--runner", "PrismRunner"],
+            ["workers must be left out with an engine", "workers=2"],
+        ),
         (["--max_length", 2], ["--max_length"]),
         (["--side_input_limit", 2], ["--side_input_limit"]),
     ],
