@@ -119,7 +119,13 @@ def test_options_in_running_text_exist(options):
     groups = [group for command in options.COMMANDS.values() for group in command.values()]
     known = {option.name for group in groups for option in group} | BEAMS
     ours = "docs pytest titles public_data small only help tag state direct_running_mode package"
-    known |= {*ours.split(), "environment_cache_millis", "temp_location", "alsoStartLoopbackWorker"}
+    known |= {
+        *ours.split(),
+        "public_text",
+        "environment_cache_millis",
+        "temp_location",
+        "alsoStartLoopbackWorker",
+    }
     for page in PAGES:
         for name in re.findall(r"`--([a-zA-Z_]+)[^`]*`", text_of(page)):
             assert name in known, f"{page.name}: --{name}"

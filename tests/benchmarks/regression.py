@@ -130,7 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         figures, wrong = check(recorded_ratios())
     for figure in figures:
-        print(f"{figure.what}: {figure.median:.2f}")
+        span = f"{min(figure.values):.2f} to {max(figure.values):.2f}"
+        print(f"{figure.what}: {figure.median:.2f} ({span})")
     for message in wrong:
         print(f"Worse: {message}", file=sys.stderr)
     return 1 if wrong else 0

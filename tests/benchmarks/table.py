@@ -32,8 +32,7 @@ IMPORT = "import apache_beam"
 ERROR = "error of a parameter"
 FLOOR = "floor"
 _WRONG_PARAMETER = 2  # exit status
-_WHOLE_OVER_START_UP = 1.5  # a whole process with less tells about start-up only
-_WORK_OVER_START_UP = 0.2  # of start-up, on a machine that others use
+_NOISE = 0.2  # of start-up, on a machine that others use
 _MEGABYTES_OF_MSNBC = 1000
 
 
@@ -68,8 +67,7 @@ class Ratio:
         start_ups = [self.of(runs[name]) for name in self.start_ups or ()]
         compared, clear = whole, True
         if start_ups:
-            by = _WORK_OVER_START_UP if self.is_work else _WHOLE_OVER_START_UP - 1
-            clear = all(stands_out(*pair, by) for pair in zip(whole, start_ups, strict=True))
+            clear = all(stands_out(*pair, _NOISE) for pair in zip(whole, start_ups, strict=True))
         if self.is_work:
             compared = [without(*pair) for pair in zip(whole, start_ups, strict=True)]
         values = ratios(*compared)
@@ -135,6 +133,15 @@ def workload_commands(workload: Workload) -> dict[str, list[str]]:
     return commands
 
 
+def speed_ups(cores: int, *, has_option: bool) -> tuple[dict[int, float], list[str]]:
+    """Numbers of workers with the speed-up that is asked of each, and why there are none."""
+    if not has_option:
+        return {}, ["all cores: `beam-dpne ngrams` has no option for a number of workers"]
+    if cores < 2:
+        return {}, ["all cores: only one core may be used"]
+    return {2: 1.6} | ({cores: 2.5} if cores >= 4 else {}), []
+
+
 def run_all(
     commands: Mapping[str, Sequence[str]], repeats: int, *, warm_up: bool = True
 ) -> dict[str, list[Run]]:
@@ -167,7 +174,7 @@ def measure_titles(setting: Setting) -> Report:
     """File to release on Reddit titles, and on more cores where the program has them."""
     commands = workload_commands(setting.reddit)
     rows = [*over_floor(2.0), *over_one_round(1.5, memory=1.3)]
-    workers, omitted = _workers(usable_cores())
+    workers, omitted = speed_ups(usable_cores(), has_option=has_workers())
     for number in (1, *workers) if workers else ():
         command = setting.reddit.product(setting.reddit.data, DEFAULT)
         commands[_with(number)] = [*command, f"--workers={number}"]
@@ -202,15 +209,6 @@ def measure_protocol(setting: Setting) -> Report:
     ]
     figures.append(Ratio("Beam / numpy, time", beam, floor).figure("protocol", found))
     return Report(figures, [_listing("protocol", found)])
-
-
-def _workers(cores: int) -> tuple[dict[int, float], list[str]]:
-    """Numbers of workers with the speed-up that is asked of each, and why there are none."""
-    if not has_workers():
-        return {}, ["all cores: `beam-dpne ngrams` has no option for a number of workers"]
-    if cores < 2:
-        return {}, ["all cores: one core may be used"]
-    return {2: 1.6} | ({cores: 2.5} if cores >= 4 else {}), []
 
 
 def _with(workers: int) -> str:

@@ -8,7 +8,7 @@ import pytest
 from tests.benchmarks import inputs, regression
 from tests.benchmarks.measure import Run
 from tests.benchmarks.regression import check, figures_of, recorded_ratios, worse
-from tests.benchmarks.table import FLOOR, IMPORT, Ratio, one_user
+from tests.benchmarks.table import FLOOR, IMPORT, Ratio, one_user, speed_ups
 from tests.benchmarks.workloads import DEFAULT, ONE_ROUND
 
 _OF_FLOOR = 1.0  # CPU seconds
@@ -102,6 +102,20 @@ def test_a_speed_up_should_be_at_least_its_target():
         figure = row.figure("part", {"one": [Run(wall, 0, 0)], "two": [Run(2, 0, 0)]})
         assert figure.met is is_met
         assert figure.target_text == "≥ 1.60 ×"
+
+
+@pytest.mark.parametrize(
+    ("cores", "asked"), [(1, {}), (2, {2: 1.6}), (3, {2: 1.6}), (4, {2: 1.6, 4: 2.5})]
+)
+def test_more_cores_are_measured_where_there_are_more(cores, asked):
+    workers, omitted = speed_ups(cores, has_option=True)
+    assert workers == asked
+    assert bool(omitted) == (not asked)
+
+
+def test_without_an_option_for_workers_the_table_says_what_it_omits():
+    assert speed_ups(8, has_option=False)[0] == {}
+    assert "no option" in speed_ups(8, has_option=False)[1][0]
 
 
 def test_records_of_the_protocol_are_the_lines_of_users_with_at_most_400_visits(tmp_path):
