@@ -218,7 +218,7 @@ def _with(workers: int) -> str:
 def _over_one_worker(number: int, faster: float) -> list[Ratio]:
     one, many, start_up = _with(1), _with(number), one_user(DEFAULT)
     start_ups = start_up, start_up
-    names = f"1 worker / {number} workers", f"{number} workers / 1 worker"
+    names = f"default, 1 worker / {number} workers", f"default, {number} workers / 1 worker"
     return [
         Ratio(f"{names[0]}, time", one, many, faster, start_ups=start_ups, at_least=True),
         Ratio(f"{names[1]}, peak memory", many, one, 1.3, of=megabytes),
