@@ -77,9 +77,10 @@ _SMALL = """
 ## The small instance of CI
 
 `.ci/run` measures a small instance (MSNBC, eight copies of the sample of titles, one user) and
-fails if a ratio is 1.5 times the recorded one. Its ratios are of CPU seconds, medians of three,
-since CPU seconds depend little on what else a machine does. A ratio that looks worse is
-measured a second time, and judged by the median of both. The first command runs the small
+fails if a ratio is 1.5 times the recorded one. Its ratios are of user CPU seconds, medians of three,
+since these depend little on what else a machine does, and start-up is taken off where a line
+says so. A ratio that looks worse is measured a second time, and judged by the median of both.
+The first command runs the small
 instance alone, and the second records it:
 
 ```sh
@@ -159,7 +160,7 @@ def _processes(run: dict[str, Any]) -> str:
 
 def _small_ratios(small: dict[str, Any]) -> str:
     rows = [(name, _number(ratio)) for name, ratio in small["ratios"].items()]
-    return f"{_table(('CPU seconds', 'recorded'), rows)}\n{_machine(small)}\n"
+    return f"{_table(('user CPU seconds', 'recorded'), rows)}\n{_machine(small)}\n"
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -23,11 +23,12 @@ _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Cost of one child: seconds, seconds, bytes."""
+    """Cost of one child: seconds, user and system seconds, bytes, user seconds."""
 
     wall: float
     cpu: float
     peak: float
+    user: float
 
 
 class _MemoryWatch(threading.Thread):
@@ -73,7 +74,8 @@ def run(command: Sequence[str], status: int = 0) -> Run:
             sampled = watch.stop()
         _check(child, log, status)
     largest = usage.ru_maxrss * _MAXRSS_BYTES  # of one process; sampling may miss a short peak
-    return Run(wall, usage.ru_utime + usage.ru_stime, max(sampled, largest))
+    cpu = usage.ru_utime + usage.ru_stime
+    return Run(wall, cpu, max(sampled, largest), usage.ru_utime)
 
 
 def run_module(module: str, *arguments: str) -> None:

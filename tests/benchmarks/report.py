@@ -88,6 +88,10 @@ def cpu_seconds(runs: Sequence[Run]) -> list[float]:
     return [run.cpu for run in runs]
 
 
+def user_seconds(runs: Sequence[Run]) -> list[float]:
+    return [run.user for run in runs]
+
+
 def megabytes(runs: Sequence[Run]) -> list[float]:
     return [run.peak / MEGABYTE for run in runs]
 

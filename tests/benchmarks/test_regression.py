@@ -14,11 +14,21 @@ from tests.benchmarks.workloads import DEFAULT, ONE_ROUND
 _OF_FLOOR = 1.0  # CPU seconds
 
 
-def made_up(ratios, slower=None, by=1.0):
-    """Runs with these ratios, of which one is worse by a factor; wall time says nothing."""
+def of_user(user):
+    """A run with so many seconds of user CPU time, whose other figures are all the same."""
+    return Run(wall=9.0, cpu=9.0, peak=1e9, user=user)
 
-    def runs(cpu):
-        return [Run(wall=9.0, cpu=factor * cpu, peak=1e9) for factor in (0.9, 1.0, 1.1)]
+
+def of_wall(wall):
+    """A run that took so long."""
+    return Run(wall=wall, cpu=9.0, peak=1e9, user=9.0)
+
+
+def made_up(ratios, slower=None, by=1.0):
+    """Runs with these ratios, of which one is worse by a factor."""
+
+    def runs(user):
+        return [of_user(factor * user) for factor in (0.9, 1.0, 1.1)]
 
     wanted = {name: ratio * (by if name == slower else 1) for name, ratio in ratios.items()}
     found = {IMPORT: runs(1.0)}
@@ -28,9 +38,9 @@ def made_up(ratios, slower=None, by=1.0):
     found[one_user(FLOOR)] = runs(0.25)
     for row in regression.ROWS:
         if row.is_work:
-            start_up = found[one_user(row.above.partition(",")[0])][1].cpu
-            found[row.below] = [Run(9.0, 0.25 + _OF_FLOOR, 1e9)] * 3
-            found[row.above] = [Run(9.0, start_up + wanted[row.what] * _OF_FLOOR, 1e9)] * 3
+            start_up = found[one_user(row.above.partition(",")[0])][1].user
+            found[row.below] = [of_user(0.25 + _OF_FLOOR)] * 3
+            found[row.above] = [of_user(start_up + wanted[row.what] * _OF_FLOOR)] * 3
     return found
 
 
@@ -60,7 +70,7 @@ def test_a_ratio_half_as_bad_again_is_a_failure_and_less_is_none(recorded, name)
 
 def test_exactly_one_and_a_half_times_is_a_failure():
     (row,) = (row for row in regression.ROWS if row.above == one_user(ONE_ROUND))
-    figure = row.figure("small", {row.above: [Run(0, 3.0, 0)], row.below: [Run(0, 1.0, 0)]})
+    figure = row.figure("small", {row.above: [of_user(3.0)], row.below: [of_user(1.0)]})
     assert worse([figure], {row.what: 2.0})
     assert not worse([figure], {row.what: 2.01})
 
@@ -89,17 +99,17 @@ def test_what_is_not_worse_is_measured_once(recorded):
 def test_start_up_is_taken_off_both_and_hardly_more_is_no_verdict():
     names = (one_user(DEFAULT), one_user(FLOOR))
     row = Ratio("work", DEFAULT, FLOOR, 2.0, start_ups=names, is_work=True)
-    runs = {names[0]: [Run(4, 0, 0)], names[1]: [Run(1, 0, 0)]}
-    figure = row.figure("part", {**runs, DEFAULT: [Run(10, 0, 0)], FLOOR: [Run(3, 0, 0)]})
+    runs = {names[0]: [of_wall(4)], names[1]: [of_wall(1)]}
+    figure = row.figure("part", {**runs, DEFAULT: [of_wall(10)], FLOOR: [of_wall(3)]})
     assert (figure.median, figure.met, figure.verdict) == (3.0, False, "not met")
-    figure = row.figure("part", {**runs, DEFAULT: [Run(4.5, 0, 0)], FLOOR: [Run(3, 0, 0)]})
+    figure = row.figure("part", {**runs, DEFAULT: [of_wall(4.5)], FLOOR: [of_wall(3)]})
     assert (figure.met, figure.verdict) == (None, "too small to tell")
 
 
 def test_a_speed_up_should_be_at_least_its_target():
     row = Ratio("faster", "one", "two", 1.6, at_least=True)
     for wall, is_met in ((3.3, True), (3.1, False)):
-        figure = row.figure("part", {"one": [Run(wall, 0, 0)], "two": [Run(2, 0, 0)]})
+        figure = row.figure("part", {"one": [of_wall(wall)], "two": [of_wall(2)]})
         assert figure.met is is_met
         assert figure.target_text == "≥ 1.60 ×"
 
