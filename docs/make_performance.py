@@ -115,15 +115,24 @@ def _last_run(run: dict[str, Any]) -> str:
 
 
 def _about(run: dict[str, Any]) -> str:
-    small = (
-        " on a part of the data, so that most ratios are those of start-up" if run["small"] else ""
-    )
     repeats = "one run each" if run["repeats"] == 1 else f"medians of {run['repeats']}"
     load = f"{run['load_at_start']} before and {run['load_at_end']} after the run"
-    return (
-        f"{_machine(run)} The load of the machine was {load}. Titles: `{run['titles']}`; public text: "
-        f"`{run['public_text']}`; {repeats}{small}.\n"
-    )
+    sentences = [
+        _machine(run),
+        f"The load of the machine was {load}.",
+        f"Titles: `{run['titles']}`; public text: `{run['public_text']}`; {repeats}.",
+    ]
+    if run["small"]:
+        sentences.append("The data were cut, so that most ratios are those of start-up.")
+    if _was_busy(run):
+        sentences.append("Other programs kept the machine busy: only CPU times and memory count.")
+    return " ".join(sentences) + "\n"
+
+
+def _was_busy(run: dict[str, Any]) -> bool:
+    """Returns whether there was more load than the benchmarks make themselves."""
+    cores = run["machine"]["cores"]
+    return run["load_at_start"] > cores / 2 or run["load_at_end"] > cores + 1
 
 
 def _machine(run: dict[str, Any]) -> str:

@@ -152,16 +152,12 @@ def run_all(
 
 def measure_start_up(setting: Setting) -> Report:
     """One user, and an error of a parameter, over the import of Beam."""
-    return _report(
-        setting,
-        "start-up",
-        start_up_commands(setting.reddit),
-        [
-            Ratio("one user, default / import apache_beam", one_user(DEFAULT), IMPORT, 1.7),
-            Ratio("one user, one_round / import apache_beam", one_user(ONE_ROUND), IMPORT, 1.5),
-            Ratio("error of a parameter / import apache_beam", ERROR, IMPORT, 0.4),
-        ],
-    )
+    targets = {one_user(DEFAULT): 1.7, one_user(ONE_ROUND): 1.5, ERROR: 0.4}
+    rows = [Ratio(f"{name} / {IMPORT}", name, IMPORT, at_most) for name, at_most in targets.items()]
+    rows += [
+        Ratio(f"{name} / {IMPORT}, CPU time", name, IMPORT, of=cpu_seconds) for name in targets
+    ]
+    return _report(setting, "start-up", start_up_commands(setting.reddit), rows)
 
 
 def measure_msnbc(setting: Setting) -> Report:
