@@ -54,6 +54,11 @@ def test_the_page_of_yaml_transforms_is_that_of_the_schemas_which_beam_reads():
     assert text_of(module.PAGE) == module.transforms_page(), "run python docs/make_yaml.py"
 
 
+def test_the_page_of_time_and_memory_is_that_of_the_recorded_runs():
+    module = module_of("make_performance")
+    assert text_of(module.PAGE) == module.performance_page(), "run python docs/make_performance.py"
+
+
 def test_all_names_of_yaml_transforms_have_the_version():
     module = module_of("make_yaml")
     texts = [text_of(path) for path in module.versioned_files()]
@@ -113,8 +118,14 @@ def test_there_are_commands():
 def test_options_in_running_text_exist(options):
     groups = [group for command in options.COMMANDS.values() for group in command.values()]
     known = {option.name for group in groups for option in group} | BEAMS
-    ours = "docs pytest titles public_data small help tag state direct_running_mode package"
-    known |= {*ours.split(), "environment_cache_millis", "temp_location", "alsoStartLoopbackWorker"}
+    ours = "docs pytest titles public_data small only help tag state direct_running_mode package"
+    known |= {
+        *ours.split(),
+        "public_text",
+        "environment_cache_millis",
+        "temp_location",
+        "alsoStartLoopbackWorker",
+    }
     for page in PAGES:
         for name in re.findall(r"`--([a-zA-Z_]+)[^`]*`", text_of(page)):
             assert name in known, f"{page.name}: --{name}"

@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 MSNBC = ROOT / "pipelines" / "data" / "msnbc990928.seq.gz"
 TITLES = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
 _SEQUENCES = b"% Sequences:"
+_MOST_VISITS = 400  # --max_num_tokens of the paper's authors' scripts
 _LEVEL = 6  # programs estimate the size of the text by that of the file
 
 
@@ -24,6 +25,19 @@ def some_users(source: pathlib.Path, target: pathlib.Path, *, count=None, step=1
                 break
         users = (line for line in lines if line.strip())
         kept.writelines(itertools.islice(users, 0, count, step))
+    return target
+
+
+def msnbc_records(source: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
+    """JSON lines of user and visits, without users who have more visits than the protocol keeps."""
+    with gzip.open(source, "rt") as lines, gzip.open(target, "wt", _LEVEL) as kept:
+        for line in lines:
+            if line.startswith(_SEQUENCES.decode()):
+                break
+        visits = filter(None, (line.strip() for line in lines))
+        for user, text in enumerate(visits, 1):
+            if len(text.split()) <= _MOST_VISITS:
+                kept.write(json.dumps({"user": str(user), "text": text}) + "\n")
     return target
 
 

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import psutil
 
@@ -22,11 +23,12 @@ _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Cost of one child: seconds, seconds, bytes."""
+    """Cost of one child: seconds, user and system seconds, bytes, user seconds."""
 
     wall: float
     cpu: float
     peak: float
+    user: float
 
 
 class _MemoryWatch(threading.Thread):
@@ -54,21 +56,26 @@ class _MemoryWatch(threading.Thread):
         return self._peak
 
 
-def run(command: Sequence[str]) -> Run:
-    """Runs Python with these arguments and a fresh --output, which is thrown away."""
+def run(command: Sequence[str], status: int = 0) -> Run:
+    """Runs Python with these arguments and a fresh --output, which is thrown away.
+
+    Raises:
+      RuntimeError: if its exit status is another.
+    """
     with tempfile.TemporaryDirectory() as work, tempfile.TemporaryFile() as log:
         output = str(pathlib.Path(work) / "output")
         start = time.perf_counter()
         with start_python([*command, "--output", output], log) as child:
             watch = _MemoryWatch(child.pid)
             watch.start()
-            _, status, usage = os.wait4(child.pid, 0)
+            _, ended, usage = os.wait4(child.pid, 0)
             wall = time.perf_counter() - start
-            child.returncode = os.waitstatus_to_exitcode(status)
+            child.returncode = os.waitstatus_to_exitcode(ended)
             sampled = watch.stop()
-        _check(child, log)
+        _check(child, log, status)
     largest = usage.ru_maxrss * _MAXRSS_BYTES  # of one process; sampling may miss a short peak
-    return Run(wall, usage.ru_utime + usage.ru_stime, max(sampled, largest))
+    cpu = usage.ru_utime + usage.ru_stime
+    return Run(wall, cpu, max(sampled, largest), usage.ru_utime)
 
 
 def run_module(module: str, *arguments: str) -> None:
@@ -79,28 +86,58 @@ def run_module(module: str, *arguments: str) -> None:
         _check(child, log)
 
 
-def start_python(command: Sequence[str], log) -> subprocess.Popen:
-    """Starts Python in the repository, with the repository's packages."""
+def answer(code: str) -> str:
+    """What a line of Python prints in a process of its own.
+
+    A library that this process imported would show up in the peak memory of its children.
+    """
+    with tempfile.TemporaryFile() as log, tempfile.TemporaryFile() as printed:
+        with start_python(["-c", code], log, printed) as child:
+            child.wait()
+        _check(child, log)
+        printed.seek(0)
+        return printed.read().decode().strip()
+
+
+def start_python(command: Sequence[str], log, output=subprocess.DEVNULL) -> subprocess.Popen:
+    """Starts Python in the repository, with the repository's packages; bytecode is kept."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # to compile again is no start-up of a user
     return subprocess.Popen(
         [sys.executable, *command],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=output,
         stderr=log,
     )
 
 
-def interleaved(commands: Mapping[str, Sequence[str]], repeats: int) -> dict[str, list[Run]]:
-    """Runs the commands in turn, again and again: what slows the machine slows all of them."""
+def interleaved(
+    commands: Mapping[str, Sequence[str]],
+    repeats: int,
+    *,
+    warm_up: bool = False,
+    statuses: Mapping[str, int] = MappingProxyType({}),
+) -> dict[str, list[Run]]:
+    """Runs the commands in turn, again and again: what slows the machine slows all of them.
+
+    Args:
+      commands: arguments of Python by name.
+      repeats: how often each is measured.
+      warm_up: whether each runs once before that.
+      statuses: exit statuses that are not 0 and right.
+    """
     runs: dict[str, list[Run]] = {name: [] for name in commands}
-    for repeat in range(1, repeats + 1):
+    for repeat in range(0 if warm_up else 1, repeats + 1):
         for name, command in commands.items():
-            print(f"  {repeat} of {repeats}: {name}", end="", file=sys.stderr, flush=True)
-            runs[name].append(run(command))
-            print(f", {runs[name][-1].wall:.2f} s", file=sys.stderr)
+            turn = f"{repeat} of {repeats}" if repeat else "before"
+            print(f"  {turn}: {name}", end="", file=sys.stderr, flush=True)
+            found = run(command, statuses.get(name, 0))
+            print(f", {found.wall:.2f} s", file=sys.stderr)
+            if repeat:
+                runs[name].append(found)
     return runs
 
 
@@ -111,7 +148,7 @@ def _resident(process: psutil.Process) -> int:
         return 0
 
 
-def _check(child: subprocess.Popen, log) -> None:
-    if child.returncode:
+def _check(child: subprocess.Popen, log, status: int = 0) -> None:
+    if child.returncode != status:
         log.seek(0)
         raise RuntimeError(f"{child.args} exited with {child.returncode}:\n{log.read().decode()}")

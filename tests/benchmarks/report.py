@@ -19,6 +19,7 @@ class Figure:
     """One measured quantity, one value for each repeat; its median should be at most `target`.
 
     `clear` is false where the difference between run and start-up drowns in noise: no verdict then.
+    With `at_least` the median should be at least `target`.
     """
 
     benchmark: str
@@ -27,6 +28,7 @@ class Figure:
     unit: str
     target: float | None = None
     clear: bool = True
+    at_least: bool = False
 
     @property
     def median(self) -> float:
@@ -36,10 +38,23 @@ class Figure:
     def met(self) -> bool | None:
         if self.target is None or not self.clear:
             return None
-        return self.median <= self.target
+        return self.median >= self.target if self.at_least else self.median <= self.target
+
+    @property
+    def target_text(self) -> str:
+        if self.target is None:
+            return ""
+        return f"{'≥' if self.at_least else '≤'} {number(self.target)} {self.unit}"
+
+    @property
+    def verdict(self) -> str:
+        if not self.clear:
+            return "too small to tell"
+        return {None: "", True: "met", False: "not met"}[self.met]
 
     def as_json(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "median": self.median, "met": self.met}
+        judged = {"median": self.median, "met": self.met, "verdict": self.verdict}
+        return {**dataclasses.asdict(self), **judged}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,14 +68,16 @@ class Listing:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What one benchmark found."""
+    """What one benchmark found, and what it left out, with the reason."""
 
     figures: Sequence[Figure]
     listings: Sequence[Listing] = ()
+    omitted: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         listings = [dataclasses.asdict(listing) for listing in self.listings]
-        return {"figures": [figure.as_json() for figure in self.figures], "listings": listings}
+        figures = [figure.as_json() for figure in self.figures]
+        return {"figures": figures, "listings": listings, "omitted": list(self.omitted)}
 
 
 def seconds(runs: Sequence[Run]) -> list[float]:
@@ -69,6 +86,10 @@ def seconds(runs: Sequence[Run]) -> list[float]:
 
 def cpu_seconds(runs: Sequence[Run]) -> list[float]:
     return [run.cpu for run in runs]
+
+
+def user_seconds(runs: Sequence[Run]) -> list[float]:
+    return [run.user for run in runs]
 
 
 def megabytes(runs: Sequence[Run]) -> list[float]:
@@ -105,6 +126,9 @@ def print_reports(reports: Sequence[Report], heading: str) -> None:
             table.add_row(*_row(figure))
         table.add_section()
     console.print(table)
+    for report in reports:
+        for reason in report.omitted:
+            console.print(f"Not measured: {reason}.")
 
 
 def number(value: Any) -> str:
@@ -115,12 +139,11 @@ def number(value: Any) -> str:
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
-    target = "" if figure.target is None else f"≤ {number(figure.target)} {figure.unit}"
     measured = f"{number(figure.median)} {figure.unit}"
     span = f"{number(min(figure.values))} to {number(max(figure.values))}"
-    verdict = {None: "", True: "met", False: "[bold]not met[/bold]"}[figure.met]
-    verdict = verdict if figure.clear else "too small to tell"
-    return figure.benchmark, figure.what, target, measured, span, verdict
+    verdict = figure.verdict
+    verdict = f"[bold]{verdict}[/bold]" if verdict == "not met" else verdict
+    return figure.benchmark, figure.what, figure.target_text, measured, span, verdict
 
 
 def _print_listing(console: Console, listing: Listing) -> None:
