@@ -35,7 +35,10 @@ its children. Peak memory is that of the process tree.
 - **Without start-up** means that the time of the same command for one user is taken off both
   sides.
 - **Start-up** is a run for one user of the titles. An error of a parameter is `--max_length 0`.
-- **Workers** are the cores that a run on the embedded runner may use.
+- **Workers** are the threads of a run on the embedded runner (`--workers`); all other rows have
+  its default, the cores of the machine, where the floor uses one. **The graph of engines** is
+  `--workers 0`: the steps as an engine runs them, on one thread, as the embedded runner did until
+  it got workers.
 - **2,000 words a user** is public text, dealt to made-up users as
   `pipelines/experiments/dealing.py` does it for the tables of [results](results.md); ε = 4, T =
   5 and Δ = 100.

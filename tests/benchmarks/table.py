@@ -171,11 +171,11 @@ def measure_titles(setting: Setting) -> Report:
     commands = workload_commands(setting.reddit)
     rows = [*over_floor(2.0), *over_one_round(1.5, memory=1.3)]
     workers, omitted = speed_ups(usable_cores(), has_option=has_workers())
-    for number in (1, *workers) if workers else ():
+    for number in (0, 1, *workers) if workers else ():
         command = setting.reddit.product(setting.reddit.data, DEFAULT)
         commands[_with(number)] = [*command, f"--workers={number}"]
     for number, faster in workers.items():
-        rows += _over_one_worker(number, faster)
+        rows += _over_fewer(number, faster)
     found = _report(setting, "titles", commands, rows)
     return dataclasses.replace(found, omitted=omitted)
 
@@ -208,16 +208,19 @@ def measure_protocol(setting: Setting) -> Report:
 
 
 def _with(workers: int) -> str:
-    return f"{DEFAULT}, {workers} worker{'s' if workers > 1 else ''}"
+    names = {0: f"{DEFAULT}, the graph of engines", 1: f"{DEFAULT}, 1 worker"}
+    return names.get(workers, f"{DEFAULT}, {workers} workers")
 
 
-def _over_one_worker(number: int, faster: float) -> list[Ratio]:
-    one, many, start_up = _with(1), _with(number), one_user(DEFAULT)
-    start_ups = start_up, start_up
-    names = f"default, 1 worker / {number} workers", f"default, {number} workers / 1 worker"
+def _over_fewer(number: int, faster: float) -> list[Ratio]:
+    """Rows of many threads against one, and against the graph of engines, which has one as well."""
+    many, start_up = _with(number), one_user(DEFAULT)
+    given = {"below": many, "start_ups": (start_up, start_up), "at_least": True}
+    graph, one = _with(0), _with(1)
     return [
-        Ratio(f"{names[0]}, time", one, many, faster, start_ups=start_ups, at_least=True),
-        Ratio(f"{names[1]}, peak memory", many, one, 1.3, of=megabytes),
+        Ratio(f"{graph} / {number} workers, time", graph, target=faster, **given),
+        Ratio(f"{one} / {number} workers, time", one, **given),
+        Ratio(f"{many} / the graph of engines, peak memory", many, graph, 1.3, of=megabytes),
     ]
 
 
