@@ -63,6 +63,8 @@ LARGEST_IN_GRAPH = 6 * 2**20
 _SECRET = "This line is for the operator only; it is as secret as the data."
 _PARTITION_BYTES = 8 * 2**20
 _LARGEST_PARTITION_BYTES = 40 * 2**20
+_LEAST_PARTITION_BYTES = 2**20
+_PARTITIONS_OF_A_THREAD = 4
 _COMPRESSION_RATIO = 4
 _FEW_PARTITIONS = 4096
 # Options that are fields of `Job`, or else of `ReadOptions`, under the same names.
@@ -266,7 +268,7 @@ def _settings(
         "reading": read_options,
         "notes": notes,
         "tokenizer": with_cause(chosen) if values["failure_log"] else chosen,
-        "partitions": values["partitions"] or default_partitions(files),
+        "partitions": values["partitions"] or default_partitions(files, workers),
         "workers": workers,
         "run_key": run_key,
         "hands_over": options.hands_over,
@@ -371,14 +373,18 @@ def _tally_after(tally: Tally, _written: Iterable[str]) -> Tally:
     return tally
 
 
-def default_partitions(files: Sequence[InputFile]) -> int:
+def default_partitions(files: Sequence[InputFile], workers: int | None = None) -> int:
     """Returns a number of partitions that each hold about 8 MiB of text, or 40 MiB of a huge corpus.
 
-    A reader cuts its documents into that many blocks, so more than a few thousand are slow.
+    A reader cuts its documents into that many blocks, so more than a few thousand are slow. Each thread
+    has a few partitions, so that all threads have work to the end.
     """
     text = sum(file.size * (_COMPRESSION_RATIO if codec_of(file.path) else 1) for file in files)
     wanted = min(_FEW_PARTITIONS, math.ceil(text / _PARTITION_BYTES))
-    return max(1, wanted, math.ceil(text / _LARGEST_PARTITION_BYTES))
+    of_threads = min(
+        _PARTITIONS_OF_A_THREAD * (workers or 0), math.ceil(text / _LEAST_PARTITION_BYTES)
+    )
+    return max(1, wanted, of_threads, math.ceil(text / _LARGEST_PARTITION_BYTES))
 
 
 def _workers(value: int | None, options: BeamOptions) -> int | None:

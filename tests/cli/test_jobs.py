@@ -27,6 +27,14 @@ def test_partitions_follow_the_size_of_the_text(sizes, partitions):
     assert default_partitions(files) == partitions
 
 
+@pytest.mark.parametrize(
+    ("size", "workers", "partitions"),
+    [(MIB, 4, 1), (3 * MIB, 4, 3), (9 * MIB, 2, 8), (9 * MIB, 1, 4), (200 * MIB, 4, 25)],
+)
+def test_threads_have_a_few_partitions_each(size, workers, partitions):
+    assert default_partitions([InputFile(0, "a.jsonl", size)], workers) == partitions
+
+
 def test_compressed_files_count_as_the_text_they_hold():
     assert default_partitions([InputFile(0, "a.jsonl.gz", 8 * MIB)]) == 4
 
