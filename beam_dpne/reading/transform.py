@@ -4,7 +4,7 @@ import collections
 import concurrent.futures
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import apache_beam as beam
 import pyarrow as pa
@@ -44,6 +44,7 @@ from beam_dpne.storage.lineage import report_sources
 _LINE_BYTES = 2**16
 _REJECTS = "rejects"
 _TALLY = "tally"
+_Item = TypeVar("_Item")
 
 
 class _Outputs(NamedTuple):
@@ -270,13 +271,13 @@ def read_item(item: WorkItem, options: ReadOptions) -> Iterator[Batch]:
             yield batch
 
 
-def read_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yields the same batches, and reads the next one in a thread while the caller uses one."""
+def read_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
+    """Yields the same items, and reads the next one in a thread while the caller uses one."""
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        next_batch = pool.submit(next, batches, None)
-        while (batch := next_batch.result()) is not None:
-            next_batch = pool.submit(next, batches, None)
-            yield batch
+        next_item = pool.submit(next, items, None)
+        while (item := next_item.result()) is not None:
+            next_item = pool.submit(next, items, None)
+            yield item
 
 
 def _read_parquet(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, int]]:
@@ -304,7 +305,8 @@ def _read_text(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, in
             block_bytes=options.block_bytes,
             max_record_bytes=options.max_record_bytes,
         )
-        for block in blocks:
+        # Decompression goes on in another thread while a block is parsed.
+        for block in read_ahead(blocks):
             batch = beginning.parser.parse(recoded_block(block, encoding))
             rejects = sorted(batch.rejects + [(offset, TOO_LONG) for offset in block.too_long])
             consumed = min(stream.taken, size) - reported
