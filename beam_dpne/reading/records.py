@@ -4,7 +4,7 @@ A record is a line, a CSV record, or an element of a JSON array; `Borders` is th
 end. A record above the limit is skipped without being held in memory.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -120,7 +120,7 @@ def read_blocks(
     block_bytes: int,
     max_record_bytes: int,
     stop: int | None = None,
-) -> Iterator[Block]:
+) -> Generator[Block, None, None]:
     """Reads the records that start before `stop`.
 
     Args:

@@ -2,8 +2,9 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import apache_beam as beam
@@ -258,36 +259,44 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
     return [WorkItem(file, kind, start, start + options.split_bytes) for start in starts]
 
 
-def read_item(item: WorkItem, options: ReadOptions) -> Iterator[Batch]:
+def read_item(item: WorkItem, options: ReadOptions) -> Generator[Batch, None, None]:
     """Reads the documents of one piece of work, and reports the number of read bytes to `progress`.
 
     Raises:
       InputError: The file is truncated or damaged, or lacks a field.
     """
     read = _read_parquet if item.kind == "parquet" else _read_text
-    with guarded(item.file.path):
-        for batch, consumed in read(item, options):
+    with guarded(item.file.path), contextlib.closing(read(item, options)) as batches:
+        for batch, consumed in batches:
             progress.advance_bytes(consumed)
             yield batch
 
 
-def read_ahead(items: Iterator[_Item]) -> Iterator[_Item]:
-    """Yields the same items, and reads the next one in a thread while the caller uses one."""
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+def read_ahead(items: Generator[_Item, None, None]) -> Generator[_Item, None, None]:
+    """Yields the same items, and reads the next one in a thread while the caller uses one.
+
+    At its end, also after an error or if it is closed, the thread has ended and `items` is closed.
+    """
+    with (
+        contextlib.closing(items),
+        concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool,
+    ):
         next_item = pool.submit(next, items, None)
         while (item := next_item.result()) is not None:
             next_item = pool.submit(next, items, None)
             yield item
 
 
-def _read_parquet(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, int]]:
+def _read_parquet(
+    item: WorkItem, options: ReadOptions
+) -> Generator[tuple[Batch, int], None, None]:
     with open_raw(item.file.path) as raw:
         file = pq.ParquetFile(raw)
         stop = file.metadata.num_row_groups if item.stop is None else item.stop
         yield from read_row_groups(item.file, file, (item.start, stop), options)
 
 
-def _read_text(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, int]]:
+def _read_text(item: WorkItem, options: ReadOptions) -> Generator[tuple[Batch, int], None, None]:
     """Yields batches, and for each the number of stored bytes that were read for it."""
     # Bytes of this piece of work, and how many of them have been reported. The reader goes beyond the
     # piece to the end of its last record.
@@ -306,12 +315,13 @@ def _read_text(item: WorkItem, options: ReadOptions) -> Iterator[tuple[Batch, in
             max_record_bytes=options.max_record_bytes,
         )
         # Decompression goes on in another thread while a block is parsed.
-        for block in read_ahead(blocks):
-            batch = beginning.parser.parse(recoded_block(block, encoding))
-            rejects = sorted(batch.rejects + [(offset, TOO_LONG) for offset in block.too_long])
-            consumed = min(stream.taken, size) - reported
-            reported += consumed
-            yield batch._replace(rejects=_for_text(rejects, encoding)), consumed
+        with contextlib.closing(read_ahead(blocks)) as ahead:
+            for block in ahead:
+                batch = beginning.parser.parse(recoded_block(block, encoding))
+                rejects = sorted(batch.rejects + [(offset, TOO_LONG) for offset in block.too_long])
+                consumed = min(stream.taken, size) - reported
+                reported += consumed
+                yield batch._replace(rejects=_for_text(rejects, encoding)), consumed
         if stream.taken < size and codec_of(item.file.path) is None:
             raise InputError(
                 f"{item.file.path} is shorter than when the run began. It was cut or replaced."

@@ -28,10 +28,13 @@ from tests.faults.tally import TALLY
 PRIVACY = (
     *("--epsilon", "8", "--delta", "1e-4", "--max_length", "3", "--max_contributions", "20"),
     *("--spurious_fraction", "0.9", "--partitions", "12", "--strategy", "one_round"),
+    # The many steps of engines, which fail one by one.
+    *("--workers", "0"),
 )
 # Added to the options above, of which the last of a name holds.
 ADAPTIVE = ("--strategy", "adaptive", "--spurious_fraction", "0.5")
 ADAPTIVE_SMALL = (*ADAPTIVE, "--max_length", "2", "--rounds", "2")
+ONE_STEP = ("--workers", "2")
 WORDS = [f"word{place}" for place in range(30)]
 
 
