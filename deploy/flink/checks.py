@@ -5,6 +5,7 @@ and return findings. `deploy/flink/README.md` has the reasons of the numbers.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -17,9 +18,11 @@ Status = Literal["ok", "limited", "missing", "unknown"]
 Json = Mapping[str, Any]
 
 MIB = 1 << 20
-# Flink divides managed memory among two sorts for each round and two for the corpus, and a part must
-# hold an element: they are cut at 4 MiB, and take a little more.
+# Flink divides managed memory among all sorts of a plan, two for each grouping, and a part must hold an
+# element: they are cut at 4 MiB, and take a little more. Each round has a grouping, and so have the
+# corpus and the numbers of users.
 _SORT_MIB = 4.7
+_GROUPINGS_BESIDE_ROUNDS = 2
 # A vertex of a pipeline with n-grams writes up to so many results at a time (one for each vertex that
 # reads it), each with taskmanager.network.sort-shuffle.min-buffers, and reads some.
 _RESULTS = {"adaptive": 8, "one_round": 3}
@@ -162,16 +165,16 @@ def managed_memory(task_managers: Sequence[Json], plan: PrivacyPlan) -> Finding:
     subject = "Managed memory"
     rounds = plan.round_count
     has = min(_of_slot(one, "managedMemory") for one in task_managers) / MIB
-    need = 2 * (1 + rounds) * _SORT_MIB
-    text = f"{has:.0f} MiB for each slot; {_said(plan)} needs {need:.0f} MiB."
-    fits = int(has / (2 * _SORT_MIB)) - 1
+    need = math.ceil(2 * (_GROUPINGS_BESIDE_ROUNDS + rounds) * _SORT_MIB)
+    text = f"{has:.0f} MiB for each slot; {_said(plan)} needs {need} MiB."
+    fits = int(has / (2 * _SORT_MIB)) - _GROUPINGS_BESIDE_ROUNDS
     if fits >= rounds:
         return Finding(subject, "ok", text, f"It suffices for {fits} rounds in all.")
     return Finding(
         subject,
         "missing",
         f"{text} The job would fail with 'Record too large'.",
-        f"Set taskmanager.memory.managed.size to {need:.0f}m for each slot. If you may not: "
+        f"Set taskmanager.memory.managed.size to {need}m for each slot. If you may not: "
         f"{_smaller(fits)}.",
     )
 
