@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from deploy.processes import Daemons
 
-_HARNESS = re.compile(r'SdkHarness\("[^"]*:(\d+)"')
+# The name that the pool gives a harness, with the port of its TaskManager.
+_HARNESS = re.compile(r"harness:(\d+)")
 _LISTENS = "0A"
 ELSEWHERE = "(TaskManager gone)"
 
@@ -147,8 +148,7 @@ def _harnesses(pool: int | None) -> list[tuple[int, int]]:
     """Returns the pid of each harness that a pool has started, and the port that it talks to."""
     found = []
     for pid in _children(pool) if pool else ():
-        command = _read(f"/proc/{pid}/cmdline")
-        if match := _HARNESS.search(command):
+        if match := _HARNESS.match(_read(f"/proc/{pid}/comm")):
             found.append((pid, int(match.group(1))))
     return found
 
