@@ -144,6 +144,16 @@ def _check(pipeline: beam.Pipeline, harness_timeout: int) -> None:
     _check_threads(pipeline)
 
 
+def holds_flattens_back(pipeline: beam.Pipeline) -> bool:
+    """Whether the runner delays a Flatten while a PCollection that leads to it is still needed.
+
+    Beam's embedded runner does: if step A puts something into a Flatten, step B reads A's input too,
+    and B waits for the Flatten, then B never runs. Engines with a scheduler do not.
+    """
+    kinds = {kind.__name__ for kind in type(pipeline.runner).__mro__}
+    return not kinds & {_PORTABLE, "DataflowRunner"}
+
+
 def _has_job_server(pipeline: beam.Pipeline) -> bool:
     return _PORTABLE in {kind.__name__ for kind in type(pipeline.runner).__mro__}
 

@@ -20,14 +20,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TextIO
 
 import beam_dpne
 
 _LOGGER = logging.getLogger(__name__)
 # As Beam's pool gives them to a harness.
-_HARNESS_SETTINGS = {"state_cache_size": 0, "data_buffer_time_limit_ms": -1}
+_HARNESS_SETTINGS: dict[str, Any] = {"state_cache_size": 0, "data_buffer_time_limit_ms": -1}
 _STOPPING_SECONDS = 10.0
+_REQUESTS_AT_ONCE = 32
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -58,7 +60,7 @@ def main(arguments: list[str] | None = None) -> None:
 def import_all() -> None:
     """Imports what harnesses need; modules must not start threads, which forks would not have."""
     importlib.import_module("apache_beam.runners.worker.sdk_worker")
-    for name in beam_dpne.__all__:
+    for name in dir(beam_dpne):
         getattr(beam_dpne, name)
 
 
@@ -162,7 +164,6 @@ def serve(port: int, forks: _Forks) -> None:
     import grpc
     from apache_beam.portability.api import beam_fn_api_pb2 as messages
     from apache_beam.portability.api import beam_fn_api_pb2_grpc as services
-    from apache_beam.utils import thread_pool_executor
 
     class Pool(services.BeamFnExternalWorkerPoolServicer):
         """Beam's service, as far as engines call it."""
@@ -183,7 +184,7 @@ def serve(port: int, forks: _Forks) -> None:
             return messages.StopWorkerResponse()
 
     server = grpc.server(
-        thread_pool_executor.shared_unbounded_instance(),
+        ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE),
         options=[("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_strikes", 0)],
     )
     services.add_BeamFnExternalWorkerPoolServicer_to_server(Pool(), server)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import pathlib
 import shutil
 import subprocess
@@ -22,8 +21,8 @@ _THREAD_STACK = "-Xss16m"
 # A harness has many threads; with an arena for each, freed memory is not given back.
 _LEAN = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "1048576"}
 _EXIT_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
-# Java's second compiler takes longer than it saves in a job of minutes, of which Java only carries bytes.
-_SHORT_JOBS = ("-XX:TieredStopAtLevel=1", "-Xshare:auto")
+# Java only carries bytes here: its second compiler would take more time than it saves.
+_SHORT_JOBS = ("-XX:TieredStopAtLevel=1",)
 _SETTINGS = "cluster.json"
 _ENTRYPOINT = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
@@ -168,7 +167,7 @@ class Cluster:
             f"--artifacts-dir={artifacts}",
             jars=job_server_class_path(),
             heap_megabytes=512,
-            # Beam's jars are in the class path of JobManager and TaskManagers, so they need not be sent.
+            # JobManager and TaskManagers have Beam's jars in their class path.
             properties={**self._properties(), "beam_dpne.jars_in_lib": "true"},
             options=[_THREAD_STACK, *_SHORT_JOBS],
         )

@@ -146,11 +146,8 @@ def _memory(pid: int) -> Memory:
 
 def _harnesses(pool: int | None) -> list[tuple[int, int]]:
     """Returns the pid of each harness that a pool has started, and the port that it talks to."""
-    found = []
-    for pid in _children(pool) if pool else ():
-        if match := _HARNESS.match(_read(f"/proc/{pid}/comm")):
-            found.append((pid, int(match.group(1))))
-    return found
+    names = ((pid, _read(f"/proc/{pid}/comm")) for pid in (_children(pool) if pool else ()))
+    return [(pid, int(match.group(1))) for pid, name in names if (match := _HARNESS.match(name))]
 
 
 def _children(pid: int) -> list[int]:
