@@ -36,7 +36,7 @@ HARNESS_KEPT_MILLIS = 120_000
 # engines ignore it.
 FLINK_OPTIONS = (
     f"--environment_cache_millis={HARNESS_KEPT_MILLIS}",
-    "--execution_mode_for_batch=BATCH_FORCED",
+    "--execution_mode_for_batch=BATCH",
 )
 _PORTABLE = "PortableRunner"
 # An interrupted launcher waits so long to learn which job it has to cancel.

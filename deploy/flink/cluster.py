@@ -205,7 +205,7 @@ class Cluster:
             *("--environment_config", f"localhost:{workers_port or self.ports.workers}"),
             *("--parallelism", str(parallelism)),
             # Stages run one after the other, so there may be more tasks than slots; see README.md.
-            *("--execution_mode_for_batch", "BATCH_FORCED"),
+            *("--execution_mode_for_batch", "BATCH"),
             # The launcher cancels a job there: Beam's job server would leave it running.
             *("--flink_master", self.rest.address),
         ]
