@@ -121,7 +121,7 @@ class WeightedHistogram(DisplayedTransform):
                 empty = contributions.pipeline | "EveryRange" >> every
             pieces = apply((pieces, empty), "MeetRanges", beam.Flatten(), keyed)
         grouped = pieces | "ByHashRange" >> beam.GroupByKey()
-        merge = beam.MapTuple(functools.partial(_merge_range, every_range_of=self.every_range_of))
+        merge = beam.Map(_merge_range, every_range_of=self.every_range_of)
         return apply(grouped, "SumShard", merge, HistogramShard)
 
 
@@ -150,9 +150,10 @@ class EveryRange(DisplayedTransform):
 
 
 def _merge_range(
-    _: int, pieces: Iterable[HistogramShard], *, every_range_of: int | None
+    keyed: tuple[int, Iterable[HistogramShard]], *, every_range_of: int | None
 ) -> HistogramShard:
     """Adds up pieces of one hash range; those of length 0 are of the histogram's length."""
+    _, pieces = keyed
     if every_range_of is None:
         return merge_shards(pieces)
     return merge_shards(

@@ -181,13 +181,10 @@ class DecideRound(_Threshold, UnhintedTransform):
         settings = {"round_number": self.round_number, "run_key": self.run_key}
         decide_shard = beam.FlatMap(_decide_earlier, first=first, **settings)
         decided = apply(histogram, "Decide", decide_shard, HistogramShard)
-        if self.histogram_ranges is None:
-            parts = AsIter(apply(decided, "Present", beam.Map(present_part), PresentGrams))
-        else:
+        if self.histogram_ranges is not None:
             cut = beam.FlatMap(shard_open, histogram_ranges=self.histogram_ranges)
             decided = apply(decided, "ShardOpen", cut, tuple[int, HistogramShard])
-            parts = AsIter(decided)
-        sort = beam.Map(_merge_present_and_spill, parts, store=self.store, **settings)
+        sort = beam.Map(_merge_present_and_spill, AsIter(decided), store=self.store, **settings)
         return RoundResult(apply(previous, "Sort", sort, PresentGrams), decided)
 
 
@@ -239,13 +236,14 @@ def _decide_earlier(
 
 def _merge_present_and_spill(
     previous: GramSet,
-    parts: Iterable[PresentGrams | tuple[int, HistogramShard]],
+    decided: Iterable[HistogramShard | tuple[int, HistogramShard]],
     *,
     round_number: int,
     store: SetStore | None,
     run_key: RunKey,
 ) -> PresentGrams:
-    parts = (part if isinstance(part, PresentGrams) else present_part(part[1]) for part in parts)
+    shards = (each[1] if isinstance(each, tuple) else each for each in decided)
+    parts = map(present_part, shards)
     # The set is as secret as the data: a file's name made of its content alone would confirm a guess.
     key = run_key.sub_key("stored", previous.length + 1, round_number)
     return spill(merge_present(parts, previous, round_number), store, key)
