@@ -32,8 +32,8 @@ from beam_dpne.version import __version__
 
 HARNESS_KEPT_MILLIS = 120_000
 # Options that a job on Flink needs besides addresses. The first keeps harnesses from one step to the
-# next. The second runs steps one after the other, so that there may be more tasks than slots; other
-# engines ignore it.
+# next. The second runs stages one after the other, so that there may be more tasks than slots; only a
+# step whose output has one reader, on the same worker, runs together with it. Other engines ignore it.
 FLINK_OPTIONS = (
     f"--environment_cache_millis={HARNESS_KEPT_MILLIS}",
     "--execution_mode_for_batch=BATCH",

@@ -55,9 +55,9 @@ def copy_jars(folder: pathlib.Path) -> None:
 
 
 def planner_jar() -> pathlib.Path:
-    """Returns a jar with two classes of Flink's planner that do not end on a plan of many lengths.
+    """Returns a jar with two classes of Flink's planner, and one that sends no jars with a job.
 
-    It comes before Flink's own jars. Flink plans a batch job in the process that submits it, here the
+    Flink's own two do not end on a plan of many lengths. It comes before Flink's own jars. Flink plans a batch job in the process that submits it, here the
     job server; TaskManagers and JobManager do not need it.
 
     Raises:
