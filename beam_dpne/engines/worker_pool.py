@@ -30,6 +30,7 @@ _LOGGER = logging.getLogger(__name__)
 _HARNESS_SETTINGS: dict[str, Any] = {"state_cache_size": 0, "data_buffer_time_limit_ms": -1}
 _STOPPING_SECONDS = 10.0
 _REQUESTS_AT_ONCE = 32
+_LOOK_SECONDS = 1.0
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -160,7 +161,11 @@ class _Forks:
 
 
 def serve(port: int, forks: _Forks) -> None:
-    """Answers engines for ever; needs a process of its own, since gRPC starts threads."""
+    """Answers engines until the parent process, which forks, has ended.
+
+    It needs a process of its own, since gRPC starts threads.
+    """
+    forker = os.getppid()
     import grpc
     from apache_beam.portability.api import beam_fn_api_pb2 as messages
     from apache_beam.portability.api import beam_fn_api_pb2_grpc as services
@@ -191,7 +196,9 @@ def serve(port: int, forks: _Forks) -> None:
     server.add_insecure_port(f"[::]:{port}")
     server.start()
     _LOGGER.info("Listening at port %d", port)
-    server.wait_for_termination()
+    while os.getppid() == forker:
+        time.sleep(_LOOK_SECONDS)
+    server.stop(grace=None)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def pool() -> Iterator[tuple[subprocess.Popen, int]]:
                 grpc.channel_ready_future(channel).result(timeout=SECONDS)
             yield process, port
         finally:
-            process.kill()
+            process.terminate()  # It ends its harnesses, too.
 
 
 def children(process: subprocess.Popen) -> dict[int, str]:
@@ -63,7 +63,7 @@ def is_alive(pid: int) -> bool:
 class WhoAmI(beam.DoFn):
     """Says in which process it runs, and whether this package was imported before."""
 
-    def process(self, _):
+    def process(self, element, *args, **kwargs):
         """Returns the id of the process, of its parent, and whether the pool has imported all."""
         yield os.getpid(), os.getppid(), "beam_dpne.ngrams.transform" in sys.modules
 
@@ -72,9 +72,9 @@ def test_a_pipeline_runs_in_forks_that_have_everything_imported(pool, tmp_path):
     process, port = pool
     said = tmp_path / "said"
     for run in range(2):
-        runner = FnApiRunner(ExternalEnvironment(f"localhost:{port}"))
+        runner = FnApiRunner(default_environment=ExternalEnvironment(f"localhost:{port}"))
         with beam.Pipeline(runner=runner) as pipeline:
-            who = pipeline | beam.Create([None]) | beam.ParDo(WhoAmI())
+            who = pipeline | beam.Create(["?"]) | beam.ParDo(WhoAmI())
             _ = who | beam.io.WriteToText(str(said / str(run)), shard_name_template="")
     first, second = (eval((said / str(run)).read_text()) for run in range(2))
     assert first[0] != second[0]
@@ -105,6 +105,15 @@ def test_a_harness_ends_when_the_engine_says_so(pool):
     assert not is_alive(first)
     assert is_alive(second)
     stub.StopWorker(messages.StopWorkerRequest(worker_id="1"))  # A second request changes nothing.
+
+
+def test_a_pool_that_is_killed_does_not_keep_its_port(pool):
+    process, _ = pool
+    everyone = list(children(process))
+    assert everyone
+    process.kill()
+    process.wait()
+    assert eventually(lambda: not any(map(is_alive, everyone)))
 
 
 def test_harnesses_end_with_their_pool(pool):
