@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import apache_beam as beam
 import grpc
 import pytest
+from apache_beam.options.pipeline_options import PortableOptions
 from apache_beam.portability.api import beam_fn_api_pb2 as messages
 from apache_beam.portability.api import beam_fn_api_pb2_grpc as services
 from apache_beam.portability.api import endpoints_pb2
@@ -72,7 +73,8 @@ def test_a_pipeline_runs_in_forks_that_have_everything_imported(pool, tmp_path):
     process, port = pool
     said = tmp_path / "said"
     for run in range(2):
-        runner = FnApiRunner(default_environment=ExternalEnvironment(f"localhost:{port}"))
+        options = PortableOptions([f"--environment_config=localhost:{port}"])
+        runner = FnApiRunner(default_environment=ExternalEnvironment.from_options(options))
         with beam.Pipeline(runner=runner) as pipeline:
             who = pipeline | beam.Create(["?"]) | beam.ParDo(WhoAmI())
             _ = who | beam.io.WriteToText(str(said / str(run)), shard_name_template="")
