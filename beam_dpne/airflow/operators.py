@@ -165,7 +165,7 @@ class FlinkReleaseOperator(ReleaseOperator):
     decided: Mapping[str, Any] = {
         "environment_type": "EXTERNAL",
         # Stages run one after the other, so that there may be more tasks than slots.
-        "execution_mode_for_batch": "BATCH_FORCED",
+        "execution_mode_for_batch": "BATCH",
         **dict.fromkeys(
             (
                 *("job_endpoint", "flink_master", "environment_config", "parallelism"),

@@ -19,6 +19,7 @@ from beam_dpne.elements import progress
 from beam_dpne.elements.batches import SumBundle, UserBatch, apply
 from beam_dpne.elements.side_inputs import cached_for_sets
 from beam_dpne.elements.threads import map_in_threads
+from beam_dpne.engines import holds_flattens_back
 from beam_dpne.mechanism.randomness import RunKey
 
 _Set = TypeVar("_Set")
@@ -70,7 +71,7 @@ def count_in_memory(
     """
 
     def summed(batch: Any) -> CountSums:
-        return _sum_batch(batch, None, *released, rows=rows)
+        return _sum_batch(batch, *released, rows=rows, sets=len(released))
 
     pieces = map_in_threads(summed, batches, workers)
     together = [add_sums(pieces)] if pieces else []
@@ -99,15 +100,17 @@ def count_in_beam(
     Returns:
       All sets with estimated numbers of users, as one PCollection.
     """
-    # Beam's embedded runner holds back a Flatten whose input is computed from a PCollection that is
-    # still needed, and the sets depend on such ones: this pass has a copy of the users. The empty
-    # side input keeps the runner from making one stage of the copy and the pass.
-    users = apply(users, "Copy", beam.Map(_same), UserBatch)
-    none = AsIter(apply(users, "None", beam.Filter(_never), UserBatch))
     sides = [AsSingleton(each) for each in released]
-    sum_batch = functools.partial(_sum_batch, rows=rows)
+    before: list[AsIter] = []
+    if holds_flattens_back(users.pipeline):
+        # The sets depend on Flattens of what is computed from the users: this pass has a copy. The
+        # empty side input keeps the runner from making one stage of the copy and the pass.
+        users = apply(users, "Copy", beam.Map(_same), UserBatch)
+        before = [AsIter(apply(users, "None", beam.Filter(_never), UserBatch))]
+    sum_batch = functools.partial(_sum_batch, rows=rows, sets=len(sides))
     sum_bundle = SumBundle(sum_batch=sum_batch, merge=add_sums, cut=_pieces)
-    pieces = apply(users, "SumBundle", beam.ParDo(sum_bundle, none, *sides), tuple[int, CountSums])
+    sums_of = beam.ParDo(sum_bundle, *before, *sides)
+    pieces = apply(users, "SumBundle", sums_of, tuple[int, CountSums])
     grouped = pieces | "ByRows" >> beam.GroupByKey()
     merge = beam.MapTuple(lambda _, pieces: add_sums(list(pieces)))
     sums = AsIter(apply(grouped, "SumRows", merge, CountSums))
@@ -123,8 +126,10 @@ def _never(_: UserBatch) -> bool:
     return False
 
 
-def _sum_batch(batch: Any, _: Any, *released: Any, rows: CountedRows) -> CountSums:
+def _sum_batch(batch: Any, *beside: Any, rows: CountedRows, sets: int) -> CountSums:
+    """Counts in one batch; the released sets are the last of the side inputs."""
     progress.enter("count")
+    released = beside[len(beside) - sets :]
     return sum_counts(rows.held(batch, released), rule_of(rows, *released))
 
 

@@ -32,11 +32,11 @@ from beam_dpne.version import __version__
 
 HARNESS_KEPT_MILLIS = 120_000
 # Options that a job on Flink needs besides addresses. The first keeps harnesses from one step to the
-# next. The second runs steps one after the other, so that there may be more tasks than slots; other
-# engines ignore it.
+# next. The second runs stages one after the other, so that there may be more tasks than slots; only a
+# step whose output has one reader, on the same worker, runs together with it. Other engines ignore it.
 FLINK_OPTIONS = (
     f"--environment_cache_millis={HARNESS_KEPT_MILLIS}",
-    "--execution_mode_for_batch=BATCH_FORCED",
+    "--execution_mode_for_batch=BATCH",
 )
 _PORTABLE = "PortableRunner"
 # An interrupted launcher waits so long to learn which job it has to cancel.
@@ -142,6 +142,16 @@ def _check(pipeline: beam.Pipeline, harness_timeout: int) -> None:
         )
     check_options(pipeline)
     _check_threads(pipeline)
+
+
+def holds_flattens_back(pipeline: beam.Pipeline) -> bool:
+    """Whether the runner delays a Flatten while a PCollection that leads to it is still needed.
+
+    Beam's embedded runner does: if step A puts something into a Flatten, step B reads A's input too,
+    and B waits for the Flatten, then B never runs. Engines with a scheduler do not.
+    """
+    kinds = {kind.__name__ for kind in type(pipeline.runner).__mro__}
+    return not kinds & {_PORTABLE, "DataflowRunner"}
 
 
 def _has_job_server(pipeline: beam.Pipeline) -> bool:

@@ -27,7 +27,13 @@ from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.candidates import extract_grams, keep_present, present_positions
+from beam_dpne.ngrams.candidates import (
+    PruneInvalid,
+    extract_grams,
+    keep_present,
+    present_positions,
+    prune_invalid,
+)
 from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpack_pairs
 from beam_dpne.ngrams.held_counts import Counted, counted_classes, tallies
@@ -137,9 +143,12 @@ class SpendBudgets(UnhintedTransform):
       run_key: the secret of the run.
       previous: PCollection of one `GramSet`, S_{k−1}, whose scores predict weights (k ≥ 2).
       present: PCollections of one `PresentGrams` after each of the rounds 1..r−1.
+      prune: in round 1 of a length k ≥ 2, a `PruneInvalid` that is applied to the users in the same
+        step, which saves engines a stage; by default they have been pruned already.
 
     Raises:
-      ValueError: if the plan has another strategy, or a side input is missing.
+      ValueError: if the plan has another strategy, a side input is missing, or `prune` is given in
+        another round.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -164,6 +173,7 @@ class SpendBudgets(UnhintedTransform):
     run_key: RunKey = dataclasses.field(repr=False)
     previous: PCollection[GramSet] | None = None
     present: tuple[PCollection[PresentGrams], ...] = ()
+    prune: PruneInvalid | None = None
 
     def __post_init__(self):
         super().__post_init__()
@@ -184,9 +194,11 @@ class SpendBudgets(UnhintedTransform):
             )
         if (self.previous is None) != (self.length == 1):
             raise ValueError("previous must be given at length 2 and more, and only there.")
+        if self.prune is not None and (self.length == 1 or self.round_number > 1):
+            raise ValueError("prune may be given in round 1 of length 2 and more only.")
 
     def expand(self, users: PCollection[UserBatch]) -> SpendResult:
-        """Applies `spend_on_present` to each batch."""
+        """Applies `spend_on_present` to each batch, after `prune_invalid` if `prune` is given."""
         settings: dict[str, Any] = {
             "plan": self.plan,
             "length": self.length,
@@ -199,6 +211,10 @@ class SpendBudgets(UnhintedTransform):
             settings["present"] = AsSingleton(self.present[-1])
         if len(self.present) > 1:
             settings["before"] = AsSingleton(self.present[-2])
+        if self.prune is not None:
+            settings["pruning"] = self.prune.pruning
+            if self.prune.present is not None:
+                settings["shorter"] = AsSingleton(self.prune.present)
         outputs = beam.FlatMap(_spend_and_report, **settings).with_outputs(
             _USERS, main=_CONTRIBUTIONS
         )
@@ -256,8 +272,19 @@ def draw_keys(contributions: Contributions) -> np.ndarray:
     return contributions.keys.view(np.uint64)
 
 
-def _spend_and_report(batch: UserBatch, *, length: int, **settings: Any) -> Iterator[Any]:
+def _spend_and_report(
+    batch: UserBatch,
+    *,
+    length: int,
+    pruning: str | None = None,
+    shorter: PresentGrams | None = None,
+    **settings: Any,
+) -> Iterator[Any]:
+    """Spends, after pruning if a rule for it is given; `shorter` are the rows of the positions then."""
     progress.enter("users", length)
+    if pruning is not None:
+        released = settings["previous"]
+        batch = prune_invalid(batch, released, pruning=pruning, present=shorter)
     spent = spend_on_present(batch, length=length, **settings)
     if spent is not None:
         contributions, users = spent

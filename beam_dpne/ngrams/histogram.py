@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.pvalue import PCollection
+from apache_beam.pvalue import PBegin, PCollection
 
 from beam_dpne.elements.arrays import (
     bounded_parts,
@@ -51,8 +51,11 @@ class WeightedHistogram(DisplayedTransform):
       open_shards: PCollection of `HistogramShard` that `DecideRound` returned for the round before.
         Its n-grams, and no others, are in the histogram, with the sums of earlier rounds; None in the
         first round.
+      open_pieces: the same, cut for the shuffle by `DecideRound(histogram_ranges=…)`.
       every_range_of: the length k, if every hash range must have a shard, also without n-grams; None
         where spurious n-grams or open shards see to that, and at length 1.
+      empty_ranges: the output of `EveryRange`, which several lengths can share; with None it is made
+        here if `every_range_of` is given.
 
     Raises:
       ValueError: if histogram_ranges < 1.
@@ -78,7 +81,9 @@ class WeightedHistogram(DisplayedTransform):
     histogram_ranges: int = 1
     spurious: PCollection[SpuriousGrams] | None = None
     open_shards: PCollection[HistogramShard] | None = None
+    open_pieces: PCollection[tuple[int, HistogramShard]] | None = None
     every_range_of: int | None = None
+    empty_ranges: PCollection[tuple[int, HistogramShard]] | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -90,8 +95,8 @@ class WeightedHistogram(DisplayedTransform):
     def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
         """Sums within bundles, shuffles by hash range, sums over bundles."""
         keyed = tuple[int, HistogramShard]
-        meets = self.spurious is not None or self.open_shards is not None
-        meets = meets or self.every_range_of is not None
+        others = (self.spurious, self.open_shards, self.open_pieces, self.every_range_of)
+        meets = any(other is not None for other in others)
         sum_bundle = SumBundle(
             sum_batch=functools.partial(_checked_sums, meets_others=meets),
             merge=_sum_pieces,
@@ -103,18 +108,58 @@ class WeightedHistogram(DisplayedTransform):
             cut = beam.FlatMap(shard_spurious, histogram_ranges=ranges)
             meeting = (pieces, apply(self.spurious, "ShardSpurious", cut, keyed))
             pieces = apply(meeting, "MeetSpurious", beam.Flatten(), keyed)
+        open_pieces = self.open_pieces
         if self.open_shards is not None:
             cut = beam.FlatMap(shard_open, histogram_ranges=ranges)
-            meeting = (pieces, apply(self.open_shards, "ShardOpen", cut, keyed))
-            pieces = apply(meeting, "MeetOpen", beam.Flatten(), keyed)
+            open_pieces = apply(self.open_shards, "ShardOpen", cut, keyed)
+        if open_pieces is not None:
+            pieces = apply((pieces, open_pieces), "MeetOpen", beam.Flatten(), keyed)
         if self.every_range_of is not None:
-            cut = beam.FlatMap(empty_ranges, histogram_ranges=ranges)
-            length = contributions.pipeline | "Length" >> beam.Create([self.every_range_of])
-            meeting = (pieces, apply(length, "EveryRange", cut, keyed))
-            pieces = apply(meeting, "MeetRanges", beam.Flatten(), keyed)
+            empty = self.empty_ranges
+            if empty is None:
+                every = EveryRange(histogram_ranges=ranges)
+                empty = contributions.pipeline | "EveryRange" >> every
+            pieces = apply((pieces, empty), "MeetRanges", beam.Flatten(), keyed)
         grouped = pieces | "ByHashRange" >> beam.GroupByKey()
-        merge = beam.MapTuple(lambda _, pieces: merge_shards(pieces))
+        merge = beam.Map(_merge_range, every_range_of=self.every_range_of)
         return apply(grouped, "SumShard", merge, HistogramShard)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class EveryRange(DisplayedTransform):
+    """Creates a piece without n-grams for every hash range, which is of any length.
+
+    Input: a pipeline.
+
+    Output: (number of the range, `HistogramShard` of length 0) for every range.
+
+    Attributes:
+      histogram_ranges: the number of hash ranges.
+    """
+
+    histogram_ranges: int
+
+    def __post_init__(self):
+        super().__init__()
+
+    def expand(self, pipeline: PBegin) -> PCollection[tuple[int, HistogramShard]]:
+        """Creates the length 0, which stands for any, and its pieces from it."""
+        cut = beam.FlatMap(empty_ranges, histogram_ranges=self.histogram_ranges)
+        any_length = pipeline | "AnyLength" >> beam.Create([0])
+        return apply(any_length, "Empty", cut, tuple[int, HistogramShard])
+
+
+def _merge_range(
+    keyed: tuple[int, Iterable[HistogramShard]], *, every_range_of: int | None
+) -> HistogramShard:
+    """Adds up pieces of one hash range; those of length 0 are of the histogram's length."""
+    _, pieces = keyed
+    if every_range_of is None:
+        return merge_shards(pieces)
+    return merge_shards(
+        piece if piece.length else dataclasses.replace(piece, length=every_range_of)
+        for piece in pieces
+    )
 
 
 def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:

@@ -24,6 +24,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.classes import join_classes, suffix_bins, word_bins
 from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams
+from beam_dpne.ngrams.histogram import shard_open
 
 
 class RoundResult(NamedTuple):
@@ -31,11 +32,12 @@ class RoundResult(NamedTuple):
 
     Attributes:
       present: PCollection of one `PresentGrams`: the n-grams that are open or found.
-      open_shards: PCollection of `HistogramShard`: the same n-grams with sums, for the next round.
+      open_shards: PCollection of `HistogramShard`: the same n-grams with sums, for the next round. With
+        `histogram_ranges` it is instead one of (hash range, `HistogramShard`), cut for the shuffle.
     """
 
     present: PCollection[PresentGrams]
-    open_shards: PCollection[HistogramShard]
+    open_shards: PCollection[HistogramShard] | PCollection[tuple[int, HistogramShard]]
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -46,6 +48,7 @@ class _Threshold(DisplayedTransform):
     run_key: RunKey = dataclasses.field(repr=False)
     previous: PCollection[GramSet] | None = None
     store: SetStore | None = None
+    root: PCollection[GramSet] | None = None
 
     def __post_init__(self):
         super().__init__()
@@ -59,8 +62,11 @@ class _Threshold(DisplayedTransform):
         """
         if self.previous is not None:
             return self.previous, None
-        root = histogram.pipeline | "Root" >> beam.Create([ROOT])
-        return cast("PCollection[GramSet]", root), self.rule_for(ROOT)
+        root = self.root
+        if root is None:
+            created = histogram.pipeline | "Root" >> beam.Create([ROOT])
+            root = cast("PCollection[GramSet]", created)
+        return root, self.rule_for(ROOT)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -89,6 +95,7 @@ class NoisyThreshold(_Threshold):
       previous: PCollection of one `GramSet`, S_{k−1}; None at length 1.
       run_key: the secret of the run.
       store: the folder for a set that is too large for an element; with None every set is one element.
+      root: PCollection of one `ROOT`, which the rounds of length 1 can share; by default it is created.
 
     Example:
       >>> import numpy as np
@@ -141,6 +148,10 @@ class DecideRound(_Threshold, UnhintedTransform):
       previous: PCollection of one `GramSet`, S_{k−1}; None at length 1.
       run_key: the secret of the run.
       store: the folder for a set that is too large for an element, as for `NoisyThreshold`.
+      root: as for `NoisyThreshold`.
+      histogram_ranges: the number of hash ranges of the next round's histogram. With it, the open
+        shards are cut as `WeightedHistogram(open_pieces=…)` takes them, and are the only output of the
+        stage that decides, so that engines write them once.
 
     Example:
       >>> import numpy as np
@@ -162,6 +173,7 @@ class DecideRound(_Threshold, UnhintedTransform):
     """
 
     round_number: int
+    histogram_ranges: int | None = None
 
     def expand(self, histogram: PCollection[HistogramShard]) -> RoundResult:
         """Decides each shard, then sorts the n-grams that are open or found into one set."""
@@ -169,8 +181,10 @@ class DecideRound(_Threshold, UnhintedTransform):
         settings = {"round_number": self.round_number, "run_key": self.run_key}
         decide_shard = beam.FlatMap(_decide_earlier, first=first, **settings)
         decided = apply(histogram, "Decide", decide_shard, HistogramShard)
-        parts = AsIter(apply(decided, "Present", beam.Map(present_part), PresentGrams))
-        sort = beam.Map(_merge_present_and_spill, parts, store=self.store, **settings)
+        if self.histogram_ranges is not None:
+            cut = beam.FlatMap(shard_open, histogram_ranges=self.histogram_ranges)
+            decided = apply(decided, "ShardOpen", cut, tuple[int, HistogramShard])
+        sort = beam.Map(_merge_present_and_spill, AsIter(decided), store=self.store, **settings)
         return RoundResult(apply(previous, "Sort", sort, PresentGrams), decided)
 
 
@@ -222,12 +236,14 @@ def _decide_earlier(
 
 def _merge_present_and_spill(
     previous: GramSet,
-    parts: Iterable[PresentGrams],
+    decided: Iterable[HistogramShard | tuple[int, HistogramShard]],
     *,
     round_number: int,
     store: SetStore | None,
     run_key: RunKey,
 ) -> PresentGrams:
+    shards = (each[1] if isinstance(each, tuple) else each for each in decided)
+    parts = map(present_part, shards)
     # The set is as secret as the data: a file's name made of its content alone would confirm a guess.
     key = run_key.sub_key("stored", previous.length + 1, round_number)
     return spill(merge_present(parts, previous, round_number), store, key)

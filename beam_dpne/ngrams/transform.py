@@ -1,6 +1,7 @@
 """PrivateNgrams: the loop over k of DPNE, as one pipeline."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -20,13 +21,14 @@ from beam_dpne.ngrams.contributions import LimitContributions, SpendBudgets, Spe
 from beam_dpne.ngrams.count_held import CountHeld
 from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.ngrams.elements import (
+    ROOT,
     Contributions,
     GramSet,
     HistogramShard,
     PresentGrams,
     SpuriousGrams,
 )
-from beam_dpne.ngrams.histogram import WeightedHistogram
+from beam_dpne.ngrams.histogram import EveryRange, WeightedHistogram
 from beam_dpne.ngrams.in_memory import release_lengths
 from beam_dpne.ngrams.ledger import ngrams_contents
 from beam_dpne.ngrams.one_step import ReleaseInOneStep
@@ -154,7 +156,7 @@ class PrivateNgrams(DocumentsTransform):
         if self.workers is not None:
             released = self._released_in_one_step(documents, run_key, self.workers)
             return PrivateNgramsResult(released, Run.of(self))
-        users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
+        users: _Users = self.grouped_by_user(documents, run_key, self.plan.max_tokens_per_user)
         steps = _TransformSteps(
             pipeline=documents.pipeline,
             plan=self.plan,
@@ -194,9 +196,32 @@ def run_context(
     )
 
 
+class _Unpruned(NamedTuple):
+    """Users whom the next step prunes, which saves engines a stage and its copy of the users."""
+
+    users: PCollection[UserBatch]
+    label: str
+    prune: PruneInvalid
+
+
+_Users = PCollection[UserBatch] | _Unpruned
+# Shards, or after a decision pieces of them for the next round.
+_Histogram = PCollection[Any]
+
+
+def _pruned(users: _Users) -> PCollection[UserBatch]:
+    if isinstance(users, PCollection):
+        return users
+    pruned = users.users | users.label >> users.prune
+    return cast("PCollection[UserBatch]", pruned)
+
+
 @dataclasses.dataclass(kw_only=True)
 class _TransformSteps:
     """Applies each step as a labelled transform.
+
+    Engines write a stage's outputs anew for each of their readers, and each stage costs them time
+    whatever its data are. So stages have few outputs here, and steps share what they can.
 
     Attributes:
       pipeline: the pipeline of the run.
@@ -205,6 +230,7 @@ class _TransformSteps:
       histogram_ranges: the number of hash ranges of a histogram.
       store: where sets go that are too large for an element; with None every set is one element.
       vocabulary: public words, if the plan has the vocabulary_policy "public".
+      after_first_round: the users after the first round of length 1, once it is applied.
     """
 
     pipeline: beam.Pipeline
@@ -213,39 +239,41 @@ class _TransformSteps:
     histogram_ranges: int
     store: SetStore | None
     vocabulary: Sequence[str] | None
+    after_first_round: PCollection[UserBatch] | None = None
 
     def take_words(self, length: int) -> PCollection[GramSet]:
         """Creates a public vocabulary as S_1."""
         created = create_public(public_vocabulary(self.vocabulary or ()), self.store)
         return cast("PCollection[GramSet]", self.pipeline | f"{length}/Given" >> created)
 
-    def unite_words(self, length: int, users: PCollection[UserBatch]) -> PCollection[GramSet]:
+    def unite_words(self, length: int, users: _Users) -> PCollection[GramSet]:
         """Applies `ReleaseItems`."""
         union = union_plan(self.plan)
         release = ReleaseItems(plan=union, run_key=self.run_key, ranges=self.histogram_ranges)
-        found = users | f"{length}/ReleaseItems" >> release
+        found = _pruned(users) | f"{length}/ReleaseItems" >> release
         name = beam.Map(as_vocabulary, union=union, store=self.store).with_output_types(GramSet)
         return cast("PCollection[GramSet]", found | f"{length}/Words" >> name)
 
     def prune(
         self,
         length: int,
-        users: PCollection[UserBatch],
+        users: _Users,
         previous: PCollection[GramSet],
         present: PCollection[PresentGrams] | None,
-    ) -> PCollection[UserBatch]:
-        """Applies `PruneInvalid`."""
+    ) -> _Users:
+        """Applies `PruneInvalid`, or leaves it to `SpendBudgets`."""
         prune = PruneInvalid(released=previous, present=present, pruning=self.plan.pruning)
-        return cast("PCollection[UserBatch]", users | f"{length}/PruneInvalid" >> prune)
+        unpruned = _Unpruned(_pruned(users), f"{length}/PruneInvalid", prune)
+        return unpruned if self.plan.strategy_value.has_user_budgets else _pruned(unpruned)
 
-    def limit(self, length: int, users: PCollection[UserBatch]) -> PCollection[Contributions]:
+    def limit(self, length: int, users: _Users) -> PCollection[Contributions]:
         """Applies `ExtractGrams` and `LimitContributions`."""
         limit = LimitContributions(
             length=length,
             max_contributions=self.plan.contribution_limits[length - 1],
             run_key=self.run_key,
         )
-        extracted = users | f"{length}/ExtractGrams" >> ExtractGrams(length=length)
+        extracted = _pruned(users) | f"{length}/ExtractGrams" >> ExtractGrams(length=length)
         return cast(
             "PCollection[Contributions]", extracted | f"{length}/LimitContributions" >> limit
         )
@@ -254,21 +282,25 @@ class _TransformSteps:
         self,
         length: int,
         round_number: int,
-        users: PCollection[UserBatch],
+        users: _Users,
         previous: PCollection[GramSet] | None,
         present: Sequence[PCollection[PresentGrams]],
     ) -> tuple[PCollection[Contributions], PCollection[UserBatch]]:
-        """Applies `SpendBudgets`."""
+        """Applies `SpendBudgets`, and `PruneInvalid` in the same step."""
+        users, _, prune = users if isinstance(users, _Unpruned) else (users, "", None)
         spend = SpendBudgets(
             plan=self.plan,
             length=length,
             round_number=round_number,
             previous=previous,
             present=tuple(present),
+            prune=prune,
             run_key=self.run_key,
         )
         label = self._label(length, round_number)
         spent = cast("SpendResult", users | f"{label}/SpendBudgets" >> spend)
+        if length * round_number == 1:
+            self.after_first_round = spent.users
         return spent.contributions, spent.users
 
     def draw_spurious(
@@ -285,14 +317,16 @@ class _TransformSteps:
         round_number: int,
         sent: PCollection[Contributions],
         drawn: PCollection[SpuriousGrams] | None,
-        still_open: PCollection[HistogramShard] | None,
+        still_open: _Histogram | None,
     ) -> PCollection[HistogramShard]:
         """Applies `WeightedHistogram`."""
+        is_alone = length > 1 and drawn is None and still_open is None
         weighted = WeightedHistogram(
             histogram_ranges=self.histogram_ranges,
             spurious=drawn,
-            open_shards=still_open,
-            every_range_of=length if length > 1 and drawn is None and still_open is None else None,
+            open_pieces=still_open,
+            every_range_of=length if is_alone else None,
+            empty_ranges=self._empty_ranges if is_alone else None,
         )
         label = self._label(length, round_number)
         histogram = sent | f"{label}/WeightedHistogram" >> weighted
@@ -301,7 +335,7 @@ class _TransformSteps:
     def count_held(
         self,
         length: int,
-        histogram: PCollection[HistogramShard],
+        histogram: _Histogram,
         previous: PCollection[GramSet],
     ) -> PCollection[HistogramShard]:
         """Applies `CountHeld`."""
@@ -319,9 +353,9 @@ class _TransformSteps:
         self,
         length: int,
         round_number: int,
-        histogram: PCollection[HistogramShard],
+        histogram: _Histogram,
         previous: PCollection[GramSet] | None,
-    ) -> tuple[PCollection[PresentGrams], PCollection[HistogramShard]]:
+    ) -> tuple[PCollection[PresentGrams], _Histogram]:
         """Applies `DecideRound`."""
         decide = DecideRound(
             round_number=round_number,
@@ -329,6 +363,8 @@ class _TransformSteps:
             previous=previous,
             run_key=self.run_key,
             store=self.store,
+            root=None if previous is not None else self._root,
+            histogram_ranges=self.histogram_ranges,
         )
         label = self._label(length, round_number)
         decided = cast("RoundResult", histogram | f"{label}/DecideRound" >> decide)
@@ -337,7 +373,7 @@ class _TransformSteps:
     def release(
         self,
         length: int,
-        histogram: PCollection[HistogramShard],
+        histogram: _Histogram,
         previous: PCollection[GramSet] | None,
     ) -> PCollection[GramSet]:
         """Applies `NoisyThreshold`."""
@@ -346,19 +382,36 @@ class _TransformSteps:
             previous=previous,
             run_key=self.run_key,
             store=self.store,
+            root=None if previous is not None else self._root,
         )
         label = self._label(length, self.plan.rounds_of(length))
         found = histogram | f"{label}/NoisyThreshold" >> threshold
         return cast("PCollection[GramSet]", found)
 
     def count(
-        self, users: PCollection[UserBatch], released: Sequence[PCollection[GramSet]]
+        self, users: _Users, released: Sequence[PCollection[GramSet]]
     ) -> Sequence[PCollection[GramSet]]:
-        """Applies `CountUsers`."""
+        """Applies `CountUsers`.
+
+        Users have the same positions after the first round of length 1, and only less budget. So that
+        round's stage need not put out its input too.
+        """
+        if self.after_first_round is not None:
+            users = self.after_first_round
         count = CountUsers(
             plan=self.plan, released=released, run_key=self.run_key, store=self.store
         )
-        return cast("Sequence[PCollection[GramSet]]", users | "CountUsers" >> count)
+        return cast("Sequence[PCollection[GramSet]]", _pruned(users) | "CountUsers" >> count)
+
+    @functools.cached_property
+    def _root(self) -> PCollection[GramSet]:
+        created = self.pipeline | "1/Root" >> beam.Create([ROOT])
+        return cast("PCollection[GramSet]", created)
+
+    @functools.cached_property
+    def _empty_ranges(self) -> PCollection[tuple[int, HistogramShard]]:
+        every = EveryRange(histogram_ranges=self.histogram_ranges)
+        return cast("PCollection", self.pipeline | "EveryRange" >> every)
 
     def _rule_for(self, length: int) -> Callable[[GramSet], LengthRule]:
         return rule_for(self.plan, length, self.run_key)

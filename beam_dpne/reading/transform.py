@@ -287,9 +287,7 @@ def read_ahead(items: Generator[_Item, None, None]) -> Generator[_Item, None, No
             yield item
 
 
-def _read_parquet(
-    item: WorkItem, options: ReadOptions
-) -> Generator[tuple[Batch, int], None, None]:
+def _read_parquet(item: WorkItem, options: ReadOptions) -> Generator[tuple[Batch, int], None, None]:
     with open_raw(item.file.path) as raw:
         file = pq.ParquetFile(raw)
         stop = file.metadata.num_row_groups if item.stop is None else item.stop

@@ -5,6 +5,7 @@ and return findings. `deploy/flink/README.md` has the reasons of the numbers.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -17,13 +18,14 @@ Status = Literal["ok", "limited", "missing", "unknown"]
 Json = Mapping[str, Any]
 
 MIB = 1 << 20
-# Flink divides managed memory among two sorts for each round and two for the corpus, and a part must
-# hold an element: they are cut at 4 MiB, and take a little more.
+# Flink divides managed memory among all sorts of a plan, two for each grouping, and a part must hold an
+# element: they are cut at 4 MiB, and take a little more. Each round has a grouping, and so have the
+# corpus and the numbers of users.
 _SORT_MIB = 4.7
+_GROUPINGS_BESIDE_ROUNDS = 2
 # A vertex of a pipeline with n-grams writes up to so many results at a time (one for each vertex that
 # reads it), each with taskmanager.network.sort-shuffle.min-buffers, and reads some.
-_RESULTS = {"adaptive": 8, "one_round": 3}
-_RESULTS_OF_ONE_ROUND_A_LENGTH = 4
+_RESULTS_OF_ONE_ROUND = 5
 _READ_BUFFERS = 256
 _BUFFERS_BY_DEFAULT = 512
 _SEGMENT_BYTES = 32 << 10
@@ -162,16 +164,16 @@ def managed_memory(task_managers: Sequence[Json], plan: PrivacyPlan) -> Finding:
     subject = "Managed memory"
     rounds = plan.round_count
     has = min(_of_slot(one, "managedMemory") for one in task_managers) / MIB
-    need = 2 * (1 + rounds) * _SORT_MIB
-    text = f"{has:.0f} MiB for each slot; {_said(plan)} needs {need:.0f} MiB."
-    fits = int(has / (2 * _SORT_MIB)) - 1
+    need = math.ceil(2 * (_GROUPINGS_BESIDE_ROUNDS + rounds) * _SORT_MIB)
+    text = f"{has:.0f} MiB for each slot; {_said(plan)} needs {need} MiB."
+    fits = int(has / (2 * _SORT_MIB)) - _GROUPINGS_BESIDE_ROUNDS
     if fits >= rounds:
         return Finding(subject, "ok", text, f"It suffices for {fits} rounds in all.")
     return Finding(
         subject,
         "missing",
         f"{text} The job would fail with 'Record too large'.",
-        f"Set taskmanager.memory.managed.size to {need:.0f}m for each slot. If you may not: "
+        f"Set taskmanager.memory.managed.size to {need}m for each slot. If you may not: "
         f"{_smaller(fits)}.",
     )
 
@@ -183,7 +185,12 @@ def network_memory(
     name = "taskmanager.network.sort-shuffle.min-buffers"
     least = int(settings.get(name, _BUFFERS_BY_DEFAULT))
     segment = _bytes(settings.get("taskmanager.memory.segment-size"), _SEGMENT_BYTES)
-    need = (_results(plan) * least + _READ_BUFFERS) * segment / MIB
+    longest = plan.max_length
+
+    def of(job: PrivacyPlan) -> float:
+        return (_results(job) * least + _READ_BUFFERS) * segment / MIB
+
+    need = of(plan)
     has = min(_of_slot(one, "networkMemory") for one in task_managers) / MIB
     text = (
         f"{has:.0f} MiB for each slot; {_said(plan)} takes up to {need:.0f} MiB, with {least} buffers "
@@ -197,8 +204,8 @@ def network_memory(
         f"{text} The job may fail with 'Insufficient number of network buffers'.",
         f"Set {name}: 64, or taskmanager.memory.network.min and .max to {need:.0f}m for each slot. "
         "If you may not: --strategy one_round needs "
-        f"{(_RESULTS['one_round'] * least + _READ_BUFFERS) * segment / MIB:.0f} MiB, and --rounds 1 "
-        f"{(_RESULTS_OF_ONE_ROUND_A_LENGTH * least + _READ_BUFFERS) * segment / MIB:.0f} MiB.",
+        f"{of(plan_of(longest, None, 'one_round')):.0f} MiB, and --rounds 1 "
+        f"{of(plan_of(longest, 1, 'adaptive')):.0f} MiB.",
     )
 
 
@@ -386,7 +393,7 @@ def kept_harnesses(found: Sequence[Report], task_managers: int) -> Finding:
     return Finding(
         subject,
         "limited",
-        f"{text}: Python is started anew from stage to stage. A job of {9 * 14 + 8} stages "
+        f"{text}: Python is started anew from stage to stage. A job of {7 * 15 + 4 * 4 + 16} stages "
         "(--max_length 5) starts it for nearly each of them, and may hang.",
         "The TaskManagers need Beam's jars in lib and classloader.resolve-order: parent-first. If you "
         "may not touch them: start a session cluster of your own, or keep jobs short with "
@@ -423,9 +430,11 @@ def settings_of(answer: Sequence[Mapping[str, str]]) -> Mapping[str, str]:
 
 
 def _results(plan: PrivacyPlan) -> int:
-    if plan.strategy == "adaptive" and plan.rounds == 1:
-        return _RESULTS_OF_ONE_ROUND_A_LENGTH
-    return _RESULTS.get(plan.strategy, _RESULTS["adaptive"])
+    """Returns how many vertices read a released set, or the empty hash ranges of all lengths."""
+    if plan.rounds is None:
+        return _RESULTS_OF_ONE_ROUND
+    # In each round the users and a sort; the count of held candidates; the numbers of users.
+    return max(2 * plan.rounds + 4, plan.max_length - 1)
 
 
 def _smaller(rounds: int) -> str:

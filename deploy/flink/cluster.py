@@ -2,10 +2,8 @@
 
 import dataclasses
 import json
-import os
 import pathlib
 import shutil
-import stat
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,6 +21,8 @@ _THREAD_STACK = "-Xss16m"
 # A harness has many threads; with an arena for each, freed memory is not given back.
 _LEAN = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "1048576"}
 _EXIT_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
+# Java only carries bytes here: its second compiler would take more time than it saves.
+_SHORT_JOBS = ("-XX:TieredStopAtLevel=1",)
 _SETTINGS = "cluster.json"
 _ENTRYPOINT = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
@@ -167,15 +167,16 @@ class Cluster:
             f"--artifacts-dir={artifacts}",
             jars=job_server_class_path(),
             heap_megabytes=512,
-            properties=self._properties(),
-            options=[_THREAD_STACK],
+            # JobManager and TaskManagers have Beam's jars in their class path.
+            properties={**self._properties(), "beam_dpne.jars_in_lib": "true"},
+            options=[_THREAD_STACK, *_SHORT_JOBS],
         )
         self.daemons.start(JOB_SERVER, command, ready=answers(self.ports.job), timeout=60)
 
     def start_workers(
         self, *, name: str = WORKERS, port: int | None = None, python: str = sys.executable
     ) -> None:
-        """Starts a pool of Beam's workers: it starts a Python harness when a TaskManager asks.
+        """Starts a pool of workers: it forks a Python harness when a TaskManager asks.
 
         Args:
           name: of the daemon.
@@ -186,19 +187,13 @@ class Cluster:
           DaemonError: if it does not listen.
         """
         port = port or self.ports.workers
-        # The pool starts `python` from PATH, which may well be another one, or none.
-        folder = self._temporary(f"{name}-bin")
-        wrapper = folder / "python"
-        wrapper.write_text(f'#!/bin/sh\nexec "{python}" "$@"\n', encoding="utf-8")
-        wrapper.chmod(wrapper.stat().st_mode | stat.S_IXUSR)
-        path = os.pathsep.join([str(folder), os.environ.get("PATH", os.defpath)])
-        pool = ["-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+        pool = ["-m", "beam_dpne.engines.worker_pool", f"--service_port={port}"]
         self.daemons.start(
             name,
-            [sys.executable, *pool],
+            [python, *pool],
             ready=answers(port),
             timeout=60,
-            environment={"PATH": path, "TMPDIR": str(self._temporary(name)), **_LEAN},
+            environment={"TMPDIR": str(self._temporary(name)), **_LEAN},
         )
 
     def job_options(self, *, parallelism: int, workers_port: int | None = None) -> list[str]:
@@ -210,7 +205,7 @@ class Cluster:
             *("--environment_config", f"localhost:{workers_port or self.ports.workers}"),
             *("--parallelism", str(parallelism)),
             # Stages run one after the other, so there may be more tasks than slots; see README.md.
-            *("--execution_mode_for_batch", "BATCH_FORCED"),
+            *("--execution_mode_for_batch", "BATCH"),
             # The launcher cancels a job there: Beam's job server would leave it running.
             *("--flink_master", self.rest.address),
         ]
@@ -235,7 +230,7 @@ class Cluster:
             *_dynamic(settings),
             jars=flink_class_path(),
             properties=self._properties(),
-            options=[*java_options, _THREAD_STACK, _EXIT_WITHOUT_MEMORY],
+            options=[*java_options, _THREAD_STACK, _EXIT_WITHOUT_MEMORY, *_SHORT_JOBS],
         )
         self.daemons.start(name, command)
 

@@ -55,10 +55,11 @@ def copy_jars(folder: pathlib.Path) -> None:
 
 
 def planner_jar() -> pathlib.Path:
-    """Returns a jar with two classes of Flink's planner that do not end on a plan of many lengths.
+    """Returns a jar with two classes of Flink's planner, and one that sends no jars with a job.
 
-    It comes before Flink's own jars. Flink plans a batch job in the process that submits it, here the
-    job server; TaskManagers and JobManager do not need it.
+    Flink's own two do not end on a plan of many lengths. Flink plans a batch job in the process that
+    submits it, here the job server, where this jar comes before Flink's and Beam's; TaskManagers and
+    JobManager do not need it.
 
     Raises:
       MissingToolError: if there is no Java compiler.

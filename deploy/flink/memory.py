@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 from deploy.processes import Daemons
 
-_HARNESS = re.compile(r'SdkHarness\("[^"]*:(\d+)"')
+# The name that the pool gives a harness, with the port of its TaskManager.
+_HARNESS = re.compile(r"harness:(\d+)")
 _LISTENS = "0A"
 ELSEWHERE = "(TaskManager gone)"
 
@@ -145,12 +146,8 @@ def _memory(pid: int) -> Memory:
 
 def _harnesses(pool: int | None) -> list[tuple[int, int]]:
     """Returns the pid of each harness that a pool has started, and the port that it talks to."""
-    found = []
-    for pid in _children(pool) if pool else ():
-        command = _read(f"/proc/{pid}/cmdline")
-        if match := _HARNESS.search(command):
-            found.append((pid, int(match.group(1))))
-    return found
+    names = ((pid, _read(f"/proc/{pid}/comm")) for pid in (_children(pool) if pool else ()))
+    return [(pid, int(match.group(1))) for pid, name in names if (match := _HARNESS.match(name))]
 
 
 def _children(pid: int) -> list[int]:

@@ -98,8 +98,8 @@ def documented_steps(max_length: int, *, one_round: bool = False) -> dict[str, S
     """The tables of steps in deploy/dataflow/README.md, for a number of lengths."""
     rows = table_rows("steps")
     if one_round:
-        # Rows of the second table replace those of the same step.
-        common = [row for row in rows if "/k/" not in row[0]]
+        # Rows of the second table replace those of the same step; these two are not needed.
+        common = [row for row in rows if not re.search("/k/|/EveryRange/", row[0])]
         return expanded([*common, *table_rows("steps of one_round")], [1] * max_length)
     return expanded(rows, [3] * max_length)
 

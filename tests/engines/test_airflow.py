@@ -279,7 +279,7 @@ def test_types_of_the_operators_are_right_where_airflow_is_installed(airflow_pyt
                 "environment_config": "localhost:50000",
                 "parallelism": "4",
                 "flink_master": "flink-jobmanager:8081",
-                "execution_mode_for_batch": "BATCH_FORCED",
+                "execution_mode_for_batch": "BATCH",
                 "runner": "PortableRunner",
             },
         ),

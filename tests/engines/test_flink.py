@@ -23,6 +23,7 @@ from deploy.flink import memory
 from deploy.flink.cluster import Cluster, pools
 from deploy.flink.jars import merge
 from deploy.flink.rest import task_counts, until
+from deploy.processes import DaemonError, answers
 from tests.conftest import ROOT
 from tests.engines.conftest import BUDGET, MAX_LENGTH, SAMPLE, deploy, release_bytes
 from tests.engines.flink import (
@@ -38,6 +39,7 @@ pytest_plugins = ["tests.engines.flink_cluster"]
 
 MINUTES = 60
 COPIES = 8
+BEAMS_POOL = "apache_beam.runners.worker.worker_pool_main"
 LENGTH = 2  # The TaskManager is killed while this one is computed.
 HARNESS_TIMEOUT = 45  # It begins before the job server hands the job to Flink.
 
@@ -333,7 +335,13 @@ def test_wrong_python_on_the_workers_ends_the_job(
     cluster, bare_python, job_options, launch, tmp_path
 ):
     (port,) = free_ports(1)
-    cluster.start_workers(name="workers-bare", port=port, python=bare_python)
+    # Beam's own pool starts the first `python` of PATH, whichever it is.
+    cluster.daemons.start(
+        "workers-bare",
+        [sys.executable, "-m", BEAMS_POOL, f"--service_port={port}"],
+        ready=answers(port),
+        environment={"PATH": os.pathsep.join([os.path.dirname(bare_python), os.environ["PATH"]])},
+    )
     known = frozenset(cluster.rest.jobs())
     options = cluster.job_options(parallelism=2, workers_port=port)
     release = tmp_path / "release"
@@ -353,6 +361,13 @@ def test_wrong_python_on_the_workers_ends_the_job(
         what=f"cancellation of {identity}",
     )
     cluster.daemons.stop("workers-bare")
+
+
+def test_a_pool_does_not_start_with_a_wrong_python(cluster, bare_python):
+    (port,) = free_ports(1)
+    with pytest.raises(DaemonError, match="No module named 'apache_beam'"):
+        cluster.start_workers(name="workers-wrong", port=port, python=bare_python)
+    assert "workers-wrong" not in cluster.daemons.names()
 
 
 def test_status_lists_what_runs(cluster):

@@ -161,11 +161,7 @@ def test_the_workers_image_is_not_root_and_starts_a_pool(images, workers):
     config = images.config("workers")
     assert config["User"] == "10001"
     assert workers("id", "--user").strip() == "10001"
-    assert config["Entrypoint"][:3] == [
-        "python",
-        "-m",
-        "apache_beam.runners.worker.worker_pool_main",
-    ]
+    assert config["Entrypoint"][:3] == ["python", "-m", "beam_dpne.engines.worker_pool"]
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]

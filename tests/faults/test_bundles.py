@@ -193,9 +193,7 @@ def test_every_dofn_of_yaml_survives_a_fault_at_every_point(tmp_path, nothing_le
     caplog.clear()
 
 
-def test_every_dofn_of_the_library_survives_a_fault_at_every_point(
-    tmp_path, nothing_leaks, caplog
-):
+def test_every_dofn_of_the_library_survives_a_fault_at_every_point(tmp_path, nothing_leaks, caplog):
     library, schedule = Library(tmp_path), EveryPoint()
     expected = library.release(EmbeddedRunner(), "expected")
     runner = FaultyRunner(schedule)
