@@ -145,13 +145,14 @@ def _check(pipeline: beam.Pipeline, harness_timeout: int) -> None:
 
 
 def holds_flattens_back(pipeline: beam.Pipeline) -> bool:
-    """Whether the runner delays a Flatten while a PCollection that leads to it is still needed.
+    """Whether the runner may delay a Flatten while a PCollection that leads to it is still needed.
 
     Beam's embedded runner does: if step A puts something into a Flatten, step B reads A's input too,
-    and B waits for the Flatten, then B never runs. Engines with a scheduler do not.
+    and B waits for the Flatten, then B never runs. It may also be behind a job server. Dataflow does
+    not, and Flink does not, which is known by `--flink_master`.
     """
     kinds = {kind.__name__ for kind in type(pipeline.runner).__mro__}
-    return not kinds & {_PORTABLE, "DataflowRunner"}
+    return "DataflowRunner" not in kinds and flink_address(pipeline.options) is None
 
 
 def _has_job_server(pipeline: beam.Pipeline) -> bool:
