@@ -28,8 +28,9 @@ BayesianJob = jobs.Job[BayesianPlan, PublicCounts]
 
 def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
     """Runs the program that the parsed options name, and prints the release."""
-    options = beam_options(beam_arguments)
-    jobs.release(jobs.job_from_options(program_of(parsed.program), parsed, options), options)
+    program = program_of(parsed.program)
+    options = beam_options(beam_arguments, program.table)
+    jobs.release(jobs.job_from_options(program, parsed, options), options)
 
 
 def _public_words(

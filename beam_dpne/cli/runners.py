@@ -38,7 +38,7 @@ from apache_beam.runners.runner import (
 from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne.cli.failures import printable_reason
-from beam_dpne.cli.options import options_of
+from beam_dpne.cli.options import Table, options_of
 from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
 from beam_dpne.engines import (
     HARNESS_KEPT_MILLIS,
@@ -112,8 +112,12 @@ class CachedOptions(PipelineOptions):
         return views[cls]
 
 
-def beam_options(arguments: Sequence[str]) -> BeamOptions:
+def beam_options(arguments: Sequence[str], table: Table | None = None) -> BeamOptions:
     """Returns Beam's options; the runner is the embedded one unless another one is named.
+
+    Args:
+      arguments: what a program does not know itself.
+      table: the program's options, one of which a wrong name may have meant; by default all programs'.
 
     Raises:
       UsageError: if neither this package nor Beam has an option, or a value is wrong.
@@ -125,7 +129,7 @@ def beam_options(arguments: Sequence[str]) -> BeamOptions:
     embedded = parsed.runner.lower() in _EMBEDDED
     unknown = _unknown(others)
     if embedded and unknown:
-        _refuse_unknown(unknown[0])
+        _refuse_unknown(unknown[0], table)
     pipeline_options = CachedOptions(others)
     _set_defaults(pipeline_options, {other.partition("=")[0] for other in others})
     return BeamOptions(
@@ -173,14 +177,15 @@ def _refuse(message: str) -> NoReturn:
     raise UsageError(f"{message}.")
 
 
-def _refuse_unknown(argument: str) -> NoReturn:
+def _refuse_unknown(argument: str, table: Table | None) -> NoReturn:
     if not argument.startswith("-"):
         raise UsageError(f"there is no argument {argument!r}; name input files with --input.")
     flag = argument.partition("=")[0]
     tables = (NGRAMS, SET_UNION, BAYESIAN)
-    ours = [option.name for table in tables for option in options_of(table)]
+    ours = [option.name for each in tables for option in options_of(each)]
+    known = ours if table is None else [option.name for option in options_of(table)]
     near = difflib.get_close_matches(
-        flag.lstrip("-"), [*ours, *PipelineOptions([]).get_all_options()], n=1
+        flag.lstrip("-"), [*known, *PipelineOptions([]).get_all_options()], n=1
     )
     hint = f"; did you mean --{near[0]}?" if near else "."
     if flag.lstrip("-") in ours:

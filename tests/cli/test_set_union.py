@@ -323,6 +323,11 @@ def test_the_progress_shows_stages_without_lengths(capsys):
             ["workers must be left out with an engine", "workers=2"],
         ),
         (["--max_length", 2], ["--max_length"]),
+        # No option of bayesian is meant here, such as public_weight.
+        (
+            ["--public_weigth", 2],
+            ["there is no option --public_weigth; did you mean --public_user_count?"],
+        ),
         (["--side_input_limit", 2], ["--side_input_limit"]),
     ],
 )
