@@ -88,9 +88,7 @@ def main() -> None:
     parser.add_argument("--strategy", default="adaptive", choices=("adaptive", "one_round"))
     parser.add_argument("--max_length", type=int, default=7)
     given = parser.parse_args()
-    plan = PrivacyPlan(
-        epsilon=4, delta=1e-7, max_length=given.max_length, strategy=given.strategy
-    )
+    plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=given.max_length, strategy=given.strategy)
     title = f"{given.titles.name}, {given.partitions} partitions, {plan.strategy}"
     table = Table(title=title)
     for heading in ("step", "count", "of", "bytes", "bytes each", "CPU s", "µs each"):
