@@ -176,8 +176,29 @@ def places_in(words: pa.Array, dictionary: pa.Array) -> np.ndarray:
       words: (n,) Arrow strings.
       dictionary: distinct Arrow strings of the same type.
     """
-    places = pc.call_function("index_in", [words], pc.SetLookupOptions(value_set=dictionary))
-    return places.fill_null(NOT_THERE).to_numpy(zero_copy_only=False)
+    if len(words) < len(dictionary):
+        return _places_of_few(words, dictionary)
+    return _index_in(words, dictionary).fill_null(NOT_THERE).to_numpy(zero_copy_only=False)
+
+
+def _places_of_few(words: pa.Array, dictionary: pa.Array) -> np.ndarray:
+    """Does the same as `places_in` without a hash table of the dictionary, which may be very large.
+
+    It goes through the dictionary and looks for its words among the few: some twenty times faster for
+    the batch of a worker, and in 4 bytes for each word of the dictionary instead of some 40.
+    """
+    few = words.dictionary_encode()
+    found = _index_in(dictionary, few.dictionary)
+    there = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+    # One more place than there are distinct words, so that an array without words can be looked up.
+    places = np.full(len(few.dictionary) + 1, NOT_THERE, np.int32)
+    places[found.drop_null().to_numpy()] = there
+    return places[few.indices.to_numpy()]
+
+
+def _index_in(words: pa.Array, values: pa.Array) -> pa.Array:
+    """Returns the place of each word among the values, null where it is missing: int32."""
+    return pc.call_function("index_in", [words], pc.SetLookupOptions(value_set=values))
 
 
 def join_words(parts: Iterable[pa.Array]) -> pa.Array:

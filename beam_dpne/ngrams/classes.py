@@ -52,9 +52,9 @@ class Sides:
 
     Attributes:
       left_middles: (l,) int64, the middle that an n-gram of S_{k−1} ends with; 0 without middles.
-      left_bins: (l,) int64, bin(prefix) − bin(middle).
+      left_bins: (l,) int16, bin(prefix) − bin(middle).
       right_middles: (r,) int64, the middle that the second part begins with; 0 without middles.
-      right_bins: (r,) int64, the bin of the suffix, or of the last word (pruning "single").
+      right_bins: (r,) int16, the bin of the suffix, or of the last word (pruning "single").
     """
 
     left_middles: np.ndarray
@@ -66,9 +66,9 @@ class Sides:
 @cached_for_sets(maxsize=4)
 def sides_of(previous: GramSet, pruning: str) -> Sides:
     """Returns both sides of the candidates that follow S_{k−1}; computed once for all batches."""
-    bins = bins_of(previous.scores).astype(np.int64)
+    bins = bins_of(previous.scores)
     if pruning == "single" or previous.length == 1:
-        words = bins if previous.word_bins is None else previous.word_bins.astype(np.int64)
+        words = bins if previous.word_bins is None else previous.word_bins
         nowhere = np.zeros(bins.size, np.int64)
         return Sides(nowhere, bins, np.zeros(words.size, np.int64), words)
     prefixes, suffixes = unpack_pairs(previous.keys)
@@ -98,11 +98,11 @@ class Cells:
       numbers: (classes,) int64, the classes that have candidates, ascending.
       borders: (classes + 1,) int64, where the cells of each class begin.
       ends: (cells,) int64, the number of candidates of a class up to and with each of its cells.
-      left_starts: (cells,) int64, where the list of each cell's left rows begins in `left_order`.
-      right_starts: (cells,) int64, the same for right rows.
-      right_sizes: (cells,) int64, the lengths of the lists of right rows.
-      left_order: (l,) int64, rows of S_{k−1} by middle, then bin, then row.
-      right_order: (r,) int64, rows of S_{k−1}, or of words, in the same way.
+      left_starts: (cells,) int32, where the list of each cell's left rows begins in `left_order`.
+      right_starts: (cells,) int32, the same for right rows.
+      right_sizes: (cells,) int32, the lengths of the lists of right rows.
+      left_order: (l,) int32, rows of S_{k−1} by middle, then bin, then row.
+      right_order: (r,) int32, rows of S_{k−1}, or of words, in the same way.
     """
 
     numbers: np.ndarray
@@ -165,23 +165,33 @@ def cells_of(previous: GramSet, pruning: str, *, by_prediction: bool = True) -> 
     # Each list of left rows meets the right lists of its middle, which are neighbours.
     first = np.searchsorted(right_middles, left_middles, "left")
     count = np.searchsorted(right_middles, left_middles, "right") - first
-    left = np.repeat(np.arange(left_starts.size), count)
-    right = np.arange(left.size) - np.repeat(np.cumsum(count) - count - first, count)
-    # (cells,) int64: the class of each cell; the order of middles and bins stays within a class.
-    numbers = (
-        sides.left_bins[left_order[left_starts]][left]
-        + sides.right_bins[right_order[right_starts]][right]
-    )
+    left_bins = sides.left_bins[left_order[left_starts]]
+    right_bins = sides.right_bins[right_order[right_starts]]
+    # (cells,) each: lists of left and right rows. There are several cells for each n-gram, so their
+    # columns are narrow, and computed in place.
+    kind = np.int32 if int(count.sum()) < 2**31 else np.int64
+    left = np.repeat(np.arange(left_starts.size, dtype=kind), count)
+    right = np.repeat((first - np.cumsum(count) + count).astype(kind), count)
+    right += np.arange(right.size, dtype=kind)
+    # (cells,) int16: the class of each cell; the order of middles and bins stays within a class.
+    numbers = left_bins[left]
+    numbers += right_bins[right]
     order = np.argsort(numbers, kind="stable")
-    left, right = left[order], right[order]
     distinct, borders = np.unique(numbers[order], return_index=True)
-    ends = np.cumsum(left_sizes[left] * right_sizes[right])
-    before = np.concatenate(([0], ends))[borders]
+    left, right = left[order], right[order]
     borders = np.append(borders, order.size)
+    del order
+    ends = left_sizes[left].astype(np.int64)
+    ends *= right_sizes[right]
+    np.cumsum(ends, out=ends)
+    # Candidates of all classes before each class; ends count from there.
+    before = np.concatenate(([0], ends))[borders[:-1]]
+    for start, stop, less in zip(borders[:-1], borders[1:], before, strict=True):
+        ends[start:stop] -= less
     return Cells(
-        numbers=distinct,
+        numbers=distinct.astype(np.int64),
         borders=borders,
-        ends=ends - np.repeat(before, np.diff(borders)),
+        ends=ends,
         left_starts=left_starts[left],
         right_starts=right_starts[right],
         right_sizes=right_sizes[right],
@@ -196,9 +206,10 @@ def _sides_of_any(previous: GramSet, pruning: str, by_prediction: bool) -> Sides
     size = len(previous)
     if pruning == "single" or previous.length == 1:
         words = np.zeros(previous.vocabulary_size, np.int64)
-        return Sides(np.zeros(size, np.int64), np.zeros(size, np.int64), words, words)
+        none, no_bins = np.zeros(size, np.int64), np.zeros(words.size, np.int16)
+        return Sides(none, none.astype(np.int16), words, no_bins)
     prefixes, suffixes = unpack_pairs(previous.keys)
-    none = np.zeros(size, np.int64)
+    none = np.zeros(size, np.int16)
     return Sides(suffixes, none, prefixes, none)
 
 
@@ -211,7 +222,9 @@ def _lists(middles: np.ndarray, bins: np.ndarray) -> tuple[np.ndarray, np.ndarra
     # So far `fresh` marks repetitions behind the first entry; the first entry begins a list as well.
     fresh[1:] = ~fresh[1:]
     starts = np.flatnonzero(fresh)
-    return order, starts, np.diff(np.append(starts, order.size))
+    sizes = np.diff(np.append(starts, order.size))
+    # Rows and places are below 2^31.
+    return order.astype(np.int32), starts.astype(np.int32), sizes.astype(np.int32)
 
 
 def suffix_bins(previous: GramSet, keys: np.ndarray, pruning: str) -> np.ndarray | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from beam_dpne.elements.arrays import byte_order
 from beam_dpne.elements.coders import spill
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.mechanism import gaussian
@@ -18,6 +19,8 @@ from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DESCENT_POLICIES, shards_for
 
+_HASHED_AT_ONCE = 2**16
+
 
 def public_vocabulary(words: Sequence[str]) -> GramSet:
     """Returns a public vocabulary as S_1, with distinct words sorted by bytes, which are not released.
@@ -25,14 +28,14 @@ def public_vocabulary(words: Sequence[str]) -> GramSet:
     Raises:
       ValueError: if there are none.
     """
-    distinct = sorted({word.encode() for word in words})
-    if not distinct:
+    distinct = _sorted_words(words)
+    if not len(distinct):
         raise ValueError("vocabulary must have at least one word, got none.")
     return GramSet(
         length=1,
         keys=np.arange(len(distinct)),
         scores=np.ones(len(distinct)),
-        words=pa.array(distinct, pa.binary()).cast(pa.string()),
+        words=distinct,
         parent_size=1,
         vocabulary_size=len(distinct),
         is_public=True,
@@ -41,10 +44,18 @@ def public_vocabulary(words: Sequence[str]) -> GramSet:
 
 def vocabulary_digest(words: Sequence[str]) -> str:
     """Returns the hexadecimal SHA-256 of a public vocabulary, which does not depend on its order."""
-    lengths_and_words = (
-        len(word).to_bytes(8, "little") + word for word in sorted({word.encode() for word in words})
-    )
-    return hashlib.sha256(b"".join(lengths_and_words)).hexdigest()
+    digest = hashlib.sha256()
+    distinct = _sorted_words(words)
+    for start in range(0, len(distinct), _HASHED_AT_ONCE):
+        part = [word.encode() for word in distinct.slice(start, _HASHED_AT_ONCE).to_pylist()]
+        digest.update(b"".join(len(word).to_bytes(8, "little") + word for word in part))
+    return digest.hexdigest()
+
+
+def _sorted_words(words: Sequence[str]) -> pa.Array:
+    """Returns distinct words sorted by bytes; as Arrow strings, since they may be very many."""
+    distinct = pa.array(words, pa.string()).unique()
+    return distinct.take(pa.array(byte_order(distinct)))
 
 
 def union_plan(plan: PrivacyPlan) -> SetUnionPlan:

@@ -1,6 +1,6 @@
 """The coefficients of the cost model in deploy/README.md: bytes and seconds of each step's kernel.
 
-    python -m tests.benchmarks.coefficients --titles PATH [--partitions 16]
+    python -m tests.benchmarks.coefficients --titles PATH [--partitions 16] [--strategy one_round]
 
 runs the steps of a run one after the other in this process, without Beam, on a corpus of
 `{"user", "text"}` lines, and prints for each what it made, how many bytes that encodes to,
@@ -11,7 +11,7 @@ import argparse
 import pathlib
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -27,29 +27,13 @@ from beam_dpne.documents.group_by_user import (
     split_by_user,
 )
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
-from beam_dpne.elements.coders import BatchCoder
-from beam_dpne.ngrams.candidates import extract_grams, prune_invalid
-from beam_dpne.ngrams.contributions import limit_contributions
-from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard
-from beam_dpne.ngrams.histogram import cut_by_hash_range, merge_shards, sum_contributions
-from beam_dpne.ngrams.spurious import sample_spurious
-from beam_dpne.ngrams.threshold import decide, merge_released
-from beam_dpne.ngrams.valid import rule_for
+from beam_dpne.ngrams.in_memory import release_lengths
 from beam_dpne.reading import ReadOptions, match_inputs
 from beam_dpne.reading.transform import plan_reads, read_item
+from tests.benchmarks.measured_steps import Cost, MeasuredSteps, encoded
 
 KEY = RunKey(bytes(range(32)))
 MAX_TOKENS = 1_000_000
-
-
-class Cost(NamedTuple):
-    """One step: its name, how many of what it made, the bytes of that, and CPU seconds."""
-
-    step: str
-    count: int
-    of: str
-    size: int
-    seconds: float
 
 
 def measure(titles: pathlib.Path, partitions: int, plan: PrivacyPlan) -> list[Cost]:
@@ -82,75 +66,17 @@ def measure(titles: pathlib.Path, partitions: int, plan: PrivacyPlan) -> list[Co
         blocks.append(timed(encode_documents, names, tokens))
     whole = timed(limit_documents, blocks, MAX_TOKENS, KEY.sub_key("document"), final=False)
     cut = timed(lambda: list(split_by_user(whole, partitions)))
-    size = encoded(BatchCoder(DocumentBlock), [block for _, block in cut])
+    size = encoded(DocumentBlock, [block for _, block in cut])
     costs.append(Cost("tokenize, shuffle by user", whole.codes.size, "tokens", size, spent))
 
     spent = 0.0
     state = [timed(lay_out_positions, block, KEY.sub_key("word")) for _, block in cut]
-    size = encoded(BatchCoder(UserBatch), state)
+    size = encoded(UserBatch, state)
     costs.append(Cost("lay out", whole.codes.size, "positions", size, spent))
-    costs += _lengths(state, plan)
-    return costs
-
-
-def _lengths(state: list, plan: PrivacyPlan) -> list[Cost]:
-    costs = []
-    previous = ROOT
-    for length in range(1, plan.max_length + 1):
-        started = time.process_time()
-        if length > 1:
-            state = [prune_invalid(batch, previous, pruning=plan.pruning) for batch in state]
-        pruned = time.process_time()
-        sums = []
-        limit = plan.contribution_limits[length - 1]
-        for batch in state:
-            grams = extract_grams(batch, length=length)
-            kept = limit_contributions(
-                grams, max_contributions=limit, sub_key=KEY.sub_key("subset", length)
-            )
-            sums.append(sum_contributions(kept))
-        extracted = time.process_time()
-        rule = rule_for(plan, length, KEY)(previous)
-        if length > 1:
-            sample_spurious(previous, rule=rule, run_key=KEY)
-        shards = [shard for _, shard in cut_by_hash_range(merge_shards(sums), 4)]
-        released = merge_released(
-            [decide(shard, rule=rule, run_key=KEY) for shard in shards], previous, rule
-        )
-        decided = time.process_time()
-        positions = sum(int((batch.ids >= 0).sum()) for batch in state)
-        pieces = sum(piece.keys.size for piece in sums)
-        observed = sum(shard.keys.size for shard in shards)
-        costs += [
-            Cost(
-                f"{length} prune",
-                positions,
-                "positions",
-                encoded(BatchCoder(UserBatch), state),
-                pruned - started,
-            ),
-            Cost(
-                f"{length} extract, limit, sum",
-                pieces,
-                "partition grams",
-                encoded(BatchCoder(HistogramShard), sums),
-                extracted - pruned,
-            ),
-            Cost(
-                f"{length} decide, sort",
-                observed,
-                "observed",
-                encoded(BatchCoder(GramSet), [released]),
-                decided - extracted,
-            ),
-        ]
-        previous = released
-    return costs
-
-
-def encoded(coder: BatchCoder, batches: list) -> int:
-    """Bytes that elements take in a shuffle."""
-    return sum(len(coder.encode(batch)) for batch in batches)
+    # As many hash ranges as a run of so many partitions has.
+    steps = MeasuredSteps(plan=plan, run_key=KEY, histogram_ranges=-(-partitions // 4))
+    release_lengths(steps, plan, state)
+    return costs + steps.costs
 
 
 def main() -> None:
@@ -159,9 +85,12 @@ def main() -> None:
     )
     parser.add_argument("--titles", type=pathlib.Path, required=True)
     parser.add_argument("--partitions", type=int, default=16)
+    parser.add_argument("--strategy", default="adaptive", choices=("adaptive", "one_round"))
+    parser.add_argument("--max_length", type=int, default=7)
     given = parser.parse_args()
-    plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=7, strategy="one_round")
-    table = Table(title=f"{given.titles.name}, {given.partitions} partitions")
+    plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=given.max_length, strategy=given.strategy)
+    title = f"{given.titles.name}, {given.partitions} partitions, {plan.strategy}"
+    table = Table(title=title)
     for heading in ("step", "count", "of", "bytes", "bytes each", "CPU s", "µs each"):
         table.add_column(heading, justify="left" if heading in ("step", "of") else "right")
     for cost in measure(given.titles, given.partitions, plan):

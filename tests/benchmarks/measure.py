@@ -56,16 +56,16 @@ class _MemoryWatch(threading.Thread):
         return self._peak
 
 
-def run(command: Sequence[str], status: int = 0) -> Run:
-    """Runs Python with these arguments and a fresh --output, which is thrown away.
+def run(command: Sequence[str], status: int = 0, output: pathlib.Path | None = None) -> Run:
+    """Runs Python with these arguments and --output, which by default is fresh and thrown away.
 
     Raises:
       RuntimeError: if its exit status is another.
     """
     with tempfile.TemporaryDirectory() as work, tempfile.TemporaryFile() as log:
-        output = str(pathlib.Path(work) / "output")
+        target = str(output or pathlib.Path(work) / "output")
         start = time.perf_counter()
-        with start_python([*command, "--output", output], log) as child:
+        with start_python([*command, "--output", target], log) as child:
             watch = _MemoryWatch(child.pid)
             watch.start()
             _, ended, usage = os.wait4(child.pid, 0)

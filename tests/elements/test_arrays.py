@@ -145,6 +145,10 @@ def test_each_word_is_found_at_its_place_and_others_at_minus_one():
     assert places_in(words, pa.array(["a", "b"])).tolist() == [1, -1, 0, 1, -1]
     assert places_in(words, pa.array([], pa.string())).tolist() == [-1] * 5
     assert places_in(words[:0], words).tolist() == []
+    larger = pa.array(["c", "a", "", "d", "e", "b"])
+    assert places_in(words, larger).tolist() == [5, -1, 1, 5, 2]
+    assert places_in(words[1:], larger[1:]).tolist() == [-1, 0, 4, 1]
+    assert places_in(words[1:2], larger).tolist() == [-1]
 
 
 @given(words_of_parts)
