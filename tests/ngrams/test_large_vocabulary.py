@@ -56,7 +56,7 @@ def test_a_large_set_of_words_is_in_memory_a_bounded_number_of_times(words, work
     common += ["--vocabulary_policy", "public", "--vocabulary"]
     few = run([*common, str(write_words(tmp_path / "few.txt", 1_000))])
     output = tmp_path / "release"
-    many = run([*common, str(write_words(tmp_path / "many.txt", words))], output)
+    many = run([*common, str(write_words(tmp_path / "many.txt", words))], output=output)
     shared = [word(number) for number in (0, words // 2, words - 1)]
     assert {" ".join(shared[:2]), " ".join(shared[1:]), " ".join(shared)} <= released(output)
     assert many.peak - few.peak < BYTES_OF_A_WORD * words + SLACK
