@@ -45,13 +45,14 @@ class CountSums:
     """Sums over some users, or a part of them by rows; as private as the data.
 
     Attributes:
-      first: the first row.
-      masses: (n,) int64 in units of 2^-32: Σ_u a_g·t_u of each row.
+      rows: (n,) int32, or int64 of 2^31 rows and more, ascending: the rows that some of the users
+        hold; None stands for all rows.
+      masses: (n,) int64 in units of 2^-32: Σ_u a_g·t_u of each of these rows.
       totals: (g, J + 1) int64: Σ_u c_G of each group over the users of each class; it is empty in all
         parts but the first.
     """
 
-    first: int = 0
+    rows: np.ndarray | None = None
     masses: np.ndarray
     totals: np.ndarray
 
@@ -125,13 +126,25 @@ def _sums_of_users(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return before[offsets[1:]] - before[offsets[:-1]]
 
 
+def of_held_rows(sums: CountSums) -> CountSums:
+    """Returns sums of all rows as sums of those that somebody holds, which in a batch are few."""
+    kind = np.int32 if sums.masses.size < 2**31 else np.int64
+    rows = np.flatnonzero(sums.masses).astype(kind)
+    return dataclasses.replace(sums, rows=rows, masses=sums.masses[rows])
+
+
 def add_sums(parts: Sequence[CountSums]) -> CountSums:
-    """Adds up sums over different users of the same rows."""
-    return CountSums(
-        first=parts[0].first,
-        masses=np.sum([part.masses for part in parts], axis=0),
-        totals=np.sum([part.totals for part in parts], axis=0),
-    )
+    """Adds up sums over different users: all of them of all rows, or all of held rows."""
+    totals = np.sum([part.totals for part in parts], axis=0)
+    held = [part.rows for part in parts if part.rows is not None]
+    if not held:
+        return CountSums(masses=np.sum([part.masses for part in parts], axis=0), totals=totals)
+    if len(held) < len(parts):
+        raise ValueError("Sums of held rows cannot be added to sums of all rows.")
+    rows, place = np.unique(np.concatenate(held), return_inverse=True)
+    masses = np.zeros(rows.size, np.int64)
+    np.add.at(masses, place, np.concatenate([part.masses for part in parts]))
+    return CountSums(rows=rows, masses=masses, totals=totals)
 
 
 def no_sums(rule: CountRule) -> CountSums:

@@ -13,7 +13,15 @@ import numpy as np
 from apache_beam.pvalue import AsIter, AsSingleton, PCollection
 
 from beam_dpne.counts.estimates import estimate_users
-from beam_dpne.counts.measuring import CountSums, Held, add_sums, measure, no_sums, sum_counts
+from beam_dpne.counts.measuring import (
+    CountSums,
+    Held,
+    add_sums,
+    measure,
+    no_sums,
+    of_held_rows,
+    sum_counts,
+)
 from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import SumBundle, UserBatch, apply
@@ -130,15 +138,24 @@ def _sum_batch(batch: Any, *beside: Any, rows: CountedRows, sets: int) -> CountS
     """Counts in one batch; the released sets are the last of the side inputs."""
     progress.enter("count")
     released = beside[len(beside) - sets :]
-    return sum_counts(rows.held(batch, released), rule_of(rows, *released))
+    return of_held_rows(sum_counts(rows.held(batch, released), rule_of(rows, *released)))
 
 
 def _pieces(sums: CountSums) -> Iterator[tuple[int, CountSums]]:
-    """Cuts sums by rows, so that no element is large."""
-    for number in range(max(1, -(-len(sums) // _ROWS_OF_A_PIECE))):
-        rows = slice(number * _ROWS_OF_A_PIECE, (number + 1) * _ROWS_OF_A_PIECE)
-        totals = sums.totals if number == 0 else sums.totals[:0]
-        yield number, CountSums(first=rows.start, masses=sums.masses[rows], totals=totals)
+    """Cuts sums of held rows by ranges of rows, so that no element is large."""
+    if sums.rows is None:
+        raise ValueError("Sums must be of held rows.")
+    ranges = sums.rows // _ROWS_OF_A_PIECE
+    # The first piece has the totals, also if nobody holds one of its rows.
+    numbers = np.union1d(ranges, 0)
+    ends = np.searchsorted(ranges, numbers, "right")
+    for number, start, end in zip(numbers.tolist(), [0, *ends[:-1]], ends, strict=True):
+        piece = CountSums(
+            rows=sums.rows[start:end],
+            masses=sums.masses[start:end],
+            totals=sums.totals if number == 0 else sums.totals[:0],
+        )
+        yield number, piece
 
 
 class _Estimate(beam.DoFn):
@@ -171,11 +188,12 @@ def estimated(
     noise: CountNoise,
     run_key: RunKey,
 ) -> list[Any]:
-    """Returns released sets with their estimates, from sums over all users that are cut by rows."""
+    """Returns released sets with their estimates, from sums over all users, cut by rows in any way."""
     rule = rule_of(rows, *released)
     sums = no_sums(rule)
     for piece in pieces:
-        sums.masses[piece.first : piece.first + len(piece)] += piece.masses
+        # Rows are distinct, so that each is added once.
+        sums.masses[slice(None) if piece.rows is None else piece.rows] += piece.masses
         if piece.totals.size:
             sums.totals[:] += piece.totals
     measured = measure(sums, rule, noise, run_key)

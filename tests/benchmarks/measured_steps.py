@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from beam_dpne.counts import transform as counting
 from beam_dpne.counts.budget import required_noise
-from beam_dpne.counts.measuring import CountSums, add_sums, sum_counts
+from beam_dpne.counts.measuring import CountSums, add_sums, of_held_rows, sum_counts
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.ngrams import held_counts, histogram, threshold
@@ -214,9 +214,9 @@ class MeasuredSteps(ArraySteps):
             for batch in users:
                 held = rows.held(batch, released)
                 pairs += held.rows.size
-                sums.append(sum_counts(held, rule))
+                sums.append(of_held_rows(sum_counts(held, rule)))
         self._add("count users: held", pairs, "user grams", 0, timer)
-        size, every = encoded(CountSums, sums), len(rule.row_weights) * len(sums)
+        size, every = encoded(CountSums, sums), sum(map(len, sums))
         timer = Timer()
         with timer.running():
             together = add_sums(sums)

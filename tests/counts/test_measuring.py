@@ -15,6 +15,7 @@ from beam_dpne.counts.measuring import (
     add_sums,
     measure,
     no_sums,
+    of_held_rows,
     sum_counts,
     user_factors,
 )
@@ -113,6 +114,26 @@ def test_sums_do_not_depend_on_batches(rule_and_users):
     parts = add_sums([sum_counts(held([user]), rule) for user in users])
     assert np.array_equal(whole.masses, parts.masses)
     assert np.array_equal(whole.totals, parts.totals)
+
+
+@given(rules_and_users())
+def test_sums_of_held_rows_are_the_same_sums(rule_and_users):
+    rule, users = rule_and_users
+    whole = sum_counts(held(users), rule)
+    parts = add_sums([of_held_rows(sum_counts(held([user]), rule)) for user in users])
+    assert parts.rows is not None
+    assert parts.rows.tolist() == sorted({row for user in users for row in user})
+    again = no_sums(rule).masses
+    again[parts.rows] = parts.masses
+    assert np.array_equal(again, whole.masses)
+    assert np.array_equal(parts.totals, whole.totals)
+
+
+def test_sums_of_held_rows_are_not_added_to_sums_of_all_rows():
+    rule = count_rule([np.ones(5)])
+    dense = sum_counts(held([[0, 3]]), rule)
+    with pytest.raises(ValueError, match="held rows"):
+        add_sums([dense, of_held_rows(dense)])
 
 
 @given(st.lists(st.integers(0, 2**45), min_size=1))

@@ -4,13 +4,16 @@ import dataclasses
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from beam_dpne import PrivacyPlan, RunKey
+from beam_dpne.counts import transform as counting
 from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.measuring import CountSums, measure
+from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism.rules import UNITS
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.user_counts import count_users, rule_of
+from beam_dpne.ngrams.user_counts import GramRows, count_users, rule_of
 
 KEY = RunKey(b"estimates".ljust(32, b"."))
 PLAN = PrivacyPlan(epsilon=4, delta=1e-7, max_length=1, count_share=0.5)
@@ -41,6 +44,34 @@ def measured(sums):
 def users(sums):
     (counted,) = count_users([WORDS], [sums], plan=PLAN, run_key=KEY)
     return counted.users
+
+
+@pytest.mark.parametrize("held", [[], [0], [5], [0, 2**17 - 1, 2**17, 7 * 2**17 + 3]])
+def test_pieces_have_each_held_row_and_the_totals_once(held):
+    rows, totals = np.array(held, np.int64), np.arange(6).reshape(3, 2)
+    sums = CountSums(rows=rows, masses=rows + 1, totals=totals)
+    pieces = dict(counting._pieces(sums))
+    assert pieces[0].totals is totals
+    assert all(not piece.totals.size for number, piece in pieces.items() if number)
+    assert np.concatenate([piece.rows for piece in pieces.values()]).tolist() == held
+    assert all((piece.masses == piece.rows + 1).all() for piece in pieces.values())
+    assert all((piece.rows // 2**17 == number).all() for number, piece in pieces.items())
+
+
+def test_the_sums_of_a_batch_are_as_many_as_the_rows_that_its_users_hold():
+    """A bundle counts its waiting sums, and sends them when there are many."""
+    batch = UserBatch(
+        length=0,
+        size=2,
+        users=np.array([[1, 2]], np.uint64),
+        offsets=np.array([0, 3]),
+        ids=np.array([1, 0, -1], np.int32),
+        words=pa.array(["w003", "none"]),
+        word_hashes=np.eye(2, dtype=np.uint64),
+    )
+    sums = counting._sum_batch(batch, WORDS, rows=GramRows(pruning="both"), sets=1)
+    assert len(sums) == 1
+    assert sums.rows.tolist() == [3]
 
 
 def test_the_numbers_are_the_estimates_from_the_measured_sums():
