@@ -137,8 +137,11 @@ class _TokenizeAndPartition(beam.DoFn):
             self._workers = 1
         self._user_key = self._run_key.sub_key("user")
         self._document_key = self._run_key.sub_key("document")
+        self._tasks = TaskQueue[DocumentBlock](self._workers)
 
     def start_bundle(self):
+        # What a bundle that failed has left is not of this one.
+        self._tasks.close()
         self._tasks = TaskQueue[DocumentBlock](self._workers)
         self._waiting: list[DocumentBlock] = []
         self._tokens = 0

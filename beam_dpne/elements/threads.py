@@ -82,7 +82,10 @@ class TaskQueue(Generic[_Out]):
             yield self._tasks.popleft().result()
 
     def close(self) -> None:
-        """Ends the threads; calls that nobody has begun are left out."""
+        """Ends the threads; calls that nobody has begun are left out, and no call is waited for.
+
+        After `drain` all threads are idle. After an error a call may go on to its own end.
+        """
         self._tasks.clear()
         if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool.shutdown(wait=False, cancel_futures=True)

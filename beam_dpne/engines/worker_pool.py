@@ -31,6 +31,7 @@ _HARNESS_SETTINGS: dict[str, Any] = {"state_cache_size": 0, "data_buffer_time_li
 _STOPPING_SECONDS = 10.0
 _REQUESTS_AT_ONCE = 32
 _LOOK_SECONDS = 1.0
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -78,7 +79,8 @@ def _fork_harnesses(requests: socket.socket, server: int) -> dict[str, str] | No
             _signal(child, signal.SIGTERM)
         os._exit(0)
 
-    signal.signal(signal.SIGTERM, end)
+    for number in _ENDING:
+        signal.signal(number, end)
     with requests, requests.makefile("rw", encoding="utf-8") as lines:
         for line in lines:
             children -= set(_ended())
@@ -88,9 +90,14 @@ def _fork_harnesses(requests: socket.socket, server: int) -> dict[str, str] | No
                     _signal(request["stop"], request["signal"])
                 _answer(lines, request["stop"] in children)
                 continue
-            child = os.fork()
+            try:
+                child = os.fork()
+            except OSError as error:  # The machine has no memory or no process left for it.
+                _answer(lines, str(error))
+                continue
             if child == 0:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                for number in _ENDING:
+                    signal.signal(number, signal.SIG_DFL)
                 return request
             children.add(child)
             _answer(lines, child)
@@ -98,7 +105,7 @@ def _fork_harnesses(requests: socket.socket, server: int) -> dict[str, str] | No
     return None
 
 
-def _answer(lines: TextIO, value: int) -> None:
+def _answer(lines: TextIO, value: int | str) -> None:
     lines.write(f"{json.dumps(value)}\n")
     lines.flush()
 
@@ -120,10 +127,18 @@ def _signal(process: int, number: int) -> None:
 def _run_harness(url: str, worker_id: str) -> None:
     from apache_beam.runners.worker.sdk_worker import SdkHarness
 
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     # A fork has the command line of the pool; on Linux its name says whose harness it is.
     with contextlib.suppress(OSError):
         pathlib.Path("/proc/self/comm").write_text(f"harness:{url.rpartition(':')[2]}")
     SdkHarness(url, worker_id=worker_id, **_HARNESS_SETTINGS).run()
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process when the one that forked it has ended, also if that was killed."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os._exit(1)
 
 
 class _Forks:
@@ -135,8 +150,16 @@ class _Forks:
         self._processes: dict[str, int] = {}
 
     def start(self, worker_id: str, url: str) -> None:
-        """Starts a harness; raises EOFError if the process that forks is gone."""
-        self._processes[worker_id] = self._ask({"url": url, "worker_id": worker_id})
+        """Starts a harness.
+
+        Raises:
+          EOFError: if the process that forks is gone.
+          OSError: if it cannot fork.
+        """
+        answer = self._ask({"url": url, "worker_id": worker_id})
+        if isinstance(answer, str):
+            raise OSError(answer)
+        self._processes[worker_id] = answer
 
     def stop(self, worker_id: str) -> None:
         """Ends a harness: asked first, killed after ten seconds."""
@@ -150,7 +173,7 @@ class _Forks:
                 return
             time.sleep(0.1)
 
-    def _ask(self, request: dict[str, Any]) -> int:
+    def _ask(self, request: dict[str, Any]) -> int | str:
         with self._lock:
             self._lines.write(f"{json.dumps(request)}\n")
             self._lines.flush()

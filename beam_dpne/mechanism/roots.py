@@ -78,12 +78,15 @@ def _interpolated(
     A point is an argument with the function's value there.
     """
     (last, f_last), (best, f_best), (other, f_other) = last_point, best_point, other_point
-    if last == other:
-        return -f_best * (best - last) / (f_best - f_last)
-    slope_last = (f_last - f_best) / (last - best)
-    slope_other = (f_other - f_best) / (other - best)
-    above = f_other * slope_other - f_last * slope_last
-    return -f_best * above / (slope_other * slope_last * (f_other - f_last))
+    try:
+        if last == other:
+            return -f_best * (best - last) / (f_best - f_last)
+        slope_last = (f_last - f_best) / (last - best)
+        slope_other = (f_other - f_best) / (other - best)
+        above = f_other * slope_other - f_last * slope_last
+        return -f_best * above / (slope_other * slope_last * (f_other - f_last))
+    except ZeroDivisionError:  # Products of very small numbers are 0; then a bisection is next.
+        return math.inf
 
 
 def _same_sign(one: float, other: float) -> bool:

@@ -21,6 +21,8 @@ from beam_dpne.ngrams.elements import (
 
 # A set of so many n-grams has a table for look-ups, of up to 256 MB; a larger one is searched.
 _MOST_HASHED = 2**24
+# The tables of 16 sets up to this size are kept, at most 36 MB each, and one of larger sets.
+_SMALL_SET = 2**20
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -297,12 +299,22 @@ def _look_up(grams: GramSet | PresentGrams, first: np.ndarray, second: np.ndarra
     wanted = pack_pairs(first, second)
     if grams.keys.size > _MOST_HASHED:
         return places_among(wanted, grams.keys).astype(np.int32)
-    return _key_table(grams).places(wanted)
+    keep = _small_table if grams.keys.size <= _SMALL_SET else _large_table
+    return keep(grams).places(wanted)
+
+
+@cached_for_sets(maxsize=16)
+def _small_table(grams: GramSet | PresentGrams) -> KeyTable:
+    """Returns the table of a set's keys, which is kept for all batches, also where they take turns.
+
+    The pass that counts users goes through the sets of all lengths for each batch.
+    """
+    return KeyTable(grams.keys)
 
 
 @cached_for_sets(maxsize=1)
-def _key_table(grams: GramSet | PresentGrams) -> KeyTable:
-    """Returns the table of a set's keys, which is computed once for all batches that use it."""
+def _large_table(grams: GramSet | PresentGrams) -> KeyTable:
+    """Returns the table of a large set's keys, of which only one is kept."""
     return KeyTable(grams.keys)
 
 

@@ -34,6 +34,11 @@ def test_roots_have_the_digits_of_scipy(name, tolerance):
     assert compared > 20
 
 
+def test_values_whose_products_are_zero_lead_to_bisections():
+    root = find_root(lambda x: 1e-120 * (x - 0.3) ** 3, -1.0, 1.0, tolerance=1e-9)
+    assert root == pytest.approx(0.3, abs=1e-6)
+
+
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 0.0)])
 def test_a_root_at_an_end_is_found(low, high):
     assert find_root(lambda x: x, low, high, tolerance=1e-9) == 0.0

@@ -19,7 +19,7 @@ from scipy import stats
 from beam_dpne import GramSet
 from beam_dpne.ngrams import tolerances
 from beam_dpne.ngrams.classes import bins_of, cells_of, class_numbers, suffix_bins, word_bins
-from beam_dpne.ngrams.elements import pack_pairs
+from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.tolerances import groups_of, probabilities, round_down
 from tests.ngrams.test_valid import bits_of
 from tests.oracle import ngrams as reference
@@ -191,3 +191,24 @@ def test_probabilities_are_rounded_down_to_steps_of_a_sixteenth_of_an_octave(cha
     mantissa, _ = math.frexp(rounded)
     assert mantissa * 32 == int(mantissa * 32)
     assert round_down(rounded) == rounded
+
+
+@pytest.mark.parametrize("score", [1.0, 2.0**69])
+def test_many_words_with_high_scores_have_all_their_pairs(score):
+    """More than 2^32 candidates of one class, whose bins are far beyond those of usual scores."""
+    words = 80_000
+    grams = GramSet(
+        length=1,
+        keys=np.arange(words),
+        scores=np.full(words, score),
+        vocabulary_size=words,
+    )
+    cells = cells_of(grams, "both")
+    # The score of the middle, of which length 2 has none, counts nothing.
+    (own,) = bins_of(np.array([score])).tolist()
+    assert cells.sizes() == {2 * own: words**2}
+    bits = np.random.default_rng(5).integers(0, 2**64, (1000, 2), np.uint64)
+    prefixes, seconds = unpack_pairs(cells.draw(2 * own, bits))
+    for rows in (prefixes, seconds):
+        assert 0 <= rows.min() < words / 50
+        assert words * 49 / 50 < rows.max() < words

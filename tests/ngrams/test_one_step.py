@@ -1,13 +1,15 @@
 """All lengths in one step of one worker: the release is that of the graph of engines."""
 
 import time
+from collections import Counter
 
 import apache_beam as beam
 import pyarrow as pa
 import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from beam_dpne import PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne import GroupByUser, PrivacyPlan, PrivateNgrams, RunKey
+from beam_dpne.documents import group_by_user
 from tests.support.kept import keep
 from tests.support.tickets import tickets
 
@@ -98,3 +100,52 @@ def test_a_users_tokenizer_is_called_by_one_thread_at_a_time():
 def test_a_tokenizer_that_says_so_is_called_by_several_threads():
     with pytest.raises(Exception, match="tokenizer alone raised AssertionError"):
         released(batches(8), 4, tokenizer=Alone(thread_safe=True))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Documents of a partition in several blocks, as those of a large corpus are."""
+    monkeypatch.setattr(group_by_user, "_GATHERED_TOKENS", 300)
+
+
+@pytest.mark.parametrize("strategy", ["adaptive", "one_round"])
+def test_users_whose_documents_are_in_several_blocks_are_one_user(small_blocks, strategy):
+    """Else a user would be dealt several budgets, or lose documents."""
+    plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=3, strategy=strategy)
+    records = tickets(300) * 2
+    parts = [records[start::9] for start in range(9)]
+    batches = [
+        pa.RecordBatch.from_pydict(
+            dict(zip(("user", "text"), zip(*part, strict=True), strict=True))
+        )
+        for part in parts
+    ]
+    whole = pa.RecordBatch.from_pydict(
+        dict(zip(("user", "text"), zip(*records, strict=True), strict=True))
+    )
+    blocks = [block for batch in batches for block in blocks_of(batch)]
+    assert max(Counter(number for number, _ in blocks).values()) > 4
+    fields = {"plan": plan, "partitions": 3}
+    expected = released(batches, None, **fields)
+    assert len(expected) > 50
+    for workers in (1, 3):
+        assert released(batches, workers, **fields) == expected
+        assert released([whole], workers, **fields) == expected
+
+
+def blocks_of(batch: pa.RecordBatch) -> list:
+    """The blocks of three partitions that one bundle makes of a batch."""
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        group = GroupByUser(run_key=KEY, partitions=3)
+        found = keep(group.cut_by_user(pipeline | beam.Create([batch])))
+    return list(found)
+
+
+def test_hash_ranges_without_ngrams_are_decided_too(small_blocks):
+    """With more ranges than n-grams most have none, and each must still get the rule of its length."""
+    documents = [(f"user {number}", "one two three") for number in range(500)]
+    plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=3)
+    expected = released(documents, None, plan=plan, partitions=64)
+    assert {row.ngram for row in expected} >= {"one two three"}
+    for workers in (1, 8):
+        assert released(documents, workers, plan=plan, partitions=2) == expected

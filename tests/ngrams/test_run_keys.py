@@ -169,3 +169,11 @@ def test_no_line_of_a_sequences_file_makes_other_users_a_header(header, tmp_path
     texts = [text for batch in read for text in batch.column("text").to_pylist()]
     assert texts.count("a b") == 5
     assert texts.count("d d") == 5
+
+
+def test_each_of_many_words_is_in_the_digest():
+    """They are hashed in parts, and each word must count."""
+    words = [f"word {number}" for number in range(140_000)]
+    others = [[*words[:place], "other", *words[place + 1 :]] for place in (0, 70_000, 139_999)]
+    assert len(set(map(vocabulary_digest, [words, *others]))) == 4
+    assert vocabulary_digest(words[::-1]) == vocabulary_digest(words)
