@@ -438,9 +438,9 @@ RUNNING = (
         shown_default="the cores that this process may use",
         parse=integer,
         help="Number of threads on which the embedded runner works. More threads than cores bring "
-        "nothing. With 0 it runs the graph of steps that engines run, on one thread, which takes two "
-        "to three times as long. The number does not change the release. Other runners have workers "
-        "of their own, and this option is refused there.",
+        "nothing. With 0 it runs the graph of steps that engines run, on one thread, which takes up "
+        "to twice as long. The number does not change the release. Other runners have workers of "
+        "their own, and this option is refused there.",
     ),
     Option(
         name="run_key_file",
