@@ -397,8 +397,8 @@ def _workers(value: int | None, options: BeamOptions) -> int | None:
         return usable_cores() if value is None else value or None
     if value is not None:
         raise UsageError(
-            f"workers must be left out with an engine, which has workers of its own, got "
-            f"workers={value}; it is the number of threads of the embedded runner."
+            f"workers must be left out with an engine, got workers={value}. It is the number of "
+            "threads of the embedded runner; an engine's own options say how many workers it has."
         )
     return None
 

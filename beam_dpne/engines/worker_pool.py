@@ -186,7 +186,8 @@ class _Forks:
 def serve(port: int, forks: _Forks) -> None:
     """Answers engines until the parent process, which forks, has ended.
 
-    It needs a process of its own, since gRPC starts threads.
+    This must run in another process than the one that forks: gRPC starts threads, and a process with
+    threads cannot be forked safely.
     """
     forker = os.getppid()
     import grpc

@@ -272,8 +272,8 @@ class ArraySteps:
 
         def limited(batch: UserBatch) -> Any:
             grams = extract_grams(batch, length=length)
-            limited = limit_contributions(grams, max_contributions=limit, sub_key=sub_key)
-            return self.send(limited)
+            sent = limit_contributions(grams, max_contributions=limit, sub_key=sub_key)
+            return self.send(sent)
 
         return self.map(limited, users)
 

@@ -87,7 +87,7 @@ def run_module(module: str, *arguments: str) -> None:
 
 
 def answer(code: str) -> str:
-    """What a line of Python prints in a process of its own.
+    """Runs a line of Python in a new process, and returns what it prints.
 
     A library that this process imported would show up in the peak memory of its children.
     """

@@ -99,7 +99,10 @@ def worse(figures: Sequence[Figure], recorded: Mapping[str, float]) -> list[str]
 def check(
     recorded: Mapping[str, float], measure: Callable[[], _Runs] = measured
 ) -> tuple[list[Figure], list[str]]:
-    """All ratios, and what is wrong with them; measures twice before anything is wrong."""
+    """Returns all ratios, and a message for each that is too high.
+
+    If any is, all are measured a second time, and the median of both decides.
+    """
     runs = measure()
     figures = figures_of(runs)
     wrong = worse(figures, recorded)

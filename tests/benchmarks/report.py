@@ -68,7 +68,7 @@ class Listing:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What one benchmark found, and what it left out, with the reason."""
+    """The results of one benchmark, and the rows that it could not measure, with their reasons."""
 
     figures: Sequence[Figure]
     listings: Sequence[Listing] = ()
