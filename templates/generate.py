@@ -32,7 +32,7 @@ _PATTERNS = {
 _PATH_TYPES = {"file": "GCS_READ_FILE", "files": "GCS_READ_FILE", "directory": "GCS_WRITE_FOLDER"}
 _LAUNCHER_ONLY = {
     "harness_timeout": "a launcher of Dataflow hands the job over and does not wait",
-    "workers": "it is for the embedded runner",
+    "workers": "a corpus that one worker holds needs no job on Dataflow",
     "budget": "the launcher ends before the job, so it cannot settle the budget",
     "quiet": "nobody looks at the launcher's progress",
     **dict.fromkeys(

@@ -131,7 +131,7 @@ class Job(Generic[_Plan, _Public]):
       overwrite: whether a release in that directory is replaced.
       notes: the operator's notes on the release.
       partitions: the number of parts into which users are divided.
-      workers: the number of threads on the embedded runner; None for the graph of an engine.
+      workers: the number of threads of one worker; None for a graph of many steps.
       run_key: the file that holds the secret of the run; with None the secret is fresh.
       harness_timeout: seconds in which an engine's workers must start; 0 means no limit.
       quiet: whether no progress is shown.
@@ -254,7 +254,7 @@ def _settings(
         value = values.get(name)
         if value is not None and value < least:
             raise UsageError(f"{name} must be at least {least}, got {name}={value}.")
-    workers = _workers(values["workers"], options)
+    workers = worker_threads(values["workers"], options)
     check_output(values["output"], overwrite=values["overwrite"])
     if values["budget"] is not None:
         check_budget(values["budget"], values["output"], options)
@@ -387,20 +387,15 @@ def default_partitions(files: Sequence[InputFile], workers: int | None = None) -
     return max(1, wanted, of_threads, math.ceil(text / _LARGEST_PARTITION_BYTES))
 
 
-def _workers(value: int | None, options: BeamOptions) -> int | None:
-    """Returns the number of threads of an embedded run, or None for the graph of an engine.
+def worker_threads(value: int | None, options: BeamOptions) -> int | None:
+    """Returns the number of threads of a run in one step, or None for the graph of many steps.
 
-    Raises:
-      UsageError: if a number is given with another runner.
+    The embedded runner has one worker anyway. On an engine the graph is the default, since a corpus
+    need not fit into the memory of one of its workers.
     """
-    if options.embedded:
-        return usable_cores() if value is None else value or None
-    if value is not None:
-        raise UsageError(
-            f"workers must be left out with an engine, got workers={value}. It is the number of "
-            "threads of the embedded runner; an engine's own options say how many workers it has."
-        )
-    return None
+    if value is None and options.embedded:
+        return usable_cores()
+    return value or None
 
 
 def _tokenizer_name(parsed: argparse.Namespace, values: Mapping[str, Any]) -> str:

@@ -435,12 +435,13 @@ RUNNING = (
     ),
     Option(
         name="workers",
-        shown_default="the cores that this process may use",
+        shown_default="the cores that this process may use; 0 on an engine",
         parse=integer,
-        help="Number of threads on which the embedded runner works. More threads than cores bring "
-        "nothing. With 0 it runs the graph of steps that engines run, on one thread, which takes up "
-        "to twice as long. The number does not change the release. Other runners have workers of "
-        "their own, and this option is refused there.",
+        help="Number of threads in which one worker reads, tokenizes and, with ngrams, does all "
+        "lengths in one step. More threads than its cores bring nothing. With 0 ngrams is a graph of "
+        "many steps, which an engine spreads over its workers; the embedded runner takes up to twice "
+        "as long with it. On an engine, one step is faster than the graph if the corpus fits into the "
+        "memory of one worker: see Engines. The number does not change the release.",
     ),
     Option(
         name="run_key_file",

@@ -27,6 +27,7 @@ from beam_dpne.mechanism.rules import (
 
 # Noise ends at 13.1 standard deviations of its round.
 _LAST_CELL = 14 * CELLS_PER_STDDEV
+_BORDERS_AT_ONCE = 2 * CELLS_PER_STDDEV
 
 
 def equal_weights(counts: np.ndarray) -> np.ndarray:
@@ -134,10 +135,23 @@ def spurious_cells(
     last = _LAST_CELL + max(0, -threshold // width)
     # (last,) float64 in units of weight: the upper borders of cells 0, 1, …, last − 1.
     borders = (threshold + width * np.arange(1, last + 1)) / UNITS
-    # Survival falls from border to border; negated it ascends, as searchsorted needs it.
-    survival = law.tail(stddev, borders)
     draws = this_round.null_probability * randomness.uniforms(bits)
+    survival = _survival(law, stddev, borders, down_to=draws.min(initial=1.0))
+    # Survival falls from border to border; negated it ascends, as searchsorted needs it.
     return np.searchsorted(-survival, -draws, "right")
+
+
+def _survival(law: NullLaw, stddev: float, borders: np.ndarray, *, down_to: float) -> np.ndarray:
+    """Returns the probabilities of evidence above the first borders, until one is below `down_to`.
+
+    Nearly all draws are of the lowest cells, so that most borders are never reached.
+    """
+    parts = []
+    for start in range(0, borders.size, _BORDERS_AT_ONCE):
+        parts.append(law.tail(stddev, borders[start : start + _BORDERS_AT_ONCE]))
+        if parts[-1][-1] < down_to:
+            break
+    return np.concatenate(parts)
 
 
 def scores(cells: np.ndarray, rule: RoundRule, thresholds: np.ndarray | None = None) -> np.ndarray:

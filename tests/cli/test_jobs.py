@@ -4,7 +4,9 @@ import pathlib
 
 import pytest
 
-from beam_dpne.cli.jobs import default_partitions
+from beam_dpne.cli.jobs import default_partitions, worker_threads
+from beam_dpne.cli.runners import beam_options
+from beam_dpne.elements.threads import usable_cores
 from beam_dpne.reading import InputFile
 
 MIB = 2**20
@@ -33,6 +35,21 @@ def test_partitions_follow_the_size_of_the_text(sizes, partitions):
 )
 def test_threads_have_a_few_partitions_each(size, workers, partitions):
     assert default_partitions([InputFile(0, "a.jsonl", size)], workers) == partitions
+
+
+@pytest.mark.parametrize(
+    ("runner", "given", "threads"),
+    [
+        ("embedded", None, usable_cores()),
+        ("embedded", 3, 3),
+        ("embedded", 0, None),
+        ("PrismRunner", None, None),
+        ("PrismRunner", 3, 3),
+        ("PrismRunner", 0, None),
+    ],
+)
+def test_an_engine_works_in_one_step_only_if_it_is_told_to(runner, given, threads):
+    assert worker_threads(given, beam_options([f"--runner={runner}"])) == threads
 
 
 def test_compressed_files_count_as_the_text_they_hold():

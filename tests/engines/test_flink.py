@@ -98,6 +98,15 @@ def test_other_jobs_release_what_the_embedded_runner_does(cluster, check_same, j
     check_same(job, *cluster.job_options(parallelism=2))
 
 
+def test_one_step_of_one_worker_releases_what_the_graph_does(cluster, check_same):
+    known = frozenset(cluster.rest.jobs())
+    check_same("adaptive", *cluster.job_options(parallelism=2), "--workers", 2)
+    names = [cluster.rest.job(job)["name"] for job in cluster.rest.jobs() if job not in known]
+    (job,) = [job for job in cluster.rest.jobs() if job not in known]
+    # The graph of these lengths has 91 vertices or more.
+    assert len(cluster.rest.job(job)["vertices"]) < 25, names
+
+
 def test_every_grouping_has_two_sorts_and_each_of_them_room_for_an_element(ended_run):
     """Which is how config.yaml comes to its managed memory: for 26 lengths of three rounds."""
     plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=MAX_LENGTH)

@@ -29,6 +29,10 @@ def test_prism_releases_what_the_embedded_runner_does(prism_options, check_same,
     check_same(job, *prism_options)
 
 
+def test_one_step_of_one_worker_releases_what_the_graph_does(prism_options, check_same):
+    check_same("adaptive", *prism_options, "--workers", 2)
+
+
 def test_a_failed_run_on_prism_says_why_and_publishes_nothing(
     prism_options, job_options, launch, tmp_path
 ):

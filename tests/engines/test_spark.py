@@ -44,6 +44,11 @@ def test_local_spark_releases_what_the_embedded_runner_does(local_state, check_s
     check_same(job, *shlex.split(said.splitlines()[-1]))
 
 
+def test_one_step_of_one_worker_releases_what_the_graph_does(local_state, check_same):
+    _, said = local_state
+    check_same("adaptive", *shlex.split(said.splitlines()[-1]), "--workers", 2)
+
+
 def test_standalone_cluster_releases_what_the_embedded_runner_does(cluster, check_same, tmp_path):
     options = [*cluster.job_options(), "--temp_location", tmp_path / "temporary"]
     check_same("adaptive", *options)
