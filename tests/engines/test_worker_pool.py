@@ -278,7 +278,8 @@ def test_harnesses_that_share_an_id_are_left_to_their_engines(pool):
     assert is_alive(first)
     assert is_alive(second)
     os.kill(first, signal.SIGKILL)
-    assert eventually(lambda: not is_alive(first))
+    # A process is listed as dead before its last thread has ended, and is one of two until then.
+    assert eventually(lambda: first not in children(pool.process))
     stop(pool.port, "1-1")
     assert eventually(lambda: not is_alive(second))
 
