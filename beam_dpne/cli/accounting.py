@@ -49,6 +49,7 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
 
 
 def _show_total(values: Mapping[str, Any]) -> None:
+    """Prints a total; a δ at which there is none ends the command after the table."""
     if not values["ledgers"]:
         raise UsageError(
             "ledgers must be given: beam-dpne account RELEASE…, or a budget: --budget FILE."
@@ -59,7 +60,16 @@ def _show_total(values: Mapping[str, Any]) -> None:
     if values["json"]:
         listed = [_ledger_json(each) for each in counted]
         _print_json({"schema": _SCHEMA, "releases": listed, **_total_json(total), "notes": notes})
-        return
+    else:
+        _print_total(counted, total, notes)
+    if math.isinf(total.epsilon):
+        raise UsageError(
+            f"delta must be larger, got delta={total.delta:g}: these releases have no finite ε "
+            f"together at this δ. Leave --delta out for their sum, {total.sum_delta:g}."
+        )
+
+
+def _print_total(counted: Sequence[CountedLedger], total: Total, notes: Sequence[str]) -> None:
     rows = [
         (
             each.path.removesuffix(f"/{LEDGER_NAME}"),
@@ -189,7 +199,7 @@ def _total_line(total: Total) -> str:
     if math.isinf(total.epsilon):
         return (
             f"Together: no finite ε at δ = {total.delta:g}, which is less than the parts of δ "
-            "that add up. Give a larger --delta."
+            "that add up."
         )
     return f"Together: ε = {_up(total.epsilon)}, δ = {total.delta:g}."
 

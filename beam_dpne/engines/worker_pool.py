@@ -2,7 +2,12 @@
 
 An engine asks the pool for a harness for each job and TaskManager. Beam's own pool starts a Python for
 each, which imports Beam and this package: some 4 s of CPU time each time. This pool imports them once,
-in a process without threads, and each harness is a fork of that process. Forks share its memory.
+and each harness is a fork of the process that has imported them. Forks share its memory.
+
+A lock that another thread holds during a fork stays locked in the fork for ever. So the process that
+forks starts no thread, and the server, whose gRPC has threads, is another process. Two libraries have
+threads of their own and provide for forks (by pthread_atfork): jemalloc in Arrow takes all its locks
+before a fork and releases them after it, and OpenBLAS in numpy ends its threads before a fork.
 
 Whoever reaches the port can run code here, as with Beam's pool.
 """
@@ -14,11 +19,13 @@ import json
 import logging
 import os
 import pathlib
+import select
 import signal
 import socket
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TextIO
@@ -46,17 +53,20 @@ def main(arguments: list[str] | None = None) -> None:
     )
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO)
+    # Python warns of each other thread in a process that forks; see above why these do no harm.
+    warnings.filterwarnings("ignore", r".*use of fork\(\) may lead to deadlocks")
     import_all()
+    forker = os.getpid()
     ours, theirs = socket.socketpair()
     server = os.fork()
     if server == 0:
         theirs.close()
-        serve(given.service_port, _Forks(ours))
+        serve(given.service_port, _Forks(ours), forker)
         return
     ours.close()
     endpoint = _fork_harnesses(theirs, server)
     if endpoint is not None:  # This is a harness.
-        _run_harness(**endpoint)
+        _run_harness(forker, **endpoint)
 
 
 def import_all() -> None:
@@ -82,27 +92,50 @@ def _fork_harnesses(requests: socket.socket, server: int) -> dict[str, str] | No
     for number in _ENDING:
         signal.signal(number, end)
     with requests, requests.makefile("rw", encoding="utf-8") as lines:
-        for line in lines:
+        while True:
+            # Children that have ended are collected also while nobody asks for anything.
+            asked, _, _ = select.select([requests], [], [], _LOOK_SECONDS)
             children -= set(_ended())
+            if not asked:
+                continue
+            line = lines.readline()
+            if not line:
+                break
             request = json.loads(line)
             if "stop" in request:
+                # The number of a child that has ended may be another process's by now.
                 if request["stop"] in children:
                     _signal(request["stop"], request["signal"])
                 _answer(lines, request["stop"] in children)
                 continue
             try:
-                child = os.fork()
+                child = _fork()
             except OSError as error:  # The machine has no memory or no process left for it.
                 _answer(lines, str(error))
                 continue
             if child == 0:
-                for number in _ENDING:
-                    signal.signal(number, signal.SIG_DFL)
                 return request
             children.add(child)
             _answer(lines, child)
     end()
     return None
+
+
+def _fork() -> int:
+    """Returns the child's number, and in the child 0; there signals that end a process just end it.
+
+    A signal that reaches the child before that waits. Else the child would handle it as the pool does,
+    which ends all harnesses.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        child = os.fork()
+        if child == 0:
+            for number in _ENDING:
+                signal.signal(number, signal.SIG_DFL)
+        return child
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
 
 
 def _answer(lines: TextIO, value: int | str) -> None:
@@ -124,10 +157,10 @@ def _signal(process: int, number: int) -> None:
         os.kill(process, number)
 
 
-def _run_harness(url: str, worker_id: str) -> None:
+def _run_harness(forker: int, url: str, worker_id: str) -> None:
     from apache_beam.runners.worker.sdk_worker import SdkHarness
 
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(forker,), daemon=True).start()
     # A fork has the command line of the pool; on Linux its name says whose harness it is.
     with contextlib.suppress(OSError):
         pathlib.Path("/proc/self/comm").write_text(f"harness:{url.rpartition(':')[2]}")
@@ -146,8 +179,8 @@ class _Forks:
 
     def __init__(self, requests: socket.socket):
         self._lines = requests.makefile("rw", encoding="utf-8")
-        self._lock = threading.Lock()
-        self._processes: dict[str, int] = {}
+        self._lock = threading.RLock()
+        self._worker_ids: dict[int, str] = {}
 
     def start(self, worker_id: str, url: str) -> None:
         """Starts a harness.
@@ -156,25 +189,45 @@ class _Forks:
           EOFError: if the process that forks is gone.
           OSError: if it cannot fork.
         """
-        answer = self._ask({"url": url, "worker_id": worker_id})
-        if isinstance(answer, str):
-            raise OSError(answer)
-        self._processes[worker_id] = answer
+        with self._lock:
+            answer = self._ask({"url": url, "worker_id": worker_id})
+            if isinstance(answer, str):
+                raise OSError(answer)
+            self._worker_ids[answer] = worker_id
 
     def stop(self, worker_id: str) -> None:
-        """Ends a harness: asked first, killed after ten seconds."""
-        process = self._processes.pop(worker_id, None)
-        until = time.monotonic() + _STOPPING_SECONDS
-        if process is None or not self._ask({"stop": process, "signal": signal.SIGTERM}):
+        """Ends a harness: it is asked first, and killed after ten seconds.
+
+        Each TaskManager numbers its harnesses from 1, so that two that share a pool give the same ids.
+        Then nobody can know here which harness is meant, and none is ended: engines close a harness's
+        connection before they ask for its end, and it ends by itself when they do.
+
+        Raises:
+          EOFError: if the process that forks is gone.
+        """
+        running = self._running(worker_id)
+        if len(running) != 1:
             return
-        while self._ask({"stop": process, "signal": 0}):
+        (process,) = running
+        until = time.monotonic() + _STOPPING_SECONDS
+        self._ask({"stop": process, "signal": signal.SIGTERM})
+        while process in self._running(worker_id):
             if time.monotonic() > until:
                 self._ask({"stop": process, "signal": signal.SIGKILL})
                 return
             time.sleep(0.1)
 
-    def _ask(self, request: dict[str, Any]) -> int | str:
+    def _running(self, worker_id: str) -> list[int]:
+        """Returns the processes with an id, and forgets all that have ended."""
         with self._lock:
+            for process in list(self._worker_ids):
+                if not self._ask({"stop": process, "signal": 0}):
+                    del self._worker_ids[process]
+            return [process for process, other in self._worker_ids.items() if other == worker_id]
+
+    def _ask(self, request: dict[str, Any]) -> int | str:
+        answer = ""
+        with self._lock, contextlib.suppress(ConnectionError):
             self._lines.write(f"{json.dumps(request)}\n")
             self._lines.flush()
             answer = self._lines.readline()
@@ -183,13 +236,12 @@ class _Forks:
         return json.loads(answer)
 
 
-def serve(port: int, forks: _Forks) -> None:
+def serve(port: int, forks: _Forks, forker: int) -> None:
     """Answers engines until the parent process, which forks, has ended.
 
     This must run in another process than the one that forks: gRPC starts threads, and a process with
     threads cannot be forked safely.
     """
-    forker = os.getppid()
     import grpc
     from apache_beam.portability.api import beam_fn_api_pb2 as messages
     from apache_beam.portability.api import beam_fn_api_pb2_grpc as services
@@ -209,7 +261,10 @@ def serve(port: int, forks: _Forks) -> None:
         def StopWorker(self, request: Any, _: Any) -> Any:
             """Ends a harness."""
             _LOGGER.info("Stopping harness %s", request.worker_id)
-            forks.stop(request.worker_id)
+            try:
+                forks.stop(request.worker_id)
+            except EOFError as error:
+                return messages.StopWorkerResponse(error=str(error))
             return messages.StopWorkerResponse()
 
     server = grpc.server(

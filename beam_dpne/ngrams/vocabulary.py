@@ -54,8 +54,21 @@ def vocabulary_digest(words: Sequence[str]) -> str:
 
 def _sorted_words(words: Sequence[str]) -> pa.Array:
     """Returns distinct words sorted by bytes; as Arrow strings, since they may be very many."""
+    _require_words(words)
     distinct = pa.array(words, pa.string()).unique()
     return distinct.take(pa.array(byte_order(distinct)))
+
+
+def _require_words(words: Sequence[str]) -> None:
+    """Raises ValueError for bytes, None or one text alone, all of which Arrow would take for words."""
+    if isinstance(words, str):
+        raise ValueError("vocabulary must be a list of words, got one text alone.")
+    others = [kind.__name__ for kind in set(map(type, words)) if not issubclass(kind, str)]
+    if others:
+        raise ValueError(
+            f"vocabulary must be a list of words, each a str, got {min(others)}. Bytes become words by "
+            "word.decode()."
+        )
 
 
 def union_plan(plan: PrivacyPlan) -> SetUnionPlan:

@@ -115,6 +115,8 @@ def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pa
         for policy, own in by_policy.items()
     }
     if values["input"]:
+        if not pathlib.Path(values["input"]).is_file():
+            raise UsageError(f"input must name an existing file, got {values['input']}.")
         display.print_line(NOTICE)
     path = values["input"] or str(data / TITLES_FILE)
     source = Source(path=path, title="", note="", reading=reading.ReadOptions(), tokenizer=_WORDS)

@@ -73,13 +73,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--titles",
-        type=_existing,
+        type=inputs.existing_file,
         default=inputs.TITLES,
         help="JSON lines of user and text, gzipped (default: the sample that is shipped)",
     )
     parser.add_argument(
         "--public_text",
-        type=_existing,
+        type=inputs.existing_file,
         default=inputs.TITLES,
         help="texts for made-up users of 2,000 words each, one a line, or JSON lines of text "
         "(default: the sample that is shipped)",
@@ -93,7 +93,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"(default: {' '.join(TABLE)})",
     )
     parser.add_argument("--repeats", type=int, help="(default: 5, with --small 1)")
-    parser.add_argument("--json", type=pathlib.Path, help="also write everything there")
+    parser.add_argument("--json", type=_in_a_folder, help="also write everything there")
     given = parser.parse_args(arguments)
     if given.repeats is None:
         given.repeats = 1 if given.small else 5
@@ -102,8 +102,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return given
 
 
-def _existing(path: str) -> pathlib.Path:
-    return pathlib.Path(path).resolve(strict=True)
+def _in_a_folder(path: str) -> pathlib.Path:
+    if not pathlib.Path(path).parent.is_dir():
+        raise argparse.ArgumentTypeError(f"must name a file in an existing folder, got {path}")
+    return pathlib.Path(path)
 
 
 def _write_json(

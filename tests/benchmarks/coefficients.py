@@ -10,7 +10,7 @@ and the CPU seconds that it takes.
 import argparse
 import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.ngrams.in_memory import release_lengths
 from beam_dpne.reading import ReadOptions, match_inputs
 from beam_dpne.reading.transform import plan_reads, read_item
+from tests.benchmarks.inputs import existing_file
 from tests.benchmarks.measured_steps import Cost, MeasuredSteps, encoded
 
 KEY = RunKey(bytes(range(32)))
@@ -79,15 +80,15 @@ def measure(titles: pathlib.Path, partitions: int, plan: PrivacyPlan) -> list[Co
     return costs + steps.costs
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--titles", type=pathlib.Path, required=True)
+    parser.add_argument("--titles", type=existing_file, required=True)
     parser.add_argument("--partitions", type=int, default=16)
     parser.add_argument("--strategy", default="adaptive", choices=("adaptive", "one_round"))
     parser.add_argument("--max_length", type=int, default=7)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     plan = PrivacyPlan(epsilon=4, delta=1e-7, max_length=given.max_length, strategy=given.strategy)
     title = f"{given.titles.name}, {given.partitions} partitions, {plan.strategy}"
     table = Table(title=title)

@@ -3,6 +3,7 @@
 Everything is streamed: a large parent would show up in its children's peak memory.
 """
 
+import argparse
 import gzip
 import itertools
 import json
@@ -14,6 +15,13 @@ TITLES = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
 _SEQUENCES = b"% Sequences:"
 _MOST_VISITS = 400  # --max_num_tokens of the paper's authors' scripts
 _LEVEL = 6  # programs estimate the size of the text by that of the file
+
+
+def existing_file(path: str) -> pathlib.Path:
+    """The file that an option of a benchmark names, without links."""
+    if not pathlib.Path(path).is_file():
+        raise argparse.ArgumentTypeError(f"must name an existing file, got {path}")
+    return pathlib.Path(path).resolve()
 
 
 def some_users(source: pathlib.Path, target: pathlib.Path, *, count=None, step=1) -> pathlib.Path:

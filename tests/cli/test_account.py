@@ -146,12 +146,22 @@ def test_a_larger_delta_gives_a_smaller_epsilon(cli, releases):
         for delta in ("1e-6", "1e-4")
     ]
     assert epsilons[0] > epsilons[1]
-    ended = cli("account", "--delta", "1e-7", *two)
-    assert (ended.status, "no finite ε at δ = 1e-07" in ended.out) == (0, True)
-    assert json.loads(cli("account", "--json", "--delta", "1e-7", *two).out)["total"] == {
-        "epsilon": None,
-        "delta": 1e-7,
-    }
+
+
+def test_a_delta_without_a_finite_epsilon_is_an_error_after_the_table(cli, releases):
+    """Else a script would take the exit status for a total."""
+    two = (releases / "01", releases / "02")
+    table, listing = (
+        cli("account", *options, "--delta", "1e-7", *two) for options in ([], ["--json"])
+    )
+    assert "no finite ε at δ = 1e-07" in table.out
+    assert json.loads(listing.out)["total"] == {"epsilon": None, "delta": 1e-7}
+    for ended in (table, listing):
+        assert ended.status == 2
+        assert "delta must be larger, got delta=1e-07: these releases have no finite" in ended.err
+    (advised,) = re.findall(r"Leave --delta out for their sum, (\S+)\.\n", table.err)
+    assert cli("account", *two).status == 0
+    assert cli("account", "--delta", advised, *two).status == 0
 
 
 def test_an_empty_release_and_one_with_missing_parts_are_spent_all_the_same(cli, tmp_path):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from queue import SimpleQueue
 
 import pytest
 
@@ -62,6 +63,35 @@ def test_a_queue_raises_the_error_of_a_call():
     with pytest.raises(ZeroDivisionError):
         list(queue.drain())
     queue.close()
+
+
+def test_a_closed_queue_leaves_no_thread():
+    queue = TaskQueue[threading.Thread](3)
+    given = [thread for _ in range(6) for thread in queue.put(threading.current_thread)]
+    threads = {*given, *queue.drain()}
+    assert threads
+    queue.close()
+    for thread in threads:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+
+
+def test_a_queue_is_closed_without_waiting_for_calls():
+    begun, go_on = SimpleQueue[threading.Thread](), threading.Event()
+    queue = TaskQueue[bool](2)
+
+    def wait_in_thread() -> bool:
+        begun.put(threading.current_thread())
+        return go_on.wait(timeout=30)
+
+    assert list(queue.put(wait_in_thread)) == []
+    thread = begun.get(timeout=30)
+    queue.close()
+    assert thread.is_alive()
+    go_on.set()
+    thread.join(timeout=30)
+    assert not thread.is_alive()
+    assert list(queue.drain()) == []
 
 
 def test_there_is_at_least_one_core():

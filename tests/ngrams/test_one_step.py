@@ -149,3 +149,18 @@ def test_hash_ranges_without_ngrams_are_decided_too(small_blocks):
     assert {row.ngram for row in expected} >= {"one two three"}
     for workers in (1, 8):
         assert released(documents, workers, plan=plan, partitions=2) == expected
+
+
+@pytest.mark.parametrize("workers", [None, 1, 4])
+def test_the_rule_of_a_length_is_known_also_if_no_hash_range_has_anything_left(workers):
+    """It follows from a noisy count of held candidates, which cannot be made again; here it is 0."""
+    documents = [(f"user {number}", f"word{number % 20}") for number in range(1200)]
+    plan = PrivacyPlan(epsilon=8, delta=1e-5, max_length=2, spurious_fraction=1e-6)
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        private = PrivateNgrams(plan=plan, run_key=KEY, workers=workers, partitions=3)
+        _, found = (pipeline | beam.Create(documents) | private).released
+        kept = keep(found)
+    (bigrams,) = kept
+    assert bigrams.keys.size == 0
+    (group,) = bigrams.rule.groups
+    assert group.noise_stddev > 0
