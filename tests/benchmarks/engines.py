@@ -89,13 +89,15 @@ def measure(command: Sequence[str], engine: Engine, output: pathlib.Path) -> dic
     """
     with tempfile.TemporaryFile() as log:
         begin = time.perf_counter()
-        with start_python([*command, "--output", str(output)], log) as child:
-            with Sampler(lambda: [child.pid, *engine.processes()]) as sampler:
-                child.wait()
-        seconds = time.perf_counter() - begin
+        child = start_python([*command, "--output", str(output)], log)
+        with child, Sampler(lambda: [child.pid, *engine.processes()]) as sampler:
+            child.wait()
+            seconds = time.perf_counter() - begin
         if child.returncode:
             log.seek(0)
-            raise RuntimeError(f"{child.args} ended with {child.returncode}:\n{log.read().decode()}")
+            raise RuntimeError(
+                f"{child.args} ended with {child.returncode}:\n{log.read().decode()}"
+            )
     costs = as_json(sampler.costs)
     return {
         "seconds": round(seconds, 2),
