@@ -59,6 +59,11 @@ def test_the_page_of_time_and_memory_is_that_of_the_recorded_runs():
     assert text_of(module.PAGE) == module.performance_page(), "run python docs/make_performance.py"
 
 
+def test_the_times_of_engines_are_those_of_the_recorded_runs():
+    module = module_of("make_engines")
+    assert text_of(module.PAGE) == module.page(), "run python docs/make_engines.py"
+
+
 def test_all_names_of_yaml_transforms_have_the_version():
     module = module_of("make_yaml")
     texts = [text_of(path) for path in module.versioned_files()]

@@ -21,6 +21,7 @@ import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import (
+    DebugOptions,
     GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
@@ -53,6 +54,11 @@ from beam_dpne.errors import RunError, UsageError
 from beam_dpne.storage.run_files import Markers
 
 _EMBEDDED = ("fnapirunner", "embedded")
+# Prism asks a bundle to give up half of its elements whenever it made no progress for a tenth of a
+# second. One of ours is a partition of users and takes longer, and the worker is a single process, so
+# that data travel twice for nothing.
+_PRISM = "prismrunner"
+_PRISM_WITHOUT_SPLITS = "prism_disable_sdf_split"
 # Dataflow's Flex launcher has the job written to such a path, which is observed and not documented.
 _FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
 _NO_SENDING_BY_TIME = json.dumps({"data_buffer_time_limit_ms": -1}).encode()
@@ -132,6 +138,8 @@ def beam_options(arguments: Sequence[str], table: Table | None = None) -> BeamOp
         _refuse_unknown(unknown[0], table)
     pipeline_options = CachedOptions(others)
     _set_defaults(pipeline_options, {other.partition("=")[0] for other in others})
+    if parsed.runner.rpartition(".")[2].lower() == _PRISM:
+        pipeline_options.view_as(DebugOptions).add_experiment(_PRISM_WITHOUT_SPLITS)
     return BeamOptions(
         runner=EmbeddedRunner() if embedded else _runner(parsed.runner),
         pipeline_options=pipeline_options,

@@ -1,4 +1,4 @@
-"""The jars of a Flink cluster for Beam: who needs which, and two that are made here."""
+"""The jars of a Flink cluster for Beam: who needs which, and three that are made here."""
 
 import hashlib
 import pathlib
@@ -11,7 +11,10 @@ from deploy.downloads import flink_distribution, flink_job_server_jars, once, ru
 from deploy.java import javac
 
 SOURCES = pathlib.Path(__file__).with_name("planner")
+FLOW_SOURCES = pathlib.Path(__file__).with_name("flow")
 _PLANNER, _WHOLE = "planner.jar", "beam-job-server.jar"
+# Flink's start scripts put jars into the class path in the order of their names: before beam-sdks-….
+_FLOW = "beam-flow-control.jar"
 _SIGNATURES = re.compile(r"META-INF/[^/]+\.(SF|RSA|DSA|EC)$")
 _MANIFEST = "Manifest-Version: 1.0\nMulti-Release: true\n"
 
@@ -27,8 +30,11 @@ def flink_class_path() -> list[pathlib.Path]:
 
 
 def beam_jars() -> list[pathlib.Path]:
-    """Returns Beam's jars without the parts of Flink among them, which the distribution has."""
-    return [jar for jar in _closure() if not jar.name.startswith("flink-")]
+    """Returns Beam's jars without the parts of Flink among them, which the distribution has.
+
+    The first has a class that stands in for one of Beam's.
+    """
+    return [flow_jar(), *(jar for jar in _closure() if not jar.name.startswith("flink-"))]
 
 
 def job_server_class_path() -> list[pathlib.Path]:
@@ -65,10 +71,17 @@ def planner_jar() -> pathlib.Path:
       MissingToolError: if there is no Java compiler.
       DownloadError: if the sources cannot be compiled, or Flink's jars not be fetched.
     """
-    sources = sorted(SOURCES.glob("*.java"))
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
-    name = f"flink-planner-{flink_job_server_jars().name}-{digest}"
-    return once(name, lambda folder: _compile(sources, folder)) / _PLANNER
+    return _compiled(SOURCES, "planner", _PLANNER)
+
+
+def flow_jar() -> pathlib.Path:
+    """Returns a jar with the class by which TaskManagers send to harnesses no more than these take.
+
+    Raises:
+      MissingToolError: if there is no Java compiler.
+      DownloadError: if the source cannot be compiled, or Beam's jars not be fetched.
+    """
+    return _compiled(FLOW_SOURCES, "flow", _FLOW)
 
 
 def whole_jar() -> pathlib.Path:
@@ -103,10 +116,18 @@ def _closure() -> list[pathlib.Path]:
     return sorted(flink_job_server_jars().glob("*.jar"))
 
 
-def _compile(sources: Sequence[pathlib.Path], folder: pathlib.Path) -> None:
-    classes = folder.parent / "classes"
+def _compiled(folder: pathlib.Path, kind: str, jar: str) -> pathlib.Path:
+    """Returns a jar with the classes of a folder's sources, compiled once."""
+    sources = sorted(folder.glob("*.java"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    name = f"flink-{kind}-{flink_job_server_jars().name}-{digest}"
+    return once(name, lambda target: _compile(sources, target / jar)) / jar
+
+
+def _compile(sources: Sequence[pathlib.Path], target: pathlib.Path) -> None:
+    classes = target.parents[1] / "classes"
     classpath = str(flink_job_server_jars() / "*")
     run([javac(), "-nowarn", "-d", str(classes), "-cp", classpath, *map(str, sources)])
-    with zipfile.ZipFile(folder / _PLANNER, "w") as jar:
+    with zipfile.ZipFile(target, "w") as jar:
         for path in sorted(classes.rglob("*.class")):
             jar.write(path, path.relative_to(classes))

@@ -8,7 +8,12 @@ import time
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, SetupOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    PipelineOptions,
+    PortableOptions,
+    SetupOptions,
+)
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
@@ -51,6 +56,25 @@ def test_what_is_given_is_not_replaced():
     options = beam_options(given).pipeline_options
     assert options.view_as(PortableOptions).environment_cache_millis == "7"
     assert options.view_as(SetupOptions).save_main_session is True
+
+
+@pytest.mark.parametrize(
+    ("runner", "experiments"),
+    [
+        ("PrismRunner", ["prism_disable_sdf_split"]),
+        ("apache_beam.runners.portability.prism_runner.PrismRunner", ["prism_disable_sdf_split"]),
+        ("PortableRunner", []),
+        ("embedded", []),
+    ],
+)
+def test_only_prism_is_told_not_to_split_bundles(runner, experiments):
+    options = beam_options([f"--runner={runner}"]).pipeline_options
+    assert (options.view_as(DebugOptions).experiments or []) == experiments
+
+
+def test_experiments_that_are_given_are_kept_on_prism():
+    options = beam_options(["--runner=PrismRunner", "--experiments=other"]).pipeline_options
+    assert options.view_as(DebugOptions).experiments == ["other", "prism_disable_sdf_split"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -13,15 +14,15 @@ from typing import Any
 import apache_beam as beam
 import pytest
 import yaml
+from apache_beam.io import WriteToText
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, engines
 from beam_dpne.elements.coders import MAX_ELEMENT_BYTES
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.transform import run_context
-from deploy.flink import memory
+from deploy.flink import jars, memory
 from deploy.flink.cluster import Cluster, pools
-from deploy.flink.jars import merge
 from deploy.flink.rest import task_counts, until
 from deploy.processes import DaemonError, answers
 from tests.conftest import ROOT
@@ -38,6 +39,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.flink]
 pytest_plugins = ["tests.engines.flink_cluster"]
 
 MINUTES = 60
+_LARGE_BYTES = 8 << 20
 COPIES = 8
 BEAMS_POOL = "apache_beam.runners.worker.worker_pool_main"
 LENGTH = 2  # The TaskManager is killed while this one is computed.
@@ -409,18 +411,54 @@ def test_a_python_without_the_package_is_refused(bare_python, tmp_path):
     assert "python must have apache_beam and beam_dpne" in ended.err
 
 
+def test_a_busy_harness_gets_no_more_than_waits_in_direct_memory(cluster, tmp_path):
+    """One task sends more than a TaskManager's direct memory to a harness that takes it slowly."""
+    config = yaml.safe_load((ROOT / "deploy" / "flink" / "config.yaml").read_text())
+    memory_of = config["taskmanager"]["memory"]
+    off_heap = memory_of["framework"]["off-heap"]["size"], memory_of["network"]["max"]
+    direct = sum(int(size.removesuffix("m")) for size in off_heap) << 20
+    elements = -(-direct // _LARGE_BYTES) + 8
+    options = [*cluster.job_options(parallelism=1), *engines.FLINK_OPTIONS]
+    known = frozenset(cluster.rest.jobs())
+    with engines.pipeline(PipelineOptions(options)) as pipeline:
+        large = pipeline | beam.Create(range(elements)) | beam.Map(_large)
+        _ = large | beam.Reshuffle() | "Slow" >> beam.Map(_slowly) | WriteToText(f"{tmp_path}/out")
+    jobs = cluster.rest.jobs().keys() - known
+    assert not any(cluster.rest.exceptions(identity) for identity in jobs)
+    lines = [line for path in tmp_path.iterdir() for line in path.read_text().split()]
+    assert lines == [str(_LARGE_BYTES)] * elements
+
+
+def _large(number: int) -> bytes:
+    return bytes([number % 256]) * _LARGE_BYTES
+
+
+def _slowly(element: bytes) -> int:
+    time.sleep(0.2)
+    return len(element)
+
+
+def test_the_jar_of_flow_control_comes_before_beams():
+    """By its name, as Flink's start scripts read lib; and as the first, as they are started here."""
+    first, *others = jars.beam_jars()
+    (name,) = zipfile.ZipFile(first).namelist()
+    same = [jar for jar in others if name in zipfile.ZipFile(jar).namelist()]
+    assert same
+    assert all(first.name < jar.name for jar in same)
+
+
 def test_merged_jars_keep_the_first_of_a_name_and_all_services(tmp_path):
     service = "META-INF/services/org.example.Service"
     contents = [
         {"A.class": "first", "META-INF/X.SF": "signature", service: "One"},
         {"A.class": "second", "B.class": "b", "module-info.class": "m", service: "Two"},
     ]
-    jars = [tmp_path / f"{number}.jar" for number in range(2)]
-    for jar, files in zip(jars, contents, strict=True):
+    parts = [tmp_path / f"{number}.jar" for number in range(2)]
+    for jar, files in zip(parts, contents, strict=True):
         with zipfile.ZipFile(jar, "w") as target:
             for name, text in files.items():
                 target.writestr(name, text)
-    merge(jars, tmp_path / "whole.jar")
+    jars.merge(parts, tmp_path / "whole.jar")
     with zipfile.ZipFile(tmp_path / "whole.jar") as whole:
         names = {"META-INF/MANIFEST.MF", "A.class", "B.class", service}
         assert sorted(whole.namelist()) == sorted(names)
