@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from beam_dpne.counts.blocks import blocks
 from beam_dpne.counts.rule import EXACT, CountNoise, CountRule
 from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.elements.coders import register_batches
@@ -157,14 +158,18 @@ def no_sums(rule: CountRule) -> CountSums:
 
 def measure(sums: CountSums, rule: CountRule, noise: CountNoise, run_key: RunKey) -> MeasuredCounts:
     """Adds noise to the sums of all users: the only step from private sums to public numbers."""
-    rows = np.arange(rule.row_weights.size)
-    masses = _noisy(sums.masses, noise.row_stddev * UNITS, _normals(run_key, "count masses", rows))
+    masses = np.empty(rule.row_weights.size)
+    for rows in blocks(0, masses.size):
+        items = np.arange(rows.start, rows.stop)
+        draws = _normals(run_key, "count masses", items)
+        noisy = _noisy(sums.masses[rows], noise.row_stddev * UNITS, draws)
+        masses[rows] = noisy / (UNITS * rule.row_weights[rows])
     # (g, J + 1) int64: Σ c_G d_G, on which a user of class j has an effect of at most M_j.
     values = sums.totals * rule.group_weights[:, np.newaxis]
     stddevs = noise.group_stddev * np.broadcast_to(rule.bounds, values.shape)
     draws = _normals(run_key, "count totals", np.arange(values.size)).reshape(values.shape)
     return MeasuredCounts(
-        masses=masses / (UNITS * rule.row_weights),
+        masses=masses,
         mass_stddevs=noise.row_stddev / rule.row_weights,
         totals=_noisy(values, stddevs, draws) / rule.group_weights[:, np.newaxis],
         total_stddevs=stddevs / rule.group_weights[:, np.newaxis],

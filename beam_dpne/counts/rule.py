@@ -19,11 +19,14 @@ masses into numbers of users (`estimates`).
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from beam_dpne.counts.blocks import blocks
 
 # Weights a_g are in 1..256, so that a row that is predicted to be 2^16 times rarer differs.
 MOST_WEIGHT = 256
@@ -97,13 +100,13 @@ def count_rule(
         np.maximum(each, LEAST_SCORE) * predictions[min(k, len(predictions) - 1)]
         for k, each in enumerate(scores)
     ]
-    groups, first = [], 0
-    for each in expected:
-        numbers = _groups_by_rank(each)
-        groups.append(first + numbers)
-        first += int(numbers.max(initial=-1)) + 1
     predicted = np.concatenate([np.zeros(0), *expected])
-    group = np.concatenate([np.zeros(0, np.int64), *groups])
+    del expected
+    group, first, start = np.zeros(predicted.size, np.int64), 0, 0
+    for each in scores:
+        stop = start + len(each)
+        first += _number_groups(predicted[start:stop], group[start:stop], first)
+        start = stop
     group_weights = _weights(np.bincount(group, predicted, minlength=first), MOST_GROUP_WEIGHT)
     return CountRule(
         sizes=tuple(len(each) for each in scores),
@@ -114,21 +117,35 @@ def count_rule(
     )
 
 
-def _groups_by_rank(expected: np.ndarray) -> np.ndarray:
-    """Returns the group of each row of one length, 0 for the largest predictions: (n,) int64."""
-    ranks = np.empty(expected.size, np.int64)
-    ranks[np.argsort(-expected, kind="stable")] = np.arange(expected.size)
-    ends = list(range(1, SINGLES + 1))
-    while ends[-1] < expected.size:
+def _number_groups(expected: np.ndarray, groups: np.ndarray, first: int) -> int:
+    """Numbers the groups of the rows of one length, from `first` for the largest predictions.
+
+    Args:
+      expected: (n,) float64, the predictions.
+      groups: (n,) int64, written: the group of each row.
+      first: the number of the first group.
+
+    Returns:
+      The number of groups.
+    """
+    order = np.argsort(-expected, kind="stable")
+    ends = list(range(min(SINGLES, order.size) + 1))
+    while ends[-1] < order.size:
         ends.append(ends[-1] * GROUP_RATIO)
-    return np.searchsorted(ends, ranks, side="right")
+    for number, (start, end) in enumerate(itertools.pairwise(ends), start=first):
+        groups[order[start:end]] = number
+    return len(ends) - 1
 
 
 def _weights(predicted: np.ndarray, most: int) -> np.ndarray:
     """Returns integers in proportion to 1/√prediction, the largest of which is `most`: (n,) int64."""
+    weights = np.zeros(predicted.size, np.int64)
     if not predicted.size:
-        return np.zeros(0, np.int64)
-    return np.maximum(1, np.rint(most * np.sqrt(predicted.min() / predicted))).astype(np.int64)
+        return weights
+    least = predicted.min()
+    for rows in blocks(0, predicted.size):
+        weights[rows] = np.maximum(1, np.rint(most * np.sqrt(least / predicted[rows])))
+    return weights
 
 
 def _class_bounds(group_weights: np.ndarray, sizes: np.ndarray) -> np.ndarray:

@@ -197,7 +197,6 @@ def estimated(
         if piece.totals.size:
             sums.totals[:] += piece.totals
     measured = measure(sums, rule, noise, run_key)
-    scores = np.concatenate([np.zeros(0), *rows.scores(released)])
-    estimates = estimate_users(measured, rule, scores, rows.parents(released))
-    users = np.stack((estimates.users, estimates.low, estimates.high), axis=1)
-    return rows.with_users(released, users)
+    del sums
+    estimates = estimate_users(measured, rule, rows.scores(released), rows.parents(released))
+    return rows.with_users(released, estimates.table)

@@ -172,11 +172,12 @@ def parents_of(released: Sequence[GramSet], *, pruning: str) -> np.ndarray:
       pruning: the pruning rule of the plan, which decides the meaning of keys.
 
     Returns:
-      (n, 2) int64, -1 where there is no such row.
+      (n, 2) int32, or int64 of 2^31 rows and more, -1 where there is no such row.
     """
     sizes = [0 if grams.is_public else len(grams) for grams in released]
     offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-    parents = np.full((int(offsets[-1]), 2), -1, np.int64)
+    kind = np.int32 if offsets[-1] < 2**31 else np.int64
+    parents = np.full((int(offsets[-1]), 2), -1, kind)
     for k in range(1, len(released)):
         rows = slice(int(offsets[k]), int(offsets[k + 1]))
         lengths = (k - 1, k - 1 if pruning == "both" else 0)

@@ -2,12 +2,14 @@
 
 import dataclasses
 import functools
+import tracemalloc
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
 from beam_dpne import RunKey
+from beam_dpne.counts import blocks
 from beam_dpne.counts.estimates import estimate_users
 from beam_dpne.counts.measuring import Held, measure, sum_counts
 from beam_dpne.counts.rule import CountNoise, count_rule
@@ -38,7 +40,7 @@ def estimated(held, scores, seed=0, mu=MU):
     measured = measure(
         sum_counts(held, rule), rule, CountNoise.of_budget(mu), RunKey(bytes([seed] * 32))
     )
-    return estimate_users(measured, rule, np.concatenate(scores))
+    return estimate_users(measured, rule, scores)
 
 
 @pytest.mark.parametrize("shape", [(20_000, 400, 1.3), (3_000, 100, 1.3), (5_000, 200, 3.0)])
@@ -74,7 +76,6 @@ def test_rows_have_no_more_users_than_the_rows_that_their_users_hold_as_well():
     held, counts, scores = crowd(3_000, 100, 1.3)
     rule = count_rule(scores)
     measured = measure(sum_counts(held, rule), rule, CountNoise.of_budget(0.05), RunKey(bytes(32)))
-    scores = np.concatenate(scores)
     # Made-up prefixes: some of the second length's rows belong to a row of the first, the rest to none.
     parents = np.full((200, 2), -1)
     parents[100:180, 0] = np.argsort(counts[:100], kind="stable")[np.arange(80) % 50]
@@ -108,7 +109,7 @@ def test_noise_of_three_standard_deviations_is_not_taken_for_users_who_hold_ever
     without = measured.totals.copy()
     without[:, -1] = 0
     with_them, plain = (
-        estimate_users(dataclasses.replace(measured, totals=each), rule, np.concatenate(scores))
+        estimate_users(dataclasses.replace(measured, totals=each), rule, scores)
         for each in (totals, without)
     )
     rare = np.argsort(plain.users, kind="stable")[:400]
@@ -133,3 +134,30 @@ def test_few_rows_and_few_users_give_estimates(scores):
         assert found.users.shape == found.low.shape == found.high.shape == (rows,)
         assert (found.high >= found.users).all()
         assert (found.low >= 0).all()
+
+
+def test_estimates_do_not_depend_on_the_blocks_in_which_rows_are_taken(monkeypatch):
+    held, _, scores = crowd(20_000, 400, 1.3)
+    expected = estimated(held, scores).table
+    monkeypatch.setattr(blocks, "_ROWS_OF_A_BLOCK", 64)
+    assert np.array_equal(estimated(held, scores).table, expected)
+    # Here the last digits of sums may differ, and with them the rounding to a whole number.
+    monkeypatch.setattr(blocks, "_ROWS_OF_A_LARGE_BLOCK", 64)
+    assert abs(estimated(held, scores).table - expected).max() <= 1
+
+
+def test_estimates_of_many_rows_hold_few_columns_of_them(monkeypatch):
+    # The smaller blocks are, the fewer rows show what is held of each row.
+    monkeypatch.setattr(blocks, "_ROWS_OF_A_BLOCK", 2**14)
+    monkeypatch.setattr(blocks, "_ROWS_OF_A_LARGE_BLOCK", 2**14)
+    rows = 150_000
+    scores = [np.random.default_rng(1).pareto(1.1, rows) + 3]
+    rule = count_rule(scores)
+    held = Held(offsets=np.array([0, 1000]), rows=np.arange(0, rows, rows // 1000))
+    measured = measure(sum_counts(held, rule), rule, CountNoise.of_budget(MU), RunKey(bytes(32)))
+    tracemalloc.start()
+    estimate_users(measured, rule, scores)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Six columns of 8 bytes at a time, and the columns of a block.
+    assert peak < 80 * rows

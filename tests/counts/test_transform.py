@@ -76,7 +76,7 @@ def test_the_sums_of_a_batch_are_as_many_as_the_rows_that_its_users_hold():
 
 def test_the_numbers_are_the_estimates_from_the_measured_sums():
     sums = sums_of(COUNTS)
-    found = estimate_users(measured(sums), RULE, WORDS.scores)
+    found = estimate_users(measured(sums), RULE, [WORDS.scores])
     expected = np.stack((found.users, found.low, found.high), axis=1)
     assert np.array_equal(users(sums), expected)
     # The noise is not lost in rounding: without it the numbers would be others.
@@ -87,5 +87,5 @@ def test_the_numbers_are_the_estimates_from_the_measured_sums():
     )
     for name in ("masses", "totals"):
         true = dataclasses.replace(measured(sums), **{name: getattr(exact, name)})
-        other = estimate_users(true, RULE, WORDS.scores)
+        other = estimate_users(true, RULE, [WORDS.scores])
         assert not np.array_equal(other.users, found.users)
