@@ -29,7 +29,7 @@ from beam_dpne.cli.plan_checks import SpendsDelta, warn_of_large_delta
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
-from beam_dpne.elements.threads import usable_cores
+from beam_dpne.elements.threads import MOST_WORKERS, usable_cores
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading import (
@@ -254,6 +254,11 @@ def _settings(
         value = values.get(name)
         if value is not None and value < least:
             raise UsageError(f"{name} must be at least {least}, got {name}={value}.")
+    if (values["workers"] or 0) > MOST_WORKERS:
+        raise UsageError(
+            f"workers must be at most {MOST_WORKERS}, got workers={values['workers']}; more threads "
+            "than cores bring nothing."
+        )
     workers = worker_threads(values["workers"], options)
     check_output(values["output"], overwrite=values["overwrite"])
     if values["budget"] is not None:

@@ -17,6 +17,7 @@ from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.coders import Storable, spill
 from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.elements.side_inputs import SetStore
+from beam_dpne.elements.threads import MOST_WORKERS
 from beam_dpne.engines import check_options
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.options import InputDescription, description_of_rows
@@ -51,9 +52,12 @@ class DocumentsTransform(DisplayedTransform):
                 f"plan={kind}(epsilon=…, delta=…)."
             )
         for name in ("partitions", "workers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {name}={value}.")
+            _check_count(name, getattr(self, name))
+        if self.workers is not None and self.workers > MOST_WORKERS:
+            raise ValueError(
+                f"workers must be at most {MOST_WORKERS}, got workers={self.workers}; more threads "
+                "than cores bring nothing."
+            )
         checked_names(self.user_field, self.text_field)
         check_run_key(self.run_key)
         resolve_tokenizer(self.tokenizer)
@@ -123,6 +127,15 @@ class DocumentsTransform(DisplayedTransform):
             run_key=run_key,
             workers=self.workers or 1,
         )
+
+
+def _check_count(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {name}={value!r}.")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {name}={value}.")
 
 
 def create_public(batch: Storable, store: SetStore | None) -> beam.Create:

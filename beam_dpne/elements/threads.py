@@ -13,6 +13,9 @@ from typing import Any, Generic, TypeVar
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
+# Far more threads than cores only take memory.
+MOST_WORKERS = 256
+
 
 def usable_cores() -> int:
     """Returns the number of cores that this process may use, at least 1."""

@@ -318,6 +318,7 @@ def test_the_progress_shows_stages_without_lengths(capsys):
         (["--tokenizer", "letters"], ["tokenizer must be one of", "'letters'"]),
         (["--partitions", 0], ["partitions must be at least 1", "partitions=0"]),
         (["--workers", -1], ["workers must be at least 0", "workers=-1"]),
+        (["--workers", 100_000], ["workers must be at most 256", "workers=100000"]),
         (["--max_length", 2], ["--max_length"]),
         # No option of bayesian is meant here, such as public_weight.
         (

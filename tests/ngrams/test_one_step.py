@@ -64,6 +64,14 @@ def test_a_run_without_documents_releases_empty_sets(workers):
 def test_the_number_of_threads_must_be_at_least_one():
     with pytest.raises(ValueError, match=r"workers must be at least 1, got workers=0\."):
         PrivateNgrams(plan=PLAN, workers=0)
+    with pytest.raises(ValueError, match=r"workers must be at most 256, got workers=257;"):
+        PrivateNgrams(plan=PLAN, workers=257)
+
+
+@pytest.mark.parametrize("workers", ["2", 2.0, True])
+def test_workers_are_a_whole_number(workers):
+    with pytest.raises(TypeError, match=f"workers must be an integer, got workers={workers!r}"):
+        PrivateNgrams(plan=PLAN, workers=workers)
 
 
 class Alone:
