@@ -23,12 +23,17 @@ _UNION = (
     "::test_words_by_a_set_union_and_longer_grams_spend_the_budget_together"
 )
 
+_BLOCKS = (
+    "tests/counts/test_estimates.py::"
+    "test_estimates_do_not_depend_on_the_blocks_in_which_rows_are_taken"
+)
+
 MUTANTS = [
     Mutant(
         name="sums_of_rows_have_no_noise",
         file="beam_dpne/counts/measuring.py",
-        before='noise.row_stddev * UNITS, _normals(run_key, "count masses", rows))',
-        after="noise.row_stddev * UNITS, np.zeros(rows.size))",
+        before="noise.row_stddev * UNITS, draws)",
+        after="noise.row_stddev * UNITS, draws * 0)",
         matters="The sums of rows would be released as they are.",
         tests=(_SPREAD,),
     ),
@@ -43,10 +48,18 @@ MUTANTS = [
     Mutant(
         name="all_rows_have_the_noise_of_the_first",
         file="beam_dpne/counts/measuring.py",
-        before='_normals(run_key, "count masses", rows)',
-        after='_normals(run_key, "count masses", rows * 0)',
+        before='_normals(run_key, "count masses", items)',
+        after='_normals(run_key, "count masses", items * 0)',
         matters="The difference of two rows would be free of noise.",
         tests=(_SPREAD,),
+    ),
+    Mutant(
+        name="blocks_of_rows_share_their_noise",
+        file="beam_dpne/counts/measuring.py",
+        before="items = np.arange(rows.start, rows.stop)",
+        after="items = np.arange(rows.stop - rows.start)",
+        matters="The difference of two rows in two blocks would be free of noise.",
+        tests=(_BLOCKS,),
     ),
     Mutant(
         name="rows_and_groups_share_their_noise",
