@@ -27,9 +27,10 @@ from beam_dpne.cli.failures import check_outside_releases, with_cause
 from beam_dpne.cli.options import Table, with_defaults
 from beam_dpne.cli.plan_checks import SpendsDelta, warn_of_large_delta
 from beam_dpne.cli.runners import BeamOptions
+from beam_dpne.cli.running import check_running
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
-from beam_dpne.elements.threads import MOST_WORKERS, usable_cores
+from beam_dpne.elements.threads import usable_cores
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading import (
@@ -75,10 +76,6 @@ _JOB_OPTIONS = (
 _READ_OPTIONS = (
     *("input_format", "user_field", "text_field", "encoding", "delimiter", "quoting"),
     *("columns", "max_record_bytes"),
-)
-_LEAST_VALUES = (
-    *(("side_input_limit", 1), ("partitions", 1)),
-    *(("harness_timeout", 0), ("workers", 0)),
 )
 _NOTES = tuple(field.name for field in dataclasses.fields(ReleaseNotes))
 
@@ -237,10 +234,8 @@ def _settings(
     tokenizer: Tokenizer | None,
 ) -> dict[str, Any]:
     """Checks the options that all programs share, and returns the fields of `Job`."""
+    check_running(parsed)
     values = with_defaults(parsed, [*table["reading"], *table["writing"], *table["running"]])
-    for name in ("input", "output"):
-        if not values[name]:
-            raise UsageError(f"{name} must be given: --{name} PATH.")
     notes = ReleaseNotes(**{name: values[name] for name in _NOTES})
     check_max_rejected(values["max_rejected"])
     chosen = tokenizer or _tokenizer_name(parsed, values)
@@ -250,15 +245,6 @@ def _settings(
     )
     _check_access(values, options)
     run_key = _run_key(values["run_key_file"], options)
-    for name, least in _LEAST_VALUES:
-        value = values.get(name)
-        if value is not None and value < least:
-            raise UsageError(f"{name} must be at least {least}, got {name}={value}.")
-    if (values["workers"] or 0) > MOST_WORKERS:
-        raise UsageError(
-            f"workers must be at most {MOST_WORKERS}, got workers={values['workers']}; more threads "
-            "than cores bring nothing."
-        )
     workers = worker_threads(values["workers"], options)
     check_output(values["output"], overwrite=values["overwrite"])
     if values["budget"] is not None:

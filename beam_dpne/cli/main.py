@@ -314,8 +314,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_command(module: str, parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
-    # An error of a privacy parameter does not wait for Beam.
+    # An error of a parameter does not wait for Beam.
     importlib.import_module("beam_dpne.cli.privacy").check_parameters(parsed)
+    if getattr(parsed, "publishes", False):
+        importlib.import_module("beam_dpne.cli.running").check_running(parsed)
     importlib.import_module(f"beam_dpne.cli.{module}").run_command(parsed, beam_arguments)
 
 

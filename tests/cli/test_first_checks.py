@@ -1,4 +1,4 @@
-"""An error of a privacy parameter is told before Apache Beam is loaded, which takes seconds."""
+"""An error of a parameter is told before Apache Beam is loaded, which takes seconds."""
 
 import subprocess
 import sys
@@ -11,6 +11,9 @@ from beam_dpne.cli.main import main
 status = main(sys.argv[1:])
 print(status, *(name for name in ("apache_beam", "scipy", "pyarrow") if name in sys.modules))
 """
+
+
+PATHS = ("--input", "texts.jsonl", "--output", "release")
 
 
 def run(*arguments: str) -> tuple[str, str]:
@@ -43,6 +46,13 @@ def test_a_wrong_budget_needs_neither_beam_nor_scipy(program, budget, said):
         ("set-union", ["--max_contributions", "0"], "max_contributions must be"),
         ("bayesian", ["--max_count", "0"], "max_count must be"),
         ("plan", ["--count_share", "2"], "count_share must be"),
+        ("ngrams", ["--output", "release"], "input must be given"),
+        ("set-union", ["--input", "texts.jsonl"], "output must be given"),
+        ("ngrams", [*PATHS, "--workers", "-1"], "workers must be at least 0"),
+        ("set-union", [*PATHS, "--workers", "257"], "workers must be at most 256"),
+        ("set-union", [*PATHS, "--partitions", "0"], "partitions must be at least 1"),
+        ("ngrams", [*PATHS, "--side_input_limit", "0"], "side_input_limit must be at least 1"),
+        ("bayesian", [*PATHS, "--harness_timeout", "-1"], "harness_timeout must be at least 0"),
     ],
 )
 def test_another_wrong_parameter_does_not_need_beam(program, option, said):
