@@ -28,7 +28,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import beam_dpne
 
@@ -52,6 +52,8 @@ def main(arguments: list[str] | None = None) -> None:
         "--service_port", type=int, required=True, help="Port of the pool, on all addresses."
     )
     given = parser.parse_args(arguments)
+    if not 0 < given.service_port < 2**16:
+        parser.error(f"--service_port must be from 1 to 65535, got {given.service_port}")
     logging.basicConfig(level=logging.INFO)
     # Python warns of each other thread in a process that forks; see above why these do no harm.
     warnings.filterwarnings("ignore", r".*use of fork\(\) may lead to deadlocks")
@@ -64,9 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
         serve(given.service_port, _Forks(ours), forker)
         return
     ours.close()
-    endpoint = _fork_harnesses(theirs, server)
-    if endpoint is not None:  # This is a harness.
-        _run_harness(forker, **endpoint)
+    _run_harness(forker, **_fork_harnesses(theirs, server))
 
 
 def import_all() -> None:
@@ -76,21 +76,21 @@ def import_all() -> None:
         getattr(beam_dpne, name)
 
 
-def _fork_harnesses(requests: socket.socket, server: int) -> dict[str, str] | None:
-    """Forks a harness for each request; returns its endpoint in the fork, and None at the end.
+def _fork_harnesses(requests: socket.socket, server: int) -> dict[str, str]:
+    """Forks a harness for each request; returns its endpoint in the fork, and nowhere else.
 
-    The end is when the server has ended, or this process is asked to terminate; then it ends all
-    harnesses.
+    This process ends all harnesses and itself when it is asked to terminate, with status 0, or when the
+    server has ended, with status 1.
     """
     children = {server}
 
-    def end(*_: Any) -> None:
+    def end(status: int) -> NoReturn:
         for child in children:
             _signal(child, signal.SIGTERM)
-        os._exit(0)
+        os._exit(status)
 
     for number in _ENDING:
-        signal.signal(number, end)
+        signal.signal(number, lambda *_: end(0))
     with requests, requests.makefile("rw", encoding="utf-8") as lines:
         while True:
             # Children that have ended are collected also while nobody asks for anything.
@@ -100,7 +100,7 @@ def _fork_harnesses(requests: socket.socket, server: int) -> dict[str, str] | No
                 continue
             line = lines.readline()
             if not line:
-                break
+                end(1)
             request = json.loads(line)
             if "stop" in request:
                 # The number of a child that has ended may be another process's by now.
@@ -117,8 +117,6 @@ def _fork_harnesses(requests: socket.socket, server: int) -> dict[str, str] | No
                 return request
             children.add(child)
             _answer(lines, child)
-    end()
-    return None
 
 
 def _fork() -> int:
@@ -269,10 +267,16 @@ def serve(port: int, forks: _Forks, forker: int) -> None:
 
     server = grpc.server(
         ThreadPoolExecutor(max_workers=_REQUESTS_AT_ONCE),
-        options=[("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_strikes", 0)],
+        options=[
+            *(("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_strikes", 0)),
+            ("grpc.so_reuseport", 0),  # Two pools at one port would get every second request each.
+        ],
     )
     services.add_BeamFnExternalWorkerPoolServicer_to_server(Pool(), server)
-    server.add_insecure_port(f"[::]:{port}")
+    try:
+        server.add_insecure_port(f"[::]:{port}")
+    except RuntimeError:
+        sys.exit(f"worker_pool: --service_port must be a free port, got {port}, which is in use.")
     server.start()
     _LOGGER.info("Listening at port %d", port)
     while os.getppid() == forker:

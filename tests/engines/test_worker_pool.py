@@ -311,3 +311,25 @@ def test_requests_to_a_process_that_is_gone_are_errors():
     theirs.close()
     with ours, pytest.raises(EOFError, match="has ended"):
         worker_pool._Forks(ours).start("1", "nobody:1")
+
+
+@pytest.mark.parametrize(
+    ("port", "status", "said"),
+    [
+        ("0", 2, "must be from 1 to 65535, got 0"),
+        ("65536", 2, "must be from 1 to 65535, got 65536"),
+    ],
+)
+def test_a_port_out_of_range_is_refused(port, status, said):
+    command = [sys.executable, *MODULE, f"--service_port={port}"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert ended.returncode == status
+    assert said in ended.stderr
+
+
+def test_a_second_pool_at_a_port_is_refused_and_leaves_the_first_alone(pool):
+    command = [sys.executable, *MODULE, f"--service_port={pool.port}"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert ended.returncode == 1
+    assert f"must be a free port, got {pool.port}, which is in use" in ended.stderr
+    assert pool.process.poll() is None
