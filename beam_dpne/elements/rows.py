@@ -1,7 +1,7 @@
 """Rows of a release, as its files have them: in tables and as elements with a schema."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, cast
 
 import apache_beam as beam
 import numpy as np
@@ -27,6 +27,44 @@ _ORDER = {
 }
 SCORE_DECIMALS = 6
 PROBABILITY_DIGITS = 9
+# So many rows are Python objects at a time.
+_ROWS_AT_ONCE = 2**16
+
+
+class Rows(Protocol):
+    """All rows of a release in order: a table, or an object that makes pieces of a table."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def select(self, names: list[str]) -> "Rows":
+        """Returns the same rows with some of their columns."""
+        ...
+
+    def slice(self, start: int, count: int) -> pa.Table:
+        """Returns so many rows as a table, or those that are left."""
+        ...
+
+
+def pieces(rows: Rows, start: int = 0, count: int | None = None) -> Iterator[pa.Table]:
+    """Yields rows in pieces so small that they can be Python objects.
+
+    Args:
+      rows: the rows.
+      start: the first row.
+      count: the number of rows; by default, or where fewer are left, all others.
+
+    >>> rows = pa.table([["b", "a"], [1.0, 1.0]], schema=ITEM_SCHEMA)
+    >>> [len(piece) for piece in pieces(rows)]
+    [2]
+    """
+    stop = len(rows) if count is None else min(len(rows), start + count)
+    for first in range(start, stop, _ROWS_AT_ONCE):
+        yield rows.slice(first, min(_ROWS_AT_ONCE, stop - first))
 
 
 class ReleasedNgram(NamedTuple):

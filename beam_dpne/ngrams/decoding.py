@@ -5,22 +5,15 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from apache_beam.pvalue import PCollection
 
 from beam_dpne.documents import text
 from beam_dpne.elements.batches import UnhintedTransform, apply
-from beam_dpne.elements.rows import (
-    COUNTED_ROW_SCHEMA,
-    ROW_SCHEMA,
-    in_order,
-    longest_beside_shorter,
-    with_rounded_scores,
-)
+from beam_dpne.elements.rows import longest_beside_shorter
 from beam_dpne.mechanism.rules import GroupRule, LengthRule
-from beam_dpne.ngrams.elements import GramSet, unpack_pairs
+from beam_dpne.ngrams.elements import GramSet
+from beam_dpne.ngrams.released_rows import ReleasedRows
 
 # Ledgers tell their readers of this function under this module's name.
 unescape_item = text.unescape_item
@@ -41,6 +34,7 @@ class DecodeGrams(UnhintedTransform):
     Cost: one worker holds all released sets.
 
     Example:
+      >>> import numpy as np
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
       >>> from beam_dpne import DecodeGrams, GramSet
       >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
@@ -159,54 +153,17 @@ class ListReport(UnhintedTransform):
 
 
 def ngram_table(released: Iterable[GramSet]) -> pa.Table:
-    """Returns the rows of S_1, …, S_T, sorted by length, falling score, then bytes."""
-    released = list(released)
-    # A public vocabulary is never counted, and not released.
-    is_counted = any(grams.users is not None for grams in released)
-    schema = COUNTED_ROW_SCHEMA if is_counted else ROW_SCHEMA
-    rows = pa.Table.from_batches(list(decode_sets(released)), schema)
-    return in_order(with_rounded_scores(rows))
+    """Returns the rows of S_1, …, S_T in the order of a release, as one table."""
+    return ReleasedRows.of(released).table()
 
 
 def decode_sets(released: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
     """Yields the sorted rows of each length that released something, shortest first."""
-    words = np.zeros((1, 0), dtype=np.int32)
-    vocabulary = pa.array([], pa.string())
-    for grams in sorted(released, key=lambda grams: grams.length):
-        if grams.length == 1 and grams.words is not None:
-            vocabulary = pa.array([text.escape_token(word) for word in grams.words.to_pylist()])
-        words = _word_ids(grams, words)
-        if len(grams) and not grams.is_public:
-            yield _sorted_rows(grams, words, vocabulary)
+    yield from ReleasedRows.of(released, are_rounded=False).batches()
 
 
 def _decode(longest: GramSet, shorter: Iterable[GramSet]) -> Iterator[pa.RecordBatch]:
     return decode_sets([*shorter, longest])
-
-
-def _word_ids(grams: GramSet, parent_words: np.ndarray) -> np.ndarray:
-    """Returns the ids in S_1 of each n-gram's words: (n, k) int32, given those of S_{k−1}.
-
-    An n-gram is its prefix and one more word, which is given by its id or as the suffix's last word.
-    """
-    if grams.length == 1:
-        return np.arange(len(grams), dtype=np.int32).reshape(-1, 1)
-    prefixes, seconds = unpack_pairs(grams.keys)
-    is_suffix = grams.pruning == "both"
-    last = parent_words[seconds, -1] if is_suffix else seconds.astype(np.int32)
-    return np.column_stack((parent_words[prefixes], last))
-
-
-def _sorted_rows(grams: GramSet, words: np.ndarray, vocabulary: pa.Array) -> pa.RecordBatch:
-    # One Arrow column for each word of the n-grams, which are then joined row by row.
-    columns = [vocabulary.take(pa.array(words[:, place])) for place in range(words.shape[1])]
-    ngrams = pc.call_function("binary_join_element_wise", [*columns, pa.scalar(text.SEPARATOR)])
-    lengths = pa.array(np.full(len(grams), grams.length, dtype=np.int32))
-    rows = pa.table([lengths, ngrams, pa.array(grams.scores)], schema=ROW_SCHEMA)
-    if grams.users is not None:
-        users = [pa.array(column) for column in grams.users.T]
-        rows = pa.table([*rows.columns, *users], schema=COUNTED_ROW_SCHEMA)
-    return in_order(rows).combine_chunks().to_batches()[0]
 
 
 def length_report(released: GramSet) -> LengthReport:

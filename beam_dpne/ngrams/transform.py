@@ -19,7 +19,6 @@ from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.candidates import ExtractGrams, PruneInvalid
 from beam_dpne.ngrams.contributions import LimitContributions, SpendBudgets, SpendResult
 from beam_dpne.ngrams.count_held import CountHeld
-from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.ngrams.elements import (
     ROOT,
     Contributions,
@@ -33,6 +32,7 @@ from beam_dpne.ngrams.in_memory import release_lengths
 from beam_dpne.ngrams.ledger import ngrams_contents
 from beam_dpne.ngrams.one_step import ReleaseInOneStep
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.released_rows import ReleasedRows
 from beam_dpne.ngrams.spurious import SampleSpurious
 from beam_dpne.ngrams.threshold import DecideRound, NoisyThreshold, RoundResult
 from beam_dpne.ngrams.user_counts import CountUsers
@@ -69,7 +69,7 @@ class PrivateNgramsResult(Result[ReleasedNgram | CountedNgram], _Released):
       run: the public facts of the run, for the ledger.
     """
 
-    form = Form(_row_type, ngram_table, ngrams_contents)
+    form = Form(_row_type, ReleasedRows.of, ngrams_contents)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

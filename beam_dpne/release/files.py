@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -29,6 +29,8 @@ from beam_dpne.elements.rows import (
     ITEM_SCHEMA,
     PROBABILITY_SCHEMA,
     ROW_SCHEMA,
+    Rows,
+    pieces,
 )
 from beam_dpne.errors import ReleaseError
 from beam_dpne.storage.access import directory_at
@@ -45,7 +47,6 @@ PART_NAME = re.compile(
     r"-[0-9a-f]{16}-\d{5,}-of-\d{5,}\.(jsonl|tsv|parquet)"
 )
 OUTPUT_FORMATS = ("jsonl", "tsv", "parquet")
-_HASHED_AT_ONCE = 1 << 20
 _WRITERS = {"jsonl": "jsonl/1", "tsv": "tsv/1", "parquet": f"parquet/1/{pa.__version__}"}
 _PYTHON = {pa.int32(): int, pa.int64(): int, pa.string(): str, pa.float64(): float}
 
@@ -156,16 +157,17 @@ _BY_STEM = {program.stem: program for program in PROGRAMS.values()}
 
 
 def render_parts(
-    program: Program, rows: pa.Table, output_format: str, rows_per_part: int
+    program: Program, rows: Rows, output_format: str, rows_per_part: int
 ) -> Iterator[tuple[Part, bytes]]:
     """Yields the parts one after the other; a release without rows has one part without rows."""
     digest = _content_hash(program, rows, output_format, rows_per_part)
     count = max(1, -(-len(rows) // rows_per_part))
     for number in range(count):
-        piece = rows.slice(number * rows_per_part, rows_per_part)
-        data = _WRITE[output_format](program, piece)
+        start = number * rows_per_part
+        size = min(rows_per_part, len(rows) - start)
+        data = _WRITE[output_format](program, rows.schema, pieces(rows, start, size))
         name = f"{program.stem}-{digest}-{number:05}-of-{count:05}.{output_format}"
-        yield Part(name, len(piece), hashlib.sha256(data).hexdigest(), len(data)), data
+        yield Part(name, size, hashlib.sha256(data).hexdigest(), len(data)), data
 
 
 def parse_part(part: Part, data: bytes, columns: Collection[str]) -> pa.Table:
@@ -180,7 +182,7 @@ def parse_part(part: Part, data: bytes, columns: Collection[str]) -> pa.Table:
     return _PARSE[part.name.rpartition(".")[2]](program, data, program.schema_of(columns))
 
 
-def rows_section(program: Program, rows: pa.Table) -> dict[str, Any]:
+def rows_section(program: Program, rows: Rows) -> dict[str, Any]:
     """Returns the number of rows of a release and their digest, for a ledger without files.
 
     The digest is the SHA-256 of the rows in the order of the release as jsonl: of the files of a
@@ -191,12 +193,12 @@ def rows_section(program: Program, rows: pa.Table) -> dict[str, Any]:
       rows: All rows, in order (see `in_order`).
     """
     digest = hashlib.sha256()
-    for start in range(0, len(rows), _HASHED_AT_ONCE):
-        digest.update(_write_jsonl(program, rows.slice(start, _HASHED_AT_ONCE)))
+    for piece in pieces(rows):
+        digest.update(_write_jsonl(program, rows.schema, [piece]))
     return {"count": len(rows), "sha256": digest.hexdigest()}
 
 
-def _content_hash(program: Program, rows: pa.Table, output_format: str, rows_per_part: int) -> str:
+def _content_hash(program: Program, rows: Rows, output_format: str, rows_per_part: int) -> str:
     """Returns sixteen digits that depend on the rows, the cut into parts and the writer's version.
 
     Files of equal names therefore have equal bytes.
@@ -205,9 +207,10 @@ def _content_hash(program: Program, rows: pa.Table, output_format: str, rows_per
     digest = hashlib.sha256(f"{_WRITERS[output_format]} {len(rows)} {cut}\n".encode())
     for name in rows.schema.names:
         if name != program.text:
-            digest.update(rows.column(name).to_numpy())
-    for start in range(0, len(rows), _HASHED_AT_ONCE):
-        lines = program.lines(rows.slice(start, _HASHED_AT_ONCE), program.text)
+            for piece in pieces(rows.select([name])):
+                digest.update(piece.column(name).to_numpy())
+    for piece in pieces(rows.select([program.text])):
+        lines = program.lines(piece, program.text)
         digest.update("".join(f"{line}\n" for line in lines).encode())
     return digest.hexdigest()[:16]
 
@@ -219,20 +222,25 @@ def _row_type(schema: pa.Schema) -> type[Any]:
     return msgspec.defstruct("Row", fields, gc=False)
 
 
-def _write_jsonl(_: Program, rows: pa.Table) -> bytes:
-    columns = (column.to_pylist() for column in rows.columns)
-    return msgspec.json.Encoder().encode_lines(map(_row_type(rows.schema), *columns))
+def _write_jsonl(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
+    encoder, row_type = msgspec.json.Encoder(), _row_type(schema)
+    columns = ([column.to_pylist() for column in piece.columns] for piece in rows)
+    # A list, since msgspec 0.22 never frees the rows that it takes from another iterable.
+    return b"".join(encoder.encode_lines(list(map(row_type, *each))) for each in columns)
 
 
-def _write_tsv(program: Program, rows: pa.Table) -> bytes:
-    columns = [program.lines(rows, name) for name in rows.schema.names]
-    lines = [rows.schema.names, *zip(*columns, strict=True)]
-    return "".join("\t".join(line) + "\n" for line in lines).encode()
+def _write_tsv(program: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
+    written = ["\t".join(schema.names) + "\n"]
+    for piece in rows:
+        columns = [program.lines(piece, name) for name in schema.names]
+        written.append("".join("\t".join(line) + "\n" for line in zip(*columns, strict=True)))
+    return "".join(written).encode()
 
 
-def _write_parquet(_: Program, rows: pa.Table) -> bytes:
+def _write_parquet(_: Program, schema: pa.Schema, rows: Iterable[pa.Table]) -> bytes:
     sink = pa.BufferOutputStream()
-    pyarrow.parquet.write_table(rows.combine_chunks(), sink, compression="zstd")
+    table = pa.concat_tables([schema.empty_table(), *rows]).combine_chunks()
+    pyarrow.parquet.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()
 
 

@@ -94,7 +94,8 @@ class WriteRelease(DisplayedTransform):
     Privacy: post-processing of released sets; the ledger adds only public numbers. Rows that are not
     exactly those that the ledger describes are refused.
 
-    Cost: one worker holds all released rows and the text of one part.
+    Cost: one worker holds all released sets and the text of one part; for set unions and probabilities,
+      the text of all rows.
 
     Attributes:
       output: Directory, local or on any Beam file system; created if missing.

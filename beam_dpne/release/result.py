@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import apache_beam as beam
-import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from beam_dpne.elements.batches import UnhintedTransform, apply
-from beam_dpne.elements.rows import longest_beside_shorter
+from beam_dpne.elements.rows import Rows, longest_beside_shorter, pieces
 from beam_dpne.release.files import PROGRAMS, Program, rows_section
 from beam_dpne.release.ledger import (
     NO_NOTES,
@@ -33,13 +32,13 @@ class Form(NamedTuple):
 
     Attributes:
       row_type: Function from the plan to the type of the rows.
-      table_of: Function from the sets to all rows, in the order of the release.
+      rows_of: Function from the sets to all rows, in the order of the release.
       contents_of: Function from the plan and the sets to the program's contents of a ledger; it
         refuses sets that are not of a run under the plan.
     """
 
     row_type: Callable[[Any], type[Any]]
-    table_of: Callable[[Sequence[Any]], pa.Table]
+    rows_of: Callable[[Sequence[Any]], Rows]
     contents_of: Callable[[Any, Sequence[Any]], Contents]
 
 
@@ -51,7 +50,7 @@ class Described(NamedTuple):
     """
 
     program: Program
-    rows: pa.Table
+    rows: Rows
     ledger: dict[str, Any]
 
 
@@ -106,7 +105,7 @@ def described(form: Form, run: Run, sets: Sequence[Any], notes: ReleaseNotes) ->
       TypeError, ValueError: The sets are not those of a private run under the plan.
     """
     contents = form.contents_of(run.plan, sets)
-    program, rows = PROGRAMS[contents.program], form.table_of(sets)
+    program, rows = PROGRAMS[contents.program], form.rows_of(sets)
     ledger = whole_ledger(contents, run, {"count": len(rows)}, notes)
     return Described(program, rows, ledger)
 
@@ -131,8 +130,8 @@ def _apply(
 
 
 def _rows(sets: list[Any], *, form: Form, row_type: type[Any]) -> Iterator[Any]:
-    for batch in form.table_of(sets).to_batches():
-        yield from map(row_type, *(column.to_pylist() for column in batch.columns))
+    for piece in pieces(form.rows_of(sets)):
+        yield from map(row_type, *(column.to_pylist() for column in piece.columns))
 
 
 def _ledger(sets: list[Any], *, form: Form, run: Run) -> Iterator[str]:

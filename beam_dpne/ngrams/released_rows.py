@@ -1,0 +1,191 @@
+"""The rows of S_1, …, S_T in the order of a release, whose texts are made a piece at a time.
+
+Rows of one length come by falling numbers of users, then by falling score, then by the bytes of their
+texts. The keys of S_k sort like its n-grams, word by word, and a blank sorts before all characters that
+are not control characters. So with words of ordinary characters the rows of S_k are in the order of
+their texts already, and a stable sort by numbers is enough.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_dpne.documents import text
+from beam_dpne.elements.arrays import byte_order
+from beam_dpne.elements.rows import COUNTED_ROW_SCHEMA, ROW_SCHEMA, SCORE_DECIMALS
+from beam_dpne.ngrams.elements import GramSet, unpack_pairs
+
+# Words with one of these sort or read otherwise than by their own bytes; the empty word does as well.
+_NOT_ORDINARY = r"[\x00-\x20\\]|^$"
+_ESCAPED_AT_ONCE = 2**16
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReleasedRows:
+    """All rows of a release of n-grams; a piece of them is a table.
+
+    Attributes:
+      sets: S_1, …, S_T, the shortest n-grams first; a public vocabulary has no rows.
+      schema: the columns of the rows.
+      are_rounded: whether scores are rounded as in the files of a release.
+    """
+
+    sets: tuple[GramSet, ...]
+    schema: pa.Schema
+    are_rounded: bool
+
+    @classmethod
+    def of(cls, released: Iterable[GramSet], *, are_rounded: bool = True) -> "ReleasedRows":
+        """Returns the rows of released sets, in any order of lengths."""
+        sets = tuple(sorted(released, key=lambda grams: grams.length))
+        # A public vocabulary is never counted, and not released.
+        counted = {grams.users is not None for grams in sets if len(grams) and not grams.is_public}
+        if len(counted) == 2:
+            raise ValueError("Users must be counted for all released n-grams or for none.")
+        return cls(sets, COUNTED_ROW_SCHEMA if True in counted else ROW_SCHEMA, are_rounded)
+
+    def __len__(self) -> int:
+        return sum(order.size for order in self._orders)
+
+    def select(self, names: list[str]) -> "ReleasedRows":
+        """Returns the same rows with some of their columns."""
+        chosen = dataclasses.replace(self, schema=pa.schema(map(self.schema.field, names)))
+        # The order is computed once for all selections.
+        vars(chosen).update(_words=self._words, _orders=self._orders)
+        return chosen
+
+    def slice(self, start: int, count: int) -> pa.Table:
+        """Returns so many rows as a table, or those that are left."""
+        pieces, before = [], 0
+        for place, order in enumerate(self._orders):
+            rows = order[max(0, start - before) : max(0, start + count - before)]
+            if rows.size:
+                pieces.append(self._piece(place, rows))
+            before += order.size
+        return pa.concat_tables(pieces) if pieces else self.schema.empty_table()
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """Returns all rows of each length that has any, as one batch."""
+        whole = (self._piece(place, rows) for place, rows in enumerate(self._orders) if rows.size)
+        return [table.combine_chunks().to_batches()[0] for table in whole]
+
+    def table(self) -> pa.Table:
+        """Returns all rows as one table."""
+        return self.slice(0, len(self))
+
+    def _piece(self, place: int, rows: np.ndarray) -> pa.Table:
+        """Returns some rows of one length.
+
+        Args:
+          place: the place of the set in `sets`.
+          rows: (m,) int32, rows of the set.
+        """
+        columns = [self._column(name, place, rows) for name in self.schema.names]
+        return pa.table(columns, schema=self.schema)
+
+    def _column(self, name: str, place: int, rows: np.ndarray) -> pa.Array:
+        grams = self.sets[place]
+        if name == "length":
+            return pa.array(np.full(rows.size, grams.length, np.int32))
+        if name == "ngram":
+            return self._texts(place, rows)
+        if name == "score":
+            scores = grams.scores[rows]
+            return pa.array(np.round(scores, SCORE_DECIMALS) if self.are_rounded else scores)
+        if grams.users is None:
+            raise ValueError("A set whose users were not counted has no numbers of users.")
+        return pa.array(grams.users[rows, ("users", "users_low", "users_high").index(name)])
+
+    def _texts(self, place: int, rows: np.ndarray) -> pa.Array:
+        # One Arrow column for each word of the n-grams, which are then joined row by row.
+        words, _ = self._words
+        columns = [words.take(pa.array(ids)) for ids in word_ids(self.sets, place, rows)]
+        return pc.call_function("binary_join_element_wise", [*columns, pa.scalar(text.SEPARATOR)])
+
+    @functools.cached_property
+    def _words(self) -> tuple[pa.Array, bool]:
+        """The texts of the words of S_1, and whether they and their n-grams are in order of bytes."""
+        if not self.sets or self.sets[0].words is None:
+            return pa.array([], pa.string()), False
+        words = self.sets[0].words
+        # Few of the words are looked at before one that is not ordinary, if there is any.
+        unusual = pc.call_function(
+            "match_substring_regex", [words], pc.MatchSubstringOptions(_NOT_ORDINARY)
+        )
+        if not unusual.true_count:
+            ascending = pc.call_function("less", [words[:-1], words[1:]])
+            return words, ascending.true_count == len(ascending)
+        starts = range(0, len(words), _ESCAPED_AT_ONCE)
+        parts = (words.slice(start, _ESCAPED_AT_ONCE).to_pylist() for start in starts)
+        escaped = [pa.array(map(text.escape_token, part), pa.string()) for part in parts]
+        return pa.concat_arrays(escaped), False
+
+    @functools.cached_property
+    def _orders(self) -> list[np.ndarray]:
+        """The rows of each set in the order of the release: (n,) int32 each."""
+        orders = []
+        _, by_text = self._words
+        for place, grams in enumerate(self.sets):
+            # Prefixes are ids in the set before, so that all of them must be in order.
+            by_text &= bool((grams.keys[1:] > grams.keys[:-1]).all())
+            kept = 0 if grams.is_public else len(grams)
+            orders.append(self._order(place, by_text=by_text) if kept else np.zeros(0, np.int32))
+        return orders
+
+    def _order(self, place: int, *, by_text: bool) -> np.ndarray:
+        grams = self.sets[place]
+        scores = np.round(grams.scores, SCORE_DECIMALS) if self.are_rounded else grams.scores
+        order = np.argsort(-scores, kind="stable").astype(np.int32)
+        if not by_text:
+            order = np.lexsort([*self._ranks(place), -scores])
+        if grams.users is not None:
+            order = order[np.argsort(-grams.users[order, 0], kind="stable")]
+        return order.astype(np.int32)
+
+    def _ranks(self, place: int) -> list[np.ndarray]:
+        """Returns columns of integers by which rows sort like texts, the most important one last."""
+        last, *before = word_ids(self.sets, place, np.arange(len(self.sets[place])))[::-1]
+        # A blank follows all words but the last one.
+        words, _ = self._words
+        blanks = pa.scalar(text.SEPARATOR)
+        followed = pc.call_function("binary_join_element_wise", [words, pa.scalar(""), blanks])
+        return [_ranks(words)[last], *(_ranks(followed)[ids] for ids in before)]
+
+
+def _ranks(words: pa.Array) -> np.ndarray:
+    """Returns the rank of each word by its bytes: (n,) int64."""
+    ranks = np.empty(len(words), np.int64)
+    ranks[byte_order(words)] = np.arange(len(words))
+    return ranks
+
+
+def word_ids(sets: tuple[GramSet, ...], place: int, rows: np.ndarray) -> list[np.ndarray]:
+    """Returns the ids in S_1 of the words of some n-grams, one array for each word.
+
+    An n-gram is its prefix and one more word, which is given by its id or as the suffix's last word.
+
+    Args:
+      sets: S_1, …, S_T.
+      place: the place of the n-grams' set.
+      rows: (m,) integers, rows of that set.
+    """
+    words = []
+    while sets[place].length > 1:
+        prefixes, _ = unpack_pairs(sets[place].keys[rows])
+        words.append(_last_words(sets, place, rows))
+        rows, place = prefixes, place - 1
+    return [rows, *reversed(words)]
+
+
+def _last_words(sets: tuple[GramSet, ...], place: int, rows: np.ndarray) -> np.ndarray:
+    """Returns the ids in S_1 of the last words of some n-grams: (m,) int64."""
+    while sets[place].length > 1:
+        _, rows = unpack_pairs(sets[place].keys[rows])
+        if sets[place].pruning == "single":
+            return rows
+        place -= 1
+    return rows

@@ -1,0 +1,132 @@
+"""Rows that are made piece by piece are those of one sorted table."""
+
+import dataclasses
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from beam_dpne import GramSet, join_tokens, length_rule
+from beam_dpne.elements import rows as rows_module
+from beam_dpne.elements.rows import COUNTED_ROW_SCHEMA, ROW_SCHEMA, in_order, with_rounded_scores
+from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
+from beam_dpne.ngrams.released_rows import ReleasedRows
+from beam_dpne.release.files import PROGRAMS, render_parts
+
+# Texts whose order with a blank behind them is another one than without it, and escaped ones.
+WORDS = st.sampled_from(
+    ["", " ", "\t", "\0", "a", "a\x01", "a!", "a b", "ab", "b", "\\", "é", "🙂"]
+)
+ORDINARY = st.sampled_from(["!", "a", "a!", "ab", "b", "ba", "é", "🙂"])
+
+
+@st.composite
+def released_sets(draw):
+    words = draw(st.lists(draw(st.sampled_from([WORDS, ORDINARY])), min_size=1, unique=True))
+    words = sorted(words, key=str.encode)
+    pruning = draw(st.sampled_from(["both", "single"]))
+    is_public, is_counted = draw(st.booleans()), draw(st.booleans())
+    numbers = st.sampled_from([1.0, 1.0000001, 1.0000004, 2.5])
+    size, sets = len(words), []
+    for length in (1, 2, 3):
+        keys = np.arange(size)
+        if length > 1:
+            seconds = len(words) if pruning == "single" else len(sets[-1])
+            pairs = st.tuples(st.integers(0, len(sets[-1]) - 1), st.integers(0, seconds - 1))
+            if pruning == "both" and length == 3:
+                pairs = st.sampled_from(chained(sets[-1].keys))
+            chosen = draw(st.lists(pairs, min_size=1, max_size=12, unique=True))
+            keys = np.sort(pack_pairs(*np.array(chosen, np.int64).T))
+        grams = GramSet(
+            length=length,
+            keys=keys,
+            scores=np.array(draw(st.lists(numbers, min_size=keys.size, max_size=keys.size))),
+            words=pa.array(words) if length == 1 else None,
+            rule=length_rule(length=length, noise_stddev=1, threshold=0, valid=9, pruning=pruning),
+            is_public=is_public and length == 1,
+        )
+        if is_counted and not grams.is_public:
+            users = np.random.default_rng(len(words)).integers(0, 3, (keys.size, 3))
+            grams = dataclasses.replace(grams, users=users)
+        sets.append(grams)
+        if length == 2 and pruning == "both" and not chained(keys):
+            break
+    return sets
+
+
+def chained(keys):
+    """Pairs of bigrams of which the second begins with the last word of the first."""
+    first, second = unpack_pairs(keys)
+    return [(i, j) for i in range(keys.size) for j in range(keys.size) if second[i] == first[j]]
+
+
+def plain_table(sets):
+    """All rows by a plain loop, sorted by their texts."""
+    rows, texts, pruning = [], [], sets[-1].pruning
+    vocabulary = sets[0].words.to_pylist()
+    for grams in sets:
+        before, texts = texts, []
+        for row, key in enumerate(grams.keys.tolist()):
+            if grams.length == 1:
+                words = [vocabulary[row]]
+            else:
+                prefix, second = key >> 32, key & 0xFFFFFFFF
+                last = before[second][-1] if pruning == "both" else vocabulary[second]
+                words = [*before[prefix], last]
+            texts.append(words)
+            users = () if grams.users is None else grams.users[row].tolist()
+            if not grams.is_public:
+                rows.append((grams.length, join_tokens(words), grams.scores[row], *users))
+    counted = any(grams.users is not None for grams in sets)
+    schema = COUNTED_ROW_SCHEMA if counted else ROW_SCHEMA
+    columns = list(map(list, zip(*rows, strict=True))) or [[] for _ in schema]
+    return in_order(with_rounded_scores(pa.table(columns, schema=schema)))
+
+
+@given(released_sets(), st.integers(1, 7), st.randoms(use_true_random=False))
+def test_pieces_are_those_of_the_sorted_table(sets, size, rng):
+    expected = plain_table(sets)
+    rows = ReleasedRows.of(rng.sample(sets, len(sets)))
+    _, by_text = rows._words
+    event(f"words in the order of their texts: {by_text}")
+    assert rows.schema == expected.schema
+    assert len(rows) == len(expected)
+    assert rows.table().equals(expected)
+    starts = range(0, len(rows), size)
+    assert pa.concat_tables([rows.slice(start, size) for start in starts]).equals(expected)
+    chosen = rows.select(["score", "length"]).slice(1, len(rows))
+    assert chosen.equals(expected.select(["score", "length"]).slice(1))
+
+
+def test_users_are_counted_for_all_lengths_or_for_none():
+    common = {"scores": np.ones(1), "rule": None, "vocabulary_size": 1}
+    words = GramSet(length=1, keys=np.zeros(1, np.int64), words=pa.array(["a"]), **common)
+    bigrams = GramSet(length=2, keys=np.zeros(1, np.int64), **common)
+    counted = dataclasses.replace(words, users=np.ones((1, 3), np.int64))
+    with pytest.raises(ValueError, match="for all released n-grams or for none"):
+        ReleasedRows.of([counted, bigrams])
+
+
+def test_parts_of_many_rows_are_made_from_few_python_objects(monkeypatch):
+    monkeypatch.setattr(rows_module, "_ROWS_AT_ONCE", 2**12)
+    size = 200_000
+    rng = np.random.default_rng(1)
+    words = GramSet(
+        length=1,
+        keys=np.arange(size),
+        scores=rng.random(size),
+        words=pa.array([f"w{number:06d}" for number in range(size)]),
+        users=rng.integers(0, 10**6, (size, 3)),
+    )
+    tracemalloc.start()
+    rows = ReleasedRows.of([words])
+    parts = render_parts(PROGRAMS["ngrams"], rows, "jsonl", 2**14)
+    assert sum(part.rows for part, _ in parts) == size
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # The order of the rows, 4 bytes each, is kept; the bytes of a part, 2 MB, are there three times.
+    assert kept < 8 * size + 2**20
+    assert peak < 24 * size + 8 * 2**20
