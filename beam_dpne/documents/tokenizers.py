@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_dpne.elements.text_types import is_list, is_text
 from beam_dpne.errors import TokenizerError
-from beam_dpne.reading.records import is_list, is_text
 
 Tokenizer = Callable[[pa.Array], pa.ListArray]
 Bytes = npt.NDArray[np.uint8]
