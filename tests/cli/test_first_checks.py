@@ -44,10 +44,21 @@ def test_a_wrong_budget_needs_neither_beam_nor_scipy(program, budget, said):
     ("program", "option", "said"),
     [
         ("ngrams", ["--max_length", "0"], "max_length must be"),
-        ("ngrams", ["--vocabulary_policy", "public"], "vocabulary must name a file"),
         ("set-union", ["--max_contributions", "0"], "max_contributions must be"),
         ("bayesian", ["--max_count", "0"], "max_count must be"),
         ("plan", ["--count_share", "2"], "count_share must be"),
+    ],
+)
+def test_a_wrong_parameter_of_the_plan_needs_neither_beam_nor_scipy(program, option, said):
+    loaded, error = run(program, "--epsilon", "1", "--delta", "1e-7", *option)
+    assert loaded == "2"
+    assert error.startswith(f"beam-dpne: error: {said}")
+
+
+@pytest.mark.parametrize(
+    ("program", "option", "said"),
+    [
+        ("ngrams", ["--vocabulary_policy", "public"], "vocabulary must name a file"),
         ("ngrams", ["--output", "release"], "input must be given"),
         ("set-union", ["--input", "texts.jsonl"], "output must be given"),
         ("ngrams", [*PATHS, "--workers", "-1"], "workers must be at least 0"),
