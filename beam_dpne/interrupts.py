@@ -1,13 +1,25 @@
-"""Signals that end a run: Ctrl-C and SIGTERM become `KeyboardInterrupt`, which no callback can lose."""
+"""Signals that end a run: Ctrl-C, SIGTERM and SIGHUP become `KeyboardInterrupt`.
+
+No callback can lose it.
+"""
 
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
 _AGAIN_SECONDS = 0.05
+# Windows has no SIGHUP, which a terminal sends when it is closed.
+_ENDING = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+_UNHANDLED = (signal.SIG_DFL, signal.default_int_handler)
+
+
+def _nothing() -> None:
+    pass
 
 
 class Interrupts:
@@ -17,7 +29,7 @@ class Interrupts:
     it: `received` does. Python calls a handler wherever the main thread happens to be. In a finalizer,
     or in the callback of a weak reference, it drops the exception after a message on stderr, and the
     run would go on. Here the exception is then raised again a moment later. A second signal, also
-    another one of them, ends the process at once.
+    another one of them, ends the process after a last call of `at_once`, and a third one without it.
 
     Only signals that nobody has handled or ignored (nohup) are changed, and only in the main thread.
     The signal SIGALRM is used only after another one was lost; else the caller's alarm is kept.
@@ -26,9 +38,18 @@ class Interrupts:
       received: The number of the signal that was received, or 0.
     """
 
-    def __init__(self, numbers: Sequence[int] = (signal.SIGINT, signal.SIGTERM)) -> None:
+    def __init__(
+        self, numbers: Sequence[int] = _ENDING, at_once: Callable[[], None] = _nothing
+    ) -> None:
+        """Prepares the context.
+
+        Args:
+          numbers: The signals.
+          at_once: Is called on a second signal, when the context of the run may not end any more.
+        """
         self.received = 0
         self._numbers = numbers
+        self._at_once = at_once
         self._before: dict[int, Any] = {}
         self._alarm_before: Any = None
         self._report_unraisable: Any = None
@@ -36,8 +57,7 @@ class Interrupts:
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
             for number in self._numbers:
-                usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-                if signal.getsignal(number) == usual:
+                if signal.getsignal(number) in _UNHANDLED:
                     self._before[number] = signal.signal(number, self._receive)
         if self._before:
             self._report_unraisable = sys.unraisablehook
@@ -62,8 +82,16 @@ class Interrupts:
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         self.received = number
         for each in self._before:
-            signal.signal(each, signal.SIG_DFL)
+            signal.signal(each, self._end_at_once)
         raise KeyboardInterrupt
+
+    def _end_at_once(self, number: int, _frame: FrameType | None) -> None:
+        for each in self._before:
+            signal.signal(each, signal.SIG_DFL)
+        try:
+            self._at_once()
+        finally:
+            signal.raise_signal(number)
 
     def _keep(self, unraisable: Any) -> None:
         """Raises a lost `KeyboardInterrupt` again soon; leaves every other error to the hook before."""

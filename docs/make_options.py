@@ -55,10 +55,10 @@ prints the same text. Options of Apache Beam, such as `--runner`, may follow the
 `set-union` and `bayesian`; the embedded runner (`FnApiRunner`) is the default.
 
 The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if the
-command was interrupted and 143 if it was terminated; an engine's job is cancelled in the last two
-cases. A failed run publishes nothing: a directory without `ledger.json` is no release. If a worker
-dies just after it wrote the ledger, the release is complete all the same, and the message asks you to
-look for the ledger.
+command was interrupted, 143 if it was terminated and 129 if its terminal was closed; an engine's job
+is cancelled in the last three cases. A second signal ends the command at once. A failed run publishes
+nothing: a directory without `ledger.json` is no release. If a worker dies just after it wrote the
+ledger, the release is complete all the same, and the message asks you to look for the ledger.
 """
 
 

@@ -40,7 +40,7 @@ def _sleep_without(*objects):
     time.sleep(5)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_during_a_finalizer_still_interrupts(number, capsys):
     with Interrupts() as interrupts:
         with pytest.raises(KeyboardInterrupt):
@@ -140,6 +140,62 @@ def test_a_second_signal_ends_the_process_at_once(first):
     assert (
         subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGTERM
     )
+
+
+AT_ONCE = """
+import os, signal, sys, time
+from beam_dpne.interrupts import Interrupts
+
+def at_once():
+    print("called", flush=True)
+    if sys.argv[1] == "hangs":
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+with Interrupts(at_once=at_once):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+    except KeyboardInterrupt:
+        os.kill(os.getpid(), signal.SIGHUP)
+        time.sleep(5)
+"""
+
+
+@pytest.mark.parametrize(("how", "ended_by"), [("ends", signal.SIGHUP), ("hangs", signal.SIGTERM)])
+def test_a_second_signal_has_a_last_call_and_a_third_one_does_not_wait_for_it(how, ended_by):
+    command = [sys.executable, "-c", AT_ONCE, how]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=4)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-ended_by, "called\n", "")
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    """As SIGHUP is under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.1)
+        assert interrupts.received == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_ctrl_c_while_the_program_loads_shows_no_traceback():
+    program = "import sys; from beam_dpne.cli import start; print('go', flush=True); "
+    command = [sys.executable, "-c", f"{program}sys.exit(start.main())", "ngrams"]
+    statuses = []
+    for milliseconds in range(2, 60, 6):
+        piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, **piped) as process:
+            assert process.stdout.readline() == "go\n"
+            time.sleep(milliseconds / 1000)
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=30)
+        assert "Traceback" not in err
+        statuses.append(process.returncode)
+    assert statuses[0] == -signal.SIGINT
+    assert set(statuses) <= {-signal.SIGINT, 128 + signal.SIGINT, 2}
 
 
 def test_the_alarm_of_a_caller_still_comes():

@@ -50,11 +50,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from beam_dpne.bayesian.arpa import Order
 from beam_dpne.bayesian.posterior import discounted
 from beam_dpne.bayesian.public_orders import PublicOrders
+from beam_dpne.mechanism import special
 
 _Floats = npt.NDArray[np.float64]
 _Ids = npt.NDArray[np.int64]

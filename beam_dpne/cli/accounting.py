@@ -33,10 +33,8 @@ _OF_AN_ENTRY = {
 }
 
 
-def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
+def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
     """Prints the total of ledgers, or shows or changes a budget."""
-    if beam_arguments:
-        raise UsageError(f"beam-dpne account has no option {beam_arguments[0].split('=')[0]}.")
     values = with_defaults(parsed, options_of(ACCOUNT))
     values["ledgers"] = values["ledgers"] or []
     if values["budget"] is None:

@@ -103,13 +103,8 @@ class EvaluationJob:
         return None if self.is_items else self.ledger["plan"].get("spurious_fraction")
 
 
-def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
+def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
     """Evaluates a release, prints the tables, and writes the files if `output` is given."""
-    if beam_arguments:
-        raise UsageError(
-            f"beam-dpne evaluate has no option {beam_arguments[0].split('=')[0]}; it runs in memory, "
-            "without an engine."
-        )
     job = job_from_options(parsed)
     size = sum(file.size for file in job.files)
     with display.progress_line(max_length=job.max_length, input_bytes=size, quiet=job.quiet):

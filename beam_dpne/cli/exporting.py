@@ -11,10 +11,8 @@ from beam_dpne.exports.kinds import KINDS, Settings
 from beam_dpne.exports.writing import BESIDE, export
 
 
-def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
+def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
     """Exports a release to one file, and prints where it is and what is not in it."""
-    if beam_arguments:
-        raise UsageError(f"beam-dpne export has no option {beam_arguments[0].split('=')[0]}.")
     values = with_defaults(parsed, options_of(EXPORT))
     if not values["release"]:
         raise UsageError("release must be given: beam-dpne export RELEASE --to KIND --output FILE.")

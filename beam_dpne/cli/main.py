@@ -1,7 +1,8 @@
 """The program `beam-dpne`: its commands, its exit status, and the line that it prints of an error.
 
 The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if the
-program was interrupted and 143 if it was terminated; `beam-dpne audit` has two more (`auditing`).
+program was interrupted, 143 if it was terminated, and 129 if its terminal was closed; `beam-dpne audit`
+has two more (`auditing`).
 `_outcome` composes the line: it has the message of a wrong parameter, a missing file or a failed run,
 and only the type and place of any other error, whose message may quote the data. `failures` has the
 reason of a failed run.
@@ -33,7 +34,7 @@ from beam_dpne.cli.options_by_command import (
     SET_UNION,
 )
 from beam_dpne.elements import progress
-from beam_dpne.errors import RunError, may_be_printed
+from beam_dpne.errors import RunError, UsageError, may_be_printed
 from beam_dpne.interrupts import Interrupts
 from beam_dpne.version import __version__
 
@@ -60,7 +61,9 @@ class _Command(NamedTuple):
       table: its options.
       module: the module of `beam_dpne.cli` whose `run_command` runs it; it is imported only when it
         is needed, since Beam takes two seconds to load.
-      publishes: whether its option `output` is the directory of a release.
+      publishes: whether its option `output` is the directory of a release; only then it takes options
+        of Beam.
+      takes: ends the sentence that refuses an option, if the command takes none of Beam's.
     """
 
     name: str
@@ -69,6 +72,7 @@ class _Command(NamedTuple):
     table: Table
     module: str
     publishes: bool
+    takes: str = ""
 
 
 _COMMANDS = (
@@ -119,6 +123,7 @@ _COMMANDS = (
         table=EVALUATE,
         module="evaluating",
         publishes=False,
+        takes="; it runs in memory, without an engine",
     ),
     _Command(
         name="account",
@@ -148,6 +153,7 @@ _COMMANDS = (
         table=REPORT,
         module="reporting",
         publishes=False,
+        takes=", and takes one RELEASE",
     ),
     _Command(
         name="audit",
@@ -159,6 +165,7 @@ _COMMANDS = (
         table=AUDIT,
         module="auditing",
         publishes=False,
+        takes=", and takes one MECHANISM",
     ),
 )
 
@@ -187,7 +194,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         return int(stop.code or 0)
     _quiet_libraries()
     progress.reset()
-    with Interrupts() as interrupts:
+    with Interrupts(at_once=_delete_run_folders) as interrupts:
         log = None
         try:
             log = _failure_log(parsed)
@@ -270,6 +277,13 @@ def _is_about_parameters(error: BaseException) -> bool:
     return kind in (ValueError, FileNotFoundError) and not progress.snapshot().stage
 
 
+def _delete_run_folders() -> None:
+    """Deletes the run's temporary folder, if the module that makes it was ever loaded."""
+    folders = sys.modules.get("beam_dpne.cli.run_folders")
+    if folders is not None:
+        folders.delete_at_once()
+
+
 def _leave(number: int) -> int:
     """Prints that a signal ended the program; returns the exit status.
 
@@ -279,13 +293,15 @@ def _leave(number: int) -> int:
     stage = progress.snapshot().stage
     state = _CHECK_LEDGER if stage in _MAY_HAVE_PUBLISHED else "nothing was published"
     ended = "terminated" if number == signal.SIGTERM else "interrupted"
-    print(f"beam-dpne: {ended}; {state}.", file=sys.stderr)
+    with contextlib.suppress(OSError):  # A terminal that was closed takes no more lines.
+        print(f"beam-dpne: {ended}; {state}.", file=sys.stderr)
     others = (
         thread for thread in threading.enumerate() if thread is not threading.current_thread()
     )
     if not all(thread.daemon for thread in others):
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(_SIGNALLED + number)
     return _SIGNALLED + number
 
@@ -308,17 +324,25 @@ def _parser() -> argparse.ArgumentParser:
         )
         add_options = add_program if command.publishes else add_table
         add_options(made, command.table)
-        run = functools.partial(_run_command, command.module)
+        run = functools.partial(_run_command, command)
         made.set_defaults(program=command.name, command=run)
     return parser
 
 
-def _run_command(module: str, parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
-    # An error of a parameter does not wait for Beam.
-    importlib.import_module("beam_dpne.cli.privacy").check_parameters(parsed)
-    if getattr(parsed, "publishes", False):
-        importlib.import_module("beam_dpne.cli.running").check_running(parsed)
-    importlib.import_module(f"beam_dpne.cli.{module}").run_command(parsed, beam_arguments)
+def _run_command(command: _Command, parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
+    # An error of an option does not wait for Beam.
+    from beam_dpne.cli import privacy, running
+
+    if not command.publishes and beam_arguments:
+        option = beam_arguments[0].partition("=")[0]
+        raise UsageError(f"beam-dpne {command.name} has no option {option}{command.takes}.")
+    if command.publishes:
+        running.check_arguments(beam_arguments)
+    privacy.check_parameters(parsed)
+    if command.publishes:
+        running.check_running(parsed)
+        running.check_tokenizer(parsed)
+    importlib.import_module(f"beam_dpne.cli.{command.module}").run_command(parsed, beam_arguments)
 
 
 def _let_streams_replace() -> None:

@@ -7,13 +7,10 @@ from beam_dpne.cli import display, forecasting
 from beam_dpne.cli.plan_checks import read_vocabulary, warn_of_large_delta
 from beam_dpne.cli.privacy import plan_from_options
 from beam_dpne.cli.small_files import write_text
-from beam_dpne.errors import UsageError
 
 
-def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
+def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
     """Prints what an n-gram needs, or a forecast, and writes the plan to the file `output`."""
-    if beam_arguments:
-        raise UsageError(f"beam-dpne plan has no option {beam_arguments[0].split('=')[0]}.")
     whole = plan_from_options(parsed)
     warn_of_large_delta(whole)
     plan = whole if parsed.releases is None else plan_of_each(whole, parsed.releases)

@@ -25,7 +25,7 @@ _OUTPUTS = {"html": "report.html", "markdown": "report.md"}
 _FACTS = tuple(field.name for field in dataclasses.fields(Deployment))
 
 
-def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
+def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
     """Reads a release, and writes its report.
 
     Raises:
@@ -33,10 +33,6 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
       ReleaseError: The release is incomplete, damaged or being replaced.
       ReportError: The report cannot be written.
     """
-    if beam_arguments:
-        raise UsageError(
-            f"beam-dpne report has no option {beam_arguments[0].split('=')[0]}, and takes one RELEASE."
-        )
     values = with_defaults(parsed, options_of(REPORT))
     _check(values)
     check_access([values["release"]], [])

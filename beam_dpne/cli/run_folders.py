@@ -12,6 +12,7 @@ import os
 import platform
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 
 from apache_beam.io.filesystems import FileSystems
@@ -24,6 +25,10 @@ PREFIX = ".beam_dpne-"
 # other's locks.
 _LOCK = f"locked-on-{platform.node()}"
 _HAS_LOCKS = importlib.util.find_spec("fcntl") is not None
+
+# The folders of runs that have not ended: by path, whether this process alone uses it.
+_in_use: dict[str, bool] = {}
+_ATTEMPTS = 3
 
 
 @contextlib.contextmanager
@@ -42,11 +47,31 @@ def run_folder(parent: str, name: str, *, embedded: bool = False) -> Iterator[st
     """
     folder = FileSystems.join(parent, name)
     with contextlib.ExitStack() as stack:
+        _in_use[folder] = embedded
+        stack.callback(_in_use.pop, folder)
         if embedded and _HAS_LOCKS and FileSystems.get_scheme(folder) is None:
             _delete_abandoned(parent)
             stack.enter_context(_locked(folder))
         stack.callback(delete_and_report, folder)
         yield folder
+
+
+def delete_at_once() -> None:
+    """Deletes the local folders of embedded runs when the process is ended, and names all others.
+
+    Threads may still write while a folder is deleted, hence several attempts.
+    """
+    for folder, embedded in _in_use.items():
+        is_local = FileSystems.get_scheme(folder) is None
+        for _ in range(_ATTEMPTS if embedded and is_local else 0):
+            shutil.rmtree(folder, ignore_errors=True)
+        if not is_local or os.path.lexists(folder):
+            with contextlib.suppress(OSError):
+                print(
+                    f"beam-dpne: ended at once; the temporary folder {folder} may be left. It is as "
+                    "private as the data; delete it when no job uses it.",
+                    file=sys.stderr,
+                )
 
 
 def delete_and_report(folder: str) -> None:

@@ -41,6 +41,7 @@ from apache_beam.runners.worker import sdk_worker
 from beam_dpne.cli.failures import printable_reason
 from beam_dpne.cli.options import Table, options_of
 from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
+from beam_dpne.cli.running import check_arguments, refuse_argument
 from beam_dpne.engines import (
     HARNESS_KEPT_MILLIS,
     cancel,
@@ -128,6 +129,7 @@ def beam_options(arguments: Sequence[str], table: Table | None = None) -> BeamOp
     Raises:
       UsageError: if neither this package nor Beam has an option, or a value is wrong.
     """
+    check_arguments(arguments)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = _refuse
     parser.add_argument("--runner", default=_EMBEDDED[0])
@@ -187,18 +189,15 @@ def _refuse(message: str) -> NoReturn:
 
 def _refuse_unknown(argument: str, table: Table | None) -> NoReturn:
     if not argument.startswith("-"):
-        raise UsageError(f"there is no argument {argument!r}; name input files with --input.")
+        refuse_argument(argument)
     flag = argument.partition("=")[0]
-    tables = (NGRAMS, SET_UNION, BAYESIAN)
-    ours = [option.name for each in tables for option in options_of(each)]
-    known = ours if table is None else [option.name for option in options_of(table)]
+    tables = (NGRAMS, SET_UNION, BAYESIAN) if table is None else (table,)
+    known = [option.name for each in tables for option in options_of(each)]
     near = difflib.get_close_matches(
         flag.lstrip("-"), [*known, *PipelineOptions([]).get_all_options()], n=1
     )
     hint = f"; did you mean --{near[0]}?" if near else "."
-    if flag.lstrip("-") in ours:
-        hint = " here; it is of another command, see beam-dpne --help."
-    raise UsageError(f"there is no option {argument.split('=', maxsplit=1)[0]}{hint}")
+    raise UsageError(f"there is no option {flag}{hint}")
 
 
 class EmbeddedRunner(FnApiRunner):

@@ -25,7 +25,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
 
 from beam_dpne.counts.blocks import blocks
 from beam_dpne.counts.curves import fit_curve
@@ -33,6 +32,7 @@ from beam_dpne.counts.factors import FactorModel
 from beam_dpne.counts.measuring import MeasuredCounts
 from beam_dpne.counts.numerics import exp, log
 from beam_dpne.counts.rule import CountRule
+from beam_dpne.mechanism import special
 
 CONFIDENCE = 0.95
 # Ends of intervals are integers that every format can hold.

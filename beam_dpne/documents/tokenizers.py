@@ -11,15 +11,15 @@ import functools
 import importlib
 import unicodedata
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_dpne.elements.text_types import is_list, is_text
 from beam_dpne.errors import TokenizerError
-from beam_dpne.reading.records import is_list, is_text
 
 Tokenizer = Callable[[pa.Array], pa.ListArray]
 Bytes = npt.NDArray[np.uint8]
@@ -33,6 +33,11 @@ _MAX_OFFSET = 2**31 - 1
 _TOKEN, _APOSTROPHE, _MARK, _UNDERSCORE, _UNKNOWN = 1, 2, 3, 4, 255
 _CLASS_OF_CATEGORY = {"L": _TOKEN, "N": _TOKEN, "M": _MARK}
 _TO_LOWER = bytes(range(256)).lower()
+_CALLED_WITH = (
+    "A tokenizer gets a batch of texts as one Arrow array, and not a single text: return "
+    "pa.array([text.split() for text in texts.to_pylist()], pa.list_(pa.string())), or take "
+    "'words' or 'whitespace'."
+)
 
 
 class _FlatText(NamedTuple):
@@ -184,14 +189,15 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
         `package.module:function`, or a function, which is returned as it is.
 
     Raises:
-      ValueError: The name is unknown, cannot be imported, or is not that of a function.
+      ValueError: The name is unknown, cannot be imported, or is not that of a function; or the
+        function's attribute `thread_safe` is neither True nor False.
 
     >>> resolve_tokenizer("words") is words
     True
     """
     if callable(tokenizer):
-        return tokenizer
-    if tokenizer in TOKENIZERS:
+        return _checked(tokenizer)
+    if isinstance(tokenizer, str) and tokenizer in TOKENIZERS:
         return TOKENIZERS[tokenizer]
     if tokenizer == UnicodeWords.tokenizer_name:
         return _unicode_words()
@@ -213,7 +219,18 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
             f"tokenizer must name a function, got tokenizer={tokenizer!r}, which is of type "
             f"{type(found).__name__}. Name a function of one Arrow array."
         )
-    return found
+    return _checked(found)
+
+
+def _checked(tokenizer: Tokenizer) -> Tokenizer:
+    """Returns a tokenizer of a user; a text such as "no" would count as true and permit threads."""
+    thread_safe = getattr(tokenizer, "thread_safe", False)
+    if not isinstance(thread_safe, bool):
+        raise ValueError(
+            "tokenizer must have True or False as its attribute thread_safe, got "
+            f"thread_safe={thread_safe!r} of {tokenizer_name(tokenizer)}."
+        )
+    return tokenizer
 
 
 def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
@@ -245,7 +262,7 @@ def tokenize(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
         parts = (result, result.values) if is_list else (result,)
         kind = " of ".join(type(part).__name__ for part in parts)
         raise TokenizerError(
-            f"tokenizer {name} must return a list<string> Arrow array, got {kind}."
+            f"tokenizer {name} must return a list<string> Arrow array, got {kind}. {_CALLED_WITH}"
         )
     if len(result) != len(texts):
         raise TokenizerError(
@@ -273,11 +290,13 @@ def failure_of(tokenizer: Tokenizer, error: BaseException) -> TokenizerError:
     Only tokenizers of this package raise a `TokenizerError` whose message is known to hold no text.
     """
     named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
-    if isinstance(error, TokenizerError) and named.__module__.startswith("beam_dpne."):
+    if isinstance(error, TokenizerError) and _module_of(named).startswith("beam_dpne."):
         return error
+    # A function of one text, or of other arguments, usually ends with one of these two.
+    hint = f" {_CALLED_WITH}" if type(error) in (AttributeError, TypeError) else ""
     return TokenizerError(
         f"tokenizer {tokenizer_name(tokenizer)} raised {type(error).__name__} "
-        "(its message is left out because it may quote a text)."
+        f"(its message is left out because it may quote a text).{hint}"
     )
 
 
@@ -295,7 +314,12 @@ def tokenizer_name(tokenizer: str | Tokenizer) -> str:
     if isinstance(name, str):
         return name
     named = tokenizer if hasattr(tokenizer, "__qualname__") else type(tokenizer)
-    return f"{named.__module__}:{named.__qualname__}"
+    return f"{_module_of(named)}:{named.__qualname__}"
+
+
+def _module_of(named: Callable[..., Any]) -> str:
+    """Returns the module of a function or class; methods of built-in types, as str.split, have none."""
+    return getattr(named, "__module__", None) or "builtins"
 
 
 def may_run_in_threads(tokenizer: Tokenizer) -> bool:
@@ -307,7 +331,7 @@ def may_run_in_threads(tokenizer: Tokenizer) -> bool:
     >>> may_run_in_threads(words), may_run_in_threads(lambda texts: texts)
     (True, False)
     """
-    return tokenizer in TOKENIZERS.values() or bool(getattr(tokenizer, "thread_safe", False))
+    return tokenizer in TOKENIZERS.values() or getattr(tokenizer, "thread_safe", False) is True
 
 
 def _normalize_non_ascii(texts: pa.Array) -> pa.Array:

@@ -28,12 +28,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from scipy import special
-
-from beam_dpne.mechanism import gaussian
+from beam_dpne.mechanism import gaussian, special
 
 LEAST_UNIFORM = 2.0**-128
-NORMAL_END = -float(special.ndtri(LEAST_UNIFORM / 2))
+# −Φ^{-1}(LEAST_UNIFORM / 2)
+NORMAL_END = 13.10862617448018
 LAPLACE_END = -math.log(LEAST_UNIFORM)
 # The probability of all cells below 3e-27; it falls by e^(−10.6/64) or e^(−√2/64) from one to the next.
 FAR_TAILS = {"gaussian": 4e-26, "laplace": 2.8e-25}

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import special
 
+from beam_dpne.mechanism import special
 from beam_dpne.mechanism.roots import find_root
 from beam_dpne.validation import check_budget, check_delta
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from scipy import special
 
+from beam_dpne.mechanism import special
 from beam_dpne.mechanism.finite_noise import LEAST_UNIFORM
 
 _HEX_DIGITS = 64

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from typing import Any, overload
 
 import numpy as np
-from scipy import special
+
+from beam_dpne.mechanism import special
 
 UNITS = 2**32
 CELLS_PER_STDDEV = 64

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import special
 
-from beam_dpne.mechanism import finite_noise, gaussian
+from beam_dpne.mechanism import finite_noise, gaussian, special
 from beam_dpne.mechanism.roots import find_root
 
 GRID_BITS = 50

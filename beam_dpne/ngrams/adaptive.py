@@ -30,8 +30,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy import special
 
+from beam_dpne.mechanism import special
 from beam_dpne.mechanism.roots import find_root
 from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
 from beam_dpne.mechanism.thresholds import vocabulary_threshold

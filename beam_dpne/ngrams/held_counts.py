@@ -20,11 +20,10 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special
 
 from beam_dpne.elements.arrays import rows_of_entries
 from beam_dpne.elements.side_inputs import cached_for_sets
-from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism import randomness, special
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS, GroupRule, LengthRule
 from beam_dpne.ngrams import adaptive, tolerances

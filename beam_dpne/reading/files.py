@@ -22,6 +22,7 @@ from beam_dpne.storage.lineage import absolute_path
 
 _NOT_DATA = (".", "_")
 _SHOWN = 5
+_STANDARD_INPUT = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 # Bytes that one request to an object store fetches at least, for files that are read whole or in parts.
 _STREAM_BUFFER = 4 * 2**20
 _RANGE_BUFFER = 2**20
@@ -131,8 +132,11 @@ def match_inputs(patterns: Sequence[str], input_format: str = "auto") -> list[In
 def _match(pattern: str, named: str, input_format: str) -> dict[str, int]:
     """Returns the paths and sizes of the files that one pattern stands for."""
     is_local = FileSystems.get_scheme(pattern) is None
+    if is_local:
+        _require_stored(pattern, named)
+        _require_listable(pattern)
     if os.path.isdir(pattern):
-        paths = glob.glob(os.path.join(glob.escape(pattern), "*"))
+        paths = (os.path.join(pattern, name) for name in os.listdir(pattern))
         found = require_one_format(_sizes(paths), named, input_format)
     elif os.path.isfile(pattern):
         found = _sizes([pattern])
@@ -148,6 +152,36 @@ def _match(pattern: str, named: str, input_format: str) -> dict[str, int]:
         if os.path.exists(path) and not os.access(path, os.R_OK):
             raise InputError(f"input must be readable, got {path}. Check its permissions.")
     return found
+
+
+def _require_stored(path: str, named: str) -> None:
+    """Raises InputError about standard input, pipes and devices, which can be read only once."""
+    if os.path.isfile(path) and named not in _STANDARD_INPUT:
+        return
+    if named in ("-", *_STANDARD_INPUT) or (os.path.exists(path) and not os.path.isdir(path)):
+        raise InputError(
+            f"input must name files or folders, got {named}: standard input and pipes cannot be read, "
+            "since a run opens its input several times. Write the data to a file, and name that file."
+        )
+
+
+def _require_listable(pattern: str) -> None:
+    """Raises InputError if this process may not look for a path, or for the files of a folder or glob.
+
+    Python's own search finds nothing then, as if the files did not exist.
+    """
+    if os.path.isfile(pattern):
+        return
+    # A folder that is a pattern, or below one that may not be entered, seems not to exist.
+    folder = pattern
+    while not os.path.isdir(folder) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+    lists = folder == pattern or has_glob(pattern[len(folder) :])
+    if not os.access(folder, os.X_OK | (os.R_OK if lists else 0)):
+        raise InputError(
+            f"input must be readable, got the folder {folder}, which this process may not read. Check "
+            "its permissions."
+        )
 
 
 def _sizes(paths: Iterable[str]) -> dict[str, int]:

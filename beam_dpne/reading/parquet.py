@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from beam_dpne.elements.text_types import is_list, is_text
 from beam_dpne.errors import InputError
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
@@ -16,8 +17,6 @@ from beam_dpne.reading.records import (
     Offsets,
     arranged,
     as_text,
-    is_list,
-    is_text,
     plain,
     valid_utf8,
 )

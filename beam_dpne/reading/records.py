@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from beam_dpne.elements.text_types import is_text
 from beam_dpne.reading.rejects import EMPTY_USER, NOT_UTF8
 
 Offsets = npt.NDArray[np.int64]
@@ -324,16 +325,6 @@ def arranged(columns: Sequence[pa.Array], names: Sequence[str] | None) -> pa.Rec
     if names is None:
         return interleaved(columns[0], columns[1:])
     return pa.RecordBatch.from_arrays(list(columns), names=list(names))
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Returns whether a type is string or large_string; few functions of Arrow take string views."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Returns whether a type is list or large_list."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind)
 
 
 def plain(kind: pa.DataType) -> pa.DataType:

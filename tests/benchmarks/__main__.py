@@ -63,9 +63,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     titles = f"titles: {given.titles.name}"
     heading = f"Medians of {given.repeats}, {titles}, {machine.in_one_line(run)}"
     report.print_reports(list(found.values()), heading)
+    for sentence in about_targets(given):
+        print(sentence)
     if given.json:
         _write_json(given, run, found)
     return 0
+
+
+def about_targets(given: argparse.Namespace) -> list[str]:
+    """Says of which data the targets are, where other data were measured."""
+    if given.small:
+        return ["The data were cut, so the verdicts count for nothing: targets are for full data."]
+    sentences = []
+    parts = (("titles", "titles", given.titles), ("long_users", "public text", given.public_text))
+    for part, name, path in parts:
+        if part in given.only and path == inputs.TITLES:
+            sentences.append(
+                f"The targets of the {name} are for the full {name}; this is the shipped sample, of "
+                "which start-up is nearly all of the time, so its verdicts count for nothing."
+            )
+    return sentences
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -5,13 +5,16 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
+from packaging.requirements import Requirement
 
 from beam_dpne.version import __version__
 from tests.benchmarks.measure import answer
 
+_OURS = "beam-dpne"
 _PACKAGES = ("apache-beam", "numpy", "pyarrow", "scipy")
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 
@@ -35,13 +38,40 @@ def describe() -> dict[str, Any]:
         },
         "load_at_start": round(os.getloadavg()[0], 2),
         "versions": _versions(),
+        "extras": extras(),
     }
+
+
+def extras(package: str = _OURS) -> list[str]:
+    """The extras whose packages are all installed; Beam imports some of them, which takes time."""
+    names = importlib.metadata.metadata(package).get_all("Provides-Extra") or []
+    return sorted(name for name in names if _is_installed(package, name))
+
+
+def _is_installed(package: str, extra: str) -> bool:
+    required = map(Requirement, importlib.metadata.requires(package) or [])
+    of_extra = [one for one in required if one.marker and one.marker.evaluate({"extra": extra})]
+    for requirement in of_extra:
+        if requirement.name == package:
+            if not all(_is_installed(package, name) for name in requirement.extras):
+                return False
+        elif not any(importlib.metadata.distributions(name=requirement.name)):
+            return False
+    return bool(of_extra)
+
+
+def in_words(names: Sequence[str] | None) -> str:
+    """The extras of an environment for a sentence; None where they were not recorded."""
+    if names is None:
+        return "extras not recorded"
+    return f"extras {', '.join(names)}" if names else "no extras"
 
 
 def in_one_line(run: dict[str, Any]) -> str:
     """The same for a heading."""
     cores, python = run["machine"]["cores"], run["versions"]["python"]
-    return f"{cores} cores, Python {python}, load {run['load_at_start']} at start"
+    load = run["load_at_start"]
+    return f"{cores} cores, Python {python}, {in_words(run['extras'])}, load {load} at start"
 
 
 def _versions() -> dict[str, str]:

@@ -14,6 +14,7 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tests.benchmarks import inputs, machine
 from tests.benchmarks.measure import Run
@@ -115,7 +116,17 @@ def check(
 
 def recorded_ratios() -> dict[str, float]:
     """The ratios that are recorded in the repository."""
-    return json.loads(RECORDED.read_text(encoding="utf-8"))["ratios"]
+    return _recorded()["ratios"]
+
+
+def _recorded() -> dict[str, Any]:
+    return json.loads(RECORDED.read_text(encoding="utf-8"))
+
+
+def environments() -> str:
+    """The extras here and those of the recording: Beam imports some of their packages, if it can."""
+    here, there = machine.extras(), _recorded().get("extras")
+    return f"Environment: {machine.in_words(here)}; recorded with: {machine.in_words(there)}."
 
 
 def record() -> list[Figure]:
@@ -137,6 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for figure in figures:
         span = f"{min(figure.values):.2f} to {max(figure.values):.2f}"
         print(f"{figure.what}: {figure.median:.2f} ({span})")
+    print(environments())
     for message in wrong:
         print(f"Worse: {message}", file=sys.stderr)
     return 1 if wrong else 0

@@ -131,15 +131,22 @@ def print_reports(reports: Sequence[Report], heading: str) -> None:
             console.print(f"Not measured: {reason}.")
 
 
-def number(value: Any) -> str:
-    """Three digits or all that stand before the point."""
+def number(value: Any, apart_from: float | None = None) -> str:
+    """Three digits or all that stand before the point; more, where it would look like another number.
+
+    Without them, a median of 1.501 would be shown as 1.50, and as above a target of 1.50.
+    """
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+    digits = 0 if value >= 100 else 2
+    if apart_from is not None and value != apart_from:
+        while f"{value:.{digits}f}" == f"{apart_from:.{digits}f}":
+            digits += 1
+    return f"{value:,.{digits}f}"
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
-    measured = f"{number(figure.median)} {figure.unit}"
+    measured = f"{number(figure.median, apart_from=figure.target)} {figure.unit}"
     span = f"{number(min(figure.values))} to {number(max(figure.values))}"
     verdict = figure.verdict
     verdict = f"[bold]{verdict}[/bold]" if verdict == "not met" else verdict

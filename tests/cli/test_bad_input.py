@@ -23,8 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from beam_dpne.cli.run_folders import PREFIX
 from beam_dpne.release.reading import read_release
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Program
 
 CANARY = "CANARY zebra 4711"
 TRACES = (b"canary", b"zebra", b"4711")
@@ -868,6 +869,7 @@ def test_a_signal_that_a_finalizer_loses_ends_a_run(program, work, good_input):
         (signal.SIGINT, 130, "length [2-4]", 1),
         (signal.SIGINT, 130, "length [2-4]", 2),
         (signal.SIGTERM, 143, "reading|length [1-4]", 1),
+        (signal.SIGHUP, 129, "length [2-4]", 1),
     ],
 )
 def test_a_signal_ends_a_run_at_once_and_leaves_nothing(
@@ -893,3 +895,23 @@ def test_a_signal_ends_a_run_at_once_and_leaves_nothing(
     assert not list(work.glob("rejects/*temp*"))
     if workers == 1:
         assert list(program.temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("milliseconds", [2, 10, 50])
+def test_a_second_signal_soon_after_the_first_leaves_nothing_either(
+    tmp_path, work, visits, milliseconds
+):
+    program = Program(tmp_path)
+    files = ("--input", visits, "--input_format", "sequences", "--output", work / "release")
+    with program.start("ngrams", *files, *BUDGET, "--max_length", 6) as process:
+        while not list(program.temporary.glob(f"{PREFIX}*")):
+            time.sleep(0.01)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        time.sleep(milliseconds / 1000)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    # The signals may arrive as one, and the first one may have ended the run before the second comes.
+    assert process.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert "Traceback" not in err
+    assert list(program.temporary.glob(f"{PREFIX}*")) == []

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from beam_dpne.cli.run_folders import PREFIX, run_folder
+from beam_dpne.cli.run_folders import PREFIX, delete_at_once, run_folder
 from beam_dpne.elements.coders import BatchCoder, spill
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.errors import UsageError
@@ -95,6 +95,22 @@ def test_a_job_on_an_engine_is_not_deleted_by_an_embedded_run(tmp_path):
         make_marker(Markers(folder).wanted)
         with run_folder(str(tmp_path), f"{PREFIX}next", embedded=True):
             assert pathlib.Path(Markers(folder).wanted).exists()
+
+
+def test_a_run_that_is_ended_at_once_deletes_its_folder_and_names_that_of_an_engine(
+    tmp_path, capsys
+):
+    alone = run_folder(str(tmp_path), f"{PREFIX}embedded", embedded=True)
+    with alone as deleted, run_folder(str(tmp_path), f"{PREFIX}engine") as shared:
+        pathlib.Path(deleted, "standing-1-2.arrow").write_text("private")
+        make_marker(Markers(shared).wanted)
+        delete_at_once()
+        assert names(tmp_path) == [f"{PREFIX}engine"]
+        said = capsys.readouterr().err
+    assert f"the temporary folder {shared} may be left" in said
+    assert deleted not in said
+    delete_at_once()
+    assert capsys.readouterr().err == ""
 
 
 def test_a_folder_that_cannot_be_made_names_the_setting(tmp_path):

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_dpne import PrivateSetUnion, SetUnionPlan
 from beam_dpne.cli.main import main
 from beam_dpne.documents.key_context import tokenizer_identity
 from beam_dpne.documents.tokenizers import (
     TOKENIZERS,
+    may_run_in_threads,
     resolve_tokenizer,
     tokenize,
     tokenizer_name,
@@ -182,6 +184,51 @@ def test_a_wrong_result_is_an_error_without_text(result: object, error: type[Exc
     with pytest.raises(error, match="must return") as caught:
         tokenize(lambda _: result, pa.array([CANARY]))
     assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "said"),
+    [
+        (str.split, "tokenizer builtins:str.split raised TypeError (its"),
+        (lambda text: text.split(), "<lambda> raised AttributeError (its"),
+        (lambda text, _sep: [text], "<lambda> raised TypeError (its"),
+        (lambda texts: [text.split() for text in texts.to_pylist()], "Arrow array, got list."),
+    ],
+)
+def test_a_function_of_one_text_is_told_what_a_tokenizer_gets(tokenizer, said) -> None:
+    with pytest.raises(TokenizerError, match=re.escape(said)) as caught:
+        tokenize(tokenizer, pa.array([CANARY]))
+    message = str(caught.value)
+    assert "A tokenizer gets a batch of texts as one Arrow array, and not a single text" in message
+    assert CANARY not in message
+
+
+def test_the_code_in_the_advice_is_a_tokenizer() -> None:
+    with pytest.raises(TokenizerError) as caught:
+        tokenize(str.split, pa.array(["a"]))
+    body = re.search(r"return (pa\.array\(.*\)\)), or", str(caught.value)).group(1)
+    advised = eval(f"lambda texts: {body}", {"pa": pa})
+    assert tokenize(advised, pa.array(["a b", ""])).to_pylist() == [["a", "b"], []]
+
+
+@pytest.mark.parametrize("value", ["no", "yes", 1, None])
+def test_an_attribute_thread_safe_that_is_not_true_or_false_is_refused(value) -> None:
+    def split(texts: pa.Array) -> pa.ListArray:
+        return whitespace(texts)
+
+    split.thread_safe = value
+    said = f"True or False as its attribute thread_safe, got thread_safe={value!r}"
+    with pytest.raises(ValueError, match=said):
+        PrivateSetUnion(plan=SetUnionPlan(epsilon=1, delta=1e-7), tokenizer=split)
+    assert not may_run_in_threads(split)
+    split.thread_safe = True
+    assert resolve_tokenizer(split) is split
+    assert may_run_in_threads(split)
+
+
+def test_a_list_of_names_is_a_parameter_error() -> None:
+    with pytest.raises(ValueError, match="tokenizer must be one of"):
+        resolve_tokenizer(["words"])
 
 
 def test_an_error_about_the_number_of_lists_tells_no_number() -> None:

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import pathlib
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -385,6 +386,51 @@ def test_an_unreadable_file_is_an_error() -> None:
         path.chmod(0)
         with without_privileges(), pytest.raises(InputError, match="input must be readable"):
             match_inputs([str(path)])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
+@pytest.mark.parametrize(
+    ("mode", "named", "readable"),
+    [
+        (0o000, "", False),
+        (0o444, "", False),  # without entering it, not even the kinds of its entries are known
+        (0o311, "", False),
+        (0o000, "a.csv", False),
+        (0o000, "deeper/a.csv", False),
+        (0o311, "*.csv", False),
+        (0o311, "a.csv", True),
+        (0o755, "", True),
+        (0o755, "*.csv", True),
+    ],
+)
+def test_an_unreadable_folder_is_not_an_empty_one(mode, named, readable) -> None:
+    with tempfile.TemporaryDirectory() as parent:
+        os.chmod(parent, 0o711)
+        folder = pathlib.Path(parent, "run" if "*" in named else "run[1]")
+        folder.mkdir()
+        write(folder / "a.csv", "user,text\n")
+        assert len(match_inputs([str(folder)])) == 1
+        folder.chmod(mode)
+        pattern = os.path.join(folder, named)
+        with without_privileges():
+            if readable:
+                assert len(match_inputs([pattern])) == 1
+                return
+            said = re.escape(f"input must be readable, got the folder {folder}")
+            with pytest.raises(InputError, match=said):
+                match_inputs([pattern])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes of POSIX")
+def test_standard_input_and_pipes_are_refused_as_such(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.csv")
+    for named in ("-", "/dev/stdin", "pipe.csv", "/dev/null"):
+        said = f"input must name files or folders, got {named}: standard input and pipes"
+        with pytest.raises(InputError, match=said):
+            match_inputs([named])
+    write(tmp_path / "-", "user,text\n")
+    assert [file.size for file in match_inputs(["-"])] == [10]
 
 
 @pytest.mark.parametrize(

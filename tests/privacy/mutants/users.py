@@ -118,7 +118,7 @@ MUTANTS = [
     Mutant(
         name="a_tokenizers_error_of_our_class_is_told",
         file="beam_dpne/documents/tokenizers.py",
-        before='if isinstance(error, TokenizerError) and named.__module__.startswith("beam_dpne."):',
+        before='if isinstance(error, TokenizerError) and _module_of(named).startswith("beam_dpne."):',
         after="if isinstance(error, TokenizerError):",
         matters="A user's own tokenizer may raise our class with a text in the message.",
         tests=(
