@@ -33,7 +33,7 @@ def page() -> str:
 
 def written() -> str:
     """Returns the table, and with what and when it was measured."""
-    parts = json.loads(RECORDED.read_text(encoding="utf-8"))
+    parts = [part for part in json.loads(RECORDED.read_text("utf-8")) if not part["small"]]
     lines = [_HEAD, ("---",) * len(_HEAD), *(row for part in parts for row in _rows(part))]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     return f"\n{_about(parts)}\n{table}\n{_equal(parts)}\n\n"
