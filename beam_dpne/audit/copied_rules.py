@@ -24,8 +24,8 @@ from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import ClassRule, LengthRule
 from beam_dpne.ngrams import adaptive, held_counts, tolerances
-from beam_dpne.ngrams.classes import Cells
 from beam_dpne.ngrams.elements import GramSet, HistogramShard, SpuriousGrams, unpack_pairs
+from beam_dpne.ngrams.members import Lists, Members, names_of
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.spurious import sample_members
 
@@ -205,26 +205,19 @@ class CopyRules:
         rule = self.rule
         if steps.variant.one_law:
             rule = with_one_law(rule)
-        drawn = sample_members(_as_cells(keys, places), rule=rule, run_key=steps.run_key)
+        drawn = sample_members(_as_members(keys, places), rule=rule, run_key=steps.run_key)
         return dataclasses.replace(drawn, rule=self.rule)
 
 
-def _as_cells(keys: np.ndarray, numbers: np.ndarray) -> Cells:
+def _as_members(keys: np.ndarray, numbers: np.ndarray) -> Members:
     """Returns candidates as cells of one candidate each, by the numbers of their classes."""
-    order = np.argsort(numbers, kind="stable")
-    first, second = unpack_pairs(keys[order])
-    distinct, borders = np.unique(numbers[order], return_index=True)
-    places = np.arange(keys.size)
-    return Cells(
-        numbers=distinct,
-        borders=np.append(borders, keys.size),
-        ends=1 + places - np.repeat(borders, np.diff(np.append(borders, keys.size))),
-        left_starts=places,
-        right_starts=places,
-        right_sizes=np.ones(keys.size, np.int64),
-        left_order=first,
-        right_order=second,
+    first, second = unpack_pairs(keys)
+    # Each candidate has a middle of its own, so that it is the only one of its two lists.
+    places, one = np.arange(keys.size), np.ones(keys.size, np.int32)
+    left, right = (
+        Lists(names_of(places, bins), one) for bins in (numbers, np.zeros(keys.size, int))
     )
+    return Members(left, right, first, second)
 
 
 def _held(

@@ -29,9 +29,9 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS, GroupRule, LengthRule
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.adaptive import BUDGET_BITS
-from beam_dpne.ngrams.classes import cells_of
 from beam_dpne.ngrams.elements import GramSet, HistogramShard, SpuriousGrams
 from beam_dpne.ngrams.histogram import hash_ranges
+from beam_dpne.ngrams.members import class_sizes
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.strategies import Adaptive
 from beam_dpne.ngrams.tolerances import (
@@ -78,7 +78,7 @@ class Counted(NamedTuple):
 @cached_for_sets(maxsize=4)
 def counted_classes(previous: GramSet, pruning: str, stddev: float) -> Counted:
     """Returns the counted groups of length k, a function of S_{k−1} and s."""
-    sizes = cells_of(previous, pruning).sizes()
+    sizes = class_sizes(previous, pruning)
     return counted_of(tolerances.groups_of(sizes, len(previous), stddev))
 
 
@@ -268,7 +268,7 @@ def counted_rule(
         plan,
         length,
         released=len(previous),
-        sizes=cells_of(previous, plan.pruning).sizes(),
+        sizes=class_sizes(previous, plan.pruning),
         groups=counted.groups,
         described=describe(counted.groups, cells, stddev),
     )

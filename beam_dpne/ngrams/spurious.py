@@ -13,8 +13,8 @@ from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.mechanism import cells, randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import ClassRule, LengthRule
-from beam_dpne.ngrams.classes import Cells, cells_of
 from beam_dpne.ngrams.elements import GramSet, SpuriousGrams
+from beam_dpne.ngrams.members import Members
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -75,18 +75,18 @@ def _sample(
 
 def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
     """Draws each member of V_c with Σ_r P_{r,c}, with the round and the cell of its noise."""
-    members = cells_of(previous, rule.pruning, by_prediction=rule.by_prediction)
+    members = Members.of(previous, rule.pruning, by_prediction=rule.by_prediction)
     return sample_members(members, rule=rule, run_key=run_key)
 
 
-def sample_members(members: Cells, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
-    """Draws each candidate of some cells with the probability of its class; see `sample_spurious`."""
+def sample_members(members: Members, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
+    """Draws each of some candidates with the probability of its class; see `sample_spurious`."""
     sizes = members.sizes()
-    parts = [
-        _sample_class(members, sizes[each.number], each, rule, run_key)
-        for each in rule.classes
-        if each.number in sizes
-    ]
+    present = [each for each in rule.classes if each.number in sizes]
+    drawn = members.draw(
+        {each.number: _bits(sizes[each.number], each, rule.length, run_key) for each in present}
+    )
+    parts = [_sampled_class(drawn[each.number], each, rule, run_key) for each in present]
     keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
     order = np.argsort(keys)
     columns = {
@@ -96,18 +96,22 @@ def sample_members(members: Cells, *, rule: LengthRule, run_key: RunKey) -> Spur
     return SpuriousGrams(length=rule.length, keys=keys[order], **columns, rule=rule)
 
 
-def _sample_class(
-    members: Cells, size: int, own: ClassRule, rule: LengthRule, run_key: RunKey
-) -> SpuriousGrams:
-    """Draws members of one class, each with the probability of a held n-gram without weight."""
-    length, number = rule.length, np.int64(own.number)
-    mean = -size * math.log1p(-own.null_probability)
+def _bits(size: int, own: ClassRule, length: int, run_key: RunKey) -> np.ndarray:
+    """Returns the random bits of a Poisson number of draws from a class: (draws, 2) uint64."""
+    number, mean = np.int64(own.number), -size * math.log1p(-own.null_probability)
     blocks = np.arange(randomness.poisson_blocks(mean), dtype=np.uint64)
     count_bits = randomness.keyed_bits(run_key.sub_key("spurious count", length), number, blocks)
     draws = np.arange(randomness.poisson(count_bits, mean), dtype=np.uint64)
-    bits = randomness.keyed_bits(run_key.sub_key("spurious draw", length), number, draws)
-    # (s,) int64: the drawn members, each once; draws of the same member were merged.
-    keys = np.sort(members.draw(own.number, bits))
+    return randomness.keyed_bits(run_key.sub_key("spurious draw", length), number, draws)
+
+
+def _sampled_class(
+    drawn: np.ndarray, own: ClassRule, rule: LengthRule, run_key: RunKey
+) -> SpuriousGrams:
+    """Returns drawn members of one class, each once, with the round and the cell of their noise."""
+    length = rule.length
+    # (s,) int64: draws of the same member are merged.
+    keys = np.sort(drawn)
     keys = keys[np.diff(keys, prepend=-1) != 0]
     rounds = _spurious_rounds(keys, own, length, run_key)
     noise = randomness.keyed_bits(run_key.sub_key("spurious noise", length), np.uint64(0), keys)

@@ -8,15 +8,15 @@ begin with m.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams.classes import cells_of
 from beam_dpne.ngrams.elements import GramSet, unpack_pairs
+from beam_dpne.ngrams.members import class_sizes
 from beam_dpne.ngrams.plan import ESTIMATE_SAMPLES, PrivacyPlan
 
 
@@ -32,9 +32,9 @@ def rule_for(plan: PrivacyPlan, length: int, run_key: RunKey) -> Callable[[GramS
 
 
 def _rule(previous: GramSet, *, plan: PrivacyPlan, length: int, run_key: RunKey) -> LengthRule:
-    sizes: dict[int, int] = {}
+    sizes: Mapping[int, int] = {}
     if length > 1 and plan.strategy_value.has_classes:
-        sizes = cells_of(previous, plan.pruning).sizes()
+        sizes = class_sizes(previous, plan.pruning)
     elif length > 1 and (valid := count_valid(previous, plan.pruning)):
         sizes = {0: valid}
     counted = sum(sizes.values())

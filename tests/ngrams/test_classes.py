@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beam_dpne import GramSet
-from beam_dpne.ngrams import tolerances
-from beam_dpne.ngrams.classes import bins_of, cells_of, class_numbers, suffix_bins, word_bins
+from beam_dpne.ngrams import members, tolerances
+from beam_dpne.ngrams.classes import bins_of, class_numbers, suffix_bins, word_bins
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
+from beam_dpne.ngrams.members import Members, class_sizes
 from beam_dpne.ngrams.tolerances import groups_of, probabilities, round_down
 from tests.ngrams.test_valid import bits_of
 from tests.oracle import ngrams as reference
@@ -112,33 +113,39 @@ def classes_by_definition(sets, pruning: str) -> dict[tuple[int, int], int]:
 
 
 @pytest.mark.parametrize("pruning", RULES)
-def test_sizes_and_members_of_classes_are_those_of_enumerating_all_words(pruning):
+def test_sizes_and_members_of_classes_are_those_of_enumerating_all_words(pruning, monkeypatch):
     rng = random.Random(1)
     several = 0
     for _ in range(400):
+        monkeypatch.setattr(members, "_LISTS_AT_ONCE", rng.choice([1, 2, 5, 2**16]))
         sets, previous = random_chain(rng, rng.randint(1, 3), pruning)
         if not sets[-1]:
-            assert cells_of(previous, pruning).sizes() == {}
+            assert Members.of(previous, pruning).sizes() == class_sizes(previous, pruning) == {}
             continue
         expected = classes_by_definition(sets, pruning)
-        cells = cells_of(previous, pruning)
-        assert cells.sizes() == collections.Counter(expected.values())
+        sizes = class_sizes(previous, pruning)
+        assert sizes == collections.Counter(expected.values())
+        candidates = Members.of(previous, pruning)
+        assert candidates.sizes() == sizes
         keys = pack_pairs(*np.array(list(expected), np.int64).reshape(-1, 2).T)
         assert class_numbers(previous, pruning, keys).tolist() == list(expected.values())
-        several += len(cells.sizes()) > 4
+        several += len(sizes) > 4
     assert several > 100
 
 
 @pytest.mark.parametrize("pruning", RULES)
-@pytest.mark.parametrize("length", [1, 2, 3])
-def test_draws_from_a_class_are_uniform_members_of_it(length, pruning):
+@pytest.mark.parametrize(("length", "at_once"), [(1, 2**16), (2, 2**16), (3, 2**16), (3, 2)])
+def test_draws_from_a_class_are_uniform_members_of_it(length, at_once, pruning, monkeypatch):
+    monkeypatch.setattr(members, "_LISTS_AT_ONCE", at_once)
     sets, previous = random_chain(random.Random(20 + length), length, pruning)
     expected = classes_by_definition(sets, pruning)
-    cells = cells_of(previous, pruning)
-    for number, size in cells.sizes().items():
-        members = [pair for pair, own in expected.items() if own == number]
-        drawn, counts = np.unique(cells.draw(number, bits_of(200 * size)), return_counts=True)
-        assert drawn.tolist() == sorted((a << 32) | b for a, b in members)
+    candidates = Members.of(previous, pruning)
+    sizes = candidates.sizes()
+    all_drawn = candidates.draw({number: bits_of(200 * size) for number, size in sizes.items()})
+    for number, size in sizes.items():
+        expected_pairs = [pair for pair, own in expected.items() if own == number]
+        drawn, counts = np.unique(all_drawn[number], return_counts=True)
+        assert drawn.tolist() == sorted((a << 32) | b for a, b in expected_pairs)
         assert size == 1 or stats.chisquare(counts).pvalue > FALSE_FAILURE
 
 
@@ -203,12 +210,12 @@ def test_many_words_with_high_scores_have_all_their_pairs(score):
         scores=np.full(words, score),
         vocabulary_size=words,
     )
-    cells = cells_of(grams, "both")
+    candidates = Members.of(grams, "both")
     # The score of the middle, of which length 2 has none, counts nothing.
     (own,) = bins_of(np.array([score])).tolist()
-    assert cells.sizes() == {2 * own: words**2}
+    assert candidates.sizes() == {2 * own: words**2}
     bits = np.random.default_rng(5).integers(0, 2**64, (1000, 2), np.uint64)
-    prefixes, seconds = unpack_pairs(cells.draw(2 * own, bits))
+    prefixes, seconds = unpack_pairs(candidates.draw({2 * own: bits})[2 * own])
     for rows in (prefixes, seconds):
         assert 0 <= rows.min() < words / 50
         assert words * 49 / 50 < rows.max() < words

@@ -16,8 +16,9 @@ from scipy import stats
 from beam_dpne import GramSet, PrivacyPlan, RunKey
 from beam_dpne.mechanism.randomness import keyed_bits
 from beam_dpne.mechanism.thresholds import spurious_threshold
-from beam_dpne.ngrams.classes import Cells, cells_of
+from beam_dpne.ngrams import members
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
+from beam_dpne.ngrams.members import Lists, Members, names_of
 from beam_dpne.ngrams.valid import (
     _exact_dot,
     count_valid,
@@ -45,7 +46,7 @@ def test_the_count_is_that_of_enumerating_all_words(pruning):
 
 
 @pytest.mark.parametrize("pruning", RULES)
-def test_draws_are_members_in_the_documented_order(pruning):
+def test_draws_are_members_in_the_documented_order(pruning, monkeypatch):
     """Draw number i of |V_k| is member i: by middle, then by first gram, then by second."""
     rng = random.Random(2)
     for _ in range(300):
@@ -58,6 +59,8 @@ def test_draws_are_members_in_the_documented_order(pruning):
         if pruning == "both":
             valid.sort(key=lambda gram: (gram[1:-1], gram[:1], gram[-1:]))
         assert drawn == valid
+        # Blocks of one list and of all lists number the members alike.
+        monkeypatch.setattr(members, "_LISTS_AT_ONCE", rng.choice([1, 2, 5, 2**16]))
 
 
 @pytest.mark.parametrize("pruning", RULES)
@@ -99,21 +102,18 @@ def test_draws_from_as_many_members_as_ids_allow_are_exact():
     """As many as ids allow: 2^31 − 1 on either side, split in exact integers, in two cells."""
     words = 2**31 - 1
     members = words * words
-    cells = Cells(
-        numbers=np.array([-3]),
-        borders=np.array([0, 2]),
-        ends=np.array([words, members]),
-        left_starts=np.array([0, 1]),
-        right_starts=np.array([0, 0]),
-        right_sizes=np.array([words, words]),
+    middles = np.array([0, 1])
+    candidates = Members(
+        left=Lists(names_of(middles, np.array([-3, -3])), np.array([1, words - 1])),
+        right=Lists(names_of(middles, np.array([0, 0])), np.array([words, words])),
         left_order=EveryRow(),
         right_order=EveryRow(),
     )
-    assert cells.sizes() == {-3: members}
+    assert candidates.sizes() == {-3: members}
     for number in (0, 1, words, 5 * words - 1, (words - 1) * words + 7, members - 1):
-        drawn = cells.draw(-3, blocks_of([-(-(number << 128) // members)]))
-        prefix, second = unpack_pairs(drawn)
-        assert (prefix[0], second[0]) == divmod(number, words)
+        drawn = candidates.draw({-3: blocks_of([-(-(number << 128) // members)])})
+        prefix, second = unpack_pairs(drawn[-3])
+        assert (prefix[0], second[0] % words) == divmod(number, words)
 
 
 class EveryRow:
@@ -248,7 +248,7 @@ def words_of(keys, grams, vocabulary, pruning) -> list[tuple[str, ...]]:
 
 def draw_valid(previous: GramSet, pruning: str, bits: np.ndarray) -> np.ndarray:
     """Members of V_k as one class."""
-    return cells_of(previous, pruning, by_prediction=False).draw(0, bits)
+    return Members.of(previous, pruning, by_prediction=False).draw({0: bits})[0]
 
 
 def blocks_of(numbers: list[int]) -> np.ndarray:

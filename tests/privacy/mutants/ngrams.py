@@ -200,8 +200,8 @@ MUTANTS = [
     Mutant(
         name="spurious_draws_without_their_duplicates",
         file="beam_dpne/ngrams/spurious.py",
-        before="mean = -size * math.log1p(-own.null_probability)",
-        after="mean = size * own.null_probability",
+        before="-size * math.log1p(-own.null_probability)",
+        after="size * own.null_probability",
         matters="Merged duplicates would make spurious n-grams rarer than unweighted held ones.",
         tests=(
             f"{_STATISTICS}::"
@@ -259,17 +259,25 @@ MUTANTS = [
     ),
     Mutant(
         name="draws_favour_the_first_ending",
-        file="beam_dpne/ngrams/classes.py",
-        before="self.right_order[self.right_starts[cells] + right]",
-        after="self.right_order[self.right_starts[cells]]",
+        file="beam_dpne/ngrams/members.py",
+        before="self.right_order[self.right.starts[right_list] + right]",
+        after="self.right_order[self.right.starts[right_list]]",
+        matters="Candidates that are never drawn are held for certain when they are released.",
+        tests=("tests/ngrams/test_valid.py::test_draws_are_members_in_the_documented_order",),
+    ),
+    Mutant(
+        name="draws_of_later_blocks_are_those_of_the_first",
+        file="beam_dpne/ngrams/members.py",
+        before="cells or _Cells.of(self.left, self.right, block * _LISTS_AT_ONCE)",
+        after="cells or _Cells.of(self.left, self.right, 0)",
         matters="Candidates that are never drawn are held for certain when they are released.",
         tests=("tests/ngrams/test_valid.py::test_draws_are_members_in_the_documented_order",),
     ),
     Mutant(
         name="candidates_are_predicted_without_their_middle",
         file="beam_dpne/ngrams/classes.py",
-        before="return Sides(suffixes, bins - previous.suffix_bins, prefixes, bins)",
-        after="return Sides(suffixes, bins, prefixes, bins)",
+        before="return Sides(bins - previous.suffix_bins, bins)",
+        after="return Sides(bins, bins)",
         matters="The classes would not be those that the documentation states.",
         tests=("tests/ngrams/test_classes.py", _ADAPTIVE_ORACLE),
     ),
