@@ -51,8 +51,11 @@ class DocumentsTransform(DisplayedTransform):
                 f"plan must be a {kind}, got {type(self.plan).__name__}. {type(self).__name__} takes "
                 f"plan={kind}(epsilon=…, delta=…)."
             )
-        for name in ("partitions", "workers"):
-            _check_count(name, getattr(self, name))
+        _check_count("partitions", self.partitions)
+        # The programs take --workers 0 for what is None here, so that a user may try 0 here, too.
+        _check_count(
+            "workers", self.workers, "--workers 0 on the command line is workers=None here."
+        )
         if self.workers is not None and self.workers > MOST_WORKERS:
             raise ValueError(
                 f"workers must be at most {MOST_WORKERS}, got workers={self.workers}; more threads "
@@ -129,13 +132,15 @@ class DocumentsTransform(DisplayedTransform):
         )
 
 
-def _check_count(name: str, value: Any) -> None:
+def _check_count(name: str, value: Any, zero: str = "") -> None:
+    """Refuses what is no number from 1 on; `zero` is a sentence for the error of 0."""
     if value is None:
         return
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer, got {name}={value!r}.")
     if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {name}={value}.")
+        remedy = f" {zero}" if zero and value == 0 else ""
+        raise ValueError(f"{name} must be at least 1, got {name}={value}.{remedy}")
 
 
 def create_public(batch: Storable, store: SetStore | None) -> beam.Create:

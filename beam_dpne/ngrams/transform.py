@@ -104,10 +104,11 @@ class PrivateNgrams(DocumentsTransform):
         are released; the words themselves are not, since nobody's data confirm them.
       user_field: the name of the field with the user, which defines whom the guarantee protects.
       text_field: the name of the field with the text, or several names, of which each is a document.
-      workers: with None every step is spread over the workers of the runner. With a number, one step
-        does all lengths on so many threads of one worker, which holds the whole corpus: some 75 bytes
-        for each token. The embedded runner holds it in one process anyway. There, and on an engine
-        whose worker has the memory, one step is faster. It changes no release.
+      workers: with None, as with --workers 0 on the command line, every step is spread over the
+        workers of the runner. With a number, which must be at least 1, one step does all lengths on
+        so many threads of one worker, which holds the whole corpus: some 75 bytes for each token. The
+        embedded runner holds it in one process anyway. There, and on an engine whose worker has the
+        memory, one step is faster. It changes no release.
 
     Raises:
       ValueError: if partitions < 1 or workers < 1, vocabulary and plan disagree, on an unknown

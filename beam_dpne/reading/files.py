@@ -120,13 +120,24 @@ def match_inputs(patterns: Sequence[str], input_format: str = "auto") -> list[In
         raise InputError(f"inputs must be a list of at least one path, got inputs={patterns!r}.")
     connect_anonymously_to_emulators()
     sizes: dict[str, int] = {}
-    # An object store takes several requests for each path, so paths are matched in parallel.
-    with concurrent.futures.ThreadPoolExecutor(_MATCHED_AT_ONCE) as pool:
-        match = functools.partial(_match, input_format=input_format)
-        for found in pool.map(match, map(absolute_path, patterns), patterns):
-            sizes.update(found)
+    match = functools.partial(_match, input_format=input_format)
+    for found in _in_parallel(match, list(map(absolute_path, patterns)), patterns):
+        sizes.update(found)
     paths = sorted(sizes, key=os.fsencode)
     return [InputFile(number, path, sizes[path]) for number, path in enumerate(paths)]
+
+
+def _in_parallel(
+    match: Callable[[str, str], dict[str, int]], paths: Sequence[str], named: Sequence[str]
+) -> list[dict[str, int]]:
+    """Matches several paths at a time, since an object store takes several requests for each.
+
+    One path needs no thread, and starting one may hang in a process without memory.
+    """
+    if len(paths) == 1:
+        return [match(paths[0], named[0])]
+    with concurrent.futures.ThreadPoolExecutor(_MATCHED_AT_ONCE) as pool:
+        return list(pool.map(match, paths, named))
 
 
 def _match(pattern: str, named: str, input_format: str) -> dict[str, int]:

@@ -50,9 +50,22 @@ def flink(address: str, path: str, *, timeout: float) -> Any:
       NoSuchPageError: There is no such page.
       NoAnswerError: Flink does not answer.
     """
+    try:
+        return json.loads(_page(address, path, timeout, _MOST_BYTES))
+    except ValueError:
+        raise NoAnswerError(f"It answers {path} over HTTP, but not as Flink does.") from None
+
+
+def beginning(address: str, path: str, *, timeout: float, most: int) -> str:
+    """Returns the first `most` bytes of a page of Flink's REST interface as text; else as `flink`."""
+    return _page(address, path, timeout, most).decode(errors="replace")
+
+
+def _page(address: str, path: str, timeout: float, most: int) -> bytes:
+    """Returns at most so many bytes of a page; raises as `flink`."""
     url = (address if "://" in address else f"http://{address}").rstrip("/") + path
     try:
-        return _json(url, address, path, timeout)
+        return _bytes(url, address, path, timeout, most)
     except NoAnswerError as error:
         kind, host = url.partition("://")[0], split(url.split("/")[2])[0]
         if kind not in urllib.request.getproxies() or urllib.request.proxy_bypass(host):
@@ -63,20 +76,16 @@ def flink(address: str, path: str, *, timeout: float) -> Any:
         ) from None
 
 
-def _json(url: str, address: str, path: str, timeout: float) -> Any:
-    """Returns the JSON of a page; raises as `flink`."""
+def _bytes(url: str, address: str, path: str, timeout: float, most: int) -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=timeout) as response:
-            answer = json.loads(response.read(_MOST_BYTES))
+            return response.read(most)
     except urllib.error.HTTPError as error:
         raise _of_status(error.code, path) from None
-    except ValueError:
-        raise NoAnswerError(f"It answers {path} over HTTP, but not as Flink does.") from None
     except urllib.error.URLError as error:
         raise NoAnswerError(_reason(error.reason, address, timeout)) from None
     except (OSError, http.client.HTTPException) as error:
         raise NoAnswerError(_reason(error, address, timeout)) from None
-    return answer
 
 
 def job_service(endpoint: str, *, timeout: float) -> list[str]:

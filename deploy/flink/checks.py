@@ -60,65 +60,15 @@ class Finding:
 def flink_version(answer: Json, wanted: str) -> Finding:
     """Compares the minor version of Flink, from /config, with the one that this package supports."""
     version = str(answer.get("flink-version"))
-    if _minor(version) == _minor(wanted):
-        return Finding("Flink version", "ok", f"{version}; {_minor(wanted)} is supported.")
+    if minor(version) == minor(wanted):
+        return Finding("Flink version", "ok", f"{version}; {minor(wanted)} is supported.")
     return Finding(
         "Flink version",
         "missing",
-        f"Flink is {version}; deploy/versions.env and its tests are for {_minor(wanted)}.",
-        f"Use a cluster of Flink {_minor(wanted)}. If you cannot, a job server and jars of "
-        f"beam-runners-flink-{_minor(version)} may work, which was not tried here.",
+        f"Flink is {version}; deploy/versions.env and its tests are for {minor(wanted)}.",
+        f"Use a cluster of Flink {minor(wanted)}. If you cannot, a job server and jars of "
+        f"beam-runners-flink-{minor(version)} may work, which was not tried here.",
     )
-
-
-def beam_jars(answer: Json | None, wanted: str, flink: str) -> Finding:
-    """Looks for Beam's runner in the class path of the JobManager, from /jobmanager/environment."""
-    subject = "Beam's jars in Flink's lib"
-    if answer is None:
-        return Finding(
-            subject,
-            "unknown",
-            "this Flink does not show its class path.",
-            "Look for beam-runners-flink-*.jar in the lib folder of the image.",
-        )
-    names = [str(path).rpartition("/")[2] for path in answer.get("classpath", [])]
-    match = next(filter(None, map(_RUNNER_JAR.fullmatch, names)), None)
-    if match is None:
-        return Finding(
-            subject,
-            "limited",
-            "the JobManager's class path has no beam-runners-flink jar. Beam would start a new Python "
-            "for nearly every stage, which takes seconds each and may hang.",
-            "Copy the jars that `python -m deploy.flink jars DIR` writes to DIR/flink-lib into lib on "
-            "JobManager and TaskManagers, and restart them. If you may not: start a session cluster "
-            "of your own (deploy/flink/kubernetes), or keep jobs short with --max_length 2 --strategy "
-            "one_round.",
-        )
-    minor, version = match.groups()
-    if minor != _minor(flink):
-        return Finding(
-            subject,
-            "missing",
-            f"{match.group()} is for Flink {minor}, and Flink is {flink}.",
-            f"Put the jars of beam-runners-flink-{_minor(flink)} in lib instead.",
-        )
-    if version != wanted:
-        return Finding(
-            subject,
-            "limited",
-            f"the JobManager has {match.group()}; version {wanted} is the one that was tried.",
-            f"The job server must have the same version, {version}: with parent-first class loading "
-            "Flink's classes win.",
-        )
-    return Finding(
-        subject,
-        "ok",
-        f"the JobManager has {match.group()}. REST does not show the TaskManagers' class path; the "
-        "canary's harnesses do (see below).",
-    )
-
-
-_RUNNER_JAR = re.compile(r"beam-runners-flink-(\d+\.\d+)(?:-job-server)?-(\d+\.\d+\.\d+)\.jar")
 
 
 def class_loading(settings: Mapping[str, str]) -> Finding:
@@ -149,7 +99,7 @@ def slots(task_managers: Sequence[Json], parallelism: int) -> Finding:
             "starts them on demand (Kubernetes, YARN) has none between jobs: run a job, and ask again.",
         )
     text = (
-        f"{_number(len(task_managers), 'TaskManager')} with {_number(total, 'slot')}, {free} of them "
+        f"{count_of(len(task_managers), 'TaskManager')} with {count_of(total, 'slot')}, {free} of them "
         f"free, for --parallelism {parallelism}."
     )
     if not free:
@@ -359,12 +309,12 @@ def versions(found: Sequence[Report], launcher: tuple[str, str, str]) -> Finding
         ),
         strict=True,
     ):
-        same = _minor(here) if name == "Python" else here
+        same = minor(here) if name == "Python" else here
         for version in sorted(map(str, there)):
-            if (_minor(version) if name == "Python" else version) != same:
+            if (minor(version) if name == "Python" else version) != same:
                 shown = "no" if version == "None" else version
                 wrong.append(f"{shown} {name}" if shown == "no" else f"{name} {shown}")
-    hosts = _number(len({one.host for one in found}), "host")
+    hosts = count_of(len({one.host for one in found}), "host")
     ours = ", ".join(f"{name} {version}" for name, version in zip(names, launcher, strict=True))
     if not wrong:
         return Finding("Workers' versions", "ok", f"{ours}, as here ({hosts}).")
@@ -383,8 +333,8 @@ def kept_harnesses(found: Sequence[Report], task_managers: int) -> Finding:
     processes = len({(one.host, one.pid) for one in found})
     stages = len({one.stage for one in found})
     text = (
-        f"{_number(processes, 'Python process', 'es')} did {stages} stages on "
-        f"{_number(task_managers, 'TaskManager')}"
+        f"{count_of(processes, 'Python process', 'es')} did {stages} stages on "
+        f"{count_of(task_managers, 'TaskManager')}"
     )
     if processes <= max(1, task_managers):
         return Finding(
@@ -474,11 +424,13 @@ def _of_slot(task_manager: Json, kind: str) -> float:
     return task_manager["memoryConfiguration"][kind] / max(1, task_manager["slotsNumber"])
 
 
-def _minor(version: str) -> str:
+def minor(version: str) -> str:
+    """Returns the first two parts of a version."""
     return ".".join(version.split(".")[:2])
 
 
-def _number(count: int, noun: str, plural: str = "s") -> str:
+def count_of(count: int, noun: str, plural: str = "s") -> str:
+    """Returns a number with its noun, such as "2 slots"."""
     return f"{count} {noun}{'' if count == 1 else plural}"
 
 

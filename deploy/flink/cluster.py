@@ -142,6 +142,8 @@ class Cluster:
                 "jobmanager.rpc.port": self.ports.rpc,
                 "taskmanager.numberOfTaskSlots": self.slots,
                 "taskmanager.resource-id": name,
+                # Flink's page and REST interface show it from there.
+                "taskmanager.log.path": self.daemons.log(name),
             },
         )
         return name

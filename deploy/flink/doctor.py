@@ -12,6 +12,7 @@ import platform
 import re
 import secrets
 import time
+import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from beam_dpne.errors import EngineError
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.version import __version__
 from deploy.downloads import versions
-from deploy.flink import asking, checks, probe
+from deploy.flink import asking, checks, class_paths, probe
 from deploy.flink.checks import Finding
 
 _STYLES = {"ok": "green", "limited": "yellow", "missing": "bold red", "unknown": "cyan"}
@@ -77,6 +78,10 @@ _CAUSES = (
         "each TaskManager. --environment_config is the pool's address as a TaskManager sees it.",
     ),
 )
+# A TaskManager's class path stands in the first lines of its log. Flink sends the whole log to the
+# JobManager for it, so that only a few are asked for.
+_LOG_BYTES = 1 << 18
+_MOST_LOGS = 4
 _REFUSED = re.compile(r"Connection refused: ([\w.:/\[\]-]+)")
 
 
@@ -179,7 +184,10 @@ def _flink(given: Given) -> Iterator[Any]:
     yield Finding(subject, "ok", f"{given.flink_master} answers.")
     flink, tried = str(config["flink-version"]), versions()
     yield checks.flink_version(config, tried["FLINK_VERSION"])
-    yield checks.beam_jars(environment, tried["BEAM_FLINK_VERSION"], flink)
+    yield class_paths.beam_jars(environment, tried["BEAM_FLINK_VERSION"], flink)
+    if task_managers:
+        logs = [_log(given, str(one["id"])) for one in task_managers[:_MOST_LOGS]]
+        yield class_paths.flow_control(environment, logs, task_managers)
     yield checks.class_loading(settings)
     yield checks.slots(task_managers, given.parallelism)
     if task_managers:
@@ -197,6 +205,14 @@ def _optional(ask, path: str) -> Any:
         return ask(path)
     except asking.NoSuchPageError:
         return None
+
+
+def _log(given: Given, task_manager: str) -> str | None:
+    """Returns the beginning of a TaskManager's log, or None if Flink does not give it."""
+    path = f"/taskmanagers/{urllib.parse.quote(task_manager)}/log"
+    with contextlib.suppress(asking.NoAnswerError):
+        return asking.beginning(given.flink_master, path, timeout=given.timeout, most=_LOG_BYTES)
+    return None
 
 
 def _job_server(given: Given) -> Finding:

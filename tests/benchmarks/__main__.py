@@ -110,19 +110,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"(default: {' '.join(TABLE)})",
     )
     parser.add_argument("--repeats", type=int, help="(default: 5, with --small 1)")
-    parser.add_argument("--json", type=_in_a_folder, help="also write everything there")
+    parser.add_argument("--json", type=inputs.in_a_folder, help="also write everything there")
     given = parser.parse_args(arguments)
     if given.repeats is None:
         given.repeats = 1 if given.small else 5
     if given.repeats < 1:
         parser.error(f"argument --repeats: must be at least 1, got {given.repeats}")
     return given
-
-
-def _in_a_folder(path: str) -> pathlib.Path:
-    if not pathlib.Path(path).parent.is_dir():
-        raise argparse.ArgumentTypeError(f"must name a file in an existing folder, got {path}")
-    return pathlib.Path(path)
 
 
 def _write_json(

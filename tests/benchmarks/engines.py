@@ -3,19 +3,20 @@
 Launches whole jobs on an engine of this machine, and the same jobs on the embedded runner in turn, as
 one step and as the graph that engines run. Each release must be the embedded one, byte for byte. Prints
 seconds, CPU seconds and peak memory of launcher, engine and Python harnesses. Flink and Spark are
-started for that and stopped afterwards, or with --state must run there. With --json the rows replace
-those of the same engine, data and strategy in that file.
+started for that and stopped afterwards, or with --state must run there. With --json the rows of each
+job are written when they are there, and replace those of the same engine, data and strategy in that
+file; rows with --small replace only those with --small.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import gzip
 import hashlib
 import json
 import pathlib
 import secrets
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -78,7 +79,7 @@ def command_of(data: str, strategy: str, setting: Setting) -> list[str]:
         return setting.msnbc.product(setting.msnbc.data, strategy)
     if data == TITLES:
         return setting.reddit.product(setting.reddit.data, strategy)
-    return setting.reddit.product(_ten_times(setting), strategy)
+    return setting.reddit.product(ten_times(setting), strategy)
 
 
 def measure(command: Sequence[str], engine: Engine, output: pathlib.Path) -> dict[str, Any]:
@@ -140,7 +141,7 @@ def compare(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures, prints and records; the exit status is 1 if a release differs."""
     given = _parse(arguments)
-    found = []
+    equal = True
     with tempfile.TemporaryDirectory() as folder, running(given.engine, given.state) as engine:
         work = pathlib.Path(folder)
         key = work / "run.key"
@@ -153,44 +154,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 job = [*command_of(data, strategy, setting), "--run_key_file", str(key)]
                 about = machine.describe()
                 rows = compare(given.engine, job, engine, given.repeats, work)
-                found.append({"data": data, "strategy": strategy, "rows": rows, **about})
-                found[-1]["command"] = shown_command(job, engine.options, work, given.titles)
-    for part in found:
-        part["engine"] = given.engine
-        part["small"] = given.small
-    if given.json:
-        record(found, given.json)
-    return 0 if all(row["equal"] for part in found for row in part["rows"]) else 1
+                equal = equal and all(row["equal"] for row in rows)
+                if given.json:
+                    part = {"data": data, "strategy": strategy, "rows": rows, **about}
+                    part["command"] = shown_command(job, engine.options)
+                    part |= {"engine": given.engine, "small": given.small}
+                    record([part], given.json)
+    return 0 if equal else 1
 
 
-def shown_command(
-    job: Sequence[str], options: Sequence[str], work: pathlib.Path, titles: pathlib.Path
-) -> str:
-    """Returns a command without the paths of this machine."""
-    words = " ".join(["python", *job, "--output release", *options])
-    for path in (titles, inputs.MSNBC, work / "msnbc.seq.gz"):
-        words = words.replace(str(path), path.name)
-    return words.replace(f"{work}/", "")
+def shown_command(job: Sequence[str], options: Sequence[str]) -> str:
+    """Returns a command without the folders of this machine."""
+    words = ["python", *job, "--output", "release", *options]
+    return " ".join(pathlib.Path(word).name if word.startswith("/") else word for word in words)
 
 
 def record(found: Iterable[Mapping[str, Any]], path: pathlib.Path) -> None:
-    """Writes parts into a file, where they replace those of the same engine, data and strategy."""
+    """Writes parts into a file, where they replace those of the same engine, data and strategy.
+
+    Parts of small data and of whole data do not replace each other.
+    """
     old = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
     parts = {_key(part): part for part in [*old, *found]}
     ordered = [parts[key] for key in sorted(parts)]
     path.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _key(part: Mapping[str, Any]) -> tuple[str, ...]:
-    return part["engine"], part["data"], part["strategy"]
+def _key(part: Mapping[str, Any]) -> tuple[str, str, str, bool]:
+    return part["engine"], part["data"], part["strategy"], part["small"]
 
 
-def _ten_times(setting: Setting) -> pathlib.Path:
-    """The titles ten times over, each time with other users; not compressed, so that it can be cut."""
-    packed = inputs.more_users(setting.reddit.data, setting.work / "ten.jsonl.gz", times=_COPIES)
-    target = packed.with_suffix("")
-    with target.open("wb") as file:
-        subprocess.run(["gzip", "-dc", str(packed)], stdout=file, check=True)
+def ten_times(setting: Setting) -> pathlib.Path:
+    """The titles ten times over, each time with other users; not compressed, so that it can be cut.
+
+    The file is made once for a setting.
+    """
+    target = setting.work / "ten.jsonl"
+    if not target.exists():
+        packed = setting.work / "ten.jsonl.gz"
+        inputs.more_users(setting.reddit.data, packed, times=_COPIES)
+        with gzip.open(packed) as copies, target.open("wb") as file:
+            shutil.copyfileobj(copies, file)
+        packed.unlink()
     return target
 
 
@@ -215,15 +220,20 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--titles",
-        type=lambda path: pathlib.Path(path).resolve(strict=True),
+        type=inputs.existing_file,
         default=inputs.TITLES,
         help="JSON lines of user and text, gzipped (default: the sample that is shipped)",
     )
     parser.add_argument("--small", action="store_true", help="a part of the data, for a quick look")
     parser.add_argument("--repeats", type=int, default=3, help="(%(default)s)")
     parser.add_argument("--state", type=pathlib.Path, help="of a Flink or Spark that runs")
-    parser.add_argument("--json", type=pathlib.Path, help="record the rows there")
-    return parser.parse_args(arguments)
+    parser.add_argument("--json", type=inputs.in_a_folder, help="record the rows there")
+    given = parser.parse_args(arguments)
+    if given.repeats < 1:
+        parser.error(f"argument --repeats: must be at least 1, got {given.repeats}")
+    if given.state and (given.engine == "prism" or not given.state.is_dir()):
+        parser.error(f"argument --state: must be of a Flink or Spark that runs, got {given.state}")
+    return given
 
 
 if __name__ == "__main__":

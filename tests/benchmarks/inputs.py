@@ -24,6 +24,13 @@ def existing_file(path: str) -> pathlib.Path:
     return pathlib.Path(path).resolve()
 
 
+def in_a_folder(path: str) -> pathlib.Path:
+    """The file that an option names and a benchmark writes."""
+    if not pathlib.Path(path).parent.is_dir():
+        raise argparse.ArgumentTypeError(f"must name a file in an existing folder, got {path}")
+    return pathlib.Path(path)
+
+
 def some_users(source: pathlib.Path, target: pathlib.Path, *, count=None, step=1) -> pathlib.Path:
     """Header and users of the MSNBC data: every `step`-th of the first `count`."""
     with gzip.open(source) as lines, gzip.open(target, "wb", _LEVEL) as kept:

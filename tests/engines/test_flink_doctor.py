@@ -1,7 +1,8 @@
 """The doctor of Flink clusters: on recorded answers of real clusters, on wrong ports, and on a cluster.
 
 `flink_answers.json` holds answers of Flink 1.19.3 as they were, with shorter paths: of the cluster of
-`deploy.flink` ("healthy"), and of one without Beam's jars and with Flink's usual settings ("bare").
+`deploy.flink` ("healthy"), and of one without Beam's jars and with Flink's usual settings ("bare"). Of
+the logs they hold some lines. The class paths of the healthy one were recorded later than the rest.
 """
 
 import concurrent.futures
@@ -35,7 +36,7 @@ from beam_dpne import engines
 from beam_dpne.errors import EngineError
 from deploy.downloads import versions
 from deploy.flink import __main__ as program
-from deploy.flink import asking, checks, doctor, probe
+from deploy.flink import asking, checks, class_paths, doctor, probe
 from deploy.flink.checks import Finding
 from deploy.flink.probe import Report
 from tests.engines.conftest import deploy
@@ -52,7 +53,7 @@ REPORT = Report("host-a", 7, 0, "3.11.7", "2.77.0", "0.1.0", True)
 
 
 class _Replay(http.server.BaseHTTPRequestHandler):
-    """Answers with what `answers` holds for a path: JSON, or (status, bytes)."""
+    """Answers with what `answers` holds for a path: JSON, a text, or (status, bytes)."""
 
     def __init__(self, answers, *arguments):
         self.answers = answers
@@ -60,6 +61,8 @@ class _Replay(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         given = self.answers.get(self.path, (404, b'{"errors":["Not found."]}'))
+        if isinstance(given, str):
+            given = 200, given.encode()
         status, body = given if isinstance(given, tuple) else (200, json.dumps(given).encode())
         self.send_response(status)
         self.end_headers()
@@ -173,7 +176,7 @@ def test_a_cluster_as_it_should_be_is_ok():
     assert statuses(found).pop("Process memory") == "unknown"
     assert statuses(found).pop("Job server") == "unknown"
     others = [one for one in found if one.subject not in {"Process memory", "Job server"}]
-    assert len(others) == 11
+    assert len(others) == 12
     assert {one.status for one in others} == {"ok"}, others
 
 
@@ -184,6 +187,7 @@ def test_a_cluster_with_usual_settings_lacks_what_it_lacks():
     wrong = {subject: of for subject, of in statuses(found).items() if of in {"limited", "missing"}}
     assert wrong == {
         "Beam's jars in Flink's lib": "limited",
+        "beam-flow-control.jar": "limited",
         "Class loading": "limited",
         "Managed memory": "missing",
         "Network buffers": "missing",
@@ -238,7 +242,7 @@ def test_flink_of_another_minor_version_is_missing(version, status):
 )
 def test_the_class_path_of_the_job_manager_is_looked_at(names, status):
     paths = None if names is None else {"classpath": [f"/opt/flink/lib/{name}" for name in names]}
-    assert checks.beam_jars(paths, "2.62.0", "1.19.3").status == status
+    assert class_paths.beam_jars(paths, "2.62.0", "1.19.3").status == status
 
 
 def test_an_older_flink_that_hides_its_class_path_is_looked_at_all_the_same():
@@ -246,7 +250,79 @@ def test_an_older_flink_that_hides_its_class_path_is_looked_at_all_the_same():
     with http_server(hidden) as address:
         found = statuses(doctor.look(given_of(flink_master=address)))
     assert found["Beam's jars in Flink's lib"] == "unknown"
+    assert found["beam-flow-control.jar"] == "ok"
     assert found["Slots"] == "ok"
+
+
+LOG = HEALTHY["/taskmanagers/taskmanager-1/log"]
+FLOW = "/opt/flink/lib/beam-flow-control.jar"
+PATHS = HEALTHY["/jobmanager/environment"]["classpath"]
+WITHOUT = [path for path in PATHS if path != FLOW]
+
+
+def log_of(paths) -> str:
+    """The recorded beginning of a log with another class path."""
+    return re.sub("Classpath: .*", f"Classpath: {':'.join(paths)}", LOG)
+
+
+def flow_of(logs, paths=None) -> Finding:
+    answer = None if paths is None else {"classpath": paths}
+    return class_paths.flow_control(answer, logs, changed(2, frameworkOffHeap=256))
+
+
+def test_flow_control_is_read_in_the_logs_of_task_managers():
+    assert flow_of([LOG, LOG]) == Finding(
+        "beam-flow-control.jar",
+        "ok",
+        "the logs of 2 TaskManagers show that it comes before Beam's jars.",
+    )
+    assert "the logs of 1 of 2 TaskManagers" in flow_of([LOG]).text
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        pytest.param(WITHOUT, id="absent"),
+        pytest.param([*WITHOUT, FLOW], id="behind Beam's jars"),
+        pytest.param([path for path in PATHS if "sdks-java-core" not in path], id="without Beam's"),
+        pytest.param(
+            ["/lib/beam-runners-flink-1.19-job-server-2.62.0.jar", FLOW], id="behind a merged jar"
+        ),
+    ],
+)
+def test_one_task_manager_without_flow_control_limits_the_input_of_a_task(paths):
+    # That the JobManager has the jar does not help: tasks send from TaskManagers.
+    found = flow_of([LOG, log_of(paths)], PATHS)
+    assert found.status == "limited"
+    assert "the logs of 1 of 2 TaskManagers show" in found.text
+    # 256 MiB off-heap, of which Flink reads into 64.
+    assert "room for 192 MiB for each slot" in found.text
+    assert "--parallelism" in found.advice
+
+
+def test_flow_control_before_one_merged_jar_of_beam_counts():
+    jars = [FLOW, "/opt/flink/lib/beam-runners-flink-1.19-job-server-2.62.0.jar"]
+    assert flow_of([log_of(jars)] * 2).status == "ok"
+
+
+@pytest.mark.parametrize("log", [None, "", "a log that was cut\n"])
+def test_flow_control_is_not_known_of_task_managers_whose_logs_do_not_show_it(log):
+    assert flow_of([LOG, log], PATHS).status == "unknown"
+    assert "In the JobManager's it comes before" in flow_of([log, log], PATHS).text
+    assert flow_of([log, log], WITHOUT).status == "limited"
+    assert flow_of([log, log]).status == "unknown"
+    assert "does not show the JobManager's" in flow_of([log, log]).text
+
+
+def test_only_the_beginning_of_a_log_is_read():
+    log = log_of(WITHOUT) + "a line of a job\n" * 100_000
+    with http_server({"/taskmanagers/a%20b/log": log}) as address:
+        given = given_of(flink_master=address)
+        read = doctor._log(given, "a b")
+        assert doctor._log(given, "absent") is None
+    assert read == log[: len(read)]
+    assert 1 << 16 < len(read) < 1 << 20
+    assert flow_of([read, LOG]).status == "limited"
 
 
 def changed(count: int = 1, **memory) -> list:

@@ -1,9 +1,11 @@
 """The same release on Beam's Prism runner."""
 
+import json
 import os
 
 import pytest
 
+from tests.benchmarks import engines, inputs
 from tests.conftest import ROOT
 from tests.engines.conftest import EVERY_JOB, deploy
 
@@ -108,3 +110,18 @@ def test_the_failure_log_has_what_a_worker_on_prism_raised(
     assert "KeyError: 'cannot split zebra4711'" in text
     assert "in quotes_the_text" in text
     assert not (tmp_path / "release").exists()
+
+
+def test_ten_times_the_titles_are_measured_beside_the_embedded_runner(tmp_path, prism_location):
+    titles = inputs.some_records(inputs.TITLES, tmp_path / "titles.jsonl.gz", count=100)
+    path = tmp_path / "engines.json"
+    job = ["--data", "ten_times", "--strategies", "one_round", "--titles", str(titles)]
+    assert engines.main(["prism", *job, "--repeats", "1", "--json", str(path)]) == 0
+    (part,) = json.loads(path.read_text())
+    assert [row["where"] for row in part["rows"]] == [*engines.EMBEDDED, "prism"]
+    assert all(row["equal"] for row in part["rows"])
+    (run,) = part["rows"][-1]["runs"]
+    assert run["processes"].keys() == {"launcher", "engine"}
+    assert run["cpu"] == pytest.approx(sum(of["cpu"] for of in run["processes"].values()), abs=0.02)
+    assert "--input ten.jsonl" in part["command"]
+    assert prism_location not in part["command"]

@@ -190,7 +190,8 @@ def nothing_leaks() -> Iterator[None]:
 
     threads, files = held()
     yield
-    deadline = time.monotonic() + 10
+    # Sets in files are released by a thread that looks every 30 s whether their run has ended.
+    deadline = time.monotonic() + 45
     while (now := held()) and not (now[0] <= threads and now[1] <= files):
         assert time.monotonic() < deadline, (now, threads, files)
         time.sleep(0.05)

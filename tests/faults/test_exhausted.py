@@ -67,7 +67,7 @@ def test_a_step_that_always_fails_publishes_nothing(disturbed, nothing_leaks, st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["Format", "Write/Write/WriteImpl/FinalizeWrite"])
+@pytest.mark.parametrize("step", ["Format", "Write/WriteImpl/FinalizeWrite"])
 def test_rejects_that_cannot_be_written_publish_nothing(disturbed, step):
     for seed in range(2):  # each runs the stages that are ready in another order
         schedule = Always(f"WriteRejects/{step}", BEFORE)

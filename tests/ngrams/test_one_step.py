@@ -62,8 +62,11 @@ def test_a_run_without_documents_releases_empty_sets(workers):
 
 
 def test_the_number_of_threads_must_be_at_least_one():
-    with pytest.raises(ValueError, match=r"workers must be at least 1, got workers=0\."):
+    remedy = r"--workers 0 on the command line is workers=None here\."
+    with pytest.raises(ValueError, match=rf"workers must be at least 1, got workers=0\. {remedy}$"):
         PrivateNgrams(plan=PLAN, workers=0)
+    with pytest.raises(ValueError, match=r"workers must be at least 1, got workers=-1\.$"):
+        PrivateNgrams(plan=PLAN, workers=-1)
     with pytest.raises(ValueError, match=r"workers must be at most 256, got workers=257;"):
         PrivateNgrams(plan=PLAN, workers=257)
 
