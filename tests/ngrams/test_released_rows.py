@@ -40,7 +40,9 @@ def released_sets(draw):
             pairs = list(itertools.product(range(len(sets[-1])), range(seconds)))
             if pruning == "both" and length == 3:
                 pairs = chained(sets[-1].keys)
-            some = st.lists(st.sampled_from(pairs), max_size=12, unique=True) if pairs else st.just([])
+            some = (
+                st.lists(st.sampled_from(pairs), max_size=12, unique=True) if pairs else st.just([])
+            )
             keys = pack_pairs(*np.array(draw(some), np.int64).reshape(-1, 2).T)
             keys = np.sort(keys) if draw(st.booleans()) else keys
         scores = draw(st.lists(numbers, min_size=keys.size, max_size=keys.size))
