@@ -274,6 +274,22 @@ MUTANTS = [
         tests=("tests/ngrams/test_valid.py::test_draws_are_members_in_the_documented_order",),
     ),
     Mutant(
+        name="blocks_without_draws_are_not_counted",
+        file="beam_dpne/ngrams/members.py",
+        before="                before[number] += inside[number]\n        return keys",
+        after="                    before[number] += inside[number]\n        return keys",
+        matters="Few draws would fall among the first candidates, so that others are held for certain.",
+        tests=("tests/ngrams/test_classes.py::test_a_draw_does_not_depend_on_others",),
+    ),
+    Mutant(
+        name="words_keep_the_order_in_which_they_come",
+        file="beam_dpne/ngrams/released_rows.py",
+        before="return words, ascending.true_count == len(ascending)",
+        after="return words, True",
+        matters="The order of a release might tell the order of the private records.",
+        tests=("tests/ngrams/test_released_rows.py::test_pieces_are_those_of_the_sorted_table",),
+    ),
+    Mutant(
         name="candidates_are_predicted_without_their_middle",
         file="beam_dpne/ngrams/classes.py",
         before="return Sides(bins - previous.suffix_bins, bins)",
