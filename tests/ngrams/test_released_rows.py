@@ -106,6 +106,26 @@ def test_pieces_are_those_of_the_sorted_table(sets, size, rng):
     assert chosen.equals(expected.select(["score", "length"]).slice(1))
 
 
+def test_rows_of_equal_rounded_scores_are_in_the_order_of_their_texts():
+    """Their order tells neither the order in which words came nor what rounding took away."""
+    found = set()
+    for words in itertools.permutations(["a", "a!", "ab", "é"]):
+        sets = []
+        for length in (1, 2):
+            numbers = np.arange(4**length)
+            grams = GramSet(
+                length=length,
+                keys=numbers if length == 1 else pack_pairs(*np.divmod(numbers, 4)),
+                scores=1 + 1e-8 * numbers,
+                words=pa.array(words) if length == 1 else None,
+            )
+            sets.append(grams)
+        found.add(tuple(ReleasedRows.of(sets).table().column("ngram").to_pylist()))
+    (texts,) = found
+    assert list(texts[:4]) == ["a", "a!", "ab", "é"]
+    assert list(texts[4:]) == sorted(texts[4:], key=str.encode)
+
+
 def test_users_are_counted_for_all_lengths_or_for_none():
     common = {"scores": np.ones(1), "rule": None, "vocabulary_size": 1}
     words = GramSet(length=1, keys=np.zeros(1, np.int64), words=pa.array(["a"]), **common)

@@ -12,6 +12,10 @@ _STATISTICS = "tests/privacy/test_statistics.py"
 _ROUNDS = "tests/ngrams/test_rounds.py"
 _SPENDING = "tests/ngrams/test_budgets.py"
 _RULES = "tests/ngrams/test_adaptive.py"
+_TIES = (
+    "tests/ngrams/test_released_rows.py::"
+    "test_rows_of_equal_rounded_scores_are_in_the_order_of_their_texts"
+)
 
 MUTANTS = [
     Mutant(
@@ -287,7 +291,16 @@ MUTANTS = [
         before="return words, ascending.true_count == len(ascending)",
         after="return words, True",
         matters="The order of a release might tell the order of the private records.",
-        tests=("tests/ngrams/test_released_rows.py::test_pieces_are_those_of_the_sorted_table",),
+        tests=(_TIES,),
+    ),
+    Mutant(
+        name="rows_are_sorted_before_scores_are_rounded",
+        file="beam_dpne/ngrams/released_rows.py",
+        before="scores = np.round(grams.scores, SCORE_DECIMALS) if self.are_rounded else grams.scores\n"
+        "        order",
+        after="scores = grams.scores\n        order",
+        matters="The order of a release would tell more of scores than the release states.",
+        tests=(_TIES,),
     ),
     Mutant(
         name="candidates_are_predicted_without_their_middle",
