@@ -15,7 +15,7 @@ from beam_dpne.elements import rows as rows_module
 from beam_dpne.elements.rows import COUNTED_ROW_SCHEMA, ROW_SCHEMA, in_order, with_rounded_scores
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.released_rows import ReleasedRows
-from beam_dpne.release.files import PROGRAMS, render_parts
+from beam_dpne.release.files import OUTPUT_FORMATS, PROGRAMS, render_parts
 
 # Texts whose order with a blank behind them is another one than without it, and escaped ones.
 WORDS = st.sampled_from(
@@ -133,6 +133,26 @@ def test_users_are_counted_for_all_lengths_or_for_none():
     counted = dataclasses.replace(words, users=np.ones((1, 3), np.int64))
     with pytest.raises(ValueError, match="for all released n-grams or for none"):
         ReleasedRows.of([counted, bigrams])
+
+
+@pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
+def test_names_and_bytes_of_parts_depend_on_every_row_and_not_on_the_pieces(
+    output_format, monkeypatch
+):
+    def parts_of(scores, texts):
+        rows = pa.table([[1] * 7, texts, scores], schema=ROW_SCHEMA)
+        return list(render_parts(PROGRAMS["ngrams"], rows, output_format, 5))
+
+    scores, texts = [7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0], list("abcdefg")
+    whole = parts_of(scores, texts)
+    assert [part.rows for part, _ in whole] == [5, 2]
+    monkeypatch.setattr(rows_module, "_ROWS_AT_ONCE", 2)
+    assert parts_of(scores, texts) == whole
+    changed = [parts_of(scores, texts)]
+    for row in range(7):
+        changed.append(parts_of([*scores[:row], 0.5, *scores[row + 1 :]], texts))
+        changed.append(parts_of(scores, [*texts[:row], "x", *texts[row + 1 :]]))
+    assert len({part.name for parts in changed for part, _ in parts}) == 2 * len(changed)
 
 
 def test_parts_of_many_rows_are_made_from_few_python_objects(monkeypatch):
