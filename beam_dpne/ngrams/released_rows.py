@@ -43,10 +43,12 @@ class ReleasedRows:
         """Returns the rows of released sets, in any order of lengths."""
         sets = tuple(sorted(released, key=lambda grams: grams.length))
         # A public vocabulary is never counted, and not released.
-        counted = {grams.users is not None for grams in sets if len(grams) and not grams.is_public}
-        if len(counted) == 2:
+        private = [grams for grams in sets if not grams.is_public]
+        # Also a release without rows has the columns that its ledger explains.
+        is_counted = any(grams.users is not None for grams in private)
+        if is_counted and any(grams.users is None for grams in private if len(grams)):
             raise ValueError("Users must be counted for all released n-grams or for none.")
-        return cls(sets, COUNTED_ROW_SCHEMA if True in counted else ROW_SCHEMA, are_rounded)
+        return cls(sets, COUNTED_ROW_SCHEMA if is_counted else ROW_SCHEMA, are_rounded)
 
     def __len__(self) -> int:
         return sum(order.size for order in self._orders)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -303,6 +304,43 @@ def test_a_remote_set_is_fetched_once_by_all_threads_and_a_damaged_one_is_refuse
         file.write_bytes(damaged)
         with pytest.raises(side_inputs.SharedStorageError, match="not what the run stored"):
             BatchCoder(GramSet).decode(encoded)
+
+
+def set_of(size: int) -> GramSet:
+    return GramSet(length=1, keys=np.arange(size), scores=np.ones(size))
+
+
+def test_threads_that_share_a_set_compute_its_value_once():
+    computed = []
+
+    def slow_size(grams: GramSet) -> int:
+        computed.append(len(grams))
+        time.sleep(0.05)
+        return len(grams)
+
+    size_of = side_inputs.CachedForSets(slow_size, maxsize=2)
+    sets = [set_of(3), set_of(4)]
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(size_of, sets * 8))
+    assert found == [3, 4] * 8
+    assert sorted(computed) == [3, 4]
+
+
+def test_a_cached_value_is_never_that_of_another_set():
+    """Also of one that was freed, whose place in memory another set has taken."""
+    size_of = side_inputs.CachedForSets(len, maxsize=2)
+    assert [size_of(set_of(size)) for size in range(200)] == list(range(200))
+
+
+def test_an_error_of_one_thread_does_not_stop_the_others():
+    size_of = side_inputs.CachedForSets(lambda grams: 12 // len(grams), maxsize=2)
+    with pytest.raises(ZeroDivisionError):
+        size_of(set_of(0))
+    found = []
+    other = threading.Thread(target=lambda: found.append(size_of(set_of(3))), daemon=True)
+    other.start()
+    other.join(10)
+    assert found == [4]
 
 
 def test_the_name_of_a_private_set_s_file_is_made_with_a_secret(tmp_path):

@@ -134,6 +134,25 @@ def test_sizes_and_members_of_classes_are_those_of_enumerating_all_words(pruning
 
 
 @pytest.mark.parametrize("pruning", RULES)
+def test_a_draw_does_not_depend_on_others(pruning, monkeypatch):
+    """Most blocks of lists have no draw from most classes, and its number counts them all the same."""
+    rng = random.Random(3)
+    later = 0
+    for _ in range(200):
+        monkeypatch.setattr(members, "_LISTS_AT_ONCE", rng.choice([1, 2, 5]))
+        _, previous = random_chain(rng, rng.randint(1, 3), pruning)
+        candidates = Members.of(previous, pruning)
+        bits = {number: bits_of(4 * size) for number, size in candidates.sizes().items()}
+        all_drawn = candidates.draw(bits)
+        for number in rng.sample(sorted(bits), min(3, len(bits))):
+            place = rng.randrange(len(bits[number]))
+            alone = candidates.draw({number: bits[number][[place]]})[number]
+            assert alone.tolist() == [all_drawn[number][place]]
+            later += alone[0] > all_drawn[number].min()
+    assert later > 100
+
+
+@pytest.mark.parametrize("pruning", RULES)
 @pytest.mark.parametrize(("length", "at_once"), [(1, 2**16), (2, 2**16), (3, 2**16), (3, 2)])
 def test_draws_from_a_class_are_uniform_members_of_it(length, at_once, pruning, monkeypatch):
     monkeypatch.setattr(members, "_LISTS_AT_ONCE", at_once)

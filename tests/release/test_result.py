@@ -352,13 +352,15 @@ def test_repeated_bundles_write_one_release(made, tmp_path):
 
 
 @each_program
-def test_releases_without_rows_are_releases(program, tmp_path):
+@pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
+def test_releases_without_rows_are_releases(program, output_format, tmp_path):
     """A set of probabilities has all public n-grams, so there is none without rows."""
+    form = {"output_format": output_format}
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         result = result_of(pipeline, program, [("ann", "alone"), ("bob", "other")])
         both = {"rows": result.rows, "ledger": result.ledger}
-        _ = result | WriteRelease(output=str(tmp_path / "sets"))
-        _ = both | "Apart" >> WriteRelease(output=str(tmp_path / "rows"))
+        _ = result | WriteRelease(output=str(tmp_path / "sets"), **form)
+        _ = both | "Apart" >> WriteRelease(output=str(tmp_path / "rows"), **form)
     release = read_release(str(tmp_path / "rows"))
     assert release.num_rows == len(release.table()) == (3 if program == "bayesian" else 0)
     assert release.table().schema.equals(ROW_TYPES[program][1])

@@ -12,6 +12,10 @@ _STATISTICS = "tests/privacy/test_statistics.py"
 _ROUNDS = "tests/ngrams/test_rounds.py"
 _SPENDING = "tests/ngrams/test_budgets.py"
 _RULES = "tests/ngrams/test_adaptive.py"
+_TIES = (
+    "tests/ngrams/test_released_rows.py::"
+    "test_rows_of_equal_rounded_scores_are_in_the_order_of_their_texts"
+)
 
 MUTANTS = [
     Mutant(
@@ -272,6 +276,31 @@ MUTANTS = [
         after="cells or _Cells.of(self.left, self.right, 0)",
         matters="Candidates that are never drawn are held for certain when they are released.",
         tests=("tests/ngrams/test_valid.py::test_draws_are_members_in_the_documented_order",),
+    ),
+    Mutant(
+        name="blocks_without_draws_are_not_counted",
+        file="beam_dpne/ngrams/members.py",
+        before="                before[number] += inside[number]\n        return keys",
+        after="                    before[number] += inside[number]\n        return keys",
+        matters="Few draws would fall among the first candidates, so that others are held for certain.",
+        tests=("tests/ngrams/test_classes.py::test_a_draw_does_not_depend_on_others",),
+    ),
+    Mutant(
+        name="words_keep_the_order_in_which_they_come",
+        file="beam_dpne/ngrams/released_rows.py",
+        before="return words, ascending.true_count == len(ascending)",
+        after="return words, True",
+        matters="The order of a release might tell the order of the private records.",
+        tests=(_TIES,),
+    ),
+    Mutant(
+        name="rows_are_sorted_before_scores_are_rounded",
+        file="beam_dpne/ngrams/released_rows.py",
+        before="scores = np.round(grams.scores, SCORE_DECIMALS) if self.are_rounded else grams.scores\n"
+        "        order",
+        after="scores = grams.scores\n        order",
+        matters="The order of a release would tell more of scores than the release states.",
+        tests=(_TIES,),
     ),
     Mutant(
         name="candidates_are_predicted_without_their_middle",
