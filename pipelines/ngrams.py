@@ -5,7 +5,7 @@ Launches `beam-dpne ngrams`; what templates and schedulers start.
 
 import sys
 
-from beam_dpne.cli.main import main
+from beam_dpne.cli.start import main
 
 if __name__ == "__main__":
     sys.exit(main(["ngrams", *sys.argv[1:]]))

@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from beam_dpne.cli import start
 from beam_dpne.cli.options import Table, add_program, add_table
 from beam_dpne.cli.options_by_command import (
     ACCOUNT,
@@ -342,7 +343,9 @@ def _run_command(command: _Command, parsed: argparse.Namespace, beam_arguments: 
     if command.publishes:
         running.check_running(parsed)
         running.check_tokenizer(parsed)
-    importlib.import_module(f"beam_dpne.cli.{command.module}").run_command(parsed, beam_arguments)
+    module = importlib.import_module(f"beam_dpne.cli.{command.module}")
+    start.collect_garbage()
+    module.run_command(parsed, beam_arguments)
 
 
 def _let_streams_replace() -> None:
@@ -363,4 +366,4 @@ def _quiet_libraries() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start.main())

@@ -14,6 +14,7 @@ Whoever reaches the port can run code here, as with Beam's pool.
 
 import argparse
 import contextlib
+import gc
 import importlib
 import json
 import logging
@@ -58,6 +59,8 @@ def main(arguments: list[str] | None = None) -> None:
     # Python warns of each other thread in a process that forks; see above why these do no harm.
     warnings.filterwarnings("ignore", r".*use of fork\(\) may lead to deadlocks")
     import_all()
+    # Forks need not look at what all of them share, nor copy its pages by doing so.
+    gc.freeze()
     forker = os.getpid()
     ours, theirs = socket.socketpair()
     server = os.fork()
