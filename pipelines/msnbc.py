@@ -7,9 +7,17 @@ Runs the paper's MSNBC experiment on the data beside this file and prints it bes
 import pathlib
 import sys
 
-from beam_dpne.cli.msnbc import main
+from beam_dpne.cli import start
 
 DATA = pathlib.Path(__file__).parent / "data" / "msnbc990928.seq.gz"
 
+
+def main() -> int:
+    """Runs the experiment with the arguments of the process."""
+    from beam_dpne.cli import msnbc
+
+    return msnbc.main(sys.argv[1:], DATA)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], DATA))
+    sys.exit(start.run(main))

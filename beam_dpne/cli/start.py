@@ -1,6 +1,6 @@
-"""The start of the program `beam-dpne` as a process of its own.
+"""The start of `beam-dpne`, or of another program, as a process of its own.
 
-While its modules are loaded, Ctrl-C ends it without a traceback; then `Interrupts` takes signals. Until
+While modules are loaded, Ctrl-C ends it without a traceback; then `Interrupts` takes signals. Until
 then, no garbage is collected either: nearly all that is made stays until the end of the process, and
 looking at it again and again would take a quarter of the time of a small run.
 """
@@ -8,9 +8,9 @@ looking at it again and again would take a quarter of the time of a small run.
 import gc
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-# Set while nothing is collected because of `main`.
+# Set while nothing is collected because of `run`.
 _is_loading = threading.Event()
 
 
@@ -20,15 +20,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
       arguments: by default those of the process.
     """
+
+    def program() -> int:
+        from beam_dpne.cli.main import main
+
+        return main(arguments)
+
+    return run(program)
+
+
+def run(program: Callable[[], int]) -> int:
+    """Runs a program as the whole of this process, and returns the exit status.
+
+    Args:
+      program: loads its modules, calls `collect_garbage`, and does its work.
+    """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if gc.isenabled():
         _is_loading.set()
         gc.disable()
-    from beam_dpne.cli.main import main as run
-
     try:
-        return run(arguments)
+        return program()
     finally:
         collect_garbage()
 

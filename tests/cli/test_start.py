@@ -12,6 +12,8 @@ gc.callbacks.append(lambda phase, _: loaded.append((phase, "apache_beam.io" in s
 CALL
 print(json.dumps([status, gc.isenabled(), gc.get_freeze_count(), loaded]))
 """
+EXPERIMENT = "from beam_dpne.cli import start; from pipelines import msnbc; "
+EXPERIMENT += "loaded.clear(); status = start.run(msnbc.main)"
 AS_A_PROCESS = "from beam_dpne.cli import start; loaded.clear(); status = start.main(sys.argv[1:])"
 IN_A_PROGRAM = "from beam_dpne.cli.main import main; status = main(sys.argv[1:])"
 BUDGET = ("ngrams", "--epsilon", "1", "--delta", "1e-5", "--max_length", "2", "--quiet")
@@ -36,6 +38,14 @@ def test_garbage_is_collected_when_the_modules_are_loaded_and_not_before(tmp_pat
     # Beam and this package alone are some 300,000 objects.
     assert kept > 100_000
     assert seen
+    assert all(has_beam for _, has_beam in seen)
+
+
+def test_the_experiment_starts_in_the_same_way(tmp_path):
+    output = ("--output", str(tmp_path / "release"), "--quiet")
+    status, is_collected, kept, seen = run(EXPERIMENT, *output)
+    assert (status, is_collected) == (0, True)
+    assert kept > 100_000
     assert all(has_beam for _, has_beam in seen)
 
 
