@@ -7,7 +7,7 @@ Runs the paper's MSNBC experiment on the data beside this file and prints it bes
 import pathlib
 import sys
 
-from beam_dpne.cli import start
+from beam_dpne.cli import loading
 
 DATA = pathlib.Path(__file__).parent / "data" / "msnbc990928.seq.gz"
 
@@ -20,4 +20,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(start.run(main))
+    sys.exit(loading.run(main))

@@ -1,6 +1,6 @@
 """The command line `beam-dpne`.
 
-- `start` is where the program begins.
+- `start` is where the program begins, and `loading` has what is done while modules are loaded.
 - `main` has the list of commands, the exit status, and the line that is printed of an error.
 - `options` and `options_by_command` have the options with their help texts.
 - `plans`, `programs`, `evaluating` and `msnbc` have the commands.

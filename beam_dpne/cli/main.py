@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from beam_dpne.cli import start
+from beam_dpne.cli import loading
 from beam_dpne.cli.options import Table, add_program, add_table
 from beam_dpne.cli.options_by_command import (
     ACCOUNT,
@@ -344,7 +344,7 @@ def _run_command(command: _Command, parsed: argparse.Namespace, beam_arguments: 
         running.check_running(parsed)
         running.check_tokenizer(parsed)
     module = importlib.import_module(f"beam_dpne.cli.{command.module}")
-    start.collect_garbage()
+    loading.collect_garbage()
     module.run_command(parsed, beam_arguments)
 
 
@@ -366,4 +366,4 @@ def _quiet_libraries() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(start.main())
+    sys.exit(loading.run(main))

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.cli import display, start
+from beam_dpne.cli import display, loading
 from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import add_program
 from beam_dpne.cli.options_by_command import NGRAMS
@@ -115,7 +115,7 @@ def _run(parsed: argparse.Namespace, beam_arguments: list[str], data: pathlib.Pa
     from beam_dpne.release.reading import read_release
     from beam_dpne.storage.access import check_access
 
-    start.collect_garbage()
+    loading.collect_garbage()
     options = beam_options(beam_arguments)
     parsed.input = parsed.input or [str(data)]
     if parsed.strategy == PAPER["strategy"] and parsed.max_contributions is None:

@@ -12,8 +12,8 @@ gc.callbacks.append(lambda phase, _: loaded.append((phase, "apache_beam.io" in s
 CALL
 print(json.dumps([status, gc.isenabled(), gc.get_freeze_count(), loaded]))
 """
-EXPERIMENT = "from beam_dpne.cli import start; from pipelines import msnbc; "
-EXPERIMENT += "loaded.clear(); status = start.run(msnbc.main)"
+EXPERIMENT = "from beam_dpne.cli import loading; from pipelines import msnbc; "
+EXPERIMENT += "loaded.clear(); status = loading.run(msnbc.main)"
 AS_A_PROCESS = "from beam_dpne.cli import start; loaded.clear(); status = start.main(sys.argv[1:])"
 IN_A_PROGRAM = "from beam_dpne.cli.main import main; status = main(sys.argv[1:])"
 BUDGET = ("ngrams", "--epsilon", "1", "--delta", "1e-5", "--max_length", "2", "--quiet")
