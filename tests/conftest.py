@@ -83,6 +83,14 @@ class Program:
         return Ended(process.returncode, out, err)
 
 
+@pytest.fixture
+def hangups():
+    """Lets SIGHUP end this process and those it starts, also where nohup has started the tests."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture(scope="session")
 def cli() -> Callable[..., Ended]:
     """Runs `beam_dpne.cli.main.main` on its arguments."""

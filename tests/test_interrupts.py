@@ -40,6 +40,7 @@ def _sleep_without(*objects):
     time.sleep(5)
 
 
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_during_a_finalizer_still_interrupts(number, capsys):
     with Interrupts() as interrupts:
@@ -162,6 +163,7 @@ with Interrupts(at_once=at_once):
 """
 
 
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize(("how", "ended_by"), [("ends", signal.SIGHUP), ("hangs", signal.SIGTERM)])
 def test_a_second_signal_has_a_last_call_and_a_third_one_does_not_wait_for_it(how, ended_by):
     command = [sys.executable, "-c", AT_ONCE, how]

@@ -863,6 +863,7 @@ def test_a_signal_that_a_finalizer_loses_ends_a_run(program, work, good_input):
     assert not (work / "made" / "release").exists()
 
 
+@pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize(
     ("number", "status", "at", "workers"),
     [
