@@ -77,6 +77,8 @@ steps on the same lines, with the fields renamed to `author` and `content`.
 
 ## To repeat it
 
+This needs more packages than a run, psutil for one: `.venv/bin/pip install -e '.[dev]'`.
+
 ```sh
 .venv/bin/python -m tests.benchmarks --titles TITLES --public_text PUBLIC \\
   --json tests/benchmarks/recorded/table.json

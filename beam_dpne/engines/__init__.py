@@ -15,6 +15,7 @@ import functools
 import signal
 import threading
 from collections.abc import Iterator
+from types import FrameType
 from typing import NoReturn
 
 import apache_beam as beam
@@ -179,7 +180,8 @@ def send(pipeline: beam.Pipeline) -> PipelineResult:
     """
     portable = pipeline.options.view_as(PortableOptions)
     if not (_has_job_server(pipeline) and portable.job_endpoint):
-        return pipeline.run()
+        with _second_interrupt():
+            return pipeline.run()
     sent: concurrent.futures.Future[PipelineResult] = concurrent.futures.Future()
 
     def run_and_report() -> None:
@@ -197,6 +199,29 @@ def send(pipeline: beam.Pipeline) -> PipelineResult:
         concurrent.futures.wait([sent], timeout=_SENDING_SECONDS)
         sent.add_done_callback(functools.partial(_cancel_sent, options=pipeline.options))
         raise
+
+
+@contextlib.contextmanager
+def _second_interrupt() -> Iterator[None]:
+    """Lets a second Ctrl-C reach the handler of before while an engine's own handler is at work.
+
+    Beam's servers of jobs, as that of Prism, stop in a handler of theirs, which takes a lock. A second
+    call of it would wait for that lock for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    theirs = signal.getsignal(signal.SIGINT)
+    if not callable(theirs) or theirs == before:
+        return
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, before)
+        theirs(number, frame)
+
+    signal.signal(signal.SIGINT, receive)
 
 
 def _cancel_sent(

@@ -74,7 +74,7 @@ _CAUSES = (
     (
         "UNAVAILABLE",
         "a TaskManager does not reach the pool of workers.",
-        "Start `python -m apache_beam.runners.worker.worker_pool_main --service_port=50000` beside "
+        "Start `python -m beam_dpne.engines.worker_pool --service_port=50000` beside "
         "each TaskManager. --environment_config is the pool's address as a TaskManager sees it.",
     ),
 )

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import time
 
 import pytest
 
@@ -48,6 +50,27 @@ def test_a_failed_run_on_prism_says_why_and_publishes_nothing(
     assert "no json" not in ended.err
     assert "damaged.jsonl" in ended.err
     assert not (release / "ledger.json").exists()
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.3])
+def test_a_second_interrupt_ends_a_run_on_prism_at_once(
+    prism_options, job_options, program, tmp_path, seconds
+):
+    options = (*job_options, "--output", tmp_path / "release", *prism_options)
+    with program.start(*options) as process:
+        said = ""
+        while "length" not in said and (line := process.stderr.readline()):
+            said += line
+        assert "length" in said
+        process.send_signal(signal.SIGINT)
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode in (130, -signal.SIGINT)
+    assert not (tmp_path / "release").exists()
 
 
 def test_a_missing_go_is_named(tmp_path):
