@@ -53,7 +53,9 @@ its children. Peak memory is that of the process tree.
 - **import apache_beam** takes longer where more packages are installed, because Beam imports some
   that it finds, such as pandas and those of Google Cloud: in one environment with all extras it
   took 1.3 s of user CPU time, and 0.5 s in one without any. The ratios to it are smaller in the
-  first. So each recording names the extras whose packages are all installed.
+  first: a run for one user took 0.9 times as long as the import there, and 1.5 times without
+  extras, where `one_round` is at the limit of its target. So each recording names the extras
+  whose packages are all installed.
 - A ratio is "too small to tell" where a process hardly takes longer than its start-up. All
   targets are for the full data: the repository ships MSNBC, and a sample of the titles.
 

@@ -212,7 +212,7 @@ class CopyRules:
 def _as_members(keys: np.ndarray, numbers: np.ndarray) -> Members:
     """Returns candidates as cells of one candidate each, by the numbers of their classes."""
     first, second = unpack_pairs(keys)
-    # Each candidate has a middle of its own, so that it is the only one of its two lists.
+    # Each candidate gets a middle that no other one has, so that its two lists have one row each.
     places, one = np.arange(keys.size), np.ones(keys.size, np.int32)
     left, right = (
         Lists(names_of(places, bins), one) for bins in (numbers, np.zeros(keys.size, int))

@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     # Python warns of each other thread in a process that forks; see above why these do no harm.
     warnings.filterwarnings("ignore", r".*use of fork\(\) may lead to deadlocks")
     import_all()
-    # Forks need not look at what all of them share, nor copy its pages by doing so.
+    # No fork collects garbage among these objects, which would write to the pages that forks share.
     gc.freeze()
     forker = os.getpid()
     ours, theirs = socket.socketpair()

@@ -19,7 +19,8 @@ USERS_OF_A_TEXT = 3
 # Bytes for each of a text's ten bigrams, some 660 measured with 10^7 of them: mostly the positions and
 # sums of the three users, in the rounds of length 2. A table of all rows would take some 400 more.
 BYTES_OF_A_BIGRAM = 750
-# Blocks of rows and the objects of a part, and what a run's peak differs by.
+# What does not grow with the bigrams: blocks of rows, and the Python objects of one part of the
+# release. It also covers the difference between the peaks of two equal runs.
 SLACK = 128 * 2**20
 
 
