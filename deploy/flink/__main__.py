@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from deploy.downloads import DownloadError, MissingToolError, cache
 from deploy.flink import memory
-from deploy.flink.cluster import Cluster, Ports, pools
+from deploy.flink.cluster import REFRESH_INTERVAL, Cluster, Ports, pools
 from deploy.flink.jars import copy_jars
 from deploy.flink.rest import task_counts
 from deploy.processes import DaemonError
@@ -42,7 +42,11 @@ def _start(given: argparse.Namespace) -> int:
         workers=given.workers_port,
     )
     cluster = Cluster(given.state, ports=ports, slots=given.slots)
-    cluster.start(task_managers=given.task_managers, python=given.python)
+    cluster.start(
+        task_managers=given.task_managers,
+        python=given.python,
+        refresh_interval=given.refresh_interval,
+    )
     print(
         f"Started; logs are in {cluster.daemons.state}, Flink's page is http://{cluster.rest.address}"
     )
@@ -188,6 +192,13 @@ def _add_start_options(start: argparse.ArgumentParser) -> None:
         "--python",
         default=sys.executable,
         help="Python of the workers, which must have apache_beam and beam_dpne (%(default)s).",
+    )
+    start.add_argument(
+        "--refresh_interval",
+        type=_positive,
+        default=REFRESH_INTERVAL,
+        metavar="MS",
+        help="Milliseconds for which Flink shows the state of a job unchanged (%(default)s).",
     )
 
 

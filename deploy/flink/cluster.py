@@ -23,6 +23,7 @@ _LEAN = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "1048576"}
 _EXIT_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 # Java only carries bytes here: its second compiler would take more time than it saves.
 _SHORT_JOBS = ("-XX:TieredStopAtLevel=1",)
+REFRESH_INTERVAL = 3000  # Flink's own default.
 _SETTINGS = "cluster.json"
 _ENTRYPOINT = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 _TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
@@ -76,12 +77,19 @@ class Cluster:
             return cls(state)
         return cls(state, ports=Ports(**settings["ports"]), slots=settings["slots"])
 
-    def start(self, *, task_managers: int = 2, python: str = sys.executable) -> None:
+    def start(
+        self,
+        *,
+        task_managers: int = 2,
+        python: str = sys.executable,
+        refresh_interval: int = REFRESH_INTERVAL,
+    ) -> None:
         """Starts everything, and returns when all TaskManagers are registered.
 
         Args:
           task_managers: how many.
           python: the Python that runs the pipeline's steps; it must have apache_beam and beam_dpne.
+          refresh_interval: how old a job's state may be that the REST interface shows, in ms.
 
         Raises:
           MissingToolError: if Java 17 or a tool for a download is missing.
@@ -98,7 +106,7 @@ class Cluster:
         self.stop()
         self._write_settings({"ports": ports, "slots": self.slots})
         try:
-            self.start_job_manager()
+            self.start_job_manager(refresh_interval=refresh_interval)
             for _ in range(task_managers):
                 self.start_task_manager()
             self.start_workers(python=python)
@@ -114,7 +122,7 @@ class Cluster:
         shutil.rmtree(self.daemons.state / "temporary", ignore_errors=True)
         return stopped
 
-    def start_job_manager(self) -> None:
+    def start_job_manager(self, *, refresh_interval: int = REFRESH_INTERVAL) -> None:
         """Starts the JobManager; raises DaemonError if it does not answer."""
         self._start_flink(
             JOB_MANAGER,
@@ -124,6 +132,7 @@ class Cluster:
                 "jobmanager.rpc.port": self.ports.rpc,
                 "rest.port": self.ports.rest,
                 "rest.bind-port": self.ports.rest,
+                "web.refresh-interval": refresh_interval,
             },
         )
         self.daemons.wait(JOB_MANAGER, answers(self.ports.rest, path="/overview"), timeout=90)

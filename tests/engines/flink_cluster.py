@@ -16,6 +16,8 @@ def cluster(tmp_path_factory):
     rest, rpc, job, workers = free_ports(4)
     ports = {"rest_port": rest, "rpc_port": rpc, "job_port": job, "workers_port": workers}
     settings = [part for name, port in ports.items() for part in (f"--{name}", port)]
+    # Flink would show a job as it was up to 3 s ago, and a step of a small job takes less than that.
+    settings = [*settings, "--refresh_interval", 100]
     started = deploy("flink", "start", "--state", state, *settings)
     assert started.status == 0, started.err
     cluster = Cluster.at(state)

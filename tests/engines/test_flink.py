@@ -23,7 +23,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.transform import run_context
 from deploy.flink import jars, memory
 from deploy.flink.cluster import Cluster, pools
-from deploy.flink.rest import task_counts, until
+from deploy.flink.rest import FINAL, task_counts, until
 from deploy.processes import DaemonError, answers
 from tests.conftest import ROOT
 from tests.engines.conftest import BUDGET, MAX_LENGTH, SAMPLE, deploy, release_bytes
@@ -40,7 +40,7 @@ pytest_plugins = ["tests.engines.flink_cluster"]
 
 MINUTES = 60
 _LARGE_BYTES = 8 << 20
-COPIES = 8
+COPIES = 16
 BEAMS_POOL = "apache_beam.runners.worker.worker_pool_main"
 LENGTH = 2  # The TaskManager is killed while this one is computed.
 HARNESS_TIMEOUT = 45  # It begins before the job server hands the job to Flink.
@@ -270,8 +270,11 @@ def kill_while_computing(
 ) -> tuple[Mapping[str, Any], str]:
     """Kills a TaskManager that computes a length; returns the job just before, and its name."""
 
+    what = f"computation of length {length}"
+
     def find() -> tuple[Mapping[str, Any], str] | None:
         job = cluster.rest.job(identity)
+        assert job["state"] not in FINAL, f"the job was {job['state']} before it was seen at {what}"
         for vertex in of_length(job, length):
             if vertex["status"] == "RUNNING":
                 path = f"/jobs/{identity}/vertices/{vertex['id']}"
@@ -280,7 +283,6 @@ def kill_while_computing(
                         return job, task["taskmanager-id"]
         return None
 
-    what = f"computation of length {length}"
     job, name = until(find, timeout=4 * MINUTES, what=what, interval=0.05)
     cluster.daemons.kill(name)
     return job, name
