@@ -195,6 +195,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         return int(stop.code or 0)
     _quiet_libraries()
     progress.reset()
+    publishes = getattr(parsed, "publishes", False)
     with Interrupts(at_once=_delete_run_folders) as interrupts:
         log = None
         try:
@@ -215,7 +216,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
             elif is_withheld and hasattr(parsed, "failure_log"):
                 text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
             if number:
-                return _leave(number)
+                return _leave(number, publishes=publishes)
             if text:
                 print(f"beam-dpne: {text.strip()}", file=sys.stderr)
             return status
@@ -223,7 +224,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         if log is not None:
             log.discard()
         if interrupts.received:  # A library has dropped the exception, and the run went on.
-            return _leave(interrupts.received)
+            return _leave(interrupts.received, publishes=publishes)
     return 0
 
 
@@ -285,17 +286,18 @@ def _delete_run_folders() -> None:
         folders.delete_at_once()
 
 
-def _leave(number: int) -> int:
+def _leave(number: int, *, publishes: bool) -> int:
     """Prints that a signal ended the program; returns the exit status.
 
-    It exits at once if threads of a runner are still running, since the interpreter would wait for
-    them.
+    A program that publishes says what there is of its release. This exits at once if threads of a
+    runner are still running, since the interpreter would wait for them.
     """
     stage = progress.snapshot().stage
     state = _CHECK_LEDGER if stage in _MAY_HAVE_PUBLISHED else "nothing was published"
+    state = f"; {state}" if publishes else ""
     ended = "terminated" if number == signal.SIGTERM else "interrupted"
     with contextlib.suppress(OSError):  # A terminal that was closed takes no more lines.
-        print(f"beam-dpne: {ended}; {state}.", file=sys.stderr)
+        print(f"beam-dpne: {ended}{state}.", file=sys.stderr)
     others = (
         thread for thread in threading.enumerate() if thread is not threading.current_thread()
     )

@@ -718,10 +718,10 @@ REPORT: Table = {
         ),
         Option(
             name="format",
-            default="html",
             choices=("html", "markdown"),
             help="Format of the report. html has plots and a search box, makes no request and needs no "
             "other file. markdown has the same text and tables.",
+            shown_default="markdown for an output that ends in .md, else html",
         ),
         Option(
             name="public",

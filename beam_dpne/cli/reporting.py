@@ -34,9 +34,10 @@ def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
       ReportError: The report cannot be written.
     """
     values = with_defaults(parsed, options_of(REPORT))
-    _check(values)
+    output_format, output = _format_and_output(values)
+    _check(values, output)
     check_access([values["release"]], [])
-    outputs = {"output": values["output"] or _OUTPUTS[values["format"]]}
+    outputs = {"output": output}
     if values["registry"]:
         outputs["registry"] = values["registry"]
     facts, left_out = read_facts(values["release"]), _left_out(values)
@@ -52,7 +53,7 @@ def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
     }
     files["output"] = render_report(
         facts,
-        output_format=values["format"],
+        output_format=output_format,
         left_out=left_out,
         top_rows=values["top_rows"],
         search_rows=values["search_rows"],
@@ -74,7 +75,14 @@ def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
         )
 
 
-def _check(values: Mapping[str, Any]) -> None:
+def _format_and_output(values: Mapping[str, Any]) -> tuple[str, str]:
+    """Returns the format and the path of the report; one tells the other."""
+    is_markdown = (values["output"] or "").lower().endswith(".md")
+    output_format = values["format"] or ("markdown" if is_markdown else "html")
+    return output_format, values["output"] or _OUTPUTS[output_format]
+
+
+def _check(values: Mapping[str, Any], output: str) -> None:
     """Raises UsageError for options that are wrong whatever the release is."""
     if not values["release"]:
         raise UsageError("release must be given: beam-dpne report RELEASE.")
@@ -89,9 +97,7 @@ def _check(values: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"{name} must come with --registry FILE, whose record it is for, or be left out."
             )
-    if values["registry"] and values["registry"] == (
-        values["output"] or _OUTPUTS[values["format"]]
-    ):
+    if values["registry"] and values["registry"] == output:
         raise UsageError(
             f"registry and output must be different files, got registry={values['registry']}."
         )

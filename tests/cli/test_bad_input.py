@@ -863,6 +863,25 @@ def test_a_signal_that_a_finalizer_loses_ends_a_run(program, work, good_input):
     assert not (work / "made" / "release").exists()
 
 
+TERMINATED = """
+import os, signal
+
+def split(text):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return text.split()
+"""
+
+
+def test_a_program_that_publishes_nothing_does_not_speak_of_a_release(program, work, good_input):
+    (work / "in" / "terminated_splitter.py").write_text(TERMINATED)
+    environment = dict(program.environment())
+    environment["PYTHONPATH"] += os.pathsep + str(work / "in")
+    options = ("--users", 1000, "--like", good_input, "--tokenizer", "terminated_splitter:split")
+    ended = program.run("plan", *BUDGET, *options, env=environment)
+    assert (ended.status, ended.out) == (143, "")
+    assert ended.err.splitlines()[-1] == "beam-dpne: terminated."
+
+
 @pytest.mark.usefixtures("hangups")
 @pytest.mark.parametrize(
     ("number", "status", "at", "workers"),

@@ -49,6 +49,20 @@ def test_a_report_has_a_name_by_default(cli, folder, tmp_path, monkeypatch, give
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "start"),
+    [
+        ("page.MD", (), "# "),
+        ("page.txt", (), "<!DOCTYPE html>"),
+        ("page.md", ("--format", "html"), "<!DOCTYPE html>"),
+        ("page.html", ("--format", "markdown"), "# "),
+    ],
+)
+def test_the_name_of_a_report_tells_its_format(cli, folder, tmp_path, name, given, start):
+    assert cli("report", folder, "--output", tmp_path / name, *given).status == 0
+    assert (tmp_path / name).read_text().startswith(start)
+
+
 def test_the_options_reach_the_report(cli, folder, tmp_path):
     page = tmp_path / "page.html"
     given = ("--public", "--leave_out", "questions,unit", "--search_rows", 2, "--top_rows", 1)

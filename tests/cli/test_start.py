@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+from beam_dpne import __version__
+
 RUN = """
 import gc, json, sys
 
@@ -57,3 +59,11 @@ def test_a_program_that_calls_main_keeps_its_own_collection(tmp_path):
     status, is_collected, kept, seen = run(IN_A_PROGRAM, *job(tmp_path))
     assert (status, is_collected, kept) == (0, True, 0)
     assert any(not has_beam for _, has_beam in seen)
+
+
+def test_the_package_is_the_program():
+    command = [sys.executable, "-m", "beam_dpne", "--version"]
+    ended = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert ended.stdout == f"beam-dpne {__version__}\n"
+    wrong = subprocess.run([*command[:-1], "ngrams"], check=False, capture_output=True)
+    assert wrong.returncode == 2
