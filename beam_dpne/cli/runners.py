@@ -51,6 +51,7 @@ from beam_dpne.engines import (
     state_of,
 )
 from beam_dpne.engines.flink import failures_at_flink
+from beam_dpne.engines.harnesses import drop_idle_processors
 from beam_dpne.errors import RunError, UsageError
 from beam_dpne.storage.run_files import Markers
 
@@ -261,6 +262,7 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
         error, since the messages of libraries may quote data.
     """
     _silence_workers()
+    drop_idle_processors()
     stopped: list[str] = []
     result = None
     try:

@@ -18,8 +18,6 @@ HERE = pathlib.Path(__file__).parent
 JOB_MANAGER, JOB_SERVER, WORKERS = "jobmanager", "jobserver", "workers"
 # A job graph is serialized vertex in vertex; one of 26 lengths overflows Java's usual 1 MiB.
 _THREAD_STACK = "-Xss16m"
-# A harness has many threads; with an arena for each, freed memory is not given back.
-_LEAN = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "1048576"}
 _EXIT_WITHOUT_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 # Java only carries bytes here: its second compiler would take more time than it saves.
 _SHORT_JOBS = ("-XX:TieredStopAtLevel=1",)
@@ -204,7 +202,7 @@ class Cluster:
             [python, *pool],
             ready=answers(port),
             timeout=60,
-            environment={"TMPDIR": str(self._temporary(name)), **_LEAN},
+            environment={"TMPDIR": str(self._temporary(name))},
         )
 
     def job_options(self, *, parallelism: int, workers_port: int | None = None) -> list[str]:

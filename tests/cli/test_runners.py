@@ -15,10 +15,12 @@ from apache_beam.options.pipeline_options import (
     SetupOptions,
 )
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.worker import sdk_worker
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.failures import printable_reason
-from beam_dpne.cli.runners import EmbeddedRunner, beam_options
+from beam_dpne.cli.runners import EmbeddedRunner, beam_options, run_pipeline
+from beam_dpne.engines import harnesses
 from beam_dpne.errors import SharedStorageError
 from beam_dpne.reading import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease
@@ -49,6 +51,16 @@ def test_harnesses_are_kept_between_stages_and_the_main_module_stays_at_home():
     options = beam_options(["--runner", "PrismRunner"]).pipeline_options
     assert options.view_as(PortableOptions).environment_cache_millis >= 60_000
     assert options.view_as(SetupOptions).save_main_session is False
+
+
+def test_the_program_is_a_harness_that_drops_idle_processors(monkeypatch):
+    """It is one with LOOPBACK and on Prism."""
+    name = "DEFAULT_BUNDLE_PROCESSOR_CACHE_SHUTDOWN_THRESHOLD_S"
+    monkeypatch.setattr(sdk_worker, name, 60)
+    pipeline = beam.Pipeline(runner=EmbeddedRunner())
+    _ = pipeline | beam.Create([1])
+    run_pipeline(pipeline)
+    assert getattr(sdk_worker, name) == harnesses._IDLE_SECONDS
 
 
 def test_what_is_given_is_not_replaced():
