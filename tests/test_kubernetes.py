@@ -229,11 +229,6 @@ def test_java_on_the_cluster_has_the_options_that_long_plans_and_full_heaps_need
     assert config["classloader"]["resolve-order"] == "parent-first"
 
 
-def test_workers_have_the_environment_of_the_local_ones():
-    given = {variable["name"]: variable["value"] for variable in of_component("workers")["env"]}
-    assert cluster._LEAN.items() <= given.items()
-
-
 def test_a_launch_has_the_options_of_a_local_one_but_for_the_addresses(tmp_path):
     (launcher,) = job()["spec"]["template"]["spec"]["containers"]
     given = dict(argument.removeprefix("--").split("=") for argument in launcher["args"])
