@@ -177,8 +177,10 @@ class Spark:
             f"--expansion-port={self.ports.expansion}",
             f"--artifacts-dir={artifacts}",
             jars=[spark_jars()],
-            # It is also the driver of every job, through which all side inputs go.
-            heap_megabytes=1024,
+            # It is also the driver of every job, through which all side inputs go, and keeps what it
+            # has of a job for two minutes after it. A full heap would leave the launcher waiting.
+            heap_megabytes=2048,
+            options=["-XX:+ExitOnOutOfMemoryError"],
             properties={
                 **self._properties(),
                 "spark.local.dir": str(self._temporary("local")),
