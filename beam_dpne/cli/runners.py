@@ -11,10 +11,12 @@ import dataclasses
 import difflib
 import functools
 import json
+import logging
 import re
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn
 
 import apache_beam as beam
@@ -282,9 +284,29 @@ def _silence_workers() -> None:
     """Stops Beam's worker from printing tracebacks on stderr, which may quote the data.
 
     The worker is in this process with LOOPBACK, which is Prism's default. It also logs the traceback
-    as an error.
+    as an error. The interpreter prints those of errors that end threads of Beam and gRPC; these are
+    logged instead, too. Threads of others are printed as before.
     """
     sdk_worker.__dict__["print"] = lambda *_, **__: None
+    if not isinstance(threading.excepthook, _LogsLibraries):
+        threading.excepthook = _LogsLibraries(threading.excepthook)
+
+
+class _LogsLibraries:
+    """Handles errors that end threads: logs those of Beam and gRPC, and leaves others to a hook."""
+
+    def __init__(self, before: Callable[[threading.ExceptHookArgs], object]) -> None:
+        self._before = before
+
+    def __call__(self, arguments: threading.ExceptHookArgs) -> None:
+        """Handles an error as `threading.excepthook` does."""
+        error = arguments.exc_value
+        frames = traceback.walk_tb(arguments.exc_traceback)
+        names = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames}
+        if error is None or names.isdisjoint({"apache_beam", "grpc"}):
+            self._before(arguments)
+        else:
+            logging.getLogger("apache_beam").error("An error ended a thread.", exc_info=error)
 
 
 def has_finished(result: PipelineResult) -> bool:

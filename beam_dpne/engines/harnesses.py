@@ -27,10 +27,10 @@ def limit_arenas() -> None:
     """Lets the threads of this process share two arenas of memory, where the C library is glibc.
 
     A harness has many threads. With an arena for each of them, the memory that one thread has freed
-    is of no use to the others. MALLOC_ARENA_MAX in the environment comes first. This must be called
-    before threads are started.
+    is of no use to the others. MALLOC_ARENA_MAX in the environment comes first. Arenas that there are
+    when this is called stay.
     """
-    if "MALLOC_ARENA_MAX" in os.environ:
+    if os.environ.get("MALLOC_ARENA_MAX"):
         return
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)

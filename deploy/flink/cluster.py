@@ -130,6 +130,8 @@ class Cluster:
                 "jobmanager.rpc.port": self.ports.rpc,
                 "rest.port": self.ports.rest,
                 "rest.bind-port": self.ports.rest,
+                # Whoever reaches this port can run code.
+                "rest.bind-address": "localhost",
                 "web.refresh-interval": refresh_interval,
             },
         )

@@ -54,6 +54,7 @@ def test_a_report_has_a_name_by_default(cli, folder, tmp_path, monkeypatch, give
     [
         ("page.MD", (), "# "),
         ("page.txt", (), "<!DOCTYPE html>"),
+        ("pagemd", (), "<!DOCTYPE html>"),
         ("page.md", ("--format", "html"), "<!DOCTYPE html>"),
         ("page.html", ("--format", "markdown"), "# "),
     ],

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import itertools
 import pathlib
+import threading
 import time
 
 import apache_beam as beam
@@ -16,10 +17,16 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.worker import sdk_worker
+from apache_beam.runners.worker.data_plane import PeriodicThread
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.failures import printable_reason
-from beam_dpne.cli.runners import EmbeddedRunner, beam_options, run_pipeline
+from beam_dpne.cli.runners import (
+    EmbeddedRunner,
+    _silence_workers,
+    beam_options,
+    run_pipeline,
+)
 from beam_dpne.engines import harnesses
 from beam_dpne.errors import SharedStorageError
 from beam_dpne.reading import ReadDocuments
@@ -53,14 +60,42 @@ def test_harnesses_are_kept_between_stages_and_the_main_module_stays_at_home():
     assert options.view_as(SetupOptions).save_main_session is False
 
 
+IDLE_SECONDS = "DEFAULT_BUNDLE_PROCESSOR_CACHE_SHUTDOWN_THRESHOLD_S"
+seen_in_step = []
+
+
+def note_idle_seconds(element):
+    """A step; the embedded runner runs it in this process."""
+    seen_in_step.append(getattr(sdk_worker, IDLE_SECONDS))
+
+
 def test_the_program_is_a_harness_that_drops_idle_processors(monkeypatch):
     """It is one with LOOPBACK and on Prism."""
-    name = "DEFAULT_BUNDLE_PROCESSOR_CACHE_SHUTDOWN_THRESHOLD_S"
-    monkeypatch.setattr(sdk_worker, name, 60)
+    monkeypatch.setattr(sdk_worker, IDLE_SECONDS, 60)
+    seen_in_step.clear()
     pipeline = beam.Pipeline(runner=EmbeddedRunner())
-    _ = pipeline | beam.Create([1])
+    _ = pipeline | beam.Create([1]) | beam.Map(note_idle_seconds)
     run_pipeline(pipeline)
-    assert getattr(sdk_worker, name) == harnesses._IDLE_SECONDS
+    assert seen_in_step == [harnesses._IDLE_SECONDS]
+
+
+def test_errors_of_threads_of_beam_are_logged_and_not_printed(monkeypatch, caplog):
+    """Their messages may quote the data; a host program's own threads stay as they are."""
+    passed_on = []
+    monkeypatch.setattr(threading, "excepthook", passed_on.append)
+    _silence_workers()
+    _silence_workers()
+
+    def fail() -> None:
+        raise ValueError("the data")
+
+    for thread in (PeriodicThread(0.001, fail), threading.Thread(target=fail)):
+        thread.start()
+        thread.join()
+    assert [arguments.thread for arguments in passed_on] == [thread]
+    (record,) = (record for record in caplog.records if record.exc_info)
+    assert record.name == "apache_beam"
+    assert str(record.exc_info[1]) == "the data"
 
 
 def test_what_is_given_is_not_replaced():

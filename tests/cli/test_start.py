@@ -17,6 +17,15 @@ print(json.dumps([status, gc.isenabled(), gc.get_freeze_count(), loaded]))
 EXPERIMENT = "from beam_dpne.cli import loading; from pipelines import msnbc; "
 EXPERIMENT += "loaded.clear(); status = loading.run(msnbc.main)"
 AS_A_PROCESS = "from beam_dpne.cli import start; loaded.clear(); status = start.main(sys.argv[1:])"
+AS_A_MODULE = """
+import runpy
+
+loaded.clear()
+try:
+    runpy.run_module("beam_dpne", run_name="__main__")
+except SystemExit as end:
+    status = end.code
+"""
 IN_A_PROGRAM = "from beam_dpne.cli.main import main; status = main(sys.argv[1:])"
 BUDGET = ("ngrams", "--epsilon", "1", "--delta", "1e-5", "--max_length", "2", "--quiet")
 
@@ -41,6 +50,12 @@ def test_garbage_is_collected_when_the_modules_are_loaded_and_not_before(tmp_pat
     assert kept > 100_000
     assert seen
     assert all(has_beam for _, has_beam in seen)
+
+
+def test_the_package_starts_in_the_same_way(tmp_path):
+    status, is_collected, kept, _ = run(AS_A_MODULE, *job(tmp_path))
+    assert (status, is_collected) == (0, True)
+    assert kept > 100_000
 
 
 def test_the_experiment_starts_in_the_same_way(tmp_path):

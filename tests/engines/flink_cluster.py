@@ -2,11 +2,20 @@
 
 import shlex
 
+import psutil
 import pytest
 
 from deploy.flink.cluster import Cluster
 from tests.engines.conftest import deploy
 from tests.engines.flink import free_ports
+
+
+def listening(port: int) -> list:
+    """The sockets of this machine that listen at a port."""
+    sockets = psutil.net_connections(kind="tcp")
+    found = [one for one in sockets if one.status == psutil.CONN_LISTEN and one.laddr.port == port]
+    assert found
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +31,9 @@ def cluster(tmp_path_factory):
     assert started.status == 0, started.err
     cluster = Cluster.at(state)
     assert shlex.split(started.out.splitlines()[-1]) == cluster.job_options(parallelism=2)
+    assert cluster.rest.get("/config")["refresh-interval"] == 100
+    # Other machines do not reach a port at which programs can be handed in.
+    assert {at.laddr.ip for at in listening(rest)} <= {"127.0.0.1", "::1"}
     yield cluster
     stopped = deploy("flink", "stop", "--state", state)
     assert stopped.status == 0, stopped.err

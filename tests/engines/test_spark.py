@@ -63,6 +63,13 @@ def test_executors_use_the_jars_that_they_have(cluster):
     assert len(jars) == 1
 
 
+def test_a_job_server_whose_heap_is_full_ends(local_state):
+    """A launcher would wait for it for ever."""
+    status = Spark(local_state[0]).daemons.status()
+    command = pathlib.Path(f"/proc/{status[JOB_SERVER]}/cmdline").read_bytes().split(b"\0")
+    assert b"-XX:+ExitOnOutOfMemoryError" in command
+
+
 def test_daemons_are_listed_until_they_are_stopped(local_state):
     state, _ = local_state
     ended = deploy("spark", "status", "--state", state)
