@@ -1,11 +1,11 @@
 """python -m tests.benchmarks.regression [--record]
 
 CI's small instance: CPU seconds of the product over those of the floor in the same run, beside the
-ratios that are recorded in `recorded/small.json`. A ratio 1.5 times the recorded one and
-.1 above it is a failure. `--record` replaces the recorded ratios. User CPU seconds hardly depend on
-what else the machine does: of the floor on titles they vary by a tenth, where system seconds vary fourfold, since the
-kernel finds memory now fast, now slowly. A ratio that looks worse is measured a second time, and
-judged by the median of both.
+ratios that are recorded in `recorded/small.json`. A ratio 1.5 times the recorded one and .1 above
+it is a failure. `--record` replaces the recorded ratios. User CPU seconds hardly depend on what
+else the machine does: of the floor on titles they vary by a tenth, where system seconds vary
+fourfold, since the kernel finds memory now fast, now slowly. A ratio that looks worse is measured a
+second time, and judged by the median of both.
 """
 
 import argparse
