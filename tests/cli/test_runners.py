@@ -20,7 +20,7 @@ from apache_beam.runners.worker import sdk_worker
 from apache_beam.runners.worker.data_plane import PeriodicThread
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
-from beam_dpne.cli.failures import printable_reason
+from beam_dpne.cli.failures import ErrorRecords, printable_reason
 from beam_dpne.cli.runners import (
     EmbeddedRunner,
     _silence_workers,
@@ -79,7 +79,7 @@ def test_the_program_is_a_harness_that_drops_idle_processors(monkeypatch):
     assert seen_in_step == [harnesses._IDLE_SECONDS]
 
 
-def test_errors_of_threads_of_beam_are_logged_and_not_printed(monkeypatch, caplog):
+def test_errors_of_threads_of_beam_are_for_the_failure_log_and_not_printed(monkeypatch, capsys):
     """Their messages may quote the data; a host program's own threads stay as they are."""
     passed_on = []
     monkeypatch.setattr(threading, "excepthook", passed_on.append)
@@ -89,13 +89,15 @@ def test_errors_of_threads_of_beam_are_logged_and_not_printed(monkeypatch, caplo
     def fail() -> None:
         raise ValueError("the data")
 
-    for thread in (PeriodicThread(0.001, fail), threading.Thread(target=fail)):
-        thread.start()
-        thread.join()
+    logged = ErrorRecords()
+    with logged.caught():
+        for thread in (PeriodicThread(0.001, fail), threading.Thread(target=fail)):
+            thread.start()
+            thread.join()
     assert [arguments.thread for arguments in passed_on] == [thread]
-    (record,) = (record for record in caplog.records if record.exc_info)
-    assert record.name == "apache_beam"
-    assert str(record.exc_info[1]) == "the data"
+    assert logged.text().count("ValueError: the data") == 1
+    assert "An error ended a thread." in logged.text()
+    assert capsys.readouterr().err == ""
 
 
 def test_what_is_given_is_not_replaced():
