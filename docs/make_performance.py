@@ -96,7 +96,7 @@ _SMALL = """
 ## The small instance of CI
 
 `.ci/run` measures a small instance (MSNBC, eight copies of the sample of titles, one user) and
-fails if a ratio is 1.5 times the recorded one and at least .1 above it. Its ratios are of user CPU
+fails if a ratio is 1.5 times the recorded one and at least .06 above it. Its ratios are of user CPU
 seconds, medians of three, since these depend little on what else a machine does, and start-up is
 taken off where a line says so. A ratio that looks worse is measured a second time, and judged by
 the median of both.

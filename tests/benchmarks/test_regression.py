@@ -64,7 +64,7 @@ def test_made_up_runs_have_the_ratios_that_they_should(recorded):
 def test_a_ratio_half_as_bad_again_is_a_failure_and_less_is_none(recorded, name):
     assert check(recorded, lambda: made_up(recorded))[1] == []
     # A clock of .01 s cannot tell smaller ratios apart by half of them.
-    limit = 1.5 if recorded[name] >= 0.2 else 1 + 0.1 / recorded[name]
+    limit = max(1.5, 1 + 0.06 / recorded[name])
     assert check(recorded, lambda: made_up(recorded, name, by=0.97 * limit))[1] == []
     (message,) = check(recorded, lambda: made_up(recorded, name, by=1.03 * limit))[1]
     assert message.startswith(name)

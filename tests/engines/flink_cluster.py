@@ -30,14 +30,20 @@ def cluster(tmp_path_factory):
     started = deploy("flink", "start", "--state", state, *settings)
     assert started.status == 0, started.err
     cluster = Cluster.at(state)
-    assert shlex.split(started.out.splitlines()[-1]) == cluster.job_options(parallelism=2)
-    assert cluster.rest.get("/config")["refresh-interval"] == 100
-    # Other machines do not reach a port at which programs can be handed in.
-    # Java writes addresses of version 4 as those of version 6.
-    addresses = {one.laddr.ip.removeprefix("::ffff:") for one in listening(rest)}
-    assert addresses <= {"127.0.0.1", "::1"}
-    yield cluster
-    stopped = deploy("flink", "stop", "--state", state)
+    try:
+        _check(cluster, started.out)
+        yield cluster
+    finally:
+        stopped = deploy("flink", "stop", "--state", state)
     assert stopped.status == 0, stopped.err
     assert cluster.daemons.status() == {}
     assert not (state / "temporary").exists()
+
+
+def _check(cluster: Cluster, said: str) -> None:
+    assert shlex.split(said.splitlines()[-1]) == cluster.job_options(parallelism=2)
+    assert cluster.rest.get("/config")["refresh-interval"] == 100
+    # Other machines do not reach a port at which programs can be handed in.
+    # Java writes addresses of version 4 as those of version 6.
+    addresses = {one.laddr.ip.removeprefix("::ffff:") for one in listening(cluster.ports.rest)}
+    assert addresses <= {"127.0.0.1", "::1"}
