@@ -103,7 +103,7 @@ def test_this_program_is_a_launcher_and_others_are_the_engine():
     assert kind_of(psutil.Process()) == LAUNCHER
     with child_of("sleep", "30") as child:
         process = psutil.Process(child.pid)
-        wait_until(lambda: process.name() == "sleep")
+        wait_until(process.cmdline)
         assert kind_of(process) == ENGINE
     assert kind_of(process) is None
 
@@ -123,6 +123,18 @@ def test_a_pool_of_workers_is_the_harness(module):
     assert one.costs.keys() == {HARNESS}
     assert one.costs[HARNESS].cpu > 0.2
     assert one.costs[HARNESS].peak > 10 * MEGABYTE
+
+
+def test_a_harness_whose_memory_the_system_takes_back_is_no_launcher():
+    hold = "held = b'x' * 300_000_000; print(flush=True); input()"
+    with child_of(sys.executable, "-c", hold, "worker_pool") as child:
+        child.stdout.readline()
+        process = psutil.Process(child.pid)
+        kinds = {kind_of(process)}
+        child.kill()
+        while process.status() != psutil.STATUS_ZOMBIE:
+            kinds.add(kind_of(process))
+    assert kinds == {HARNESS, None}
 
 
 def test_costs_are_written_in_seconds_and_megabytes():
