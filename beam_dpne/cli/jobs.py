@@ -30,7 +30,7 @@ from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.cli.running import check_running
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.elements import progress
-from beam_dpne.elements.threads import usable_cores
+from beam_dpne.elements.threads import MOST_WORKERS, usable_cores
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading import (
@@ -385,7 +385,7 @@ def worker_threads(value: int | None, options: BeamOptions) -> int | None:
     need not fit into the memory of one of its workers.
     """
     if value is None and options.embedded:
-        return usable_cores()
+        return min(usable_cores(), MOST_WORKERS)
     return value or None
 
 

@@ -33,6 +33,7 @@ from beam_dpne.reading.records import (
     Offsets,
     checked,
     gather,
+    occurrences,
     record_batch,
     valid_utf8,
 )
@@ -134,15 +135,15 @@ class QuotedBorders:
     def ends(self, data: bytes) -> Offsets:
         """Returns the positions after the line ends outside quotes."""
         raw = np.frombuffer(data, np.uint8)
-        quotes = np.flatnonzero(raw == QUOTE)
+        quotes = occurrences(raw, QUOTE)
         if not well_quoted(raw, quotes, self.delimiter[0]):
             return self._scan(data)
-        line_feed, is_return = raw == LF, raw == CR
+        found, returns = occurrences(raw, LF), occurrences(raw[:-1], CR)
         # "\r\n" ends a record once, so that only a "\r" without a "\n" after it counts. A "\r" at the
         # end of the data may be the first half of "\r\n" and is left for the next piece.
-        lone = is_return[:-1] & ~line_feed[1:]
-        line_feed[: len(lone)] |= lone
-        found = np.flatnonzero(line_feed)
+        lone = returns[raw[returns + 1] != LF]
+        if lone.size:
+            found = np.sort(np.concatenate([found, lone]))
         return found[outside_quotes(quotes, found)] + 1
 
     def _scan(self, data: bytes) -> Offsets:
@@ -254,7 +255,7 @@ class DelimitedParser:
         """Splits the records of a block; blank lines are skipped."""
         block = block.filled()
         raw = np.frombuffer(block.data, np.uint8)
-        quotes = np.flatnonzero(raw == QUOTE) if self._dialect.quoted else _NO_QUOTES
+        quotes = occurrences(raw, QUOTE) if self._dialect.quoted else _NO_QUOTES
         if well_quoted(raw, quotes, self._dialect.delimiter[0]):
             return self._parse_vectorized(block, quotes)
         return self._parse_each(block)
@@ -262,7 +263,7 @@ class DelimitedParser:
     def _parse_vectorized(self, block: Block, quotes: Offsets) -> Batch:
         raw = np.frombuffer(block.data, np.uint8)
         starts, ends, positions = block.starts, block.ends, block.positions
-        delimiters = np.flatnonzero(raw == self._dialect.delimiter[0])
+        delimiters = occurrences(raw, self._dialect.delimiter[0])
         delimiters = delimiters[outside_quotes(quotes, delimiters)]
         # (records,) the first delimiter at or after each record's start, as an index in `delimiters`.
         # Field i of a record lies between the delimiters first + i - 1 and first + i.

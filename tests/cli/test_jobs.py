@@ -1,12 +1,13 @@
 """A job's settings that follow from the input and from the launcher's working directory."""
 
+import os
 import pathlib
 
 import pytest
 
 from beam_dpne.cli.jobs import default_partitions, worker_threads
 from beam_dpne.cli.runners import beam_options
-from beam_dpne.elements.threads import usable_cores
+from beam_dpne.elements.threads import MOST_WORKERS, usable_cores
 from beam_dpne.reading import InputFile
 
 MIB = 2**20
@@ -40,7 +41,7 @@ def test_threads_have_a_few_partitions_each(size, workers, partitions):
 @pytest.mark.parametrize(
     ("runner", "given", "threads"),
     [
-        ("embedded", None, usable_cores()),
+        ("embedded", None, min(usable_cores(), MOST_WORKERS)),
         ("embedded", 3, 3),
         ("embedded", 0, None),
         ("PrismRunner", None, None),
@@ -50,6 +51,11 @@ def test_threads_have_a_few_partitions_each(size, workers, partitions):
 )
 def test_an_engine_works_in_one_step_only_if_it_is_told_to(runner, given, threads):
     assert worker_threads(given, beam_options([f"--runner={runner}"])) == threads
+
+
+def test_a_machine_of_many_cores_gets_no_more_threads_than_an_option_may_ask_for(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(300)), raising=False)
+    assert worker_threads(None, beam_options(["--runner=embedded"])) == MOST_WORKERS
 
 
 def test_compressed_files_count_as_the_text_they_hold():

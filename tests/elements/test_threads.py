@@ -33,12 +33,14 @@ def test_one_worker_uses_no_other_thread():
 def test_an_error_is_raised_and_items_that_wait_are_left_out(workers):
     begun = []
 
-    def fail_at_once(n: int) -> None:
+    def fail(n: int) -> None:
         begun.append(n)
+        if n:
+            time.sleep(0.001)
         raise KeyError(n)
 
     with pytest.raises(KeyError, match="0"):
-        map_in_threads(fail_at_once, range(1000), workers)
+        map_in_threads(fail, range(1000), workers)
     assert len(begun) < 1000
 
 

@@ -197,7 +197,11 @@ def test_killed_task_manager_changes_nothing(
     assert killed in {failure.get("taskManagerId") for failure in failures}
     assert before["now"] <= restarted <= job["timestamps"]["FINISHED"]
     assert job["state"] == "FINISHED"
-    assert killed not in cluster.rest.task_managers()
+    until(
+        lambda: killed not in cluster.rest.task_managers(),
+        timeout=1 * MINUTES,
+        what=f"Flink's notice that {killed} is gone",
+    )
     until(
         lambda: memory.ELSEWHERE not in memory.sample(cluster.daemons, pools(cluster.daemons)),
         timeout=1 * MINUTES,
