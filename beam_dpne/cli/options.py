@@ -435,7 +435,7 @@ RUNNING = (
     ),
     Option(
         name="workers",
-        shown_default="the cores that this process may use; 0 on an engine",
+        shown_default="the cores that this process may use, at most 256; 0 on an engine",
         parse=integer,
         help="Number of threads in which one worker reads, tokenizes and, with ngrams, does all "
         "lengths in one step. More threads than its cores bring nothing. With 0 ngrams is a graph of "
