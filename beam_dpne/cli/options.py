@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from beam_dpne.elements.threads import MOST_WORKERS
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Option:
@@ -435,7 +437,7 @@ RUNNING = (
     ),
     Option(
         name="workers",
-        shown_default="the cores that this process may use, at most 256; 0 on an engine",
+        shown_default=f"the cores that this process may use, at most {MOST_WORKERS}; 0 on an engine",
         parse=integer,
         help="Number of threads in which one worker reads, tokenizes and, with ngrams, does all "
         "lengths in one step. More threads than its cores bring nothing. With 0 ngrams is a graph of "

@@ -34,6 +34,7 @@ from beam_dpne.reading.records import (
     checked,
     gather,
     occurrences,
+    pieces,
     record_batch,
     valid_utf8,
 )
@@ -138,13 +139,11 @@ class QuotedBorders:
         quotes = occurrences(raw, QUOTE)
         if not well_quoted(raw, quotes, self.delimiter[0]):
             return self._scan(data)
-        found, returns = occurrences(raw, LF), occurrences(raw[:-1], CR)
-        # "\r\n" ends a record once, so that only a "\r" without a "\n" after it counts. A "\r" at the
-        # end of the data may be the first half of "\r\n" and is left for the next piece.
-        lone = returns[raw[returns + 1] != LF]
-        if lone.size:
-            found = np.sort(np.concatenate([found, lone]))
-        return found[outside_quotes(quotes, found)] + 1
+        found = [np.zeros(0, np.int64)]
+        for piece in pieces(len(data)):
+            ends = np.flatnonzero(_ends_of_lines(raw, piece)) + piece.start
+            found.append(ends[outside_quotes(quotes, ends)] + 1)
+        return np.concatenate(found)
 
     def _scan(self, data: bytes) -> Offsets:
         """Returns the same positions, found record by record, for data with stray quotes."""
@@ -158,6 +157,18 @@ class QuotedBorders:
     def scanner(self) -> "QuotedScanner":
         """Returns a scanner at the beginning of a record."""
         return QuotedScanner(self.delimiter)
+
+
+def _ends_of_lines(raw: npt.NDArray[np.uint8], piece: slice) -> npt.NDArray[np.bool_]:
+    r"""Returns which bytes of a piece of a text end a line: (bytes of the piece,) bool.
+
+    "\r\n" ends a line once, so that only a "\r" without a "\n" after it counts. A "\r" at the end of
+    the text may be the first half of "\r\n" and is left for the text after it.
+    """
+    following = raw[piece.start + 1 : piece.stop + 1]
+    ends = raw[piece] == LF
+    ends[: len(following)] |= (raw[piece][: len(following)] == CR) & (following != LF)
+    return ends
 
 
 def outside_quotes(quotes: Offsets, positions: Offsets) -> npt.NDArray[np.bool_]:

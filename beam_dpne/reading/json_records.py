@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import Batch, Block, BrokenText, Offsets, arranged
+from beam_dpne.reading.records import Batch, Block, BrokenText, Offsets, arranged, pieces
 from beam_dpne.reading.rejects import (
     BAD_TEXT,
     BAD_TOKENS,
@@ -300,10 +300,15 @@ class ArrayBorders:
         """Returns the positions after elements; blanks after the array count as one more record."""
         if self._is_ended:
             return self._end_of_blanks(data, 0)
-        found = _find_borders(data, _State())
-        if found.end is None:
-            return found.commas
-        return np.concatenate([found.commas, [found.end], self._end_of_blanks(data, found.end)])
+        found, state = [np.zeros(0, np.int64)], _State()
+        for piece in pieces(len(data)):
+            commas, end, state = _find_borders(data[piece], state)
+            found.append(commas + piece.start)
+            if end is not None:
+                end += piece.start
+                found += [np.array([end]), self._end_of_blanks(data, end)]
+                break
+        return np.concatenate(found)
 
     def _end_of_blanks(self, data: bytes, at: int) -> Offsets:
         """Passes over the text after the array, which must be blank."""

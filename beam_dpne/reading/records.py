@@ -96,14 +96,19 @@ class Borders(Protocol):
         ...
 
 
+def pieces(size: int) -> Iterator[slice]:
+    """Yields the pieces in which a text of so many bytes is searched, so that masks stay small."""
+    for start in range(0, size, _SEARCHED_BYTES):
+        yield slice(start, min(start + _SEARCHED_BYTES, size))
+
+
 def occurrences(raw: npt.NDArray[np.uint8], code: int) -> Offsets:
-    """Returns where a byte stands in a text, without a mask as long as the text: (n,).
+    """Returns where a byte stands in a text: (n,).
 
     >>> occurrences(np.frombuffer(b"a,b,", np.uint8), ord(",")).tolist()
     [1, 3]
     """
-    pieces = range(0, len(raw), _SEARCHED_BYTES)
-    found = [np.flatnonzero(raw[at : at + _SEARCHED_BYTES] == code) + at for at in pieces]
+    found = [np.flatnonzero(raw[piece] == code) + piece.start for piece in pieces(len(raw))]
     return np.concatenate([_NONE, *found])
 
 

@@ -80,8 +80,6 @@ class Sampler(threading.Thread):
         if self._samples % _SAMPLES_PER_LISTING == 0:
             kinds = {process: kind_of(process) for process in self._processes()}
             self._known = {process: kind for process, kind in kinds.items() if kind}
-            # One that has no kind yet is looked for again in the next sample.
-            self._samples = -1 if None in kinds.values() else 0
         self._samples += 1
         for process, kind in self._known.items():
             with contextlib.suppress(psutil.Error), process.oneshot():
@@ -101,8 +99,8 @@ class Sampler(threading.Thread):
 def kind_of(process: psutil.Process) -> str | None:
     """Returns whether a process is Python of the launcher or of a pool, or else the engine's program.
 
-    It is None for a process that has ended, or is about to: while the system takes its memory back, it
-    has no command line, and for a moment also while another program takes its place.
+    It is None for a process that has ended. It is also None while a process has no command line, which
+    is so while the system takes its memory back, and for a moment when it begins to run a program.
     """
     try:
         name, command = process.name(), process.cmdline()

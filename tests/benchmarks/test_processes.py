@@ -118,6 +118,7 @@ def test_a_pool_of_workers_is_the_harness(module):
         process = psutil.Process(child.pid)
         wait_until(lambda: process.cpu_times().user > 0.3)
         assert kind_of(process) == HARNESS
+        time.sleep(1)
         child.terminate()
         child.wait()
     assert one.costs.keys() == {HARNESS}

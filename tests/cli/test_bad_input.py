@@ -497,7 +497,7 @@ def test_a_line_of_100_mb_is_rejected_in_little_memory(program, work, good_relea
         assert files_of(work / "made" / name) == good_release(name)[0], name
         assert ended.stderr.count(b"1 record was rejected") == (name != "good.jsonl")
         peaks += map(int, re.findall(rb"^peak (\d+)$", ended.stdout, re.MULTILINE))
-    # A record's worth of 16 MiB and a block of 8, both again as one text, and the block read ahead.
+    # Up to 24 MiB of the record are held, and again while the next block of 8 is put after them.
     small, *others = peaks
     assert len(others) == 3
     assert max(others) - small < 72

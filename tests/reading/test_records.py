@@ -1,12 +1,16 @@
 import csv
 import io
 import itertools
+import re
 import tracemalloc
+from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from beam_dpne.reading import records
 from beam_dpne.reading.delimited import (
     DIALECTS,
     HEADER_START,
@@ -15,7 +19,7 @@ from beam_dpne.reading.delimited import (
     header_bytes,
     split_fields,
 )
-from beam_dpne.reading.json_records import JsonlParser
+from beam_dpne.reading.json_records import ArrayBorders, JsonlParser
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.records import (
     Block,
@@ -31,10 +35,12 @@ LINES = st.lists(st.text(alphabet='ab,"\r\n', max_size=6), max_size=12).map("".j
 
 
 def blocks_of(data: bytes, borders: Borders, block_bytes: int, limit: int = 1000) -> list[Block]:
+    """Blocks of a text, which is searched in pieces of 3 bytes."""
     read = io.BytesIO(data).read
-    return list(
-        read_blocks(read, borders, offset=0, block_bytes=block_bytes, max_record_bytes=limit)
-    )
+    with mock.patch.object(records, "_SEARCHED_BYTES", 3):
+        return list(
+            read_blocks(read, borders, offset=0, block_bytes=block_bytes, max_record_bytes=limit)
+        )
 
 
 def records_of(blocks: list[Block]) -> tuple[list[tuple[int, bytes]], list[int]]:
@@ -214,6 +220,31 @@ def test_json_lines_mean_the_same_in_any_blocks(lines: list[bytes], block_bytes:
         return rows, rejects
 
     assert read(block_bytes) == read(1)
+
+
+@pytest.mark.parametrize("size", [2**20 - 1, 2**20, 2**20 + 1, 2**21, 3 * 2**20 + 7])
+def test_borders_are_found_in_texts_longer_than_what_is_searched_at_once(size: int) -> None:
+    chosen = np.random.default_rng(size).integers(0, 5, size)
+    text = bytearray(np.frombuffer(b"ab,\r\n", np.uint8)[chosen].tobytes())
+    text[2**20 - 1 : 2**20 + 1] = b"\r\n"[: size - 2**20 + 1]
+    data = bytes(text)
+    feeds = [match.end() for match in re.finditer(b"\n", data)]
+    assert LineBorders().ends(data).tolist() == feeds
+    lines = [match.end() for match in re.finditer(rb"\r\n|\n|\r(?!\Z)", data)]
+    assert QuotedBorders().ends(data).tolist() == lines
+
+
+# Quoted text of the kinds of bytes that end lines, fields or elements elsewhere.
+@pytest.mark.parametrize("inside", [b"\r", b"\n", b"\r\n", b",", b"x"])
+@pytest.mark.parametrize("borders", [QuotedBorders(), ArrayBorders()])
+def test_a_long_quoted_text_is_searched_in_little_memory(borders: Borders, inside: bytes) -> None:
+    data = b'"' + inside * (16 * 2**20 // len(inside)) + b'"'
+    tracemalloc.start()
+    assert borders.ends(data).tolist() == []
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # For each byte of a piece of 1 MiB a few masks, or what it is and where it stands.
+    assert peak < 64 * 2**20
 
 
 def test_a_long_line_is_passed_over_in_little_memory() -> None:
