@@ -11,7 +11,7 @@ from deploy.processes import Daemons
 # The name that the pool gives a harness, with the port of its TaskManager.
 _HARNESS = re.compile(r"harness:(\d+)")
 _LISTENS = "0A"
-ELSEWHERE = "(TaskManager gone)"
+ELSEWHERE = "(port closed)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,11 +70,12 @@ class Sampler(threading.Thread):
         self._daemons = daemons
         self._pools = pools
         self._ended = threading.Event()
+        self._owners: dict[int, str] = {}
 
     def run(self) -> None:
         """Samples; called by `start`."""
         while True:
-            for name, memory in sample(self._daemons, self._pools).items():
+            for name, memory in sample(self._daemons, self._pools, self._owners).items():
                 self.peaks[name] = self.peaks.get(name, WorkerMemory()).peak(memory)
             if self._ended.wait(self.interval):
                 return
@@ -92,14 +93,20 @@ class Sampler(threading.Thread):
         self.stop()
 
 
-def sample(daemons: Daemons, pools: tuple[str, ...]) -> Mapping[str, WorkerMemory]:
+def sample(
+    daemons: Daemons, pools: tuple[str, ...], owners: dict[int, str] | None = None
+) -> Mapping[str, WorkerMemory]:
     """Returns the memory of each worker now, by the name of its TaskManager.
 
-    A harness belongs to the TaskManager that listens on the port that it was started with.
+    A harness belongs to the TaskManager that listens on the port that it was started with. If none
+    does, its TaskManager is gone, or has closed the port because the job has ended, which the harness
+    outlives for a moment. Such harnesses count as `ELSEWHERE`, unless their TaskManager runs and
+    `owners` knows it.
 
     Args:
       daemons: of the cluster.
       pools: names of its worker pools.
+      owners: the TaskManagers that were found to listen, by port; what is found now is added to it.
 
     Raises:
       OSError: on systems without /proc.
@@ -108,12 +115,15 @@ def sample(daemons: Daemons, pools: tuple[str, ...]) -> Mapping[str, WorkerMemor
     task_managers = {
         name: pid for name, pid in status.items() if pid and name.startswith("taskmanager-")
     }
-    owners = _owners_of_ports(task_managers)
+    # A port is open before its harness is started, so that it is found if it is looked for later.
+    started = [harness for pool in pools for harness in _harnesses(status.get(pool))]
+    owners = {} if owners is None else owners
+    owners.update(_owners_of_ports(task_managers))
     harnesses: dict[str, Memory] = {}
-    for pool in pools:
-        for pid, port in _harnesses(status.get(pool)):
-            owner = owners.get(port, ELSEWHERE)
-            harnesses[owner] = harnesses.get(owner, Memory()) + _memory(pid)
+    for pid, port in started:
+        owner = owners.get(port, ELSEWHERE)
+        owner = owner if owner in task_managers else ELSEWHERE
+        harnesses[owner] = harnesses.get(owner, Memory()) + _memory(pid)
     workers = {name: _memory(pid) for name, pid in task_managers.items()}
     return {
         name: WorkerMemory(workers.get(name, Memory()), harnesses.get(name, Memory()))

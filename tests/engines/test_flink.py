@@ -127,10 +127,12 @@ def test_every_grouping_has_two_sorts_and_each_of_them_room_for_an_element(ended
 
 
 def test_memory_of_every_worker_is_seen(ended_run, capsys):
-    assert set(ended_run.memory) == {"taskmanager-1", "taskmanager-2"}
-    assert all(of.task_manager.resident > 100 << 10 for of in ended_run.memory.values())
+    # A harness of an earlier job may still be ending, after its TaskManager has closed the port.
+    workers = {name: of for name, of in ended_run.memory.items() if name != memory.ELSEWHERE}
+    assert workers.keys() == {"taskmanager-1", "taskmanager-2"}
+    assert all(of.task_manager.resident > 100 << 10 for of in workers.values())
     # One that has no work has no harness; a harness needs more than 50 MiB for its imports alone.
-    harnesses = [of.harnesses for of in ended_run.memory.values() if of.harnesses.processes]
+    harnesses = [of.harnesses for of in workers.values() if of.harnesses.processes]
     assert harnesses
     assert all(of.resident > 50 << 10 for of in harnesses)
     with capsys.disabled():
