@@ -42,7 +42,7 @@ from beam_dpne.reading.rejects import BAD_QUOTES, NOT_UTF8, RAGGED
 
 QUOTE = 0x22
 HEAD_BYTES = 65536
-_NO_QUOTES = np.zeros(0, np.int64)
+_NO_OFFSETS = np.zeros(0, np.int64)
 
 
 class Dialect(NamedTuple):
@@ -139,7 +139,7 @@ class QuotedBorders:
         quotes = occurrences(raw, QUOTE)
         if not well_quoted(raw, quotes, self.delimiter[0]):
             return self._scan(data)
-        found = [np.zeros(0, np.int64)]
+        found = [_NO_OFFSETS]
         for piece in pieces(len(data)):
             ends = np.flatnonzero(_ends_of_lines(raw, piece)) + piece.start
             found.append(ends[outside_quotes(quotes, ends)] + 1)
@@ -266,7 +266,7 @@ class DelimitedParser:
         """Splits the records of a block; blank lines are skipped."""
         block = block.filled()
         raw = np.frombuffer(block.data, np.uint8)
-        quotes = occurrences(raw, QUOTE) if self._dialect.quoted else _NO_QUOTES
+        quotes = occurrences(raw, QUOTE) if self._dialect.quoted else _NO_OFFSETS
         if well_quoted(raw, quotes, self._dialect.delimiter[0]):
             return self._parse_vectorized(block, quotes)
         return self._parse_each(block)
