@@ -18,7 +18,8 @@ from beam_dpne.evaluation.corpus import read_corpus
 from beam_dpne.forecast.crowd import Crowd, with_documents
 from beam_dpne.forecast.forecasting import Forecaster
 from beam_dpne.forecast.profiles import table_of
-from beam_dpne.reading import ReadOptions, match_inputs
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
 
 OUTPUT = pathlib.Path(__file__).parents[1] / "beam_dpne" / "forecast" / "titles.json"
 TEXT = "public titles of Reddit posts, with 8 titles in the mean and few users with many"

@@ -39,7 +39,9 @@ from beam_dpne.evaluation.reports import (
     write_report,
 )
 from beam_dpne.evaluation.secrecy import NOTICE
-from beam_dpne.reading import InputFile, ReadOptions, check_fields, match_inputs
+from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.headers import check_fields
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import describe
 from beam_dpne.release.files import LEDGER_NAME, ledger_path, read_ledger
 from beam_dpne.release.reading import read_release

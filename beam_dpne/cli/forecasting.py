@@ -25,7 +25,9 @@ from beam_dpne.forecast.simulation import MOST_USERS
 from beam_dpne.forecast.thresholds import UsersNeeded
 from beam_dpne.forecast.typical import needs_of_typical_users
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.reading import InputFile, ReadOptions, check_fields, match_inputs
+from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.headers import check_fields
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.storage.access import check_access
 
 _ONLY_WITH_LIKE = ("users", "documents_per_user", "epsilons", "picture", "seed")

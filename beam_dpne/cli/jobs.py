@@ -33,25 +33,20 @@ from beam_dpne.elements import progress
 from beam_dpne.elements.threads import MOST_WORKERS, usable_cores
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading import (
-    InputFile,
-    ReadDocuments,
-    ReadOptions,
-    ReadResult,
-    WriteRejects,
-    check_fields,
-    match_inputs,
-    tidied,
-)
-from beam_dpne.reading.options import InputDescription, codec_of
+from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.headers import check_fields
+from beam_dpne.reading.options import InputDescription, ReadOptions, codec_of
 from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
     NO_RECORDS,
     Tally,
+    WriteRejects,
     check_max_rejected,
     describe,
     rejected_of,
+    tidied,
 )
+from beam_dpne.reading.transform import ReadDocuments, ReadResult
 from beam_dpne.release.files import absolute, is_local, read_ledger, real_path
 from beam_dpne.release.ledger import NO_NOTES, ReleaseNotes
 from beam_dpne.release.publishing import WriteRelease, check_output

@@ -12,7 +12,7 @@ from beam_dpne.cli import display
 from beam_dpne.cli.small_files import read_text
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenize, tokenizer_name
 from beam_dpne.errors import UsageError
-from beam_dpne.reading import InputFile
+from beam_dpne.reading.files import InputFile
 from beam_dpne.validation import about_large_delta
 
 

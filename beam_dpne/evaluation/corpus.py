@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
-from beam_dpne.reading import InputFile, ReadOptions
+from beam_dpne.reading.files import InputFile
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.transform import plan_reads, read_ahead, read_item, unit_of
 
 # The code at the position after the last word of a document.

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.encodings import canonical_encoding
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,6 +166,13 @@ def may_be_folder(path: str) -> bool:
     return not extension_of(path.rstrip("/")) or path.endswith("/")
 
 
+def _canonical(encoding: str) -> str:
+    # The parameters are checked before Beam is loaded, which the module of encodings needs.
+    from beam_dpne.reading.encodings import canonical_encoding
+
+    return canonical_encoding(encoding)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadOptions:
     """How inputs are read; see `ReadDocuments` for the meaning of each field."""
@@ -199,7 +205,7 @@ class ReadOptions:
                 f"max_record_bytes={self.max_record_bytes}."
             )
         if self.encoding is not None:
-            canonical_encoding(self.encoding)
+            _canonical(self.encoding)
         self._check_dialect()
         if self.input_format != "auto":
             self.check_kind(self.input_format)
@@ -234,7 +240,7 @@ class ReadOptions:
         Options with which the same files may give different documents have different descriptions.
         """
         details = {
-            "encoding": self.encoding and canonical_encoding(self.encoding),
+            "encoding": self.encoding and _canonical(self.encoding),
             "delimiter": self.delimiter_character,
             "quoting": None if self.quoting == "auto" else self.quoting,
             "columns": self.columns and json.dumps(list(self.columns)),

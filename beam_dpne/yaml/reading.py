@@ -21,16 +21,17 @@ from apache_beam.typehints.row_type import RowTypeConstraint
 from beam_dpne.cli.failures import check_outside_releases
 from beam_dpne.documents.sources import steps_before
 from beam_dpne.errors import InputError, TooManyRejectedError, UsageError
-from beam_dpne.reading import (
-    ReadDocuments,
-    ReadOptions,
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.headers import check_fields
+from beam_dpne.reading.options import InputDescription, ReadOptions
+from beam_dpne.reading.rejects import (
     Tally,
     WriteRejects,
-    check_fields,
-    match_inputs,
+    add_up,
+    report_counts,
+    require_few_rejected,
 )
-from beam_dpne.reading.options import InputDescription
-from beam_dpne.reading.rejects import add_up, report_counts, require_few_rejected
+from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease
 
 _Step = TypeVar("_Step", bound=beam.PTransform)

@@ -28,7 +28,8 @@ from beam_dpne.documents.group_by_user import (
 )
 from beam_dpne.elements.batches import DocumentBlock, UserBatch
 from beam_dpne.ngrams.in_memory import release_lengths
-from beam_dpne.reading import ReadOptions, match_inputs
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.transform import plan_reads, read_item
 from tests.benchmarks.inputs import existing_file
 from tests.benchmarks.measured_steps import Cost, MeasuredSteps, encoded

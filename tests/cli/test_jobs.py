@@ -8,7 +8,7 @@ import pytest
 from beam_dpne.cli.jobs import default_partitions, worker_threads
 from beam_dpne.cli.runners import beam_options
 from beam_dpne.elements.threads import MOST_WORKERS, usable_cores
-from beam_dpne.reading import InputFile
+from beam_dpne.reading.files import InputFile
 
 MIB = 2**20
 

@@ -29,7 +29,7 @@ from beam_dpne.cli.runners import (
 )
 from beam_dpne.engines import harnesses
 from beam_dpne.errors import SharedStorageError
-from beam_dpne.reading import ReadDocuments
+from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.storage.run_files import Markers, make_marker
 from tests.conftest import ROOT

@@ -30,7 +30,7 @@ from beam_dpne import (
 )
 from beam_dpne.documents.batch import documents_of
 from beam_dpne.documents.columns import normalized_batches
-from beam_dpne.reading import ReadDocuments
+from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.files import read_ledger
 
 NESTED = "A field within a field cannot be named"

@@ -31,7 +31,8 @@ from beam_dpne import (
     WriteRelease,
 )
 from beam_dpne.elements.display_data import DisplayedTransform, shown
-from beam_dpne.reading import ReadDocuments, WriteRejects
+from beam_dpne.reading.rejects import WriteRejects
+from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.storage import run_files
 from beam_dpne.storage.run_files import Markers
 from tests.test_public_api import OWN_SAMPLES, SAMPLES, SECRET, public_transforms

@@ -22,8 +22,11 @@ from apache_beam.testing.util import assert_that
 
 from beam_dpne.errors import AccessError, ExportError, InputError, ReleaseError
 from beam_dpne.exports.writing import export
-from beam_dpne.reading import ReadDocuments, ReadOptions, check_fields, match_inputs
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.headers import check_fields
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import WriteRejects, tidied
+from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.files import (
     LEDGER_NAME,
     OUTPUT_FORMATS,

@@ -23,7 +23,8 @@ from beam_dpne.evaluation.counts import (
 from beam_dpne.evaluation.index import index_corpus
 from beam_dpne.evaluation.secrecy import BANNER
 from beam_dpne.ngrams.transform import run_context
-from beam_dpne.reading import ReadOptions, match_inputs
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
 from pipelines.experiments.count_runs import judge_release, make_release
 from pipelines.experiments.program import fixed_key
 from tests.evaluation.test_evaluation import DOCUMENTS, GRAMS, grams_of

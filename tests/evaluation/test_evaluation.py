@@ -36,7 +36,8 @@ from beam_dpne.evaluation.plots import (
 )
 from beam_dpne.evaluation.reports import report_files
 from beam_dpne.evaluation.secrecy import BANNER, NOTICE, SECRET
-from beam_dpne.reading import ReadOptions, match_inputs
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
 from pipelines.experiments import printed as papers
 from pipelines.experiments.ranked import rank_grams, sorted_distinct
 from tests.experiments.test_saved_corpora import TEXTS, rows_of

@@ -13,7 +13,8 @@ from scipy import stats
 from beam_dpne.evaluation.corpus import corpus_of, read_corpus
 from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_delta
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, keyed_hashes
-from beam_dpne.reading import ReadOptions, match_inputs
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
 from pipelines.experiments import baselines
 from pipelines.experiments.baselines import (
     BaselineResult,

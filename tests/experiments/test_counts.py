@@ -14,7 +14,8 @@ from beam_dpne.counts import estimates
 from beam_dpne.evaluation.corpus import corpus_of, read_corpus
 from beam_dpne.evaluation.index import index_corpus
 from beam_dpne.ngrams.transform import run_context
-from beam_dpne.reading import ReadOptions, match_inputs
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
 from pipelines.experiments.count_runs import deal_documents, judge_release, make_release
 from pipelines.experiments.counts import main
 from pipelines.experiments.program import fixed_key

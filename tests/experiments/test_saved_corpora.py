@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from beam_dpne.evaluation.corpus import corpus_of, read_corpus
-from beam_dpne.reading import ReadOptions, match_inputs
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
 from pipelines.experiments.saved_corpora import (
     documents_of,
     load_corpus,

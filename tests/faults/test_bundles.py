@@ -15,7 +15,7 @@ import beam_dpne
 from beam_dpne import yaml
 from beam_dpne.cli.runners import EmbeddedRunner
 from beam_dpne.elements.batches import SumBundle
-from beam_dpne.reading import ReadDocuments
+from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.storage.run_files import Markers, make_marker
 from tests.faults import conftest

@@ -18,7 +18,8 @@ from beam_dpne.forecast.typical import _weights as weights_of
 from beam_dpne.forecast.typical import needs_of_typical_users, probability, typical_needs
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.in_memory import release_lengths, release_ngrams
-from beam_dpne.reading import ReadOptions, match_inputs
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
 from tests.conftest import ROOT
 
 SAMPLE = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"

@@ -9,9 +9,9 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that, equal_to
 
 from beam_dpne import BatchDocuments
-from beam_dpne.reading import ReadDocuments, ReadOptions
 from beam_dpne.reading.files import InputFile
-from beam_dpne.reading.transform import plan_reads, read_item
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.transform import ReadDocuments, plan_reads, read_item
 
 
 def test_records_can_be_filtered_as_batches_before_they_become_documents(tmp_path):

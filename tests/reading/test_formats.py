@@ -20,12 +20,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading import ReadDocuments, ReadOptions, check_fields, match_inputs, rejects
+from beam_dpne.reading import rejects
 from beam_dpne.reading.encodings import Encoding, canonical_encoding, encoding_of
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.headers import check_fields
 from beam_dpne.reading.json_records import ArrayBorders, array_start
-from beam_dpne.reading.options import InputDescription
+from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.reading.records import BrokenText
-from beam_dpne.reading.transform import plan_reads
+from beam_dpne.reading.transform import ReadDocuments, plan_reads
 from tests.reading.test_records import blocks_of, records_of
 from tests.reading.test_transform import COMPRESS, Row, read, write
 

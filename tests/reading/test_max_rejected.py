@@ -11,7 +11,6 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.failures import printable_reason
 from beam_dpne.errors import TooManyRejectedError
-from beam_dpne.reading import ReadDocuments
 from beam_dpne.reading.rejects import (
     Tally,
     add_up,
@@ -20,6 +19,7 @@ from beam_dpne.reading.rejects import (
     require_few_rejected,
     tally_of,
 )
+from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.release.reading import read_release
 

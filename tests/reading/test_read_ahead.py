@@ -12,7 +12,8 @@ import pytest
 
 from beam_dpne.errors import InputError
 from beam_dpne.evaluation.corpus import read_corpus
-from beam_dpne.reading import ReadOptions, match_inputs
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.transform import (
     WorkItem,
     _read_text,

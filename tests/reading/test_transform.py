@@ -22,17 +22,13 @@ from hypothesis import strategies as st
 
 from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
-from beam_dpne.reading import (
-    ReadDocuments,
-    ReadOptions,
-    Reject,
-    WriteRejects,
-    check_fields,
-    match_inputs,
-    rejects,
-)
+from beam_dpne.reading import rejects
 from beam_dpne.reading.delimited import HEADER_START
-from beam_dpne.reading.transform import plan_reads, read_item, unit_of
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.headers import check_fields
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.rejects import Reject, WriteRejects
+from beam_dpne.reading.transform import ReadDocuments, plan_reads, read_item, unit_of
 from tests.support.privileges import without_privileges
 
 CANARY = "canary7f3a"

@@ -10,8 +10,7 @@ from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
 from beam_dpne.errors import ReleaseError
-from beam_dpne.reading import ReadOptions
-from beam_dpne.reading.options import InputDescription
+from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.release.files import (
     READABLE_SCHEMAS,
     SCHEMA,

@@ -11,7 +11,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivacyPlan, PrivateNgrams, RunKeyFile, SetStore, WriteRelease
 from beam_dpne.cli import runners
-from beam_dpne.reading import ReadDocuments, WriteRejects
+from beam_dpne.reading.rejects import WriteRejects
+from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.storage.lineage import report_sink
 
 PLAN = PrivacyPlan(epsilon=10, delta=1e-4, max_length=2, strategy="one_round")

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivateNgrams, yaml
-from beam_dpne.reading import ReadOptions
+from beam_dpne.reading.options import ReadOptions
 from tests.yaml.running import run_yaml
 
 KEY = "5eed0001" * 8
