@@ -9,10 +9,10 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from beam_dpne import reading
 from beam_dpne.bayesian.plan import NO_GUARANTEE
 from beam_dpne.cli.options import Option
 from beam_dpne.errors import UsageError
+from beam_dpne.reading.options import ReadOptions
 from pipelines.experiments import bayesian_figures, bayesian_parts, bayesian_tables
 from pipelines.experiments.bayesian_measuring import BayesianData, measure
 from pipelines.experiments.corpora import Source
@@ -119,7 +119,7 @@ def source_of(path: str, public: str, *, is_public: bool = False) -> Source:
         path=path,
         title=f"titles ({name})",
         note=f"{name}, tokenizer words; public: {os.path.basename(public)}",
-        reading=reading.ReadOptions(),
+        reading=ReadOptions(),
         tokenizer="words",
         is_public=is_public,
     )

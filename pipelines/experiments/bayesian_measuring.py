@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from beam_dpne import reading
 from beam_dpne.bayesian.backoff import adapted_model
 from beam_dpne.bayesian.posterior import discounted
 from beam_dpne.bayesian.public_counts_files import read_public_counts, read_shorter_counts
@@ -22,6 +21,7 @@ from beam_dpne.bayesian.public_orders import PublicOrders
 from beam_dpne.errors import RunError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.mechanism.randomness import RunKey, keyed_bits, laplaces
+from beam_dpne.reading.files import match_inputs
 from beam_dpne.release.reading import read_release
 from pipelines.experiments.bayesian_mechanisms import TOKENIZER, World, release
 from pipelines.experiments.bayesian_membership import attack, counterexample, pair_of
@@ -63,7 +63,7 @@ class BayesianData:
         try:
             return load_corpus(self._cache)
         except FileNotFoundError:
-            files = reading.match_inputs([self.private.path])
+            files = match_inputs([self.private.path])
             save_corpus(read_corpus(files, self.private.reading, TOKENIZER), self._cache)
             return load_corpus(self._cache)
 

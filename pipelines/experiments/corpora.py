@@ -8,13 +8,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from beam_dpne import reading as io
 from beam_dpne.documents.group_by_user import hash_users
 from beam_dpne.elements.arrays import hash_words
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
 from beam_dpne.evaluation.index import GramIndex, index_corpus
 from beam_dpne.evaluation.secrecy import Secrecy, secrecy_of
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.set_union.elements import UserItems
 from pipelines.experiments.ranked import RankedGrams, rank_grams, sorted_distinct
 from pipelines.experiments.saved_corpora import load_corpus, sample_users, save_corpus
@@ -42,7 +43,7 @@ class Source:
     path: str
     title: str
     note: str
-    reading: io.ReadOptions
+    reading: ReadOptions
     tokenizer: str
     one_in: int = 1
     options: tuple[str, ...] = ()
@@ -159,7 +160,7 @@ class Corpora:
             )
             sub_key = self._sampling.sub_key("sample of users")
             return sample_users(self.corpus(whole), sub_key, source.one_in)
-        return read_corpus(io.match_inputs([source.path]), source.reading, source.tokenizer)
+        return read_corpus(match_inputs([source.path]), source.reading, source.tokenizer)
 
 
 def _distinct_words(corpus: Corpus) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from beam_dpne import reading
 from beam_dpne.cli import display
 from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import Option, add_options, integer, number, numbers, with_defaults
@@ -35,6 +34,8 @@ from beam_dpne.evaluation.counts import (
 from beam_dpne.evaluation.index import GramIndex, index_corpus
 from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
 from pipelines.experiments.corpora import Source
 from pipelines.experiments.count_runs import (
     JudgedLength,
@@ -150,7 +151,7 @@ def _cache(values: Mapping[str, Any], data: pathlib.Path, folder: pathlib.Path) 
         path=path,
         title="",
         note="",
-        reading=reading.ReadOptions(input_format=kind),
+        reading=ReadOptions(input_format=kind),
         tokenizer="words",
     )
     digest = f"{source.digest} {values['deal']}"
@@ -159,7 +160,7 @@ def _cache(values: Mapping[str, Any], data: pathlib.Path, folder: pathlib.Path) 
     def corpus() -> Corpus:
         saved = folder / f"corpus-{source.digest[:12]}-{values['deal']}"
         if not (saved / "corpus.json").is_file():
-            files = reading.match_inputs([path], kind)
+            files = match_inputs([path], kind)
             read = read_corpus(files, source.reading, source.tokenizer)
             if values["deal"]:
                 read = deal_documents(read, values["deal"], seed=0)

@@ -8,10 +8,10 @@ import os
 import pathlib
 from collections.abc import Sequence
 
-from beam_dpne import reading
 from beam_dpne.cli.options import Option
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.storage.run_files import RunKeyFile
 from pipelines.experiments import dealing, paper_figures, paper_parts, paper_tables, printed
 from pipelines.experiments.corpora import Corpora, Source
@@ -137,7 +137,7 @@ def sources_of(values: Values, data: pathlib.Path) -> dict[str, Source]:
 
     The sample that ships with the repository is not cut down further.
     """
-    visits = reading.ReadOptions(input_format="sequences")
+    visits = ReadOptions(input_format="sequences")
     titles = values["titles"]
     path = titles or str(data / TITLES_FILE)
     name = os.path.basename(path)
@@ -148,7 +148,7 @@ def sources_of(values: Values, data: pathlib.Path) -> dict[str, Source]:
         path=path,
         title=title,
         note=note,
-        reading=reading.ReadOptions(),
+        reading=ReadOptions(),
         tokenizer="words",
         is_public=declared_public or not titles,
     )
@@ -186,7 +186,7 @@ def dealt_sources(values: Values, data: pathlib.Path, cache: pathlib.Path) -> di
             path=dealing.write_dealt(path, words, cache / f"{kind}.jsonl"),
             title=f"public texts ({name}) dealt to made-up users of {holding}",
             note="the texts are real, the users are made up",
-            reading=reading.ReadOptions(),
+            reading=ReadOptions(),
             tokenizer="words",
             is_public=True,
         )

@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from beam_dpne import reading
 from beam_dpne.cli import display
 from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import (
@@ -28,6 +27,7 @@ from beam_dpne.cli.options import (
 )
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.secrecy import NOTICE
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import DEFAULT_POLICY, DESCENT_POLICIES, POLICIES
 from beam_dpne.set_union.threshold import release_items
@@ -119,7 +119,7 @@ def _command(parsed: argparse.Namespace, beam_arguments: Sequence[str], data: pa
             raise UsageError(f"input must name an existing file, got {values['input']}.")
         display.print_line(NOTICE)
     path = values["input"] or str(data / TITLES_FILE)
-    source = Source(path=path, title="", note="", reading=reading.ReadOptions(), tokenizer=_WORDS)
+    source = Source(path=path, title="", note="", reading=ReadOptions(), tokenizer=_WORDS)
     with tempfile.TemporaryDirectory() as folder:
         corpora = Corpora({_CORPUS: source}, pathlib.Path(folder), fixed_key(0), {})
         if values["counts"]:
