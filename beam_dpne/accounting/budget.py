@@ -1,292 +1,344 @@
-"""A budget: a cap on (ε, δ) for one population, and the releases that count towards it.
+"""A budget: a folder with a cap on (ε, δ) for one population, and a file for each run that counts.
 
-A release counts from the moment in which its run is allowed to start. Its entry is then *reserved*.
-When the run is done, the entry becomes *released*, with the SHA-256 of the ledger, from which the
-expense is read from then on. A failed run stays reserved, since nobody can prove from outside what it
-has shown; the operator can have it *returned* if nothing was published, or *charged* for good. A
-release whose ledger is gone is charged, too. Then it costs what its ledger stated, which its entry
-keeps: a plan cannot tell, since a later version may calibrate other noise for the same plan.
+`budget.json` names the population and the cap. Before a run starts, it writes a *note* with its expense
+into a file of its own; when its release is published, a copy of the ledger replaces the note. Both
+count, and so does every ledger that somebody copies into the folder under a name that ends in `.json`.
+A failed run leaves its note, since nobody can see from outside what it has shown; the operator removes
+it.
+
+Two runs that start at the same time cannot pass the cap together. Each writes its note before it adds
+up all files, so that at least one of them sees both; a run that does not see its own note does not
+start. This needs no locks, and works on every file system that lists a file once it is written.
 """
 
+import contextlib
 import dataclasses
 import datetime
+import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from beam_dpne.accounting.composition import Total, compose
-from beam_dpne.accounting.spending import Spending, spending_of_json, spending_of_sums
-from beam_dpne.errors import BudgetError
-
-SCHEMA = "beam_dpne/budget/1"
-RESERVED, RELEASED, CHARGED, RETURNED = "reserved", "released", "charged", "returned"
-STATES = (RESERVED, RELEASED, CHARGED, RETURNED)
-_WHAT = (
-    "The privacy budget of one population, kept by beam-dpne. Every release counts that is reserved, "
-    "released or charged; a returned one has published nothing. Do not edit the list by hand."
+from beam_dpne.accounting.expense import Expense
+from beam_dpne.accounting.ledgers import (
+    CountedLedger,
+    as_budget_error,
+    check_unit,
+    counted_ledger,
+    read_counted,
 )
-_IDENTIFIER = re.compile(r"[0-9a-f]{12}")
-_NOT_KEPT = "the budget does not have the parts of its expense, which earlier versions did not keep"
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+from beam_dpne.errors import BudgetError
+from beam_dpne.release.files import LEDGER_NAME, absolute, is_ledger, real_path
+from beam_dpne.storage.access import directory_at
+from beam_dpne.storage.directories import Directory
+
+BUDGET_NAME = "budget.json"
+_SCHEMA, _NOTE_SCHEMA = "beam_dpne/budget/2", "beam_dpne/start/1"
+_WHAT = (
+    "The cap on the privacy budget of one population. Every other file in this folder whose name ends "
+    "in .json is the ledger of a release about it, or the note of a run that has started."
+)
+_SUFFIX = ".json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One release of a budget.
+class Note:
+    """The start of a run that has not published a release, as far as its budget knows.
 
     Attributes:
-      id: Twelve hexadecimal digits that name the entry.
-      state: "reserved", "released", "charged" or "returned".
       program: Program of the run.
-      plan: Plan of the run, as JSON types.
-      ledger: Path of the ledger that the run writes or has written.
-      sha256: SHA-256 of that ledger, hexadecimal; None unless the entry has been released.
-      date: Day of the reservation in UTC, e.g. "2026-03-31".
-      spending: The expense that its ledger stated when it was settled or added, and before that the
-        expense of the plan when it was reserved. None in files of versions that did not keep it.
+      output: Directory of the release to come.
+      date: Day of the start in UTC, e.g. "2026-03-31".
+      unit: The operator's noun for one user, or None.
+      expense: Expense of the run.
     """
 
-    id: str
-    state: str
     program: str
-    plan: Mapping[str, Any]
-    ledger: str
-    sha256: str | None
+    output: str
     date: str
-    spending: Spending | None = None
-
-    @property
-    def counts(self) -> bool:
-        """Whether the release counts towards the cap."""
-        return self.state != RETURNED
+    unit: str | None
+    expense: Expense
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
-    """A cap for one population, with its releases in the order of their reservations.
+    """A cap for one population; its runs are read from its folder each time.
 
     Attributes:
+      path: Folder of the budget, local or on any Beam file system.
       population: Name of the population, e.g. "customers of the shop".
-      unit: The operator's noun for one user, e.g. "a customer"; None if it is not stated.
-      epsilon: Largest ε of all releases together, at `delta`.
+      epsilon: Largest ε of all runs together, at `delta`.
       delta: δ of the total, in (0, 1).
-      until: Last day on which a run may start, in UTC; None without an end.
-      entries: The releases.
 
     Raises:
       BudgetError: A value is out of its range.
-
-    Example:
-      >>> budget = Budget(population="customers", epsilon=8, delta=1e-6)
-      >>> parse_budget(budget_bytes(budget), "budget.json") == budget
-      True
     """
 
+    path: str
     population: str
     epsilon: float
     delta: float
-    unit: str | None = None
-    until: str | None = None
-    entries: tuple[Entry, ...] = ()
 
     def __post_init__(self):
-        for name in ("population", "unit"):
-            value = getattr(self, name)
-            if value is None and name == "unit":
-                continue
-            if not isinstance(value, str) or not value.strip() or not value.isprintable():
-                raise BudgetError(f"{name} must be one line of text, got {name}={value!r}.")
+        name = self.population
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise BudgetError(f"population must be one line of text, got population={name!r}.")
         for name, upper in (("epsilon", math.inf), ("delta", 1.0)):
             value = getattr(self, name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if not is_number or not 0 < value < upper:
                 raise BudgetError(f"{name} must be in (0, {upper:g}), got {name}={value!r}.")
-        if self.until is not None:
-            as_date("until", self.until)
 
-    @property
-    def counted(self) -> tuple[Entry, ...]:
-        """The releases that count towards the cap."""
-        return tuple(entry for entry in self.entries if entry.counts)
-
-    def entry(self, identifier: str) -> Entry:
-        """Returns the entry with this name.
+    def runs(self) -> dict[str, Note | CountedLedger]:
+        """Returns all runs that count, by the names of their files without ".json".
 
         Raises:
-          BudgetError: There is none.
+          BudgetError: A file cannot be read, or is neither a ledger nor a note.
         """
-        for entry in self.entries:
-            if entry.id == identifier:
-                return entry
-        raise BudgetError(
-            f"The budget has no release {identifier}; beam-dpne account --budget FILE lists them."
-        )
+        directory = directory_at(self.path)
+        with as_budget_error(f"the budget {self.path} cannot be read"):
+            names = [name for name in directory.names() if _counts(name)]
+            return {
+                name.removesuffix(_SUFFIX): _read_run(directory, name) for name in sorted(names)
+            }
 
-    def with_entry(self, changed: Entry) -> "Budget":
-        """Returns the budget with an entry in place of the one of the same name, or at the end."""
-        entries = tuple(changed if entry.id == changed.id else entry for entry in self.entries)
-        if changed not in entries:
-            entries = (*entries, changed)
-        return dataclasses.replace(self, entries=entries)
+    def total(self, runs: Mapping[str, Note | CountedLedger]) -> Total | None:
+        """Returns what runs spend together at the δ of the cap; None without runs."""
+        return compose([run.expense for run in runs.values()], delta=self.delta) if runs else None
 
-    def total(self, spendings: Sequence[Spending]) -> Total | None:
-        """Returns what releases spend together at the δ of the cap; None without releases."""
-        return compose(spendings, delta=self.delta) if spendings else None
-
-    def check_open(self, today: datetime.date) -> None:
-        """Raises BudgetError if no run may start any more."""
-        if self.until is not None and today > as_date("until", self.until):
-            raise BudgetError(
-                f"The budget of {self.population!r} ended on {self.until}, so the run was not started. "
-                "What was spent stays spent; make a new budget for the time to come."
-            )
-
-    def check_spent(self, spendings: Sequence[Spending]) -> None:
-        """Raises BudgetError if the releases so far exceed the cap."""
-        total = self.total(spendings)
-        if total is not None and total.epsilon > self.epsilon:
-            raise BudgetError(
-                f"The budget of {self.population!r} is below what is spent: {_cap(self)}, and its "
-                f"{_releases(len(spendings))} {_spent(total)}."
-            )
-
-    def check_room(self, spendings: Sequence[Spending], wanted: Spending) -> None:
-        """Raises BudgetError if a run would exceed the cap.
+    def check_and_note(
+        self,
+        expense: Expense,
+        *,
+        program: str,
+        output: str,
+        unit: str | None = None,
+        again: bool = False,
+    ) -> str:
+        """Notes that a run starts, or refuses it if it would exceed the cap.
 
         Args:
-          spendings: The expenses of the releases so far.
-          wanted: The expense of the run.
+          expense: Expense of the run.
+          program: Program of the run.
+          output: Directory of the release to come.
+          unit: The operator's noun for one user of the run, or None.
+          again: Whether all tries that publish in this directory are one run, of which at most one
+            publishes; then the note of an earlier try stands for this one, too.
+
+        Returns:
+          The name of the note, for `settle` and `remove`.
+
+        Raises:
+          BudgetError: The run would exceed the cap, names another unit than the runs so far, or it
+            cannot be said what was spent.
         """
-        self.check_spent(spendings)
-        together = compose([*spendings, wanted], delta=self.delta)
-        if together.epsilon > self.epsilon:
-            before = self.total(spendings)
-            so_far = (
-                "It has no releases yet"
-                if before is None
-                else (f"Its {_releases(len(spendings))} {_spent(before)}")
-            )
-            raise BudgetError(
-                f"The budget of {self.population!r} does not allow this run: {_cap(self)}. {so_far}, "
-                f"and with this run of epsilon {wanted.epsilon:g} and delta {wanted.delta:g} the total "
-                f"would have {_spent(together)}, so it was not started."
-            )
-
-
-def spendings_of(
-    entries: Sequence[Entry], of_ledger: Callable[[Entry], Spending]
-) -> list[Spending]:
-    """Returns the expenses of releases; `of_ledger` has those that state one in a ledger.
-
-    The others have the expense that their entries keep. Without one, ε and δ are added up, which holds
-    whatever noise the run had.
-    """
-    return [
-        of_ledger(entry)
-        if entry.state == RELEASED
-        else entry.spending or spending_of_sums(entry.plan, _NOT_KEPT)
-        for entry in entries
-    ]
-
-
-def as_date(name: str, text: object) -> datetime.date:
-    """Returns a day given as text.
-
-    Raises:
-      BudgetError: It is not a day.
-
-    >>> as_date("until", "2026-12-31")
-    datetime.date(2026, 12, 31)
-    """
-    if isinstance(text, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        place = absolute(output).rstrip("/")
+        note = Note(program=program, output=place, date=_today(), unit=unit, expense=expense)
+        name = _name_of(place, place if again else uuid.uuid4().hex)
+        runs = self.runs()
+        check_unit(unit, [run.unit for run in runs.values()])
+        if name in runs:
+            earlier = runs[name]
+            if not isinstance(earlier, Note) or earlier.expense != expense:
+                raise BudgetError(
+                    f"{name} in the budget {self.path} must be the note of an earlier try of this run, "
+                    "with the same expense. If the run has published nothing, remove it."
+                )
+            self._check_cap(runs)
+            return name
+        self._check_cap({**runs, name: note}, new=name)
+        directory = directory_at(self.path)
+        with as_budget_error(f"the budget {self.path} cannot be written"):
+            directory.put(name + _SUFFIX, _note_bytes(note))
         try:
-            return datetime.date.fromisoformat(text)
-        except ValueError:
-            pass
-    raise BudgetError(f"{name} must be a day, e.g. 2026-12-31, got {name}={text!r}.")
+            seen = self.runs()
+            if name not in seen:
+                raise BudgetError(
+                    f"The folder {self.path} does not show a file that was just written to it, so it "
+                    "cannot keep a budget."
+                )
+            self._check_cap(seen, new=name)
+        except BaseException:
+            # Nothing has started. If the note cannot be deleted, the run counts as started.
+            directory.remove([name + _SUFFIX])
+            raise
+        return name
+
+    def settle(self, name: str) -> None:
+        """Replaces the note of a run by a copy of the ledger that the run has published.
+
+        Raises:
+          BudgetError: There is no such note, or its output directory has no ledger of this run.
+        """
+        note = self._note(name, self.runs())
+        found = read_counted(note.output)
+        budget = (note.program, note.expense.epsilon, note.expense.delta)
+        if (found.ledger["program"], found.expense.epsilon, found.expense.delta) != budget:
+            raise BudgetError(f"{found.path} must be the ledger of {name}, but has another budget.")
+        with as_budget_error(f"the budget {self.path} cannot be written"):
+            directory_at(self.path).put(name + _SUFFIX, found.data)
+
+    def add(self, ledgers: Sequence[CountedLedger]) -> None:
+        """Adds releases that were made without the budget; they count even above the cap.
+
+        Raises:
+          BudgetError: A ledger is in the budget already.
+        """
+        runs = self.runs()
+        for ledger in ledgers:
+            # Two runs that released nothing have equal ledgers.
+            is_empty = not any(part["rows"] for part in ledger.ledger["parts"])
+            if _is_among(ledger, runs) and not is_empty:
+                raise BudgetError(f"{ledger.path} is in the budget already.")
+        directory = directory_at(self.path)
+        for ledger in ledgers:
+            place = absolute(ledger.path).removesuffix(f"/{LEDGER_NAME}").removesuffix(_SUFFIX)
+            with as_budget_error(f"the budget {self.path} cannot be written"):
+                directory.put(_name_of(place, uuid.uuid4().hex) + _SUFFIX, ledger.data)
+
+    def remove(self, name: str) -> None:
+        """Removes the note of a failed run, which then does not count.
+
+        The operator states that the run has ended, and that nobody has read a file of it.
+
+        Raises:
+          BudgetError: There is no such note, or its output directory has files that the run may have
+            published.
+        """
+        runs = self.runs()
+        output = self._note(name, runs).output
+        folder, directory = directory_at(output), directory_at(self.path)
+        with as_budget_error(f"{output} cannot be read"):
+            left = folder.names()
+        known: set[str] = set()
+        if LEDGER_NAME in left and _is_among(found := read_counted(output), runs):
+            known = {LEDGER_NAME, *(part["name"] for part in found.ledger["parts"])}
+        if set(left) - known:
+            raise BudgetError(
+                f"{name} must be the note of a run that has published nothing, but {output} has files. "
+                "Settle it if they are a whole release; otherwise delete them, if nobody has read them."
+            )
+        with as_budget_error(f"the budget {self.path} cannot be written"):
+            directory.read(name + _SUFFIX)
+            directory.remove([name + _SUFFIX])
+            if directory.has(name + _SUFFIX):
+                raise BudgetError(f"{name} could not be deleted from the budget {self.path}.")
+
+    def _note(self, name: str, runs: Mapping[str, Note | CountedLedger]) -> Note:
+        run = runs.get(name)
+        if not isinstance(run, Note):
+            raise BudgetError(
+                f"The budget {self.path} has no note {name}; show it to see its notes."
+            )
+        return run
+
+    def _check_cap(self, runs: Mapping[str, Note | CountedLedger], new: str | None = None) -> None:
+        """Raises BudgetError if runs exceed the cap together; `new` is one that wants to start."""
+        total = self.total(runs)
+        if total is None or total.epsilon <= self.epsilon:
+            return
+        before = self.total({name: run for name, run in runs.items() if name != new})
+        raise BudgetError(
+            f"The budget of {self.population!r} does not allow this run: its cap is epsilon "
+            f"{self.epsilon:g} at delta {self.delta:g}. Its runs so far have spent "
+            f"{'nothing' if before is None else _spent(before)}, and the total would be "
+            f"{_spent(total)}. The run was not started."
+        )
 
 
-def budget_bytes(budget: Budget) -> bytes:
-    """Returns a budget as indented UTF-8 JSON; inverse of `parse_budget`."""
-    value = {
-        "schema": SCHEMA,
-        "what": _WHAT,
-        "population": budget.population,
-        "unit": budget.unit,
-        "cap": {"epsilon": budget.epsilon, "delta": budget.delta},
-        "until": budget.until,
-        "releases": [dataclasses.asdict(entry) for entry in budget.entries],
-    }
-    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def parse_budget(data: bytes, path: str) -> Budget:
-    """Reads a budget.
+def create_budget(path: str, *, population: str, epsilon: float, delta: float) -> Budget:
+    """Makes a folder with a new budget.
 
     Raises:
-      BudgetError: It is not a whole budget of this schema.
+      BudgetError: A value is out of its range, or the folder has a budget.
     """
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict) or not str(value.get("schema")).startswith("beam_dpne/budget/"):
-        raise BudgetError(f"{path} is not a budget of beam_dpne.")
-    if value["schema"] != SCHEMA:
-        raise BudgetError(f"{path} has schema {value['schema']!r}; this version reads {SCHEMA}.")
-    try:
-        budget = Budget(
-            population=value["population"],
-            unit=value["unit"],
-            epsilon=value["cap"]["epsilon"],
-            delta=value["cap"]["delta"],
-            until=value["until"],
-            entries=tuple(_entry(each) for each in value["releases"]),
-        )
-    except BudgetError as error:
-        raise BudgetError(f"{path} is damaged: {error}") from None
-    except (KeyError, TypeError):
-        raise BudgetError(f"{path} is damaged: one of its fields is missing or wrong.") from None
-    names = [entry.id for entry in budget.entries]
-    if len(set(names)) < len(names):
-        raise BudgetError(f"{path} is damaged: two of its releases have the same id.")
+    budget = Budget(path=path, population=population, epsilon=epsilon, delta=delta)
+    value = {"schema": _SCHEMA, "what": _WHAT, "population": population}
+    data = _json_bytes(value | {"cap": {"epsilon": epsilon, "delta": delta}})
+    directory = directory_at(path)
+    with as_budget_error(f"the budget {path} cannot be written"), directory.locked():
+        if directory.read(BUDGET_NAME) is not None:
+            raise BudgetError(f"budget must be a new folder, got {path}, which has a budget.")
+        directory.replace(BUDGET_NAME, data, seen=None)
     return budget
 
 
-def _entry(value: Mapping[str, Any]) -> Entry:
-    spending = value.get("spending")
-    entry = Entry(**{**value, "spending": None if spending is None else spending_of_json(spending)})
-    as_date("date", entry.date)
-    is_whole = (
-        isinstance(entry.id, str)
-        and _IDENTIFIER.fullmatch(entry.id)
-        and entry.state in STATES
-        and isinstance(entry.program, str)
-        and isinstance(entry.plan, dict)
-        and isinstance(entry.ledger, str)
-        and (entry.sha256 is None or _SHA256.fullmatch(str(entry.sha256)))
-        and (entry.sha256 is not None or entry.state != RELEASED)
-        and (
-            entry.spending is None
-            or (entry.spending.epsilon, entry.spending.delta)
-            == (entry.plan.get("epsilon"), entry.plan.get("delta"))
+def open_budget(path: str) -> Budget:
+    """Returns the budget in a folder; its runs are not read.
+
+    Raises:
+      BudgetError: There is none, or it is damaged.
+    """
+    with as_budget_error(f"the budget {path} cannot be read"):
+        data = directory_at(path).read(BUDGET_NAME)
+    if data is None:
+        raise BudgetError(
+            f"budget must be a folder with {BUDGET_NAME}, got {path}. Make one: beam-dpne account "
+            f"--budget {path} --create --population NAME --epsilon E --delta D."
         )
-    )
-    if not is_whole:
-        raise BudgetError("one of its releases is not whole.")
-    return entry
+    with _as_damaged(f"{path}/{BUDGET_NAME}"):
+        value = json.loads(data)
+        if value["schema"] != _SCHEMA:
+            raise BudgetError("another version has written it.")
+        return Budget(path=path, population=value["population"], **value["cap"])
 
 
-def _cap(budget: Budget) -> str:
-    return f"its cap is epsilon {budget.epsilon:g} at delta {budget.delta:g}"
+def _counts(name: str) -> bool:
+    return name.endswith(_SUFFIX) and name != BUDGET_NAME and not name.startswith(".")
 
 
-def _releases(count: int) -> str:
-    return "1 release has" if count == 1 else f"{count} releases have"
+def _read_run(directory: Directory, name: str) -> Note | CountedLedger:
+    path = directory.path_of(name)
+    data = directory.read(name)
+    if data is None:
+        raise BudgetError(f"{path} was removed while it was read; try again.")
+    if is_ledger(data):
+        return counted_ledger(data, path)
+    with _as_damaged(path):
+        value: dict[str, Any] = json.loads(data)
+        if value.pop("schema") != _NOTE_SCHEMA:
+            raise BudgetError("it is neither a ledger nor the note of a run.")
+        return Note(**{**value, "expense": Expense(**value["expense"])})
+
+
+def _note_bytes(note: Note) -> bytes:
+    return _json_bytes({"schema": _NOTE_SCHEMA, **dataclasses.asdict(note)})
+
+
+def _json_bytes(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _name_of(place: str, distinct: str) -> str:
+    """Returns a name for the file of a run: readable, and different for different texts."""
+    readable = re.sub(r"[^\w.-]+", "-", real_path(place).rpartition("/")[2]).lstrip(".")[:40]
+    return f"{readable or 'run'}-{hashlib.sha256(distinct.encode()).hexdigest()[:12]}"
+
+
+def _is_among(ledger: CountedLedger, runs: Mapping[str, Note | CountedLedger]) -> bool:
+    known = {run.sha256 for run in runs.values() if isinstance(run, CountedLedger)}
+    return ledger.sha256 in known
 
 
 def _spent(total: Total) -> str:
     epsilon = "no finite epsilon" if math.isinf(total.epsilon) else f"epsilon {total.epsilon:.6g}"
     return f"{epsilon} at delta {total.delta:g}"
+
+
+@contextlib.contextmanager
+def _as_damaged(path: str):
+    try:
+        yield
+    except (BudgetError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        why = str(error) if isinstance(error, BudgetError) else "a field is missing or wrong"
+        raise BudgetError(
+            f"{path} is damaged, so it cannot be said what was spent: {why}"
+        ) from None
+
+
+def _today() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()

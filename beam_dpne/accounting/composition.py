@@ -16,17 +16,6 @@ the sum to μ² with a coordinate that nobody reads, and the log-likelihood rati
 Gaussian mechanism of sensitivity μ and σ = 1 (Smith and Thakurta 2022; Koskela, Tobaben and Honkela
 2022). Its curve δ(ε) is exact (Balle and Wang 2018).
 
-*Laplace noise.* One round, and an ℓ1 distance of at most ε_L in units of λ. Shifts a and b of two
-coordinates are dominated by one shift a + b of one coordinate: in the world without u, with T the
-noise clipped to [0, a + b] and T_a + T_b the sum of noise clipped to [0, a] and [0, b], the survival
-functions of T and of T_a + T_b cross once, so that the likelihood ratio of the one shift is larger in
-convex order, and with it every hockey-stick divergence. Domination is kept by products, so by
-induction one coordinate shifted by ε_L dominates all. dp_accounting composes its privacy loss
-distribution with those of the other releases.
-
-*Numbers of users* of items that were found with Laplace noise are sums with Gaussian noise, after the
-items are known: they are two releases of this list, of which the second follows from the first.
-
 *Words of one user alone.* Given the past, release i finds any with a probability of at most δ_T,i, in
 `with` and, with u's weights as they would be, in `without`. Let G be the event that no release finds
 any; outside of it are at most Σ δ_T,i, and on it hybrid and `with` are equal. So
@@ -35,10 +24,10 @@ P_without(E) ≤ P_without(E ∩ G) + Σ δ_T,i ≤ e^ε P_hybrid(E ∩ G) + δ(
 P_hybrid(E ∩ G) ≤ P_with(E). No factor e^ε appears before Σ δ_T,i.
 
 *Floating point.* The slacks add up to S, and the events outside of them add their probabilities:
-δ_total(ε) = e^S (δ(ε − S) + Σ δ_T,i) + Σ_i remainder_i e^{max(0, ε − ε_i)} (see `spending`).
+δ_total(ε) = e^S (δ(ε − S) + Σ δ_T,i) + Σ_i remainder_i e^{max(0, ε − ε_i)} (see `expense`).
 
-*Other mechanisms.* Releases of which only ε_i and δ_i are known are added by basic composition, which
-holds for any mechanism: both sums, on top of the total of the rest.
+*Other mechanisms.* Releases of which only ε_i and δ_i are known, such as those with Laplace noise, are
+added by basic composition, which holds for any mechanism: both sums, on top of the total of the rest.
 
 **Parameters that follow from earlier releases** are not covered: a schedule that spends more μ² or
 more δ_T *because* of what an earlier release showed may exceed the total of each single path. The
@@ -47,18 +36,13 @@ plans of all releases, or a rule for them that does not look at releases, must b
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from beam_dpne.accounting.spending import Spending
+from beam_dpne.accounting.expense import Expense
 from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism import gaussian
-from beam_dpne.storage import is_installed
 
-# The width of a cell of losses, in ε; dp_accounting rounds losses so that δ is never too small.
-_LOSS_CELL = 5e-4
-# What a δ that dp_accounting computes may lack because of rounding in its Fourier transforms, at most.
-PLD_ERROR = 1e-12
 # Totals are raised by this much, relatively: more than the errors of roots and sums.
 _MARGIN = 1e-9
 _STEPS = 200
@@ -85,11 +69,11 @@ class Total:
     notes: tuple[str, ...] = ()
 
 
-def compose(spendings: Sequence[Spending], *, delta: float | None = None) -> Total:
+def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total:
     """Returns the (ε, δ) of releases about one population together.
 
     Args:
-      spendings: The expense of each release.
+      expenses: The expense of each release.
       delta: δ of the total, in (0, 1); None stands for the sum of the releases' δ.
 
     Raises:
@@ -97,30 +81,28 @@ def compose(spendings: Sequence[Spending], *, delta: float | None = None) -> Tot
 
     Example:
       >>> from beam_dpne import PrivacyPlan
-      >>> from beam_dpne.accounting.spending import spending_of_plan
-      >>> spent = spending_of_plan(PrivacyPlan(epsilon=4, delta=1e-6))
+      >>> from beam_dpne.accounting.expense import expense_of_plan
+      >>> spent = expense_of_plan(PrivacyPlan(epsilon=4, delta=1e-6))
       >>> round(compose([spent] * 2).epsilon, 2), compose([spent] * 2).sum_epsilon
       (5.76, 8.0)
 
     References: see the module.
     """
-    if not spendings:
+    if not expenses:
         raise BudgetError("There must be at least one release to compose, got none.")
-    sum_epsilon = decimal_sum(spent.epsilon for spent in spendings)
-    sum_delta = decimal_sum(spent.delta for spent in spendings)
+    sum_epsilon = decimal_sum(spent.epsilon for spent in expenses)
+    sum_delta = decimal_sum(spent.delta for spent in expenses)
     target = sum_delta if delta is None else delta
     if not 0 < target < 1:
         asked = "the sum of the releases' delta" if delta is None else "delta"
         raise BudgetError(
             f"{asked} must be in (0, 1), got {target:g}; a total with a delta of 1 guarantees nothing."
         )
-    parts = [spent for spent in spendings if spent.reason is None]
-    whole = [spent for spent in spendings if spent.reason is not None]
+    parts = [spent for spent in expenses if spent.reason is None]
+    whole = [spent for spent in expenses if spent.reason is not None]
     added = decimal_sum(spent.epsilon for spent in whole)
-    epsilon, notes = _total_epsilon(
-        parts, target - decimal_sum(spent.delta for spent in whole), added
-    )
-    epsilon += added
+    left = target - decimal_sum(spent.delta for spent in whole)
+    epsilon = _total_epsilon(parts, left, added) + added
     if sum_delta <= target and sum_epsilon <= epsilon:
         epsilon = sum_epsilon
     return Total(
@@ -129,7 +111,7 @@ def compose(spendings: Sequence[Spending], *, delta: float | None = None) -> Tot
         sum_epsilon=sum_epsilon,
         sum_delta=sum_delta,
         mu=_root_of_squares(parts),
-        notes=(*notes, *_reasons(whole)),
+        notes=tuple(_reasons(whole)),
     )
 
 
@@ -146,9 +128,7 @@ def decimal_sum(values: Iterable[float]) -> float:
     return nearest if Fraction(repr(nearest)) >= exact else math.nextafter(nearest, math.inf)
 
 
-def _total_epsilon(
-    parts: Sequence[Spending], delta: float, added: float
-) -> tuple[float, tuple[str, ...]]:
+def _total_epsilon(parts: Sequence[Expense], delta: float, added: float) -> float:
     """Returns the smallest ε at which releases in parts have at most this δ; infinity if none.
 
     Other releases, whose ε is `added`, may lie between them, so the events outside the slack cost
@@ -158,81 +138,23 @@ def _total_epsilon(
     step from 0 until the δ that is left for noise is enough, which finds the smallest solution.
     """
     if not parts:
-        return (0.0 if delta >= 0 else math.inf), ()
+        return 0.0 if delta >= 0 else math.inf
     slack = math.fsum(spent.slack for spent in parts)
     lone = math.fsum(spent.lone_delta for spent in parts)
-    if delta * math.exp(-slack) <= lone:
-        return math.inf, ()
-    laplace = sorted(spent.laplace for spent in parts if spent.laplace)
-    least_epsilon, notes = _noise_curve(_root_of_squares(parts), laplace, delta)
+    noise_stddev = 1 / _root_of_squares(parts)
     epsilon = 0.0
     for _ in range(_STEPS):
         left = (delta - _remainder(parts, epsilon + added)) * math.exp(-slack) - lone
         if left <= 0:
-            return math.inf, notes
-        found = slack + least_epsilon(left)
+            return math.inf
+        found = slack + gaussian.gaussian_epsilon(delta=left, noise_stddev=noise_stddev)
         if found <= epsilon:
-            return epsilon, notes
+            return epsilon
         epsilon = found * (1 + _MARGIN)
-    return math.inf, notes
+    return math.inf
 
 
-def _noise_curve(
-    mu: float, laplace: Sequence[float], delta: float
-) -> tuple[Callable[[float], float], tuple[str, ...]]:
-    """Returns the function from δ to the least ε of all noise, and notes on how it is computed."""
-
-    def of_gaussian(left: float) -> float:
-        return gaussian.gaussian_epsilon(delta=left, noise_stddev=1 / mu) if mu else 0.0
-
-    if not laplace:
-        return of_gaussian, ()
-    added = math.fsum(laplace)
-    if not is_installed("dp_accounting"):
-        note = (
-            "The epsilon of Laplace noise was added to that of the Gaussian noise. A tighter total "
-            "needs the package dp-accounting: pip install 'beam-dpne[accounting]'."
-        )
-        return (lambda left: of_gaussian(left) + added), (note,)
-    if delta < 100 * PLD_ERROR:
-        note = (
-            "The epsilon of Laplace noise was added to that of the Gaussian noise, because delta is "
-            f"below {100 * PLD_ERROR:g}, where privacy loss distributions are not exact enough."
-        )
-        return (lambda left: of_gaussian(left) + added), (note,)
-    losses = _losses(mu, laplace)
-
-    def of_both(left: float) -> float:
-        simple = of_gaussian(left) + added
-        if left <= PLD_ERROR:
-            return simple
-        return min(simple, float(losses.get_epsilon_for_delta(left - PLD_ERROR)))
-
-    return of_both, ()
-
-
-def _losses(mu: float, laplace: Sequence[float]):
-    """Returns the privacy loss distribution of Laplace and Gaussian noise together."""
-    from dp_accounting.pld import privacy_loss_distribution as distributions
-
-    counts = {strength: laplace.count(strength) for strength in sorted(set(laplace))}
-    all_losses = [
-        distributions.from_laplace_mechanism(
-            1 / strength, value_discretization_interval=_LOSS_CELL
-        ).self_compose(count)
-        for strength, count in counts.items()
-    ]
-    if mu:
-        all_losses.append(
-            distributions.from_gaussian_mechanism(1 / mu, value_discretization_interval=_LOSS_CELL)
-        )
-    whole = all_losses[0]
-    for losses in all_losses[1:]:
-        whole = whole.compose(losses)
-    return whole
-
-
-def _remainder(parts: Iterable[Spending], epsilon: float) -> float:
+def _remainder(parts: Iterable[Expense], epsilon: float) -> float:
     """Returns the cost in δ, at this total ε, of events outside the slack."""
     # Beyond e^700 a float overflows; the cost is above 1 long before.
     return math.fsum(
@@ -240,11 +162,11 @@ def _remainder(parts: Iterable[Spending], epsilon: float) -> float:
     )
 
 
-def _root_of_squares(parts: Iterable[Spending]) -> float:
+def _root_of_squares(parts: Iterable[Expense]) -> float:
     return math.sqrt(math.fsum(spent.mu**2 for spent in parts))
 
 
-def _reasons(whole: Iterable[Spending]) -> list[str]:
+def _reasons(whole: Iterable[Expense]) -> list[str]:
     """Returns one sentence for each reason for which releases are added up."""
     counts: dict[str, int] = {}
     for spent in whole:

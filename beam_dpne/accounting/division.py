@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from beam_dpne.accounting.composition import compose
-from beam_dpne.accounting.spending import Plan, spending_of_plan
+from beam_dpne.accounting.expense import Plan, expense_of_plan
 from beam_dpne.errors import UsageError
 
 _MOST_RELEASES = 10_000
@@ -54,7 +54,7 @@ def plan_of_each(whole: _P, releases: int) -> _P:
             plan = planned(epsilon)
         except ValueError:
             return False
-        together = compose([spending_of_plan(plan)] * releases, delta=whole.delta)
+        together = compose([expense_of_plan(plan)] * releases, delta=whole.delta)
         return together.epsilon <= whole.epsilon
 
     low = whole.epsilon / releases

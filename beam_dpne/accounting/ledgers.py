@@ -1,20 +1,16 @@
 """The ledgers of one population, read for their expense; parts of releases are never opened."""
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from beam_dpne.accounting.spending import Spending, spending_of_ledger
-from beam_dpne.errors import BudgetError
-from beam_dpne.release.files import (
-    LEDGER_NAME,
-    as_release_error,
-    ledger_path,
-    parse_ledger,
-    real_path,
-)
+from beam_dpne.accounting.expense import Expense, expense_of_ledger
+from beam_dpne.errors import BeamDpneError, BudgetError
+from beam_dpne.release.files import LEDGER_NAME, ledger_path, parse_ledger, real_path
 from beam_dpne.storage.access import directory_at
+from beam_dpne.storage.directories import reason
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,17 +19,27 @@ class CountedLedger:
 
     Attributes:
       path: Path of the file.
-      sha256: SHA-256 of its bytes, hexadecimal.
+      data: Its bytes.
       ledger: The ledger as JSON types.
-      spending: The expense that it states.
+      expense: The expense that it states.
       missing: Number of its parts that are not beside it.
     """
 
     path: str
-    sha256: str
+    data: bytes = dataclasses.field(repr=False)
     ledger: Mapping[str, Any] = dataclasses.field(repr=False)
-    spending: Spending
+    expense: Expense
     missing: int = 0
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the file, hexadecimal."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def program(self) -> str:
+        """Program of the run."""
+        return self.ledger["program"]
 
     @property
     def unit(self) -> str | None:
@@ -46,6 +52,19 @@ class CountedLedger:
         return self.ledger.get("notes", {}).get("title")
 
 
+def counted_ledger(data: bytes, path: str) -> CountedLedger:
+    """Returns the ledger that a file of this path holds.
+
+    Raises:
+      ReleaseError: It is not a whole ledger of a readable schema.
+      BudgetError: Its numbers contradict each other.
+    """
+    ledger = parse_ledger(data, path)
+    return CountedLedger(
+        path=path, data=data, ledger=ledger, expense=expense_of_ledger(ledger, path)
+    )
+
+
 def read_counted(path: str) -> CountedLedger:
     """Reads one ledger.
 
@@ -54,31 +73,26 @@ def read_counted(path: str) -> CountedLedger:
         any Beam file system.
 
     Raises:
-      ReleaseError: There is no ledger, or it is not a whole one of a readable schema.
-      BudgetError: Its numbers contradict each other.
+      BudgetError: There is no ledger, it is not a whole one of a readable schema, or its numbers
+        contradict each other.
     """
     file = path if path.endswith(".json") else ledger_path(path.rstrip("/") or path)
     folder, _, name = file.rpartition("/")
     folder = folder if "/" in file else "."
     directory = directory_at(folder or "/")
-    with as_release_error(f"{file} cannot be read"):
+    with as_budget_error(f"{file} cannot be read"):
         data = directory.read(name)
-    if data is None:
-        raise BudgetError(
-            f"{file} does not exist. Name a release's directory, or its ledger. A release that was "
-            "deleted is spent all the same, so keep its ledger."
-        )
-    with as_release_error(f"{file} cannot be read"):
-        ledger = parse_ledger(data, file)
-        beside = name == LEDGER_NAME
-        missing = sum(not directory.has(part["name"]) for part in ledger["parts"]) if beside else 0
-    return CountedLedger(
-        path=file,
-        sha256=hashlib.sha256(data).hexdigest(),
-        ledger=ledger,
-        spending=spending_of_ledger(ledger, file),
-        missing=missing,
-    )
+        if data is None:
+            raise BudgetError(
+                f"{file} does not exist. Name a release's directory, or its ledger. A release that was "
+                "deleted is spent all the same, so keep its ledger."
+            )
+        found = counted_ledger(data, file)
+        names = directory.names() if name == LEDGER_NAME else []
+    if name != LEDGER_NAME:
+        return found
+    missing = sum(part["name"] not in names for part in found.ledger["parts"])
+    return dataclasses.replace(found, missing=missing)
 
 
 def read_population(paths: Sequence[str], *, same_users: bool = False) -> list[CountedLedger]:
@@ -98,18 +112,19 @@ def read_population(paths: Sequence[str], *, same_users: bool = False) -> list[C
                 f"Each release must be named once, but {paths[number]} is named twice."
             )
     counted = [read_counted(path) for path in paths]
-    if not same_users:
-        check_units(each.unit for each in counted)
+    for number, each in enumerate(counted):
+        if not same_users:
+            check_unit(each.unit, (other.unit for other in counted[:number]))
     return counted
 
 
-def check_units(units: Iterable[str | None]) -> None:
-    """Raises BudgetError unless all units that are named are the same."""
-    named = sorted({" ".join(unit.split()).casefold() for unit in units if unit is not None})
-    if len(named) > 1:
+def check_unit(unit: str | None, others: Iterable[str | None]) -> None:
+    """Raises BudgetError if a unit is named, and others are, and it is none of them."""
+    named = {_plain(other) for other in others if other is not None}
+    if unit is not None and named and _plain(unit) not in named:
         raise BudgetError(
-            f"The ledgers must be about the same users, but their notes name {named[0]!r} and "
-            f"{named[1]!r}. Compose releases of one population only; if each of these units is the "
+            f"Releases must be about the same users, but their notes name {min(named)!r} and "
+            f"{_plain(unit)!r}. Compose releases of one population only; if each of these units is the "
             "same person, give --same_users."
         )
 
@@ -136,3 +151,18 @@ def remarks(counted: Sequence[CountedLedger]) -> list[str]:
             "different inputs, no total holds, because the key's noise can be subtracted."
         )
     return found
+
+
+@contextlib.contextmanager
+def as_budget_error(failure: str):
+    """Replaces errors of storage and releases by a BudgetError of one sentence."""
+    try:
+        yield
+    except BeamDpneError as error:
+        raise BudgetError(str(error)) from None
+    except Exception as error:
+        raise BudgetError(f"{failure}: {reason(error)}.") from None
+
+
+def _plain(unit: str) -> str:
+    return " ".join(unit.split()).casefold()

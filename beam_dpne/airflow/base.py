@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from beam_dpne.airflow.budget import BudgetCheck, planned_budget
+from beam_dpne.airflow.budget import note_start, planned_budget
 from beam_dpne.airflow.options import arguments, is_template, paths_of
 from beam_dpne.airflow.releases import described, find_ledger, release_around
 
@@ -39,7 +39,7 @@ class Release(BaseOperator):
         them may come from the private data.
       run_key_file: File with the run key, for input that never changes; None for a fresh key in each
         try.
-      budget: A check before the start, e.g. `beam_dpne.airflow.budget.Budget`; None checks nothing.
+      budget: Folder of the budget that the run must not exceed; None checks nothing.
       kwargs: Fields of every operator, such as `task_id` and `retries`.
 
     Raises:
@@ -61,7 +61,7 @@ class Release(BaseOperator):
         delta: float | str | None = None,
         options: Mapping[str, Any] | None = None,
         run_key_file: str | None = None,
-        budget: BudgetCheck | None = None,
+        budget: str | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -179,4 +179,4 @@ class Release(BaseOperator):
                     f"{name} must be outside every release, got {name}={path}, which is in {release}."
                 )
         if self.budget is not None:
-            self.budget.check(*self._spends(), directory)
+            note_start(self.budget, *self._spends(), self.program, directory)

@@ -6,31 +6,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dpne.accounting import budget_file
-from beam_dpne.accounting.budget import RELEASED, Budget
+from beam_dpne.accounting.budget import Budget, Note, create_budget, open_budget
 from beam_dpne.accounting.composition import Total, compose
 from beam_dpne.accounting.ledgers import CountedLedger, read_population, remarks
-from beam_dpne.accounting.spending import Spending
 from beam_dpne.cli import display
 from beam_dpne.cli.options import options_of, with_defaults
 from beam_dpne.cli.options_by_command import ACCOUNT
-from beam_dpne.errors import BudgetError, UsageError
+from beam_dpne.errors import UsageError
 from beam_dpne.release.files import LEDGER_NAME
 from beam_dpne.report.blocks import shown
 from beam_dpne.storage.access import check_access
 
 _SCHEMA = "beam_dpne/account/1"
-_COMPOSED = {
-    "gaussian": "with Gaussian noise",
-    "laplace": "with Laplace noise",
-    "sum": "as a sum",
-}
-_ONLY_WITH_CREATE = ("population", "epsilon", "unit", "until")
-_OF_AN_ENTRY = {
-    "settle": budget_file.settle,
-    "give_back": budget_file.give_back,
-    "charge": budget_file.charge,
-}
+_ONLY_WITH_CREATE = ("population", "epsilon")
+_CHANGES = ("create", "add", "settle", "remove")
 
 
 def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
@@ -38,22 +27,21 @@ def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
     values = with_defaults(parsed, options_of(ACCOUNT))
     values["ledgers"] = values["ledgers"] or []
     if values["budget"] is None:
-        _refuse(values, (*_ONLY_WITH_CREATE, "create", "add", *_OF_AN_ENTRY), "needs --budget FILE")
+        _refuse(values, (*_ONLY_WITH_CREATE, *_CHANGES), "needs --budget FOLDER")
         _show_total(values)
         return
     check_access([values["budget"]], [])
-    _change_budget(values)
-    _show_budget(values)
+    _show_budget(_changed_budget(values), as_json=values["json"])
 
 
 def _show_total(values: Mapping[str, Any]) -> None:
     """Prints a total; a δ at which there is none ends the command after the table."""
     if not values["ledgers"]:
         raise UsageError(
-            "ledgers must be given: beam-dpne account RELEASE…, or a budget: --budget FILE."
+            "ledgers must be given: beam-dpne account RELEASE…, or a budget: --budget FOLDER."
         )
     counted = _read(values)
-    total = compose([each.spending for each in counted], delta=values["delta"])
+    total = compose([each.expense for each in counted], delta=values["delta"])
     notes = [*total.notes, *remarks(counted)]
     if values["json"]:
         listed = [_ledger_json(each) for each in counted]
@@ -71,11 +59,11 @@ def _print_total(counted: Sequence[CountedLedger], total: Total, notes: Sequence
     rows = [
         (
             each.path.removesuffix(f"/{LEDGER_NAME}"),
-            each.ledger["program"],
+            each.program,
             shown(each.unit or "-"),
-            f"{each.spending.epsilon:g}",
-            f"{each.spending.delta:g}",
-            _COMPOSED[each.spending.kind],
+            f"{each.expense.epsilon:g}",
+            f"{each.expense.delta:g}",
+            "as a sum" if each.expense.reason else "with Gaussian noise",
         )
         for each in counted
     ]
@@ -88,95 +76,73 @@ def _print_total(counted: Sequence[CountedLedger], total: Total, notes: Sequence
     _print_lines([_total_line(total), _sum_line(total), *notes])
 
 
-def _change_budget(values: Mapping[str, Any]) -> None:
-    """Does the change that the options ask for, at most one."""
-    asked = [name for name in ("create", "add", *_OF_AN_ENTRY) if values[name]]
+def _changed_budget(values: Mapping[str, Any]) -> Budget:
+    """Does the change that the options ask for, at most one, and returns the budget."""
+    asked = [name for name in _CHANGES if values[name]]
     if len(asked) > 1:
         raise UsageError(f"--{asked[0]} and --{asked[1]} must not be given together.")
     action = asked[0] if asked else None
+    path, ledgers = values["budget"], values["ledgers"]
     if action != "create":
         _refuse(values, (*_ONLY_WITH_CREATE, "delta"), "belongs to --create")
-    if action not in ("create", "add") and values["ledgers"]:
-        raise UsageError("ledgers beside a budget must come with --add or --create.")
-    path = values["budget"]
+    if ledgers and action != "add":
+        raise UsageError("ledgers beside a budget must come with --add.")
     if action == "create":
-        _create(values)
-    elif action == "add":
-        if not values["ledgers"]:
+        missing = [name for name in (*_ONLY_WITH_CREATE, "delta") if values[name] is None]
+        if missing:
+            raise UsageError(f"{' and '.join(missing)} must be given with --create.")
+        cap = {name: values[name] for name in ("population", "epsilon", "delta")}
+        return create_budget(path, **cap)
+    budget = open_budget(path)
+    if action == "add":
+        if not ledgers:
             raise UsageError(
-                "ledgers must be given: beam-dpne account --budget FILE --add RELEASE…."
+                "ledgers must be given: beam-dpne account --budget FOLDER --add RELEASE…."
             )
-        budget_file.add(path, _read(values))
-    elif action is not None:
-        _OF_AN_ENTRY[action](path, values[action])
+        budget.add(_read(values))
+    elif action == "settle":
+        budget.settle(values["settle"])
+    elif action == "remove":
+        budget.remove(values["remove"])
+    return budget
 
 
-def _create(values: Mapping[str, Any]) -> None:
-    missing = [name for name in ("population", "epsilon", "delta") if values[name] is None]
-    if missing:
-        raise UsageError(f"{' and '.join(missing)} must be given with --create.")
-    budget = Budget(
-        population=values["population"],
-        unit=values["unit"],
-        epsilon=values["epsilon"],
-        delta=values["delta"],
-        until=values["until"],
-    )
-    counted = _read(values) if values["ledgers"] else []
-    budget.check_spent([each.spending for each in counted])
-    budget_file.check_ledgers(budget, counted)
-    budget_file.create_budget(values["budget"], budget)
-    if counted:
-        budget_file.add(values["budget"], counted)
-
-
-def _show_budget(values: Mapping[str, Any]) -> None:
-    """Prints a budget; a ledger that cannot be used ends the command after the table."""
-    budget = budget_file.read_budget(values["budget"])
-    problem = None
-    spendings: list[Spending] = []
-    try:
-        spendings = budget_file.expenses(budget)
-    except BudgetError as error:
-        problem = error
-    total = budget.total(spendings)
-    if values["json"]:
-        _print_json(_budget_json(budget, total, problem))
+def _show_budget(budget: Budget, *, as_json: bool) -> None:
+    runs = budget.runs()
+    total = budget.total(runs)
+    if as_json:
+        _print_json(_budget_json(budget, runs, total))
     else:
-        _print_budget(budget, total)
-    if problem is not None:
-        raise problem
+        _print_budget(budget, runs, total)
 
 
-def _print_budget(budget: Budget, total: Total | None) -> None:
-    until = f", until {budget.until}" if budget.until else ""
-    title = f"{budget.population}: ε = {budget.epsilon:g}, δ = {budget.delta:g}{until}"
+def _print_budget(
+    budget: Budget, runs: Mapping[str, Note | CountedLedger], total: Total | None
+) -> None:
     rows = [
         (
-            entry.id,
-            entry.date,
-            entry.state,
-            entry.program,
-            f"{entry.plan.get('epsilon'):g}",
-            f"{entry.plan.get('delta'):g}",
-            shown(entry.ledger.removesuffix(f"/{LEDGER_NAME}")),
+            name,
+            f"started on {run.date}" if isinstance(run, Note) else "released",
+            run.program,
+            f"{run.expense.epsilon:g}",
+            f"{run.expense.delta:g}",
         )
-        for entry in budget.entries
+        for name, run in runs.items()
     ]
-    headings = ("id", "reserved on", "state", "program", "ε", "δ", "release")
-    left = ("id", "reserved on", "state", "program", "release")
-    _print_table(title, headings, rows, left=left)
+    title = f"{budget.population}: ε = {budget.epsilon:g}, δ = {budget.delta:g}"
+    headings = ("run", "state", "program", "ε", "δ")
+    _print_table(title, headings, rows, left=("run", "state", "program"))
     if total is None:
-        _print_lines([] if budget.counted else ["Nothing is spent."])
+        _print_lines(["Nothing is spent."])
         return
     lines = [_total_line(total), _sum_line(total), *total.notes]
     if total.epsilon > budget.epsilon:
         lines.append("The cap is below what is spent, so every further run is refused.")
-    waiting = sum(entry.state == "reserved" for entry in budget.entries)
-    if waiting:
+    started = sum(isinstance(run, Note) for run in runs.values())
+    if started:
         lines.append(
-            f"{_plural(waiting, 'reservation')} must still be settled, given back or charged; until "
-            "then they count in full."
+            f"{_plural(started, 'run')} started and published nothing that this budget knows; settle "
+            "or remove each once it has ended. Until then they count in full."
         )
     _print_lines(lines)
 
@@ -228,40 +194,35 @@ def _ledger_json(each: CountedLedger) -> dict[str, Any]:
     return {
         "ledger": each.path,
         "sha256": each.sha256,
-        "program": each.ledger["program"],
+        "program": each.program,
         "title": each.title,
         "unit": each.unit,
-        "epsilon": each.spending.epsilon,
-        "delta": each.spending.delta,
-        "composed": each.spending.kind,
-        "reason": each.spending.reason,
+        "epsilon": each.expense.epsilon,
+        "delta": each.expense.delta,
+        "reason": each.expense.reason,
     }
 
 
 def _budget_json(
-    budget: Budget, total: Total | None, problem: BudgetError | None
+    budget: Budget, runs: Mapping[str, Note | CountedLedger], total: Total | None
 ) -> dict[str, Any]:
     return {
         "schema": _SCHEMA,
         "population": budget.population,
-        "unit": budget.unit,
         "cap": {"epsilon": budget.epsilon, "delta": budget.delta},
-        "until": budget.until,
-        "releases": [
+        "runs": [
             {
-                "id": entry.id,
-                "state": entry.state,
-                "program": entry.program,
-                "epsilon": entry.plan.get("epsilon"),
-                "delta": entry.plan.get("delta"),
-                "ledger": entry.ledger,
-                "sha256": entry.sha256 if entry.state == RELEASED else None,
-                "date": entry.date,
+                "name": name,
+                "state": "started" if isinstance(run, Note) else "released",
+                "program": run.program,
+                "epsilon": run.expense.epsilon,
+                "delta": run.expense.delta,
+                "output": run.output if isinstance(run, Note) else None,
+                "sha256": None if isinstance(run, Note) else run.sha256,
             }
-            for entry in budget.entries
+            for name, run in runs.items()
         ],
         **({"total": None, "sums": None} if total is None else _total_json(total)),
-        "problem": None if problem is None else str(problem),
         "notes": [] if total is None else list(total.notes),
     }
 

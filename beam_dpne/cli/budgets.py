@@ -1,18 +1,17 @@
-"""`--budget FILE` of the programs: a run is reserved before it starts, and settled after it."""
+"""`--budget FOLDER` of the programs: a run is noted before it starts, and settled after it."""
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from beam_dpne.accounting import budget_file
-from beam_dpne.accounting.ledgers import read_counted
-from beam_dpne.accounting.spending import program_of
+from beam_dpne.accounting.budget import open_budget
+from beam_dpne.accounting.expense import expense_of_plan, program_of
+from beam_dpne.accounting.ledgers import CountedLedger, read_counted
 from beam_dpne.cli import display
 from beam_dpne.cli.failures import check_outside_releases
 from beam_dpne.cli.runners import BeamOptions
-from beam_dpne.errors import BeamDpneError, UsageError
+from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.release.files import has_ledger, real_path
 from beam_dpne.release.ledger import ReleaseNotes
 
@@ -22,7 +21,7 @@ class SpendsBudget(Protocol):
 
     @property
     def budget(self) -> str | None:
-        """The file of the budget, or None."""
+        """The folder of the budget, or None."""
         ...
 
     @property
@@ -42,8 +41,8 @@ class SpendsBudget(Protocol):
 
 
 @dataclasses.dataclass
-class Expense:
-    """The state of a run in its budget; the run sets `is_released` once its ledger is there."""
+class Outcome:
+    """What became of a run; the run sets `is_released` once its ledger is there."""
 
     is_released: bool = False
 
@@ -52,15 +51,15 @@ def check_budget(path: str, output: str, options: BeamOptions) -> None:
     """Checks before a run that its budget can be read, and that the run is made once.
 
     Raises:
-      UsageError, BudgetError: A template is written, or the file is no budget or inside a release.
+      UsageError, BudgetError: A template is written, or the folder has no budget or is in a release.
     """
     if options.is_template:
         raise UsageError(
             f"budget must be left out with a template, which is run many times, got budget={path}; the "
-            "launcher of each run adds its ledger: beam-dpne account --budget FILE --add RELEASE."
+            "launcher of each run adds its ledger: beam-dpne account --budget FOLDER --add RELEASE."
         )
     check_outside_releases("budget", path, output)
-    budget_file.read_budget(path)
+    open_budget(path)
 
 
 def remark_on_prior(budget: str, public: str) -> None:
@@ -70,8 +69,9 @@ def remark_on_prior(budget: str, public: str) -> None:
     """
     if not has_ledger(real_path(public)):
         return
-    prior = read_counted(public)
-    if prior.sha256 not in {entry.sha256 for entry in budget_file.read_budget(budget).counted}:
+    runs = open_budget(budget).runs().values()
+    known = {run.sha256 for run in runs if isinstance(run, CountedLedger)}
+    if read_counted(public).sha256 not in known:
         display.print_notice(
             f"beam-dpne: the public counts are a release that the budget does not have. If it is "
             f"about the same users, add it: beam-dpne account --budget {budget} --add {public}."
@@ -79,46 +79,41 @@ def remark_on_prior(budget: str, public: str) -> None:
 
 
 @contextlib.contextmanager
-def kept_budget(job: SpendsBudget) -> Iterator[Expense]:
-    """Reserves a run in its budget, if it has one, and settles it if it released.
+def kept_budget(job: SpendsBudget) -> Iterator[Outcome]:
+    """Notes a run in its budget, if it has one, and settles it if it released.
 
-    A run that failed stays reserved, whatever the reason: only the operator can know that its job has
-    ended and that nobody has read a file of it.
+    The note of a run that failed stays, whatever the reason: only the operator can know that its job
+    has ended and that nobody has read a file of it.
 
     Raises:
       BudgetError: The budget does not allow the run, which has not started.
     """
-    expense = Expense()
+    outcome = Outcome()
     if job.budget is None:
-        yield expense
+        yield outcome
         return
-    identifier = budget_file.reserve(
-        job.budget,
+    budget = open_budget(job.budget)
+    name = budget.check_and_note(
+        expense_of_plan(job.plan),
         program=program_of(job.plan),
-        plan=json.loads(job.plan.to_json()),
         output=job.output,
         unit=job.notes.unit,
     )
     command = f"beam-dpne account --budget {job.budget}"
     try:
-        yield expense
+        yield outcome
     except BaseException:
         display.print_notice(
-            f"beam-dpne: the budget counts this run as spent (reservation {identifier}). If its job "
-            f"has ended and nothing was published: {command} --give_back {identifier}."
+            f"beam-dpne: the budget counts this run as spent (note {name}). If its job has ended and "
+            f"nothing was published: {command} --remove {name}."
         )
         raise
-    if not expense.is_released:
-        display.print_notice(
-            f"beam-dpne: the budget counts this run as spent. Once its release is there: {command} "
-            f"--settle {identifier}."
-        )
+    later = f"Once its release is there: {command} --settle {name}."
+    if not outcome.is_released:
+        display.print_notice(f"beam-dpne: the budget counts this run as spent. {later}")
         return
     try:
-        budget_file.settle(job.budget, identifier)
-    except BeamDpneError as error:
-        # The release is complete, and its reservation still counts.
-        display.print_notice(
-            f"beam-dpne: warning: the budget could not be settled: {error} Later: {command} --settle "
-            f"{identifier}."
-        )
+        budget.settle(name)
+    except BudgetError as error:
+        # The release is complete, and its note still counts.
+        display.print_notice(f"beam-dpne: the budget could not be settled: {error} {later}")

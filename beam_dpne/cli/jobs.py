@@ -130,7 +130,7 @@ class Job(Generic[_Plan, _Public]):
       side_input_limit: size in bytes of a set above which it reaches the workers as a file.
       hands_over: whether the launcher ends before the job runs, and can write no files for workers.
       arpa: the file for a language model, or None.
-      budget: the file with the budget of the population, or None.
+      budget: the folder with the budget of the population, or None.
     """
 
     program: Program[_Plan, _Public]
@@ -189,9 +189,9 @@ def release(job: Job[_Plan, _Public], options: BeamOptions) -> Mapping[str, Any]
     """
     warn_of_large_delta(job.plan)
     started = time.monotonic()
-    with kept_budget(job) as expense:
+    with kept_budget(job) as outcome:
         ledger = run_job(job, options)
-        expense.is_released = ledger is not None
+        outcome.is_released = ledger is not None
     if ledger is not None:
         with display.published(job.output):
             job.program.show(ledger, job.output, time.monotonic() - started)
@@ -405,9 +405,7 @@ def _run_key(path: str | None, options: BeamOptions) -> RunKey | None:
 
 def _check_access(values: Mapping[str, Any], options: BeamOptions) -> None:
     """Raises AccessError early if remote paths are unusable; Beam would search for long."""
-    budget = values["budget"]
-    beside = budget and budget.rpartition("/")[0]
-    written = (values["output"], values["rejects"], options.temp_location, beside)
+    written = (values["output"], values["rejects"], options.temp_location, values["budget"])
     read = [*values["input"], *filter(None, [values["run_key_file"]])]
     check_access(read, list(filter(None, written)), options.pipeline_options)
 

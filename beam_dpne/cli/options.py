@@ -396,11 +396,10 @@ def writing(parts: str, noun: str) -> tuple[Option, ...]:
 
 BUDGET = Option(
     name="budget",
-    help="File with the budget of the population, e.g. budget.json or gs://bucket/budget.json, as made "
-    "by `beam-dpne account --budget FILE --create`. A run that would exceed the cap together with "
-    "the releases so far is refused before it starts. Its expense is reserved before the run and "
-    "settled after it; a failed run stays reserved until you settle it. Without this option no "
-    "budget is kept.",
+    help="Folder with the budget of the population, e.g. budgets/customers, as made by `beam-dpne "
+    "account --budget FOLDER --create`. A run that would exceed the cap together with the runs so far "
+    "is refused before it starts. A run counts from its start; if it fails, it counts until you remove "
+    "its note. Without this option no budget is kept.",
 )
 
 FAILURE_LOG = (

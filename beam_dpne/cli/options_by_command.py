@@ -482,7 +482,7 @@ PLAN: Table = {
     ),
 }
 
-_ENTRY = "Name the release by its id, which the budget lists."
+_ENTRY = "Name the run as the budget lists it."
 ACCOUNT: Table = {
     "adding up": (
         Option(
@@ -516,17 +516,14 @@ ACCOUNT: Table = {
     "keeping a budget": (
         Option(
             name="budget",
-            help="File with the budget of one population, e.g. budget.json or "
-            "gs://bucket/budget.json. Alone it is shown, after a check of every ledger. Other "
-            "file systems are refused, since two launchers could change the file at the same "
-            "time.",
+            help="Folder with the budget of one population, e.g. budgets/customers or "
+            "gs://bucket/budgets/customers. Alone it is shown.",
         ),
         Option(
             name="create",
             flag=True,
-            help="Make a new budget with population, epsilon and delta, and with the ledgers "
-            "that are named. A file that exists is refused, and so is a cap below what the "
-            "ledgers have spent.",
+            help="Make a new budget with population, epsilon and delta. A folder that has one is "
+            "refused.",
         ),
         Option(
             name="population",
@@ -541,16 +538,6 @@ ACCOUNT: Table = {
             "refused otherwise.",
         ),
         Option(
-            name="unit",
-            help="Noun for one user, e.g. 'a customer'. Runs and ledgers that name another unit "
-            "are then refused. It belongs to create.",
-        ),
-        Option(
-            name="until",
-            help="Last day on which a run may start, in UTC, e.g. 2026-12-31; later runs are "
-            "refused. It belongs to create.",
-        ),
-        Option(
             name="add",
             flag=True,
             help="Add the ledgers that are named to the budget. They count even above the cap, "
@@ -558,18 +545,13 @@ ACCOUNT: Table = {
         ),
         Option(
             name="settle",
-            help="Note the ledger of a run whose launcher could not do so. " + _ENTRY,
+            help="Replace the note of a run by the ledger that it has published, where its launcher "
+            "could not do so. " + _ENTRY,
         ),
         Option(
-            name="give_back",
-            help="Return the reservation of a failed run. You state that its job has ended and "
-            "that nobody has read a file of it; a directory with files of a release is refused. "
-            + _ENTRY,
-        ),
-        Option(
-            name="charge",
-            help="Count a release for good by its plan, because its ledger was deleted, moved "
-            "or replaced, or because a failed run may have published something. " + _ENTRY,
+            name="remove",
+            help="Remove the note of a failed run. You state that its job has ended and that nobody "
+            "has read a file of it; an output directory with files of it is refused. " + _ENTRY,
         ),
     ),
 }

@@ -1,19 +1,18 @@
 """`beam-dpne account`, `--budget` of the programs, and `plan --releases`."""
 
-import datetime
 import json
 import math
 import pathlib
 import re
-import shutil
 from typing import NamedTuple
 
 import pytest
 
 from beam_dpne import BayesianPlan, PrivacyPlan, ReleaseNotes, SetUnionPlan
-from beam_dpne.accounting.budget_file import expenses, read_budget
+from beam_dpne.accounting.budget import Note, open_budget
 from beam_dpne.accounting.composition import compose
-from beam_dpne.accounting.spending import spending_of_plan
+from beam_dpne.accounting.expense import expense_of_plan
+from beam_dpne.accounting.ledgers import CountedLedger
 from beam_dpne.bayesian.plan import MODES
 from beam_dpne.cli.accounting import _up
 from beam_dpne.cli.budgets import kept_budget, remark_on_prior
@@ -47,13 +46,13 @@ def texts(tmp_path_factory):
 
 @pytest.fixture
 def budget(cli, tmp_path):
-    path = tmp_path / "budget.json"
+    path = tmp_path / "budget"
     assert cli("account", "--budget", path, "--create", *YEAR).status == 0
     return path
 
 
-def states(path):
-    return [entry.state for entry in read_budget(str(path)).entries]
+def runs(path):
+    return list(open_budget(str(path)).runs().values())
 
 
 # The total
@@ -67,42 +66,10 @@ def test_the_total_of_releases_is_printed_beside_the_sums(cli, releases):
     assert ended.out.count("with Gaussian noise") == 4
 
 
-def test_long_paths_in_tables_are_whole(cli, releases, tmp_path):
-    folder = tmp_path / "/".join(["a_long_name_of_a_folder"] * 6)
-    folder.mkdir(parents=True)
-    names = [f"{number}_of_the_same_words_in_the_year_2026" for number in (1, 2)]
-    for name in names:
-        shutil.copytree(min(releases.iterdir()), folder / name)
-    paths = [folder / name for name in names]
-    assert (
-        cli(
-            "account",
-            "--budget",
-            tmp_path / "b.json",
-            "--create",
-            "--population",
-            "readers",
-            "--epsilon",
-            9,
-            "--delta",
-            1e-5,
-            *paths,
-        ).status
-        == 0
-    )
-    for given in (paths, ("--budget", tmp_path / "b.json")):
-        ended = cli("account", *given)
-        assert "…" not in ended.out
-        cells = [line.split("│") for line in ended.out.splitlines() if line.startswith("│")]
-        column = 1 if given is paths else -2
-        text = "".join(cell[column].strip() for cell in cells)
-        assert all(str(path) in text for path in paths)
-
-
 def test_json_has_the_same_numbers_and_the_hashes_of_the_ledgers(cli, releases):
     ended = cli("account", "--json", releases / "01", releases / "02" / "ledger.json")
     found = json.loads(ended.out)
-    total = compose([spending_of_plan(PLAN)] * 2)
+    total = compose([expense_of_plan(PLAN)] * 2)
     assert found["total"] == {"epsilon": pytest.approx(total.epsilon), "delta": 2e-6}
     assert found["sums"] == {"epsilon": 8.0, "delta": 2e-6}
     assert found["gaussian_mu"] == pytest.approx(total.mu)
@@ -123,7 +90,7 @@ def test_a_release_and_the_probabilities_for_which_it_was_the_prior_are_composed
     sentence = read_ledger(str(folders[1]))["not_protected"][-1]
     assert "beam-dpne account computes their total epsilon and delta from both ledgers" in sentence
     found = json.loads(cli("account", "--json", *folders).out)
-    spent = [spending_of_plan(plan) for plan in plans]
+    spent = [expense_of_plan(plan) for plan in plans]
     assert found["gaussian_mu"] == pytest.approx(math.hypot(*(each.mu for each in spent)))
     assert found["total"]["epsilon"] == pytest.approx(compose(spent).epsilon)
     assert 4 < found["total"]["epsilon"] < 4.6
@@ -210,7 +177,7 @@ def test_ledgers_of_other_units_are_refused_unless_the_users_are_the_same(cli, r
         ),
         ({"schema": "other"}, "is not a ledger"),
         ({"spent": {}}, None),
-        ({"guarantee": {"epsilon": 1, "delta": 1e-6}}, "different values of epsilon"),
+        ({"guarantee": {"epsilon": 1, "delta": 1e-6}}, "different budgets"),
         ({"guarantee": {}}, "'guarantee' must state epsilon above 0"),
     ],
 )
@@ -231,9 +198,8 @@ def test_a_ledger_of_another_schema_or_damaged_is_refused(cli, tmp_path, damage,
         (("nowhere",), "nowhere/ledger.json does not exist"),
         (("--runner", "FnApiRunner"), "has no option --runner"),
         (("nowhere", "--delta", "2"), "does not exist"),
-        (("--create",), "--create needs --budget FILE"),
-        (("--charge", "0" * 12), "--charge needs --budget FILE"),
-        (("--population", "x"), "--population needs --budget FILE"),
+        (("--create",), "--create needs --budget FOLDER"),
+        (("--population", "x"), "--population needs --budget FOLDER"),
     ],
 )
 def test_what_cannot_be_added_up_is_refused(cli, arguments, message):
@@ -261,48 +227,16 @@ def test_a_printed_total_is_rounded_up():
 # A budget
 
 
-def test_a_budget_is_made_with_its_releases_and_shown(cli, releases, tmp_path):
-    path = tmp_path / "budget.json"
-    two = (releases / "01", releases / "02")
-    made = cli("account", "--budget", path, "--create", *YEAR, "--unit", "a customer", *two)
-    assert made.status == 0
-    assert states(path) == ["released", "released"]
-    shown = cli("account", "--budget", path)
-    assert shown.out == made.out
-    assert "Together: ε = 5.7592, δ = 2e-06." in shown.out
-    found = json.loads(cli("account", "--budget", path, "--json").out)
-    assert found["cap"] == {"epsilon": 6.0, "delta": 2e-6}
-    assert found["problem"] is None
-    assert [each["state"] for each in found["releases"]] == ["released", "released"]
-
-
-def test_a_cap_below_what_is_spent_makes_no_budget(cli, releases, tmp_path):
-    path = tmp_path / "budget.json"
-    three = [releases / f"0{month}" for month in (1, 2, 3)]
-    ended = cli("account", "--budget", path, "--create", *YEAR, *three)
-    assert (ended.status, "is below what is spent" in ended.err) == (2, True)
-    assert not path.exists()
-
-
 def test_added_releases_count_above_the_cap_and_the_table_says_so(cli, releases, budget):
     assert cli("account", "--budget", budget, "--add", *sorted(releases.iterdir())).status == 0
     shown = cli("account", "--budget", budget)
     assert shown.status == 0
+    total = compose([expense_of_plan(PLAN)] * 4, delta=2e-6).epsilon
+    assert f"Together: ε = {_up(total)}, δ = 2e-06." in shown.out
     assert "The cap is below what is spent, so every further run is refused." in shown.out
-
-
-def test_a_tampered_ledger_is_shown_with_status_2(cli, budget, tmp_path):
-    folder = write_ledger(tmp_path / "one", PLAN)
-    assert cli("account", "--budget", budget, "--add", folder).status == 0
-    (tmp_path / "one" / "ledger.json").write_text(json.dumps(ledger_of(PLAN, rows=9)))
-    shown = cli("account", "--budget", budget)
-    assert (shown.status, "was changed or replaced" in shown.err) == (2, True)
-    assert "released" in shown.out
     found = json.loads(cli("account", "--budget", budget, "--json").out)
-    assert "was changed or replaced" in found["problem"]
-    (entry,) = read_budget(str(budget)).entries
-    assert cli("account", "--budget", budget, "--charge", entry.id).status == 0
-    assert states(budget) == ["charged"]
+    assert found["cap"] == {"epsilon": 6.0, "delta": 2e-6}
+    assert [each["state"] for each in found["runs"]] == ["released"] * 4
 
 
 @pytest.mark.parametrize(
@@ -310,29 +244,18 @@ def test_a_tampered_ledger_is_shown_with_status_2(cli, budget, tmp_path):
     [
         (("--create", "--add"), "--create and --add must not be given together"),
         (("--add",), "ledgers must be given"),
-        (("nowhere",), "must come with --add or --create"),
+        (("nowhere",), "must come with --add"),
         (("--delta", "1e-6"), "--delta belongs to --create"),
-        (("--unit", "x"), "--unit belongs to --create"),
-        (("--settle", "0" * 12), "has no release 000000000000"),
-        (("--create", *YEAR), "must be a new file"),
+        (("--settle", "none"), "has no note none"),
+        (("--create",), "population and epsilon and delta must be given"),
+        (("--create", *YEAR), "must be a new folder"),
     ],
 )
 def test_what_a_budget_does_not_do_is_refused(cli, budget, arguments, message):
-    before = budget.read_bytes()
     ended = cli("account", "--budget", budget, *arguments)
     assert (ended.status, ended.out) == (2, "")
     assert message in ended.err
-    assert budget.read_bytes() == before
-
-
-def test_a_budget_needs_its_cap_its_population_and_a_day_to_come(cli, tmp_path):
-    path = tmp_path / "budget.json"
-    ended = cli("account", "--budget", path, "--create")
-    assert "population and epsilon and delta must be given" in ended.err
-    past = cli("account", "--budget", path, "--create", *YEAR, "--until", "2020-12-31")
-    assert past.status == 2
-    assert "or a later day, got until=2020-12-31." in past.err
-    assert not path.exists()
+    assert [path.name for path in budget.iterdir()] == ["budget.json"]
 
 
 # The programs
@@ -343,29 +266,19 @@ def ngrams(cli, texts, output, *others):
     return cli("ngrams", *files, *RUN, *others)
 
 
-def today():
-    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
-
-
 def test_a_run_is_settled_in_its_budget_and_one_beyond_the_cap_never_starts(
     cli, texts, budget, tmp_path
 ):
-    days = [today()]
     assert ngrams(cli, texts, tmp_path / "one", "--budget", budget).status == 0
-    days.append(today())
-    (entry,) = read_budget(str(budget)).entries
-    assert (entry.state, entry.program) == ("released", "ngrams")
-    assert entry.date in days
-    assert dict(entry.plan) == read_ledger(str(tmp_path / "one"))["plan"]
-    write_ledger(tmp_path / "more", PLAN)
-    assert cli("account", "--budget", budget, "--add", tmp_path / "more").status == 0
-    before = budget.read_bytes()
+    (run,) = runs(budget)
+    assert run.ledger == read_ledger(str(tmp_path / "one"))
+    again = ngrams(cli, texts, tmp_path / "one", "--budget", budget, "--overwrite")
+    assert (again.status, len(runs(budget))) == (0, 2)
     ended = ngrams(cli, texts, tmp_path / "two", "--budget", budget)
     assert (ended.status, ended.out) == (2, "")
     assert "does not allow this run" in ended.err
-    assert "good" not in ended.err
     assert not (tmp_path / "two").exists()
-    assert budget.read_bytes() == before
+    assert len(runs(budget)) == 2
 
 
 @pytest.mark.parametrize("program", ["set-union", "bayesian"])
@@ -374,50 +287,33 @@ def test_the_other_programs_keep_a_budget_too(cli, texts, budget, tmp_path, prog
     files = ("--input", texts / "texts.jsonl", "--output", tmp_path / "one")
     ended = cli(program, *files, *RUN, *of_program, "--budget", budget)
     assert ended.status == 0
-    (entry,) = read_budget(str(budget)).entries
-    assert (entry.state, entry.program) == ("released", program)
-    assert expenses(read_budget(str(budget)))[0].reason is None
+    (run,) = runs(budget)
+    assert (run.program, run.expense.reason) == (program, None)
 
 
-def test_a_failed_run_stays_reserved_until_it_is_given_back(cli, texts, budget, tmp_path):
+def test_a_failed_run_counts_until_its_note_is_removed(cli, texts, budget, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text((texts / "texts.jsonl").read_text() + '{"user": "u"}\n')
     files = ("--input", bad, "--output", tmp_path / "one", "--max_length", 1)
     ended = cli("ngrams", *files, *RUN, "--strict", "--budget", budget)
     assert ended.status == 1
-    (entry,) = read_budget(str(budget)).entries
-    assert entry.state == "reserved"
-    assert f"--give_back {entry.id}" in ended.err
-    assert "1 reservation must still be settled" in cli("account", "--budget", budget).out
-    assert cli("account", "--budget", budget, "--give_back", entry.id).status == 0
-    assert states(budget) == ["returned"]
-
-
-def test_a_run_that_replaces_a_release_is_spent_beside_it(cli, texts, tmp_path):
-    budget = tmp_path / "budget.json"
-    cap = ("--population", "customers", "--epsilon", 6, "--delta", 2e-6)
-    assert cli("account", "--budget", budget, "--create", *cap).status == 0
-    for more in ((), ("--overwrite",)):
-        ended = ngrams(cli, texts, tmp_path / "one", "--budget", budget, *more)
-        assert ended.status == 0
-    assert states(budget) == ["charged", "released"]
-    assert len(expenses(read_budget(str(budget)))) == 2
+    (name,) = open_budget(str(budget)).runs()
+    assert f"--remove {name}" in ended.err
+    assert "1 run started and published nothing" in cli("account", "--budget", budget).out
+    assert cli("account", "--budget", budget, "--remove", name).status == 0
+    assert runs(budget) == []
 
 
 def test_a_budget_is_checked_before_anything_else_runs(cli, texts, budget, tmp_path):
-    missing = ngrams(cli, texts, tmp_path / "one", "--budget", tmp_path / "none.json")
-    assert (missing.status, "--create --population" in missing.err) == (2, True)
-    inside = ngrams(cli, texts, tmp_path / "one", "--budget", tmp_path / "one" / "b.json")
-    assert (inside.status, "outside the directory" in inside.err) == (2, True)
-    template = ngrams(
-        cli,
-        texts,
-        tmp_path / "one",
-        *("--budget", budget, "--template_location", tmp_path / "template"),
-        *("--run_key_file", _key(tmp_path)),
-    )
-    assert (template.status, "budget must be left out with a template" in template.err) == (2, True)
-    assert states(budget) == []
+    template = ("--template_location", tmp_path / "template", "--run_key_file", _key(tmp_path))
+    for folder, others, message in (
+        (tmp_path / "none", (), "--create --population"),
+        (tmp_path / "one" / "b", (), "outside the directory"),
+        (budget, template, "budget must be left out with a template"),
+    ):
+        ended = ngrams(cli, texts, tmp_path / "one", "--budget", folder, *others)
+        assert (ended.status, message in ended.err) == (2, True)
+    assert runs(budget) == []
     assert not (tmp_path / "one").exists()
 
 
@@ -436,36 +332,29 @@ class Run(NamedTuple):
     notes: ReleaseNotes = CUSTOMER
 
 
-def test_a_run_that_is_handed_over_stays_reserved_until_it_is_settled(
-    cli, budget, tmp_path, capsys
-):
+def test_a_run_that_is_handed_over_counts_until_it_is_settled(cli, budget, tmp_path, capsys):
     with kept_budget(Run(str(budget), str(tmp_path / "one"))):
-        assert states(budget) == ["reserved"]
-    (entry,) = read_budget(str(budget)).entries
-    assert entry.state == "reserved"
-    said = capsys.readouterr().err
-    assert f"account --budget {budget} --settle {entry.id}" in " ".join(said.split())
-    early = cli("account", "--budget", budget, "--settle", entry.id)
-    assert (early.status, "does not exist" in early.err) == (2, True)
+        pass
+    (name,) = open_budget(str(budget)).runs()
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"account --budget {budget} --settle {name}" in said
     write_ledger(tmp_path / "one", PLAN)
-    assert cli("account", "--budget", budget, "--settle", entry.id).status == 0
-    assert states(budget) == ["released"]
+    assert cli("account", "--budget", budget, "--settle", name).status == 0
+    assert isinstance(runs(budget)[0], CountedLedger)
 
 
-def test_a_budget_that_cannot_be_settled_leaves_the_release_and_its_reservation(
-    budget, tmp_path, capsys
-):
-    with kept_budget(Run(str(budget), str(tmp_path / "one"))) as expense:
-        expense.is_released = True
-    assert states(budget) == ["reserved"]
+def test_a_budget_that_cannot_be_settled_leaves_the_release_and_its_note(budget, tmp_path, capsys):
+    with kept_budget(Run(str(budget), str(tmp_path / "one"))) as outcome:
+        outcome.is_released = True
+    assert isinstance(runs(budget)[0], Note)
     assert "the budget could not be settled" in capsys.readouterr().err
 
 
-def test_an_interrupted_run_stays_reserved(budget, tmp_path, capsys):
+def test_an_interrupted_run_counts(budget, tmp_path, capsys):
     with pytest.raises(KeyboardInterrupt), kept_budget(Run(str(budget), str(tmp_path / "one"))):
         raise KeyboardInterrupt
-    assert states(budget) == ["reserved"]
-    assert "--give_back" in capsys.readouterr().err
+    assert isinstance(runs(budget)[0], Note)
+    assert "--remove" in capsys.readouterr().err
 
 
 def test_a_prior_that_the_budget_does_not_have_is_pointed_out(cli, releases, budget, texts, capsys):
@@ -490,10 +379,10 @@ def test_equal_releases_under_a_divided_plan_fill_the_budget(cli, tmp_path, rele
     assert f"{releases} releases under this plan have at most ε = 8 at δ = 1.2e-06" in ended.out
     plan = PrivacyPlan.from_json(path.read_text())
     assert plan.delta == 1.2e-6 / releases
-    spent = [spending_of_plan(plan)] * releases
+    spent = [expense_of_plan(plan)] * releases
     assert compose(spent, delta=1.2e-6).epsilon <= 8
     more = PrivacyPlan(epsilon=plan.epsilon * 1.001, delta=plan.delta)
-    assert compose([spending_of_plan(more)] * releases, delta=1.2e-6).epsilon > 8
+    assert compose([expense_of_plan(more)] * releases, delta=1.2e-6).epsilon > 8
     assert plan.epsilon > 8 / releases
 
 
@@ -513,5 +402,5 @@ def test_a_division_works_for_every_plan():
 
     whole = SetUnionPlan(epsilon=3, delta=1e-6, policy="screened_gaussian")
     each = plan_of_each(whole, 3)
-    assert compose([spending_of_plan(each)] * 3, delta=1e-6).epsilon <= 3
+    assert compose([expense_of_plan(each)] * 3, delta=1e-6).epsilon <= 3
     assert each.epsilon > 1.5
