@@ -30,7 +30,7 @@ from beam_dpne.ngrams.decoding import RoundReport as RoundReport
 
 # isort: split
 # Releases as files.
-from beam_dpne.release.ledger import ReleaseNotes as ReleaseNotes
+from beam_dpne.release.notes import ReleaseNotes as ReleaseNotes
 from beam_dpne.release.publishing import WriteRelease as WriteRelease
 from beam_dpne.release.reading import Release as Release
 from beam_dpne.release.reading import read_release as read_release

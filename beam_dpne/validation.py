@@ -1,11 +1,18 @@
-"""Checks and the JSON form of parameters, which all plans share.
+"""What a parameter is, its check, and the JSON form of a group of parameters.
 
-Each check raises ValueError with the parameter's name, its requirement and its value.
+The one definition of a parameter is the field of the dataclass that holds it: its type and default, and
+a `Parameter` with its range and help. The command line, Beam YAML, launch forms, the page of options
+and plan files are made from it (`parameters_of`), and making the object checks it once (`Parameters`).
+Each check raises ValueError with the parameter's name, its requirement, its value and the remedy.
 """
 
 import dataclasses
+import functools
 import json
 import math
+import re
+import types
+import typing
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
@@ -102,7 +109,202 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         raise ValueError(f"{name} must be one of {listed}, got {name}={value!r}.")
 
 
-class JsonParameters:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """The definition of one parameter, as the metadata of its field: `Annotated[int, Parameter(…)]`.
+
+    Help is written in whole sentences that hold for Python, JSON, YAML and the command line alike:
+    the meaning, a sensible value, the consequence of a wrong one. Other parameters are named as they
+    are, without dashes.
+
+    Attributes:
+      help: the meaning.
+      least, most: the closed ends of its range.
+      above, below: the open ends of its range.
+      choices: all allowed values, if they are few.
+      pattern: the regular expression of a text, in the syntax that Python, Java and RE2 share.
+      requirement: describes the allowed values, where their range does not.
+      remedy: ends the error of a wrong value.
+      default_text: the default in words, where it depends on other parameters.
+      rare: whether it stands in plan files, YAML and Python only, and not on the command line.
+      path: "files" or "file" for files to read, "directory" for one to write, else "".
+      name, kind, single, several, optional, required, default: what `parameters_of` reads from the
+        field: its name; int, float, str or bool; whether it may be one such value, or a tuple of them;
+        whether it may be None; whether it has no default; the default.
+    """
+
+    help: str
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: Sequence[str] = ()
+    pattern: str = ""
+    requirement: str = ""
+    remedy: str = ""
+    default_text: str = ""
+    rare: bool = False
+    path: str = ""
+    name: str = ""
+    kind: type = str
+    single: bool = True
+    several: bool = False
+    optional: bool = False
+    required: bool = False
+    default: Any = None
+
+    @property
+    def must_be(self) -> str:
+        """Describes the allowed values, e.g. "an integer from 1 to 100"."""
+        one = self.requirement or self._range
+        if not self.several:
+            return one
+        return f"{one}, or a list of them" if self.single else f"a list, each of it {one}"
+
+    @property
+    def shown_default(self) -> str:
+        """The default as help and documentation show it."""
+        if self.default_text or self.required:
+            return self.default_text or "required"
+        if self.kind is bool:
+            return str(bool(self.default)).lower()
+        if isinstance(self.default, tuple):
+            return ",".join(map(str, self.default))
+        return "none" if self.default is None else str(self.default)
+
+    @property
+    def text_pattern(self) -> str:
+        """The regular expression of the texts that `parse` accepts."""
+        one = self.pattern or "|".join(self.choices) or _PATTERNS[self.kind]
+        listed = self.several and self.kind in (int, float)
+        return f"({one})(,({one}))*" if listed else one
+
+    def parse(self, text: str) -> Any:
+        """Returns the value that a text gives; numbers of a list have commas between them.
+
+        Raises:
+          ValueError: if the text has another form.
+        """
+        numbers = self.kind in (int, float)
+        parts = text.split(",") if self.several and numbers else [text]
+        if self.kind is not str and not all(re.fullmatch(_PATTERNS[self.kind], x) for x in parts):
+            self._refuse(text)
+        values = tuple(part == "true" if self.kind is bool else self.kind(part) for part in parts)
+        return values[0] if self.single and len(values) == 1 else values
+
+    def checked(self, value: Any) -> Any:
+        """Returns a value as the field holds it: whole numbers as float, lists as tuples.
+
+        Raises:
+          ValueError: if it has another type, or is out of range.
+        """
+        if value is None and self.optional:
+            return None
+        if self.several and isinstance(value, list | tuple):
+            if not value:
+                self._refuse(value)
+            return tuple(self._checked_one(each, value) for each in value)
+        if not self.single:
+            self._refuse(value)
+        return self._checked_one(value, value)
+
+    @property
+    def _range(self) -> str:
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        if self.kind in (str, bool):
+            return "true or false" if self.kind is bool else "text"
+        noun = "an integer" if self.kind is int else "a number"
+        low = self.least if self.above is None else self.above
+        high = self.most if self.below is None else self.below
+        if low is None:
+            return noun if self.kind is int else "a finite number"
+        if high is None:
+            return f"{noun} of at least {low:g}" if self.above is None else f"{noun} > {low:g}"
+        if self.kind is int:
+            return f"an integer from {low:d} to {high:d}"
+        ends = "(["[self.above is None], ")]"[self.below is None]
+        return f"a number in {ends[0]}{low:g}, {high:g}{ends[1]}"
+
+    def _checked_one(self, value: Any, given: Any) -> Any:
+        allowed = int | float if self.kind is float else self.kind
+        if not isinstance(value, allowed) or (isinstance(value, bool) and self.kind is not bool):
+            self._refuse(given)
+        if isinstance(value, str):
+            known = not self.choices or value in self.choices
+            if not known or (self.pattern and not re.fullmatch(self.pattern, value)):
+                self._refuse(given)
+        elif self.kind is not bool:
+            value = self.kind(value) if abs(value) < _LARGEST_NUMBER else math.inf
+            in_range = (
+                math.isfinite(value)
+                and (self.least is None or value >= self.least)
+                and (self.most is None or value <= self.most)
+                and (self.above is None or value > self.above)
+                and (self.below is None or value < self.below)
+            )
+            if not in_range:
+                self._refuse(given)
+        return value
+
+    def _refuse(self, value: Any) -> typing.NoReturn:
+        text = f"{self.name} must be {self.must_be}, got {self.name}={value!r}. {self.remedy}"
+        raise ValueError(text.rstrip())
+
+
+_PATTERNS: dict[type, str] = {
+    str: r"[^\r\n]+",
+    bool: "true|false",
+    int: "-?[0-9]{1,18}",
+    float: r"-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?",
+}
+_LARGEST_NUMBER = 10**300
+
+
+@functools.cache
+def parameters_of(group: type) -> tuple[Parameter, ...]:
+    """Returns the parameters of a dataclass, in the order of its fields."""
+    return tuple(
+        _of_field(field)
+        for field in dataclasses.fields(group)
+        if typing.get_origin(field.type) is typing.Annotated
+    )
+
+
+def _of_field(field: dataclasses.Field[Any]) -> Parameter:
+    hint, parameter = typing.get_args(field.type)[:2]
+    members = typing.get_args(hint) if _is_union(hint) else (hint,)
+    plain = [member for member in members if member in _PATTERNS]
+    lists = [typing.get_args(member)[0] for member in members if typing.get_origin(member)]
+    required = field.default is dataclasses.MISSING
+    return dataclasses.replace(
+        parameter,
+        name=field.name,
+        kind=(*plain, *lists)[0],
+        single=bool(plain),
+        several=bool(lists),
+        optional=type(None) in members,
+        required=required,
+        default=None if required else field.default,
+    )
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+class Parameters:
+    """Base of dataclasses that hold parameters: making one checks each of them by its definition.
+
+    A subclass that checks more has a `__post_init__` that calls this one first.
+    """
+
+    def __post_init__(self) -> None:
+        for each in parameters_of(type(self)):
+            object.__setattr__(self, each.name, each.checked(getattr(self, each.name)))
+
+
+class JsonParameters(Parameters):
     """The JSON form of a plan, for dataclasses whose fields are all the parameters of a plan."""
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from beam_dpne.cli.failures import check_outside_releases
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.release.files import has_ledger, real_path
-from beam_dpne.release.ledger import ReleaseNotes
+from beam_dpne.release.notes import ReleaseNotes
 
 
 class SpendsBudget(Protocol):

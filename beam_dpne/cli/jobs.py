@@ -48,7 +48,7 @@ from beam_dpne.reading.rejects import (
 )
 from beam_dpne.reading.transform import ReadDocuments, ReadResult
 from beam_dpne.release.files import absolute, is_local, read_ledger, real_path
-from beam_dpne.release.ledger import NO_NOTES, ReleaseNotes
+from beam_dpne.release.notes import NO_NOTES, ReleaseNotes
 from beam_dpne.release.publishing import WriteRelease, check_output
 from beam_dpne.storage.access import check_access
 from beam_dpne.storage.lineage import absolute_path

@@ -3,8 +3,10 @@
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated
 
 from beam_dpne.errors import InputError
+from beam_dpne.validation import Parameter, Parameters
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,8 @@ _DELIMITED = ("csv", "tsv")
 _MEBIBYTE = 2**20
 _DEFAULT_RECORD_BYTES = 16 * _MEBIBYTE
 _MAX_RECORD_BYTES = 2**30
+_FIELD = r"[^\x00-\x1f\"\\]+"
+_FIELD_NAME = "a name without quotes, backslashes and control characters"
 
 
 def codec_of(path: str) -> str | None:
@@ -135,7 +139,7 @@ def format_of(path: str, input_format: str = "auto") -> str:
         raise InputError(
             f"input must have the extension of a format ({', '.join(_EXTENSIONS)}, with or without one "
             f"of {', '.join(_CODECS)} after it), got {path}. Name one of the formats "
-            f"{', '.join(FORMATS)} with --input_format."
+            f"{', '.join(FORMATS)} with input_format."
         )
     if found == "parquet" and compression:
         raise InputError(
@@ -174,39 +178,105 @@ def _canonical(encoding: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """How inputs are read; see `ReadDocuments` for the meaning of each field."""
+class ReadOptions(Parameters):
+    """How inputs are read."""
 
-    input_format: str = "auto"
-    user_field: str = "user"
-    text_field: str | Sequence[str] = "text"
-    encoding: str | None = None
-    delimiter: str | None = None
-    quoting: str = "auto"
-    columns: Sequence[str] | None = None
-    max_record_bytes: int = _DEFAULT_RECORD_BYTES
+    input_format: Annotated[
+        str,
+        Parameter(
+            choices=("auto", *FORMATS),
+            help="Format of the input. auto chooses by the extension, which fits most files. "
+            "jsonl has one object in each line. json is one array of objects, or one object in "
+            "each line. sequences has one user in each line, whose tokens are separated by "
+            "blanks. With a wrong format the fields are not found and the run is refused, or its "
+            "records are rejected.",
+        ),
+    ] = "auto"
+    user_field: Annotated[
+        str,
+        Parameter(
+            pattern=_FIELD,
+            requirement=_FIELD_NAME,
+            help="Field that names the user of a record, e.g. user_id. All records with the same "
+            "value are protected together, so the value must identify one person; otherwise the "
+            "guarantee protects something else. A field that does not exist is refused.",
+        ),
+    ] = "user"
+    text_field: Annotated[
+        str | Sequence[str],
+        Parameter(
+            pattern=_FIELD,
+            requirement=_FIELD_NAME,
+            help="Field that holds the text of a record, e.g. body, or several of them: each text "
+            "is then a document of its user, and a text that is null or missing is skipped. A "
+            "field that does not exist is refused.",
+        ),
+    ] = "text"
+    encoding: Annotated[
+        str | None,
+        Parameter(
+            pattern="[A-Za-z0-9][A-Za-z0-9_.-]*",
+            requirement="the name of an encoding",
+            default_text="UTF-8; UTF-16 by byte order mark in CSV and TSV with a header, and in "
+            "JSON",
+            help="Encoding of files other than Parquet, by Python's name, e.g. latin-1, cp1252, "
+            "utf-16-le or shift_jis. Records that cannot be decoded are rejected. An encoding in "
+            "which one text may change how later lines are read, e.g. iso2022_jp, is refused.",
+        ),
+    ] = None
+    delimiter: Annotated[
+        str | None,
+        Parameter(
+            pattern=r"[\x01-\x09\x0b\x0c\x0e-!#-\x7f]|\\t|comma|semicolon|tab|pipe|colon|space",
+            requirement="one ASCII character other than a quote, a line end and NUL, or one of "
+            "comma, semicolon, tab, pipe, colon, space",
+            default_text="comma; TSV tab",
+            rare=True,
+            help="Character between the fields of CSV or TSV files, or its name: comma, "
+            "semicolon, tab, pipe, colon or space. It is refused for other formats.",
+        ),
+    ] = None
+    quoting: Annotated[
+        str,
+        Parameter(
+            choices=QUOTINGS,
+            rare=True,
+            help="Whether the fields of CSV or TSV files may be enclosed in quotes. auto allows "
+            "quotes in CSV; in TSV it reads a quote as an ordinary character, and refuses a file "
+            "whose fields are enclosed in quotes. quoted allows them in both formats, and none in "
+            "neither. quoted and none are refused for other formats.",
+        ),
+    ] = "auto"
+    columns: Annotated[
+        Sequence[str] | None,
+        Parameter(
+            rare=True,
+            help="Names of all columns, in order, of CSV or TSV files that have no header line. "
+            "Leave it out for files with a header line, which would otherwise be read as a record.",
+        ),
+    ] = None
+    max_record_bytes: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=_MAX_RECORD_BYTES,
+            rare=True,
+            help="Size in bytes above which a record is rejected. It bounds the memory that a "
+            "worker needs at once. The default fits nearly every text.",
+        ),
+    ] = _DEFAULT_RECORD_BYTES
     text_is_tokens: bool = False
     fields: Sequence[str] | None = None
     block_bytes: int = 8 * _MEBIBYTE
     split_bytes: int = 64 * _MEBIBYTE
 
     def __post_init__(self) -> None:
-        if self.input_format not in ("auto", *FORMATS):
-            raise ValueError(
-                f"input_format must be auto or one of {', '.join(FORMATS)}, got "
-                f"input_format={self.input_format!r}."
-            )
-        for name in ("max_record_bytes", "block_bytes", "split_bytes"):
+        super().__post_init__()
+        for name in ("block_bytes", "split_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
-        if self.max_record_bytes > _MAX_RECORD_BYTES:
-            raise ValueError(
-                f"max_record_bytes must be at most {_MAX_RECORD_BYTES}, got "
-                f"max_record_bytes={self.max_record_bytes}."
-            )
         if self.encoding is not None:
             _canonical(self.encoding)
-        self._check_dialect()
         if self.input_format != "auto":
             self.check_kind(self.input_format)
         self._check_fields()
@@ -276,33 +346,18 @@ class ReadOptions:
         if self.encoding is not None and kind == "parquet":
             raise InputError(
                 f"encoding must not be given for parquet, whose texts are UTF-8 by definition, got "
-                f"encoding={self.encoding!r}. Leave --encoding out."
+                f"encoding={self.encoding!r}. Leave encoding out."
             )
         for name, default in (("delimiter", None), ("quoting", "auto")):
             value = getattr(self, name)
             if value != default and kind not in _DELIMITED:
                 raise InputError(
                     f"{name} must be given for csv and tsv only, got {name}={value!r} for {kind}. "
-                    f"Leave --{name} out, or name the format with --input_format."
+                    f"Leave {name} out, or name the format with input_format."
                 )
-
-    def _check_dialect(self) -> None:
-        """Raises ValueError unless delimiter and quoting are possible."""
-        if self.quoting not in QUOTINGS:
-            raise ValueError(
-                f"quoting must be one of {', '.join(QUOTINGS)}, got quoting={self.quoting!r}."
-            )
-        sign = self.delimiter_character
-        if sign is not None and (len(sign) != 1 or not sign.isascii() or sign in '"\r\n\0'):
-            raise ValueError(
-                "delimiter must be one ASCII character other than a quote, a line end and NUL, or "
-                f"one of {', '.join(DELIMITERS)}, got delimiter={self.delimiter!r}."
-            )
 
     def _check_fields(self) -> None:
         """Raises ValueError if fields have malformed or equal names, or are not among the columns."""
-        if not self.text_fields:
-            raise ValueError("text_field must name at least one field, got text_field=().")
         for name, value in self.wanted_fields:
             if not value or any(sign in '"\\' or ord(sign) < 0x20 for sign in value):
                 raise ValueError(
@@ -331,5 +386,5 @@ class ReadOptions:
                 raise ValueError(
                     f"columns must have the field {name!r} once, got "
                     f"columns={','.join(self.columns)}. Name every column of the file in order, or "
-                    "change --user_field or --text_field."
+                    "change user_field or text_field."
                 )

@@ -10,7 +10,6 @@ import dataclasses
 import importlib.metadata
 import json
 import platform
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,15 +18,11 @@ from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.files import PROGRAMS, SCHEMA, Part
+from beam_dpne.release.notes import NO_NOTES, ReleaseNotes
 from beam_dpne.validation import about_large_delta
 from beam_dpne.version import __version__
 
 _PACKAGES = ("apache-beam", "numpy", "scipy", "pyarrow", "cryptography", "msgspec")
-MAX_CHARACTERS = 200
-# Control characters, surrogates, and separators of lines and paragraphs.
-_REFUSED_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
-# These characters can make a reader see the letters after them in another order.
-_BIDIRECTIONAL = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 _COMPLETE = (
     "The release is complete if every part listed here is there and has the SHA-256 listed for it. "
@@ -73,61 +68,6 @@ _FAR_TAILS = (
     "probability. It is the probability of such noise, times 1 + exp(epsilon) for the two inputs with "
     "and without a user, and is subtracted from delta before the noise is calibrated."
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ReleaseNotes:
-    """The operator's notes on a release, which are published in its ledger and change nothing else.
-
-    Two runs under one run key that differ only in their notes release the same rows.
-
-    Attributes:
-      title: Name of the release, e.g. "Support phrases, spring 2025"; None to leave it out.
-      contact: Address for questions of readers, e.g. "privacy@example.com"; None to leave it out.
-      unit: Privacy unit, with its article, e.g. "a customer"; None to leave it out. The guarantee is
-        for each such unit, so each value of the user field must stand for one.
-
-    Raises:
-      ValueError: A note is blank, longer than 200 characters, or has a control character.
-
-    Example:
-      >>> ReleaseNotes(unit="a customer").unit
-      'a customer'
-    """
-
-    title: str | None = None
-    contact: str | None = None
-    unit: str | None = None
-
-    def __post_init__(self):
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                _check_note(field.name, value)
-
-    def to_dict(self) -> dict[str, str | None]:
-        """Returns the notes as JSON types, in reading order."""
-        return dataclasses.asdict(self)
-
-
-def _check_note(name: str, value: object) -> None:
-    """Raises ValueError unless a note is one line of readable text."""
-    requirement = f"{name} must be one line of 1 to {MAX_CHARACTERS} characters"
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{requirement}, got {name}={value!r}; leave it out if there is none.")
-    if len(value) > MAX_CHARACTERS:
-        raise ValueError(f"{requirement}, got {len(value)} characters; shorten it.")
-    if any(_is_refused(sign) for sign in value):
-        raise ValueError(
-            f"{requirement} without control characters, got {name}={value!r}; remove them."
-        )
-
-
-def _is_refused(sign: str) -> bool:
-    return unicodedata.category(sign) in _REFUSED_CATEGORIES or sign in _BIDIRECTIONAL
-
-
-NO_NOTES = ReleaseNotes()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

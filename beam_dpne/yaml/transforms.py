@@ -38,7 +38,7 @@ from beam_dpne.reading.options import ReadOptions, names_of
 from beam_dpne.reading.rejects import check_max_rejected
 from beam_dpne.release import publishing
 from beam_dpne.release.files import absolute
-from beam_dpne.release.ledger import ReleaseNotes
+from beam_dpne.release.notes import ReleaseNotes
 from beam_dpne.release.publishing import check_output
 from beam_dpne.set_union import transform as set_union
 from beam_dpne.storage.access import check_access

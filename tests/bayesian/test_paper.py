@@ -21,7 +21,8 @@ from beam_dpne.bayesian.plan import NO_GUARANTEE, SENSITIVITIES, BayesianPlan, P
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.bayesian.transform import BayesianCountsResult
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.release.ledger import NO_NOTES, Run
+from beam_dpne.release.ledger import Run
+from beam_dpne.release.notes import NO_NOTES
 from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.release.result import described
 from tests.bayesian.test_transform import as_batches, documents_of, public_of

@@ -24,7 +24,8 @@ from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
 from beam_dpne.ngrams.ledger import ngrams_contents, reported_contents
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.files import PROGRAMS, rows_section
-from beam_dpne.release.ledger import ReleaseNotes, Run, whole_ledger
+from beam_dpne.release.ledger import Run, whole_ledger
+from beam_dpne.release.notes import ReleaseNotes
 from beam_dpne.release.publishing import publish_release
 from beam_dpne.release.result import Described
 from beam_dpne.set_union.elements import ItemSet

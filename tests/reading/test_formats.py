@@ -608,7 +608,7 @@ def test_several_lists_of_tokens_are_documents(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ([], "at least one field"),
+        ([], "text_field must be a name"),
         (["text", "text"], "each field once"),
         (["text", "user"], "must differ"),
         (["text", ""], "without quotes"),

@@ -17,7 +17,8 @@ from beam_dpne.release.files import (
     parse_ledger,
     read_ledger,
 )
-from beam_dpne.release.ledger import MAX_CHARACTERS, ReleaseNotes, input_section, user_sentence
+from beam_dpne.release.ledger import input_section, user_sentence
+from beam_dpne.release.notes import MAX_CHARACTERS, ReleaseNotes
 from beam_dpne.release.publishing import WriteRelease
 from beam_dpne.release.reading import read_release
 from tests.bayesian.test_ledger import ledger_of, plan_of
@@ -134,7 +135,7 @@ def test_another_title_in_the_same_directory_is_another_ledger_and_refused(run):
         ("next\x85line", "without control characters"),
         ("line\u2028separator", "without control characters"),
         ("turned \u202e round", "without control characters"),
-        ("x" * (MAX_CHARACTERS + 1), "got 201 characters"),
+        ("x" * (MAX_CHARACTERS + 1), "one line of 1 to 200"),
     ],
 )
 def test_words_that_are_not_one_short_line_are_refused(name, value, words):

@@ -46,7 +46,8 @@ from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.finite_noise import LAPLACE_END
 from beam_dpne.ngrams.elements import pack_pairs
 from beam_dpne.release.files import OUTPUT_FORMATS, read_ledger
-from beam_dpne.release.ledger import NO_NOTES, Run
+from beam_dpne.release.ledger import Run
+from beam_dpne.release.notes import NO_NOTES
 from beam_dpne.release.publishing import WriteRelease, check_output, publish_release
 from beam_dpne.release.reading import read_release
 from beam_dpne.release.result import described

@@ -13,7 +13,8 @@ from beam_dpne import PrivateSetUnionResult, Release, SetUnionPlan, read_release
 from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.files import OUTPUT_FORMATS
-from beam_dpne.release.ledger import NO_NOTES, Run
+from beam_dpne.release.ledger import Run
+from beam_dpne.release.notes import NO_NOTES
 from beam_dpne.release.publishing import publish_release
 from beam_dpne.release.result import described
 from beam_dpne.set_union.elements import ItemSet

@@ -54,7 +54,8 @@ from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.rejects import Tally
 from beam_dpne.release.files import OUTPUT_FORMATS
-from beam_dpne.release.ledger import NO_NOTES, Run
+from beam_dpne.release.ledger import Run
+from beam_dpne.release.notes import NO_NOTES
 from beam_dpne.release.publishing import _check_rows_and_ledger
 from beam_dpne.release.result import described
 from beam_dpne.set_union.elements import ItemSet, item_table

@@ -14,7 +14,8 @@ from beam_dpne.ngrams.decoding import RoundReport
 from beam_dpne.ngrams.ledger import reported_contents
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.files import PROGRAMS, render_parts, rows_section
-from beam_dpne.release.ledger import NO_NOTES, Contents, Run, ledger_bytes, whole_ledger, with_parts
+from beam_dpne.release.ledger import Contents, Run, ledger_bytes, whole_ledger, with_parts
+from beam_dpne.release.notes import NO_NOTES
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.ledger import set_union_contents
 from beam_dpne.set_union.plan import SetUnionPlan

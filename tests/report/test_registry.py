@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from beam_dpne.errors import ReportError
-from beam_dpne.release.ledger import ReleaseNotes
+from beam_dpne.release.notes import ReleaseNotes
 from beam_dpne.report.facts import read_facts
 from beam_dpne.report.left_out import PUBLIC
 from beam_dpne.report.registry import (
