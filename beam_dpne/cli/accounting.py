@@ -14,7 +14,7 @@ from beam_dpne.cli.options import options_of, with_defaults
 from beam_dpne.cli.options_by_command import ACCOUNT
 from beam_dpne.errors import UsageError
 from beam_dpne.release.files import LEDGER_NAME
-from beam_dpne.report.blocks import shown
+from beam_dpne.report.text import shown
 from beam_dpne.storage.access import check_access
 
 _SCHEMA = "beam_dpne/account/1"

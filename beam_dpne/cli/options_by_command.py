@@ -9,7 +9,6 @@ from beam_dpne.cli.options import (
     Option,
     Table,
     addresses,
-    field,
     integer,
     integers,
     names,
@@ -20,7 +19,7 @@ from beam_dpne.cli.options import (
     writing,
 )
 from beam_dpne.counts.defaults import COUNT_SHARE
-from beam_dpne.report.left_out import PARTS, PUBLIC
+from beam_dpne.report.document import PARTS, PUBLIC
 from beam_dpne.set_union.policies import (
     DEFAULT_POLICY,
     LAPLACE_COUNT_SHARE,
@@ -733,49 +732,6 @@ REPORT: Table = {
             "100,000 n-grams make a file of about 3 MB.",
         ),
         QUIET,
-    ),
-    "a record for OpenDP's Deployments Registry": (
-        Option(
-            name="registry",
-            help="File for a record of the release as YAML, beside the report. It needs curator, "
-            "curator_type, intended_use, region, publication_date and author, which no ledger has, "
-            "and is refused unless the registry's schema, as this version knows it, allows it. public "
-            "and leave_out hold for the record, too. A file that exists is refused without overwrite.",
-        ),
-        Option(name="curator", help="Name of the organisation that publishes the release."),
-        Option(
-            name="curator_type",
-            choices=("Government", "Industry", "Nonprofit"),
-            help="Kind of that organisation.",
-        ),
-        Option(name="intended_use", help="The use for which the release was made, in a sentence."),
-        Option(name="region", help="Region that the data describe, e.g. Global or Brazil."),
-        Option(
-            name="publication_date",
-            help="Day of the publication, e.g. 2026-03-31. The ledger has no date.",
-        ),
-        Option(
-            name="author",
-            parse=field,
-            repeatable=True,
-            help="Name of somebody who writes the record. Give the option again for each further one.",
-        ),
-        Option(
-            name="product_name",
-            shown_default="the title in the ledger",
-            help="Name of the release in the registry. It is required if the ledger has no title.",
-        ),
-        Option(
-            name="sector",
-            choices=("Technology", "Healthcare", "Education", "Government", "Energy", "Finance"),
-            help="Sector of the release; without it the record has none.",
-        ),
-        Option(
-            name="many_releases",
-            flag=True,
-            help="Say in the record that data of the same population are released again and again. "
-            "Without it the record says that this is one release of data that do not change.",
-        ),
     ),
 }
 

@@ -1,28 +1,34 @@
-"""Plots of a report as SVG: columns for each length, and values by rank.
+"""Plots of a report as SVG: columns for each length, values by rank, and the bars within tables.
 
-They are 360 units wide, so that their type keeps its size on a narrow screen. Colours come from the
+Plots are 360 units wide, so that their type keeps its size on a narrow screen. Colours come from the
 classes of the page's style sheet, which knows dark screens. No style attribute is used, since the
 page's content security policy forbids it. Equal values give equal bytes.
 """
 
+import bisect
 import math
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Callable, Sequence
 
-from beam_dpne.report.blocks import number
+from markupsafe import Markup, escape
+
+from beam_dpne.report.text import number
 
 _WIDTH, _HEIGHT = 360, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 8, 20, 38
 _INNER_WIDTH, _INNER_HEIGHT = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-_MOST_LABELS = 12
+_FLOOR = _TOP + _INNER_HEIGHT
+_MOST_LABELS, _MOST_TICKS = 12, 8
 _POINTS = 80
-# The first digit of an axis's upper end, and into how many parts its grid divides the axis.
+_BAR_WIDTH = 100
+# The first digit of a linear axis's upper end, and into how many parts its grid divides the axis.
 _GRID_LINES = {1: 5, 2: 4, 3: 3, 4: 4, 5: 5, 6: 3, 8: 4, 10: 5}
+# Where a logarithmic axis may begin, end and have lines.
+_STEPS = [float(f"{factor}e{power}") for power in range(-307, 308) for factor in (1, 2, 5)]
 
 
 def columns(
     title: str, names: Sequence[str], values: Sequence[float], *, percent: bool = False
-) -> str:
+) -> Markup:
     """Draws one column for each length.
 
     Args:
@@ -31,28 +37,29 @@ def columns(
       values: Height of each column, at least 0.
       percent: Whether the values are shares.
     """
-    top, lines = _top_and_lines(max([*values, 0.0]) or 1.0)
+    label = _percentage if percent else _short
+    top, parts = _top_and_parts(max([*values, 0.0]) or 1.0)
+    shapes = []
+    for part in range(parts + 1):
+        y = _FLOOR - _INNER_HEIGHT * part / parts
+        shapes += [_line(y), _text(_LEFT - 5, y + 4, label(top * part / parts), "end")]
     step = _INNER_WIDTH / len(values)
-    width = min(48.0, step * 0.7)
-    every = -(-len(values) // _MOST_LABELS)
-    shapes = [_grid([top * line / lines for line in range(lines + 1)], top, percent)]
+    width, every = min(48.0, step * 0.7), -(-len(values) // _MOST_LABELS)
+    said = []
     for position, (name, value) in enumerate(zip(names, values, strict=True)):
-        middle = _LEFT + step * (position + 0.5)
-        height = _INNER_HEIGHT * value / top
-        y = _TOP + _INNER_HEIGHT - height
+        middle, height = _LEFT + step * (position + 0.5), _INNER_HEIGHT * value / top
+        text = _percentage(value) if percent else number(_whole(value))
+        said.append(f"{name}: {text}")
         shapes.append(
-            f'<rect class="bar" x="{middle - width / 2:.1f}" y="{y:.1f}" width="{width:.1f}" '
-            f'height="{height:.1f}"><title>{escape(name)}: {_label(value, percent)}</title></rect>'
+            f'<rect class="bar" x="{middle - width / 2:.1f}" y="{_FLOOR - height:.1f}" '
+            f'width="{width:.1f}" height="{height:.1f}"><title>{escape(said[-1])}</title></rect>'
         )
         if position % every == 0:
-            shapes.append(_text(middle, _TOP + _INNER_HEIGHT + 15, name, "middle"))
+            shapes.append(_text(middle, _FLOOR + 15, name))
         if every == 1:
-            shapes.append(_text(middle, y - 4, _label(value, percent), "middle", "value"))
-    shapes.append(_text(_LEFT + _INNER_WIDTH / 2, _HEIGHT - 6, "words in the n-gram", "middle"))
-    said = ", ".join(
-        f"{name}: {_label(value, percent)}" for name, value in zip(names, values, strict=True)
-    )
-    return _svg(title, said, shapes)
+            shapes.append(_text(middle, _FLOOR - height - 4, text, kind="value"))
+    shapes.append(_text(_LEFT + _INNER_WIDTH / 2, _HEIGHT - 6, "words in the n-gram"))
+    return _svg(title, ", ".join(said), shapes)
 
 
 def by_rank(
@@ -61,7 +68,7 @@ def by_rank(
     *,
     lows: Sequence[float] | None = None,
     highs: Sequence[float] | None = None,
-) -> str:
+) -> Markup:
     """Draws values by their rank on logarithmic axes, with their intervals as a band if there are any.
 
     Args:
@@ -71,41 +78,46 @@ def by_rank(
       highs: Upper ends of their intervals.
     """
     ranks = _ranks(len(values))
-    drawn = [values[rank - 1] for rank in ranks]
-    band = None if lows is None or highs is None else ([*lows], [*highs])
-    low, high = _decades(*_extent(drawn, [end[rank - 1] for end in band or () for rank in ranks]))
+    ends = [end[rank - 1] for end in (lows, highs) if end is not None for rank in ranks]
+    ticks = _ticks(*_extent([values[rank - 1] for rank in ranks], ends))
+    low, high = ticks[0], ticks[-1]
     widest = math.log10(max(len(values), 2))
 
-    def x(rank: int) -> float:
+    def x(rank: float) -> float:
         return _LEFT + _INNER_WIDTH * math.log10(rank) / widest
 
     def y(value: float) -> float:
-        inside = min(max(value, low), high)
-        share = (math.log10(inside) - math.log10(low)) / math.log10(high / low)
-        return _TOP + _INNER_HEIGHT * (1 - share)
+        share = math.log10(min(max(value, low), high) / low) / math.log10(high / low)
+        return _FLOOR - _INNER_HEIGHT * share
 
-    shapes = [_line(_TOP + _INNER_HEIGHT)]
-    for tick in _ticks(low, high):
-        shapes.append(_line(y(tick)))
-        shapes.append(_text(_LEFT - 5, y(tick) + 4, _short(tick), "end"))
-    shapes += [
-        _text(x(int(rank)), _TOP + _INNER_HEIGHT + 15, f"{int(rank):,}", "middle")
-        for rank in _ticks(1.0, float(len(values)))
-        if rank >= 1
-    ]
-    if band:
-        outline = [f"{x(rank):.1f},{y(band[1][rank - 1]):.1f}" for rank in ranks]
-        outline += [f"{x(rank):.1f},{y(band[0][rank - 1]):.1f}" for rank in reversed(ranks)]
-        shapes.append(f'<polygon class="band" points="{" ".join(outline)}"/>')
-    points = " ".join(
-        f"{x(rank):.1f},{y(value):.1f}" for rank, value in zip(ranks, drawn, strict=True)
-    )
-    shapes.append(f'<polyline class="line" points="{points}"/>')
+    def points(heights: Sequence[float], places: Sequence[int]) -> str:
+        return " ".join(f"{x(rank):.1f},{y(heights[rank - 1]):.1f}" for rank in places)
+
+    shapes = [part for tick in _thinned(ticks) for part in _tick(tick, y)]
+    across = [tick for tick in _thinned(_ticks(1.0, float(len(values)))) if tick <= len(values)]
+    shapes += [_text(x(rank), _FLOOR + 15, _short(rank)) for rank in across]
+    if lows is not None and highs is not None:
+        outline = f"{points(highs, ranks)} {points(lows, ranks[::-1])}"
+        shapes.append(f'<polygon class="band" points="{outline}"/>')
+    shapes.append(f'<polyline class="line" points="{points(values, ranks)}"/>')
     if len(values) == 1:
-        shapes.append(f'<circle class="dot" cx="{x(1):.1f}" cy="{y(drawn[0]):.1f}" r="3"/>')
-    shapes.append(_text(_LEFT + _INNER_WIDTH / 2, _HEIGHT - 6, "rank", "middle"))
+        shapes.append(f'<circle class="dot" cx="{x(1):.1f}" cy="{y(values[0]):.1f}" r="3"/>')
+    shapes.append(_text(_LEFT + _INNER_WIDTH / 2, _HEIGHT - 6, "rank"))
     said = f"Rank 1: {number(values[0])}; rank {len(values):,}: {number(values[-1])}."
     return _svg(title, said, shapes)
+
+
+def bar(value: float, low: float | None = None, high: float | None = None) -> Markup:
+    """Draws the bar of a value, with its interval as a line; all three are shares of the widest bar."""
+    shapes = f'<rect class="bar" y="2" width="{_BAR_WIDTH * value:.1f}" height="8"/>'
+    if low is not None and high is not None:
+        left, right = _BAR_WIDTH * low, _BAR_WIDTH * high
+        shapes += (
+            f'<path class="interval" d="M{left:.1f} 3v6M{left:.1f} 6H{right:.1f}M{right:.1f} 3v6"/>'
+        )
+    return Markup(
+        f'<svg class="inline" viewBox="0 0 {_BAR_WIDTH} 12" aria-hidden="true">{shapes}</svg>'
+    )
 
 
 def _extent(values: Sequence[float], ends: Sequence[float]) -> tuple[float, float]:
@@ -122,15 +134,27 @@ def _extent(values: Sequence[float], ends: Sequence[float]) -> tuple[float, floa
     return min([*positive, *near]), max([*positive, *near])
 
 
-def _short(value: float) -> str:
-    """Returns a number of few characters, for an axis.
+def _ticks(low: float, high: float) -> list[float]:
+    """Returns the steps of 1, 2 and 5 of a logarithmic axis around two values.
 
-    >>> _short(0.05), _short(20_000.0), _short(5e6), _short(2e9)
-    ('0.05', '20,000', '5 M', '2,000 M')
+    >>> _ticks(6.2, 84.7), _ticks(3.0, 3.0), _ticks(5.0, 5.0)
+    ([5.0, 10.0, 20.0, 50.0, 100.0], [2.0, 5.0], [5.0, 10.0])
     """
-    if 1e6 <= value < 1e11:
-        return f"{value / 1e6:,.4g} M" if value < 1e9 else f"{value / 1e6:,.0f} M"
-    return number(int(value) if float(value).is_integer() and value < 1e11 else float(value))
+    first = max(0, bisect.bisect_right(_STEPS, low) - 1)
+    last = min(max(first + 1, bisect.bisect_left(_STEPS, high)), len(_STEPS) - 1)
+    return _STEPS[first : last + 1]
+
+
+def _thinned(ticks: Sequence[float]) -> Sequence[float]:
+    """Returns those steps that have a label: all, powers of ten, or some of these."""
+    if len(ticks) <= _MOST_TICKS:
+        return ticks
+    powers = [tick for tick in ticks if f"{tick:e}".startswith("1.")]
+    return powers[:: -(-len(powers) // _MOST_TICKS)]
+
+
+def _tick(value: float, y: Callable[[float], float]) -> tuple[str, str]:
+    return _line(y(value)), _text(_LEFT - 5, y(value) + 4, _short(value), "end")
 
 
 def _ranks(count: int) -> list[int]:
@@ -142,13 +166,13 @@ def _ranks(count: int) -> list[int]:
     if count <= _POINTS:
         return list(range(1, count + 1))
     spread = (round(count ** (step / (_POINTS - 1))) for step in range(_POINTS))
-    return sorted({*spread, 1, count} - {0})
+    return sorted({*spread, 1, count})
 
 
-def _top_and_lines(value: float) -> tuple[float, int]:
+def _top_and_parts(value: float) -> tuple[float, int]:
     """Returns the upper end of an axis, which leaves room for a label, and the parts of its grid.
 
-    >>> _top_and_lines(17), _top_and_lines(0.0043)
+    >>> _top_and_parts(17), _top_and_parts(0.0043)
     ((20.0, 4), (0.005, 5))
     """
     wanted = value * 1.08
@@ -157,71 +181,35 @@ def _top_and_lines(value: float) -> tuple[float, int]:
     return float(f"{digit * power:.3g}"), _GRID_LINES[digit]
 
 
-def _decades(low: float, high: float) -> tuple[float, float]:
-    """Returns the ends of a logarithmic axis: steps of 1, 2 and 5 around two values.
+def _short(value: float) -> str:
+    """Returns a number of few characters, for an axis.
 
-    >>> _decades(6.2, 84.7), _decades(3.0, 3.0)
-    ((5.0, 100.0), (2.0, 5.0))
+    >>> _short(0.05), _short(20_000.0), _short(5e6), _short(2e9)
+    ('0.05', '20,000', '5 M', '2,000 M')
     """
-    bottom, top = _step(low, down=True), _step(high, down=False)
-    return (
-        (bottom, top) if bottom < top else (_step(low * 0.99, down=True), _step(top * 1.01, False))
-    )
+    return f"{value / 1e6:,.4g} M" if 1e6 <= value < 1e10 else number(_whole(value))
 
 
-def _step(value: float, down: bool) -> float:
-    power = math.floor(math.log10(value))
-    steps = [float(f"{factor}e{power + more}") for more in (0, 1) for factor in (1, 2, 5)]
-    inside = [step for step in steps if (step <= value * (1 + 1e-9) if down else step >= value)]
-    return max(inside) if down else min(inside)
+def _whole(value: float) -> float:
+    return int(value) if float(value).is_integer() and value < 1e11 else float(value)
 
 
-def _ticks(low: float, high: float) -> list[float]:
-    """Returns where a logarithmic axis has lines: powers of ten, or more if there are few of them.
-
-    >>> _ticks(5.0, 100.0), _ticks(1e-6, 1e-3)
-    ([5.0, 10.0, 20.0, 50.0, 100.0], [1e-06, 1e-05, 0.0001, 0.001])
-    """
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    factors = (1, 2, 5) if math.log10(high / low) < 2.5 else (1,)
-    every = 1 if len(factors) > 1 else -(-(last - first) // 6)
-    return [
-        float(f"{factor}e{power}")
-        for power in range(first, last + 1, every)
-        for factor in factors
-        if low * (1 - 1e-9) <= float(f"{factor}e{power}") <= high * (1 + 1e-9)
-    ]
-
-
-def _grid(values: Sequence[float], top: float, percent: bool) -> str:
-    shapes = []
-    for value in values:
-        y = _TOP + _INNER_HEIGHT * (1 - value / top)
-        shapes += [
-            _line(y),
-            _text(_LEFT - 5, y + 4, f"{value * 100:.3g} %" if percent else _short(value), "end"),
-        ]
-    return "".join(shapes)
-
-
-def _label(value: float, percent: bool) -> str:
-    if percent:
-        return f"{value * 100:.3g} %"
-    return number(int(value) if float(value).is_integer() else float(value))
+def _percentage(value: float) -> str:
+    return f"{value * 100:.3g} %"
 
 
 def _line(y: float) -> str:
     return f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str, kind: str = "tick") -> str:
+def _text(x: float, y: float, text: str, anchor: str = "middle", kind: str = "tick") -> str:
     return (
         f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
     )
 
 
-def _svg(title: str, description: str, shapes: Sequence[str]) -> str:
-    return (
+def _svg(title: str, description: str, shapes: Sequence[str]) -> Markup:
+    return Markup(
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="{escape(title)}. {escape(description)}">{"".join(shapes)}</svg>'
     )

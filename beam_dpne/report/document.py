@@ -1,25 +1,95 @@
-"""A whole report of a release: its sections, and what the operator leaves out of it."""
+"""A whole report of a release, from one template for its text and one for each format.
 
-from collections.abc import Collection
+The page of HTML makes no request: a content security policy in it forbids every request, and all
+scripts and styles other than the two of this package, which it names by their SHA-256. All text is
+escaped. Rows for the search box are JSON in a script element that no browser runs.
+"""
 
-from beam_dpne.report.blocks import Block, Bullets, Cards, Paragraph, Report, Section, number, shown
-from beam_dpne.report.facts import Facts
-from beam_dpne.report.guarantee import guarantee_section, not_protected_section, unit_sentence
-from beam_dpne.report.html import render_html
-from beam_dpne.report.left_out import PARTS, without
-from beam_dpne.report.markdown import render_markdown
-from beam_dpne.report.questions import questions_section
-from beam_dpne.report.rows import released_section, search_section, top_section
-from beam_dpne.report.verify import parameters_section, verify_section
+import base64
+import dataclasses
+import functools
+import hashlib
+import importlib.resources
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jinja2
+import pyarrow as pa
+from markupsafe import Markup, escape
+
+from beam_dpne.report import charts
+from beam_dpne.report.facts import Facts, detection_bound, guessing_bound
+from beam_dpne.report.text import html_text, markdown_text, number, percent, shown
 from beam_dpne.version import __version__
 
 FORMATS = ("html", "markdown")
-_RENDERERS = {"html": render_html, "markdown": render_markdown}
+# What an operator leaves out of a report, by name. It changes no guarantee, since the ledger states all
+# of this. What states the guarantee and its limits cannot be left out.
+PARTS = {
+    "title": "The title that the operator gave the release.",
+    "contact": "The operator's address for questions.",
+    "unit": "The operator's noun for one user.",
+    "fields": "The names of the input's fields, and its format.",
+    "tokenizer": "The name of the tokenizer.",
+    "versions": "The versions of the packages other than beam_dpne.",
+    "operator": "The words for the operator.",
+    "top": "The tables of the top rows.",
+    "search": "The search box, with the rows that it holds.",
+    "parameters": "The section on parameters.",
+}
+# What --public leaves out, unless the operator names other parts.
+PUBLIC = ("title", "contact", "fields", "tokenizer", "versions", "operator")
 _TITLES = {
     "ngrams": "Released n-grams",
     "set-union": "Released items",
     "bayesian": "Private n-gram probabilities",
 }
+_SECTIONS = {
+    "summary": "Summary",
+    "released": "What was released",
+    "guarantee": "The guarantee in plain words",
+    "limits": "What is not protected",
+    "top": "Top rows",
+    "search": "Search",
+    "parameters": "Parameters",
+    "verify": "How to cite and verify",
+    "about": "About this report",
+}
+_PARAMETERS = {
+    "plan": "The plan",
+    "spent": "How the budget was spent",
+    "mechanism": "The mechanism",
+    "vocabulary": "The vocabulary",
+    "counts": "The measurement of numbers of users",
+    "input": "Input",
+    "versions": "Versions",
+}
+_LENGTH_COLUMNS = (
+    *("length", "max_contributions", "budget_share", "noise_stddev", "threshold"),
+    *("valid", "released"),
+)
+_ROUND_COLUMNS = ("round", "noise_stddev", "threshold", "cutoff", "cut")
+_FALSE_ALARMS = (0.001, 0.01, 0.05)
+_MOST_PLOTS = 12
+# The end of the longest bar's scale, as a multiple of the largest value.
+_WIDEST = 2.0
+# Characters that could end a script element, or a line of JavaScript.
+_IN_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&'\u2028\u2029"}
+_BLANKS = re.compile(r"\n\s*\n")
+_BIBTEX = str.maketrans(
+    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {sign: f"\\{sign}" for sign in "{}%&#_$"}
+)
+
+
+class _Row(NamedTuple):
+    """A released row: its text, its value as it is shown, and the bar of that value."""
+
+    text: str
+    shown: str
+    bar: Markup
 
 
 def render_report(
@@ -35,68 +105,309 @@ def render_report(
     Equal arguments give equal bytes.
 
     Args:
-      facts: The release (see `read_facts`).
+      facts: The release (see `Facts.read`).
       output_format: "html" or "markdown".
       left_out: Names of what is left out, keys of `PARTS`.
       top_rows: Largest number of rows of each length in the tables of top rows.
       search_rows: Largest number of rows that the search box of an HTML report holds.
     """
-    facts = without(facts, left_out)
+    facts = _without(facts, left_out)
+    is_html = output_format == "html"
     title = shown(facts.note["title"] or _TITLES[facts.program])
-    sections = [
-        _summary(facts),
-        released_section(facts),
-        guarantee_section(facts, with_operator="operator" not in left_out),
-        not_protected_section(facts),
-        top_section(facts, top_rows),
-        *([search_section(facts, search_rows)] if output_format == "html" else []),
-        parameters_section(facts),
-        questions_section(facts),
-        verify_section(facts, title),
-        _about(left_out),
-    ]
-    report = Report(
-        title=title,
-        subtitle=f"A differentially private release of {facts.noun}: ε = {number(facts.epsilon)}, "
-        f"δ = {number(facts.delta)}",
-        sections=[section for section in sections if section.name not in left_out],
+    groups = {length: rows for length, rows in facts.groups().items() if len(rows)}
+    has_search = is_html and "search" not in left_out
+    rankings = {length: rows.slice(0, top_rows) for length, rows in groups.items() if top_rows}
+    found = [each["length"] for each in facts.lengths if each["released"]]
+    measure = facts.measure
+    words = {
+        "cards": _cards(facts),
+        "charts": {"lengths": _length_charts(facts), "ranks": _rank_charts(facts, groups)},
+        "check": _check_command(facts),
+        "citation": _citation(facts, title),
+        "facts": facts,
+        "format": output_format,
+        "guess": percent(guessing_bound(**_budget(facts))),
+        "headings": (
+            "rank",
+            facts.row_noun,
+            f"users ({facts.confidence} interval)" if facts.has_counts else measure.column,
+        ),
+        "left_out": {name: text for name, text in PARTS.items() if name in left_out},
+        "length_columns": _LENGTH_COLUMNS,
+        "rankings": [
+            (f"{_of_length(facts, length)}: {len(rows):,} of {len(groups[length]):,}", each)
+            for length, rows in rankings.items()
+            for each in [_rows(facts, rows)]
+        ],
+        "round_columns": _ROUND_COLUMNS,
+        "search": _search(facts, groups, search_rows) if has_search else None,
+        "sections": {
+            name: f"Top {facts.row_noun}s" if name == "top" else heading
+            for name, heading in _SECTIONS.items()
+            if name not in left_out and (is_html or name != "search")
+        },
+        "tables": _tables(facts),
+        "title": title,
+        "version": __version__,
+        "word_range": _words(found) if found else "",
+    }
+    text = _environment(output_format).get_template("report.jinja").render(words)
+    return (text.lstrip() if is_html else _BLANKS.sub("\n\n", text.strip()) + "\n").encode()
+
+
+def _without(facts: Facts, left_out: Collection[str]) -> Facts:
+    """Returns a release whose ledger lacks what is left out, so that no section can show it."""
+    ledger: dict[str, Any] = {**facts.ledger, "guarantee": dict(facts.ledger["guarantee"])}
+    unit, user = facts.note["unit"], ledger["guarantee"]["user"]
+    ledger["notes"] = {
+        name: None if name in left_out else note for name, note in facts.note.items()
+    }
+    if "unit" in left_out and unit is not None:
+        ledger["guarantee"]["user"] = user.removeprefix(f"{unit}: ")
+    if "fields" in left_out:
+        del ledger["input"], ledger["guarantee"]["user"]
+    if "tokenizer" in left_out:
+        del ledger["tokenizer"]
+    if "versions" in left_out:
+        ledger["versions"] = {"beam_dpne": ledger["versions"]["beam_dpne"]}
+    return dataclasses.replace(facts, ledger=ledger)
+
+
+@functools.cache
+def _environment(output_format: str) -> jinja2.Environment:
+    """Returns the templates with what their format needs; all that is not marked as safe is escaped."""
+    is_html = output_format == "html"
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("beam_dpne.report", ""),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
     )
-    return _RENDERERS[output_format](report).encode()
+    made.filters |= {
+        "in_script": _in_script,
+        "number": number,
+        "one_line": functools.partial(_one_line, is_html=is_html),
+        "text": html_text if is_html else markdown_text,
+        "unbroken": lambda text: escape(text).replace(" = ", "\u00a0=\u00a0"),
+    }
+    made.globals |= {
+        "blank": "\n\n",
+        "digest": _digest,
+        "style": _asset("page.css"),
+        "script": _asset("search.js"),
+    }
+    return made
 
 
-def _summary(facts: Facts) -> Section:
+def _one_line(text: Markup, *, is_html: bool) -> Markup:
+    """Returns a text in one line, which ends in HTML at no percent sign."""
+    line = " ".join(text.split())
+    return Markup(line.replace(" %", "\u00a0%") if is_html else line)
+
+
+def _in_script(value: object) -> Markup:
+    r"""Returns JSON that may stand in a script element, whatever texts it has.
+
+    >>> print(_in_script(["</script><!--", "it's"]))
+    ["\u003c/script\u003e\u003c!--","it\u0027s"]
+    """
+    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Markup(written.translate(_IN_SCRIPT))
+
+
+def _asset(name: str) -> str:
+    return importlib.resources.files("beam_dpne.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> Markup:
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return Markup(f"'sha256-{digest}'")
+
+
+def _budget(facts: Facts) -> dict[str, float]:
+    return {name: facts.ledger["guarantee"][name] for name in ("epsilon", "delta")}
+
+
+def _cards(facts: Facts) -> list[tuple[str, str]]:
+    budget = _budget(facts)
     cards = [
         (f"{len(facts.rows):,}", f"released {facts.noun}"),
-        (f"ε = {number(facts.epsilon)}", "privacy loss of each user, at most"),
-        (f"δ = {number(facts.delta)}", "slack in probability, at most"),
+        (f"ε = {number(budget['epsilon'])}", "privacy loss of each user, at most"),
+        (f"δ = {number(budget['delta'])}", "slack in probability, at most"),
     ]
-    if facts.expected_spurious is not None:
+    if facts.lengths:
         cards.append((number(facts.expected_spurious), "expected spurious n-grams, at most"))
-    blocks: list[Block] = [
-        Cards(cards),
-        Paragraph(
-            "The guarantee holds for each user with all documents, and for the whole release. "
-            f"{unit_sentence(facts)}"
+    return cards
+
+
+def _words(lengths: Sequence[int]) -> str:
+    first, last = min(lengths), max(lengths)
+    if first == last:
+        return f"{first} word{'s' if first > 1 else ''}"
+    return f"{first} to {last} words"
+
+
+def _of_length(facts: Facts, length: int | None) -> str:
+    noun = f"{facts.row_noun.capitalize()}s"
+    return noun if length is None else f"{noun} of {_words([length])}"
+
+
+def _length_charts(facts: Facts) -> list[tuple[str, Markup]]:
+    if not facts.lengths:
+        return []
+    names = [str(each["length"]) for each in facts.lengths]
+    released = [float(each["released"]) for each in facts.lengths]
+    shares = [
+        each["expected_spurious_at_most"] / count if count else 0.0
+        for each, count in zip(facts.lengths, released, strict=True)
+    ]
+    title, share = "Released n-grams of each length", "Expected share of spurious n-grams, at most"
+    found = [(title, charts.columns(title, names, released))]
+    if any(shares):
+        found.append((share, charts.columns(share, names, shares, percent=True)))
+    return found
+
+
+def _rank_charts(facts: Facts, groups: Mapping[int | None, pa.Table]) -> list[tuple[str, Markup]]:
+    found = []
+    for length, rows in list(groups.items())[:_MOST_PLOTS]:
+        title = f"{_of_length(facts, length)}: {facts.measure.noun} by rank"
+        values, *ends = _values(facts, rows)
+        lows, highs = ends or (None, None)
+        found.append((title, charts.by_rank(title, values, lows=lows, highs=highs)))
+    return found
+
+
+def _values(facts: Facts, rows: pa.Table) -> list[list[float]]:
+    """Returns the values of rows, and the ends of their intervals if they have any."""
+    names = (facts.measure.column, *facts.measure.ends)
+    return [[float(value) for value in rows.column(name).to_pylist()] for name in names]
+
+
+def _rows(facts: Facts, rows: pa.Table) -> list[_Row]:
+    """Returns rows with bars, which are shares of the largest value."""
+    columns = _values(facts, rows)
+    # One very wide interval must not make all other bars short; its line ends at the edge then.
+    largest = max([*columns[0], 0.0])
+    top = min(max([*columns[-1], 0.0]), _WIDEST * largest) or 1.0
+    shares = [[min(max(value, 0.0) / top, 1.0) for value in column] for column in columns]
+    texts = rows.column(facts.text_column).to_pylist()
+    bars = [charts.bar(*each) for each in zip(*shares, strict=True)]
+    return list(map(_Row, texts, _shown_values(facts, columns), bars))
+
+
+def _shown_values(facts: Facts, columns: Sequence[Sequence[float]]) -> list[str]:
+    if facts.measure.column == "probability":
+        return [number(value) for value in columns[0]]
+    if not facts.has_counts:
+        return [f"{value:,.2f}" for value in columns[0]]
+    return [
+        f"{value:,.0f} ({low:,.0f} to {high:,.0f})"
+        for value, low, high in zip(*columns, strict=True)
+    ]
+
+
+def _search(facts: Facts, groups: Mapping[int | None, pa.Table], limit: int) -> dict[str, Any]:
+    """Returns the rows that a report embeds, as [length, texts, values] of each length."""
+    kept = shares({length: len(rows) for length, rows in groups.items()}, limit)
+    embedded = []
+    for length, count in kept.items():
+        rows = groups[length].slice(0, count)
+        if count:
+            texts = [shown(text) for text in rows.column(facts.text_column).to_pylist()]
+            values = _shown_values(facts, _values(facts, rows))
+            embedded.append(["" if length is None else str(length), texts, values])
+    return {"groups": embedded, "limit": limit, "left_out": len(facts.rows) - sum(kept.values())}
+
+
+def shares(sizes: Mapping[int | None, int], limit: int) -> dict[int | None, int]:
+    """Divides a number of rows among lengths, evenly where no length has fewer than its share.
+
+    >>> shares({1: 10, 2: 500, 3: 500}, 110)
+    {1: 10, 2: 50, 3: 50}
+    """
+    kept: dict[int | None, int] = {}
+    left = limit
+    for done, length in enumerate(sorted(sizes, key=lambda each: sizes[each])):
+        kept[length] = min(sizes[length], left // (len(sizes) - done))
+        left -= kept[length]
+    return {length: kept[length] for length in sizes}
+
+
+def _tables(facts: Facts) -> dict[str, Any]:
+    """Returns the rows of the tables that follow from the ledger."""
+    ledger, budget = facts.ledger, _budget(facts)
+    sections = {name: ledger[name] for name in _PARAMETERS if name in ledger}
+    if "input" in sections and "tokenizer" in ledger:
+        sections["input"] = sections["input"] | {"tokenizer": ledger["tokenizer"]}
+    rounds = ledger.get("mechanism", {}).get("rounds", [])
+    columns = ("length", "released", "valid", "expected_spurious_at_most")
+    return {
+        "released": _picked(facts.lengths, columns),
+        "detection": [
+            (percent(alarms), percent(detection_bound(**budget, false_alarms=alarms)))
+            for alarms in _FALSE_ALARMS
+        ],
+        "groups": _picked(
+            ledger["groups"]["sizes"], ("users", "epsilon", "delta", "gaussian_epsilon")
         ),
-    ]
-    if facts.note["contact"]:
-        blocks.append(Paragraph(f"Questions: {shown(facts.note['contact'])}"))
-    return Section("summary", "Summary", blocks)
+        "parameters": [(_PARAMETERS[name], _flat(each)) for name, each in sections.items()],
+        "rounds": _picked(rounds, _ROUND_COLUMNS),
+        "lengths": _picked(facts.lengths, _LENGTH_COLUMNS),
+    }
 
 
-def _about(left_out: Collection[str]) -> Section:
-    blocks: list[Block] = [
-        Paragraph(
-            f"beam_dpne {__version__} made this report from the ledger and the rows of the release. It "
-            "did not read the data from which the release was made, so the report costs no privacy."
-        )
-    ]
-    omitted = [PARTS[name] for name in PARTS if name in left_out]
-    if omitted:
-        blocks += [
-            Paragraph(
-                "The operator left these out. The ledger of the release may state them all the same:"
-            ),
-            Bullets([f"{text[0].upper()}{text[1:]}." for text in omitted]),
-        ]
-    return Section("about", "About this report", blocks)
+def _picked(entries: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[list[str]]:
+    return [[number(entry.get(name)) for name in names] for entry in entries]
+
+
+def _flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns the scalars and short lists of a section of the ledger, by name, without sentences."""
+    rows: list[tuple[str, str]] = []
+    for name, value in values.items():
+        if name.endswith("meaning") or _is_table(value):
+            continue
+        if isinstance(value, Mapping):
+            rows += [(f"{name}: {key}", text) for key, text in _flat(value)]
+        elif isinstance(value, list):
+            rows.append((name, ", ".join(map(_exact, value)) or "–"))
+        else:
+            rows.append((name, _exact(value)))
+    return rows
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
+
+
+def _exact(value: object) -> str:
+    """Returns a value exactly, since a reader may compare it with the ledger.
+
+    >>> _exact(1e-06), _exact(True), _exact(None), _exact("words")
+    ('1e-06', 'true', '–', 'words')
+    """
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _citation(facts: Facts, title: str) -> str:
+    budget = ", ".join(
+        f"{sign} = {number(value)}"
+        for sign, value in zip("εδ", _budget(facts).values(), strict=True)
+    )
+    return (
+        f"@misc{{release_{facts.ledger_sha256[:12]},\n"
+        f"  title = {{{title.translate(_BIBTEX)}}},\n"
+        f"  note = {{Differentially private release of {facts.noun}, {budget}, made with beam\\_dpne. "
+        f"SHA-256 of the ledger: {facts.ledger_sha256}}}\n}}"
+    )
+
+
+def _check_command(facts: Facts) -> str:
+    """Returns the command that checks the ledger and all files."""
+    sums = [(facts.ledger_sha256, "ledger.json")]
+    sums += [(part["sha256"], part["name"]) for part in facts.ledger["parts"]]
+    lines = "\n".join(f"{digest}  {name}" for digest, name in sums)
+    return f"sha256sum --check <<'END'\n{lines}\nEND"

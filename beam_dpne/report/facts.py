@@ -1,21 +1,24 @@
 """The facts of which a report is made: a ledger with its SHA-256, and the rows that it lists.
 
 Nothing else is read. A report is post-processing of a release, so it is as private as the release.
+
+The numbers for a guess and for a test follow from (ε, δ)-differential privacy alone. A test for one
+user's part that is wrong with probability α about inputs without the user is right about inputs with
+the user with probability at most min(e^ε α + δ, 1 − e^−ε (1 − α − δ)) (Kairouz, Oh and Viswanath 2015).
+A guess between two inputs that are equally likely is right with probability at most
+(e^ε + δ) / (e^ε + 1).
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeGuard
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from beam_dpne.errors import ReleaseError
-from beam_dpne.release.files import Part
 from beam_dpne.release.reading import Contents
 
-_USERS = ("users", "users_low", "users_high")
-_KINDS: Mapping[type, str] = {float: "a number", int: "a whole number", str: "a text"}
+_SECTIONS = ("spent", "lengths", "mechanism", "vocabulary", "counts")
 
 
 class Measure(NamedTuple):
@@ -23,161 +26,139 @@ class Measure(NamedTuple):
 
     Attributes:
       column: Name of the column.
-      heading: Its heading in tables.
       noun: Its name within a sentence.
-      low: Column with the lower end of its interval, or None.
-      high: Column with the upper end of its interval, or None.
+      ends: Columns with the ends of its interval; none without intervals.
     """
 
     column: str
-    heading: str
     noun: str
-    low: str | None = None
-    high: str | None = None
-
-
-def measure_of(rows: pa.Table) -> Measure:
-    """Returns the measure of a release's rows: numbers of users where rows have them.
-
-    >>> measure_of(pa.table({"item": ["tea"], "score": [9.5]})).column
-    'score'
-    """
-    names = rows.column_names
-    if all(name in names for name in _USERS):
-        return Measure("users", "users (interval)", "estimated number of users", *_USERS[1:])
-    if "probability" in names:
-        return Measure("probability", "probability", "probability")
-    return Measure("score", "score", "score")
+    ends: tuple[str, ...] = ()
 
 
 class Facts(Contents):
-    """A release as a report sees it."""
+    """A release as a report sees it; `Facts.read` reads one and checks every file."""
 
     @property
     def measure(self) -> Measure:
         """The column by which the rows are ranked and plotted."""
-        found = measure_of(self.rows)
-        if not self.has_counts:
-            return found
-        return found._replace(heading=f"users ({self.confidence} interval)")
+        if self.has_counts:
+            return Measure("users", "estimated number of users", ("users_low", "users_high"))
+        name = "probability" if self.program == "bayesian" else "score"
+        return Measure(name, name)
 
     @property
     def has_counts(self) -> bool:
-        """Whether rows have estimated numbers of users, which the ledger then explains."""
-        return measure_of(self.rows).low is not None
+        """Whether rows have estimated numbers of users."""
+        return "users" in self.rows.column_names
 
     @property
-    def has_laplace(self) -> bool:
-        """Whether items were found with Laplace noise; numbers of users have Gaussian noise."""
-        return self.ledger.get("mechanism", {}).get("noise") == "laplace"
+    def is_adaptive(self) -> bool:
+        """Whether n-grams were found over several rounds."""
+        return self.ledger["plan"].get("strategy") == "adaptive"
+
+    @property
+    def has_own_tokenizer(self) -> bool:
+        """Whether the tokenizer is named like a function of the operator."""
+        return "." in self.ledger.get("tokenizer", "") or ":" in self.ledger.get("tokenizer", "")
 
     @property
     def confidence(self) -> str:
         """Share of the intervals of users that contain the number of users, as a percentage."""
-        return f"{self.stated('counts', 'confidence', kind=float) * 100:g} %"
+        return f"{self.ledger['counts']['confidence'] * 100:g} %"
 
     @property
     def count_share(self) -> str:
-        """Part of the budget μ² that measured users, or of ε under Laplace noise, as a percentage."""
-        return f"{self.stated('counts', 'budget_share', kind=float) * 100:g} %"
+        """Part of the budget μ² that measured users, as a percentage."""
+        return f"{self.ledger['counts']['budget_share'] * 100:g} %"
 
     @property
-    def epsilon(self) -> float:
-        """ε of the whole release."""
-        return self.stated("guarantee", "epsilon", kind=float)
+    def row_noun(self) -> str:
+        """Name of one row."""
+        return "item" if self.text_column == "item" else "n-gram"
 
     @property
-    def delta(self) -> float:
-        """δ of the whole release."""
-        return self.stated("guarantee", "delta", kind=float)
+    def note(self) -> Mapping[str, str | None]:
+        """The operator's notes."""
+        return self.ledger["notes"]
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        """Files of the release."""
-        return tuple(Part(**part) for part in self.ledger["parts"])
+    def user_sentence(self) -> str:
+        """The sentence that quotes what one user is, or an empty one."""
+        user = self.ledger["guarantee"].get("user")
+        return f"The ledger describes one user as follows: “{user}”." if user else ""
 
     @property
-    def lengths(self) -> list[Mapping[str, Any]]:
+    def lengths(self) -> Sequence[Mapping[str, Any]]:
         """The ledger's entry of each length; none unless the release is of n-grams."""
-        return self.ledger["lengths"] if self.program == "ngrams" else []
+        return self.ledger.get("lengths", ())
 
     @property
     def expected_spurious(self) -> float | None:
         """Upper bound on the expected number of spurious n-grams; None where there are none."""
-        values = [entry.get("expected_spurious_at_most") for entry in self.lengths]
-        known = [float(value) for value in values if is_number(value)]
-        return sum(known) if known and len(known) == len(values) else None
+        return (
+            math.fsum(each["expected_spurious_at_most"] for each in self.lengths)
+            if self.lengths
+            else None
+        )
 
     @property
-    def note(self) -> Mapping[str, str | None]:
-        """The operator's notes; a ledger of schema 1 has none."""
-        notes = self.ledger.get("notes", {})
-        return {
-            name: notes[name] if isinstance(notes.get(name), str) else None
-            for name in ("title", "contact", "unit")
-        }
+    def mu(self) -> float | None:
+        """Sensitivity over σ of all Gaussian noise together."""
+        pair = self.ledger["groups"]["sizes"][0]
+        return pair["gaussian_mu"] / pair["users"] if "gaussian_mu" in pair else None
 
-    def stated(self, section: str, name: str, *, kind: type) -> Any:
-        """Returns what a section of the ledger must state.
+    @property
+    def argument(self) -> list[str]:
+        """The sentences of the ledger on which the guarantee rests."""
+        grounds = [
+            value["statement"] if isinstance(value, Mapping) else value
+            for name, value in self.ledger["guarantee"].items()
+            if name in ("individual_budgets", "composition")
+        ]
+        return grounds + [
+            value for value in self.ledger["groups"].values() if isinstance(value, str)
+        ]
 
-        Raises:
-          ReleaseError: It is missing, or of another type.
-        """
-        value = self.ledger.get(section, {}).get(name)
-        fits = is_number(value) if kind is float else isinstance(value, kind)
-        if not fits:
-            raise ReleaseError(
-                f"The ledger is damaged: {name!r} in section {section!r} is missing or not "
-                f"{_KINDS[kind]}."
-            )
-        return kind(value)
+    @property
+    def references(self) -> list[str]:
+        """Sources of the argument."""
+        return self.ledger["guarantee"].get("individual_budgets", {}).get("references", [])
+
+    @property
+    def meanings(self) -> Iterator[tuple[str, str]]:
+        """Names of numbers in the ledger, and their meanings."""
+        for section in _SECTIONS:
+            yield from self.ledger.get(f"{section}_columns", {}).items()
+        for name, value in self.ledger["spent"].items():
+            if name.endswith("_meaning"):
+                yield name.removesuffix("_meaning"), value
 
     def groups(self) -> dict[int | None, pa.Table]:
         """Returns the rows by their length, ranked by the measure; None stands for all lengths."""
-        measure = self.measure.column
-        if "length" not in self.rows.column_names:
-            return {None: _ranked(self.rows, measure)}
-        lengths = [entry["length"] for entry in self.lengths]
+        order = [(self.measure.column, "descending")]
+        if not self.lengths:
+            return {None: self.rows.sort_by(order)}
         return {
-            length: _ranked(self.rows.filter(pc.field("length") == length), measure)
-            for length in lengths
+            each["length"]: self.rows.filter(pc.field("length") == each["length"]).sort_by(order)
+            for each in self.lengths
         }
 
 
-def read_facts(path: str) -> Facts:
-    """Reads the ledger and the rows of a release, and checks every file.
+def guessing_bound(epsilon: float, delta: float) -> float:
+    """Returns the largest probability that a guess between two equally likely inputs is right.
 
-    Args:
-      path: Path of the release's directory, or of its `ledger.json`; local or on any Beam file system.
-
-    Raises:
-      ReleaseError: The release is incomplete, damaged, or replaced while it is read.
+    >>> guessing_bound(0.0, 0.0), round(guessing_bound(math.log(3), 0.0), 12)
+    (0.5, 0.75)
     """
-    facts = Facts.read(path)
-    _check_numbers(facts)
-    return facts
+    return min(1.0, (1 + delta * math.exp(-epsilon)) / (1 + math.exp(-epsilon)))
 
 
-def is_number(value: object) -> TypeGuard[float]:
-    """Returns whether a JSON value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def detection_bound(epsilon: float, delta: float, false_alarms: float) -> float:
+    """Returns the largest power of a test for one user's part, given its rate of false alarms.
 
-
-def _check_numbers(facts: Facts) -> None:
-    """Raises ReleaseError unless the ledger states a budget from which sentences can be made."""
-    facts.stated("guarantee", "statement", kind=str)
-    facts.stated("guarantee", "neighbours", kind=str)
-    if facts.has_counts:
-        _ = facts.confidence, facts.count_share
-    if not (facts.epsilon > 0 and 0 <= facts.delta < 1):
-        raise ReleaseError(
-            "The ledger is damaged: epsilon must be above 0, and delta at least 0 and below 1."
-        )
-
-
-def _ranked(rows: pa.Table, column: str) -> pa.Table:
-    """Returns rows by falling value; equal values keep the order of the release."""
-    order = pc.call_function(
-        "sort_indices", [rows], pc.SortOptions(sort_keys=[(column, "descending")])
-    )
-    return rows.take(order)
+    >>> round(detection_bound(math.log(3), 0.0, 0.01), 12), detection_bound(50.0, 0.0, 0.5)
+    (0.03, 1.0)
+    """
+    slow = 1 - math.exp(-epsilon) * (1 - false_alarms - delta)
+    fast = math.inf if epsilon > 700 else math.exp(epsilon) * false_alarms + delta
+    return max(0.0, min(1.0, fast, slow))

@@ -78,7 +78,7 @@ def test_the_wheel_holds_the_package_alone(wheel):
     others = {name for name in names if name.startswith("beam_dpne/") and name[-3:] != ".py"}
     named = {
         *("__init__.pyi", "py.typed", "yaml/provider.yaml", "forecast/titles.json"),
-        *("report/page.css", "report/registry_schema.json", "report/search.js"),
+        *("report/page.css", "report/report.jinja", "report/search.js"),
     }
     assert others == {f"beam_dpne/{name}" for name in named}
 

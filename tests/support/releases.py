@@ -1,0 +1,195 @@
+"""Releases of every program with given rows, published by the package's own functions without a run."""
+
+import functools
+import pathlib
+import random
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from beam_dpne import (
+    BayesianPlan,
+    LengthReport,
+    PrivacyPlan,
+    PublicCounts,
+    ReleaseNotes,
+    RoundReport,
+    RunKey,
+    SetUnionPlan,
+    join_tokens,
+)
+from beam_dpne.bayesian.counting import NgramProbabilities, probability_table
+from beam_dpne.bayesian.ledger import bayesian_contents
+from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, ROW_SCHEMA, in_order
+from beam_dpne.ngrams.decoding import ngram_table
+from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
+from beam_dpne.ngrams.ledger import ngrams_contents, reported_contents
+from beam_dpne.reading.options import InputDescription
+from beam_dpne.release.files import PROGRAMS
+from beam_dpne.release.ledger import Run, whole_ledger
+from beam_dpne.release.publishing import publish_release
+from beam_dpne.release.result import Described
+from beam_dpne.set_union.elements import ItemSet
+from beam_dpne.set_union.ledger import set_union_contents
+from tests.ngrams.test_oracle import user_batches
+
+NOTES = ReleaseNotes(title="Phrases <b>, a = 1", contact="ask@example.com", unit="a customer")
+DESCRIBED = InputDescription(user_field="customer_id", text_fields=("ticket_body",))
+
+# Words that some format, page or reader might take for something else.
+HOSTILE = (
+    *("[UNK]", "[PAD]", "<s>", "</s>", "<unk>", "null", "---", "#c", "word=x", "f=0", "x" * 40_000),
+    *(
+        "=1+1",
+        "+1",
+        "-1",
+        "@a",
+        "'=1",
+        "'",
+        '"',
+        '""',
+        "a,b",
+        "a;b",
+        "| a | b |",
+        "`x`",
+        "$x$",
+        "\\",
+    ),
+    *(
+        "\\e",
+        "<script>alert(1)</script>",
+        "</script><img src=x onerror=alert(2)>",
+        "</style><b>b</b>",
+    ),
+    *("<!--", "**bold** _it_ [x](http://evil.example) www.evil.example", "&lt;", "\u200fa\u202eb"),
+    *("\u2066a\u2069", "אבג", "日本語", "e\u0301", "", "New York", "a\tb", "a\nb", "a\r\nb", " "),
+    *("a\x00b\x1b[31m", "\x1e", "\x07", "\u2028", "\xa0", "\ufeff", "\U0001f600", "--x", "*/"),
+    "'); DROP TABLE ngrams; --",
+)
+
+
+def ngrams(
+    folder: pathlib.Path,
+    scores: Mapping[Sequence[str], float],
+    *,
+    strategy: str = "one_round",
+    max_length: int = 3,
+    spurious: float = 0.25,
+    **settings,
+) -> pathlib.Path:
+    """A release of these n-grams without numbers of users, given by their words."""
+    plan = PrivacyPlan(
+        epsilon=1, delta=1e-7, max_length=max_length, strategy=strategy, count_share=0
+    )
+    rounds = (RoundReport(1, 1.0, 5.5, None, 1e-7, (1.0,)),) if strategy == "adaptive" else ()
+    reports = []
+    for each in plan.lengths:
+        number = sum(len(words) == each.length for words in scores)
+        valid, bound = (None, 0.0) if each.length == 1 else (1000, spurious)
+        threshold = (each.threshold or 5.0) + 1
+        report = LengthReport(
+            each.length, each.noise_stddev, threshold, number, valid, bound, rounds
+        )
+        reports.append(report)
+    columns = [
+        list(map(len, scores)),
+        list(map(join_tokens, scores)),
+        [*map(float, scores.values())],
+    ]
+    table = pa.table(columns, schema=ROW_SCHEMA)
+    return _publish(folder, table, reported_contents(plan, reports), plan, **settings)
+
+
+def words(folder: pathlib.Path, texts: Sequence[str] = HOSTILE, **settings) -> pathlib.Path:
+    """A release of words, each alone and before and after a harmless one."""
+    single = [("ok",), *((word,) for word in texts)]
+    pairs = [pair for word in texts for pair in ((word, "ok"), ("ok", word))]
+    rows = {row: 90.0 - number / 8 for number, row in enumerate([*single, *pairs])}
+    return ngrams(folder, rows, max_length=2, **settings)
+
+
+@functools.cache
+def _counted() -> tuple[PrivacyPlan, list]:
+    """N-grams with numbers of users, made by the mechanism from 2,000 users with made-up phrases."""
+    rng = random.Random(0)
+    names = [f"w{number}" for number in range(30)]
+    chances = [1 / (number + 2) for number in range(30)]
+    documents = {
+        f"user{number}": [tuple(rng.choices(names, chances, k=5)) for _ in range(3)]
+        for number in range(2000)
+    }
+    plan = PrivacyPlan(epsilon=8, delta=1e-6, max_length=3)
+    key = RunKey(bytes(range(32)))
+    users = user_batches(documents, plan, key, rng, partitions=1)
+    return plan, release_lengths(ArraySteps(plan=plan, run_key=key), plan, users)
+
+
+def counted_ngrams(folder: pathlib.Path, **settings) -> pathlib.Path:
+    """A release with numbers of users."""
+    plan, found = _counted()
+    return _publish(folder, ngram_table(found), ngrams_contents(plan, found), plan, **settings)
+
+
+def items(
+    folder: pathlib.Path,
+    scores: Mapping[str, float],
+    *,
+    policy: str = "weighted_gaussian",
+    count_share: float = 0,
+    **settings,
+) -> pathlib.Path:
+    """A release of these items, and of made-up numbers of users if they have a share."""
+    plan = SetUnionPlan(epsilon=1, delta=1e-7, policy=policy, count_share=count_share)
+    values = np.array(list(map(float, scores.values())))
+    users = np.rint(values[:, None] * (1, 0.5, 2)).astype(np.int64) if count_share else None
+    found = ItemSet(
+        items=pa.array(list(scores), pa.string()), scores=values, users=users, report=plan.report()
+    )
+    columns = [found.items, values]
+    schema = ITEM_SCHEMA
+    if users is not None:
+        columns, schema = [*columns, *map(pa.array, users.T)], COUNTED_ITEM_SCHEMA
+    table = pa.table(columns, schema=schema)
+    return _publish(folder, table, set_union_contents(plan, [found]), plan, **settings)
+
+
+def probabilities(
+    folder: pathlib.Path,
+    given: Mapping[Sequence[str], float],
+    *,
+    public: PublicCounts | None = None,
+    vocabulary_size: int = 50_000,
+    **settings,
+) -> pathlib.Path:
+    """A release of these probabilities, with these public counts."""
+    length = len(next(iter(given)))
+    plan = BayesianPlan(epsilon=0.5, delta=1e-7, length=length, vocabulary_size=vocabulary_size)
+    sha256 = public.fingerprint() if public else "0" * 64
+    found = NgramProbabilities(
+        ngrams=pa.array(list(map(join_tokens, given))),
+        probabilities=np.array(list(given.values())),
+        guarantee=plan.guarantee,
+        report=plan.report()
+        | {"public": {"ngrams": len(given), "length": length, "sha256": sha256}},
+    )
+    contents = bayesian_contents(plan, [found])
+    return _publish(folder, probability_table([found]), contents, plan, **settings)
+
+
+def _publish(
+    folder: pathlib.Path,
+    table: pa.Table,
+    contents,
+    plan,
+    *,
+    tokenizer: str = "words",
+    notes: ReleaseNotes = NOTES,
+    **settings,
+) -> pathlib.Path:
+    run = Run(plan=plan, tokenizer=tokenizer, run_key_given=False, described=DESCRIBED)
+    rows = in_order(table)
+    ledger = whole_ledger(contents, run, {"count": len(rows)}, notes)
+    program = PROGRAMS[contents.program]
+    publish_release(Described(program, rows, ledger), output=str(folder), **settings)
+    return folder
