@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from beam_dpne import PrivacyPlan
-from beam_dpne.evaluation.corpus import read_corpus
-from beam_dpne.forecast.crowd import Crowd, with_documents
+from beam_dpne.evaluation.corpus import Corpus, read_corpus
+from beam_dpne.forecast.crowd import with_documents
 from beam_dpne.forecast.forecasting import Forecaster
 from beam_dpne.forecast.profiles import table_of
 from beam_dpne.reading.files import match_inputs
@@ -27,7 +27,7 @@ DOCUMENTS_PER_USER = 8
 USERS = (300, 1000, 3000, 10_000, 30_000, 100_000, 250_000)
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 DELTA = 1e-7
-LENGTHS = (5,)
+MAX_LENGTH = 5
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -39,41 +39,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--users", type=int, nargs="+", default=USERS, help="numbers of users of the grid"
     )
     parser.add_argument(
-        "--lengths", type=int, nargs="+", default=LENGTHS, help="max_length of the plans"
+        "--max_length", type=int, default=MAX_LENGTH, help="longest n-gram of the plans"
     )
     parsed = parser.parse_args(arguments)
     reading = ReadOptions(input_format="sequences")
-    corpus = read_corpus(match_inputs([parsed.text], "sequences"), reading, "words")
-    crowd = Crowd(words=corpus.words, offsets=corpus.offsets, codes=corpus.codes)
+    crowd = read_corpus(match_inputs([parsed.text], "sequences"), reading, "words")
     crowd = with_documents(crowd, DOCUMENTS_PER_USER, np.random.default_rng(0))
     budgets = [1 / PrivacyPlan(epsilon=each, delta=DELTA).noise_stddev for each in EPSILONS]
-    tables = {}
-    for most in parsed.lengths:
-        tables[most] = _table(crowd, most, parsed.users)
-        fields = {
-            "text": TEXT,
-            "public_users": len(crowd),
-            "users": parsed.users,
-            # The outermost budgets have room, since σ depends a little on max_length.
-            "budgets": [budgets[0] * 0.99, *budgets[1:-1], budgets[-1] * 1.01],
-            "tables": tables,
-        }
-        text = json.dumps(fields, separators=(",", ":"))
-        pathlib.Path(parsed.output).write_text(text + "\n", "utf-8")
+    fields = {
+        "text": TEXT,
+        "public_users": len(crowd.users),
+        "max_length": parsed.max_length,
+        "users": parsed.users,
+        # The outermost budgets have room, since σ depends a little on max_length.
+        "budgets": [budgets[0] * 0.99, *budgets[1:-1], budgets[-1] * 1.01],
+        "table": _table(crowd, parsed.max_length, parsed.users),
+    }
+    text = json.dumps(fields, separators=(",", ":"))
+    pathlib.Path(parsed.output).write_text(text + "\n", "utf-8")
 
 
 def _table(
-    crowd: Crowd, most: int, all_users: Sequence[int]
+    crowd: Corpus, max_length: int, all_users: Sequence[int]
 ) -> dict[str, list[list[float | None]]]:
-    """Returns the forecasts at all points of the grid for one longest length."""
-    plans = [PrivacyPlan(epsilon=epsilon, delta=DELTA, max_length=most) for epsilon in EPSILONS]
+    """Returns the forecasts at all points of the grid."""
+    plans = [
+        PrivacyPlan(epsilon=epsilon, delta=DELTA, max_length=max_length) for epsilon in EPSILONS
+    ]
     rows = []
     for users in all_users:
         start = time.monotonic()
         forecaster = Forecaster(crowd, users)
         rows.append([forecaster.forecast(plan) for plan in plans])
-        seconds = time.monotonic() - start
-        print(f"T = {most}, {users:,} users: {seconds:.0f} s", file=sys.stderr, flush=True)
+        print(f"{users:,} users: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     return table_of(rows)
 
 

@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import dataclasses
 import math
-import pathlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -17,20 +16,19 @@ from beam_dpne.cli.options_by_command import PLAN
 from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer
 from beam_dpne.errors import InputError, UsageError
 from beam_dpne.evaluation.corpus import read_corpus
-from beam_dpne.evaluation.plots import names_text, require_matplotlib
-from beam_dpne.forecast.crowd import Crowd, with_documents
-from beam_dpne.forecast.forecasting import MOST_REPEATS, Forecast, Forecaster
+from beam_dpne.evaluation.plots import names_text
+from beam_dpne.forecast.crowd import with_documents
+from beam_dpne.forecast.forecasting import MOST_REPEATS, Forecaster, LengthForecast
 from beam_dpne.forecast.profiles import PROFILES, read_profile
 from beam_dpne.forecast.simulation import MOST_USERS
-from beam_dpne.forecast.thresholds import UsersNeeded
-from beam_dpne.forecast.typical import needs_of_typical_users
+from beam_dpne.forecast.typical import NUMBERS, typical_needs
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.headers import check_fields
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.storage.access import check_access
 
-_ONLY_WITH_LIKE = ("users", "documents_per_user", "epsilons", "picture", "seed")
+_ONLY_WITH_LIKE = ("users", "documents_per_user", "epsilons", "seed")
 _READING = tuple(option.name for option in PLAN["reading the public text"])
 _MOST_DOCUMENTS = 10_000
 
@@ -49,7 +47,6 @@ class ForecastJob:
       documents_per_user: mean number of documents of a made-up user, or None.
       vocabulary: public words, or None.
       seed: the seed of all draws.
-      picture: path of the picture, or None.
       quiet: whether no progress is shown.
     """
 
@@ -62,7 +59,6 @@ class ForecastJob:
     documents_per_user: float | None
     vocabulary: Sequence[str] | None
     seed: int
-    picture: str | None
     quiet: bool
 
     @property
@@ -94,9 +90,6 @@ def job_from_options(
         raise UsageError(
             f"documents_per_user must be from 1 to {_MOST_DOCUMENTS:,}, got {documents:g}."
         )
-    if values["picture"] is not None:
-        require_matplotlib()
-        _check_picture(values["picture"])
     plans = _plans(whole, values["epsilons"], values["releases"])
     profile = _profile(values["like"])
     files: Sequence[InputFile] = ()
@@ -117,10 +110,7 @@ def job_from_options(
         reading=reading,
         tokenizer=tokenizer,
         vocabulary=vocabulary,
-        **{
-            name: values[name]
-            for name in ("users", "documents_per_user", "seed", "picture", "quiet")
-        },
+        **{name: values[name] for name in ("users", "documents_per_user", "seed", "quiet")},
     )
 
 
@@ -129,32 +119,22 @@ def run_job(job: ForecastJob) -> None:
     if job.profile is not None:
         profile = read_profile(job.profile)
         forecasts = [profile.forecast(plan, job.users) for plan in job.plans]
-        notes = [profile.note(job.users)]
+        notes = [profile.note]
     else:
         forecasts, notes = _simulated(job)
     _print(job, forecasts, notes)
-    if job.picture is not None:
-        from beam_dpne.forecast.plots import forecast_picture
-
-        caption = f"{job.users:,} users · public text: {job.text_name} · δ = {job.plans[0].delta:g}"
-        try:
-            pathlib.Path(job.picture).write_bytes(forecast_picture(forecasts, caption))
-        except OSError as error:
-            why = error.strerror or type(error).__name__
-            raise UsageError(f"picture cannot be written, got {job.picture} ({why}).") from None
-        display.print_notice(f"beam-dpne: the picture is in {job.picture}.")
 
 
 def print_needs(plan: PrivacyPlan) -> None:
     """Prints how many users an n-gram needs if its holders have 10, 100 or 1,000 n-grams each."""
-    needs = needs_of_typical_users(plan)
-    headings = [f"{each.number:,}: {level}" for each in needs for level in ("50 %", "99 %")]
+    needs = [typical_needs(plan, number) for number in NUMBERS]
+    headings = [f"{number:,}: {level}" for number in NUMBERS for level in ("50 %", "99 %")]
     table = display.aligned_table(
         f"Users that an n-gram needs, ε = {plan.epsilon:g}, δ = {plan.delta:g}",
         ("length", *headings),
     )
     for length in range(1, plan.max_length + 1):
-        pairs = [each.lengths[length - 1] for each in needs]
+        pairs = [each[length - 1] for each in needs]
         table.add_row(str(length), *(_count(number) for pair in pairs for number in pair))
     console = display.stdout_console()
     console.print(table)
@@ -192,14 +172,6 @@ def _refuse_with_profile(parsed: argparse.Namespace) -> None:
 def _check_range(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise UsageError(f"{name} must be from {least} to {most:,}, got {name}={value}.")
-
-
-def _check_picture(path: str) -> None:
-    if "://" in path or pathlib.Path(path).suffix != ".png":
-        raise UsageError(f"picture must be a local file whose name ends in .png, got {path}.")
-    folder = pathlib.Path(path).resolve().parent
-    if not folder.is_dir():
-        raise UsageError(f"picture must be in a directory that exists, got {path}.")
 
 
 def _profile(like: Sequence[str]) -> str | None:
@@ -258,25 +230,18 @@ def _about_like() -> Iterator[None]:
         raise UsageError(f"like cannot be read: {error}") from None
 
 
-def _simulated(job: ForecastJob) -> tuple[list[Forecast], list[str]]:
+def _simulated(job: ForecastJob) -> tuple[list[Sequence[LengthForecast]], list[str]]:
     """Reads the public text, and forecasts by simulations."""
     size = sum(file.size for file in job.files)
     with (
         _about_like(),
         display.progress_line(max_length=None, input_bytes=size, quiet=job.quiet),
     ):
-        corpus = read_corpus(job.files, job.reading, job.tokenizer)
-    crowd = Crowd(words=corpus.words, offsets=corpus.offsets, codes=corpus.codes)
+        crowd = read_corpus(job.files, job.reading, job.tokenizer)
     if job.documents_per_user is not None:
         rng = np.random.default_rng([job.seed, 0])
         crowd = with_documents(crowd, job.documents_per_user, rng)
-    forecaster = Forecaster(crowd, job.users, seed=job.seed, vocabulary=job.vocabulary)
-    if forecaster.repeats > 1 and job.plans[0].has_union_vocabulary:
-        raise UsageError(
-            f"users must be at most the {len(forecaster.crowd):,} users of the public text with "
-            f"vocabulary_policy={job.plans[0].vocabulary_policy}, for which nothing larger can be "
-            f"forecast, got users={job.users}."
-        )
+    forecaster = Forecaster(crowd, job.users, seed=job.seed)
     forecasts = []
     for plan in job.plans:
         with _progress(plan.epsilon, forecaster.simulations, job.quiet) as step:
@@ -303,7 +268,7 @@ def _progress(epsilon: float, simulations: int, quiet: bool) -> Iterator[Callabl
 
 def _notes(forecaster: Forecaster) -> list[str]:
     """Returns the notes that a reader needs to judge the forecast."""
-    public = len(forecaster.crowd)
+    public = len(forecaster.crowd.users)
     if forecaster.repeats <= 1:
         return [f"Simulated with {public:,} users of the public text."]
     notes = [
@@ -318,29 +283,31 @@ def _notes(forecaster: Forecaster) -> list[str]:
     return notes
 
 
-def _print(job: ForecastJob, forecasts: Sequence[Forecast], notes: Sequence[str]) -> None:
+def _print(
+    job: ForecastJob, forecasts: Sequence[Sequence[LengthForecast]], notes: Sequence[str]
+) -> None:
     """Prints the table and the notes."""
     numbers = sorted(
-        {width.users for each in forecasts for length in each.lengths for width in length.widths}
+        {width.users for lengths in forecasts for each in lengths for width in each.widths}
     )
     headings = ("ε", "length", "n-grams", "50 %", "99 %")
     table = display.aligned_table(
         f"Forecast for {job.users:,} users, δ = {job.plans[0].delta:g}",
         (*headings, *(f"{number:,} users" for number in numbers)),
     )
-    for forecast in forecasts:
-        for length in forecast.lengths:
-            widths = {width.users: width for width in length.widths}
+    for plan, lengths in zip(job.plans, forecasts, strict=True):
+        for length, each in enumerate(lengths, 1):
+            widths = {width.users: width for width in each.widths}
             table.add_row(
-                f"{forecast.epsilon:g}" if length.length == 1 else "",
-                str(length.length),
-                "public" if length.released is None else _count(length.released),
-                *_needed(length.needed),
+                f"{plan.epsilon:g}" if length == 1 else "",
+                str(length),
+                _count(each.released),
+                *map(_count, each.needed),
                 *(
-                    f"{_count(widths[each].low)}–{_count(widths[each].high)}"
-                    if each in widths
+                    f"{_count(widths[number].low)}–{_count(widths[number].high)}"
+                    if number in widths
                     else "-"
-                    for each in numbers
+                    for number in numbers
                 ),
             )
         table.add_section()
@@ -359,10 +326,6 @@ def _print(job: ForecastJob, forecasts: Sequence[Forecast], notes: Sequence[str]
         )
     for note in notes:
         console.print(note, soft_wrap=True)
-
-
-def _needed(needed: UsersNeeded) -> tuple[str, str]:
-    return _count(needed.half), _count(needed.nearly)
 
 
 def _count(number: float | None) -> str:

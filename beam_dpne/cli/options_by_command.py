@@ -445,11 +445,6 @@ _FORECAST = (
         "plan. Each takes some seconds for public text of a million words.",
     ),
     Option(
-        name="picture",
-        help="File for the forecast as a picture, e.g. forecast.png. A file that exists is replaced. "
-        "It needs the extra plots.",
-    ),
-    Option(
         name="seed",
         default=0,
         parse=integer,

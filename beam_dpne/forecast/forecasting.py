@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from beam_dpne.forecast.crowd import Crowd
-from beam_dpne.forecast.holders import HeldGrams, held_grams, released_flags
-from beam_dpne.forecast.simulation import simulate
-from beam_dpne.forecast.thresholds import UsersNeeded, users_needed
+from beam_dpne.evaluation.corpus import Corpus
+from beam_dpne.evaluation.index import index_corpus
+from beam_dpne.forecast.crowd import take
+from beam_dpne.forecast.simulation import UsersNeeded, needs, simulate
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
 
@@ -44,64 +44,40 @@ _CHANCE, _MODEL_ERROR = 12.0, 0.04
 # Rows whose estimate is within this factor of a number of users show the width of its interval.
 _NEAR, _FEWEST_NEAR = 1.6, 5
 
-Progress = Callable[[], None]
-
 
 class Width(NamedTuple):
-    """A typical interval around a number of users.
-
-    Attributes:
-      users: number of users.
-      low: users_low.
-      high: users_high.
-    """
+    """A typical interval, from low to high, around a number of users."""
 
     users: int
     low: float
     high: float
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LengthForecast:
+class LengthForecast(NamedTuple):
     """The forecast of one length.
 
     Attributes:
-      length: k.
-      released: expected number of released n-grams; None at a public length, which releases none.
-      needed: number of users that an n-gram needs.
+      released: expected number of released n-grams.
+      needed: numbers of users that an n-gram needs.
       widths: typical intervals of numbers of users, where there are n-grams with about this number.
     """
 
-    length: int
-    released: float | None
+    released: float
     needed: UsersNeeded
     widths: tuple[Width, ...]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Forecast:
-    """The forecast of a release.
-
-    Attributes:
-      epsilon: ε of the plan.
-      lengths: one forecast for each length.
-    """
-
-    epsilon: float
-    lengths: tuple[LengthForecast, ...]
-
-
 class _Outcome(NamedTuple):
-    """The outcome at one number of users.
+    """What simulations of one number of users give.
 
     Attributes:
       released: (T,) float64, numbers of released n-grams.
-      needed: for each length the number of users that an n-gram needs.
+      needed: (T, 2) float64, numbers of users that an n-gram needs; NaN where they are unknown.
       grams: the sets that one simulation has released.
     """
 
     released: np.ndarray
-    needed: Sequence[UsersNeeded]
+    needed: np.ndarray
     grams: Sequence[GramSet]
 
 
@@ -113,41 +89,38 @@ class Forecaster:
       crowd: public users.
       users: N ≥ 1, a public number.
       seed: the seed of all samples and runs; equal arguments give equal forecasts.
-      vocabulary: public words, with vocabulary_policy="public".
 
     Example:
-      >>> import pyarrow as pa
-      >>> crowd = Crowd(  # 300 users, each of whom says "a b"
-      ...     words=pa.array(["a", "b"]), offsets=np.arange(0, 903, 3),
-      ...     codes=np.tile(np.array([0, 1, -1], np.int32), 300))
+      >>> from beam_dpne.evaluation.corpus import corpus_of
+      >>> crowd = corpus_of([(f"user {i}", ["a", "b"]) for i in range(300)])
       >>> plan = PrivacyPlan(epsilon=4, delta=1e-6, max_length=2)
-      >>> [length.released for length in Forecaster(crowd, users=300).forecast(plan).lengths]
+      >>> [length.released for length in Forecaster(crowd, users=300).forecast(plan)]
       [2.0, 1.0]
     """
 
-    crowd: Crowd
+    crowd: Corpus
     users: int
     seed: int = 0
-    vocabulary: Sequence[str] | None = None
 
     def __post_init__(self):
         rng = np.random.default_rng([self.seed, 1])
-        crowd = self.crowd.sample(min(len(self.crowd), self.users), rng)
-        last = int(np.searchsorted(crowd.offsets, MOST_POSITIONS, side="right")) - 1
-        self.crowd = crowd.take(np.arange(max(1, last)))
+        order = rng.permutation(len(self.crowd.users))[: self.users]
+        ends = np.cumsum(np.diff(self.crowd.offsets)[order])
+        fitting = max(1, int(np.searchsorted(ends, MOST_POSITIONS, side="right")))
+        self.crowd = take(self.crowd, order[:fitting])
         self._crowds = [self.crowd]
-        if self.repeats > 1 and len(self.crowd) >= _FEWEST_USERS:
-            order = rng.permutation(len(self.crowd))
-            left_out = len(self.crowd) - int(_KEPT * len(self.crowd))
+        public = len(self.crowd.users)
+        if self.repeats > 1 and public >= _FEWEST_USERS:
+            order = rng.permutation(public)
+            left_out = public - int(_KEPT * public)
             for number in range(_SAMPLES):
                 kept = np.roll(order, -number * left_out)[left_out:]
-                self._crowds.append(self.crowd.take(kept))
-        self._held: dict[tuple[int, int], tuple[HeldGrams, ...]] = {}
+                self._crowds.append(take(self.crowd, kept))
 
     @property
     def repeats(self) -> float:
         """m: number of users for whom each public user stands."""
-        return self.users / len(self.crowd)
+        return self.users / len(self.crowd.users)
 
     @property
     def is_continued(self) -> bool:
@@ -159,10 +132,12 @@ class Forecaster:
         """Number of simulations of one forecast, for its progress."""
         if self.repeats <= 1:
             return 1
-        return 1 + _SAMPLES if not self.is_continued else 1 + 3 * (1 + _SAMPLES)
+        return len(self._crowds) if not self.is_continued else 1 + 3 * len(self._crowds)
 
-    def forecast(self, plan: PrivacyPlan, progress: Progress = lambda: None) -> Forecast:
-        """Returns the forecast of a release under a plan.
+    def forecast(
+        self, plan: PrivacyPlan, progress: Callable[[], None] = lambda: None
+    ) -> tuple[LengthForecast, ...]:
+        """Returns the forecast of each length of a release under a plan.
 
         Args:
           plan: the plan of the release.
@@ -174,33 +149,23 @@ class Forecaster:
         outcomes = [self._outcome(plan, float(scale), progress) for scale in scales]
         distances = np.log2(scales / self.repeats)
         lengths = []
-        for place in range(plan.max_length):
+        for place, grams in enumerate(outcomes[0].grams):
             numbers = np.array([outcome.released[place] for outcome in outcomes])
-            needed = [outcome.needed[place] for outcome in outcomes]
-            grams = outcomes[0].grams[place]
             released = _continued(distances, numbers) if self.is_continued else float(numbers[0])
-            half = _at(distances, [each.half for each in needed])
-            nearly = _at(distances, [each.nearly for each in needed])
+            needed = np.array([outcome.needed[place] for outcome in outcomes])
+            half, nearly = (_at(distances, column) for column in needed.T)
             if half is not None and nearly is not None:
                 nearly = max(half, nearly)
-            lengths.append(
-                LengthForecast(
-                    length=place + 1,
-                    released=None if grams.is_public else released,
-                    needed=UsersNeeded(half, nearly),
-                    widths=_widths(grams, self.users),
-                )
-            )
-        return Forecast(epsilon=plan.epsilon, lengths=tuple(lengths))
+            widths = _widths(grams, self.users)
+            lengths.append(LengthForecast(released, UsersNeeded(half, nearly), widths))
+        return tuple(lengths)
 
-    def _outcome(self, plan: PrivacyPlan, repeats: float, progress: Progress) -> _Outcome:
+    def _outcome(self, plan: PrivacyPlan, repeats: float, progress: Callable[[], None]) -> _Outcome:
         """Simulates m times as many users as the public ones, and takes off the excess by chance."""
-        runs = []
-        whole = repeats * len(self.crowd)
-        for number, crowd in enumerate(self._crowds):
-            if repeats <= 1 and number:
-                break
-            runs.append(self._run(plan, number, whole / len(crowd)))
+        crowds = self._crowds if repeats > 1 else self._crowds[:1]
+        users, runs = repeats * len(self.crowd.users), []
+        for number, crowd in enumerate(crowds):
+            runs.append(self._run(plan, crowd, users / len(crowd.users), number))
             progress()
         first, *others = runs
         if not others:
@@ -212,44 +177,22 @@ class Forecaster:
         # Few n-grams say little of the slope, which is drawn towards its usual value.
         trust = 1 / (1 + _SLOPE_CHANCE / (first.released + 1) / (step * _SLOPE_STDDEV) ** 2)
         slopes = trust * slopes + (1 - trust) * _SLOPE
-        ratios = [
-            np.log(here.half / there.half)
-            for run in others
-            for here, there in zip(run.needed, first.needed, strict=True)
-            if here.half is not None and there.half is not None
-        ]
         # One slope for the needed numbers of all lengths, since each is known roughly.
-        slope = float(np.clip(np.mean(ratios) / step, 0.0, _MOST_SLOPE)) if ratios else 0.0
-        factor = float(np.exp(-slope * back))
-        needed = [
-            UsersNeeded(*(None if each is None else each * factor for each in pair))
-            for pair in first.needed
-        ]
-        return _Outcome(first.released * np.exp(-slopes * back), needed, first.grams)
-
-    def _run(self, plan: PrivacyPlan, number: int, repeats: float) -> _Outcome:
-        """Simulates one of the crowds."""
-        crowd = self._crowds[number]
-        grams = simulate(
-            crowd,
-            plan,
-            repeats=repeats,
-            seed=self.seed * 1000 + number,
-            vocabulary=self.vocabulary,
+        ratios = np.log([run.needed[:, 0] / first.needed[:, 0] for run in others])
+        known = ratios[np.isfinite(ratios)]
+        slope = float(np.clip(known.mean() / step, 0.0, _MOST_SLOPE)) if known.size else 0.0
+        return _Outcome(
+            first.released * np.exp(-slopes * back),
+            first.needed * np.exp(-slope * back),
+            first.grams,
         )
-        if (number, plan.max_length) not in self._held:
-            self._held[number, plan.max_length] = held_grams(crowd, plan.max_length)
-        held = self._held[number, plan.max_length]
-        needed = [
-            UsersNeeded(None, None)
-            if each.is_public
-            else users_needed(of_length.holders * repeats, flags)
-            for each, of_length, flags in zip(
-                grams, held, released_flags(crowd, held, grams), strict=True
-            )
-        ]
+
+    def _run(self, plan: PrivacyPlan, crowd: Corpus, repeats: float, number: int) -> _Outcome:
+        """Simulates one of the crowds."""
+        grams = simulate(crowd, plan, repeats=repeats, seed=self.seed * 1000 + number)
+        needed = needs(index_corpus(crowd, plan.max_length), grams, repeats)
         sizes = np.array([len(each) for each in grams], dtype=np.float64)
-        return _Outcome(sizes, needed, grams)
+        return _Outcome(sizes, np.array(needed, dtype=np.float64), grams)
 
 
 def _continued(distances: np.ndarray, numbers: np.ndarray) -> float:
@@ -259,36 +202,26 @@ def _continued(distances: np.ndarray, numbers: np.ndarray) -> float:
       distances: (s,) float64 < 0, log2 of each scale over the wanted one.
       numbers: (s,) float64 ≥ 0.
     """
-    logs = np.log2(numbers + 0.5)
     # The variance of log2: that of a Poisson number, which taking off the excess makes larger, and of
     # the model.
-    weights = 1 / (_CHANCE / (numbers + 1) + _MODEL_ERROR**2)
+    stddevs = np.sqrt(_CHANCE / (numbers + 1) + _MODEL_ERROR**2)
     # The curvature is counted from the largest scale, where the curve is known best.
     steps = distances - distances.max()
     columns = np.stack((np.ones(steps.size), steps, steps**2 / 2), axis=1)
-    normal = columns.T @ (weights[:, np.newaxis] * columns)
-    values = columns.T @ (weights * logs)
-    normal[2, 2] += _CURVATURE_STDDEV**-2
-    values[2] += _CURVATURE * _CURVATURE_STDDEV**-2
-    level, slope, curvature = np.linalg.solve(normal, values)
+    rows = np.append(columns / stddevs[:, np.newaxis], [[0, 0, 1 / _CURVATURE_STDDEV]], axis=0)
+    values = np.append(np.log2(numbers + 0.5) / stddevs, _CURVATURE / _CURVATURE_STDDEV)
+    level, slope, curvature = np.linalg.lstsq(rows, values)[0]
     rest = -distances.max()
     return float(max(0.0, 2 ** (level + slope * rest + curvature * rest**2 / 2) - 0.5))
 
 
-def _at(distances: np.ndarray, numbers: Sequence[float | None]) -> float | None:
+def _at(distances: np.ndarray, numbers: np.ndarray) -> float | None:
     """Returns the number at distance 0 by a straight line through logarithms, None without any."""
-    known = [
-        (distance, number)
-        for distance, number in zip(distances.tolist(), numbers, strict=True)
-        if number is not None
-    ]
-    if not known:
-        return None
-    if len(known) == 1:
-        return known[0][1]
-    places, logs = np.array([each[0] for each in known]), np.log([each[1] for each in known])
-    slope, level = np.polyfit(places, logs, 1)
-    return float(np.exp(level)) if np.isfinite(slope) else known[0][1]
+    known = np.flatnonzero(np.isfinite(numbers))
+    if known.size < 2:
+        return float(numbers[known[0]]) if known.size else None
+    _, level = np.polyfit(distances[known], np.log(numbers[known]), 1)
+    return float(np.exp(level))
 
 
 def _widths(grams: GramSet, users: int) -> tuple[Width, ...]:
@@ -301,8 +234,7 @@ def _widths(grams: GramSet, users: int) -> tuple[Width, ...]:
         middle = counts[:, 0]
         near = counts[(middle > number / _NEAR) & (middle < number * _NEAR)]
         if len(near) >= _FEWEST_NEAR:
-            low = number * float(np.median(near[:, 1] / near[:, 0]))
-            high = number * float(np.median(near[:, 2] / near[:, 0]))
-            widths.append(Width(number, low, high))
+            low, high = (float(np.median(near[:, side] / near[:, 0])) for side in (1, 2))
+            widths.append(Width(number, number * low, number * high))
         number *= 10
     return tuple(widths)
