@@ -1,14 +1,12 @@
 """`beam-dpne export`: a release in the format of another system."""
 
 import argparse
-import dataclasses
 
 from beam_dpne.cli import display
 from beam_dpne.cli.options import options_of, with_defaults
 from beam_dpne.cli.options_by_command import EXPORT
 from beam_dpne.errors import UsageError
-from beam_dpne.exports.kinds import KINDS, Settings
-from beam_dpne.exports.writing import BESIDE, export
+from beam_dpne.exports.writing import KINDS, export
 
 
 def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
@@ -19,19 +17,19 @@ def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
     for name in ("to", "output"):
         if not values[name]:
             raise UsageError(f"{name} must be given: --{name} {_EXAMPLES[name]}.")
-    names = (field.name for field in dataclasses.fields(Settings))
-    settings = Settings(**{name: values[name] for name in names})
+    names = [name for kind in KINDS.values() for name in kind.settings]
     rendered = export(
         values["release"],
         values["to"],
         values["output"],
-        settings=settings,
         overwrite=values["overwrite"],
+        **{name: values[name] for name in names},
     )
     kind = KINDS[values["to"]]
     display.print_notice(f"beam-dpne: {values['output']} has the release as {kind.holds}.")
-    if not kind.has_hash:
-        display.print_notice(f"beam-dpne: {values['output']}{BESIDE} has its source.")
+    display.print_notice(
+        f"beam-dpne: the SHA-256 of its ledger is {rendered.source.ledger_sha256}."
+    )
     for reason, count in rendered.left_out.items():
         display.print_notice(f"beam-dpne: left out: {count:,} {reason}.")
 

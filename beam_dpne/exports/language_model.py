@@ -53,21 +53,29 @@ def render(
         belongs to other releases, or the public counts are not those of the release.
       PublicCountsError, InputError, FileNotFoundError, ReleaseError: The public counts cannot be read.
     """
+    if kept_back is not None and not 0 <= kept_back < 1:
+        raise ExportError(f"kept_back must be in [0, 1), got kept_back={kept_back}.")
+    if min_count is not None and min_count < 1:
+        raise ExportError(f"min_count must be at least 1, got min_count={min_count}.")
     stream = io.StringIO(newline="")
     if source.program == "bayesian":
-        _check_probabilities(kept_back, public)
-        missing = write_probabilities(stream, source, public or "", min_count=min_count or 1)
-        return _rendered(stream, missing)
-    if public is not None or min_count is not None:
-        name = "min_count" if public is None else "public"
-        raise ExportError(
-            f"{name} must be left out for a release of n-grams, whose model is made of the release "
-            "alone; only releases of beam-dpne bayesian have public counts."
-        )
-    grams = _written_grams(source)
-    orders = _weighted_orders(source, grams, KEPT_BACK if kept_back is None else kept_back)
-    write_orders(stream, orders, [escape_token(word) for word in grams.words])
-    return _rendered(stream, len(source.rows) - len(grams.rows))
+        if public is None or kept_back is not None:
+            raise ExportError(
+                "A model of a release of beam-dpne bayesian needs its public counts, and they say how "
+                "much is kept for other words: give public, the path, and leave out kept_back."
+            )
+        missing = write_probabilities(stream, source, public, min_count=min_count or 1)
+    else:
+        if public is not None or min_count is not None:
+            raise ExportError(
+                "public and min_count must be left out for a release of n-grams, whose model is made "
+                "of the release alone; only releases of beam-dpne bayesian have public counts."
+            )
+        grams = _written_grams(source)
+        orders = _weighted_orders(source, grams, KEPT_BACK if kept_back is None else kept_back)
+        write_orders(stream, orders, [escape_token(word) for word in grams.words])
+        missing = len(source.rows) - len(grams.rows)
+    return Rendered(stream.getvalue().encode(), source, {_BROKEN: missing} if missing else {})
 
 
 def write_probabilities(
@@ -116,23 +124,6 @@ def write_probabilities(
     texts = [escape_token(word) for word in orders.words.to_pylist()]
     write_orders(stream, model.orders, texts, unknown=model.unknown)
     return len(released) - len(written)
-
-
-def _check_probabilities(kept_back: float | None, public: str | None) -> None:
-    if kept_back is not None:
-        raise ExportError(
-            "kept_back must be left out for a release of beam-dpne bayesian, whose public counts "
-            "determine what is kept for other words."
-        )
-    if public is None:
-        raise ExportError(
-            "public must be given for a release of beam-dpne bayesian, whose model needs its public "
-            "counts: --public PATH, as in the run that made the release."
-        )
-
-
-def _rendered(stream: io.StringIO, missing: int) -> Rendered:
-    return Rendered(stream.getvalue().encode(), {_BROKEN: missing} if missing else {})
 
 
 def _written(public: PublicCounts) -> PublicCounts:

@@ -27,18 +27,6 @@ def is_unbroken(word: str) -> bool:
     return not any(sign.isspace() or unicodedata.category(sign) == "Cc" for sign in word)
 
 
-class Rendered(NamedTuple):
-    """The bytes of an export, and the rows that the format cannot hold.
-
-    Attributes:
-      data: The whole file.
-      left_out: Number of rows that are not in the file, by the reason.
-    """
-
-    data: bytes
-    left_out: Mapping[str, int] = {}
-
-
 class Source(Contents):
     """A release from which exports are made."""
 
@@ -88,3 +76,17 @@ class Source(Contents):
         values = np.array([0.0 if value is None else value for value in column], np.float64)
         positive = values[values > 0]
         return np.maximum(values, positive.min() if positive.size else 1.0)
+
+
+class Rendered(NamedTuple):
+    """An export.
+
+    Attributes:
+      data: The whole file.
+      source: The release.
+      left_out: Number of rows that the format cannot hold, by the reason.
+    """
+
+    data: bytes
+    source: Source
+    left_out: Mapping[str, int] = {}

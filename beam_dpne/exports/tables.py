@@ -1,18 +1,26 @@
-"""CSV for spreadsheets, and a SQL script from which DuckDB makes a database.
+"""CSV for spreadsheets, a SQL script for DuckDB, and documents for Elasticsearch.
 
 A database file of DuckDB holds random identifiers, so that two exports of one release would differ. The
 script has none, can be read by any version of DuckDB, and holds the ledger too.
+
+Documents for Elasticsearch are NDJSON for the _bulk interface. Their completion field has as `input`
+the text that a person types: the words, joined by blanks, without escapes. `weight` must be a whole
+number from 0 to 2^31 − 1. A completion field refuses the characters U+0000, U+001E and U+001F, and
+ignores an input of blanks, so such rows are left out.
 """
 
 import csv
+import hashlib
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pyarrow as pa
 
-from beam_dpne.documents.text import escape_item
+from beam_dpne.documents.text import SEPARATOR, escape_item
 from beam_dpne.exports.source import Rendered, Source
 
 # Spreadsheets take a cell that begins with one of these as a formula; the last four are the full-width
@@ -21,17 +29,21 @@ _FORMULA = re.compile("[=+\\-@\t\r'\uff1d\uff0b\uff0d\uff20]")
 _ROWS_AT_ONCE = 1000
 _SQL_TYPES = {pa.int32(): "INTEGER", pa.int64(): "BIGINT", pa.float64(): "DOUBLE"}
 _TABLES = {"ngrams": "ngrams", "set-union": "items", "bayesian": "probabilities"}
+_REFUSED = re.compile("[\x00\x1e\x1f]")
+_MOST = 2**31 - 1
+_MILLION = 1_000_000
+_UNSEARCHABLE = "rows of blanks or with a character that a completion field refuses"
 _CONTROL = re.compile("([\x00-\x1f\x7f])")
 
 
-def render_csv(source: Source) -> Rendered:
+def csv_file(source: Source) -> Rendered:
     """Returns the rows with one line of headings; texts are one line each and are no formulas."""
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(source.rows.column_names)
     columns = _columns(source, lambda text: guard(_one_line(source, text)), missing="")
     writer.writerows(zip(*columns, strict=True))
-    return Rendered(stream.getvalue().encode())
+    return Rendered(stream.getvalue().encode(), source)
 
 
 def guard(text: str) -> str:
@@ -57,7 +69,7 @@ def _one_line(source: Source, text: str) -> str:
     return escape_item(text) if source.program == "set-union" else text
 
 
-def render_duckdb(source: Source) -> Rendered:
+def duckdb_script(source: Source) -> Rendered:
     """Returns a script that makes a table of the rows, and the table `ledger` with one row."""
     name = _TABLES[source.program]
     fields = [
@@ -79,7 +91,7 @@ def render_duckdb(source: Source) -> Rendered:
         ),
         "COMMIT;\n",
     ]
-    return Rendered("".join(parts).encode())
+    return Rendered("".join(parts).encode(), source)
 
 
 def _inserts(name: str, source: Source) -> Iterator[str]:
@@ -108,3 +120,37 @@ def _literal(text: str) -> str:
     """
     quoted = text.replace("'", "''")
     return "'" + _CONTROL.sub(lambda found: f"' || chr({ord(found[1])}) || '", quoted) + "'"
+
+
+def suggestions(source: Source) -> Rendered:
+    """Returns two lines for each row: an action with the row's id, and the document."""
+    left_out: Counter[str] = Counter()
+    lines = []
+    rows = source.rows.to_pylist()
+    for row, text, tokens, weight in zip(
+        rows, source.texts, source.tokens, _suggestion_weights(source), strict=True
+    ):
+        typed = SEPARATOR.join(tokens)
+        if not typed.strip() or _REFUSED.search(typed):
+            left_out[_UNSEARCHABLE] += 1
+            continue
+        suggestion = {"input": typed, "weight": weight}
+        document = {"suggest": suggestion, **row, "ledger_sha256": source.ledger_sha256}
+        lines += [{"index": {"_id": _row_id(text)}}, document]
+    data = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+    return Rendered(data.encode(), source, left_out)
+
+
+def _suggestion_weights(source: Source) -> list[int]:
+    """Returns the users of each row, or else millionths of the largest weight of its length."""
+    weights = source.weights
+    if source.weight_name != "users":
+        largest = np.zeros(int(source.lengths.max(initial=0)) + 1)
+        np.maximum.at(largest, source.lengths, weights)
+        weights = np.maximum(1.0, weights / largest[source.lengths] * _MILLION)
+    return np.rint(weights).clip(0, _MOST).astype(np.int64).tolist()
+
+
+def _row_id(text: str) -> str:
+    """Returns an id that depends on the text alone, so that sending a file again adds nothing."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -160,4 +160,4 @@ def test_a_file_that_cannot_be_written_is_named(cli, folder, tmp_path):
     (tmp_path / "file").write_text("")
     ended = cli("report", folder, "--output", tmp_path / "file" / "page.html")
     assert ended.status == 2
-    assert "output must be a file that can be written" in ended.err
+    assert "output must be where a file can be written" in ended.err

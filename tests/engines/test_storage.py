@@ -20,7 +20,7 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
 
-from beam_dpne.errors import AccessError, ExportError, InputError, ReleaseError
+from beam_dpne.errors import AccessError, InputError, ReleaseError, UsageError
 from beam_dpne.exports.writing import export
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.headers import check_fields
@@ -38,10 +38,10 @@ from beam_dpne.release.reading import read_release
 from beam_dpne.storage.access import check_access, directory_at
 from tests.conftest import ROOT, Ended, Program
 from tests.engines.conftest import JOBS, PRIVACY, SAMPLE, release_bytes
-from tests.exports.releases import small_ngrams
 from tests.reading.test_transform import COMPRESS, FILES, read
 from tests.reading.test_transform import ROWS as DOCUMENTS
 from tests.release.test_publishing import MANY, OTHER, ROWS, SETS, publish, publish_by_beam, tuples
+from tests.support import releases
 
 pytestmark = [pytest.mark.engines, pytest.mark.storage]
 pytest_plugins = ["tests.engines.storage"]
@@ -625,15 +625,15 @@ def test_a_failure_log_goes_into_a_bucket_where_the_operator_says_so(bucket, lau
 
 
 def test_a_release_in_a_bucket_is_exported_to_a_bucket(bucket, tmp_path):
-    release = small_ngrams(tmp_path / "release")
+    release = releases.ngrams(tmp_path / "release", {("see",): 9, ("see", "you"): 8})
     for path in release.iterdir():
         bucket.put(f"release/{path.name}", path.read_bytes())
     source, output = bucket.path("release"), bucket.path("exports/x.csv")
     data = export(source, "csv", output).data
     assert bucket.files("exports")["x.csv"] == data
-    assert len(bucket.names("exports")) == 2
+    assert len(bucket.names("exports")) == 1
     assert export(str(release), "csv", str(tmp_path / "x")).data == data
-    with pytest.raises(ExportError, match=r"got gs://.*/exports/x\.csv.*, which exists"):
+    with pytest.raises(UsageError, match=r"a new file, got output=gs://.*/exports/x\.csv"):
         export(source, "card", output)
     card = export(source, "card", output, overwrite=True).data
     assert bucket.files("exports")["x.csv"] == card
