@@ -21,15 +21,14 @@ from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokeniz
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
-from beam_dpne.evaluation.count_plots import count_plots
 from beam_dpne.evaluation.counts import CountQuality, JudgedRows, qualities, rows_of_table
 from beam_dpne.evaluation.coverage import Evaluation, evaluate, released_codes
 from beam_dpne.evaluation.index import index_corpus
 from beam_dpne.evaluation.plots import (
     budget_text,
     caption_text,
+    evaluation_picture,
     names_text,
-    plots,
     require_matplotlib,
 )
 from beam_dpne.evaluation.reports import (
@@ -99,11 +98,6 @@ class EvaluationJob:
         """Whether the release has numbers of users."""
         return "users" in self.ledger["columns"]
 
-    @property
-    def spurious_fraction(self) -> float | None:
-        """η of the release, or None for a set union, which has no spurious items."""
-        return None if self.is_items else self.ledger["plan"].get("spurious_fraction")
-
 
 def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
     """Evaluates a release, prints the tables, and writes the files if `output` is given."""
@@ -114,14 +108,8 @@ def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
     notes = _notes(job, corpus)
     if job.output is not None:
         compared = _compared(job, corpus, notes)
-        pictures = plots(
-            evaluation,
-            caption=_caption(job),
-            spurious_fraction=job.spurious_fraction,
-            noun=job.noun,
-        )
-        pictures |= count_plots(rows, caption=_caption(job), noun=job.noun)
-        files = report_files(evaluation, counts, compared, pictures)
+        picture = evaluation_picture(evaluation, rows, caption=_caption(job), noun=job.noun)
+        files = report_files(evaluation, counts, compared, picture)
         write_report(job.output, job.release, files)
     _print(job, corpus, evaluation, counts, notes)
 

@@ -1,18 +1,21 @@
-"""Pictures of an evaluation as PNG, and the banner, title and caption above every picture.
+"""The picture of an evaluation as PNG, and the banner, title and caption above every picture.
 
-The pictures are as secret as the data, and a banner in each says so. A caption names ε, δ, the data and
-the release, so that a picture can be understood alone.
+The picture is as secret as the data, and a banner in it says so. A caption names ε, δ, the data and the
+release, so that a picture can be understood alone.
 """
 
 import importlib.util
 import io
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from beam_dpne.errors import PlotsUnavailableError
-from beam_dpne.evaluation.coverage import Coverage, Evaluation
+from beam_dpne.evaluation.counts import FACTOR, JudgedRows
+from beam_dpne.evaluation.coverage import Evaluation
 from beam_dpne.evaluation.secrecy import SECRET, Secrecy
 
 if TYPE_CHECKING:
@@ -21,13 +24,7 @@ if TYPE_CHECKING:
 
 _BLUE, _ORANGE, _GREY = "#2b6cb0", "#dd6b20", "#718096"
 _BANNER_RED, _CAPTION_GREY = "#c53030", "#4a5568"
-_INCHES, _DPI = (7.2, 4.6), 150
-_ROOM_ABOVE = 1.12
-_SHARES: Sequence[tuple[str, str, Callable[[Coverage], float | None]]] = (
-    ("of all occurrences", _BLUE, lambda row: row.occurrence_share),
-    ("of a user's, mean over users", _ORANGE, lambda row: row.mean_user_share),
-    ("of a user's, median over users", _GREY, lambda row: row.median_user_share),
-)
+_INCHES, _DPI = (12.0, 8.4), 150
 _TITLE_POINTS, _CAPTION_POINTS, _LINE, _GAP = 11.5, 8.5, 1.3, 5.0
 # Margin left and right of the text, as a part of the width.
 _MARGIN = 0.01
@@ -47,208 +44,126 @@ def require_matplotlib() -> None:
         )
 
 
-def plots(
-    evaluation: Evaluation,
-    *,
-    caption: str,
-    spurious_fraction: float | None,
-    noun: str = "n-grams",
-) -> dict[str, bytes]:
-    """Returns all pictures of an evaluation: the bytes of a PNG by its name without extension.
+def evaluation_picture(
+    evaluation: Evaluation, rows: Mapping[int, JudgedRows], *, caption: str, noun: str
+) -> bytes:
+    """Draws released rows, their coverage, and released beside true numbers of users, as PNG.
 
     Args:
       evaluation: Evaluation of a release.
-      caption: ε, δ, data and release, for every picture (see `caption_text`).
-      spurious_fraction: η of the release, if it has one.
+      rows: The released rows of each length beside the truth.
+      caption: ε, δ, data and release (see `caption_text`).
       noun: Name of the released rows, in the plural.
-
-    Raises:
-      PlotsUnavailableError: matplotlib is not installed.
     """
-    require_matplotlib()
-    if len(evaluation.lengths) == 1:
-        row = evaluation.lengths[0]
-        return {
-            "released": single_released_plot(row, caption, noun),
-            "k_anonymity": size_plot(row, caption),
-            "occurrences": single_occurrence_plot(row, caption, noun),
-        }
-    return {
-        "released": released_plot(evaluation, caption),
-        "spurious": spurious_plot(evaluation, caption, spurious_fraction),
-        "k_anonymity": anonymity_plot(evaluation, caption),
-        "occurrences": occurrence_plot(evaluation, caption),
-    }
-
-
-def released_plot(evaluation: Evaluation, caption: str) -> bytes:
-    """Draws the number of released n-grams of each length, real and spurious."""
-    rows = evaluation.lengths
-    figure, axes = empty_plot("Released n-grams", caption, "n-grams", rows)
-    positions = range(len(rows))
-    real, spurious = [row.real for row in rows], [row.spurious for row in rows]
-    axes.bar(positions, real, color=_BLUE, label="of at least one user")
-    axes.bar(positions, spurious, bottom=real, color=_ORANGE, label="spurious: of no user")
-    for position, row in zip(positions, rows, strict=True):
-        _write_above(axes, position, row.released, f"{row.released:,}")
-    axes.set_ylim(0, max(1, *(row.released for row in rows)) * _ROOM_ABOVE)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    return finished_plot(figure, axes, caption, legend=True)
-
-
-def spurious_plot(evaluation: Evaluation, caption: str, spurious_fraction: float | None) -> bytes:
-    """Draws the ratio whose expectation η bounds, spurious n-grams over n-grams one word shorter.
-
-    Both are released n-grams; single words are never spurious.
-    """
-    rows = evaluation.lengths
-    figure, axes = empty_plot(
-        "Spurious n-grams: released, and of no user",
-        caption,
-        "over released n-grams one word shorter",
-        rows,
-    )
-    shorter = [0, *(row.released for row in rows[:-1])]
-    ratios = [
-        row.spurious / before if before else 0.0 for row, before in zip(rows, shorter, strict=True)
-    ]
-    axes.bar(range(len(rows)), ratios, color=_ORANGE)
-    for position, (row, ratio) in enumerate(zip(rows, ratios, strict=True)):
-        _write_above(axes, position, ratio, f"{row.spurious:,}")
-    top = max(*ratios, spurious_fraction or 0.0, 1e-4)
-    axes.set_ylim(0, top * _ROOM_ABOVE)
-    _percent(axes)
-    if spurious_fraction is not None:
-        label = f"η = {spurious_fraction:g}, tolerated per n-gram one word shorter, in expectation"
-        axes.axhline(spurious_fraction, color=_GREY, linestyle="--", linewidth=1.2, label=label)
-    return finished_plot(figure, axes, caption, legend=spurious_fraction is not None)
-
-
-def anonymity_plot(evaluation: Evaluation, caption: str) -> bytes:
-    """Draws, for several k, the released share of the n-grams of k users (DPNE, Figure 4)."""
-    from matplotlib import colormaps
-
-    rows = evaluation.lengths
-    figure, axes = empty_plot(
-        "Coverage of the n-grams of at least k users", caption, "released of these", rows
-    )
-    ks = [coverage.k for coverage in rows[0].k_anonymity]
-    for number, k in enumerate(ks):
-        shares = [row.k_anonymity[number].share for row in rows]
-        colour = colormaps["viridis"](0.9 * number / max(1, len(ks) - 1))
-        known = [(position, share) for position, share in enumerate(shares) if share is not None]
-        label = f"k = {k:,}"
-        axes.plot(*_columns(known), marker="o", markersize=4, color=colour, label=label)
-    axes.set_ylim(0, 1.03)
-    _percent(axes)
-    return finished_plot(figure, axes, caption, legend=True, beside=True)
-
-
-def single_released_plot(row: Coverage, caption: str, noun: str) -> bytes:
-    """Draws the numbers of real and of spurious rows in a release of one length."""
-    figure, axes = empty_plot(f"Released {noun}", caption, noun, ())
-    names = ("of at least one user", "spurious: of no user")
-    values = (row.real, row.spurious)
-    axes.bar(names, values, width=0.5, color=(_BLUE, _ORANGE))
-    for position, value in enumerate(values):
-        _write_above(axes, position, value, f"{value:,}")
-    axes.set_ylim(0, max(1, *values) * _ROOM_ABOVE)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    return finished_plot(figure, axes, caption, legend=False)
-
-
-def single_occurrence_plot(row: Coverage, caption: str, noun: str) -> bytes:
-    """Draws the share of occurrences that a release of one length covers."""
-    figure, axes = empty_plot(f"Occurrences that released {noun} cover", caption, "covered", ())
-    for position, (label, colour, share_of) in enumerate(_SHARES):
-        share = share_of(row) or 0.0
-        axes.bar(label, share, width=0.5, color=colour)
-        _write_above(axes, position, share, f"{share:.1%}")
-    axes.set_ylim(0, _ROOM_ABOVE)
-    _percent(axes)
-    return finished_plot(figure, axes, caption, legend=False)
-
-
-def size_plot(row: Coverage, caption: str) -> bytes:
-    """Draws coverage over k, for a release of one length: both measures (DPSU, Table 2)."""
-    figure, axes = empty_plot(
-        "Coverage of the n-grams of at least k users", caption, "of these", ()
-    )
-    known = [coverage for coverage in row.k_anonymity if coverage.held]
-    positions = range(len(known))
-    shares = [coverage.share or 0.0 for coverage in known]
-    axes.plot(positions, shares, marker="o", color=_BLUE, label="released")
-    sizes = [coverage.size_ratio or 0.0 for coverage in known]
-    label = "size of the whole release over their number"
-    axes.plot(positions, sizes, marker="s", color=_GREY, linestyle="--", label=label)
-    axes.set_xticks(positions, [f"{coverage.k:,}" for coverage in known])
-    axes.set_xlabel("k, users")
-    axes.set_yscale("log")
-    _percent(axes)
-    axes.axhline(1, color=_GREY, linewidth=0.8)
-    return finished_plot(figure, axes, caption, legend=True)
-
-
-def occurrence_plot(evaluation: Evaluation, caption: str) -> bytes:
-    """Draws the share of all occurrences that released n-grams cover, also user by user."""
-    rows = evaluation.rows
-    figure, axes = empty_plot("Occurrences that released n-grams cover", caption, "covered", rows)
-    width = 0.27
-    for number, (label, colour, share_of) in enumerate(_SHARES):
-        positions = [position + (number - 1) * width for position in range(len(rows))]
-        shares = [share_of(row) or 0.0 for row in rows]
-        axes.bar(positions, shares, width=width * 0.92, color=colour, label=label)
-    axes.set_ylim(0, 1)
-    _percent(axes)
-    return finished_plot(figure, axes, caption, legend=True)
-
-
-def empty_plot(
-    title: str, caption: str, unit: str, rows: Sequence[Coverage]
-) -> "tuple[Figure, Axes]":
-    """Returns a figure with banner and caption, and axes with one position for each row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_INCHES, dpi=_DPI, layout="constrained")
-    axes = figure.add_subplot()
-    draw_heading(figure, axes, title, Heading(caption, SECRET))
-    axes.set_ylabel(unit)
-    if rows:
-        axes.set_xlabel("words in the n-gram")
-        names = ["all" if row.length is None else str(row.length) for row in rows]
-        axes.set_xticks(range(len(rows)), names)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#e2e8f0", linewidth=0.8)
-    axes.set_axisbelow(True)
-    return figure, axes
-
-
-def _write_above(axes: "Axes", position: int, height: float, text: str) -> None:
-    offset = {"xytext": (0, 3), "textcoords": "offset points"}
-    axes.annotate(text, (position, height), ha="center", va="bottom", fontsize=8, **offset)
-
-
-def _percent(axes: "Axes") -> None:
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value * 100:.3g} %")
-
-
-def _columns(points: Sequence[tuple[int, float]]) -> tuple[list[int], list[float]]:
-    return [position for position, _ in points], [share for _, share in points]
-
-
-def finished_plot(
-    figure: "Figure", axes: "Axes", caption: str, *, legend: bool, beside: bool = False
-) -> bytes:
-    """Returns a picture that `empty_plot` began, with a legend below or beside it, or without."""
-    handles, labels = axes.get_legend_handles_labels()
-    if legend and beside:
-        beside_axes = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-        axes.legend(handles[::-1], labels[::-1], frameon=False, **beside_axes)
-    elif legend:
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9
-        )
+    panels = figure.subplots(2, 2).flat
+    figure.suptitle(SECRET.banner or "", color=_BANNER_RED, fontsize=12, fontweight="bold")
+    lines = textwrap.wrap(f"Released {noun} beside the data · {caption}", 150)
+    figure.supxlabel("\n".join(lines), color=_CAPTION_GREY, fontsize=9, parse_math=False)
+    _draw_released(panels[0], evaluation)
+    _draw_anonymity(panels[1], evaluation)
+    _draw_occurrences(panels[2], evaluation)
+    _draw_users(panels[3], rows)
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#e2e8f0", linewidth=0.8)
+        axes.set_axisbelow(True)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize=8)
     return png_bytes(figure, Heading(caption, SECRET))
+
+
+def _draw_released(axes: "Axes", evaluation: Evaluation) -> None:
+    """Draws the number of released rows of each length, real and spurious."""
+    real = [row.real for row in evaluation.lengths]
+    spurious = [row.spurious for row in evaluation.lengths]
+    places = range(len(real))
+    axes.bar(places, real, color=_BLUE, label="of at least one user")
+    bars = axes.bar(
+        places, spurious, bottom=real, color=_ORANGE, label="spurious: of nobody (number)"
+    )
+    axes.bar_label(bars, [f"{number:,}" for number in spurious], fontsize=8, padding=2)
+    axes.set_xticks(places, [str(row.length) for row in evaluation.lengths])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set(title="released, by number of words", ylabel="released")
+
+
+def _draw_anonymity(axes: "Axes", evaluation: Evaluation) -> None:
+    """Draws the released share of the rows that at least k users have (DPNE, Figure 4)."""
+    for row, colour in zip(evaluation.lengths, _colours(len(evaluation.lengths)), strict=True):
+        known = {each.k: each.share for each in row.k_anonymity if each.share is not None}
+        axes.plot(
+            list(known),
+            list(known.values()),
+            marker="o",
+            markersize=4,
+            color=colour,
+            label=_words(row.length or 0),
+        )
+    axes.set(xscale="log", ylim=(0, 1.03), xlabel="k", ylabel="released of these")
+    axes.set_title("of the n-grams that at least k users have")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.yaxis.set_major_formatter(_percent)
+
+
+def _draw_occurrences(axes: "Axes", evaluation: Evaluation) -> None:
+    """Draws the share of all occurrences that released rows cover, also user by user."""
+    rows = evaluation.rows if len(evaluation.lengths) > 1 else evaluation.lengths
+    places, width = np.arange(len(rows)), 0.27
+    shares = (
+        ("of all occurrences", _BLUE, [row.occurrence_share for row in rows]),
+        ("of a user's, mean", _ORANGE, [row.mean_user_share for row in rows]),
+        ("of a user's, median", _GREY, [row.median_user_share for row in rows]),
+    )
+    for number, (label, colour, values) in enumerate(shares):
+        heights = [value or 0.0 for value in values]
+        axes.bar(places + (number - 1) * width, heights, width * 0.92, color=colour, label=label)
+    axes.set_xticks(places, ["all" if row.length is None else str(row.length) for row in rows])
+    axes.set(title="occurrences that they cover, by number of words", ylabel="covered", ylim=(0, 1))
+    axes.yaxis.set_major_formatter(_percent)
+
+
+def _draw_users(axes: "Axes", rows: Mapping[int, JudgedRows]) -> None:
+    """Draws a point for each real row: the true number of users, and the released one."""
+    axes.set(title="numbers of users", xlabel="users in the data", ylabel="users in the release")
+    most = 1
+    for (length, each), colour in reversed(
+        list(zip(rows.items(), _colours(len(rows)), strict=True))
+    ):
+        real = each.truth > 0
+        if each.users is None or not real.any():
+            continue
+        truth, users = each.truth[real], np.maximum(each.users[real, 0], 1)
+        most = max(most, int(truth.max()), int(users.max()))
+        axes.scatter(truth, users, s=6, alpha=0.5, linewidths=0, color=colour, label=_words(length))
+    if most == 1:
+        axes.set_axis_off()
+        axes.set_title("The release has no numbers of users.")
+        return
+    ends = np.array([1, 1.3 * most])
+    for factor in (1 / FACTOR, 1, FACTOR):
+        axes.plot(
+            ends, factor * ends, color=_GREY, linewidth=1, linestyle="-" if factor == 1 else "--"
+        )
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+
+
+def _colours(number: int) -> list[tuple[float, float, float, float]]:
+    from matplotlib import colormaps
+
+    return [colormaps["viridis"](0.9 * place / max(1, number - 1)) for place in range(number)]
+
+
+def _words(length: int) -> str:
+    return f"{length} word" + ("s" if length > 1 else "")
+
+
+def _percent(value: float, _: float) -> str:
+    return f"{value * 100:.3g} %"
 
 
 def budget_text(epsilons: Iterable[float | None], deltas: Iterable[float | None]) -> str:

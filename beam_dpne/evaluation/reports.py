@@ -26,7 +26,7 @@ def report_files(
     evaluation: Evaluation,
     counts: Sequence[CountQuality],
     compared: Mapping[str, Any],
-    pictures: Mapping[str, bytes],
+    picture: bytes,
 ) -> dict[str, bytes]:
     """Returns the files of an evaluation, each of which says that it is not private.
 
@@ -34,19 +34,19 @@ def report_files(
       evaluation: Evaluation of a release.
       counts: Quality of its numbers of users and scores, of each length and of all together.
       compared: Description of the release and the data, as JSON types.
-      pictures: Pictures of the evaluation, as `plots` returned them.
+      picture: The picture of the evaluation.
 
     Returns:
       The bytes of each file by its name: all figures as JSON; one CSV each of coverage, of k-anonymity
       and of the quality of counts, which say in a column of every row that they are not private; and
-      the pictures.
+      the picture.
     """
     files = {
         "evaluation.json": _json(evaluation, counts, compared),
         "coverage.csv": _csv(("length", *_COVERAGE), _coverage_rows(evaluation)),
         "k_anonymity.csv": _csv(("length", *Anonymity._fields), _anonymity_rows(evaluation)),
         "counts.csv": _csv(("length", *_COUNTS), _count_rows(counts)),
-        **{f"{name}.png": picture for name, picture in pictures.items()},
+        "evaluation.png": picture,
     }
     return {PREFIX + name: data for name, data in files.items()}
 

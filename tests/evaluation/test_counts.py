@@ -13,15 +13,12 @@ from scipy.stats import spearmanr
 
 from beam_dpne import PrivacyPlan, join_tokens
 from beam_dpne.evaluation.corpus import corpus_of, read_corpus
-from beam_dpne.evaluation.count_plots import count_plots
 from beam_dpne.evaluation.counts import (
-    JudgedRows,
     evaluate_counts,
     length_quality,
     total_quality,
 )
 from beam_dpne.evaluation.index import index_corpus
-from beam_dpne.evaluation.secrecy import BANNER
 from beam_dpne.ngrams.transform import run_context
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.options import ReadOptions
@@ -200,30 +197,6 @@ def test_numbers_of_users_and_those_at_a_rank_are_those_of_a_plain_count(documen
         assert found.tolist() == [users.get(gram, 0) for gram in own]
         falling = sorted(users.values(), reverse=True) + [1] * 30
         assert level.number_of_users_at_rank(rank) == falling[rank - 1]
-
-
-def test_the_picture_has_a_point_for_each_real_row_and_says_that_it_is_not_private(monkeypatch):
-    from matplotlib.axes import Axes
-
-    drawn, scatter = {}, Axes.scatter
-
-    def note(self, x, y, **settings):
-        drawn[settings["label"]] = (list(x), list(y))
-        return scatter(self, x, y, **settings)
-
-    monkeypatch.setattr(Axes, "scatter", note)
-    truth, users = np.array([90, 0, 7]), np.array([[100, 80, 120], [4, 2, 8], [0, 0, 9]])
-    scores = np.ones(3)
-    counted = JudgedRows(truth=truth, scores=scores, users=users)
-    spurious = JudgedRows(truth=0 * truth, scores=scores, users=users)
-    (picture,) = count_plots({1: counted, 2: spurious}, caption="ours", noun="n-grams").values()
-    # A logarithm has no place for 0, which stands at 1.
-    assert drawn == {"1 word": ([90, 7], [100, 1])}
-    assert BANNER.encode() in picture[:500]
-    assert b"ours" in picture[:1000]
-    uncounted = JudgedRows(truth=truth, scores=scores, users=None)
-    assert count_plots({1: uncounted}, caption="ours", noun="items") == {}
-    assert count_plots({1: spurious}, caption="ours", noun="items") == {}
 
 
 # A default release
