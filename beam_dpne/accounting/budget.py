@@ -11,7 +11,6 @@ up all files, so that at least one of them sees both; a run that does not see it
 start. This needs no locks, and works on every file system that lists a file once it is written.
 """
 
-import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -63,6 +62,11 @@ class Note:
     unit: str | None
     expense: Expense
 
+    @property
+    def budget(self) -> tuple[str, float, float]:
+        """Program, ε and δ of the run."""
+        return self.program, self.expense.epsilon, self.expense.delta
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -101,10 +105,8 @@ class Budget:
         """
         directory = directory_at(self.path)
         with as_budget_error(f"the budget {self.path} cannot be read"):
-            names = [name for name in directory.names() if _counts(name)]
-            return {
-                name.removesuffix(_SUFFIX): _read_run(directory, name) for name in sorted(names)
-            }
+            files = sorted(name for name in directory.names() if _counts(name))
+        return {name.removesuffix(_SUFFIX): _read_run(directory, name) for name in files}
 
     def total(self, runs: Mapping[str, Note | CountedLedger]) -> Total | None:
         """Returns what runs spend together at the δ of the cap; None without runs."""
@@ -130,7 +132,7 @@ class Budget:
             publishes; then the note of an earlier try stands for this one, too.
 
         Returns:
-          The name of the note, for `settle` and `remove`.
+          The name of the note, for `remove`.
 
         Raises:
           BudgetError: The run would exceed the cap, names another unit than the runs so far, or it
@@ -151,9 +153,7 @@ class Budget:
             self._check_cap(runs)
             return name
         self._check_cap({**runs, name: note}, new=name)
-        directory = directory_at(self.path)
-        with as_budget_error(f"the budget {self.path} cannot be written"):
-            directory.put(name + _SUFFIX, _note_bytes(note))
+        self._write(name, _json_bytes({"schema": _NOTE_SCHEMA, **dataclasses.asdict(note)}))
         try:
             seen = self.runs()
             if name not in seen:
@@ -164,23 +164,32 @@ class Budget:
             self._check_cap(seen, new=name)
         except BaseException:
             # Nothing has started. If the note cannot be deleted, the run counts as started.
-            directory.remove([name + _SUFFIX])
+            directory_at(self.path).remove([name + _SUFFIX])
             raise
         return name
 
-    def settle(self, name: str) -> None:
+    def settle(self, output: str) -> None:
         """Replaces the note of a run by a copy of the ledger that the run has published.
 
+        Nothing is left to do if the budget has this ledger, and no note of another run like it.
+
+        Args:
+          output: Directory of the release.
+
         Raises:
-          BudgetError: There is no such note, or its output directory has no ledger of this run.
+          BudgetError: There is no whole ledger, or no note of its run.
         """
-        note = self._note(name, self.runs())
-        found = read_counted(note.output)
-        budget = (note.program, note.expense.epsilon, note.expense.delta)
-        if (found.ledger["program"], found.expense.epsilon, found.expense.delta) != budget:
-            raise BudgetError(f"{found.path} must be the ledger of {name}, but has another budget.")
-        with as_budget_error(f"the budget {self.path} cannot be written"):
-            directory_at(self.path).put(name + _SUFFIX, found.data)
+        runs, place, found = self.runs(), absolute(output).rstrip("/"), read_counted(output)
+        for name, run in runs.items():
+            if isinstance(run, Note) and (run.output, run.budget) == (place, found.budget):
+                self._write(name, found.data)
+                return
+        if not _is_among(found, runs):
+            raise BudgetError(
+                f"The budget {self.path} has no note of a run that publishes in {output} with this "
+                "program, epsilon and delta. Add the release: beam-dpne account --budget FOLDER --add "
+                "RELEASE."
+            )
 
     def add(self, ledgers: Sequence[CountedLedger]) -> None:
         """Adds releases that were made without the budget; they count even above the cap.
@@ -194,11 +203,9 @@ class Budget:
             is_empty = not any(part["rows"] for part in ledger.ledger["parts"])
             if _is_among(ledger, runs) and not is_empty:
                 raise BudgetError(f"{ledger.path} is in the budget already.")
-        directory = directory_at(self.path)
         for ledger in ledgers:
             place = absolute(ledger.path).removesuffix(f"/{LEDGER_NAME}").removesuffix(_SUFFIX)
-            with as_budget_error(f"the budget {self.path} cannot be written"):
-                directory.put(_name_of(place, uuid.uuid4().hex) + _SUFFIX, ledger.data)
+            self._write(_name_of(place, uuid.uuid4().hex), ledger.data)
 
     def remove(self, name: str) -> None:
         """Removes the note of a failed run, which then does not count.
@@ -210,10 +217,14 @@ class Budget:
             published.
         """
         runs = self.runs()
-        output = self._note(name, runs).output
-        folder, directory = directory_at(output), directory_at(self.path)
+        run = runs.get(name)
+        if not isinstance(run, Note):
+            raise BudgetError(
+                f"The budget {self.path} has no note {name}; show it to see its notes."
+            )
+        output = run.output
         with as_budget_error(f"{output} cannot be read"):
-            left = folder.names()
+            left = directory_at(output).names()
         known: set[str] = set()
         if LEDGER_NAME in left and _is_among(found := read_counted(output), runs):
             known = {LEDGER_NAME, *(part["name"] for part in found.ledger["parts"])}
@@ -222,19 +233,16 @@ class Budget:
                 f"{name} must be the note of a run that has published nothing, but {output} has files. "
                 "Settle it if they are a whole release; otherwise delete them, if nobody has read them."
             )
-        with as_budget_error(f"the budget {self.path} cannot be written"):
+        directory = directory_at(self.path)
+        with as_budget_error(f"{name} cannot be deleted from the budget {self.path}"):
             directory.read(name + _SUFFIX)
             directory.remove([name + _SUFFIX])
             if directory.has(name + _SUFFIX):
-                raise BudgetError(f"{name} could not be deleted from the budget {self.path}.")
+                raise BudgetError("its file is still there.")
 
-    def _note(self, name: str, runs: Mapping[str, Note | CountedLedger]) -> Note:
-        run = runs.get(name)
-        if not isinstance(run, Note):
-            raise BudgetError(
-                f"The budget {self.path} has no note {name}; show it to see its notes."
-            )
-        return run
+    def _write(self, name: str, data: bytes) -> None:
+        with as_budget_error(f"the budget {self.path} cannot be written"):
+            directory_at(self.path).put(name + _SUFFIX, data)
 
     def _check_cap(self, runs: Mapping[str, Note | CountedLedger], new: str | None = None) -> None:
         """Raises BudgetError if runs exceed the cap together; `new` is one that wants to start."""
@@ -280,7 +288,7 @@ def open_budget(path: str) -> Budget:
             f"budget must be a folder with {BUDGET_NAME}, got {path}. Make one: beam-dpne account "
             f"--budget {path} --create --population NAME --epsilon E --delta D."
         )
-    with _as_damaged(f"{path}/{BUDGET_NAME}"):
+    with as_budget_error(f"{path}/{BUDGET_NAME} is damaged"):
         value = json.loads(data)
         if value["schema"] != _SCHEMA:
             raise BudgetError("another version has written it.")
@@ -293,20 +301,14 @@ def _counts(name: str) -> bool:
 
 def _read_run(directory: Directory, name: str) -> Note | CountedLedger:
     path = directory.path_of(name)
-    data = directory.read(name)
-    if data is None:
-        raise BudgetError(f"{path} was removed while it was read; try again.")
-    if is_ledger(data):
-        return counted_ledger(data, path)
-    with _as_damaged(path):
+    with as_budget_error(f"{path} cannot be read, so it cannot be said what was spent"):
+        data = directory.read(name) or b""
+        if is_ledger(data):
+            return counted_ledger(data, path)
         value: dict[str, Any] = json.loads(data)
         if value.pop("schema") != _NOTE_SCHEMA:
             raise BudgetError("it is neither a ledger nor the note of a run.")
         return Note(**{**value, "expense": Expense(**value["expense"])})
-
-
-def _note_bytes(note: Note) -> bytes:
-    return _json_bytes({"schema": _NOTE_SCHEMA, **dataclasses.asdict(note)})
 
 
 def _json_bytes(value: Mapping[str, Any]) -> bytes:
@@ -327,17 +329,6 @@ def _is_among(ledger: CountedLedger, runs: Mapping[str, Note | CountedLedger]) -
 def _spent(total: Total) -> str:
     epsilon = "no finite epsilon" if math.isinf(total.epsilon) else f"epsilon {total.epsilon:.6g}"
     return f"{epsilon} at delta {total.delta:g}"
-
-
-@contextlib.contextmanager
-def _as_damaged(path: str):
-    try:
-        yield
-    except (BudgetError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        why = str(error) if isinstance(error, BudgetError) else "a field is missing or wrong"
-        raise BudgetError(
-            f"{path} is damaged, so it cannot be said what was spent: {why}"
-        ) from None
 
 
 def _today() -> str:

@@ -22,14 +22,12 @@ class CountedLedger:
       data: Its bytes.
       ledger: The ledger as JSON types.
       expense: The expense that it states.
-      missing: Number of its parts that are not beside it.
     """
 
     path: str
     data: bytes = dataclasses.field(repr=False)
     ledger: Mapping[str, Any] = dataclasses.field(repr=False)
     expense: Expense
-    missing: int = 0
 
     @property
     def sha256(self) -> str:
@@ -47,9 +45,9 @@ class CountedLedger:
         return self.ledger.get("notes", {}).get("unit")
 
     @property
-    def title(self) -> str | None:
-        """The operator's name of the release, or None."""
-        return self.ledger.get("notes", {}).get("title")
+    def budget(self) -> tuple[str, float, float]:
+        """Program, ε and δ of the run."""
+        return self.program, self.expense.epsilon, self.expense.delta
 
 
 def counted_ledger(data: bytes, path: str) -> CountedLedger:
@@ -87,12 +85,7 @@ def read_counted(path: str) -> CountedLedger:
                 f"{file} does not exist. Name a release's directory, or its ledger. A release that was "
                 "deleted is spent all the same, so keep its ledger."
             )
-        found = counted_ledger(data, file)
-        names = directory.names() if name == LEDGER_NAME else []
-    if name != LEDGER_NAME:
-        return found
-    missing = sum(part["name"] not in names for part in found.ledger["parts"])
-    return dataclasses.replace(found, missing=missing)
+        return counted_ledger(data, file)
 
 
 def read_population(paths: Sequence[str], *, same_users: bool = False) -> list[CountedLedger]:
@@ -133,12 +126,6 @@ def remarks(counted: Sequence[CountedLedger]) -> list[str]:
     """Returns sentences that a reader of the total must know, one for each matter."""
     found = []
     for number, each in enumerate(counted):
-        if each.missing:
-            found.append(
-                f"{each.path}: {each.missing} of its files {'is' if each.missing == 1 else 'are'} "
-                "missing. The release is spent all the "
-                "same, since somebody may have read it."
-            )
         if each.sha256 in [other.sha256 for other in counted[:number]]:
             found.append(
                 f"{each.path} has the same bytes as a ledger before it, and both are counted. Leave "
@@ -158,10 +145,9 @@ def as_budget_error(failure: str):
     """Replaces errors of storage and releases by a BudgetError of one sentence."""
     try:
         yield
-    except BeamDpneError as error:
-        raise BudgetError(str(error)) from None
     except Exception as error:
-        raise BudgetError(f"{failure}: {reason(error)}.") from None
+        why = str(error) if isinstance(error, BeamDpneError) else f"{reason(error)}."
+        raise BudgetError(f"{failure}: {why}") from None
 
 
 def _plain(unit: str) -> str:

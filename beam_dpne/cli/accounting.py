@@ -195,7 +195,6 @@ def _ledger_json(each: CountedLedger) -> dict[str, Any]:
         "ledger": each.path,
         "sha256": each.sha256,
         "program": each.program,
-        "title": each.title,
         "unit": each.unit,
         "epsilon": each.expense.epsilon,
         "delta": each.expense.delta,

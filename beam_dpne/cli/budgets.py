@@ -108,12 +108,12 @@ def kept_budget(job: SpendsBudget) -> Iterator[Outcome]:
             f"nothing was published: {command} --remove {name}."
         )
         raise
-    later = f"Once its release is there: {command} --settle {name}."
+    later = f"Once its release is there: {command} --settle {job.output}."
     if not outcome.is_released:
         display.print_notice(f"beam-dpne: the budget counts this run as spent. {later}")
         return
     try:
-        budget.settle(name)
+        budget.settle(job.output)
     except BudgetError as error:
         # The release is complete, and its note still counts.
         display.print_notice(f"beam-dpne: the budget could not be settled: {error} {later}")

@@ -476,7 +476,6 @@ PLAN: Table = {
     ),
 }
 
-_ENTRY = "Name the run as the budget lists it."
 ACCOUNT: Table = {
     "adding up": (
         Option(
@@ -539,13 +538,15 @@ ACCOUNT: Table = {
         ),
         Option(
             name="settle",
-            help="Replace the note of a run by the ledger that it has published, where its launcher "
-            "could not do so. " + _ENTRY,
+            path="directory",
+            help="Release whose ledger replaces the note of its run, e.g. releases/2026-01, where the "
+            "launcher could not do so.",
         ),
         Option(
             name="remove",
             help="Remove the note of a failed run. You state that its job has ended and that nobody "
-            "has read a file of it; an output directory with files of it is refused. " + _ENTRY,
+            "has read a file of it; an output directory with files of it is refused. Name the run as "
+            "the budget lists it.",
         ),
     ),
 }

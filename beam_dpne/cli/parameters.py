@@ -198,9 +198,9 @@ class Budgeting(Parameters):
     budget: Annotated[
         str | None,
         Parameter(
-            help="Budget of the population, as made by beam-dpne account, e.g. budget.json. A run "
-            "that would exceed it together with the releases so far is refused before it starts. "
-            "By default no budget is kept.",
+            help="Folder with the budget of the population, as made by beam-dpne account, e.g. "
+            "budgets/customers. A run that would exceed it together with the runs so far is refused "
+            "before it starts. A run counts from its start. By default no budget is kept.",
         ),
     ] = None
 

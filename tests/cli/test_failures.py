@@ -443,10 +443,7 @@ def test_known_errors_of_the_system_are_told_in_its_words():
     assert printable_reason(RuntimeError(full)) == "No space left on device."
 
 
-OF_AIRFLOW = {
-    f"beam_dpne.airflow.{name}"
-    for name in ("base", "budget", "dataflow", "flink", "operators", "releases")
-}
+OF_AIRFLOW = {f"beam_dpne.airflow.{name}" for name in ("dataflow", "operators", "release")}
 
 
 def test_modules_that_need_airflow_define_no_errors():
@@ -471,9 +468,6 @@ def test_all_our_errors_and_only_ours_are_told():
     # The reader catches this error and reports it by its own phrases.
     caught = {
         "beam_dpne.reading.records.BrokenText",
-        # Airflow prints these in the log of a task; no program does.
-        "beam_dpne.airflow.folders.BudgetError",
-        "beam_dpne.airflow.folders.TryLaterError",
     }
     printed = {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds - {BeamDpneError}}
     assert len(printed - caught) == len(BeamDpneError.__subclasses__())

@@ -21,22 +21,13 @@ def rendered(dag: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     task = dag.get_task("release")
     context = {"params": params.validate(), "run_id": "manual__1", "dag": dag, "task": task}
     task.render_template_fields(context)
-    facts = {
+    return {
         "retries": task.retries,
-        "deferrable": getattr(task, "deferrable", False),
         "tasks": dag.task_ids,
-        "directory": task.directory(context),
+        "arguments": task.arguments(context),
+        "body": task.request(context) if hasattr(task, "request") else None,
+        "variables": task.variables(context) if hasattr(task, "variables") else None,
     }
-    if hasattr(task, "request"):
-        return {
-            **facts,
-            "body": task.request(context),
-            "project": task.project_id,
-            "location": task.location,
-            "renamed": task.append_job_name,
-            "blocks": task.wait_until_finished,
-        }
-    return {**facts, "command": task.command(context)}
 
 
 def described(params: ParamsDict) -> dict[str, Any]:

@@ -1,0 +1,162 @@
+"""The part of an operator that is the same on all engines: one release in each run of its task.
+
+A run has one directory. A try that finds the release of an earlier try there starts nothing, and the
+programs refuse a directory with files of another run.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import Asset, AssetAlias, BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from beam_dpne.cli.options import options_of
+from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
+
+_TABLES = {"ngrams": NGRAMS, "set-union": SET_UNION, "bayesian": BAYESIAN}
+_NOT_HERE = ("output", "overwrite", "budget")
+
+
+class Release(BaseOperator):
+    """The fields of a release, before those of an operator of Airflow that runs its program.
+
+    The release is in `RELEASES/DAG/TASK/RUN`, followed by the index of a mapped task. The task returns
+    the public facts of its ledger (`facts_of`), and adds to the asset alias `beam-dpne/DAG/TASK` an
+    asset with the address of the release, with these facts as its extra.
+
+    Args:
+      program: `ngrams`, `set-union` or `bayesian`.
+      releases: Directory of the releases of all runs; an absolute path or an address such as gs://….
+      budget: Folder of a budget (`beam-dpne account --budget FOLDER --create`). A run that would exceed
+        its cap is not started; neither is one if the budget cannot be read. None checks nothing.
+      kwargs: Options of the program by name, such as `input`, `epsilon`, `delta` and `max_length`, none
+        of which may come from the private data; and the fields of the operator of Airflow.
+
+    Raises:
+      ValueError: The program is unknown, or an option is the operator's own.
+    """
+
+    template_fields = ("releases", "budget", "options")
+
+    def __init__(self, *, program: str, releases: str, budget: str | None = None, **kwargs: Any):
+        if program not in _TABLES:
+            raise ValueError(f"program must be one of {', '.join(_TABLES)}, got {program!r}.")
+        refused = sorted(set(kwargs) & {"output", "overwrite"})
+        if refused:
+            raise ValueError(f"{refused[0]} must be left out: each run has a directory of its own.")
+        names = {option.name for option in options_of(_TABLES[program])} - set(_NOT_HERE)
+        given = {name: kwargs.pop(name) for name in names & set(kwargs)}
+        super().__init__(**kwargs)
+        self.program = program
+        self.releases = releases
+        self.budget = budget
+        self.options = given
+        self.alias = f"beam-dpne/{self.dag_id}/{self.task_id}"
+        self.outlets = [*self.outlets, AssetAlias(self.alias)]
+
+    def arguments(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the options of this run by name; those without a value are left out."""
+        given = {name: value for name, value in self.options.items() if value is not None}
+        return {**given, "output": self.directory(context)}
+
+    def directory(self, context: Mapping[str, Any]) -> str:
+        """Returns the directory of this run's release.
+
+        Raises:
+          AirflowFailException: The run's id would lead to another directory.
+        """
+        run_id = context["run_id"]
+        if run_id in (".", "..") or "/" in run_id:
+            raise AirflowFailException(f"run_id must be the name of a directory, got {run_id!r}.")
+        parts = [self.releases.rstrip("/"), self.dag_id, self.task_id, run_id]
+        index = getattr(context.get("ti"), "map_index", -1)
+        return "/".join([*parts, str(index)] if index is not None and index >= 0 else parts)
+
+    def job_name(self, context: Mapping[str, Any]) -> str:
+        """Returns the name of this run's job at an engine, which is the same for all tries."""
+        return f"beam-dpne-{hashlib.sha256(self.directory(context).encode()).hexdigest()[:16]}"
+
+    def start(self, context: Any) -> None:
+        """Runs the program to its end, or defers the task; the operator of each engine defines it."""
+        raise NotImplementedError
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Publishes the release of this run, unless an earlier try has; returns its facts."""
+        from beam_dpne.release.files import has_ledger
+
+        directory = self.directory(context)
+        if has_ledger(directory):
+            self.log.info("An earlier try has published the release of this run.")
+        else:
+            self._note_start(directory)
+            self.start(context)
+        return self.finish(context)
+
+    def _plan(self) -> Any:
+        """Returns the plan of the run, from its file or from the options."""
+        from beam_dpne.accounting.expense import PLANS
+        from beam_dpne.storage.access import directory_at
+
+        plan = PLANS[self.program]
+        if (path := self.options.get("plan")) is not None:
+            folder, _, name = path.rpartition("/")
+            return plan.from_json((directory_at(folder).read(name) or b"").decode())
+        fields = plan.__dataclass_fields__
+        given = {name: value for name, value in self.options.items() if value is not None}
+        return plan(**{name: value for name, value in given.items() if name in fields})
+
+    def _note_start(self, directory: str) -> None:
+        """Notes the start in the budget, or raises BudgetError if the cap does not allow the run."""
+        from beam_dpne.accounting.budget import open_budget
+        from beam_dpne.accounting.expense import expense_of_plan
+
+        if self.budget is not None:
+            spent = expense_of_plan(self._plan())
+            fields = {
+                "program": self.program,
+                "output": directory,
+                "unit": self.options.get("unit"),
+            }
+            open_budget(self.budget).check_and_note(spent, **fields, again=True)
+
+    def finish(self, context: Any) -> dict[str, Any]:
+        """Checks the release of this run, settles its budget, and announces its asset.
+
+        Raises:
+          AirflowFailException: The release is of another program or budget than the task's.
+        """
+        from beam_dpne.accounting.budget import open_budget
+        from beam_dpne.release.files import read_ledger
+
+        directory, plan = self.directory(context), self._plan()
+        ledger = read_ledger(directory)
+        facts = facts_of(directory, ledger)
+        found = tuple(facts[name] for name in ("program", "epsilon", "delta"))
+        if found != (self.program, plan.epsilon, plan.delta):
+            raise AirflowFailException(
+                f"{directory} holds a release of another program or budget than this task's."
+            )
+        if self.budget is not None:
+            open_budget(self.budget).settle(directory)
+        uri = directory if "://" in directory else f"file://{directory}"
+        context["outlet_events"][AssetAlias(self.alias)].add(Asset(uri), extra=facts)
+        return facts
+
+
+def facts_of(directory: str, ledger: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what is worth handing on of a ledger, as JSON types; it is as public as the release.
+
+    Returns:
+      `path`, `program`, `epsilon`, `delta`, `released` (the number of rows), and for n-grams `lengths`
+      (the same by length).
+    """
+    by_length = {str(length["length"]): length["released"] for length in ledger.get("lengths", ())}
+    return {
+        "path": directory,
+        "program": ledger["program"],
+        "epsilon": ledger["guarantee"]["epsilon"],
+        "delta": ledger["guarantee"]["delta"],
+        "released": sum(part["rows"] for part in ledger["parts"]),
+        **({"lengths": by_length} if by_length else {}),
+    }
