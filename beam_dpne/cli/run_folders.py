@@ -76,7 +76,7 @@ def delete_at_once() -> None:
 
 def delete_and_report(folder: str) -> None:
     """Deletes the folder of a run; a folder that cannot be deleted is logged and fails nothing."""
-    side_inputs.forget(folder)
+    side_inputs.forget()
     try:
         _delete_folder(folder)
     except Exception as error:

@@ -66,13 +66,11 @@ class BatchCoder(beam.coders.Coder):
         A stored value is mapped into memory, and is the same object for all bundles of a process.
         """
         if not encoded.startswith(_NO_HEAD):
-            return self._decode_buffer(pa.py_buffer(encoded))
-        file = StoredFile(**json.loads(encoded[_ALIGNMENT:]))
-        return side_inputs.opened(
-            file, lambda buffer: dataclasses.replace(self._decode_buffer(buffer), stored=file)
-        )
+            return self.decode_buffer(pa.py_buffer(encoded))
+        return _stored_batch(self, StoredFile(**json.loads(encoded[_ALIGNMENT:])))
 
-    def _decode_buffer(self, buffer: pa.Buffer) -> Any:
+    def decode_buffer(self, buffer: pa.Buffer) -> Any:
+        """Does the same as `decode` for the bytes of a batch that is not stored."""
         size = int.from_bytes(buffer[:_ALIGNMENT], "little")
         schema = pa.ipc.read_schema(buffer.slice(_ALIGNMENT, size))
         start = _ALIGNMENT + size + -size % _ALIGNMENT
@@ -105,6 +103,11 @@ class BatchCoder(beam.coders.Coder):
     def is_deterministic(self) -> bool:
         """Batches are values, never keys."""
         return False
+
+
+@side_inputs.cached_for_sets(maxsize=4)
+def _stored_batch(coder: BatchCoder, file: StoredFile) -> Any:
+    return dataclasses.replace(coder.decode_buffer(side_inputs.mapped(file)), stored=file)
 
 
 def register_batches(*batch_types: type) -> None:

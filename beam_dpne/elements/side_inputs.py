@@ -9,7 +9,6 @@ Sets between two rounds are as private as the data: the launcher deletes the run
 that a worker fetches has no name from the beginning, so that the system frees it with the process.
 """
 
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -19,10 +18,9 @@ import os
 import shutil
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from apache_beam.io.filesystem import CompressionTypes
@@ -32,8 +30,6 @@ from beam_dpne.errors import SharedStorageError
 
 _T = TypeVar("_T")
 
-_KEPT_OPEN = 4
-_LOOK_SECONDS = 30
 _COPIED_AT_ONCE = 1 << 22
 
 
@@ -87,108 +83,42 @@ def store(folder: str, name: str, data: bytes, key: bytes = b"") -> StoredFile:
     return StoredFile(path, len(data), digest)
 
 
-def opened(file: StoredFile, decode: Callable[[pa.Buffer], Any]) -> Any:
-    """Returns the set in a stored file, mapped into memory; the same object for all bundles.
+def cached_for_sets(maxsize: int) -> Callable[[Callable[..., _T]], Callable[..., _T]]:
+    """Returns a decorator with an LRU cache, which `forget` clears.
 
-    The set is released from memory when the file is gone, since the launcher deletes the file with
-    the run.
-
-    Args:
-      file: the file to open; it is fetched first if it is not on a local path.
-      decode: turns the bytes into a set, if it is not open yet.
-
-    Raises:
-      SharedStorageError: if the bytes are not those that were stored.
+    One thread computes a value, and others that need it wait, so that a large set is in memory once.
     """
-    return _open_sets.get(file, decode)
 
-
-def forget(folder: str) -> None:
-    """Releases all sets from memory whose files are in a folder, when a run ends."""
-    _open_sets.drop(lambda file: file.path.startswith(FileSystems.join(folder, "")))
-
-
-class CachedForSets(Generic[_T]):
-    """A function with an LRU cache; one thread computes a value, and others that need it wait."""
-
-    def __init__(self, function: Callable[..., _T], maxsize: int):
-        self._cached = functools.lru_cache(maxsize=maxsize)(function)
-        self._lock = threading.Lock()
-        self.cache_clear = self._cached.cache_clear
-        self.cache_info = self._cached.cache_info
-        functools.update_wrapper(self, function)
-
-    def __call__(self, *arguments: Any, **named: Any) -> _T:
-        """Returns the function's value, from the cache if it is there."""
-        with self._lock:
-            return self._cached(*arguments, **named)
-
-
-def cached_for_sets(maxsize: int) -> Callable[[Callable[..., _T]], CachedForSets[_T]]:
-    """Returns a decorator with an LRU cache, which is cleared when a run's sets are released."""
-
-    def decorate(function: Callable[..., _T]) -> CachedForSets[_T]:
-        cached = CachedForSets(function, maxsize)
+    def decorate(function: Callable[..., _T]) -> Callable[..., _T]:
+        cached = functools.lru_cache(maxsize=maxsize)(function)
+        lock = threading.Lock()
         _caches.append(cached.cache_clear)
-        return cached
+
+        @functools.wraps(function)
+        def locked(*arguments: Any, **named: Any) -> _T:
+            with lock:
+                return cached(*arguments, **named)
+
+        return locked
 
     return decorate
 
 
-class _OpenSets:
-    """The last used sets of this process, and a thread that releases them when their run has ended."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._sets: collections.OrderedDict[StoredFile, Any] = collections.OrderedDict()
-        self._watched = False
-
-    def get(self, file: StoredFile, decode: Callable[[pa.Buffer], Any]) -> Any:
-        """Returns a set and opens it if it is not open; one thread opens it for all threads."""
-        with self._lock:
-            if file not in self._sets:
-                self._sets[file] = decode(_mapped(file))
-            self._sets.move_to_end(file)
-            if len(self._sets) > _KEPT_OPEN:
-                self._sets.popitem(last=False)
-            if not self._watched:
-                self._watched = True
-                threading.Thread(target=self._watch, name="stored sets", daemon=True).start()
-            return self._sets[file]
-
-    def drop(self, is_gone: Callable[[StoredFile], bool]) -> None:
-        """Releases sets; their memory and disk space are free when no bundle uses them."""
-        with self._lock:
-            files = list(self._sets)
-        gone = [file for file in files if is_gone(file)]
-        with self._lock:
-            for file in gone:
-                self._sets.pop(file, None)
-        for clear in _caches if gone else ():
-            clear()
-
-    def _watch(self) -> None:
-        while True:
-            time.sleep(_LOOK_SECONDS)
-            self.drop(_is_gone)
-            with self._lock:
-                if not self._sets:
-                    self._watched = False
-                    return
-
-
-_open_sets = _OpenSets()
 _caches: list[Callable[[], None]] = []
 
 
-def _is_gone(file: StoredFile) -> bool:
-    """Whether the file was deleted; it counts as present while the storage does not answer."""
-    with contextlib.suppress(Exception):
-        return not FileSystems.exists(file.path)
-    return False
+def forget() -> None:
+    """Releases the sets of this process, and what was computed from them, when a run ends."""
+    for clear in _caches:
+        clear()
 
 
-def _mapped(file: StoredFile) -> pa.Buffer:
+def mapped(file: StoredFile) -> pa.Buffer:
+    """Returns the content of a stored file, mapped into memory; a remote file is fetched first.
+
+    Raises:
+      SharedStorageError: if the bytes are not those that were stored.
+    """
     if FileSystems.get_scheme(file.path) is None:
         buffer = pa.memory_map(file.path).read_buffer()
     else:

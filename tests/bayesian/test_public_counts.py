@@ -107,14 +107,6 @@ def test_rows_of_many_grams_are_found_in_small_and_large_tables(bits, monkeypatc
     assert len(row) > max(expected) > 0
 
 
-def test_rows_are_found_once_for_all_batches():
-    public = PublicCounts.of([("a", "b"), ("b", "a")], [2, 1])
-    public_counts._levels.cache_clear()
-    for _ in range(3):
-        public.rows_of(np.array([0, 1, 0, -1], np.int32))
-    assert public_counts._levels.cache_info().misses == 1
-
-
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 40))
 @settings(max_examples=30)
 def test_counting_a_text_is_counting_with_a_dictionary(seed, length, size):

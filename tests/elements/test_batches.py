@@ -82,42 +82,6 @@ def test_pieces_of_a_histogram_are_cut_and_add_up_again(small):
     assert by_word(merge_shards(parts)) == by_word(whole)
 
 
-def test_one_giant_user_stays_whole(small):
-    giant = lay_out_positions(block_of([["a", "b"] * 5000], ["giant"]), KEY.sub_key("word"))
-    assert len(list(bounded_batches(giant))) == 1
-
-
-def test_cut_positions_go_on_to_longer_grams(small):
-    """The same candidates of length 2 come out of the parts as out of the whole."""
-    whole = lay_out_positions(block_of(*corpus()), KEY.sub_key("word"))
-    names = sorted({f"w{word}" for word in range(0, 500, 2)}, key=str.encode)
-    vocabulary = elements.GramSet(
-        length=1,
-        keys=np.arange(len(names)),
-        scores=np.ones(len(names)),
-        words=pa.array(names),
-        vocabulary_size=len(names),
-    )
-    found = []
-    for some in (bounded_batches(whole), [whole]):
-        grams = [
-            extract_grams(prune_invalid(part, vocabulary, pruning="both"), length=2)
-            for part in some
-        ]
-        found.append(
-            {
-                (tuple(user), key)
-                for part in grams
-                for user, start, stop in zip(
-                    part.users.tolist(), part.offsets[:-1], part.offsets[1:], strict=True
-                )
-                for key in part.keys[start:stop].tolist()
-            }
-        )
-    assert found[0] == found[1]
-    assert found[0]
-
-
 def test_ids_below_2_to_31_are_told_apart_in_a_pair():
     largest = 2**31 - 1
     ids = np.array([0, 1, 2**16 - 1, 2**16, 2**16 + 1, largest - 1, largest])
@@ -179,22 +143,6 @@ def test_one_giant_word_is_an_element_of_its_own(small):
     batch = lay_out_positions(limit_documents(parts, 10**6, b"", final=True), KEY.sub_key("word"))
     pieces = [p for b in bounded_batches(batch) for _, p in cut_by_hash_range(sum_of(b), 1)]
     assert len(merge_shards(pieces).weights) == 4
-
-
-def test_pieces_of_two_rules_lengths_or_rounds_are_refused():
-    from beam_dpne.mechanism.rules import length_rule
-
-    none = np.zeros(0, np.int64)
-    rules = [length_rule(length=2, noise_stddev=1.0, threshold=t) for t in (5.0, 6.0)]
-    pieces = [elements.HistogramShard(length=2, keys=none, weights=none, rule=r) for r in rules]
-    longer = elements.HistogramShard(length=3, keys=none, weights=none)
-    later = elements.HistogramShard(length=2, keys=none, weights=none, round=2)
-    with pytest.raises(ValueError, match="one rule"):
-        merge_shards(pieces)
-    for wrong in ([pieces[0], longer], [pieces[0], later]):
-        with pytest.raises(ValueError, match="one length and one round"):
-            merge_shards(wrong)
-    assert merge_shards([pieces[0], pieces[0]]).rule == rules[0]
 
 
 def test_the_size_of_a_batch_is_known_without_encoding_it(monkeypatch):

@@ -2,11 +2,10 @@
 
 import threading
 import time
-from queue import SimpleQueue
 
 import pytest
 
-from beam_dpne.elements.threads import TaskQueue, map_in_threads, usable_cores
+from beam_dpne.elements.threads import TaskQueue, map_in_threads
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -21,12 +20,6 @@ def test_results_are_in_the_order_of_the_items(workers):
 def test_several_threads_work_at_the_same_time():
     met = threading.Barrier(2, timeout=30)
     assert map_in_threads(lambda _: met.wait() in (0, 1), range(2), 2) == [True, True]
-
-
-def test_one_worker_uses_no_other_thread():
-    here = threading.get_ident()
-    assert map_in_threads(lambda _: threading.get_ident(), range(3), 1) == [here] * 3
-    assert list(TaskQueue(1).put(threading.get_ident)) == [here]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -65,36 +58,3 @@ def test_a_queue_raises_the_error_of_a_call():
     with pytest.raises(ZeroDivisionError):
         list(queue.drain())
     queue.close()
-
-
-def test_a_closed_queue_leaves_no_thread():
-    queue = TaskQueue[threading.Thread](3)
-    given = [thread for _ in range(6) for thread in queue.put(threading.current_thread)]
-    threads = {*given, *queue.drain()}
-    assert threads
-    queue.close()
-    for thread in threads:
-        thread.join(timeout=30)
-        assert not thread.is_alive()
-
-
-def test_a_queue_is_closed_without_waiting_for_calls():
-    begun, go_on = SimpleQueue[threading.Thread](), threading.Event()
-    queue = TaskQueue[bool](2)
-
-    def wait_in_thread() -> bool:
-        begun.put(threading.current_thread())
-        return go_on.wait(timeout=30)
-
-    assert list(queue.put(wait_in_thread)) == []
-    thread = begun.get(timeout=30)
-    queue.close()
-    assert thread.is_alive()
-    go_on.set()
-    thread.join(timeout=30)
-    assert not thread.is_alive()
-    assert list(queue.drain()) == []
-
-
-def test_there_is_at_least_one_core():
-    assert usable_cores() >= 1
