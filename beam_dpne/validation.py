@@ -14,13 +14,13 @@ import re
 import types
 import typing
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 ADJACENCY = "add_or_remove_one_user"
 LARGE_DELTA = 1e-3
 MAX_USERS = 2**30
 _MIN_DELTA = 1e-20
-_DECIDES_NOTHING = "public_user_count"
+_DECIDES_NOTHING = ("public_user_count", "adjacency")
 _Plan = TypeVar("_Plan", bound="JsonParameters")
 
 
@@ -305,7 +305,13 @@ class Parameters:
 
 
 class JsonParameters(Parameters):
-    """The JSON form of a plan, for dataclasses whose fields are all the parameters of a plan."""
+    """The JSON form of a plan, for dataclasses whose fields are all the parameters of a plan.
+
+    Attributes:
+      decides_defaults: the parameter on which defaults of others depend.
+    """
+
+    decides_defaults: ClassVar[str]
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the parameters as JSON types."""
@@ -314,6 +320,22 @@ class JsonParameters(Parameters):
     def to_json(self) -> str:
         """Returns the parameters as a JSON object; inverse of `from_json`."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def key_parameters(self) -> dict[str, Any]:
+        """Returns ε, δ and the resolved parameters that differ from their defaults, as JSON types.
+
+        A run key is bound to them (`key_context`). So a parameter that goes, or one that is added,
+        changes no release in which it has its default.
+        """
+        cls, chosen = type(self), self.decides_defaults
+        plain = cls(**{"epsilon": 1.0, "delta": 1e-6, chosen: getattr(self, chosen)}).to_dict()
+        default = next(f.default for f in dataclasses.fields(cast("Any", cls)) if f.name == chosen)
+        plain = plain | {"epsilon": None, "delta": None, chosen: default}
+        return {
+            name: value
+            for name, value in self.to_dict().items()
+            if value != plain[name] and name not in _DECIDES_NOTHING
+        }
 
     @classmethod
     def from_json(cls: type[_Plan], text: str) -> _Plan:
@@ -324,24 +346,6 @@ class JsonParameters(Parameters):
         """
         known = [field.name for field in dataclasses.fields(cast("Any", cls))]
         return cls(**json_parameters(text, known, ("epsilon", "delta")))
-
-
-def deciding_parameters(fields: dict[str, Any]) -> dict[str, Any]:
-    """Returns the parameters of a plan that decide a release, to which its run key is bound.
-
-    If one key were used on one input under two ways of computing weights, the same noise would be added
-    to different weights, and their difference would be free of noise. So the key is bound to every
-    parameter with its default resolved, and to every constant that decides weights, noise, thresholds
-    and cuts, each read from the module that uses it (`mechanism_parameters` of the plans). Only
-    public_user_count is left out, since nothing is computed from it. Changes that are not numbers, such
-    as the shape of a formula or the way in which draws are keyed, raise the mechanism's version.
-    """
-    return {name: value for name, value in fields.items() if name != _DECIDES_NOTHING}
-
-
-def as_json_types(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Returns parameters as JSON gives them back, with lists for tuples."""
-    return json.loads(json.dumps(parameters))
 
 
 def json_parameters(text: str, known: Sequence[str], required: Sequence[str]) -> dict[str, Any]:

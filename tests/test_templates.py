@@ -36,7 +36,6 @@ from templates.generate import (
 )
 from tests.conftest import ROOT
 from tests.engines.conftest import SAMPLE
-from tests.engines.staged import unpacked
 
 pytest_plugins = ["tests.engines.storage"]
 PROGRAMS = {
@@ -80,13 +79,10 @@ ACCEPTED = {
     "count_share": ("0", "0.15", "1e-3"),
     "max_rejected": ("0", "0.05", "1"),
     "vocabulary_delta_share": ("0.5", "5e-1"),
-    "noise_growth": ("0.9", "1"),
-    "budget_shares": ("0.2,0.2,0.2,0.2,0.2", "1e-1,.1,0.3,0.3,0.2"),
     "max_tokens_per_user": ("1000",),
     "rejects": ("gs://bucket/rejects", "gs://bucket-1.a_b/r/"),
     "output": ("gs://bucket/release", "gs://bucket/releases/2025-01/"),
     "plan": ("gs://bucket/plan.json",),
-    "vocabulary": ("gs://bucket/words.txt",),
     "run_key_file": ("gs://bucket/secret/run.key",),
     "partitions": ("1", "4096"),
     "side_input_limit": ("67108864",),
@@ -112,7 +108,6 @@ REFUSED = {
     "output": (*PATHS, "gs://bucket/a\nb", "gs://Bucket/a", "gs://bucket/*"),
     "rejects": PATHS,
     "plan": (*PATHS, "gs://bucket/*.json"),
-    "vocabulary": (*PATHS, "gs://bucket/*.txt"),
     "run_key_file": (*PATHS, "gs://bucket/*.key"),
     "user_field": ("", 'a"b', "a\\b", "a\tb"),
     "text_field": ("", 'a"b', "a\\b", "a\tb"),
@@ -124,11 +119,10 @@ REFUSED = {
     "overwrite": ("", "TRUE", "no", "0"),
     **dict.fromkeys(("title", "contact", "unit"), ("", "two\nlines", "a\ttab", "x" * 201)),
     "max_contributions": (*NOT_WHOLE, "5,", ",5", "5,,6", "5, 6", "5;6"),
-    "budget_shares": (*NOT_REAL[:-2], "0.5,", "0.5;0.5", "0.5, 0.5", "1.5,-0.5", "nan,1"),
     **dict.fromkeys(("max_length", "max_tokens_per_user", "max_record_bytes"), NOT_WHOLE),
     **dict.fromkeys(("partitions", "side_input_limit"), NOT_WHOLE),
     **dict.fromkeys(
-        ("epsilon", "delta", "spurious_fraction", "noise_growth", "count_share", "max_rejected"),
+        ("epsilon", "delta", "spurious_fraction", "count_share", "max_rejected"),
         NOT_REAL,
     ),
     **dict.fromkeys(("vocabulary_delta_share", "cutoff_margin"), NOT_REAL),
@@ -349,7 +343,7 @@ def test_what_the_program_refuses_the_form_refuses(program, cli):
 ALL_OPTIONS = [option for form in FORMS for option in options_of(form).values()]
 KINDS = {
     name: next(option for option in ALL_OPTIONS if option.parse is parse_text)
-    for name in ("integer", "number", "integers", "numbers")
+    for name in ("integer", "number", "integers")
     for parse_text in [getattr(definitions, name)]
 }
 
@@ -707,22 +701,3 @@ def staged_graph(form, wanted, bucket, program) -> bytes:
     job = json.loads(bucket.files(place.removeprefix(bucket.path()))[""])
     staged = job["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"]
     return bucket.files(staged.removeprefix(bucket.path()))[""]
-
-
-@pytest.mark.engines
-@pytest.mark.storage
-def test_a_large_public_vocabulary_travels_in_the_graph_of_a_template(stored_titles, program):
-    """The launcher deletes its own files when it ends, before the job begins."""
-    bucket, _ = stored_titles
-    words = [f"word{number:09}" for number in range(150_000)]
-    bucket.put("words.txt", "\n".join(words).encode())
-    wanted = {
-        "input": bucket.path("in/titles.jsonl.gz"),
-        "output": bucket.path("release/"),
-        "vocabulary": bucket.path("words.txt"),
-        "epsilon": "4",
-        "delta": "1e-6",
-    }
-    graph = unpacked(staged_graph("ngrams", wanted, bucket, program))
-    assert words[0].encode() in graph
-    assert words[-1].encode() in graph

@@ -28,9 +28,9 @@ from typing import Any
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.errors import BudgetError
 from beam_dpne.mechanism import gaussian
+from beam_dpne.mechanism.finite_noise import usable_delta, usable_epsilon
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
-from beam_dpne.set_union.policies import SPARE
 from beam_dpne.validation import ADJACENCY
 
 Plan = PrivacyPlan | SetUnionPlan | BayesianPlan
@@ -110,7 +110,6 @@ def expense_of_plan(plan: Plan) -> Expense:
         lone_delta=0.0 if isinstance(plan, BayesianPlan) else plan.vocabulary_delta,
         slack=plan.numerical_slack,
         far_tails=plan.far_tails,
-        has_union_vocabulary=isinstance(plan, PrivacyPlan) and plan.has_union_vocabulary,
     )
 
 
@@ -148,7 +147,7 @@ def expense_of_ledger(ledger: Mapping[str, Any], path: str) -> Expense:
         if not is_number or not 0 <= value < math.inf:
             raise _damaged(path, f"its {name} is not a finite number of at least 0")
     try:
-        return _divided(**budget, **numbers, has_union_vocabulary="vocabulary_columns" in ledger)
+        return _divided(**budget, **numbers)
     except ValueError as error:
         raise _damaged(path, str(error)) from None
 
@@ -162,7 +161,6 @@ def _divided(
     lone_delta: float,
     slack: float,
     far_tails: float,
-    has_union_vocabulary: bool,
 ) -> Expense:
     """Returns an expense in parts.
 
@@ -179,18 +177,19 @@ def _divided(
         raise ValueError("the parts of its delta exceed delta")
     if gaussian_delta <= 0:
         raise ValueError("its Gaussian noise has no delta")
-    needed = 1 / gaussian.gaussian_noise_stddev(epsilon=epsilon - slack, delta=gaussian_delta)
-    if mu > needed * (1 + _TOLERANCE):
+    least, most = (
+        1 / gaussian.gaussian_noise_stddev(epsilon=each, delta=gaussian_delta)
+        for each in (usable_epsilon(epsilon), epsilon - slack)
+    )
+    if mu > most * (1 + _TOLERANCE):
         raise ValueError("its noise is too small for its epsilon and delta")
-    remainder = max(far_tails, delta - explained)
-    if has_union_vocabulary:
-        # The failures of Hoeffding's bound in the words' set union, whose δ is below 2 δ_T and whose
-        # own ε is below that of the run.
-        remainder += 3 * SPARE * 2 * lone_delta * math.exp(min(epsilon, 700.0))
+    # What a plan reserves of δ costs nothing but the far tails.
+    usable = math.exp(slack) * usable_delta(epsilon=epsilon, delta=delta)
+    remainder = max(far_tails, usable - explained)
     return Expense(
         epsilon=epsilon,
         delta=delta,
-        mu=max(mu, needed),
+        mu=max(mu, least),
         lone_delta=lone_delta,
         slack=slack,
         remainder=remainder,

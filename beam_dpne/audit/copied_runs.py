@@ -68,7 +68,6 @@ from beam_dpne.ngrams.elements import (
 )
 from beam_dpne.ngrams.in_memory import ArraySteps, release_length
 from beam_dpne.ngrams.spurious import sample_spurious
-from beam_dpne.ngrams.vocabulary import public_vocabulary
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -359,9 +358,18 @@ def simulate(
     users = [positions(world, runs, key, has_user=present or not drawn)]
     previous: GramSet | None = None
     still_present: PresentGrams | None = None
-    if world.first > 1:
-        previous = public_vocabulary(words_of(runs, world.words))
-        users = steps.prune(2, users, previous, None)
+    if world.has_given_words:
+        words = words_of(runs, world.words)
+        previous = GramSet(
+            length=1,
+            keys=np.arange(len(words)),
+            scores=np.ones(len(words)),
+            words=words,
+            parent_size=1,
+            vocabulary_size=len(words),
+        )
+        fresh = np.full(len(users[0].users), world.plan.allotment)
+        users = steps.prune(2, [dataclasses.replace(users[0], left=fresh)], previous, None)
     outcomes: list[Outcome] = []
     for length in world.lengths:
         if outcomes and previous is not None:

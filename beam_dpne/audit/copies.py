@@ -28,7 +28,7 @@ class World:
     """One user, whose grams decide everything, and the others.
 
     Attributes:
-      plan: of the run; its words are public, or they are the grams (T = 1).
+      plan: of the run; its words are given, or they are the grams (T = 1).
       words: the user has every sequence of T of them once.
       others: for each other user its documents, as numbers of words.
       crowd: others who are so many that only their sums are made up. "none": there is no crowd.
@@ -36,6 +36,7 @@ class World:
         n-grams (with one word only). "near": it has all words but the first, each with a weight at the
         threshold.
       longest: the longest n-grams that are played, T with None. Each user who is played has no others.
+      has_given_words: whether the words are known already, and nothing is spent on them.
     """
 
     plan: PrivacyPlan
@@ -43,12 +44,12 @@ class World:
     others: tuple[tuple[tuple[int, ...], ...], ...] = ()
     crowd: str = "none"
     longest: int | None = None
+    has_given_words: bool = False
 
     @property
     def lengths(self) -> range:
-        """The lengths that are played: those that the strategy finds."""
-        found = self.plan.strategy_lengths
-        return found if self.longest is None else range(found.start, self.longest + 1)
+        """The lengths that are played: from 2 on if the words are given."""
+        return range(1 + self.has_given_words, (self.longest or self.plan.max_length) + 1)
 
     @property
     def first(self) -> int:

@@ -5,7 +5,6 @@ sees released n-grams and scores, and from half of the runs learns the statistic
 apart best (a logistic regression over numbers of n-grams by round and score).
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
 
@@ -17,13 +16,12 @@ from beam_dpne.audit.copied_runs import Outcome, simulate
 from beam_dpne.audit.copies import World
 from beam_dpne.audit.count_games import count_games, count_log_ratios, whole_budget
 from beam_dpne.audit.games import Game, Mistake, Play, Seen, world_keys
-from beam_dpne.audit.union_games import union_games
 from beam_dpne.audit.variants import RIGHT, Variant
 from beam_dpne.counts.rule import count_rule
 from beam_dpne.mechanism import gaussian
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.vocabulary import union_plan
+from beam_dpne.ngrams.strategies import OneRound
 
 # Runs that are made at once; it bounds the memory.
 AT_ONCE = 20_000
@@ -34,21 +32,10 @@ _Observe = Callable[[World, list[Outcome]], np.ndarray]
 
 
 def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:
-    """Returns all games of a plan of n-grams.
-
-    Raises:
-      ValueError: if the words' set union is not possible under the plan.
-    """
+    """Returns all games of a plan of n-grams."""
     claim = gram_claim(plan)
     games: list[Game] = []
-    if plan.has_union_vocabulary:
-        words = claim.of_part(plan.union_share * (1 - plan.count_share))
-        games += [
-            dataclasses.replace(game, name=f"set union of words: {game.name}", claim=words)
-            for game in union_games(union_plan(plan))
-        ]
-    elif not plan.has_public_vocabulary:
-        games.append(_words(plan, claim.of_part(_part(plan, 1))))
+    games.append(_words(plan, claim.of_part(_part(plan, 1))))
     if plan.max_length > 1:
         part = _part(plan, _longest_alone(plan))
         games.append(_alone(plan, claim.of_part(part)))
@@ -60,28 +47,27 @@ def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:
 
 def gram_claim(plan: PrivacyPlan) -> Claim:
     """Returns the claim of a whole run, from ε, δ and its division alone."""
-    gaussian_delta = plan.delta * (1 - plan.delta_share)
+    delta_share = plan.vocabulary_delta_share or 0.0
+    gaussian_delta = plan.delta * (1 - delta_share)
     stddev = gaussian.gaussian_noise_stddev(epsilon=plan.epsilon, delta=gaussian_delta)
     return Claim(
         epsilon=plan.epsilon,
         delta=plan.delta,
         mu=1 / stddev,
         gaussian_delta=gaussian_delta,
-        alone_delta=plan.delta * plan.delta_share,
+        alone_delta=plan.delta * delta_share,
     )
 
 
 def _part(plan: PrivacyPlan, longest: int) -> float:
-    """Returns the part of μ² that n-grams up to a length have, without the words of a set union."""
-    shares = plan.strategy_value.shares(len(plan.private_lengths))
+    """Returns the part of μ² that n-grams up to a length have."""
     # Where users divide one budget among the lengths, they may spend all of it on the first ones.
     last = plan.max_length if plan.user_budgets == "individual" else longest
-    seen = [
-        share
-        for length, share in zip(plan.private_lengths, shares, strict=True)
-        if length in plan.strategy_lengths and length <= last
-    ]
-    return min(1.0, math.fsum(seen)) * (1 - plan.count_share)
+    if isinstance(plan.strategy_value, OneRound):
+        seen = math.fsum(plan.strategy_value.shares(plan.max_length)[:last])
+    else:
+        seen = last / plan.max_length
+    return min(1.0, seen) * (1 - plan.count_share)
 
 
 def _longest_alone(plan: PrivacyPlan) -> int:
@@ -109,8 +95,7 @@ def _words(plan: PrivacyPlan, claim: Claim) -> Game:
 def _alone(plan: PrivacyPlan, claim: Claim) -> Game:
     """All sequences of two words that are released anyway; nobody else has them."""
     longest = _longest_alone(plan)
-    crowd = "none" if plan.private_lengths.start > 1 or plan.has_union_vocabulary else "words"
-    world = World(plan=plan, words=_PAIRED_WORDS, crowd=crowd, longest=longest)
+    world = World(plan=plan, words=_PAIRED_WORDS, crowd="words", longest=longest)
     spurious = "N-grams that nobody has are never released."
     mistakes = [_mistake(world, *_QUIET), _mistake(world, spurious, Variant(no_spurious=True))]
     if plan.rounds_of(2) > 1:
@@ -130,7 +115,7 @@ def _everything(plan: PrivacyPlan, claim: Claim) -> Game:
     """One n-gram of each length, which many others have too, and numbers of users."""
     world = World(plan=plan, words=1, crowd="everything", longest=plan.max_length)
     mistakes = [_everything_mistake(world, *_QUIET)]
-    lengths = len(plan.strategy_lengths)
+    lengths = plan.max_length
     is_even = plan.user_budgets == "even"
     if plan.user_budgets == "individual" and lengths > 1:
         spent = "The budget that a user has spent is not subtracted."
@@ -192,7 +177,7 @@ def _everything_play(
         seen = observations.centred(*scores)
         noise = world.plan.count_noise
         if noise is not None:
-            rule = count_rule([np.ones(1)] * len(world.plan.private_lengths))
+            rule = count_rule([np.ones(1)] * world.plan.max_length)
             change = whole_budget(gram_claim(world.plan).mu or 0.0) if has_whole_counts else None
             counted = [
                 count_log_ratios(

@@ -41,9 +41,8 @@ _WEIGHT_COLUMNS = {
 _SLACK = (
     "This part of epsilon pays for floating-point arithmetic and for noise made of 128 bits. The "
     "probability of each noisy integer is right to a relative 2e-12, or to 1e-13 * sigma in steps of "
-    "the grid if that is more, outside far tails whose probability is subtracted from delta. This part "
-    "is subtracted from epsilon before the noise is calibrated, and delta is multiplied by "
-    "exp(-numerical_slack)."
+    "the grid if that is more, outside far tails. The noise is "
+    "calibrated for 999/1000 of epsilon, so that a thousandth of epsilon is left for it."
 )
 _PUBLIC = (
     "The public counts are not protected: every n-gram in them gets a probability. If they were made "
@@ -73,7 +72,7 @@ def bayesian_contents(plan: BayesianPlan, released: Sequence[NgramProbabilities]
     (found,) = released
     _check(plan, found)
     noise = GaussianNoise(
-        epsilon=plan.epsilon - plan.numerical_slack,
+        epsilon=plan.gaussian_epsilon,
         delta=plan.gaussian_delta,
         mu=plan.sensitivity / plan.noise_stddev,
     )

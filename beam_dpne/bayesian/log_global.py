@@ -31,7 +31,6 @@ database only.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -106,15 +105,6 @@ def grid_values(
     weights = decay_weights(users, max_count=max_count, decay=decay)
     bits = grid_bits(gram_bound(max_count=max_count, decay=decay))
     return np.rint(np.ldexp(weights * np.log1p(counts), bits)).astype(np.int64)
-
-
-def constants() -> dict[str, Any]:
-    """Returns the constants of this module that decide the grid and the noise."""
-    return {
-        "relative_rounding": RELATIVE_ROUNDING,
-        "absolute_rounding": ABSOLUTE_ROUNDING,
-        "grid_steps": GRID_STEPS,
-    }
 
 
 def _largest_change(users: int, max_count: int, decay: float) -> float:

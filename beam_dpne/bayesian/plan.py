@@ -8,10 +8,10 @@ import dataclasses
 import functools
 import json
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 from beam_dpne.bayesian import log_global
-from beam_dpne.mechanism import finite_noise, gaussian, integer_noise, thresholds
+from beam_dpne.mechanism import finite_noise, gaussian, integer_noise
 from beam_dpne.validation import (
     ADJACENCY,
     MAX_USERS,
@@ -22,7 +22,6 @@ from beam_dpne.validation import (
     check_integer,
     check_least_delta,
     check_user_count,
-    deciding_parameters,
 )
 
 MODES = ("counts", "log_global")
@@ -31,20 +30,7 @@ DEFAULT_DECAY = 0.01
 _MAX_VOCABULARY = 2**28
 _MAX_CLAMP = 2**20
 _MAX_CONTRIBUTIONS = 10_000_000
-_MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
-# Beyond this ε, e^ε times any far tail is above 1, so that σ need not be known.
-_HOPELESS_EPSILON = 100
 _DECAYS = (1e-6, 1e6)
-# Parameters that plans no longer have, at the only values that private modes allowed. Run keys are
-# still bound to them, so that a key gives the same noise as in earlier versions.
-_FORMER_PARAMETERS = {
-    "accept_no_guarantee": False,
-    "decays": None,
-    "public_weights": None,
-    "tune": False,
-    "tuning_fraction": None,
-}
-_FORMER_TUNING = {"tuning_share_of_users": 0.0}
 SENSITIVITIES = ("brute_force", "claim1")
 TUNING_SHARE = 1 / 3
 NO_GUARANTEE = (
@@ -87,12 +73,12 @@ class CountingPlan(abc.ABC):
         """The guarantee of a run in words, or the statement that there is none."""
 
     @abc.abstractmethod
-    def mechanism_parameters(self) -> dict[str, Any]:
-        """Returns everything that decides a run, as JSON types."""
+    def key_parameters(self) -> dict[str, Any]:
+        """Returns the parameters that a run key is bound to, as JSON types."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BayesianPlan(CountingPlan, JsonParameters):
+class BayesianPlan(JsonParameters, CountingPlan):
     """The public parameters of private n-gram probabilities.
 
     None of them may be chosen by looking at the private data. A run is user-level (ε, δ)-differentially
@@ -131,6 +117,8 @@ class BayesianPlan(CountingPlan, JsonParameters):
 
     References: Ramadan, Withers and Orr, "N-grams Bayesian Differential Privacy"; Balle and Wang 2018.
     """
+
+    decides_defaults: ClassVar[str] = "mode"
 
     mode: str = "counts"
     public_weight: float | None = None
@@ -185,26 +173,30 @@ class BayesianPlan(CountingPlan, JsonParameters):
             max_contributions=self.contribution_limit,
         )
 
-    @functools.cached_property
+    @property
     def numerical_slack(self) -> float:
-        """The most that floating point may cost of ε, subtracted before the noise is calibrated.
+        """The most that floating point may cost of ε; it is a part of the reserve.
 
-        One user changes the values of at most W grams; see `integer_noise`. The bound is computed for
-        the noise of a slightly smaller ε, which is larger.
+        One user changes the values of at most W grams; see `integer_noise`.
         """
-        return integer_noise.epsilon_slack(
-            stddev=self._largest_steps, draws=self.contribution_limit
+        return integer_noise.epsilon_slack(stddev=self.noise_steps, draws=self.contribution_limit)
+
+    @property
+    def far_tails(self) -> float:
+        """The most that noise in far tails may cost of δ; it is a part of the reserve."""
+        return integer_noise.delta_slack(
+            stddev=self.noise_steps, draws=self.contribution_limit, epsilon=self.epsilon
         )
 
     @property
-    def gaussian_delta(self) -> float:
-        """δ less the cost of the noise's far tails, reduced by the slack's factor."""
-        return (self.delta - self.far_tails) * math.exp(-self.numerical_slack)
+    def gaussian_epsilon(self) -> float:
+        """The ε for which noise is calibrated: ε less the reserve."""
+        return finite_noise.usable_epsilon(self.epsilon)
 
-    @functools.cached_property
-    def far_tails(self) -> float:
-        """The most that noise whose probability is not right to the slack may cost of δ."""
-        return self._noise_draws(self.epsilon, self.delta).far_tails
+    @property
+    def gaussian_delta(self) -> float:
+        """The δ for which noise is calibrated: δ less the reserve."""
+        return finite_noise.usable_delta(epsilon=self.epsilon, delta=self.delta)
 
     @functools.cached_property
     def noise_stddev(self) -> float:
@@ -212,8 +204,10 @@ class BayesianPlan(CountingPlan, JsonParameters):
 
         It is raised by a margin for the error of the root.
         """
-        epsilon = self.epsilon - self.numerical_slack
-        return self._stddev(epsilon, self.gaussian_delta)
+        exact = gaussian.gaussian_noise_stddev(
+            epsilon=self.gaussian_epsilon, delta=self.gaussian_delta
+        )
+        return exact * self.sensitivity * (1 + gaussian.ROOT_MARGIN)
 
     @property
     def noise_steps(self) -> float:
@@ -241,54 +235,6 @@ class BayesianPlan(CountingPlan, JsonParameters):
             "gaussian_delta": self.gaussian_delta,
         }
 
-    def mechanism_parameters(self) -> dict[str, Any]:
-        """Returns everything that decides the noisy values, as JSON types.
-
-        It holds the parameters with their defaults resolved, and the constants behind grid and noise,
-        each read from the module that uses it. Constants of the step from noisy values to probabilities
-        are left out: however often the same noisy values are evaluated, nothing more is learned.
-        """
-        resolved: dict[str, Any] = {"contribution_limit": self.contribution_limit}
-        if self.mode == "log_global":
-            resolved |= {"decay": self.decay_rate, **_FORMER_TUNING}
-        fields = deciding_parameters(self.to_dict())
-        return {
-            "plan": {**fields, **_FORMER_PARAMETERS, **resolved, "grid": self.grid},
-            "noise": {
-                "exact_held": thresholds.EXACT_HELD,
-                **gaussian.constants(),
-                **finite_noise.constants(),
-            },
-            "integer_noise": integer_noise.constants(),
-            "log_global": log_global.constants(),
-        }
-
-    @property
-    def _largest_steps(self) -> float:
-        """An upper bound on `noise_steps` for a numerical slack of at most ε/1000."""
-        return self._largest_steps_at(self.epsilon, self.delta)
-
-    def _largest_steps_at(self, epsilon: float, delta: float) -> float:
-        least_delta = delta * (1 - _MAX_SLACK_SHARE) * math.exp(-_MAX_SLACK_SHARE * epsilon)
-        return self._stddev(epsilon * (1 - _MAX_SLACK_SHARE), least_delta) / self.grid
-
-    def _noise_draws(self, epsilon: float, delta: float) -> finite_noise.NoiseDraws:
-        """Returns the draws of noise of this plan with another ε and δ."""
-        steps = 0.0 if epsilon > _HOPELESS_EPSILON else self._largest_steps_at(epsilon, delta)
-        return finite_noise.NoiseDraws(
-            kind="gaussian",
-            count=self.contribution_limit,
-            moved=self.contribution_limit,
-            far_tail=integer_noise.far_tails(steps),
-            epsilon=epsilon,
-            delta=delta,
-            gaussian_delta=delta,
-        )
-
-    def _stddev(self, epsilon: float, delta: float) -> float:
-        exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=delta)
-        return exact * self.sensitivity * (1 + gaussian.ROOT_MARGIN)
-
     def _check_logarithms(self) -> None:
         """Checks ρ and S, which only the mode of logarithms has."""
         for name in ("public_weight", "decay"):
@@ -304,19 +250,14 @@ class BayesianPlan(CountingPlan, JsonParameters):
 
     def _check_noise(self) -> None:
         """Checks that noise of 128 bits and floating point are good enough for the budget."""
-        finite_noise.check(
-            lambda epsilon, delta: [self._noise_draws(epsilon, delta)],
-            epsilon=self.epsilon,
-            delta=self.delta,
-        )
-        if self._largest_steps > integer_noise.MAX_STDDEV or (
-            self.numerical_slack > _MAX_SLACK_SHARE * self.epsilon
-        ):
+        if self.noise_steps > integer_noise.MAX_STDDEV:
             raise ValueError(
-                f"max_contributions must be small enough that the numerical slack "
-                f"{self.numerical_slack:.2g} is at most epsilon/1000, got "
-                f"max_contributions={self.max_contributions}; lower it or max_count, or raise epsilon."
+                f"max_contributions must be lower, got max_contributions={self.max_contributions}: the "
+                "noise has more steps than its integers hold. Lower it or max_count, or raise epsilon."
             )
+        finite_noise.check(
+            self, remedy=f"Lower max_contributions={self.max_contributions} or max_count."
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -387,7 +328,7 @@ class PaperBayesianPlan(CountingPlan):
         """The part of ε that the choice spends; 0 without tuning."""
         return self.epsilon * TUNING_SHARE if self.is_tuned else 0.0
 
-    def mechanism_parameters(self) -> dict[str, Any]:
+    def key_parameters(self) -> dict[str, Any]:
         """Returns everything that decides a run, as JSON types."""
         resolved = {"contribution_limit": self.contribution_limit, "mechanism": "paper"}
         return json.loads(json.dumps(dataclasses.asdict(self) | resolved))

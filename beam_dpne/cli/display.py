@@ -82,7 +82,7 @@ def print_budget(plan: PrivacyPlan) -> None:
     console.print(
         f"{together}: σ = {plan.noise_stddev:.5f}; δ for the noise "
         f"{plan.gaussian_delta:.3g}, for words of one user {plan.vocabulary_delta:.3g}; "
-        f"numerical slack {plan.numerical_slack:.2g}, taken off ε.",
+        f"1/1000 of ε and δ is kept for the imperfections of noise.",
     )
 
 

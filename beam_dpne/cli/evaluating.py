@@ -187,8 +187,6 @@ def _notes(job: EvaluationJob, corpus: Corpus) -> list[str]:
         notes.append(
             f"Users with more than {limit:,} tokens, of whom the run read a part: {above:,}."
         )
-    if job.ledger["plan"].get("vocabulary_policy") == "public":
-        notes.append("The vocabulary was public, so single words are not part of the release.")
     if corpus.rejected:
         reasons = describe(corpus.rejected_reasons)
         notes.append(f"Records that could not be used: {corpus.rejected:,} ({reasons}).")

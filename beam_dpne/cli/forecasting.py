@@ -45,7 +45,6 @@ class ForecastJob:
       reading: the options with which it is read.
       tokenizer: a tokenizer's name, or a function.
       documents_per_user: mean number of documents of a made-up user, or None.
-      vocabulary: public words, or None.
       seed: the seed of all draws.
       quiet: whether no progress is shown.
     """
@@ -57,7 +56,6 @@ class ForecastJob:
     reading: ReadOptions
     tokenizer: str | Tokenizer
     documents_per_user: float | None
-    vocabulary: Sequence[str] | None
     seed: int
     quiet: bool
 
@@ -69,9 +67,7 @@ class ForecastJob:
         return names_text([file.path for file in self.files])
 
 
-def job_from_options(
-    parsed: argparse.Namespace, whole: PrivacyPlan, vocabulary: Sequence[str] | None
-) -> ForecastJob | None:
+def job_from_options(parsed: argparse.Namespace, whole: PrivacyPlan) -> ForecastJob | None:
     """Checks the options of a forecast; returns None if none is asked for.
 
     Raises:
@@ -97,11 +93,6 @@ def job_from_options(
     if profile is not None:
         _refuse_with_profile(parsed)
     else:
-        if whole.has_public_vocabulary and vocabulary is None:
-            raise UsageError(
-                "vocabulary must be given for a forecast with vocabulary_policy=public: "
-                "--vocabulary FILE."
-            )
         files, reading, tokenizer = _text(parsed, values)
     return ForecastJob(
         plans=plans,
@@ -109,7 +100,6 @@ def job_from_options(
         files=files,
         reading=reading,
         tokenizer=tokenizer,
-        vocabulary=vocabulary,
         **{name: values[name] for name in ("users", "documents_per_user", "seed", "quiet")},
     )
 
@@ -138,11 +128,6 @@ def print_needs(plan: PrivacyPlan) -> None:
         table.add_row(str(length), *(_count(number) for pair in pairs for number in pair))
     console = display.stdout_console()
     console.print(table)
-    for length in range(1, plan.max_length + 1):
-        if length not in plan.private_lengths:
-            console.print("Single words are public and cost nothing.")
-        elif length not in plan.strategy_lengths:
-            console.print(f"{plan.vocabulary_policy} finds single words; it has no numbers here.")
     console.print(
         "An n-gram is released with probability 50 % and 99 % if about so many users have it, and "
         "each of them has 10, 100 or 1,000 n-grams of every length, all equally rare. With frequent "
@@ -161,7 +146,7 @@ def _refuse_without_like(parsed: argparse.Namespace) -> None:
 
 
 def _refuse_with_profile(parsed: argparse.Namespace) -> None:
-    for name in ("documents_per_user", "seed", "vocabulary", *_READING):
+    for name in ("documents_per_user", "seed", *_READING):
         if getattr(parsed, name) is not None:
             raise UsageError(
                 f"{name} must be left out with like={parsed.like[0]}, a built-in profile, which is "

@@ -24,7 +24,6 @@ from beam_dpne.set_union.policies import (
     DEFAULT_POLICY,
     LAPLACE_COUNT_SHARE,
     POLICIES,
-    VOCABULARY_POLICIES,
 )
 
 _K_ANONYMITY = (1, 2, 5, 10, 20, 50, 100)
@@ -111,35 +110,12 @@ _NGRAMS_PRIVACY = (
         "more n-grams of both kinds, real and spurious.",
     ),
     Option(
-        name="pruning",
-        default="both",
-        choices=("both", "single"),
-        help="Which n-grams are candidates. With both, these are the n-grams whose prefix and suffix "
-        "were released; with single, those whose prefix and last word were released. both gives "
-        "fewer candidates and so a lower threshold; the privacy is the same.",
-    ),
-    Option(
-        name="valid_count",
-        default="exact",
-        choices=("exact", "estimate"),
-        help="How the number of candidates is computed. exact counts them; estimate uses the estimate "
-        "of the paper, and is refused with pruning=single.",
-    ),
-    Option(
         name="rounds",
         parse=integer,
         shown_default="3, one_round none",
         help="Number of rounds of each length of two words and more, 1 to 3. Later rounds spend only "
         "on n-grams that are undecided, so that more are released; each round is a pass over the "
         "data. It is refused with one_round.",
-    ),
-    Option(
-        name="user_budgets",
-        choices=("individual", "even"),
-        shown_default="individual, one_round none",
-        help="How a user's budget is divided among lengths. individual divides it by the n-grams that "
-        "the user has. even gives each length the same part, which needs ordinary composition "
-        "only and releases less. It is refused with one_round.",
     ),
     Option(
         name="favour",
@@ -151,36 +127,12 @@ _NGRAMS_PRIVACY = (
         "balanced is allowed.",
     ),
     Option(
-        name="vocabulary_policy",
-        choices=VOCABULARY_POLICIES,
-        shown_default="rounds, one_round weighted_gaussian",
-        help="How single words are found. rounds and weighted_gaussian are the defaults of the two "
-        "strategies. public means that the words are given with --vocabulary. "
-        "weighted_gaussian and screened_gaussian are policies of beam-dpne set-union, which take "
-        "the share of one length.",
-    ),
-    Option(
         name="vocabulary_delta_share",
         parse=number,
         shown_default="0.1, one_round 0.5",
         help="Share of delta that bounds the probability of releasing a single word that only one user "
         "has, in (0, 1). The noise gets the rest of delta. A small share raises the threshold of "
         "single words; a large share raises the noise of all lengths.",
-    ),
-    Option(
-        name="noise_growth",
-        parse=number,
-        shown_default="1, adaptive none",
-        help="Ratio of the noise of each length to the noise of the length before, c > 0, e.g. 0.8. A "
-        "ratio below 1 favours long n-grams; 1 treats all lengths alike. It is rejected if it "
-        "would leave some length without budget, and with the adaptive strategy.",
-    ),
-    Option(
-        name="budget_shares",
-        parse=numbers,
-        help="Share of the lengths' budget for each length, e.g. 0.2,0.4,0.4 for max_length=3, instead "
-        "of noise_growth. There must be one share for each length, and they must sum to 1. They are "
-        "refused with adaptive.",
     ),
     Option(
         name="count_share",
@@ -192,10 +144,6 @@ _NGRAMS_PRIVACY = (
         "n-grams are released.",
     ),
     _max_tokens("A number is refused if it makes the numerical slack exceed epsilon/1000."),
-    _max_users(
-        "If vocabulary_policy is screened_gaussian, the bound on rounding and the number of shards "
-        "depend on it."
-    ),
     _PUBLIC_USER_COUNT,
     Option(
         name="plan",
@@ -203,15 +151,6 @@ _NGRAMS_PRIVACY = (
         help="JSON file with all of these privacy parameters, as written by `beam-dpne plan`, e.g. "
         "gs://bucket/plan.json. It replaces the single parameters, which are refused beside it.",
     ),
-)
-
-_VOCABULARY = Option(
-    name="vocabulary",
-    path="file",
-    help="File with a public vocabulary, one token in each line as the tokenizer writes it, e.g. "
-    "gs://bucket/words.txt. Single words are then given instead of found; they cost nothing "
-    "and are not released. The vocabulary must not be made from the private data. An empty "
-    "file is refused.",
 )
 
 _UNION_PRIVACY = (
@@ -387,7 +326,7 @@ _READING = (
 
 NGRAMS: Table = {
     "reading": _READING,
-    "privacy": (*_NGRAMS_PRIVACY, _VOCABULARY),
+    "privacy": _NGRAMS_PRIVACY,
     "writing": writing("ngrams", "n-grams"),
     "running": RUNNING,
 }
@@ -451,7 +390,6 @@ _FORECAST = (
         help="Seed of the made-up users and runs of the forecast, at least 0. The same seed, text and "
         "plan give the same forecast. It has no effect on a release.",
     ),
-    _VOCABULARY,
     QUIET,
 )
 PLAN: Table = {

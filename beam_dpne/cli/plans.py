@@ -4,7 +4,7 @@ import argparse
 
 from beam_dpne.accounting.division import plan_of_each
 from beam_dpne.cli import display, forecasting
-from beam_dpne.cli.plan_checks import read_vocabulary, warn_of_large_delta
+from beam_dpne.cli.plan_checks import warn_of_large_delta
 from beam_dpne.cli.privacy import plan_from_options
 from beam_dpne.cli.small_files import write_text
 
@@ -14,8 +14,7 @@ def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
     whole = plan_from_options(parsed)
     warn_of_large_delta(whole)
     plan = whole if parsed.releases is None else plan_of_each(whole, parsed.releases)
-    vocabulary = read_vocabulary(parsed.vocabulary) if parsed.vocabulary is not None else None
-    job = forecasting.job_from_options(parsed, whole, vocabulary)
+    job = forecasting.job_from_options(parsed, whole)
     if parsed.output is not None:
         write_text(parsed.output, plan.to_json())
     if parsed.releases is not None:

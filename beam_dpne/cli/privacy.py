@@ -37,8 +37,6 @@ def plan_from_options(parsed: argparse.Namespace) -> "PrivacyPlan":
         text = read_text(parsed.plan, "plan", "a JSON file as written by `beam-dpne plan`")
         return PrivacyPlan.from_json(text)
     values = privacy_values(parsed, _SINGLE)
-    if getattr(parsed, "vocabulary", None) is not None and values["vocabulary_policy"] is None:
-        values["vocabulary_policy"] = "public"
     from beam_dpne.ngrams.plan import PrivacyPlan
 
     return PrivacyPlan(**values)
@@ -72,25 +70,6 @@ def privacy_values(
     return values
 
 
-def ngrams_plan(parsed: argparse.Namespace) -> "PrivacyPlan":
-    """Returns the plan of `beam-dpne ngrams`, whose words may come from a file.
-
-    Raises:
-      UsageError: if a parameter is missing, wrong, or given twice.
-    """
-    plan = plan_from_options(parsed)
-    if plan.has_public_vocabulary and not parsed.vocabulary:
-        raise UsageError(
-            "vocabulary must name a file with vocabulary_policy='public', got none: --vocabulary FILE."
-        )
-    if parsed.vocabulary and not plan.has_public_vocabulary:
-        raise UsageError(
-            "vocabulary must be left out with another vocabulary_policy than 'public', got "
-            f"vocabulary_policy={plan.vocabulary_policy!r}; leave out one of the two."
-        )
-    return plan
-
-
 def set_union_plan(parsed: argparse.Namespace) -> "SetUnionPlan":
     """Returns the plan of `beam-dpne set-union`; raises ValueError if a parameter is wrong."""
     values = privacy_values(parsed, SET_UNION["privacy"])
@@ -108,7 +87,7 @@ def bayesian_plan(parsed: argparse.Namespace) -> "BayesianPlan":
 
 
 PLANS = {
-    "ngrams": ngrams_plan,
+    "ngrams": plan_from_options,
     "set-union": set_union_plan,
     "bayesian": bayesian_plan,
     "plan": plan_from_options,

@@ -5,24 +5,19 @@ table. That of `bayesian` is in `probabilities`.
 """
 
 import argparse
-from collections.abc import Sequence
 from typing import Any
 
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.bayesian.public_counts import PublicCounts
 from beam_dpne.cli import display, jobs, privacy
 from beam_dpne.cli import options_by_command as tables
-from beam_dpne.cli.plan_checks import check_public, check_tokens, read_vocabulary
-from beam_dpne.cli.runners import BeamOptions, beam_options
+from beam_dpne.cli.runners import beam_options
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import PrivateNgrams
 from beam_dpne.set_union.transform import PrivateSetUnion
 
-# A set of words also holds the end position, the number and the score of each word.
-_BYTES_BESIDE_A_WORD = 20
-
-NgramsJob = jobs.Job[PrivacyPlan, Sequence[str]]
+NgramsJob = jobs.Job[PrivacyPlan, None]
 BayesianJob = jobs.Job[BayesianPlan, PublicCounts]
 
 
@@ -33,31 +28,15 @@ def run_command(parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
     jobs.release(jobs.job_from_options(program, parsed, options), options)
 
 
-def _public_words(
-    parsed: argparse.Namespace, job: NgramsJob, _: BeamOptions
-) -> Sequence[str] | None:
-    """Returns the public vocabulary, or None if the run finds its words in the data."""
-    if not parsed.vocabulary:
-        return None
-    words = read_vocabulary(parsed.vocabulary)
-    check_public("vocabulary", parsed.vocabulary, job.files)
-    # The tokenizer of the MSNBC program turns numbers into names, so it cannot read a name.
-    if parsed.tokenizer is not None or isinstance(job.tokenizer, str):
-        check_tokens(words, job.tokenizer)
-    size = sum(len(word.encode()) + _BYTES_BESIDE_A_WORD for word in words)
-    jobs.check_in_template(job, "vocabulary", size)
-    return words
-
-
 def _private_ngrams(job: NgramsJob, folder: str) -> PrivateNgrams:
     store = SetStore(folder=folder, limit=job.side_input_limit, from_launch=not job.hands_over)
-    return PrivateNgrams(vocabulary=job.public, store=store, **job.shared_fields)
+    return PrivateNgrams(store=store, **job.shared_fields)
 
 
 NGRAMS = jobs.Program(
     table=tables.NGRAMS,
-    plan=privacy.ngrams_plan,
-    public=_public_words,
+    plan=privacy.plan_from_options,
+    public=lambda *_: None,
     transform=_private_ngrams,
     show=display.print_release,
     max_length=lambda plan: plan.max_length,

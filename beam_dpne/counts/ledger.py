@@ -22,7 +22,7 @@ class CountsPart(NamedTuple):
 
 _SHARE = "part of the budget mu^2 of the run that the measurement of users has"
 _SHARE_BESIDE_LAPLACE = (
-    "part of epsilon (less numerical_slack) that the measurement of users has, by Gaussian noise; its "
+    "part of 999/1000 of epsilon that the measurement of users has, by Gaussian noise; its "
     "part of delta is gaussian_delta, and the items have Laplace noise with the rest"
 )
 _MEANING = {

@@ -22,7 +22,6 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -159,21 +158,6 @@ def _class_bounds(group_weights: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     while bounds[-1] ** 2 < most:
         bounds.append(2 * bounds[-1])
     return np.array(bounds, np.int64)
-
-
-def constants() -> dict[str, Any]:
-    """Returns the constants of this module that decide the measurement."""
-    return {
-        "most_weight": MOST_WEIGHT,
-        "most_group_weight": MOST_GROUP_WEIGHT,
-        "singles": SINGLES,
-        "group_ratio": GROUP_RATIO,
-        "length_predictions": LENGTH_PREDICTIONS,
-        "group_share": GROUP_SHARE,
-        "exact": EXACT,
-        "least_score": LEAST_SCORE,
-        "first_class_rows": FIRST_CLASS_ROWS,
-    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

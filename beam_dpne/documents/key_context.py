@@ -3,9 +3,10 @@
 Suppose that two runs of one key on one input compute different weights but draw the same noise. Then
 the difference of the two releases is exactly the difference of the weights. So the key of a run is
 derived from the run key and the context, and two runs whose weights may differ draw independent noise.
-The context names the mechanism's version, every resolved parameter and constant of the plan, how
-records became documents, and the tokenizer with its version. It names nothing that may differ between
-equal runs (paths, engines, partitions), and no module of a class or function of this package.
+The context names the mechanism's version, which stands for all constants and defaults, what of the
+plan and of the description of records differs from its default, and the tokenizer with its version. It
+names nothing that may differ between equal runs (paths, engines, partitions), and no module of a class
+or function of this package.
 `DocumentsTransform.bound_key` binds the key of a run to the context, by `RunKey.bound_to`.
 """
 
@@ -23,7 +24,9 @@ from beam_dpne.reading.options import InputDescription
 # Since version 3, releases of n-grams spend a part of their budget on numbers of users. Since version
 # 4, cells of these sums are rounded up, and estimates need more evidence of users with much text. Since
 # version 5, candidates have classes and counts, set unions have three rounds, and priors are others.
-MECHANISM_VERSION = 5
+# Since version 6, keys are bound to what differs from defaults, and each plan reserves a thousandth of
+# ε and δ for the imperfections of its noise.
+MECHANISM_VERSION = 6
 # A version is increased when the tokenizer returns other tokens for some text. For tokenizers that look
 # up characters in Unicode's tables, the version of the tables is added.
 _TOKENIZER_VERSIONS = {"words": 2, "whitespace": 1, "tokens": 1, "item": 1}
@@ -34,8 +37,8 @@ _UNKNOWN = "unknown"
 class Plan(Protocol):
     """The part of a plan that a context needs."""
 
-    def mechanism_parameters(self) -> dict[str, Any]:
-        """Returns the parameters and constants that determine the mechanism, as JSON types."""
+    def key_parameters(self) -> dict[str, Any]:
+        """Returns the parameters that differ from their defaults, as JSON types."""
         ...
 
 
@@ -62,13 +65,19 @@ def key_context(
     context = {
         "mechanism_version": MECHANISM_VERSION,
         "program": program,
-        "parameters": plan.mechanism_parameters(),
+        "parameters": plan.key_parameters(),
         "tokenizer": tokenizer_identity(tokenizer),
-        "records": (described or fields).to_dict(),
-        "rows": fields.to_dict(),
+        "records": _changed(described or fields),
+        "rows": _changed(fields),
         "public": public,
     }
     return json.dumps(context, sort_keys=True, allow_nan=False)
+
+
+def _changed(described: InputDescription) -> dict[str, object]:
+    """Returns what of a description differs from its default."""
+    default = InputDescription().to_dict()
+    return {name: value for name, value in described.to_dict().items() if value != default[name]}
 
 
 def tokenizer_identity(tokenizer: str | Tokenizer) -> dict[str, str]:

@@ -173,11 +173,6 @@ def _weighted_orders(source: Source, grams: _Grams, kept_back: float) -> list[Or
     lengths, weights = source.lengths[grams.rows], source.weights[grams.rows]
     sizes = range(1, int(lengths.max(initial=1)) + 1)
     places = [np.flatnonzero(lengths == size) for size in sizes]
-    if len(places[0]) < len(grams.words):
-        raise ExportError(
-            "to=arpa needs the weights of all single words, which this release does not have: its "
-            "words were given with --vocabulary. Use another kind, or release without a vocabulary."
-        )
     whole = [grams.matrix(rows, size) for rows, size in zip(places, sizes, strict=True)]
     shares = [weights[rows] for rows in places]
     for k in range(len(sizes) - 1, 1, -1):

@@ -1,109 +1,92 @@
-"""The cost of noise that is made of 128 bits, and the plans that are refused because of it.
+"""The reserve from which every plan pays for noise of 128 bits and for floating point.
 
-Plans calibrate as if noise were unbounded and exact. `randomness.uniforms` makes U in (0, 1] from 127
-bits: U = (2m + 1)·2^-128, so that U is never below 2^-128, and an interval's probability is wrong by
-at most one of these values: by 2^-128 on each side of the noise.
+Plans calibrate as if noise were unbounded and exact, for ε' = ε(1 − 1/1000) and
+δ' = δ(1 − 1/1000)e^(−ε/1000). What they keep back pays for two things, and a plan is refused where it
+is not enough (`check`).
 
-**Beyond the support.** |noise| = −Φ^{-1}(U/2) is at most −Φ^{-1}(2^-129) = 13.1 σ (`NORMAL_END`), and
-−ln U at most 128 ln 2 = 88.7 λ (`LAPLACE_END`). In a world where a user moves a mean by s scales of
-the noise, a draw has the probability Φ̄(13.1 − s), or ½e^{−(88.7 − s)}, of an outcome that the world
-without this user cannot have. No user moves any mean by more than the whole budget allows: by
-μ = 1/σ(ε, δ_G) under Gaussian noise, by ε under Laplace noise. Summed over the draws whose mean a user
-moves at all, and with s = 0 over the others that this user decides about, it may be at most δ/1000.
+**Floating point.** A draw decides a cell: given the noise of earlier rounds, an interval of this
+round's noise that is 1/64 of a standard deviation wide or wider. Its probability is right to a relative
+c = 1e-12 (2e-12 for Laplace noise) where it is 3e-27 or more, since `randomness.uniforms` makes U in
+(0, 1] from 127 bits, which moves it by at most 2^-128 on each side. A user changes at most n decisions,
+so all of them together cost a factor of e^(s/2) in each world, for a slack s = 2cn ≤ ε/1000.
 
-**Far tails.** A draw decides a cell: given the noise of earlier rounds, an interval of this round's
-noise that is 1/64 of a standard deviation wide or wider. A cell's probability of 3e-27 or more is right
-to a relative 1e-12, which is part of a plan's numerical slack. The other cells are *far*; a draw is far
-with a probability of at most `FAR_TAILS`. Let P̃ be the distribution of the release that is drawn, P
-that of the ideal one, N the outcomes without a far draw, and primes the same in the other world. Then
-P̃(E) ≤ P̃(E ∩ N) + far, the slack's factor leads from P̃ to P and from P' to P̃', and
-P(E ∩ N) ≤ e^ε P'(E ∩ N) + δ ≤ e^ε (P'(E ∩ N ∩ N') + far) + δ. So far·(1 + e^ε) is taken off δ before
-the noise is calibrated (`both_worlds`), and it may be at most δ/1000. Outcomes beyond the support are
-among the far ones.
+**Far tails.** The other cells are *far*. A draw is far with a probability of at most `FAR_TAILS`. Cells
+beyond the support, where |noise| > −Φ^{-1}(2^-129) = 13.1 σ (`NORMAL_END`) or 128 ln 2 = 88.7 λ
+(`LAPLACE_END`), are among them: there a draw has outcomes that are impossible in the other world.
+far is the probability that any of the n draws is far.
+
+**Both together.** Let P̃ be the distribution of the release that is drawn, P that of the ideal one, N
+the outcomes without a far draw, and primes the same in the other world, with or without the user. Then
+P̃(E) ≤ far + P̃(E ∩ N) ≤ far + e^(s/2) P(E ∩ N), and P(E ∩ N) ≤ e^ε' P'(E ∩ N) + δ'
+≤ e^ε' (P'(E ∩ N ∩ N') + far) + δ' ≤ e^ε' (e^(s/2) P̃'(E) + far) + δ'. Altogether
+P̃(E) ≤ e^(ε' + s) P̃'(E) + e^(s/2) δ' + far·(1 + e^(ε' + s/2)). With s ≤ ε/1000 and
+far·(1 + e^ε) ≤ δ/1000 this is at most e^ε P̃'(E) + δ. The worlds may be exchanged.
 
 Plans import this module, so it imports neither Beam nor Arrow.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-
-from beam_dpne.mechanism import gaussian, special
+from typing import Protocol
 
 LEAST_UNIFORM = 2.0**-128
 # −Φ^{-1}(LEAST_UNIFORM / 2)
 NORMAL_END = 13.10862617448018
 LAPLACE_END = -math.log(LEAST_UNIFORM)
+# The relative error c of a cell's probability.
+RELATIVE_ERRORS = {"gaussian": 1e-12, "laplace": 2e-12}
 # The probability of all cells below 3e-27; it falls by e^(−10.6/64) or e^(−√2/64) from one to the next.
 FAR_TAILS = {"gaussian": 4e-26, "laplace": 2.8e-25}
-LARGEST_SHARE = 1e-3
-_LEAST_EPSILON = 0.05
-_DIGITS = 3
-_STEPS = 60
+# The part of ε, and of δ, that plans keep back.
+RESERVED = 1e-3
 
 
-class NoiseDraws(NamedTuple):
-    """Draws of noise whose outcome one user may change, and the budget that they belong to.
-
-    Attributes:
-      kind: the kind of the noise, "gaussian" or "laplace".
-      count: the number of draws, at most.
-      moved: the number of draws with a mean that one user moves, at most.
-      far_tail: the probability that one of them is far.
-      epsilon: ε of the budget; under Laplace noise one user also moves any mean by at most ε scales.
-      delta: δ of the budget.
-      gaussian_delta: δ_G at most; under Gaussian noise, ε and δ_G bound how far a user moves a mean.
-    """
-
-    kind: str
-    count: int
-    moved: int
-    far_tail: float
-    epsilon: float
-    delta: float
-    gaussian_delta: float = 0.0
+class Plan(Protocol):
+    """The part of a plan that is checked."""
 
     @property
-    def shift(self) -> float:
-        """The largest distance by which one user moves a mean, in scales of the noise: ε or μ."""
-        if self.kind == "laplace":
-            return self.epsilon
-        return 1 / gaussian.gaussian_noise_stddev(epsilon=self.epsilon, delta=self.gaussian_delta)
+    def epsilon(self) -> float:
+        """ε of the whole run."""
+        ...
 
     @property
-    def beyond_support(self) -> float:
-        """An upper bound on the probability of an outcome that is impossible in the other world."""
-        moved = self.moved * beyond_end(self.kind, self.shift)
-        return moved + self.count * beyond_end(self.kind, 0.0)
+    def delta(self) -> float:
+        """δ of the whole run."""
+        ...
+
+    @property
+    def numerical_slack(self) -> float:
+        """s, the cost of floating point in ε."""
+        ...
 
     @property
     def far_tails(self) -> float:
-        """The cost of far draws in δ, at most."""
-        return both_worlds(self.count * self.far_tail, self.epsilon)
-
-    @property
-    def fits(self) -> bool:
-        """Whether `far_tails` and `beyond_support` are each at most δ/1000."""
-        allowed = LARGEST_SHARE * self.delta
-        return self.far_tails <= allowed and self.beyond_support <= allowed
+        """The cost of far tails in δ: far·(1 + e^ε)."""
+        ...
 
 
-# Maps ε and δ to the draws of a plan that is otherwise unchanged.
-DrawsAt = Callable[[float, float], Sequence[NoiseDraws]]
+def usable_epsilon(epsilon: float) -> float:
+    """Returns ε' = ε(1 − 1/1000), for which noise is calibrated."""
+    return epsilon * (1 - RESERVED)
 
 
-def beyond_end(kind: str, shift: float) -> float:
-    """Returns the probability that ideal noise plus a shift is above the largest noise that is drawn.
+def usable_delta(*, epsilon: float, delta: float) -> float:
+    """Returns δ' = δ(1 − 1/1000)e^(−ε/1000), for which noise and thresholds are calibrated."""
+    # Far tails refuse every plan with an ε of 1000 or more.
+    return delta * (1 - RESERVED) * math.exp(-RESERVED * min(epsilon, 1000.0))
 
-    Args:
-      kind: the kind of the noise, "gaussian" or "laplace".
-      shift: ≥ 0, in scales of the noise.
+
+def slack_of(decisions: int, kind: str = "gaussian") -> float:
+    """Returns s = 2cn, the cost of floating point in ε if a user changes so many decisions.
+
+    >>> slack_of(100)
+    2e-10
     """
-    if kind == "gaussian":
-        return float(special.ndtr(shift - NORMAL_END))
-    if shift <= LAPLACE_END:
-        return 0.5 * math.exp(shift - LAPLACE_END)
-    return 1 - 0.5 * math.exp(LAPLACE_END - shift)
+    return 2 * RELATIVE_ERRORS[kind] * decisions
+
+
+def far_tails(draws: int, *, epsilon: float, kind: str = "gaussian") -> float:
+    """Returns the cost of far tails in δ if a user decides about so many draws."""
+    return both_worlds(draws * FAR_TAILS[kind], epsilon)
 
 
 def both_worlds(far: float, epsilon: float) -> float:
@@ -118,82 +101,27 @@ def both_worlds(far: float, epsilon: float) -> float:
         return math.inf
 
 
-def check(draws_at: DrawsAt, *, epsilon: float, delta: float, remedy: str = "") -> None:
-    """Refuses a plan whose noise of 128 bits is too short for its budget.
+def check(plan: Plan, *, remedy: str) -> None:
+    """Refuses a plan whose reserve does not pay for floating point and far tails.
 
     Args:
-      draws_at: the plan's draws for any ε and δ.
-      epsilon: ε of the plan.
-      delta: δ of the plan.
+      plan: the plan.
       remedy: a sentence about other parameters that can be changed.
 
     Raises:
-      ValueError: if it is too short. The message gives an ε and a δ, each of which would be accepted
-        in place of the plan's, if they exist.
+      ValueError: if ε or δ is too small for the other. The message says what would be enough.
     """
-
-    def fits(epsilon: float, delta: float) -> bool:
-        return all(draws.fits for draws in draws_at(epsilon, delta))
-
-    if fits(epsilon, delta):
-        return
-    lower = _largest_epsilon(lambda tried: fits(tried, delta), epsilon)
-    higher = _least_delta(lambda tried: fits(epsilon, tried), delta)
-    advice = []
-    if lower is not None:
-        advice.append(f"epsilon must be at most {lower} with {delta=}")
-    if higher is not None:
-        advice.append(f"delta must be at least {higher} with {epsilon=}")
-    if not advice:
-        least = _least_delta(lambda tried: fits(_LEAST_EPSILON, tried), delta)
-        advice.append(f"delta must be at least {least} at any epsilon, and epsilon must be lower")
-    message = (
-        f"{', or '.join(advice)}, got {epsilon=} and {delta=}: noise of 128 bits ends at "
-        f"{NORMAL_END:.1f} standard deviations (Laplace noise at {LAPLACE_END:.1f} scales), and what "
-        f"its tails lack may cost at most delta/1000. {remedy}"
-    )
-    raise ValueError(message.rstrip())
-
-
-def constants() -> dict[str, Any]:
-    """Returns the constants of this module that decide noise, as JSON types."""
-    return {
-        "far_tails": FAR_TAILS,
-        "largest_share": LARGEST_SHARE,
-        "least_uniform": LEAST_UNIFORM,
-    }
-
-
-def _largest_epsilon(fits: Callable[[float], bool], refused: float) -> float | None:
-    """Returns the largest ε that fits, rounded down to three digits; None if none does."""
-    if refused <= _LEAST_EPSILON or not fits(_LEAST_EPSILON):
-        return None
-    return _rounded(_border(fits, _LEAST_EPSILON, refused), math.floor, fits)
-
-
-def _least_delta(fits: Callable[[float], bool], refused: float) -> float | None:
-    """Returns the least δ that fits, rounded up to three digits; None if none below 1 does."""
-    high = refused
-    while not fits(high):
-        if high >= 0.5:
-            return None
-        high = min(0.5, 10 * high)
-    return _rounded(_border(fits, high, refused), math.ceil, fits)
-
-
-def _border(fits: Callable[[float], bool], good: float, bad: float) -> float:
-    """Returns a number that fits, next to the border between a good and a bad number."""
-    for _ in range(_STEPS):
-        middle = math.sqrt(good) * math.sqrt(bad)
-        good, bad = (middle, bad) if fits(middle) else (good, middle)
-    return good
-
-
-def _rounded(
-    value: float, towards: Callable[[float], int], fits: Callable[[float], bool]
-) -> float | None:
-    """Returns a number of three digits that fits, or None."""
-    places = _DIGITS - 1 - math.floor(math.log10(value))
-    units = towards(value * 10.0**places)
-    short = float(f"{units}e{-places}")
-    return short if fits(short) else None
+    epsilon, delta, slack, lost = plan.epsilon, plan.delta, plan.numerical_slack, plan.far_tails
+    if slack > RESERVED * epsilon:
+        raise ValueError(
+            f"epsilon must be at least {1.01 * slack / RESERVED:.3g}, got {epsilon=}: the numerical "
+            f"slack {slack:.2g} must be at most epsilon/1000. {remedy}"
+        )
+    if lost > RESERVED * delta:
+        enough = 1.01 * lost / RESERVED
+        raised = f"delta must be at least {enough:.3g} with {epsilon=}, or " if enough < 1 else ""
+        raise ValueError(
+            f"{raised}epsilon must be lower with {delta=}: noise of 128 bits ends at {NORMAL_END:.1f} "
+            f"standard deviations (Laplace noise at {LAPLACE_END:.1f} scales), and what its tails lack "
+            f"may cost at most delta/1000. {remedy}"
+        )

@@ -8,7 +8,6 @@ Differential Privacy" (ICML 2018).
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -114,11 +113,6 @@ def normalise_shares(weights: Sequence[float]) -> tuple[float, ...]:
     """Scales positive numbers to shares that sum to 1, to a relative 1e-15."""
     total = math.fsum(weights)
     return tuple(weight / total for weight in weights)
-
-
-def constants() -> dict[str, Any]:
-    """Returns the constants of this module that decide noise."""
-    return {"root_margin": ROOT_MARGIN}
 
 
 def check_noise_stddev(noise_stddev: float) -> None:

@@ -58,7 +58,7 @@ _GAUSSIAN_COLUMNS = {
     "gaussian_epsilon": "epsilon of the Gaussian noise alone at the delta that it has for one user, "
     "gaussian_delta",
     "gaussian_delta": "delta of the Gaussian noise alone at g times the epsilon that it has for one "
-    "user, which is that of the release less numerical_slack, and less what Laplace noise has of it",
+    "user, which is 999/1000 of that of the release, less what Laplace noise has of it",
 }
 
 

@@ -13,8 +13,6 @@ and 5e-14·σ beyond. (Measured, up to σ = 10^7: less than a tenth of that.)
 at most 6e-27·(1 + σ/8), since it falls by a factor of at most exp(−8/σ) from each to the next there.
 """
 
-from typing import Any
-
 import numpy as np
 
 from beam_dpne.mechanism.finite_noise import both_worlds
@@ -56,12 +54,3 @@ def epsilon_slack(*, stddev: float, draws: int) -> float:
 def delta_slack(*, stddev: float, draws: int, epsilon: float) -> float:
     """Returns the cost in δ of the far tails: in one world, and in the other times e^ε."""
     return both_worlds(draws * far_tails(stddev), epsilon)
-
-
-def constants() -> dict[str, Any]:
-    """Returns the constants of this module that decide noise."""
-    return {
-        "relative_error": RELATIVE_ERROR,
-        "error_per_stddev": ERROR_PER_STDDEV,
-        "far": FAR,
-    }

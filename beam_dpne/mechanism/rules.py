@@ -308,16 +308,6 @@ def length_rule(
     )
 
 
-def constants() -> dict[str, Any]:
-    """Returns how many units a weight of 1 has, and how many cells a standard deviation has."""
-    return {"units": UNITS, "cells_per_stddev": CELLS_PER_STDDEV}
-
-
-def quadrature_constants() -> dict[str, Any]:
-    """Returns the constants of the quadrature, on which the last digits of thresholds depend."""
-    return {"panel": PANEL, "nodes": NODES}
-
-
 def cell_units(stddev: float) -> int:
     """Returns the width of a cell, one 64th of a standard deviation, in units of 2^-32."""
     return max(1, round(stddev * UNITS / CELLS_PER_STDDEV))

@@ -10,11 +10,10 @@ Kim et al., "Differentially Private n-gram Extraction" (NeurIPS 2021).
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from beam_dpne.mechanism import finite_noise, gaussian, special
+from beam_dpne.mechanism import special
 from beam_dpne.mechanism.roots import find_root
 
 GRID_BITS = 50
@@ -252,17 +251,3 @@ def rerouting_rounding(*, max_degree: int, max_users: int) -> float:
       max_users: users of the input, at most; the operator's promise.
     """
     return (max_users + 1) * 4 * math.sqrt(max_degree) * 2.0**-GRID_BITS
-
-
-def constants() -> dict[str, Any]:
-    """Returns the constants of this module that decide weights and thresholds."""
-    return {
-        "grid_bits": GRID_BITS,
-        "rerouting_margin": REROUTING_MARGIN,
-        "exact_held": EXACT_HELD,
-    }
-
-
-def noise_constants() -> dict[str, Any]:
-    """Returns the constants that decide noise and thresholds in every program."""
-    return {"exact_held": EXACT_HELD, **gaussian.constants(), **finite_noise.constants()}

@@ -27,7 +27,6 @@ import dataclasses
 import functools
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,6 @@ from beam_dpne.mechanism import special
 from beam_dpne.mechanism.roots import find_root
 from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
 from beam_dpne.mechanism.thresholds import vocabulary_threshold
-from beam_dpne.ngrams import tolerances
 
 BUDGET_BITS = 56
 BUDGET_UNITS = 2**BUDGET_BITS
@@ -96,34 +94,6 @@ GRAM_ROUNDS = {
 def rounds_of(length: int, gram_rounds: int) -> tuple[Round, ...]:
     """Returns the rounds of a length: three for words, and 1 to 3 for longer n-grams."""
     return WORD_ROUNDS if length == 1 else GRAM_ROUNDS[gram_rounds]
-
-
-def constants(gram_rounds: int, favour: str) -> dict[str, Any]:
-    """Returns the constants of the strategy that decide weights, thresholds and cuts.
-
-    Args:
-      gram_rounds: the number of rounds of each length k ≥ 2.
-      favour: one of `AHEAD`.
-    """
-    of_words, of_grams = AHEAD[favour]
-    rounds = {"word_rounds": WORD_ROUNDS, "gram_rounds": GRAM_ROUNDS[gram_rounds]}
-    return {
-        **{name: list(map(dataclasses.asdict, each)) for name, each in rounds.items()},
-        "budget_units": BUDGET_UNITS,
-        "squares_per_budget_unit": SQUARES_PER_BUDGET_UNIT,
-        "loading_unit": LOADING_UNIT,
-        "later_loading": LATER_LOADING,
-        "ahead": of_grams,
-        "ahead_of_words": of_words,
-        "nearly_over": NEARLY_OVER,
-        "least_prediction": LEAST_PREDICTION,
-        "prediction_roots": PREDICTION_ROOTS,
-        "cut_factor": CUT_FACTOR,
-        "cut_boost": CUT_BOOST,
-        "tolerances": tolerances.constants(),
-        "gram_hop": GRAM_HOP,
-        "word_hop": WORD_HOP,
-    }
 
 
 def user_budget(noise_stddev: float) -> int:

@@ -387,7 +387,7 @@ def _left(batch: UserBatch, plan: PrivacyPlan, length: int, round_number: int) -
 
     It is the whole allotment at first, and with even budgets again at the start of each length.
     """
-    is_fresh = batch.left is None and length == plan.strategy_lengths[0]
+    is_fresh = batch.left is None and length == 1
     # Budgets are dealt out once; a user who came without one would otherwise spend a second budget.
     if round_number == 1 and (is_fresh or plan.user_budgets == "even"):
         return np.full(len(batch.users), plan.allotment, dtype=np.int64)

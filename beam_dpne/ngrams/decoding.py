@@ -168,15 +168,6 @@ def _decode(longest: GramSet, shorter: Iterable[GramSet]) -> Iterator[pa.RecordB
 
 def length_report(released: GramSet) -> LengthReport:
     """Returns the ledger's numbers of one released set."""
-    if released.is_public:
-        return LengthReport(
-            length=released.length,
-            noise_stddev=0.0,
-            threshold=None,
-            released=0,
-            valid=len(released),
-            spurious_bound=0.0,
-        )
     rule = released.rule
     if rule is None:
         raise ValueError("A set without a rule has no report.")

@@ -33,9 +33,6 @@ from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.strategies import RoundInput
 from beam_dpne.ngrams.user_counts import GramRows
 from beam_dpne.ngrams.valid import rule_for
-from beam_dpne.ngrams.vocabulary import as_vocabulary, public_vocabulary, union_plan
-from beam_dpne.set_union import threshold as union_threshold
-from beam_dpne.set_union import weights
 
 Users = TypeVar("Users")
 Sent = TypeVar("Sent")
@@ -53,14 +50,6 @@ class Steps(Protocol[Users, Sent, Histogram, Drawn, Present, Released]):
     `previous` is S_{k−1}, and None at length 1; `present` are the sets of n-grams that were open or
     found after each of the rounds before.
     """
-
-    def take_words(self, length: int) -> Released:
-        """Returns a public vocabulary as S_1."""
-        ...
-
-    def unite_words(self, length: int, users: Users) -> Released:
-        """Returns S_1 by a policy of set union."""
-        ...
 
     def prune(
         self, length: int, users: Users, previous: Released, present: Present | None
@@ -133,12 +122,7 @@ def release_lengths(
         previous = released[-1] if released else None
         if previous is not None:
             users = steps.prune(length, users, previous, present)
-        if length not in plan.private_lengths:
-            found = steps.take_words(length)
-        elif length not in plan.strategy_lengths:
-            found = steps.unite_words(length, users)
-        else:
-            found, users, present = release_length(steps, plan, length, users, previous)
+        found, users, present = release_length(steps, plan, length, users, previous)
         released.append(found)
     if plan.count_share:
         return tuple(steps.count(everybody, released))
@@ -189,7 +173,6 @@ def release_ngrams(
     users: Iterable[UserBatch],
     plan: PrivacyPlan,
     run_key: RunKey,
-    vocabulary: Sequence[str] | None = None,
 ) -> tuple[GramSet, ...]:
     """Releases S_1, …, S_T of users in memory: the mechanism of `PrivateNgrams` without Beam.
 
@@ -197,7 +180,6 @@ def release_ngrams(
       users: positions of length 0; each user is in one batch only.
       plan: the plan of the run.
       run_key: a key that is bound to the run's parameters, see `transform.run_context`.
-      vocabulary: public words, with vocabulary_policy="public".
 
     Example:
       >>> import numpy as np, pyarrow as pa
@@ -212,7 +194,7 @@ def release_ngrams(
 
     References: DPNE Algorithm 1.
     """
-    steps = ArraySteps(plan=plan, run_key=run_key, vocabulary=vocabulary)
+    steps = ArraySteps(plan=plan, run_key=run_key)
     return release_lengths(steps, plan, list(users))
 
 
@@ -223,14 +205,12 @@ class ArraySteps:
     Attributes:
       plan: the parameters of the run.
       run_key: a key that is bound to the run's parameters.
-      vocabulary: public words, with vocabulary_policy="public".
       histogram_ranges: the number of hash ranges of a histogram; it changes no release.
       workers: the number of threads that work on batches and hash ranges; it changes no release.
     """
 
     plan: PrivacyPlan
     run_key: RunKey = dataclasses.field(repr=False)
-    vocabulary: Sequence[str] | None = None
     histogram_ranges: int = 1
     workers: int = 1
 
@@ -238,19 +218,6 @@ class ArraySteps:
         """Returns the rule of a length, a function of S_{k−1}."""
         known = ROOT if previous is None else previous
         return rule_for(self.plan, length, self.run_key)(known)
-
-    def take_words(self, length: int) -> GramSet:
-        """Returns a public vocabulary as S_1."""
-        return public_vocabulary(self.vocabulary or ())
-
-    def unite_words(self, length: int, users: list[UserBatch]) -> GramSet:
-        """Returns S_1 by a policy of set union."""
-        union = union_plan(self.plan)
-        found = union_threshold.merge_released([], union)
-        if users:
-            items = weights.join_items(weights.items_of_users(batch) for batch in users)
-            found = union_threshold.release_items(items, union, self.run_key)
-        return as_vocabulary(found, union=union, store=None)
 
     def prune(
         self,

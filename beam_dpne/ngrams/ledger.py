@@ -11,16 +11,13 @@ from beam_dpne.ngrams.decoding import LengthReport, length_report
 from beam_dpne.ngrams.elements import GramSet
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.strategies import LengthPlan
-from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.release.ledger import Contents
-from beam_dpne.set_union.ledger import mechanism, promises
 
 _SLACK = (
     "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "
     "right to a relative 1e-12. A user changes at most max_tokens_per_user decisions in one round of "
-    "one length, and with classes at most six counts of held candidates of each length. This part is "
-    "subtracted from epsilon before the noise is calibrated, and both deltas are multiplied by "
-    "exp(-numerical_slack)."
+    "one length, and with classes at most six counts of held candidates of each length. The noise is "
+    "calibrated for 999/1000 of epsilon, so that a thousandth of epsilon is left for it."
 )
 _INDIVIDUAL_BUDGETS = (
     "Every user has one budget for the n-grams of all lengths, (1 - count_share) * mu^2 with mu = 1 "
@@ -41,19 +38,9 @@ _REFERENCES = (
     "Differential Privacy",
     "V. Feldman and T. Zrnic (2021): Individual Privacy Accounting via a Rényi Filter",
 )
-_PUBLIC = (
-    "The words are public: they cost nothing and are not released. The column valid of length 1 is "
-    "their number."
-)
-_TOGETHER = (
-    "The words were found by a set union whose Gaussian noise is one part of the noise of the run: "
-    "over all lengths and numbers of users, the squares of sensitivity over noise add up to at most "
-    "1 / composed_noise_stddev^2."
-)
 _RELEASED = "number of n-grams of this length in the release"
 _VALID = (
-    "number of candidates of this length, whether or not anybody has them; null for single words, "
-    "unless the words are public: then it is the number of the words"
+    "number of candidates of this length, whether or not anybody has them; null for single words"
 )
 _SHARE = (
     "part of the budget mu^2 = 1 / composed_noise_stddev^2 that this length has; all of these parts "
@@ -65,7 +52,7 @@ _LENGTHS_COLUMNS = {
         "budget_share": _SHARE,
         "noise_stddev": "standard deviation of the noise in units of weight: composed_noise_stddev / "
         "sqrt(budget_share), where composed_noise_stddev is that of one Gaussian mechanism as "
-        "private as the whole run; 0 for words that are public",
+        "private as the whole run",
         "threshold": "n-grams with a noisy weight above it are released; null if no n-gram of this "
         "length could be released",
         "released": _RELEASED,
@@ -76,7 +63,7 @@ _LENGTHS_COLUMNS = {
         "budget_share": f"{_SHARE}; null if each user divides one budget among the lengths",
         "noise_stddev": "standard deviation of the noise of every round, in units of weight; over all "
         "lengths and rounds together, the squared weights that one user sends add up to at most "
-        "(1 - count_share) / composed_noise_stddev^2; 0 for words that are public",
+        "(1 - count_share) / composed_noise_stddev^2",
         "threshold": "threshold of the last round, the lowest of all classes; null if no n-gram of "
         "this length could be released",
         "released": _RELEASED,
@@ -123,7 +110,7 @@ def ngrams_contents(plan: PrivacyPlan, released: Sequence[GramSet]) -> Contents:
     Raises:
       ValueError: The sets are not those of one run under this plan.
     """
-    counted = {grams.users is not None for grams in released if not grams.is_public}
+    counted = {grams.users is not None for grams in released}
     if counted - {plan.count_share > 0}:
         raise ValueError(
             "released sets must have numbers of users if, and only if, count_share of the plan is "
@@ -152,7 +139,6 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> Con
     return Contents(
         program="ngrams",
         sections={
-            **_vocabulary(plan),
             "lengths_columns": dict(_LENGTHS_COLUMNS[plan.strategy]),
             "lengths": [
                 _length(length, report, with_rounds=plan.strategy_value.has_user_budgets)
@@ -176,7 +162,7 @@ def reported_contents(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> Con
             epsilon=plan.epsilon,
             delta=plan.delta,
             gaussian=noise,
-            found_alone=None if plan.has_public_vocabulary else "word",
+            found_alone="word",
         ),
         grounds=_grounds(plan),
     )
@@ -191,19 +177,7 @@ def _grounds(plan: PrivacyPlan) -> dict[str, Any]:
             "mu": 1 / plan.noise_stddev,
             "references": list(_REFERENCES),
         }
-    if plan.has_union_vocabulary:
-        grounds |= {"composition": _TOGETHER, **promises(union_plan(plan))}
     return grounds
-
-
-def _vocabulary(plan: PrivacyPlan) -> dict[str, Any]:
-    """Returns the section on the words, unless the strategy found them."""
-    if plan.has_public_vocabulary:
-        return {"vocabulary": {"policy": "public", "meaning": _PUBLIC}}
-    if not plan.has_union_vocabulary:
-        return {}
-    columns, numbers = mechanism(union_plan(plan))
-    return {"vocabulary_columns": columns, "vocabulary": numbers}
 
 
 def _check_reports(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> None:
@@ -214,8 +188,6 @@ def _check_reports(plan: PrivacyPlan, reports: Sequence[LengthReport]) -> None:
             f"reports must be of the plan's lengths 1 to {plan.max_length}, got {reported}."
         )
     planned = [length.noise_stddev for length in plan.lengths]
-    if plan.has_union_vocabulary:
-        planned[0] = union_plan(plan).noise.stddev
     for noise_stddev, report in zip(planned, reports, strict=True):
         if not math.isclose(noise_stddev, report.noise_stddev, rel_tol=1e-12):
             raise ValueError(

@@ -7,14 +7,13 @@ decodes every batch of users. The kernels are those of the graph, and so is the 
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import AsIter, AsSideInput, AsSingleton, PCollection, TaggedOutput
+from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.documents.group_by_user import lay_out
-from beam_dpne.documents.transform import create_public
 from beam_dpne.elements import progress
 from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch
 from beam_dpne.elements.coders import spill
@@ -29,7 +28,6 @@ from beam_dpne.ngrams.elements import (
 )
 from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.vocabulary import public_vocabulary
 
 # Hash ranges of a histogram for each thread, so that threads have about the same work.
 _RANGES_OF_A_THREAD = 2
@@ -54,7 +52,6 @@ class ReleaseInOneStep(UnhintedTransform):
       workers: the number of threads; it changes no release.
       store: the folder for released sets that are too large for an element; with None every set is
         one element.
-      vocabulary: public words, if the plan has the vocabulary_policy "public".
 
     References: DPNE Algorithm 1.
     """
@@ -63,11 +60,6 @@ class ReleaseInOneStep(UnhintedTransform):
     run_key: RunKey = dataclasses.field(repr=False)
     workers: int
     store: SetStore | None = None
-    vocabulary: Sequence[str] | None = None
-
-    def shown_parameters(self) -> dict[str, object]:
-        """Returns the fields without the public words, which may be many."""
-        return {**super().shown_parameters(), "vocabulary": None}
 
     def expand(self, blocks: PCollection[tuple[int, DocumentBlock]]) -> tuple[PCollection, ...]:
         """Brings all blocks to one worker; the loop over k has an output for each length."""
@@ -81,14 +73,8 @@ class ReleaseInOneStep(UnhintedTransform):
             workers=self.workers,
         )
         names = [str(length) for length in range(1, self.plan.max_length + 1)]
-        # Public words are a set beside the blocks: in the step itself they would be pickled with it.
-        sides: list[AsSideInput] = [AsIter(blocks)]
-        if self.vocabulary is not None:
-            words = create_public(public_vocabulary(self.vocabulary), self.store)
-            given = cast("PCollection[GramSet]", blocks.pipeline | "Given" >> words)
-            sides.append(AsSingleton(given))
         release = beam.FlatMap(
-            _release_all, *sides, make_steps=steps, store=self.store
+            _release_all, AsIter(blocks), make_steps=steps, store=self.store
         ).with_outputs(*names)
         released = once | "ReleaseLengths" >> release
         for name in names:
@@ -99,12 +85,11 @@ class ReleaseInOneStep(UnhintedTransform):
 def _release_all(
     _: None,
     blocks: Iterable[tuple[int, DocumentBlock]],
-    given: GramSet | None = None,
     *,
     make_steps: "functools.partial[_ReleasingSteps]",
     store: SetStore | None,
 ) -> Iterator[Any]:
-    steps = make_steps(given=given)
+    steps = make_steps()
     partitions: dict[int, list[DocumentBlock]] = {}
     for number, block in blocks:
         partitions.setdefault(number, []).append(block)
@@ -117,19 +102,7 @@ def _release_all(
 
 @dataclasses.dataclass(kw_only=True)
 class _ReleasingSteps(ArraySteps):
-    """The steps on arrays, which keep only the sums of a batch's contributions, and report progress.
-
-    Attributes:
-      given: a public vocabulary as S_1.
-    """
-
-    given: GramSet | None = None
-
-    def take_words(self, length: int) -> GramSet:
-        """Returns the public vocabulary that came beside the blocks."""
-        if self.given is None:
-            raise ValueError("A public vocabulary must be given as a set.")
-        return self.given
+    """The steps on arrays, which keep only the sums of a batch's contributions, and report progress."""
 
     def lay_out(self, blocks: list[DocumentBlock]) -> list[UserBatch]:
         """Returns the positions of the users of one partition."""

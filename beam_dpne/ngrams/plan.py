@@ -4,13 +4,12 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from beam_dpne.counts import rule
 from beam_dpne.counts.budget import check_count_noise, check_count_share
 from beam_dpne.counts.defaults import COUNT_SHARE
 from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
-from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
+from beam_dpne.mechanism import finite_noise, gaussian
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.strategies import (
     OF_ONE_STRATEGY,
@@ -22,40 +21,24 @@ from beam_dpne.ngrams.strategies import (
     parameter_defaults,
     strategy_of,
 )
-from beam_dpne.set_union import policies
 from beam_dpne.validation import (
     ADJACENCY,
-    MAX_USERS,
     JsonParameters,
     as_float,
-    as_json_types,
     check_budget,
     check_choice,
     check_count,
     check_integer,
     check_least_delta,
     check_user_count,
-    deciding_parameters,
 )
 
 PRUNING_RULES = ("both", "single")
 # The paper's estimate of |V_k| draws this many pairs of words and n-grams, at most.
 ESTIMATE_SAMPLES = 1_000_000
-RELATIVE_ERROR_PER_DECISION = 2e-12
-# A set union that finds the words has this many rounds, at most.
-UNION_ROUNDS = max(
-    len(policies.update_policy(name).rounds)
-    for name in policies.VOCABULARY_POLICIES
-    if name in policies.POLICIES
-)
-# The decisions of a set union may cost this much of ε, see `SetUnionPlan.numerical_slack`.
-UNION_SLACK = 1e-5
 HELD_DIGITS = 24
-# A set union with Gaussian noise plans for δ_G = δ_T, so for a little less than 2 δ_T in all.
-_UNION_DELTAS = 1.99
 _MAX_LENGTH = 100
 _MIN_SPURIOUS_FRACTION = 1e-100
-_MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,10 +57,11 @@ class PrivacyPlan(JsonParameters):
         number, or one for each length. The default is 1000, and 100 with "one_round".
       spurious_fraction: η in (0, 1): expected spurious k-grams per released (k−1)-gram, at most.
       pruning: "both": a valid n-gram's prefix and suffix are released; "single": its prefix and last
-        word are released.
-      valid_count: "exact" or "estimate" (the paper's EstimateValidKgrams; pruning "both" only).
+        word are released ("one_round" only).
+      valid_count: "exact" or "estimate" (the paper's EstimateValidKgrams; "one_round" with pruning
+        "both" only).
       vocabulary_delta_share: δ_T/δ in (0, 1); the rest is δ_G, for the noise. The default is 0.1, and
-        0.5 with "one_round". It is 0 with a public vocabulary, which needs none.
+        0.5 with "one_round".
       noise_growth: c in σ_k = c·σ_{k−1}. With the default, 1, all lengths have the same noise
         ("one_round" only).
       budget_shares: parts of the budget of all lengths, one for each, summing to 1, instead of
@@ -87,17 +71,10 @@ class PrivacyPlan(JsonParameters):
         the user's own n-grams; with "even" each length has an equal part ("adaptive" only).
       favour: the lengths of which more is released: "words", "long", or "balanced", the default
         ("adaptive" with individual budgets only).
-      vocabulary_policy: the way in which words are found. By default the strategy finds them
-        ("rounds", and "weighted_gaussian" with "one_round"). With "public" they are an input, and cost
-        nothing. With "screened_gaussian" or "weighted_gaussian" a set union finds them, with the same
-        part of the budget μ² as each other length.
       count_share: the part of the budget μ², in [0, 0.9], that measures how many users hold each
         released n-gram (`counts`). With 0 nothing is measured, and the rows have no such numbers.
-      max_tokens_per_user: the tokens of one user that are used, at most; it bounds the numerical slack.
-      max_users: users of the input, at most: the operator's promise, never checked against the data.
-        Only the vocabulary_policy "screened_gaussian", under which users' weights follow those of
-        others, depends on it: the effect of rounding on its sensitivity, the cost of floating point,
-        and the number of its shards. It is ignored under other policies.
+      max_tokens_per_user: the tokens of one user that are used, at most; it bounds the decisions that
+        a user changes, and so the cost of floating point (`finite_noise`).
       public_user_count: the number of users of the input, where it is public: a δ above one over it is
         refused. Nothing else depends on it; it must never be counted in private data.
       strategy: "adaptive", or "one_round", the paper's algorithm.
@@ -117,6 +94,8 @@ class PrivacyPlan(JsonParameters):
     References: DPNE Theorem 2.1.
     """
 
+    decides_defaults: ClassVar[str] = "strategy"
+
     epsilon: float
     delta: float
     max_length: int = 5
@@ -130,10 +109,8 @@ class PrivacyPlan(JsonParameters):
     rounds: int | None = None
     user_budgets: str | None = None
     favour: str | None = None
-    vocabulary_policy: str | None = None
     count_share: float = COUNT_SHARE
     max_tokens_per_user: int = 1_000_000
-    max_users: int = policies.DEFAULT_USERS
     public_user_count: int | None = None
     strategy: str = "adaptive"
     adjacency: str = ADJACENCY
@@ -148,46 +125,14 @@ class PrivacyPlan(JsonParameters):
         """The strategy with its parameters and rules."""
         return strategy_of(self)
 
-    @property
-    def has_public_vocabulary(self) -> bool:
-        """Whether the words are an input instead of a result."""
-        return self.vocabulary_policy == "public"
-
-    @property
-    def has_union_vocabulary(self) -> bool:
-        """Whether a set union finds the words instead of the strategy."""
-        by_strategy = STRATEGIES[self.strategy].plan_defaults["vocabulary_policy"]
-        return self.vocabulary_policy not in ("public", by_strategy)
-
-    @property
-    def private_lengths(self) -> range:
-        """The lengths on which budget is spent."""
-        return range(2 if self.has_public_vocabulary else 1, self.max_length + 1)
-
-    @property
-    def strategy_lengths(self) -> range:
-        """The lengths that the strategy finds."""
-        return self.private_lengths[1:] if self.has_union_vocabulary else self.private_lengths
-
-    @property
-    def union_share(self) -> float:
-        """The part of the budget of all lengths that a set union spends on the words; 0 without one."""
-        if not self.has_union_vocabulary:
-            return 0.0
-        return self.strategy_value.shares(len(self.private_lengths))[0]
-
     def rounds_of(self, length: int) -> int:
         """Returns the number of rounds of a length."""
-        if length not in self.private_lengths:
-            return 0
-        if length not in self.strategy_lengths:
-            return UNION_ROUNDS
         return self.strategy_value.rounds_of(length)
 
     @property
     def round_count(self) -> int:
         """The number of rounds of all lengths."""
-        return sum(map(self.rounds_of, self.private_lengths))
+        return sum(map(self.rounds_of, range(1, self.max_length + 1)))
 
     @property
     def allotment(self) -> int:
@@ -195,8 +140,8 @@ class PrivacyPlan(JsonParameters):
 
         It is for all lengths together, or with even budgets for each length.
         """
-        whole = adaptive.user_budget(self.ngrams_noise_stddev / math.sqrt(1 - self.union_share))
-        return whole // len(self.strategy_lengths) if self.user_budgets == "even" else whole
+        whole = adaptive.user_budget(self.ngrams_noise_stddev)
+        return whole // self.max_length if self.user_budgets == "even" else whole
 
     @property
     def held_stddev(self) -> float:
@@ -216,46 +161,45 @@ class PrivacyPlan(JsonParameters):
         return tolerances.MOST_COUNTED * (self.max_length - 1)
 
     @property
-    def numerical_slack(self) -> float:
-        """The cost of floating point in ε, at most, which is subtracted before calibration.
+    def decisions(self) -> int:
+        """The number of decisions and numbers that one user changes, at most.
 
-        Every decision's probability is right to a relative 1e-12 with and without the user, and a
-        user changes at most max_tokens_per_user decisions in a round.
+        A user changes at most max_tokens_per_user decisions in a round.
         """
-        decisions = self.round_count * self.max_tokens_per_user + self.count_decisions
-        decisions += self.held_decisions
-        of_union = UNION_SLACK if self.has_union_vocabulary else 0.0
-        return decisions * RELATIVE_ERROR_PER_DECISION + of_union
+        of_rounds = self.round_count * self.max_tokens_per_user
+        return of_rounds + self.count_decisions + self.held_decisions
+
+    @property
+    def numerical_slack(self) -> float:
+        """The cost of floating point in ε, at most; it is a part of the reserve."""
+        return finite_noise.slack_of(self.decisions)
 
     @property
     def far_tails(self) -> float:
-        """The cost in δ of noise so far out that its probability is not right to 1e-12."""
-        return noise_draws(self, self.epsilon, self.delta)[0].far_tails
+        """The cost in δ of noise in far tails, at most; it is a part of the reserve."""
+        return finite_noise.far_tails(self.decisions, epsilon=self.epsilon)
 
     @property
     def gaussian_epsilon(self) -> float:
-        """The ε for which the noise of the run is calibrated: ε less the slack."""
-        return self.epsilon - self.numerical_slack
+        """The ε for which the noise of the run is calibrated: ε less the reserve."""
+        return finite_noise.usable_epsilon(self.epsilon)
 
     @property
     def gaussian_delta(self) -> float:
-        """The δ_G that the noise of the run spends, less the cost of floating point."""
-        return self._usable_delta * (1 - self.delta_share)
+        """The δ_G that the noise of the run spends."""
+        return self._usable_delta * (1 - self._delta_share)
 
     @property
     def vocabulary_delta(self) -> float:
-        """The δ_T for words that one user alone holds, less the cost of floating point."""
-        return self._usable_delta * self.delta_share
+        """The δ_T for words that one user alone holds."""
+        return self._usable_delta * self._delta_share
 
     @property
     def _usable_delta(self) -> float:
-        """The plan's δ less the far tails, and less the slack's factor."""
-        rest = self.delta - self.far_tails
-        return rest * math.exp(-self.numerical_slack)
+        return finite_noise.usable_delta(epsilon=self.epsilon, delta=self.delta)
 
     @property
-    def delta_share(self) -> float:
-        """The share δ_T/δ; 0 with a public vocabulary."""
+    def _delta_share(self) -> float:
         return self.vocabulary_delta_share or 0.0
 
     @property
@@ -291,18 +235,7 @@ class PrivacyPlan(JsonParameters):
     @functools.cached_property
     def lengths(self) -> tuple[LengthPlan, ...]:
         """The numbers of each length k = 1..T that are known before the data."""
-        by_strategy = tuple(self.strategy_value.length_plans(self))
-        if 1 in self.strategy_lengths:
-            return by_strategy
-        # A public vocabulary or a set union provides length 1.
-        words = LengthPlan(
-            length=1,
-            max_contributions=0 if self.has_public_vocabulary else self.contribution_limits[0],
-            budget_share=self.union_share * (1 - self.count_share),
-            noise_stddev=0.0,
-            threshold=None,
-        )
-        return (words, *by_strategy)
+        return tuple(self.strategy_value.length_plans(self))
 
     @property
     def contribution_limits(self) -> tuple[int, ...]:
@@ -310,44 +243,6 @@ class PrivacyPlan(JsonParameters):
         limits = self.max_contributions or 0
         limits = limits if isinstance(limits, tuple) else (limits,) * self.max_length
         return tuple(min(limit, self.max_tokens_per_user) for limit in limits)
-
-    def mechanism_parameters(self) -> dict[str, Any]:
-        """Returns all that decides a release, as JSON types: parameters, resolved, and constants."""
-        # What is favoured decides by the strategy's constants alone.
-        fields = deciding_parameters(self.to_dict())
-        fields.pop("favour")
-        deciding: dict[str, Any] = {
-            "plan": fields | {"contribution_limits": self.contribution_limits},
-            "rules": rules.constants(),
-            "noise": {
-                "exact_held": thresholds.EXACT_HELD,
-                **gaussian.constants(),
-                **finite_noise.constants(),
-            },
-            "null_law": rules.quadrature_constants(),
-            "checks": constants(),
-            **self.strategy_value.constants(),
-        }
-        if self.count_share:
-            deciding["counts"] = rule.constants() | {"most_totals": MOST_TOTALS}
-        if self.has_union_vocabulary:
-            deciding["words"] = {
-                "set_union": policies.constants(),
-                "thresholds": thresholds.constants(),
-                "shards": policies.shards_for(self.max_users),
-            }
-        return as_json_types(deciding)
-
-
-def constants() -> dict[str, Any]:
-    """Returns the constants of this module that decide a release."""
-    return {
-        "estimate_samples": ESTIMATE_SAMPLES,
-        "relative_error_per_decision": RELATIVE_ERROR_PER_DECISION,
-        "union_rounds": UNION_ROUNDS,
-        "union_slack": UNION_SLACK,
-        "held_digits": HELD_DIGITS,
-    }
 
 
 def _completed(plan: PrivacyPlan) -> dict[str, Any]:
@@ -367,8 +262,6 @@ def _completed(plan: PrivacyPlan) -> dict[str, Any]:
                 f"{name} must be left out with strategy={plan.strategy!r}, which does not have "
                 f"it, got {name}={getattr(plan, name)!r}."
             )
-    if plan.vocabulary_policy == "public":
-        defaults["vocabulary_delta_share"] = 0.0
     values = {name: value for name, value in defaults.items() if getattr(plan, name) is None}
     for name in ("epsilon", "delta", "spurious_fraction", "count_share"):
         values[name] = as_float(name, getattr(plan, name))
@@ -383,7 +276,6 @@ def _completed(plan: PrivacyPlan) -> dict[str, Any]:
 
 def _check(plan: PrivacyPlan) -> None:
     """Checks a complete plan."""
-    check_choice("vocabulary_policy", plan.vocabulary_policy, policies.VOCABULARY_POLICIES)
     check_budget(plan.epsilon, plan.delta)
     check_least_delta(plan.delta)
     check_user_count(plan.delta, plan.public_user_count)
@@ -394,7 +286,6 @@ def _check(plan: PrivacyPlan) -> None:
             f"got max_length={plan.max_length}."
         )
     check_integer("max_tokens_per_user", plan.max_tokens_per_user, 1)
-    check_integer("max_users", plan.max_users, 1, MAX_USERS)
     limits = plan.max_contributions
     for limit in limits if isinstance(limits, tuple) else (limits,):
         check_integer("max_contributions", limit, 1)
@@ -410,110 +301,19 @@ def _check(plan: PrivacyPlan) -> None:
             f"leave floating point, got spurious_fraction={plan.spurious_fraction}."
         )
     check_count_share(plan.count_share)
-    _check_vocabulary(plan)
-    check_choice("valid_count", plan.valid_count, VALID_COUNTS)
-    check_choice("pruning", plan.pruning, PRUNING_RULES)
-    plan.strategy_value.check(plan)
-    check_choice("adjacency", plan.adjacency, (ADJACENCY,))
-    if plan.numerical_slack > _MAX_SLACK_SHARE * plan.epsilon:
-        raise ValueError(
-            f"max_tokens_per_user must be small enough that the numerical slack "
-            f"{plan.numerical_slack:.2g} is at most epsilon/1000, got "
-            f"max_tokens_per_user={plan.max_tokens_per_user}; lower it or raise epsilon."
-        )
-    _check_finite_noise(plan)
-    check_count_noise(plan.count_share, plan.count_noise)
-    if plan.strategy_value.has_user_budgets:
-        adaptive.user_budget(plan.ngrams_noise_stddev)
-
-
-def noise_draws(
-    plan: PrivacyPlan, epsilon: float, delta: float
-) -> tuple[finite_noise.NoiseDraws, ...]:
-    """Returns the noise of a plan with another ε and δ: the strategy's, and that of a set union.
-
-    A user changes at most max_tokens_per_user decisions in a round, and moves the means of at most
-    max_contributions. A set union of words is part of the run's Gaussian mechanism, so its draws are
-    among the strategy's. They also have to fit into δ_T, from which the union's plan keeps their cost.
-    """
-    strategy = finite_noise.NoiseDraws(
-        kind="gaussian",
-        count=plan.round_count * plan.max_tokens_per_user
-        + plan.count_decisions
-        + plan.held_decisions,
-        moved=sum(
-            plan.rounds_of(length) * plan.contribution_limits[length - 1]
-            for length in plan.strategy_lengths
-        )
-        + plan.count_decisions
-        + plan.held_decisions,
-        far_tail=finite_noise.FAR_TAILS["gaussian"],
-        epsilon=epsilon,
-        delta=delta,
-        gaussian_delta=delta * (1 - plan.delta_share),
-    )
-    policy = plan.vocabulary_policy
-    if policy is None or not plan.has_union_vocabulary:
-        return (strategy,)
-    decisions = policies.update_policy(policy).decision_count(
-        max_contributions=plan.contribution_limits[0], max_users=plan.max_users
-    )
-    together = strategy._replace(count=strategy.count + decisions, moved=strategy.moved + decisions)
-    words = strategy._replace(
-        count=decisions, moved=decisions, delta=_UNION_DELTAS * delta * plan.delta_share
-    )
-    return together, words
-
-
-def _check_finite_noise(plan: PrivacyPlan) -> None:
-    remedy = (
-        f"A lower max_tokens_per_user={plan.max_tokens_per_user} helps a little, if a public bound "
-        "allows it."
-    )
-    if plan.has_union_vocabulary:
-        remedy = (
-            f"Lower max_tokens_per_user={plan.max_tokens_per_user} and, for "
-            f"vocabulary_policy={plan.vocabulary_policy!r}, max_users={plan.max_users}, to what the "
-            "input can have at most, by a public bound."
-        )
-    finite_noise.check(
-        lambda epsilon, delta: noise_draws(plan, epsilon, delta),
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        remedy=remedy,
-    )
-
-
-def _check_vocabulary(plan: PrivacyPlan) -> None:
-    """Checks the share δ_T/δ, and that some length is private."""
     share = plan.vocabulary_delta_share
-    if plan.has_public_vocabulary:
-        if share != 0:
-            raise ValueError(
-                "vocabulary_delta_share must be left out with a public vocabulary, which needs "
-                f"none, got vocabulary_delta_share={share}."
-            )
-        if plan.max_length == 1:
-            raise ValueError(
-                "max_length must be at least 2 with a public vocabulary, got max_length=1."
-            )
-        return
-    if plan.has_union_vocabulary:
-        _check_union(plan)
     if share is None or not 0 < share < 1:
         raise ValueError(
             f"vocabulary_delta_share must be in (0, 1), got vocabulary_delta_share={share}."
         )
-
-
-def _check_union(plan: PrivacyPlan) -> None:
-    if plan.vocabulary_policy == "rounds":
-        raise ValueError(
-            "vocabulary_policy must not be 'rounds' with strategy='one_round': rounds divide the "
-            "budgets of strategy='adaptive', got vocabulary_policy='rounds'. Leave it out."
-        )
-    if plan.max_length == 1:
-        raise ValueError(
-            "max_length must be at least 2 with another vocabulary_policy than the strategy's "
-            f"own, got vocabulary_policy={plan.vocabulary_policy!r}: use PrivateSetUnion."
-        )
+    check_choice("valid_count", plan.valid_count, VALID_COUNTS)
+    check_choice("pruning", plan.pruning, PRUNING_RULES)
+    plan.strategy_value.check(plan)
+    check_choice("adjacency", plan.adjacency, (ADJACENCY,))
+    finite_noise.check(
+        plan,
+        remedy=f"Lower max_tokens_per_user={plan.max_tokens_per_user}, if a public bound allows it.",
+    )
+    check_count_noise(plan.count_share, plan.count_noise)
+    if plan.strategy_value.has_user_budgets:
+        adaptive.user_budget(plan.ngrams_noise_stddev)

@@ -42,11 +42,9 @@ class ReleasedRows:
     def of(cls, released: Iterable[GramSet], *, are_rounded: bool = True) -> "ReleasedRows":
         """Returns the rows of released sets, in any order of lengths."""
         sets = tuple(sorted(released, key=lambda grams: grams.length))
-        # A public vocabulary is never counted, and not released.
-        private = [grams for grams in sets if not grams.is_public]
         # Also a release without rows has the columns that its ledger explains.
-        is_counted = any(grams.users is not None for grams in private)
-        if is_counted and any(grams.users is None for grams in private if len(grams)):
+        is_counted = any(grams.users is not None for grams in sets)
+        if is_counted and any(grams.users is None for grams in sets if len(grams)):
             raise ValueError("Users must be counted for all released n-grams or for none.")
         return cls(sets, COUNTED_ROW_SCHEMA if is_counted else ROW_SCHEMA, are_rounded)
 
@@ -134,8 +132,8 @@ class ReleasedRows:
         for place, grams in enumerate(self.sets):
             # Prefixes are ids in the set before, so that all of them must be in order.
             by_text &= bool((grams.keys[1:] > grams.keys[:-1]).all())
-            kept = 0 if grams.is_public else len(grams)
-            orders.append(self._order(place, by_text=by_text) if kept else np.zeros(0, np.int32))
+            filled = self._order(place, by_text=by_text) if len(grams) else np.zeros(0, np.int32)
+            orders.append(filled)
         return orders
 
     def _order(self, place: int, *, by_text: bool) -> np.ndarray:

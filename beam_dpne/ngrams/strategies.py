@@ -33,8 +33,7 @@ class LengthPlan:
       budget_share: f_k, the part of the run's budget; all of them and count_share sum to 1. None where
         each user divides one budget among all lengths.
       noise_stddev: the standard deviation of each round's noise, in units of weight: σ_k = σ/√f_k. It
-        is 1 with "adaptive", where the weights carry the budget. It is 0 for a public vocabulary, and
-        for words that a set union finds, whose noise and threshold are in the plan of that union.
+        is 1 with "adaptive", where the weights carry the budget.
       threshold: ρ_1 at k = 1; None for longer n-grams, whose threshold depends on |S_{k−1}| and |V_k|.
       rounds: the numbers of each round ("adaptive" only).
       word_rules: the rules of the rounds at k = 1 ("adaptive" only).
@@ -91,7 +90,6 @@ class OneRound:
     plan_defaults: ClassVar[dict[str, Any]] = {
         "max_contributions": 100,
         "vocabulary_delta_share": 0.5,
-        "vocabulary_policy": "weighted_gaussian",
     }
     # Whether each user divides one budget among rounds, or has weight 1 in each.
     has_user_budgets: ClassVar[bool] = False
@@ -124,8 +122,8 @@ class OneRound:
     def check(self, plan: _Plan) -> None:
         """Checks the parameters against those of a plan."""
         if self.budget_shares is not None:
-            check_count("budget_shares", self.budget_shares, len(plan.private_lengths))
-        elif min(self.shares(len(plan.private_lengths))) < _MIN_SHARE:
+            check_count("budget_shares", self.budget_shares, plan.max_length)
+        elif min(self.shares(plan.max_length)) < _MIN_SHARE:
             raise ValueError(
                 f"noise_growth must leave each length a share of at least {_MIN_SHARE}, got "
                 f"noise_growth={self.noise_growth} with max_length={plan.max_length}; move it nearer "
@@ -153,7 +151,7 @@ class OneRound:
 
     def length_plans(self, plan: _Plan) -> list[LengthPlan]:
         """Returns the numbers of the lengths that the strategy finds."""
-        shares = self.shares(len(plan.private_lengths))[-len(plan.strategy_lengths) :]
+        shares = self.shares(plan.max_length)
         stddevs = gaussian.split_noise_stddev(plan.ngrams_noise_stddev, shares)
         return [
             LengthPlan(
@@ -163,7 +161,7 @@ class OneRound:
                 noise_stddev=stddev,
                 threshold=_word_threshold(plan, stddev) if length == 1 else None,
             )
-            for length, share, stddev in zip(plan.strategy_lengths, shares, stddevs, strict=True)
+            for length, (share, stddev) in enumerate(zip(shares, stddevs, strict=True), start=1)
         ]
 
     def rule(
@@ -204,10 +202,6 @@ class OneRound:
         """Returns equally weighted contributions, and the users; `steps` are `in_memory.Steps`."""
         return steps.limit(round_input.length, round_input.users), round_input.users
 
-    def constants(self) -> dict[str, Any]:
-        """Returns the constants of the strategy that decide a release: none."""
-        return {}
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Adaptive:
@@ -234,7 +228,6 @@ class Adaptive:
     plan_defaults: ClassVar[dict[str, Any]] = {
         "max_contributions": 1000,
         "vocabulary_delta_share": 0.1,
-        "vocabulary_policy": "rounds",
     }
     has_user_budgets: ClassVar[bool] = True
     has_classes: ClassVar[bool] = True
@@ -260,11 +253,12 @@ class Adaptive:
                 "budget_shares must be left out with strategy='adaptive', where each user divides one "
                 f"budget, got budget_shares={plan.budget_shares}."
             )
-        if plan.valid_count != "exact":
-            raise ValueError(
-                "valid_count must be 'exact' with strategy='adaptive', got "
-                f"valid_count={plan.valid_count!r}."
-            )
+        for name, only in (("valid_count", "exact"), ("pruning", "both")):
+            if getattr(plan, name) != only:
+                raise ValueError(
+                    f"{name} must be {only!r} with strategy='adaptive', got "
+                    f"{name}={getattr(plan, name)!r}; the paper's variants have strategy='one_round'."
+                )
         if plan.spurious_fraction > adaptive.MAX_SPURIOUS_FRACTION:
             raise ValueError(
                 f"spurious_fraction must be at most {adaptive.MAX_SPURIOUS_FRACTION} with "
@@ -273,10 +267,6 @@ class Adaptive:
             )
         # No class has a larger probability; without thresholds a run would stop in its middle.
         adaptive.gram_rounds(tolerances.LARGEST_PROBABILITY, adaptive.GRAM_ROUNDS[self.rounds])
-
-    def shares(self, lengths: int) -> tuple[float, ...]:
-        """Returns equal shares for so many private lengths, of which a set union has the first."""
-        return gaussian.growth_shares(1.0, lengths)
 
     def rounds_of(self, length: int) -> int:
         """Returns the number of rounds of a length: 3 at k = 1, and `rounds` at k ≥ 2."""
@@ -290,10 +280,9 @@ class Adaptive:
         """Returns the numbers of the lengths that the strategy finds."""
         share = None
         if self.user_budgets == "even":
-            left = (1 - plan.count_share) * (1 - plan.union_share)
-            share = left / len(plan.strategy_lengths)
+            share = (1 - plan.count_share) / plan.max_length
         plans = []
-        for length in plan.strategy_lengths:
+        for length in range(1, plan.max_length + 1):
             limit = plan.contribution_limits[length - 1]
             rules = ()
             if length == 1:
@@ -376,16 +365,11 @@ class Adaptive:
                 for each, chance in zip(described, of_groups, strict=True)
             ),
             by_prediction=True,
-            pruning=plan.pruning,
         )
 
     def contribute(self, steps: Any, round_input: RoundInput) -> tuple[Any, Any]:
         """Returns contributions paid from budgets, and the users with their remaining budgets."""
         return steps.spend(*round_input)
-
-    def constants(self) -> dict[str, Any]:
-        """Returns the constants of the strategy that decide a release, under its name."""
-        return {"adaptive": adaptive.constants(self.rounds, self.favour)}
 
 
 Strategy = OneRound | Adaptive

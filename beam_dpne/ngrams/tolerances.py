@@ -11,7 +11,6 @@ the best class down, classes form *groups*; each group G has a probability P_G, 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 # Scores have two bins an octave. Those up to 0.01, also negative ones, are in the lowest bin, and those
 # from 2^64 on in the highest.
@@ -44,27 +43,6 @@ MOST_COUNTED = 6
 _SHARE_BITS = 64
 # Products and quotients of floating point are right to a relative 2^-52 each.
 _MARGIN = 1 - 1e-12
-
-
-def constants() -> dict[str, Any]:
-    """Returns the constants of this module that decide a release."""
-    return {
-        "bins_per_octave": BINS_PER_OCTAVE,
-        "lowest_bin": LOWEST_BIN,
-        "highest_bin": HIGHEST_BIN,
-        "cap_share": CAP_SHARE,
-        "group_ratio": GROUP_RATIO,
-        "largest_probability": LARGEST_PROBABILITY,
-        "factor_bits": FACTOR_BITS,
-        "steps_per_octave": STEPS_PER_OCTAVE,
-        "held_noise": HELD_NOISE,
-        "count_cost": COUNT_COST,
-        "tally_bits": TALLY_BITS,
-        "least_candidates": LEAST_CANDIDATES,
-        "counted_candidates": COUNTED_CANDIDATES,
-        "least_estimate": LEAST_ESTIMATE,
-        "most_counted": MOST_COUNTED,
-    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

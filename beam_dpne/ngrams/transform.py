@@ -10,7 +10,7 @@ from apache_beam.pvalue import PCollection
 
 from beam_dpne.documents.key_context import key_context
 from beam_dpne.documents.tokenizers import Tokenizer
-from beam_dpne.documents.transform import DocumentsTransform, create_public
+from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.elements.batches import UserBatch
 from beam_dpne.elements.rows import CountedNgram, ReleasedNgram
 from beam_dpne.elements.side_inputs import SetStore
@@ -37,16 +37,9 @@ from beam_dpne.ngrams.spurious import SampleSpurious
 from beam_dpne.ngrams.threshold import DecideRound, NoisyThreshold, RoundResult
 from beam_dpne.ngrams.user_counts import CountUsers
 from beam_dpne.ngrams.valid import rule_for
-from beam_dpne.ngrams.vocabulary import (
-    as_vocabulary,
-    public_vocabulary,
-    union_plan,
-    vocabulary_digest,
-)
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run
 from beam_dpne.release.result import Form, Result
-from beam_dpne.set_union.transform import ReleaseItems
 
 
 class _Released(NamedTuple):
@@ -100,8 +93,6 @@ class PrivateNgrams(DocumentsTransform):
         By default the elements are rows with these fields.
       store: where sets go that are too large for an element. The workers must share it, and it must be
         as private as the data. With None every set is one element.
-      vocabulary: public words, if the plan has the vocabulary_policy "public". N-grams of these words
-        are released; the words themselves are not, since nobody's data confirm them.
       user_field: the name of the field with the user, which defines whom the guarantee protects.
       text_field: the name of the field with the text, or several names, of which each is a document.
       workers: with None, as with --workers 0 on the command line, every step is spread over the
@@ -111,8 +102,8 @@ class PrivateNgrams(DocumentsTransform):
         memory, one step is faster. It changes no release.
 
     Raises:
-      ValueError: if partitions < 1 or workers < 1, vocabulary and plan disagree, on an unknown
-        tokenizer, or if `BatchDocuments` refuses the fields or the input.
+      ValueError: if partitions < 1 or workers < 1, on an unknown tokenizer, or if `BatchDocuments`
+        refuses the fields or the input.
 
     Example:
       >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
@@ -132,28 +123,10 @@ class PrivateNgrams(DocumentsTransform):
     plan: PrivacyPlan
     plan_type = PrivacyPlan
     store: SetStore | None = None
-    vocabulary: Sequence[str] | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.plan.has_union_vocabulary:
-            # Building this plan checks that a set union is possible with its part of the budget.
-            union_plan(self.plan)
-        if self.plan.has_public_vocabulary != (self.vocabulary is not None):
-            raise ValueError(
-                "vocabulary must be given with vocabulary_policy='public', and only then, got "
-                f"vocabulary_policy={self.plan.vocabulary_policy!r}."
-            )
-
-    def shown_parameters(self) -> dict[str, Any]:
-        """Returns the fields without the public words, which may be many."""
-        return {**super().shown_parameters(), "vocabulary": None}
 
     def expand(self, documents: PCollection) -> PrivateNgramsResult:
         """Brings users together and unrolls `release_lengths`."""
-        context = run_context(
-            self.plan, self.tokenizer, self.vocabulary, self.described, self.row_description
-        )
+        context = run_context(self.plan, self.tokenizer, self.described, self.row_description)
         run_key = self.bound_key(context)
         if self.workers is not None:
             released = self._released_in_one_step(documents, run_key, self.workers)
@@ -165,7 +138,6 @@ class PrivateNgrams(DocumentsTransform):
             run_key=run_key,
             histogram_ranges=self.histogram_ranges,
             store=self.store,
-            vocabulary=self.vocabulary,
         )
         return PrivateNgramsResult(release_lengths(steps, self.plan, users), Run.of(self))
 
@@ -178,7 +150,6 @@ class PrivateNgrams(DocumentsTransform):
             run_key=run_key,
             workers=workers,
             store=self.store,
-            vocabulary=self.vocabulary,
         )
         blocks = group.cut_by_user(self.batched(documents))
         return cast("tuple[PCollection[GramSet], ...]", blocks | "ReleaseInOneStep" >> release)
@@ -187,15 +158,11 @@ class PrivateNgrams(DocumentsTransform):
 def run_context(
     plan: PrivacyPlan,
     tokenizer: str | Tokenizer,
-    vocabulary: Sequence[str] | None = None,
     described: InputDescription | None = None,
     rows: InputDescription | None = None,
 ) -> str:
     """Returns the text that the key of a run of `PrivateNgrams` is bound to; see `key_context`."""
-    public = "" if vocabulary is None else vocabulary_digest(vocabulary)
-    return key_context(
-        "ngrams", plan, tokenizer=tokenizer, described=described, rows=rows, public=public
-    )
+    return key_context("ngrams", plan, tokenizer=tokenizer, described=described, rows=rows)
 
 
 class _Unpruned(NamedTuple):
@@ -231,7 +198,6 @@ class _TransformSteps:
       run_key: the secret of the run, bound to its parameters.
       histogram_ranges: the number of hash ranges of a histogram.
       store: where sets go that are too large for an element; with None every set is one element.
-      vocabulary: public words, if the plan has the vocabulary_policy "public".
       after_first_round: the users after the first round of length 1, once it is applied.
     """
 
@@ -240,21 +206,7 @@ class _TransformSteps:
     run_key: RunKey = dataclasses.field(repr=False)
     histogram_ranges: int
     store: SetStore | None
-    vocabulary: Sequence[str] | None
     after_first_round: PCollection[UserBatch] | None = None
-
-    def take_words(self, length: int) -> PCollection[GramSet]:
-        """Creates a public vocabulary as S_1."""
-        created = create_public(public_vocabulary(self.vocabulary or ()), self.store)
-        return cast("PCollection[GramSet]", self.pipeline | f"{length}/Given" >> created)
-
-    def unite_words(self, length: int, users: _Users) -> PCollection[GramSet]:
-        """Applies `ReleaseItems`."""
-        union = union_plan(self.plan)
-        release = ReleaseItems(plan=union, run_key=self.run_key, ranges=self.histogram_ranges)
-        found = _pruned(users) | f"{length}/ReleaseItems" >> release
-        name = beam.Map(as_vocabulary, union=union, store=self.store).with_output_types(GramSet)
-        return cast("PCollection[GramSet]", found | f"{length}/Words" >> name)
 
     def prune(
         self,

@@ -115,7 +115,7 @@ class GramRows:
 
     def scores(self, released: Sequence[GramSet]) -> list[np.ndarray]:
         """Returns the scores of the rows of each length."""
-        return [np.zeros(0) if grams.is_public else grams.scores for grams in released]
+        return [grams.scores for grams in released]
 
     def parents(self, released: Sequence[GramSet]) -> np.ndarray:
         """Returns the rows of each n-gram's prefix and of its suffix or last word."""
@@ -125,10 +125,7 @@ class GramRows:
         """Returns the sets with their numbers of users."""
         parts = np.split(users, np.cumsum([len(each) for each in self.scores(released)])[:-1])
         return [
-            spill(
-                grams if grams.is_public else dataclasses.replace(grams, users=part, stored=None),
-                self.store,
-            )
+            spill(dataclasses.replace(grams, users=part, stored=None), self.store)
             for grams, part in zip(released, parts, strict=True)
         ]
 
@@ -168,13 +165,13 @@ def parents_of(released: Sequence[GramSet], *, pruning: str) -> np.ndarray:
     Every user of an n-gram holds them as well.
 
     Args:
-      released: S_1, …, S_T; rows count through those that are not public.
+      released: S_1, …, S_T; rows count through all of them.
       pruning: the pruning rule of the plan, which decides the meaning of keys.
 
     Returns:
       (n, 2) int32, or int64 of 2^31 rows and more, -1 where there is no such row.
     """
-    sizes = [0 if grams.is_public else len(grams) for grams in released]
+    sizes = [len(grams) for grams in released]
     offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
     kind = np.int32 if offsets[-1] < 2**31 else np.int64
     parents = np.full((int(offsets[-1]), 2), -1, kind)
@@ -184,15 +181,14 @@ def parents_of(released: Sequence[GramSet], *, pruning: str) -> np.ndarray:
         for column, (parent, length) in enumerate(
             zip(unpack_pairs(released[k].keys), lengths, strict=True)
         ):
-            if not released[length].is_public:
-                parents[rows, column] = parent + offsets[length]
+            parents[rows, column] = parent + offsets[length]
     return parents
 
 
 def held_grams(batch: UserBatch, released: Sequence[GramSet], *, pruning: str) -> Held:
     """Returns the distinct released n-grams of each user of a batch of length 0.
 
-    Rows count through S_1, …, S_T; a public vocabulary, which is not released, has none.
+    Rows count through S_1, …, S_T.
 
     Args:
       batch: users' positions of length 0.
@@ -205,12 +201,11 @@ def held_grams(batch: UserBatch, released: Sequence[GramSet], *, pruning: str) -
     batch = dataclasses.replace(batch, users=np.stack((numbers, numbers), axis=1), left=None)
     for grams in released:
         ids = rows_at_positions(batch, grams)
-        if not grams.is_public:
-            place = np.flatnonzero(ids >= 0)
-            user = rows_of_entries(batch.offsets)[place]
-            users.append(batch.users[user, 0].astype(np.int64))
-            rows.append(ids[place].astype(np.int64) + first)
-            first += len(grams)
+        place = np.flatnonzero(ids >= 0)
+        user = rows_of_entries(batch.offsets)[place]
+        users.append(batch.users[user, 0].astype(np.int64))
+        rows.append(ids[place].astype(np.int64) + first)
+        first += len(grams)
         batch = prune_invalid(batch, grams, pruning=pruning, ids=ids)
     sizes = (max(1, numbers.size), max(1, first))
     (user, row), _ = distinct((np.concatenate(users), np.concatenate(rows)), sizes)

@@ -66,7 +66,8 @@ _NOT_PROTECTED = (
 _FAR_TAILS = (
     "This share of delta pays for noise so far out that its 128 bits no longer give it the right "
     "probability. It is the probability of such noise, times 1 + exp(epsilon) for the two inputs with "
-    "and without a user, and is subtracted from delta before the noise is calibrated."
+    "and without a user. The noise is calibrated for less than 999/1000 of delta, so that at least a "
+    "thousandth of delta is left for it."
 )
 
 

@@ -58,8 +58,8 @@ _COLUMNS = {
 }
 _SLACK = (
     "This part of epsilon pays for floating-point arithmetic. The probability of every decision is "
-    "right to a relative 1e-12 (2e-12 with Laplace noise). This part is subtracted from epsilon before "
-    "the noise is calibrated, and both deltas are multiplied by exp(-numerical_slack)."
+    "right to a relative 1e-12 (2e-12 with Laplace noise). The noise is calibrated for 999/1000 of "
+    "epsilon, so that a thousandth of epsilon is left for it."
 )
 _COUNTED_TOGETHER = (
     "The items were found with the part 1 - budget_share of the budget mu^2 of one Gaussian mechanism, "
@@ -68,7 +68,7 @@ _COUNTED_TOGETHER = (
     "composed_noise_scale."
 )
 _COUNTED_BY_SUM = (
-    "The items were found with the part 1 - budget_share of epsilon (less numerical_slack) by Laplace "
+    "The items were found with the part 1 - budget_share of 999/1000 of epsilon by Laplace "
     "noise, and with vocabulary_delta. The users of the released items were measured by a Gaussian "
     "mechanism with the rest of epsilon, and with gaussian_delta. Both add up by basic composition."
 )
@@ -176,7 +176,7 @@ def mechanism(plan: SetUnionPlan) -> tuple[dict[str, str], dict[str, Any]]:
 
 def _gaussian_noise(plan: SetUnionPlan) -> GaussianNoise | None:
     """Returns all Gaussian noise together, or None without any; the sensitivity includes rounding."""
-    epsilon = plan.epsilon - plan.numerical_slack
+    epsilon = plan.gaussian_epsilon
     if plan.noise_kind == "gaussian":
         mu = plan.sensitivity / plan.composed_noise_scale
         return GaussianNoise(epsilon=epsilon, delta=plan.gaussian_delta, mu=mu)

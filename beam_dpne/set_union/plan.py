@@ -18,13 +18,12 @@ either of them is.
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
-from beam_dpne.counts import rule
 from beam_dpne.counts.budget import check_count_noise, check_count_share
 from beam_dpne.counts.defaults import COUNT_SHARE
 from beam_dpne.counts.rule import MOST_TOTALS, CountNoise
-from beam_dpne.mechanism import finite_noise, gaussian, rules, thresholds
+from beam_dpne.mechanism import finite_noise, gaussian, thresholds
 from beam_dpne.set_union import policies
 from beam_dpne.set_union.policies import SPARE, RoundShares, UpdatePolicy
 from beam_dpne.set_union.rounds import Noise, UnionRound, item_threshold
@@ -34,18 +33,15 @@ from beam_dpne.validation import (
     MAX_USERS,
     JsonParameters,
     as_float,
-    as_json_types,
     check_budget,
     check_choice,
     check_integer,
     check_least_delta,
     check_user_count,
-    deciding_parameters,
 )
 
 _MAX_CUTOFF = 8000.0
 _MAX_CONTRIBUTIONS = 10_000_000
-_MAX_SLACK_SHARE = finite_noise.LARGEST_SHARE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,6 +94,8 @@ class SetUnionPlan(JsonParameters):
 
     References: Gopi et al., "Differentially Private Set Union" (ICML 2020).
     """
+
+    decides_defaults: ClassVar[str] = "policy"
 
     epsilon: float
     delta: float
@@ -219,7 +217,7 @@ class SetUnionPlan(JsonParameters):
 
     @property
     def numerical_slack(self) -> float:
-        """The most that floating point may cost of ε, subtracted before the noise is calibrated."""
+        """The most that floating point may cost of ε; it is a part of the reserve."""
         return numerical_slack(
             self.noise_kind,
             self.decision_count,
@@ -230,14 +228,25 @@ class SetUnionPlan(JsonParameters):
 
     @property
     def far_tails(self) -> float:
-        """The most that noise whose probability is not right to a relative c may cost of δ."""
-        return sum(draws.far_tails for draws in self.noise_draws(self.epsilon, self.delta))
+        """The most that noise in far tails may cost of δ; it is a part of the reserve.
+
+        It includes the probability ν = SPARE·δ·e^(−ε) of errors that add up to more than the slack.
+        """
+        of_items = finite_noise.far_tails(
+            self.decision_count, epsilon=self.epsilon, kind=self.noise_kind
+        )
+        of_users = finite_noise.far_tails(self.count_decisions, epsilon=self.epsilon)
+        return of_items + of_users + 3 * SPARE * self.delta
 
     @property
     def usable_delta(self) -> float:
-        """δ less the cost of floating point: the slack's factor, multiples of ν, and the far tails."""
-        rest = self.delta * (1 - 3 * SPARE) - self.far_tails
-        return rest * math.exp(-self.numerical_slack)
+        """δ less the reserve."""
+        return finite_noise.usable_delta(epsilon=self.epsilon, delta=self.delta)
+
+    @property
+    def gaussian_epsilon(self) -> float:
+        """The ε for which noise is calibrated: ε less the reserve."""
+        return finite_noise.usable_epsilon(self.epsilon)
 
     @property
     def gaussian_delta(self) -> float:
@@ -256,7 +265,7 @@ class SetUnionPlan(JsonParameters):
         With Gaussian noise, it is as private as all rounds and the numbers of users together. It is
         raised by a relative 1e-10, more than the error of the root.
         """
-        epsilon = self.epsilon - self.numerical_slack
+        epsilon = self.gaussian_epsilon
         if self.noise_kind == "laplace":
             items = epsilon * (1 - self.count_part)
             return self.sensitivity / items * (1 + gaussian.ROOT_MARGIN)
@@ -271,7 +280,7 @@ class SetUnionPlan(JsonParameters):
         if self.noise_kind == "gaussian":
             whole = self.sensitivity / self.composed_noise_scale
             return CountNoise.of_budget(math.sqrt(self.count_part) * whole)
-        epsilon = self.count_part * (self.epsilon - self.numerical_slack)
+        epsilon = self.count_part * self.gaussian_epsilon
         exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=self.gaussian_delta)
         return CountNoise.of_budget(1 / (exact * (1 + gaussian.ROOT_MARGIN)))
 
@@ -299,30 +308,6 @@ class SetUnionPlan(JsonParameters):
     def cutoff(self) -> float | None:
         """Γ (τ for "mad" and "mad2r") of the last round, in units of weight; None without a cutoff."""
         return self.union_rounds[-1].cutoff
-
-    def noise_draws(self, epsilon: float, delta: float) -> tuple[finite_noise.NoiseDraws, ...]:
-        """Returns the draws of noise of this plan with another ε and δ, one entry for each kind."""
-        items = finite_noise.NoiseDraws(
-            kind=self.noise_kind,
-            count=self.decision_count,
-            moved=self.decision_count,
-            far_tail=finite_noise.FAR_TAILS[self.noise_kind],
-            epsilon=epsilon,
-            delta=delta,
-            gaussian_delta=delta * (1 - self.delta_share),
-        )
-        if not self.count_part:
-            return (items,)
-        users = items._replace(
-            kind="gaussian",
-            count=self.count_decisions,
-            moved=self.count_decisions,
-            far_tail=finite_noise.FAR_TAILS["gaussian"],
-        )
-        if self.noise_kind == "laplace":
-            return items, users
-        together = self.decision_count + self.count_decisions
-        return (items._replace(count=together, moved=together),)
 
     def report(self) -> dict[str, Any]:
         """Returns how the budget is spent, as JSON types, for the ledger: public numbers only.
@@ -355,37 +340,6 @@ class SetUnionPlan(JsonParameters):
                 for each in self.union_rounds
             ],
         }
-
-    def mechanism_parameters(self) -> dict[str, Any]:
-        """Returns all that decides a release, as JSON types: parameters, resolved, and constants.
-
-        A run key is bound to it; see `deciding_parameters`.
-        """
-        fields = deciding_parameters(self.to_dict())
-        resolved = {
-            "contribution_limit": self.contribution_limit,
-            "cutoff_margin": self.update_policy.cutoff_margin or 0.0,
-            "shards": self.shard_count,
-            "vocabulary_delta_share": self.delta_share,
-            "max_adaptive_degree": self.max_adaptive_degree,
-        }
-        counts = (
-            {"counts": rule.constants() | {"most_totals": MOST_TOTALS}} if self.count_part else {}
-        )
-        return as_json_types(
-            {
-                **counts,
-                "plan": fields | resolved,
-                "rules": rules.constants(),
-                "noise": {
-                    "exact_held": thresholds.EXACT_HELD,
-                    **gaussian.constants(),
-                    **finite_noise.constants(),
-                },
-                "set_union": policies.constants(),
-                "thresholds": thresholds.constants(),
-            }
-        )
 
     def _round(self, number: int, share: RoundShares) -> UnionRound:
         """Returns the numbers of a round that has a share of the budget."""
@@ -438,26 +392,12 @@ class SetUnionPlan(JsonParameters):
 
     def _check_noise(self) -> None:
         """Checks that noise of 128 bits and floating point are good enough for the budget."""
-        remedy = ""
+        others = f"max_contributions={self.max_contributions}"
+        if self.count_part:
+            others += f" and max_items_per_user={self.max_items_per_user}"
         if self.update_policy.has_cutoff:
-            remedy = (
-                f"A lower max_users={self.max_users} helps, if a public bound allows it, or "
-                f"max_contributions={self.max_contributions}."
-            )
-        finite_noise.check(
-            self.noise_draws,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            remedy=remedy,
-        )
-        if self.numerical_slack > _MAX_SLACK_SHARE * self.epsilon:
-            of_counts = ""
-            if self.count_part:
-                of_counts = f" and max_items_per_user={self.max_items_per_user}"
-            raise ValueError(
-                f"The numerical slack {self.numerical_slack:.2g} must be at most epsilon/1000, got "
-                f"max_contributions={self.max_contributions}{of_counts}; lower them or raise epsilon."
-            )
+            others = f"max_users={self.max_users}, {others}"
+        finite_noise.check(self, remedy=f"Lower {others}, if public bounds allow it.")
         check_count_noise(self.count_part, self.count_noise)
         highest = max(each.cutoff or 0 for each in self.union_rounds)
         if highest > _MAX_CUTOFF:

@@ -42,9 +42,8 @@ MAD2R_DELTA_SHARES = (0.1, 0.9)
 MAD2R_CUT = 1.0
 BIAS_UNITS = 2**16
 LEAST_BIAS = 0.125
-# Relative error of a decision's probability, and the probability ν that the errors of many decisions
-# add up to more than the numerical slack; see `SetUnionPlan.numerical_slack`.
-DECISION_ERRORS = {"gaussian": 1e-12, "laplace": 2e-12}
+# The probability ν that the errors of many decisions add up to more than the numerical slack, over
+# δ·e^−ε; see `slack.numerical_slack`.
 SPARE = 1e-12
 # A threshold is raised by this many units of 2^-32, since some weights are rounded up by 2^-50.
 SPARE_UNITS = 2
@@ -205,8 +204,6 @@ LAPLACE_POLICIES = tuple(name for name in POLICIES if name not in GAUSSIAN_POLIC
 DESCENT_POLICIES = _policies_with("shards")
 CUTOFF_POLICIES = _policies_with("cutoff_margin")
 MAD_POLICIES = tuple(name for name in CUTOFF_POLICIES if name not in DESCENT_POLICIES)
-# The ways in which n-gram runs find words: that of each strategy, public words, or another set union.
-VOCABULARY_POLICIES = ("rounds", "weighted_gaussian", "public", "screened_gaussian")
 
 
 def update_policy(name: str, **parameters: Any) -> UpdatePolicy:
@@ -236,30 +233,3 @@ def shards_for(max_users: int, max_shard_users: int = DEFAULT_SHARD_USERS) -> in
     (1, 2, 200)
     """
     return -(-max_users // max_shard_users)
-
-
-def constants() -> dict[str, Any]:
-    """Returns the constants of this module that decide a release."""
-    return {
-        "default_margins": {
-            **dict.fromkeys(DESCENT_POLICIES, DESCENT_MARGIN),
-            **dict.fromkeys(MAD_POLICIES, MAD_MARGIN),
-        },
-        "default_shards": DEFAULT_SHARDS,
-        "default_shard_users": DEFAULT_SHARD_USERS,
-        "default_delta_share": DEFAULT_DELTA_SHARE,
-        "max_adaptive_degree": MAX_ADAPTIVE_DEGREE,
-        "screening_shares": SCREENING_SHARES,
-        "screening_delta_shares": SCREENING_DELTA_SHARES,
-        "screening_cuts": SCREENING_CUTS,
-        "sips_shares": SIPS_SHARES,
-        "mad2r_shares": MAD2R_SHARES,
-        "mad2r_delta_shares": MAD2R_DELTA_SHARES,
-        "mad2r_cut": MAD2R_CUT,
-        "bias_units": BIAS_UNITS,
-        "least_bias": LEAST_BIAS,
-        "decision_errors": DECISION_ERRORS,
-        "spare": SPARE,
-        "spare_units": SPARE_UNITS,
-        "count_bits": COUNT_BITS,
-    }

@@ -2,7 +2,7 @@
 
 import math
 
-from beam_dpne.set_union.policies import DECISION_ERRORS
+from beam_dpne.mechanism.finite_noise import RELATIVE_ERRORS
 
 
 def numerical_slack(
@@ -36,8 +36,8 @@ def numerical_slack(
       >>> numerical_slack("gaussian", 100, others_follow=False, count_decisions=0, log_failure=50)
       2e-10
     """
-    error = DECISION_ERRORS[noise_kind]
-    of_counts = 2 * DECISION_ERRORS["gaussian"] * count_decisions
+    error = RELATIVE_ERRORS[noise_kind]
+    of_counts = 2 * RELATIVE_ERRORS["gaussian"] * count_decisions
     if not others_follow:
         return 2 * error * item_decisions + of_counts
     deviation = error * math.sqrt(2 * item_decisions * log_failure)

@@ -69,9 +69,6 @@ REWORDED: Mapping[str, str] = {
     "while files are still read.",
     " The default for sequences is whitespace.": "",
     "or one for each length, e.g. 10,20,20.": "or a list with one for each length, e.g. [10, 20, 20].",
-    "e.g. 0.2,0.4,0.4 for max_length=3,": "as a list, e.g. [0.2, 0.4, 0.4] for max_length: 3,",
-    "given with --vocabulary": "given with vocabulary",
-    "policies of beam-dpne set-union": "policies of PrivateSetUnion",
     "the private data; one of the input files is refused.": "the private data.",
     "Using one key on two different inputs voids": "Rows that pass another filter are another input. "
     "Using one key on two different inputs voids",

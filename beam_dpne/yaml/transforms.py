@@ -23,7 +23,6 @@ from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.cli.failures import check_outside_releases
 from beam_dpne.cli.jobs import check_rejects
 from beam_dpne.cli.options import with_defaults
-from beam_dpne.cli.plan_checks import check_tokens, read_vocabulary
 from beam_dpne.cli.programs import program_of
 from beam_dpne.cli.runners import is_classic_template
 from beam_dpne.documents.batch import BatchDocuments
@@ -310,11 +309,7 @@ def PrivateNgrams(parsed: argparse.Namespace) -> beam.PTransform:
       good morning
     """
     plan = program_of("ngrams").plan(parsed)
-    words = None
-    if parsed.vocabulary:
-        words = read_vocabulary(parsed.vocabulary)
-        check_tokens(words, parsed.tokenizer or "words")
-    return _private_rows("PrivateNgrams", parsed, ngrams.PrivateNgrams, plan=plan, vocabulary=words)
+    return _private_rows("PrivateNgrams", parsed, ngrams.PrivateNgrams, plan=plan)
 
 
 @_configured(configuration.SET_UNION)

@@ -15,11 +15,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from beam_dpne.evaluation.corpus import Corpus
-from beam_dpne.mechanism import gaussian, randomness, thresholds
+from beam_dpne.mechanism import finite_noise, gaussian, randomness, thresholds
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
-from beam_dpne.ngrams.plan import RELATIVE_ERROR_PER_DECISION
 from beam_dpne.validation import check_budget
 from pipelines.experiments.ranked import RankedGrams, sorted_distinct
 from pipelines.experiments.saved_corpora import user_hashes
@@ -188,7 +187,7 @@ def union_noise(
     check_budget(epsilon, delta)
     if max_contributions < 1:
         raise ValueError(f"max_contributions must be at least 1, got {max_contributions=}.")
-    slack = parts * max_contributions * RELATIVE_ERROR_PER_DECISION
+    slack = finite_noise.slack_of(parts * max_contributions)
     half = 0.5 * delta * math.exp(-slack)
     stddev = gaussian.gaussian_noise_stddev(epsilon=epsilon - slack, delta=half) * (1 + 1e-10)
     stddev *= math.sqrt(parts)

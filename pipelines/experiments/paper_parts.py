@@ -315,7 +315,7 @@ def _sweeps(scale: Scale, corpus: str) -> tuple[Experiment, ...]:
             "dpne_figure_4_pruning",
             "DPNE, Figure 4, left: over the pruning rule (ε = 4, δ = 1e-7, T = 9)",
             "rule",
-            rows_of(("both", "single"), lambda value: {"pruning": value}, both=True),
+            rows_of(("both", "single"), lambda value: {"pruning": value}, both=False),
         ),
         Experiment(
             name="dpne_figure_4_anonymity",

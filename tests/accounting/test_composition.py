@@ -13,8 +13,7 @@ from beam_dpne.accounting.composition import compose
 from beam_dpne.accounting.expense import expense_of_ledger, expense_of_plan
 from beam_dpne.bayesian.plan import MODES
 from beam_dpne.errors import BudgetError
-from beam_dpne.ngrams.vocabulary import union_plan
-from beam_dpne.set_union.policies import GAUSSIAN_POLICIES, VOCABULARY_POLICIES
+from beam_dpne.set_union.policies import GAUSSIAN_POLICIES
 from tests.support.ledgers import ledger_of
 
 
@@ -23,9 +22,6 @@ def every_plan():
     yield PrivacyPlan(**common)
     yield PrivacyPlan(**common, user_budgets="even", rounds=2)
     yield PrivacyPlan(**common, strategy="one_round", noise_growth=0.8)
-    for policy in VOCABULARY_POLICIES:
-        strategy = "one_round" if policy == "weighted_gaussian" else "adaptive"
-        yield PrivacyPlan(**common, vocabulary_policy=policy, strategy=strategy)
     for policy in GAUSSIAN_POLICIES:
         yield SetUnionPlan(**common, policy=policy)
     for mode in MODES:
@@ -37,9 +33,7 @@ PLANS = list(every_plan())
 
 
 def kind_of(plan):
-    parts = (
-        getattr(plan, name, "") for name in ("strategy", "vocabulary_policy", "policy", "mode")
-    )
+    parts = (getattr(plan, name, "") for name in ("strategy", "policy", "mode"))
     return "-".join(part for part in parts if part)
 
 
@@ -163,13 +157,6 @@ def test_a_ledger_without_all_of_its_noise_is_added_by_epsilon_and_delta():
     assert total.epsilon == pytest.approx(8 + compose([new, new]).epsilon)
     (note,) = total.notes
     assert note.startswith("2 releases were added by epsilon and delta alone")
-
-
-def test_the_words_of_a_set_union_keep_their_failures_in_the_remainder():
-    plan = PrivacyPlan(epsilon=1, delta=1e-6, vocabulary_policy="screened_gaussian")
-    union = union_plan(plan)
-    failures = 3e-12 * union.delta * math.exp(max(0.0, plan.epsilon - union.epsilon))
-    assert expense_of_plan(plan).remainder >= plan.far_tails + failures
 
 
 @pytest.mark.parametrize(

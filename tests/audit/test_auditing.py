@@ -35,7 +35,7 @@ PLANS = {
     "adaptive, trigrams": grams(max_length=3),
     "adaptive, words": grams(max_length=1),
     "adaptive, even": grams(user_budgets="even", rounds=2),
-    "adaptive, single": grams(pruning="single", max_length=3),
+    "one_round, single": grams(strategy="one_round", pruning="single", max_length=3),
     "adaptive, no counts": grams(count_share=0),
     "adaptive, one n-gram": grams(max_contributions=1),
     "one_round": grams(strategy="one_round", max_length=7),
@@ -43,10 +43,6 @@ PLANS = {
     "one_round, shares": grams(strategy="one_round", budget_shares=(0.3, 0.7)),
     "one_round, growth": grams(strategy="one_round", noise_growth=0.8),
     "one_round, estimate": grams(strategy="one_round", valid_count="estimate", max_length=3),
-    "public": grams(vocabulary_policy="public"),
-    "public, one_round": grams(vocabulary_policy="public", strategy="one_round", count_share=0),
-    "screened": grams(vocabulary_policy="screened_gaussian"),
-    "weighted": grams(vocabulary_policy="weighted_gaussian"),
     **{policy: union(policy) for policy in POLICIES},
     "count, one item": union("count_laplace", max_contributions=1),
     "small epsilon": union("greedy", epsilon=0.05),
@@ -57,11 +53,9 @@ PLANS = {
 # The others are played by the slow tests.
 FEW_PLANS = [
     "adaptive, even",
-    "adaptive, single",
+    "one_round, single",
     "one_round",
     "one_round, estimate",
-    "public",
-    "screened",
     *POLICIES,
     "small epsilon",
     "log_global",
@@ -84,11 +78,6 @@ def test_games_follow_the_plan():
     assert names(grams()) == ["words", "n-grams of one user", *counts]
     assert names(grams(max_length=1)) == ["words", *counts]
     assert names(grams(count_share=0))[-1] == "all lengths together"
-    assert names(grams(vocabulary_policy="public")) == ["n-grams of one user", *counts]
-    assert names(grams(vocabulary_policy="screened_gaussian"))[:2] == [
-        "set union of words: items of many users",
-        "set union of words: items of one user",
-    ]
     assert names(union("mad"))[:2] == ["items of many users", "items of one user"]
 
 
@@ -100,8 +89,6 @@ def test_games_follow_the_plan():
         (grams(user_budgets="even", count_share=0.5), [0.25, 0.5, 1, 0.5]),
         (PLANS["one_round, shares"], [0.3 * 0.85, 0.85, 1, 0.15]),
         (grams(strategy="one_round", max_length=5), [0.17, 0.51, 1, 0.15]),
-        # The games of n-grams leave out the words of a set union, which has other games.
-        (grams(vocabulary_policy="weighted_gaussian"), [0.425, 0.425, 0.425, 0.575, 0.15]),
         (union("weighted_gaussian", count_share=0.5), [0.5, 0.5, 0.5]),
         (union("weighted_gaussian", count_share=0), [1, 1]),
     ],

@@ -240,14 +240,6 @@ PUBLIC = PublicCounts.of([("a",), ("b",)], [1, 1])
 COMPOSITES = {
     "adaptive": (PrivateNgrams, {"plan": PrivacyPlan(**NGRAMS)}),
     "one round": (PrivateNgrams, {"plan": PrivacyPlan(**NGRAMS, strategy="one_round")}),
-    "public words": (
-        PrivateNgrams,
-        {"plan": PrivacyPlan(**NGRAMS, vocabulary_policy="public"), "vocabulary": ["a", "b"]},
-    ),
-    "words by a union": (
-        PrivateNgrams,
-        {"plan": PrivacyPlan(**NGRAMS, vocabulary_policy="screened_gaussian")},
-    ),
     "union": (
         PrivateSetUnion,
         {"plan": SetUnionPlan(epsilon=10, delta=1e-4), "tokenizer": "words"},

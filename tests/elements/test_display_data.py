@@ -107,14 +107,9 @@ def whole_graph(job):
     plans = {
         "adaptive": made_plan(),
         "one round": PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, strategy="one_round"),
-        "public": PrivacyPlan(epsilon=1, delta=1e-7, max_length=2, vocabulary_policy="public"),
-        "union": PrivacyPlan(
-            epsilon=1, delta=1e-7, max_length=2, vocabulary_policy="weighted_gaussian"
-        ),
     }
     for name, plan in plans.items():
-        words = {"vocabulary": [WORD]} if name == "public" else {}
-        ngrams = PrivateNgrams(plan=plan, run_key=job["key"], **words, **keyed)
+        ngrams = PrivateNgrams(plan=plan, run_key=job["key"], **keyed)
         released = read.documents | name >> ngrams
         _ = released.released | f"{name}: decode" >> DecodeGrams()
         _ = released.released | f"{name}: report" >> ListReport()

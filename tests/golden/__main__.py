@@ -2,7 +2,8 @@
 
 It refuses while a recorded release has changed and the mechanism version has not: raise
 `beam_dpne.documents.key_context.MECHANISM_VERSION` first, and say in the commit why releases change.
-Likewise for what a tokenizer makes of texts, and the tokenizer's version.
+Likewise for constants that decide releases (small ones do not notice all of them), and for what a
+tokenizer makes of texts, and the tokenizer's version.
 """
 
 import json
@@ -10,10 +11,43 @@ import pathlib
 import sys
 import tempfile
 
+from beam_dpne.bayesian import log_global
+from beam_dpne.counts import rule
 from beam_dpne.documents.key_context import MECHANISM_VERSION, tokenizer_identity
+from beam_dpne.mechanism import finite_noise, gaussian, integer_noise, rules, thresholds
+from beam_dpne.ngrams import adaptive, tolerances
+from beam_dpne.ngrams import plan as ngrams_plan
+from beam_dpne.set_union import policies
 from tests.golden.cases import CASES, TOKENIZERS, release_digest, tokens_digest, write_inputs
 
 RECORDED = pathlib.Path(__file__).with_name("releases.json")
+
+
+_MODULES = (
+    adaptive,
+    finite_noise,
+    gaussian,
+    integer_noise,
+    log_global,
+    ngrams_plan,
+    policies,
+    rule,
+)
+_MODULES += (rules, thresholds, tolerances)
+# Names of choices, and limits that refuse.
+_NO_NUMBERS = {"MAX_BUDGET", "USER_BUDGETS", "OF_ONE_STRATEGY", "STRATEGIES", "VALID_COUNTS"}
+_NO_NUMBERS |= {"PRUNING_RULES", *(name for name in vars(policies) if name.endswith("POLICIES"))}
+
+
+def constants() -> dict[str, str]:
+    """The numbers of the modules that decide releases, by module and name."""
+    return {
+        f"{module.__name__.rpartition('.')[2]}.{name}": repr(value)
+        for module in _MODULES
+        for name, value in vars(module).items()
+        if name.isupper() and name[0] != "_" and name not in _NO_NUMBERS
+        if isinstance(value, int | float | tuple | dict)
+    }
 
 
 def recorded() -> dict:
@@ -33,6 +67,8 @@ def changed(before: dict, releases: dict[str, str], tokenizers: dict[str, dict])
     others = [
         name for name in releases if same and kept.get(name, releases[name]) != releases[name]
     ]
+    known = before["constants"]
+    others += [name for name, now in constants().items() if same and known.get(name, now) != now]
     for name, now in tokenizers.items():
         then = before["tokenizers"].get(name, now)
         if then["version"] == now["version"] and then["tokens"] != now["tokens"]:
@@ -52,6 +88,7 @@ def main() -> int:
         return 1
     whole = {
         "mechanism_version": MECHANISM_VERSION,
+        "constants": constants(),
         "releases": releases,
         "tokenizers": tokenizers,
     }

@@ -18,12 +18,11 @@ import pyarrow as pa
 from beam_dpne.cli.main import main
 from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenize
 from beam_dpne.release.files import read_ledger
-from beam_dpne.set_union.policies import POLICIES, VOCABULARY_POLICIES
+from beam_dpne.set_union.policies import POLICIES
 
 DATA = pathlib.Path(__file__).parents[2] / "pipelines" / "data"
 RECORDS = 6_000
 KEY = "0f1e2d3c" * 8
-WORDS = ("a", "and", "for", "i", "in", "is", "my", "new", "of", "on", "the", "to", "you", "your")
 
 _NGRAMS = (
     "ngrams",
@@ -50,18 +49,21 @@ _STRATEGIES = {
     "adaptive": (),
     "adaptive-1-round": ("--rounds", "1"),
     "adaptive-2-rounds": ("--rounds", "2"),
-    "adaptive-even": ("--user_budgets", "even"),
     "adaptive-words": ("--favour", "words"),
     "adaptive-long": ("--favour", "long"),
-    "adaptive-single": ("--pruning", "single"),
     "adaptive-giants": ("--max_tokens_per_user", "40"),
     "one_round": ("--strategy", "one_round"),
-    "one_round-single": ("--strategy", "one_round", "--pruning", "single"),
-    "one_round-estimate": ("--strategy", "one_round", "--valid_count", "estimate"),
-    "one_round-growth": ("--strategy", "one_round", "--noise_growth", "0.8"),
     "adaptive-without-counts": ("--count_share", "0"),
     "adaptive-half-for-counts": ("--count_share", "0.5"),
     "one_round-without-counts": ("--strategy", "one_round", "--count_share", "0"),
+}
+# Parameters that only plan files have.
+_PLANS = {
+    "adaptive-even": {"user_budgets": "even"},
+    "one_round-single": {"strategy": "one_round", "pruning": "single"},
+    "one_round-estimate": {"strategy": "one_round", "valid_count": "estimate"},
+    "one_round-growth": {"strategy": "one_round", "noise_growth": 0.8},
+    "one_round-shares": {"strategy": "one_round", "budget_shares": [0.2, 0.3, 0.5]},
 }
 _MODES = {
     "counts": (),
@@ -70,19 +72,9 @@ _MODES = {
 }
 
 
-def _vocabulary(policy: str) -> tuple[str, ...]:
-    """The options of n-grams whose words are found by a policy; lengths up to 2 are enough."""
-    return (*_NGRAMS[:-1], "2", "--max_contributions", "20", "--vocabulary_policy", policy)
-
-
 CASES: dict[str, tuple[str, ...]] = {
     **{f"ngrams/{name}": (*_NGRAMS, *more) for name, more in _STRATEGIES.items()},
-    **{
-        f"ngrams/vocabulary-{policy}": _vocabulary(policy)
-        for policy in VOCABULARY_POLICIES
-        if policy not in ("rounds", "public")
-    },
-    "ngrams/vocabulary-public": (*_vocabulary("public"), "--vocabulary", "WORDS"),
+    **{f"ngrams/{name}": (*_NGRAMS[:3], "--plan", name) for name in _PLANS},
     **{f"set-union/{policy}": (*_UNION, "--policy", policy) for policy in POLICIES},
     **{f"bayesian/{name}": (*_BAYESIAN, *more) for name, more in _MODES.items()},
 }
@@ -115,19 +107,21 @@ def tokens_digest(name: str) -> str:
 
 
 def write_inputs(folder: pathlib.Path) -> None:
-    """Writes the records, the key and a public vocabulary."""
+    """Writes the records, the key and the plans."""
     records = [(record["user"], _TOKEN.findall(record["text"].lower())) for record in titles()]
     lines = [json.dumps({"user": user, "text": tokens}) + "\n" for user, tokens in records]
     (folder / "titles.jsonl").write_text("".join(lines))
     (folder / "run.key").write_text(KEY)
-    (folder / "words.txt").write_text("\n".join(WORDS))
+    for name, parameters in _PLANS.items():
+        plan = {"epsilon": 6, "delta": 1e-5, "max_length": 3, **parameters}
+        (folder / name).write_text(json.dumps(plan))
 
 
 def release_digest(name: str, folder: pathlib.Path, *more: str) -> str:
     """Releases one case and returns the SHA-256 of its rows; `folder` has the inputs."""
     output = folder / "-".join([name.replace("/", "-"), *more])
     given = ["--input", str(folder / "titles.jsonl"), "--run_key_file", str(folder / "run.key")]
-    options = [str(folder / "words.txt") if each == "WORDS" else each for each in CASES[name]]
+    options = [str(folder / each) if each in _PLANS else each for each in CASES[name]]
     with contextlib.redirect_stdout(io.StringIO()):
         status = main([*options, *more, *given, "--output", str(output), "--quiet"])
     if status != 0:

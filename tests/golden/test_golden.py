@@ -7,7 +7,7 @@ raise the mechanism version, so that the noise is another one too, and record th
 import pytest
 
 from beam_dpne.documents.key_context import MECHANISM_VERSION
-from tests.golden.__main__ import changed, recorded, tokens_of
+from tests.golden.__main__ import changed, constants, recorded, tokens_of
 from tests.golden.cases import CASES, TOKENIZERS, release_digest, write_inputs
 
 
@@ -22,6 +22,13 @@ def folder(tmp_path_factory):
 def test_every_case_is_recorded_under_this_mechanism_version():
     assert recorded()["mechanism_version"] == MECHANISM_VERSION
     assert list(recorded()["releases"]) == list(CASES)
+
+
+def test_constants_change_only_with_the_mechanism_version():
+    """Which stands for them in what run keys are bound to."""
+    known = recorded()["constants"]
+    assert len(known) > 40
+    assert [name for name, now in constants().items() if known.get(name, now) != now] == []
 
 
 def test_no_two_releases_are_the_same():

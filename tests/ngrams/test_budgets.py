@@ -26,7 +26,6 @@ from tests.ngrams.test_oracle import (
     run_kernels,
     shared_phrases,
     user_batches,
-    vocabulary_for,
     zipf_texts,
 )
 from tests.support.refusals import not_refused
@@ -68,9 +67,8 @@ def whole_budget(plan: PrivacyPlan) -> int:
 
 
 def any_run(documents, plan, run_key, rng):
-    given_ = vocabulary_for(plan, documents)
     partitions = rng.randint(1, 5)
-    return run_kernels(documents, plan, run_key, rng, partitions=partitions, vocabulary=given_)
+    return run_kernels(documents, plan, run_key, rng, partitions=partitions)
 
 
 @given(corpora(), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
@@ -86,13 +84,13 @@ def test_no_user_ever_sends_more_than_the_budget(documents, plan, run_key, rng):
 
 def assert_all_rounds_together_are_within_the_budget(sent: Sent, plan: PrivacyPlan) -> None:
     """Even budgets: also the rounds of each length are within their part."""
-    budget, lengths = whole_budget(plan), len(plan.private_lengths)
+    budget, lengths = whole_budget(plan), plan.max_length
     assert plan.allotment == (budget // lengths if plan.user_budgets == "even" else budget)
     squares = squares_of(sent)
     event(f"somebody sent something: {any(squares.values())}")
     assert max(squares.values(), default=0) <= budget * 2**8
     if plan.user_budgets == "even":
-        for length in plan.private_lengths:
+        for length in range(1, plan.max_length + 1):
             own = squares_of(sent, lambda place, length=length: place[0] == length)
             assert max(own.values(), default=0) <= plan.allotment * 2**8
 
@@ -143,12 +141,8 @@ def assert_what_is_left_is_the_budget_less_the_cost_of_what_was_sent(
 @given(corpora(), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
 @settings(few_checks, max_examples=15)
 def test_how_users_are_dealt_to_batches_and_a_rerun_change_no_weight(documents, plan, run_key, rng):
-    given_ = vocabulary_for(plan, documents)
-
     def run(partitions):
-        release = run_kernels(
-            documents, plan, run_key, rng, partitions=partitions, vocabulary=given_
-        )
+        release = run_kernels(documents, plan, run_key, rng, partitions=partitions)
         return sent_weights(release), release.left
 
     assert run(1) == run(7) == run(1)

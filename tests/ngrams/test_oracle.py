@@ -121,8 +121,7 @@ def plans(draw) -> PrivacyPlan:
 @st.composite
 def adaptive_plans(draw) -> PrivacyPlan:
     """As `plans`, for the adaptive strategy."""
-    policy = draw(st.sampled_from(["rounds", "public"]))
-    length = draw(st.integers(2 if policy == "public" else 1, 4))
+    length = draw(st.integers(1, 4))
     limits = st.sampled_from([1, 2, 3, 5, 1000])
     favour = draw(st.sampled_from([None, "words", "long"]))
     budgets = ["individual"] if favour else ["individual", "even"]
@@ -134,10 +133,8 @@ def adaptive_plans(draw) -> PrivacyPlan:
             st.one_of(limits, st.lists(limits, min_size=length, max_size=length).map(tuple))
         ),
         spurious_fraction=draw(st.sampled_from([1e-6, 0.01, 0.3, 0.5])),
-        vocabulary_delta_share=None if policy == "public" else draw(st.sampled_from([0.1, 0.5])),
-        vocabulary_policy=policy,
+        vocabulary_delta_share=draw(st.sampled_from([0.1, 0.5])),
         max_tokens_per_user=draw(st.sampled_from([1, 5, 9, 1000])),
-        pruning=draw(st.sampled_from(PRUNING)),
         rounds=draw(st.sampled_from([1, 2, 3])),
         user_budgets=draw(st.sampled_from(budgets)),
         favour=favour,
@@ -158,12 +155,9 @@ def test_kernels_release_what_the_pseudocode_releases(documents, plan, run_key, 
 @given(corpora(), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
 @settings(max_examples=70, deadline=None, suppress_health_check=list(HealthCheck))
 def test_kernels_release_what_the_adaptive_strategy_releases(documents, plan, run_key, rng):
-    given = vocabulary_for(plan, documents)
-    expected = reference(documents, plan, run_key, given)
+    expected = reference(documents, plan, run_key)
     event(f"longest released: {longest(expected)}")
-    kernels = run_kernels(
-        documents, plan, run_key, rng, partitions=rng.randint(1, 5), vocabulary=given
-    )
+    kernels = run_kernels(documents, plan, run_key, rng, partitions=rng.randint(1, 5))
     event(f"thresholds are equal: {check(kernels, expected)}")
 
 
@@ -179,10 +173,10 @@ def test_beam_releases_what_the_pseudocode_releases(documents, plan, run_key, rn
 @given(corpora(), adaptive_plans(), RUN_KEYS, st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_beam_releases_what_the_adaptive_strategy_releases(documents, plan, run_key, rng):
-    given, batches = vocabulary_for(plan, documents), record_batches(documents, rng)
+    batches = record_batches(documents, rng)
     partitions = rng.randint(1, 5)
-    released = run_beam(batches, plan, run_key, partitions=partitions, vocabulary=given)
-    check(released, reference(documents, plan, run_key, given))
+    released = run_beam(batches, plan, run_key, partitions=partitions)
+    check(released, reference(documents, plan, run_key))
 
 
 # Partitions of users, documents in a batch (None: pairs instead), and how often each bundle runs.
@@ -379,29 +373,6 @@ def test_each_number_of_rounds_and_kind_of_budget(all_ways, rounds, user_budgets
     assert all(all_ways(documents, plan, strategies=["adaptive"]).values())
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_words_of_a_public_vocabulary_are_not_released_and_grams_of_them_are(all_ways, strategy):
-    """Its order and repetitions do not matter; some of its words nobody has."""
-    documents = shared_phrases(users=50)
-    words = ["to", "be", "or", "not", "absent", "", "question"]
-    plan = PrivacyPlan(
-        **LOUD,
-        max_length=3,
-        spurious_fraction=1e-9,
-        strategy=strategy,
-        vocabulary_policy="public",
-    )
-    released = all_ways(documents, plan, strategies=[strategy], vocabulary=words)
-    assert not released.get(1)
-    assert all(released[k] for k in (2, 3))
-    again = run_beam(
-        record_batches(documents, random.Random(2)), plan, KEY, vocabulary=[*words[::-1], "to"]
-    )
-    assert words_of(again.sets) == words_of(
-        run_kernels(documents, plan, KEY, random.Random(3), partitions=2, vocabulary=words).sets
-    )
-
-
 def test_every_round_finds_something_and_changes_what_users_have():
     """So that the comparisons above compare something: each round has something to decide."""
     documents = zipf_texts(users=120)
@@ -442,41 +413,32 @@ def assert_all_ways(
     *,
     on_beam: Sequence[str],
     strategies=STRATEGIES,
-    vocabulary=None,
 ) -> dict:
     """Beam, kernels and reference agree; returns what the last of the combinations releases."""
-    own = {"vocabulary_delta_share", "vocabulary_policy", "noise_growth", "rounds", "user_budgets"}
+    own = {"vocabulary_delta_share", "noise_growth", "rounds", "user_budgets"}
     own.add("favour")
     for strategy, pruning in itertools.product(strategies, ("single", "both")):
         parameters = plan.to_dict() | {"strategy": strategy, "pruning": pruning}
         if strategy != plan.strategy:
             parameters |= dict.fromkeys(own)
         variant = PrivacyPlan(**parameters)
-        run = reference(documents, variant, KEY, vocabulary)
+        run = reference(documents, variant, KEY)
         rng = random.Random(0)
         batches = record_batches(documents, rng)
         if strategy in on_beam:
-            check(run_beam(batches, variant, KEY, vocabulary=vocabulary), run)
-        check(run_kernels(documents, variant, KEY, rng, partitions=3, vocabulary=vocabulary), run)
+            check(run_beam(batches, variant, KEY), run)
+        check(run_kernels(documents, variant, KEY, rng, partitions=3), run)
         if expected is not None:
             assert run.released == expected
     return run.released
 
 
-def reference(documents, plan, run_key, vocabulary=None) -> AdaptiveRun:
+def reference(documents, plan, run_key) -> AdaptiveRun:
     """What the pseudocode of the plan's strategy releases."""
     if plan.strategy_value.has_user_budgets:
-        return adaptive_ngrams(documents, plan, run_key, vocabulary)
-    released = private_ngrams(documents, plan, run_key, vocabulary)
+        return adaptive_ngrams(documents, plan, run_key)
+    released = private_ngrams(documents, plan, run_key)
     return AdaptiveRun(released, {}, {}, {})
-
-
-def vocabulary_for(plan, documents) -> list[str] | None:
-    """A public vocabulary, if the plan wants one: some words of the documents, and another one."""
-    if not plan.has_public_vocabulary:
-        return None
-    words = sorted({word for texts in documents.values() for text in texts for word in text})
-    return [*words[:3], "of nobody"]
 
 
 def longest(run: AdaptiveRun) -> int:
@@ -591,7 +553,7 @@ def _collect(grams: GramSet) -> None:
     _collected.append(grams)
 
 
-def run_beam(elements, plan, run_key, *, partitions=3, runner=None, vocabulary=None) -> Release:
+def run_beam(elements, plan, run_key, *, partitions=3, runner=None) -> Release:
     """Runs the pipeline on the embedded runner; repeated bundles must repeat their results."""
     _collected.clear()
     with beam.Pipeline(runner=runner or FnApiRunner()) as pipeline:
@@ -603,7 +565,6 @@ def run_beam(elements, plan, run_key, *, partitions=3, runner=None, vocabulary=N
                 tokenizer="tokens",
                 partitions=partitions,
                 run_key=run_key,
-                vocabulary=vocabulary,
             )
         )
         _ = result.released | beam.Flatten() | beam.Map(_collect)
@@ -644,12 +605,10 @@ class ShuffledSteps(ArraySteps):
         return super().merge(pieces)
 
 
-def run_kernels(documents, plan, run_key, rng, *, partitions, vocabulary=None) -> Release:
+def run_kernels(documents, plan, run_key, rng, *, partitions) -> Release:
     """The run in memory, from users in random batches; shuffles are shuffles of lists."""
-    run_key = run_key.bound_to(run_context(plan, "tokens", vocabulary))
-    steps = ShuffledSteps(
-        plan=plan, run_key=run_key, vocabulary=vocabulary, histogram_ranges=partitions, rng=rng
-    )
+    run_key = run_key.bound_to(run_context(plan, "tokens"))
+    steps = ShuffledSteps(plan=plan, run_key=run_key, histogram_ranges=partitions, rng=rng)
     batches = user_batches(documents, plan, run_key, rng, partitions)
     return Release(list(release_lengths(steps, plan, batches)), steps.left, steps.sent)
 

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from beam_dpne import PrivacyPlan
 from beam_dpne.mechanism.gaussian import compose_noise_stddevs, gaussian_noise_stddev
-from beam_dpne.mechanism.thresholds import vocabulary_threshold
-from beam_dpne.ngrams.vocabulary import union_plan
 from tests.support.refusals import not_refused
 
 GOOD = {"epsilon": 1.0, "delta": 1e-6, "max_length": 3, "strategy": "one_round"}
@@ -42,7 +40,6 @@ BAD = [
     *(("valid_count", value) for value in ("guess", "", None, 3)),
     *(("strategy", value) for value in ("greedy", "", None, 1)),
     *(("adjacency", value) for value in ("replace_one_user", "", None)),
-    *(("vocabulary_policy", value) for value in ("given", "", "private", True, "mad", "greedy")),
     *(("rounds", value) for value in (1, 3, "3")),
     *(("user_budgets", value) for value in ("individual", "even", "")),
     *(("favour", value) for value in ("words", "balanced", "")),
@@ -57,6 +54,7 @@ BAD_ADAPTIVE = [
     *(("noise_growth", value) for value in (1.0, 0.8, "1")),
     *(("budget_shares", value) for value in ([0.5, 0.3, 0.2], (1.0,), "abc")),
     *(("valid_count", value) for value in ("estimate", "guess", "", None)),
+    *(("pruning", value) for value in ("single",)),
 ]
 EITHER = [
     *((GOOD, name, value) for name, value in BAD),
@@ -78,7 +76,6 @@ DEFAULTS = {
         "rounds": None,
         "user_budgets": None,
         "favour": None,
-        "vocabulary_policy": "weighted_gaussian",
     },
     "adaptive": {
         "max_contributions": 1000,
@@ -87,7 +84,6 @@ DEFAULTS = {
         "rounds": 3,
         "user_budgets": "individual",
         "favour": "balanced",
-        "vocabulary_policy": "rounds",
     },
 }
 SAME_DEFAULTS = {
@@ -98,7 +94,6 @@ SAME_DEFAULTS = {
     "budget_shares": None,
     "count_share": 0.15,
     "max_tokens_per_user": 1_000_000,
-    "max_users": 10_000_000,
     "public_user_count": None,
     "adjacency": "add_or_remove_one_user",
 }
@@ -123,6 +118,7 @@ REFUSED = [
     (ADAPTIVE, {"noise_growth": 1.0}, "noise_growth must be left out .*adaptive.*=1.0"),
     (ADAPTIVE, {"budget_shares": (0.5, 0.3, 0.2)}, "budget_shares must be left out .*adaptive"),
     (ADAPTIVE, {"valid_count": "estimate"}, "valid_count must be 'exact' .*'estimate'"),
+    (ADAPTIVE, {"pruning": "single"}, "pruning must be 'both' .*'single'.*one_round"),
     (ADAPTIVE, {"spurious_fraction": 0.6}, r"spurious_fraction must be at most 0.5 .*=0\.6"),
     (ADAPTIVE, {"rounds": 4}, "rounds must be an integer from 1 to 3, got rounds=4"),
     (ADAPTIVE, {"user_budgets": "odd"}, "user_budgets must be one of individual, even, got .*odd"),
@@ -146,7 +142,7 @@ def test_an_option_that_a_strategy_does_not_have_is_refused_with_its_value():
 @pytest.mark.parametrize(("rounds", "passes"), [(1, 1), (2, 2), (3, 3)])
 def test_rounds_are_those_of_each_length_beyond_the_first(rounds, passes):
     plan = PrivacyPlan(**ADAPTIVE, rounds=rounds)
-    assert [plan.rounds_of(length) for length in (0, 1, 2, 3, 4)] == [0, 3, passes, passes, 0]
+    assert [plan.rounds_of(length) for length in (1, 2, 3)] == [3, passes, passes]
     assert plan.round_count == 3 + 2 * passes
     assert [len(length.rounds) for length in plan.lengths] == [3, passes, passes]
     for length in plan.lengths:
@@ -160,7 +156,7 @@ def test_rounds_are_those_of_each_length_beyond_the_first(rounds, passes):
 
 def test_the_paper_has_one_round_of_each_length():
     plan = PrivacyPlan(**GOOD)
-    assert [plan.rounds_of(length) for length in (0, 1, 2, 3, 4)] == [0, 1, 1, 1, 0]
+    assert [plan.rounds_of(length) for length in (1, 2, 3)] == [1, 1, 1]
     assert plan.round_count == 3
     assert all(length.rounds == length.word_rules == () for length in plan.lengths)
 
@@ -189,138 +185,10 @@ def test_a_budget_that_64_bits_do_not_hold_is_refused_with_its_size():
     assert PrivacyPlan(epsilon=33, **few).noise_stddev < 1 / 8
 
 
-@pytest.mark.parametrize("good", [GOOD, ADAPTIVE], ids=lambda good: good["strategy"])
-def test_a_public_vocabulary_costs_nothing(good):
-    private = PrivacyPlan(**good)
-    plan = PrivacyPlan(**good, vocabulary_policy="public")
-    assert plan.vocabulary_delta_share == plan.vocabulary_delta == 0
-    assert plan.gaussian_delta == pytest.approx(plan.delta, rel=1e-4)
-    assert plan.noise_stddev < private.noise_stddev
-    assert list(plan.private_lengths) == [2, 3]
-    assert plan.round_count == private.round_count - private.rounds_of(1)
-    assert plan.rounds_of(1) == 0
-    given, second, third = plan.lengths
-    assert (given.length, given.budget_share, given.noise_stddev) == (1, 0.0, 0.0)
-    assert given.threshold is None
-    if plan.strategy_value.has_user_budgets:
-        even = PrivacyPlan(**good, vocabulary_policy="public", user_budgets="even")
-        assert even.allotment == plan.allotment // 2
-    else:
-        assert second.budget_share == third.budget_share == 0.85 / 2
-        parts = [second.noise_stddev, third.noise_stddev, *count_stddevs(plan)]
-        assert compose_noise_stddevs(parts) == pytest.approx(plan.noise_stddev)
-        shares = PrivacyPlan(**good, vocabulary_policy="public", budget_shares=(0.75, 0.25))
-        found = [length.budget_share for length in shares.lengths]
-        assert found == pytest.approx([0.0, 0.85 * 0.75, 0.85 * 0.25])
-    twin = PrivacyPlan.from_json(plan.to_json())
-    assert twin == plan
-
-
-@pytest.mark.parametrize("good", [GOOD, ADAPTIVE], ids=lambda good: good["strategy"])
-def test_a_public_vocabulary_takes_no_delta_and_leaves_a_length_to_find(good):
-    with pytest.raises(ValueError, match=r"vocabulary_delta_share must be left out .*=0\.1"):
-        PrivacyPlan(**good, vocabulary_policy="public", vocabulary_delta_share=0.1)
-    with pytest.raises(ValueError, match="max_length must be at least 2 with a public"):
-        PrivacyPlan(**good | {"max_length": 1}, vocabulary_policy="public")
-
-
 def count_stddevs(plan: PrivacyPlan) -> list[float]:
     """The noise of numbers of users: two Gaussian mechanisms of sensitivity 1, if there are any."""
     noise = plan.count_noise
     return [] if noise is None else [noise.row_stddev, noise.group_stddev]
-
-
-ROOMY = {"epsilon": 4.0, "max_contributions": 30}
-
-
-@pytest.mark.parametrize(
-    ("good", "policy"),
-    [
-        (GOOD, "screened_gaussian"),
-        (ADAPTIVE, "screened_gaussian"),
-        (ADAPTIVE, "weighted_gaussian"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else value["strategy"],
-)
-def test_words_by_a_set_union_and_longer_grams_spend_the_budget_together(policy, good):
-    """The parts of μ² add up."""
-    plan = PrivacyPlan(**good | ROOMY, vocabulary_policy=policy)
-    union = union_plan(plan)
-    assert (union.policy, union.max_contributions) == (policy, 30)
-    assert plan.union_share == pytest.approx(1 / 3)
-    assert plan.strategy_lengths == range(2, 4)
-    assert [plan.rounds_of(k) for k in (1, 2, 3)] == [
-        3,
-        *[3 if plan.strategy_value.has_user_budgets else 1] * 2,
-    ]
-    if plan.strategy_value.has_user_budgets:
-        longer = plan.allotment / 2**56
-    else:
-        longer = math.fsum(length.noise_stddev**-2 for length in plan.lengths[1:])
-    with_rest = calibrated(plan)
-    words = (union.sensitivity / union.composed_noise_scale) ** 2
-    counts = math.fsum(stddev**-2 for stddev in count_stddevs(plan))
-    assert words <= 0.85 * plan.noise_stddev**-2 / 3
-    assert words + longer + counts < with_rest**-2
-    assert words + longer + counts == pytest.approx(with_rest**-2, rel=0.02)
-    if plan.user_budgets is not None:
-        even = dataclasses.replace(plan, user_budgets="even")
-        shares = [length.budget_share for length in even.lengths]
-        assert math.fsum(shares) == pytest.approx(0.85)
-        assert even.allotment / 2**56 == pytest.approx(shares[1] / plan.noise_stddev**2)
-    assert union.usable_delta * math.exp(union.numerical_slack) <= 2 * plan.vocabulary_delta
-    assert PrivacyPlan.from_json(plan.to_json()) == plan
-
-
-@pytest.mark.parametrize(
-    "schedule",
-    [
-        {"noise_growth": 0.5},
-        {"noise_growth": 2.0},
-        {"budget_shares": (0.6, 0.3, 0.1)},
-        {"budget_shares": (0.1, 0.2, 0.7)},
-    ],
-    ids=repr,
-)
-def test_words_by_a_set_union_and_uneven_lengths_spend_the_budget_once(schedule):
-    """The union's share of 1/σ² is the first, and those of the longer n-grams are the others."""
-    plan = PrivacyPlan(**GOOD | ROOMY, vocabulary_policy="screened_gaussian", **schedule)
-    union = union_plan(plan)
-    words = (union.sensitivity / union.composed_noise_scale) ** 2
-    longer = math.fsum(length.noise_stddev**-2 for length in plan.lengths[1:])
-    counts = math.fsum(stddev**-2 for stddev in count_stddevs(plan))
-    assert words + longer + counts <= plan.noise_stddev**-2
-    assert words + longer + counts == pytest.approx(plan.noise_stddev**-2, rel=0.01)
-    assert math.fsum(length.budget_share for length in plan.lengths) == pytest.approx(0.85)
-
-
-def calibrated(plan: PrivacyPlan) -> float:
-    """σ for the run's ε, and for the δ_G that words under Gaussian noise leave."""
-    delta = plan.delta * (1 - plan.vocabulary_delta_share) * math.exp(-plan.numerical_slack)
-    return gaussian_noise_stddev(epsilon=plan.epsilon - plan.numerical_slack, delta=delta)
-
-
-def test_words_by_a_set_union_leave_longer_grams_to_find():
-    for good in (GOOD, ADAPTIVE):
-        with pytest.raises(ValueError, match=r"max_length must be at least 2 .*PrivateSetUnion"):
-            PrivacyPlan(**good | {"max_length": 1}, vocabulary_policy="screened_gaussian")
-    with pytest.raises(ValueError, match=r"vocabulary_policy must not be 'rounds' .*one_round"):
-        PrivacyPlan(**GOOD, vocabulary_policy="rounds")
-    assert not PrivacyPlan(**ADAPTIVE, vocabulary_policy="rounds").has_union_vocabulary
-    assert not PrivacyPlan(**GOOD, vocabulary_policy="weighted_gaussian").has_union_vocabulary
-    assert PrivacyPlan(**ADAPTIVE, vocabulary_policy="weighted_gaussian").has_union_vocabulary
-
-
-def test_slack_counts_every_round():
-    """Of n-grams; numbers of users add to it too, see `test_user_counts`."""
-    plan = PrivacyPlan(**ADAPTIVE, count_share=0)
-    assert plan.numerical_slack == pytest.approx((9 * 1_000_000 + 2 * 6) * 2e-12, rel=1e-12)
-    slack = plan.numerical_slack
-    noise = gaussian_noise_stddev(epsilon=1 - slack, delta=0.9e-6 * math.exp(-slack))
-    assert noise < plan.noise_stddev < noise * (1 + 2e-10)
-    with pytest.raises(ValueError, match=r"max_tokens_per_user.*numerical slack"):
-        PrivacyPlan(**ADAPTIVE | {"epsilon": 0.0179}, count_share=0)
-    assert PrivacyPlan(**ADAPTIVE | {"epsilon": 0.0181}, count_share=0).numerical_slack == slack
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3])
@@ -377,28 +245,13 @@ def test_numerical_slack_beyond_a_thousandth_of_epsilon_is_refused():
     fits = PrivacyPlan(**GOOD | {"epsilon": 0.006}, count_share=0)
     assert fits.numerical_slack == pytest.approx(0.006 / 1000)
     for others in ({"epsilon": 0.005, "count_share": 0}, {"epsilon": 0.012}):
-        with pytest.raises(ValueError, match=r"max_tokens_per_user.*numerical slack"):
+        with pytest.raises(
+            ValueError, match=r"epsilon must be at least .*numerical slack.*max_tokens_per_user"
+        ):
             PrivacyPlan(**GOOD | others)
     for good in (GOOD, ADAPTIVE):
         with pytest.raises(ValueError, match="max_tokens_per_user"):
             PrivacyPlan(**good, max_tokens_per_user=10**9)
-
-
-def test_slack_is_subtracted_from_epsilon_and_its_factor_from_delta_before_calibration():
-    plan = PrivacyPlan(
-        epsilon=0.03, delta=1e-6, max_length=5, vocabulary_delta_share=0.25, strategy="one_round"
-    )
-    slack = (5 * 1_000_000 + plan.count_decisions) * 2e-12
-    assert plan.numerical_slack == pytest.approx(slack, rel=1e-12)
-    delta_g, delta_t = (1e-6 * share * math.exp(-slack) for share in (0.75, 0.25))
-    assert (plan.gaussian_delta, plan.vocabulary_delta) == pytest.approx((delta_g, delta_t))
-    noise = gaussian_noise_stddev(epsilon=0.03 - slack, delta=plan.gaussian_delta)
-    assert noise < plan.noise_stddev < noise * (1 + 2e-10)
-    assert noise > gaussian_noise_stddev(epsilon=0.03, delta=0.75e-6) * (1 + 1e-5)
-    threshold = vocabulary_threshold(
-        noise_stddev=noise * math.sqrt(5 / 0.85), delta=delta_t, max_contributions=100
-    )
-    assert plan.lengths[0].threshold == pytest.approx(threshold, rel=1e-9)
 
 
 def test_a_delta_that_no_noise_of_128_bits_has_is_refused_whatever_else_a_plan_says():
@@ -471,8 +324,6 @@ def plans(draw) -> PrivacyPlan:
 def adaptive_plans(draw) -> PrivacyPlan:
     length = draw(st.integers(1, 8))
     limits = st.integers(1, 10**6)
-    policy = draw(st.sampled_from(["rounds", "public"])) if length > 1 else "rounds"
-    share = draw(st.none() | st.floats(0.01, 0.99)) if policy == "rounds" else None
     return PrivacyPlan(
         epsilon=draw(st.floats(0.1, 16)),
         delta=draw(st.floats(1e-7, 0.5)),
@@ -481,12 +332,10 @@ def adaptive_plans(draw) -> PrivacyPlan:
             st.none() | limits | st.lists(limits, min_size=length, max_size=length)
         ),
         spurious_fraction=draw(st.floats(1e-6, 0.5)),
-        vocabulary_delta_share=share,
-        vocabulary_policy=policy,
+        vocabulary_delta_share=draw(st.none() | st.floats(0.01, 0.99)),
         rounds=draw(st.sampled_from([None, 1, 2, 3])),
         user_budgets=draw(st.sampled_from([None, "individual", "even"])),
         max_tokens_per_user=draw(st.integers(1, 10**5)),
-        pruning=draw(st.sampled_from(["both", "single"])),
         count_share=draw(count_shares),
     )
 
@@ -504,20 +353,21 @@ def test_the_lengths_together_spend_epsilon_and_delta_and_no_more(plan):
     """In 60 digits: what rounding does to the root and to the shares is covered."""
     with mpmath.workdps(60):
         if plan.strategy_value.has_user_budgets:
-            times = len(plan.private_lengths) if plan.user_budgets == "even" else 1
+            times = plan.max_length if plan.user_budgets == "even" else 1
             precision = mpmath.mpf(times * plan.allotment) / 2**56
         else:
             precision = mpmath.fsum(mpmath.mpf(k.noise_stddev) ** -2 for k in plan.lengths)
         precision += mpmath.fsum(mpmath.mpf(stddev) ** -2 for stddev in count_stddevs(plan))
         sigma = 1 / mpmath.sqrt(precision)
-        epsilon = mpmath.mpf(plan.epsilon) - plan.numerical_slack
+        epsilon = mpmath.mpf(plan.gaussian_epsilon)
         upper, lower = 1 / (2 * sigma) - epsilon * sigma, -1 / (2 * sigma) - epsilon * sigma
         delta = mpmath.ncdf(upper) - mpmath.exp(epsilon) * mpmath.ncdf(lower)
         assert delta <= plan.gaussian_delta
         assert delta >= plan.gaussian_delta * (1 - 1e-6)
-    spent = (plan.gaussian_delta + plan.vocabulary_delta) * math.exp(plan.numerical_slack)
-    assert spent + plan.far_tails == pytest.approx(plan.delta, rel=1e-12)
-    assert 0 < plan.far_tails <= plan.delta / 1000
+    slack, spent = plan.numerical_slack, plan.gaussian_delta + plan.vocabulary_delta
+    assert plan.gaussian_epsilon + slack <= plan.epsilon
+    assert math.exp(slack / 2) * spent + plan.far_tails <= plan.delta
+    assert spent >= 0.998 * plan.delta * math.exp(-0.001 * plan.epsilon)
 
 
 @given(st.lists(st.floats(1e-3, 1), min_size=1, max_size=9), st.floats(-9e-10, 9e-10))
@@ -525,7 +375,7 @@ def test_shares_that_nearly_sum_to_one_spend_no_more_than_one(parts, excess):
     shares = [min(1.0, part / math.fsum(parts) * (1 + excess)) for part in parts]
     plan = PrivacyPlan(**GOOD | {"max_length": len(parts)}, budget_shares=shares)
     together = compose_noise_stddevs([length.noise_stddev for length in plan.lengths])
-    needed = gaussian_noise_stddev(epsilon=1 - plan.numerical_slack, delta=plan.gaussian_delta)
+    needed = gaussian_noise_stddev(epsilon=plan.gaussian_epsilon, delta=plan.gaussian_delta)
     assert together > needed
 
 

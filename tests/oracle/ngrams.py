@@ -172,8 +172,8 @@ def vocabulary_threshold(plan: PrivacyPlan) -> int:
 
 def vocabulary_delta(plan: PrivacyPlan) -> float:
     """δ_T."""
-    rest = plan.delta - plan.far_tails
-    return rest * plan.vocabulary_delta_share * math.exp(-plan.numerical_slack)
+    usable = 0.999 * plan.delta * math.exp(-0.001 * plan.epsilon)
+    return usable * plan.vocabulary_delta_share
 
 
 def alone_threshold(norm: float, sigma: float, delta: float, limit: int) -> float:
@@ -650,8 +650,7 @@ def rule_of(gram: Gram, length: Length, r: int) -> RoundRule:
 def user_budget(plan: PrivacyPlan) -> int:
     """μ² = 1/σ(ε, δ_G)² in units of 2^-56, rounded down; of even budgets, the part of one length."""
     whole = math.floor(2**56 / Fraction(plan.ngrams_noise_stddev) ** 2)
-    lengths = plan.max_length - (plan.vocabulary_policy == "public")
-    return whole // lengths if plan.user_budgets == "even" else whole
+    return whole // plan.max_length if plan.user_budgets == "even" else whole
 
 
 def budget_shares(rounds: list[tuple[float, float]]) -> list[float]:

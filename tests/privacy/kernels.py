@@ -64,12 +64,35 @@ def users_of(texts: Mapping[str, Sequence[str]], run_key: RunKey) -> UserBatch:
     return lay_out_positions(block, run_key.sub_key("word"))
 
 
+def words_as_set(words: Sequence[str]) -> GramSet:
+    """Words as S_1, as if they had been released."""
+    return GramSet(
+        length=1,
+        keys=np.arange(len(words)),
+        scores=np.ones(len(words)),
+        words=pa.array(sorted(words)),
+        parent_size=1,
+        vocabulary_size=len(words),
+    )
+
+
 def run_lengths(
     users: UserBatch, plan: PrivacyPlan, run_key: RunKey, vocabulary: Sequence[str] | None = None
 ) -> list[Settled]:
-    """Returns what each length 1..T leaves."""
-    steps = WatchedSteps(plan=plan, run_key=run_key, vocabulary=vocabulary)
-    return [steps.settled(released) for released in release_lengths(steps, plan, [users])]
+    """Returns what each length 1..T leaves; words that are given cost nothing."""
+    steps = WatchedSteps(plan=plan, run_key=run_key)
+    if vocabulary is None:
+        return [steps.settled(released) for released in release_lengths(steps, plan, [users])]
+    released = [words_as_set(vocabulary)]
+    batches = [users]
+    if plan.strategy_value.has_user_budgets:
+        batches = [dataclasses.replace(users, left=np.full(len(users.users), plan.allotment))]
+    present = None
+    for length in range(2, plan.max_length + 1):
+        batches = steps.prune(length, batches, released[-1], present)
+        found, batches, present = release_length(steps, plan, length, batches, released[-1])
+        released.append(found)
+    return [steps.settled(each) for each in released]
 
 
 def settle(

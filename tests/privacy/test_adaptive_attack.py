@@ -24,7 +24,7 @@ from beam_dpne.audit.copies import World, crowd, positions, words_of
 from beam_dpne.audit.observations import FOUND, features, learned
 from beam_dpne.audit.variants import RIGHT, Variant
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.in_memory import release_ngrams
+from tests.privacy.kernels import run_lengths
 from tests.privacy.test_attack import DELTA, EPSILON, epsilon_at_least
 
 RUNS = 10_000
@@ -51,16 +51,20 @@ MISTAKES = {
 
 
 def gram_plan(max_length: int, **parameters) -> PrivacyPlan:
-    """The whole budget is for grams: their words are public."""
+    """A plan for worlds whose words are given."""
     given = {
         "epsilon": EPSILON,
         "delta": DELTA,
-        "vocabulary_policy": "public",
         "spurious_fraction": 0.5,
         "max_tokens_per_user": 1000,
         "count_share": 0,
     }
     return PrivacyPlan(max_length=max_length, **(given | parameters))
+
+
+def given(plan: PrivacyPlan, **others) -> World:
+    """A world whose words are known already: the whole budget is for longer grams."""
+    return World(plan=plan, has_given_words=True, **others)
 
 
 def word_plan(**parameters) -> PrivacyPlan:
@@ -83,30 +87,37 @@ UNEQUAL = "9 bigrams of others, of which one is frequent, 27 trigrams"
 UNWEIGHTED = "64 bigrams, counted, 8 of them with weight"
 REACTING_LONGER = "4 bigrams, 8 trigrams, 8 others"
 WORLDS = {
-    "4 bigrams": World(plan=gram_plan(2), words=2),
-    "9 bigrams": World(plan=gram_plan(2), words=3),
-    "16 bigrams": World(plan=gram_plan(2), words=4),
-    "36 bigrams": World(plan=gram_plan(2), words=6),
+    "4 bigrams": given(gram_plan(2), words=2),
+    "9 bigrams": given(gram_plan(2), words=3),
+    "16 bigrams": given(gram_plan(2), words=4),
+    "36 bigrams": given(gram_plan(2), words=6),
     # The cuts cost a gram so little that looking again shows at a small ε only.
-    "64 bigrams, small ε": World(plan=gram_plan(2, epsilon=0.2), words=8),
-    "9 bigrams, even": World(plan=gram_plan(2, user_budgets="even"), words=3),
-    "9 bigrams, 2 rounds": World(plan=gram_plan(2, rounds=2), words=3),
-    "9 bigrams, few spurious": World(plan=gram_plan(2, spurious_fraction=0.05), words=3),
-    REACTING: World(plan=gram_plan(2), words=3, others=crowd((14, (0, 0)))),
+    "64 bigrams, small ε": given(gram_plan(2, epsilon=0.2), words=8),
+    "9 bigrams, even": given(gram_plan(2, user_budgets="even"), words=3),
+    "9 bigrams, 2 rounds": given(gram_plan(2, rounds=2), words=3),
+    "9 bigrams, few spurious": given(gram_plan(2, spurious_fraction=0.05), words=3),
+    REACTING: given(gram_plan(2), words=3, others=crowd((14, (0, 0)))),
     "9 bigrams, 6 of 10 others": World(
-        plan=gram_plan(2), words=3, others=crowd((6, (0, 1, 2, 0)), (4, (0, 0, 2, 2)))
+        has_given_words=True,
+        plan=gram_plan(2),
+        words=3,
+        others=crowd((6, (0, 1, 2, 0)), (4, (0, 0, 2, 2))),
     ),
-    "4 bigrams, 8 trigrams": World(plan=gram_plan(3), words=2),
-    "9 bigrams, 27 trigrams": World(plan=gram_plan(3), words=3),
+    "4 bigrams, 8 trigrams": given(gram_plan(3), words=2),
+    "9 bigrams, 27 trigrams": given(gram_plan(3), words=3),
     REACTING_LONGER: World(
-        plan=gram_plan(3), words=2, others=crowd((5, (0, 1, 0, 0)), (3, (0, 0, 1)))
+        has_given_words=True,
+        plan=gram_plan(3),
+        words=2,
+        others=crowd((5, (0, 1, 0, 0)), (3, (0, 0, 1))),
     ),
     # Of so many candidates the held ones are counted.
-    COUNTED: World(plan=gram_plan(2), words=8, others=crowd((10, (0, 0, 1)))),
-    COUNTED_EVEN: World(plan=gram_plan(3, user_budgets="even"), words=10, longest=2),
-    UNWEIGHTED: World(plan=gram_plan(2, max_contributions=8), words=8),
+    COUNTED: given(gram_plan(2), words=8, others=crowd((10, (0, 0, 1)))),
+    COUNTED_EVEN: given(gram_plan(3, user_budgets="even"), words=10, longest=2),
+    UNWEIGHTED: given(gram_plan(2, max_contributions=8), words=8),
     # The others hold no trigrams; classes of trigrams differ by their bigrams.
     UNEQUAL: World(
+        has_given_words=True,
         plan=gram_plan(3),
         words=3,
         others=crowd(
@@ -114,7 +125,7 @@ WORLDS = {
             *((16, pair) for pair in ((0, 1), (1, 0), (1, 1), (2, 2), (0, 2), (2, 0))),
         ),
     ),
-    "4 bigrams, 8 trigrams, even": World(plan=gram_plan(3, user_budgets="even"), words=2),
+    "4 bigrams, 8 trigrams, even": given(gram_plan(3, user_budgets="even"), words=2),
     "1 word alone": World(plan=word_plan(), words=1),
     WORD_AMONG_OTHERS: World(plan=word_plan(), words=3, others=crowd((11, (1,)), (11, (2,)))),
     "100 words alone": World(plan=word_plan(), words=100),
@@ -247,7 +258,7 @@ def test_one_copy_of_a_world_is_a_run_of_the_product(world, user_budgets):
         key = key_of("one copy", number)
         outcomes = simulate(small, present=True, runs=1, run_key=key).outcomes
         users = positions(small, 1, key, has_user=True)
-        released = release_ngrams([users], plan, key, vocabulary)
+        released = [each.released for each in run_lengths(users, plan, key, vocabulary.to_pylist())]
         for outcome, own in zip(outcomes, released[1:], strict=True):
             (found,) = outcome.released
             rounds_seen.update(outcome.found[0].tolist())
@@ -268,7 +279,7 @@ def test_one_copy_of_a_world_is_a_run_of_the_product(world, user_budgets):
 @pytest.mark.parametrize("max_length", [2, 3])
 def test_copies_of_nobody_release_grams_with_the_chances_of_their_rules(max_length):
     """Of 4 valid bigrams in each copy each is found in round r with P_r; later half of |S_{k−1}|."""
-    world = World(plan=gram_plan(max_length), words=2)
+    world = given(gram_plan(max_length), words=2)
     outcomes = run(world, False, RIGHT, RUNS, seed=6).outcomes
     rule = outcomes[0].released[0].rule
     assert rule is not None

@@ -43,15 +43,12 @@ Sent = dict[Place, dict[User, dict[object, int]]]
 
 @st.composite
 def plans(draw) -> PrivacyPlan:
-    policy = draw(st.sampled_from(["rounds", "public"]))
     return PrivacyPlan(
         epsilon=draw(st.sampled_from([0.5, 4.0, 25.0])),
         delta=draw(st.sampled_from([1e-6, 0.3])),
-        max_length=draw(st.integers(2 if policy == "public" else 1, 4)),
+        max_length=draw(st.integers(1, 4)),
         max_contributions=draw(st.sampled_from([1, 2, 5, 300])),
         spurious_fraction=0.3,
-        vocabulary_policy=policy,
-        pruning=draw(st.sampled_from(["both", "single"])),
         rounds=draw(st.sampled_from([1, 2, 3])),
         user_budgets=draw(st.sampled_from(["individual", "even"])),
         max_tokens_per_user=1000,
@@ -99,18 +96,14 @@ def test_removing_any_user_moves_the_sums_of_all_rounds_by_at_most_the_budget(
             assert max(squares.values(), default=0) <= plan.allotment * SQUARES
 
 
-@pytest.mark.parametrize("policy", ["rounds", "public"])
 @pytest.mark.parametrize("user_budgets", ["individual", "even"])
-@pytest.mark.parametrize("pruning", ["both", "single"])
-def test_a_user_with_open_grams_to_the_end_reaches_the_budget(pruning, user_budgets, policy):
+def test_a_user_with_open_grams_to_the_end_reaches_the_budget(user_budgets):
     """So that the bound above is not one that nobody comes near, over words and longer n-grams."""
     plan = PrivacyPlan(
         epsilon=4,
         delta=0.3,
         max_length=3,
-        pruning=pruning,
         user_budgets=user_budgets,
-        vocabulary_policy=policy,
         max_tokens_per_user=1000,
     )
     budget = adaptive.user_budget(plan.ngrams_noise_stddev) * SQUARES
@@ -157,7 +150,6 @@ def steps_on_one_past(corpus: Corpus, plan: PrivacyPlan, seed: int, partitions: 
     steps = OnePast(
         plan=plan,
         run_key=KEY,
-        vocabulary=list(WORDS) if plan.has_public_vocabulary else None,
         seed=seed,
     )
     rows = [(user, text) for user, own in corpus.items() for text in own]

@@ -26,8 +26,7 @@ from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.transform import run_context
 from beam_dpne.ngrams.valid import rule_for
-from beam_dpne.ngrams.vocabulary import public_vocabulary
-from tests.privacy.kernels import Settled, run_lengths, settle, users_of
+from tests.privacy.kernels import Settled, run_lengths, settle, users_of, words_as_set
 
 FALSE_FAILURE = 1e-7
 VOCABULARY = [f"w{number:02}" for number in range(40)]
@@ -42,7 +41,7 @@ def run_key(number: int) -> RunKey:
 
 
 def plan_of(max_length: int, **parameters) -> PrivacyPlan:
-    given = {"epsilon": 4, "delta": 1e-5, "vocabulary_policy": "public", "spurious_fraction": 0.2}
+    given = {"epsilon": 4, "delta": 1e-5, "spurious_fraction": 0.2}
     return PrivacyPlan(max_length=max_length, max_tokens_per_user=10_000, **(given | parameters))
 
 
@@ -53,7 +52,7 @@ def test_unheld_bigrams_are_released_as_often_as_the_bound_says(rounds, spurious
     plan = plan_of(2, rounds=rounds, spurious_fraction=spurious_fraction)
     keys = 60
     released = [unheld(run(TEXTS, plan, number)[1]).size for number in range(keys)]
-    rule = rule_for(plan, 2, RunKey(bytes(32)))(public_vocabulary(VOCABULARY))
+    rule = rule_for(plan, 2, RunKey(bytes(32)))(words_as_set(VOCABULARY))
     valid_count = len(VOCABULARY) ** 2
     assert rule.valid == valid_count
     assert valid_count * rule.classes[0].null_probability <= spurious_fraction * len(VOCABULARY) * (
@@ -64,13 +63,12 @@ def test_unheld_bigrams_are_released_as_often_as_the_bound_says(rounds, spurious
     assert test.pvalue > FALSE_FAILURE
 
 
-@pytest.mark.parametrize("pruning", ["both", "single"])
-def test_unheld_grams_of_every_length_are_released_as_often_as_the_bound_says(pruning):
+def test_unheld_grams_of_every_length_are_released_as_often_as_the_bound_says():
     """At k ≥ 3 V_k differs between runs; given all of them, the counts are binomial.
 
     Chernoff's bound holds for their sum whatever their means.
     """
-    plan = plan_of(4, pruning=pruning, spurious_fraction=0.5)
+    plan = plan_of(4, spurious_fraction=0.5)
     counts, means, bounds = np.zeros(5), np.zeros(5), np.zeros(5)
     for number in range(30):
         settled = run(TEXTS, plan, number)
@@ -80,10 +78,10 @@ def test_unheld_grams_of_every_length_are_released_as_often_as_the_bound_says(pr
             assert rule is not None
             if not rule.classes:
                 continue
-            members = valid.count_valid(previous, pruning)
+            members = valid.count_valid(previous, "both")
             assert rule.valid == members
             counts[length] += unheld(own).size
-            numbers = class_numbers(previous, pruning, own.held)
+            numbers = class_numbers(previous, "both", own.held)
             held = np.bincount(rule.places(numbers, numbers.size), minlength=len(rule.classes))
             means[length] += sum(
                 (each.valid - some) * each.null_probability
@@ -97,7 +95,7 @@ def test_unheld_grams_of_every_length_are_released_as_often_as_the_bound_says(pr
 
 
 def test_rounds_of_spurious_grams_follow_their_null_probabilities():
-    words = public_vocabulary([f"{number:04}" for number in range(2000)])
+    words = words_as_set([f"{number:04}" for number in range(2000)])
     plan = plan_of(2, spurious_fraction=0.5)
     rule = rule_for(plan, 2, RunKey(bytes(32)))(words)
     drawn = [sample_spurious(words, rule=rule, run_key=run_key(number)) for number in range(40)]
@@ -108,7 +106,7 @@ def test_rounds_of_spurious_grams_follow_their_null_probabilities():
 
 
 def test_every_candidate_is_spurious_equally_often():
-    words = public_vocabulary(VOCABULARY[:12])
+    words = words_as_set(VOCABULARY[:12])
     rule = rule_for(plan_of(2, spurious_fraction=0.5), 2, RunKey(bytes(32)))(words)
     keys = 400
     counts = np.zeros(144, np.int64)
@@ -149,27 +147,20 @@ def test_a_held_gram_is_never_spurious(has_budget, limit, pruning):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "policy", "pruning"),
-    [
-        ("adaptive", "public", "single"),
-        ("adaptive", "rounds", "both"),
-        ("adaptive", "screened_gaussian", "both"),
-        ("one_round", "weighted_gaussian", "both"),
-    ],
+    ("strategy", "pruning"), [("adaptive", "both"), ("one_round", "both"), ("one_round", "single")]
 )
-def test_a_run_in_memory_is_the_pipeline(strategy, policy, pruning):
+def test_a_run_in_memory_is_the_pipeline(strategy, pruning):
     """So that what the other tests say of runs in memory is said of `PrivateNgrams`."""
-    plan = plan_of(3, pruning=pruning, vocabulary_policy=policy, strategy=strategy)
-    vocabulary = VOCABULARY if policy == "public" else None
+    plan = plan_of(3, pruning=pruning, strategy=strategy)
     key = run_key(3)
-    bound = key.bound_to(run_context(plan, "whitespace", vocabulary))
-    settled = run_lengths(users_of(TEXTS, bound), plan, bound, vocabulary)
+    bound = key.bound_to(run_context(plan, "whitespace"))
+    settled = run_lengths(users_of(TEXTS, bound), plan, bound)
     documents = [(user, text) for user, texts in TEXTS.items() for text in texts]
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         result = (
             pipeline
             | beam.Create(documents)
-            | PrivateNgrams(plan=plan, tokenizer="whitespace", run_key=key, vocabulary=vocabulary)
+            | PrivateNgrams(plan=plan, tokenizer="whitespace", run_key=key)
         )
         for own, released in zip(settled, result.released, strict=True):
             assert_that(released, equals(own.released), label=f"S_{own.released.length}")
@@ -183,7 +174,7 @@ def run(texts, plan: PrivacyPlan, number: int) -> list[Settled]:
 
 def settle_bigrams_of_one_user(plan: PrivacyPlan, has_budget: bool, key: RunKey) -> Settled:
     """A user alone with ten bigrams of nine public words."""
-    vocabulary = public_vocabulary(VOCABULARY[:9])
+    vocabulary = words_as_set(VOCABULARY[:9])
     users = users_of({"u": ["w00 w01 w02 w03 w04 w05 w00 w02 w04 w00 w03"]}, key)
     batch = prune_invalid(users, vocabulary, pruning=plan.pruning)
     left = np.array([plan.allotment if has_budget else 0])

@@ -9,7 +9,6 @@ from beam_dpne import BayesianPlan, LengthReport, PrivacyPlan, SetUnionPlan
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.ngrams.ledger import reported_contents
-from beam_dpne.ngrams.vocabulary import union_plan
 from beam_dpne.release.files import Part
 from beam_dpne.release.ledger import (
     NO_NOTES,
@@ -51,9 +50,6 @@ def _contents(plan, rows):
         reports = []
         for length in plan.lengths:
             noise, threshold = length.noise_stddev, length.threshold
-            if length.length == 1 and plan.has_union_vocabulary:
-                words = union_plan(plan)
-                noise, threshold = words.noise.stddev, words.threshold
             released = rows if length.length == plan.max_length else 0
             reports.append(LengthReport(length.length, noise, threshold, released, None, 0.0))
         return reported_contents(plan, reports), "ngrams"
