@@ -6,22 +6,29 @@ a pid that the system has given to another program since is not taken for the da
 """
 
 import contextlib
-import functools
 import os
 import pathlib
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
-Ready = Callable[[], bool]
+import psutil
 
+from deploy.downloads import DeployError, require
 
-class DaemonError(RuntimeError):
-    """A daemon did not start; the message names its log and shows the end of it."""
+T = TypeVar("T")
+JAVA_RELEASE = 17
+# Java 17 closes its own packages; Flink, Spark and Kryo look into them.
+OPENED = (
+    *("java.lang", "java.lang.invoke", "java.util", "java.util.concurrent"),
+    *("java.util.concurrent.atomic", "java.nio", "java.net", "java.io", "java.time"),
+    *("sun.nio.ch", "sun.nio.cs", "sun.util.calendar", "sun.security.action"),
+)
 
 
 class Daemons:
@@ -39,25 +46,25 @@ class Daemons:
         name: str,
         command: Sequence[str],
         *,
-        ready: Ready | None = None,
-        timeout: float = 60,
+        ready: Callable[[], object] = lambda: True,
+        timeout: float = 90,
         environment: Mapping[str, str] | None = None,
-    ) -> int:
-        """Starts a daemon and returns its pid, once it is ready.
+    ) -> None:
+        """Starts a daemon, and returns when it is ready.
 
         Args:
           name: of its log and pid file.
           command: program and arguments.
-          ready: says whether it answers, e.g. `answers(8081)`; asked until it does.
+          ready: says whether it answers; asked until it does.
           timeout: seconds until it must be ready.
           environment: variables that it has besides ours.
 
         Raises:
-          DaemonError: if one of this name runs already, or it ended or was not ready in time (it is
-            stopped then).
+          DeployError: if one of this name runs already, or it ended or was not ready in time (it is
+            stopped then); the message shows the end of its log.
         """
-        if (pid := self.pid(name)) is not None:
-            raise DaemonError(f"{name} runs already, as process {pid}; stop it first.")
+        if pid := self.pid(name):
+            raise DeployError(f"{name} runs already, as process {pid}; stop it first.")
         self.state.mkdir(parents=True, exist_ok=True)
         with self.log(name).open("ab") as log:
             process = subprocess.Popen(
@@ -68,155 +75,167 @@ class Daemons:
                 env={**os.environ, **(environment or {})},
                 start_new_session=True,
             )
-        self._pid_file(name).write_text(f"{process.pid} {_started(process.pid)}\n")
-        if ready is not None:
-            self.wait(name, ready, timeout=timeout)
-        return process.pid
+        started = psutil.Process(process.pid).create_time()
+        self._pid_file(name).write_text(f"{process.pid} {started}\n")
 
-    def wait(self, name: str, ready: Ready, *, timeout: float = 60) -> None:
-        """Waits until a daemon is ready.
+        def is_ready() -> bool:
+            if process.poll() is not None:
+                raise DeployError(f"{name} ended before it was ready")
+            return bool(ready())
 
-        Raises:
-          DaemonError: if it ended or was not ready within `timeout` seconds (it is stopped then).
-        """
-        until = time.monotonic() + timeout
-        while not ready():
-            if self.pid(name) is None:
-                self.stop(name)
-                raise DaemonError(f"{name} ended before it was ready; {self._said(name)}")
-            if time.monotonic() > until:
-                self.stop(name)
-                raise DaemonError(
-                    f"{name} was not ready within {timeout:g} s, and was stopped; {self._said(name)}"
-                )
-            time.sleep(0.1)
+        try:
+            until(is_ready, timeout=timeout, what=f"readiness of {name}")
+        except (TimeoutError, DeployError) as error:
+            self.stop(name)
+            said = "\n".join(self.log(name).read_text(errors="replace").splitlines()[-15:])
+            raise DeployError(f"{error}; the log {self.log(name)} ends:\n{said}") from None
 
     def stop(self, name: str, *, timeout: float = 10) -> None:
         """Ends a daemon and all that it has started; asked first, killed after `timeout` seconds."""
-        if (pid := self.pid(name)) is not None:
-            _signal_group(pid, signal.SIGTERM)
-            until = time.monotonic() + timeout
-            while self.pid(name) is not None and time.monotonic() < until:
-                time.sleep(0.05)
-        # What it has started may be left, also when it died before. No new process is given the
-        # pid of a living group, so the group is still ours, if the machine has not been restarted.
-        leader, started = self._recorded(name)
-        if leader and started.endswith(_boot()) and _started(leader) in ("", started):
-            _signal_group(leader, signal.SIGKILL)
-        while self.pid(name) is not None:
-            time.sleep(0.05)
+        if process := self._process(name):
+            _signal_group(process.pid, signal.SIGTERM)
+            with contextlib.suppress(psutil.TimeoutExpired):
+                process.wait(timeout)
+            _signal_group(process.pid, signal.SIGKILL)
         self._pid_file(name).unlink(missing_ok=True)
 
     def kill(self, name: str) -> None:
         """Ends a daemon with SIGKILL, and it alone, as a crash would."""
-        if (pid := self.pid(name)) is not None:
-            os.kill(pid, signal.SIGKILL)
-            while self.pid(name) is not None:
-                time.sleep(0.02)
+        if process := self._process(name):
+            process.kill()
+            process.wait()
 
     def pid(self, name: str) -> int | None:
         """Returns the process id of a daemon, None if it does not run."""
-        pid, started = self._recorded(name)
-        return pid if pid and _started(pid) == started else None
-
-    def names(self) -> list[str]:
-        """Returns the names of daemons that were started and not stopped, in the order of starting."""
-        files = sorted(self.state.glob("*.pid"), key=lambda path: path.stat().st_mtime_ns)
-        return [path.stem for path in files]
+        process = self._process(name)
+        return process.pid if process else None
 
     def status(self) -> Mapping[str, int | None]:
-        """Returns the process id of each of them, None where it has died since."""
-        return {name: self.pid(name) for name in self.names()}
+        """Returns the process id of each that was started and not stopped, None if it has died."""
+        files = sorted(self.state.glob("*.pid"), key=lambda path: path.stat().st_mtime_ns)
+        return {path.stem: self.pid(path.stem) for path in files}
 
     def stop_all(self) -> list[str]:
         """Stops every daemon, the last started first; returns their names."""
-        names = self.names()[::-1]
+        names = list(self.status())[::-1]
         for name in names:
             self.stop(name)
+        shutil.rmtree(self.state / "temporary", ignore_errors=True)
         return names
 
     def log(self, name: str) -> pathlib.Path:
         """Returns the path of a daemon's log."""
         return self.state / f"{name}.log"
 
+    def temporary(self, name: str) -> pathlib.Path:
+        """Returns a folder for a daemon's files, which `stop_all` deletes."""
+        folder = self.state / "temporary" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def _pid_file(self, name: str) -> pathlib.Path:
         return self.state / f"{name}.pid"
 
-    def _recorded(self, name: str) -> tuple[int, str]:
-        with contextlib.suppress(FileNotFoundError, ValueError):
+    def _process(self, name: str) -> psutil.Process | None:
+        with contextlib.suppress(FileNotFoundError, ValueError, psutil.Error):
             pid, started = self._pid_file(name).read_text().split()
-            return int(pid), started
-        return 0, ""
-
-    def _said(self, name: str) -> str:
-        lines = self.log(name).read_text(errors="replace").splitlines()[-15:]
-        return "\n".join([f"its log is {self.log(name)}, which ends:", *lines])
+            process = psutil.Process(int(pid))
+            if process.status() != psutil.STATUS_ZOMBIE and process.create_time() == float(started):
+                return process
+        return None
 
 
-def answers(port: int, *, host: str = "localhost", path: str | None = None) -> Ready:
-    """Returns what says whether a port accepts connections, or with `path` answers HTTP with 200."""
-    if path is not None:
-        return lambda: _answers_http(f"http://{host}:{port}{path}")
-    return lambda: _accepts(host, port)
+def until(found: Callable[[], T | None], *, timeout: float, what: str, interval: float = 0.1) -> T:
+    """Asks until there is an answer that is neither None nor False, and returns it.
+
+    Raises:
+      TimeoutError: if there is none within `timeout` seconds.
+    """
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            answer = found()
+            if answer is not None and answer is not False:
+                return answer
+        time.sleep(interval)
+    raise TimeoutError(f"{what} did not happen within {timeout:g} s")
+
+
+def listens(port: int) -> Callable[[], bool]:
+    """Returns what says whether somebody accepts connections at a port of this machine."""
+
+    def accepts() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("localhost", port), timeout=1):
+            return True
+        return False
+
+    return accepts
 
 
 def require_free_ports(*ports: int) -> None:
-    """Checks that nobody listens on ports of this machine.
-
-    Raises:
-      DaemonError: if somebody does: our daemon would fail, or worse, we would talk to theirs.
-    """
-    taken = [str(port) for port in ports if _accepts("localhost", port)]
+    """Raises DeployError if somebody listens on ports of this machine."""
+    taken = [str(port) for port in ports if listens(port)()]
     if taken:
-        raise DaemonError(
+        raise DeployError(
             f"ports must be free, got somebody listening on {', '.join(taken)}; "
             "stop that program, or choose other ports."
         )
 
 
-def _accepts(host: str, port: int) -> bool:
-    try:
-        with socket.create_connection((host, port), timeout=1):
-            return True
-    except OSError:
-        return False
+def java() -> str:
+    """Returns the path of Java 17: that of JAVA_HOME, or else the first in PATH."""
+    home = os.environ.get("JAVA_HOME")
+    remedy = (
+        f"install openjdk-{JAVA_RELEASE}-jre-headless, or set JAVA_HOME to a Java {JAVA_RELEASE}"
+    )
+    path = require(str(pathlib.Path(home, "bin", "java")) if home else "java", remedy)
+    said = subprocess.run([path, "-version"], capture_output=True, text=True, check=False).stderr
+    release = re.search(r'version "(\d+)', said)
+    if not release or int(release.group(1)) != JAVA_RELEASE:
+        raise DeployError(f"java must be release {JAVA_RELEASE}, got another at {path}; {remedy}.")
+    return path
 
 
-def _answers_http(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as response:
-            return response.status == 200
-    except (OSError, urllib.error.URLError, ValueError):
-        return False
+def java_command(
+    main: str, *arguments: str, jars: Sequence[pathlib.Path], options: Sequence[str] = ()
+) -> list[str]:
+    """Returns the command that starts a Java main class.
+
+    Args:
+      main: the class.
+      *arguments: those of the program.
+      jars: folders, of which every jar is taken, or single jars; earlier ones win.
+      options: those of the Java machine.
+    """
+    opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    class_path = os.pathsep.join(str(path / "*" if path.is_dir() else path) for path in jars)
+    return [java(), *opened, *options, "-cp", class_path, main, *arguments]
 
 
-def _started(pid: int) -> str:
-    """Returns when a process was started, in an opaque form; "" if it has ended, reaped or not."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # Our own dead child is reaped.
-    if not pathlib.Path("/proc/self").exists():
-        return _started_by_ps(pid)
-    try:
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-    return "" if fields[0] in "ZX" else f"{fields[19]}@{_boot()}"
+def job_server_command(
+    driver: str, job_port: int, daemons: Daemons, *arguments: str, **java_settings
+) -> list[str]:
+    """Returns the command of one of Beam's job servers; it also takes the two ports below its own."""
+    return java_command(
+        driver,
+        "--job-host=localhost",
+        f"--job-port={job_port}",
+        f"--artifact-port={job_port - 1}",
+        f"--expansion-port={job_port - 2}",
+        f"--artifacts-dir={daemons.temporary('artifacts')}",
+        *arguments,
+        **java_settings,
+    )
 
 
-def _started_by_ps(pid: int) -> str:
-    """As `_started`, on systems without /proc, such as macOS."""
-    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
-    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-    return "" if not said or said[0].startswith("Z") else f"{'-'.join(said[1:])}@{_boot()}"
-
-
-@functools.cache
-def _boot() -> str:
-    """Returns what tells one run of this machine from the next, where the system says so."""
-    try:
-        return pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+def print_status(daemons: Daemons) -> int:
+    """Prints the daemons; returns 1 unless there are some and all run."""
+    status = daemons.status()
+    for name, pid in status.items():
+        print(f"{name}: {f'runs as process {pid}' if pid else 'has died'}")
+    if not status:
+        print("nothing was started")
+    return 0 if status and all(status.values()) else 1
 
 
 def _signal_group(leader: int, number: signal.Signals) -> None:

@@ -1,11 +1,16 @@
 """Settings of the documentation site: `python -m sphinx -W docs site` builds it."""
 
 import html
+import importlib
 import inspect
 import os
 import re
+import sys
 
 import beam_dpne
+
+# Modules beside this one, each with a page that the build of the site makes and that is not committed.
+GENERATED = ("make_performance",)
 
 project = "beam-dpne"
 author = "the authors of beam-dpne"
@@ -130,8 +135,16 @@ def _typeset_page(app, docname, content) -> None:
         content[0] = typeset(content[0])
 
 
+def _write_generated(app) -> None:
+    sys.path.insert(0, app.confdir)
+    for name in GENERATED:
+        module = importlib.import_module(name)
+        module.PAGE.write_text(module.page(), encoding="utf-8")
+
+
 def setup(app) -> None:
-    """Rewrites docstrings around napoleon, and pages before they are parsed."""
+    """Makes pages, rewrites docstrings around napoleon, and pages before they are parsed."""
+    app.connect("builder-inited", _write_generated)
     app.connect("autodoc-process-docstring", _rewrite, priority=100)
     app.connect("autodoc-process-docstring", _restore_property, priority=900)
     app.connect("source-read", _typeset_page)

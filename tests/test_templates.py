@@ -22,7 +22,7 @@ from beam_dpne.cli.main import OneLineParser
 from beam_dpne.cli.msnbc import main as msnbc
 from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
 from beam_dpne.yaml.__main__ import listing
-from deploy import java
+from deploy import processes
 from deploy.downloads import versions
 from templates import generate
 from templates.generate import (
@@ -544,7 +544,7 @@ def test_the_flink_images_have_the_versions_of_the_deployment():
     found = dict(re.findall(r"^ARG ([A-Z_]+)=(\S+)$", text, re.MULTILINE))
     assert found == {
         "FLINK_VERSION": versions()["FLINK_VERSION"],
-        "FLINK_IMAGE": f"flink:${{FLINK_VERSION}}-java{java.RELEASE}",
+        "FLINK_IMAGE": f"flink:${{FLINK_VERSION}}-java{processes.JAVA_RELEASE}",
     }
     assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${FLINK_IMAGE}"}
 

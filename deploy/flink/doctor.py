@@ -1,449 +1,159 @@
-"""`python3 -m deploy.flink doctor`: whether a cluster that is there runs our jobs, line by line.
+"""Whether a Flink cluster runs our jobs, line by line, from the answers of its REST interface alone.
 
-Everything is read, except that one small job without data is run (the canary) and, with
---temp_location, one file is written and deleted.
+`deploy/flink/README.md` has the reasons of the numbers.
 """
 
-import argparse
-import contextlib
-import dataclasses
-import logging
-import platform
-import re
-import secrets
-import time
-import urllib.parse
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import apache_beam as beam
-import grpc
-from apache_beam.io.filesystems import FileSystems
-from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
-from rich.console import Console
-from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
-
-from beam_dpne import engines
-from beam_dpne.errors import EngineError
-from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.version import __version__
 from deploy.downloads import versions
-from deploy.flink import asking, checks, class_paths, probe
-from deploy.flink.checks import Finding
+from deploy.flink.jars import FLOW, PLANNER
+from deploy.flink.rest import Rest
 
-_STYLES = {"ok": "green", "limited": "yellow", "missing": "bold red", "unknown": "cyan"}
-# Words in the errors of a canary, each with its meaning. The first word that is found decides.
-_CAUSES = (
-    (
-        "No module named 'apache_beam'",
-        "the workers' Python has no apache-beam.",
-        "Install the launcher's version there, for the `python` that is first in the pool's PATH.",
-    ),
-    (
-        "No module named",
-        "the workers' Python lacks a module.",
-        "Install the launcher's packages there, for the `python` that is first in the pool's PATH.",
-    ),
-    (
-        "Insufficient number of network buffers",
-        "Flink has too few network buffers.",
-        "See the line on network buffers.",
-    ),
-    (
-        "Could not acquire the minimum required resources",
-        "Flink found no slot in time.",
-        "See the line on slots.",
-    ),
-    (
-        "NoResourceAvailableException",
-        "Flink found no slot in time.",
-        "See the line on slots.",
-    ),
-    (
-        "Cannot run program",
-        "a TaskManager cannot start a program that the environment needs, such as docker.",
-        "Give --environment_type EXTERNAL with a pool of workers beside each TaskManager.",
-    ),
-    (
-        "code()",
-        "the workers' Python is of another minor version than the launcher's.",
-        f"Use Python {platform.python_version()} in both places.",
-    ),
-    (
-        "UNAVAILABLE",
-        "a TaskManager does not reach the pool of workers.",
-        "Start `python -m beam_dpne.engines.worker_pool --service_port=50000` beside "
-        "each TaskManager. --environment_config is the pool's address as a TaskManager sees it.",
-    ),
-)
-# A TaskManager's class path stands in the first lines of its log. Flink sends the whole log to the
-# JobManager for it, so that only a few are asked for.
-_LOG_BYTES = 1 << 18
-_MOST_LOGS = 4
-_REFUSED = re.compile(r"Connection refused: ([\w.:/\[\]-]+)")
+MIB = 1 << 20
+# Flink divides managed memory among all sorts of a plan, two for each grouping, and each must hold an
+# element of 4 MiB. Each round has a grouping, and so have the corpus and the numbers of users.
+_SORT_MIB = 4.7
+# A stage writes up to so many results at a time, each with a minimum of buffers, and reads others.
+_RESULTS, _READ_BUFFERS, _BUFFER_MIB = 10, 256, 1 / 32
+# The heap holds the output of a task twice, and Flink needs about as much again.
+_HEAP_PER_TEXT = 6
+_PLANNER_MARK = "beam_dpne.planner"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Given:
-    """What the doctor looks at.
+class Finding(NamedTuple):
+    """One line: `status` is "ok", "limited" (a job runs, with the limit in the text) or "missing"."""
 
-    Attributes:
-      flink_master: address of Flink's REST interface.
-      job_endpoint: address of Beam's job server; None for none.
-      environment_type: kind of the workers' environment.
-      environment_config: address of the pool of workers, or what the kind asks for; None for none.
+    status: str
+    subject: str
+    text: str
+
+
+def look(address: str, *, rounds: int, parallelism: int) -> int:
+    """Prints a line for each thing; returns 1 if something is missing without which no job runs.
+
+    Args:
+      address: of Flink's REST interface.
+      rounds: rounds of all lengths of the job together.
       parallelism: tasks of each stage.
-      temp_location: folder that launcher and workers share; None for none.
-      harness_timeout: seconds in which the canary must have ended.
-      timeout: seconds in which each service must answer.
-      plan: a plan with the lengths, rounds and strategy of the job.
     """
-
-    flink_master: str
-    job_endpoint: str | None
-    environment_type: str
-    environment_config: str | None
-    parallelism: int
-    temp_location: str | None
-    harness_timeout: int
-    timeout: float
-    plan: PrivacyPlan
-
-    @property
-    def beam_options(self) -> list[str]:
-        """Beam's options of a job, as the launcher gives them."""
-        config = self.environment_config
-        return [
-            "--runner=PortableRunner",
-            f"--job_endpoint={self.job_endpoint}",
-            f"--environment_type={self.environment_type}",
-            *([f"--environment_config={config}"] if config is not None else []),
-            f"--parallelism={self.parallelism}",
-            f"--flink_master={self.flink_master}",
-            *engines.FLINK_OPTIONS,
-        ]
+    found = list(findings(Rest(address), rounds=rounds, parallelism=parallelism))
+    for one in found:
+        print(f"{one.status:8}{one.subject}: {one.text}")
+    return int(any(one.status == "missing" for one in found))
 
 
-def main(given: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Prints a line for each thing; returns 0 if a job would run, 1 if not."""
+def findings(rest: Rest, *, rounds: int, parallelism: int) -> Iterator[Finding]:
+    """Yields a line for each thing that Flink's REST interface shows; see `look`."""
     try:
-        wanted = _wanted(given)
-    except ValueError as error:
-        parser.error(str(error))
-    console = Console(soft_wrap=True, highlight=False)
-    findings = []
-    for finding in look(wanted):
-        findings.append(finding)
-        _show(console, finding)
-    return _conclude(console, findings)
-
-
-def look(given: Given) -> Iterator[Finding]:
-    """Yields a line for each thing that can be looked at, Flink's first, and the canary's last."""
-    flink = yield from _flink(given)
-    if given.job_endpoint is None:
-        yield Finding(
-            "Job server",
-            "unknown",
-            "no --job_endpoint was given, so that no job was tried.",
-            "Start one where Flink can be reached, also on your own machine "
-            "(docs/engines.md), and give its address.",
-        )
+        flink = rest.get("/config")["flink-version"]
+        settings = {one["key"]: one["value"] for one in rest.get("/jobmanager/config")}
+        environment = rest.get("/jobmanager/environment")
+        task_managers = list(rest.task_managers().values())
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        why = f"no Flink answers at {rest.address} ({type(error).__name__}). Give rest.port (8081)."
+        yield Finding("missing", "REST interface", why)
         return
-    served = _job_server(given)
-    yield served
-    if flink and served.status == "ok":
-        yield from _canary(given, task_managers=flink)
-
-
-def _flink(given: Given) -> Iterator[Any]:
-    """Yields what Flink's REST interface says; returns the number of TaskManagers, 0 without Flink."""
-
-    def ask(path: str) -> Any:
-        return asking.flink(given.flink_master, path, timeout=given.timeout)
-
-    subject = "Flink's REST interface"
-    try:
-        config = ask("/config")
-        if not isinstance(config, dict) or "flink-version" not in config:
-            raise asking.NoAnswerError("It answers /config over HTTP, but not as Flink does.")
-        environment = _optional(ask, "/jobmanager/environment")
-        settings = checks.settings_of(ask("/jobmanager/config"))
-        task_managers = ask("/taskmanagers")["taskmanagers"]
-    except (asking.NoAnswerError, LookupError, TypeError) as error:
-        text = f"{error}" if isinstance(error, asking.NoAnswerError) else "It answers strangely."
-        yield Finding(
-            subject,
-            "missing",
-            f"no Flink was found at {given.flink_master}. {text}",
-            "Give the address of the JobManager's web page; its port is rest.port (8081).",
-        )
-        return 0
-    yield Finding(subject, "ok", f"{given.flink_master} answers.")
-    flink, tried = str(config["flink-version"]), versions()
-    yield checks.flink_version(config, tried["FLINK_VERSION"])
-    yield class_paths.beam_jars(environment, tried["BEAM_FLINK_VERSION"], flink)
+    yield _version(flink)
+    yield from _class_path(environment["classpath"], environment["jvm"]["options"])
+    yield _wanted(settings, "classloader.resolve-order", "parent-first", "child-first")
+    yield _wanted(settings, "restart-strategy.type", "fixed-delay", "none")
+    yield _slots(task_managers, parallelism)
     if task_managers:
-        logs = [_log(given, str(one["id"])) for one in task_managers[:_MOST_LOGS]]
-        yield class_paths.flow_control(environment, logs, task_managers)
-    yield checks.class_loading(settings)
-    yield checks.slots(task_managers, given.parallelism)
-    if task_managers:
-        yield checks.process_memory(task_managers)
-        yield checks.heap(task_managers)
-        yield checks.managed_memory(task_managers, given.plan)
-        yield checks.network_memory(task_managers, settings, given.plan)
-    yield checks.stack(environment, given.plan)
-    yield from checks.failures(settings)
-    return len(task_managers)
+        yield from _memory(task_managers, settings, rounds)
+    yield from _last_job(rest)
 
 
-def _optional(ask, path: str) -> Any:
-    try:
-        return ask(path)
-    except asking.NoSuchPageError:
-        return None
+def _version(flink: str) -> Finding:
+    wanted = versions()["FLINK_VERSION"].rpartition(".")[0]
+    fits = flink.startswith(f"{wanted}.")
+    return Finding("ok" if fits else "missing", "Flink", f"{flink}; {wanted} is supported.")
 
 
-def _log(given: Given, task_manager: str) -> str | None:
-    """Returns the beginning of a TaskManager's log, or None if Flink does not give it."""
-    path = f"/taskmanagers/{urllib.parse.quote(task_manager)}/log"
-    with contextlib.suppress(asking.NoAnswerError):
-        return asking.beginning(given.flink_master, path, timeout=given.timeout, most=_LOG_BYTES)
-    return None
-
-
-def _job_server(given: Given) -> Finding:
-    endpoint, subject = str(given.job_endpoint), "Job server"
-    try:
-        options = asking.job_service(endpoint, timeout=given.timeout)
-    except asking.NoAnswerError as error:
-        return Finding(
-            subject,
-            "missing",
-            f"no job server of Beam was found at {endpoint}. {error}",
-            "Start Beam's job server for Flink (docs/engines.md), and give its --job-port (8099).",
-        )
-    if "flink_master" not in options:
-        return Finding(
-            subject,
-            "missing",
-            f"{endpoint} is a job server of Beam, and not the one for Flink.",
-            "Start org.apache.beam.runners.flink.FlinkJobServerDriver.",
-        )
-    return Finding(
-        subject,
-        "ok",
-        f"{endpoint} answers, and is for Flink. It does not report its version; its jars must be of "
-        "the version of those in Flink's lib.",
-    )
-
-
-def _canary(given: Given, *, task_managers: int) -> Iterator[Finding]:
-    """Runs the canary, and yields what it shows."""
-    try:
-        with _shared_file(given.temp_location) as file:
-            yield from _run_canary(given, file, task_managers)
-    except _StorageError as error:
-        yield Finding(
-            "Shared storage",
-            "missing",
-            f"the launcher cannot write in {given.temp_location}: {error}.",
-            "Give a folder or bucket that exists, and the right to write in it.",
-        )
-
-
-def _run_canary(given: Given, file: str | None, task_managers: int) -> Iterator[Finding]:
-    name = probe.job_name()
-    options = PipelineOptions([*given.beam_options, f"--job_name={name}"])
-    options.view_as(PortableOptions).job_server_timeout = max(30, int(given.timeout))
-    begin = time.monotonic()
-    try:
-        with _quiet():
-            pipeline = probe.build(options, parallelism=given.parallelism, file=file)
-            result = engines.run_first(pipeline, given.harness_timeout)
-            reports = probe.reports(result)
-    except (EngineError, RuntimeError, ValueError, OSError, grpc.RpcError) as error:
-        yield _failed(given, name, error)
-        return
-    took = time.monotonic() - begin
-    yield Finding("Canary", "ok", f"a job of three stages without data ran in {took:.0f} s.")
-    job = _job_at_flink(given, name)
-    if job is None:
-        yield Finding(
-            "planner.jar",
-            "unknown",
-            f"Flink at {given.flink_master} had no job {name}: the job server sends jobs to another "
-            "Flink, so that the launcher cannot cancel them.",
-            "Give --flink_master the address with which the job server was started.",
-        )
+def _class_path(paths: Sequence[str], java_options: Sequence[str]) -> Iterator[Finding]:
+    """Looks at the JobManager; TaskManagers of the same image have its class path."""
+    names = [path.rpartition("/")[2] for path in paths]
+    version, artifact = (versions()[f"BEAM_FLINK_{key}"] for key in ("VERSION", "ARTIFACT"))
+    jar = f"{artifact}-{version}.jar"
+    if jar in names:
+        yield Finding("ok", "Beam's jars", f"{jar} is in the class path.")
     else:
-        yield checks.planner(job, given.plan)
-        yield from checks.job_settings(job)
-    launcher = (platform.python_version(), beam.__version__, __version__)
-    yield checks.versions(reports, launcher)
-    yield checks.kept_harnesses(reports, task_managers)
-    yield checks.storage(reports, given.temp_location)
-
-
-def _failed(given: Given, name: str, error: Exception) -> Finding:
-    """Says why the canary failed, as far as the error or Flink tell."""
-    told = f"{error}\n{_exceptions_at_flink(given, name)}"
-    config = given.environment_config
-    where = f"environment_type={given.environment_type}, environment_config={config}"
-    refused = _REFUSED.search(told)
-    where += f"; connection refused at {refused.group(1)}" if refused else ""
-    for words, cause, advice in _CAUSES:
-        if words in told:
-            return Finding("Canary", "missing", f"{cause} ({where})", advice)
-    if "within" in str(error) and isinstance(error, EngineError):
-        cause = (
-            f"no worker had done it within {given.harness_timeout} s; it was cancelled. ({where})"
+        text = f"{jar} is not in the class path; Python starts anew for nearly every stage, and may"
+        yield Finding(
+            "limited", "Beam's jars", f"{text} hang. Copy flink-lib of `jars DIR` to lib."
         )
-        advice = (
-            "Look at the log of the worker pool beside a TaskManager: it shows why Python does not "
-            "start. A first job on a busy cluster may need --harness_timeout 300."
-        )
-        return Finding("Canary", "missing", cause, advice)
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    cause = (lines or [type(error).__name__])[0][:300]
-    return Finding(
-        "Canary",
-        "missing",
-        f"the job failed ({where}): {cause}",
-        "The job holds no data, so its logs at the job server and at Flink may be shown to anybody.",
-    )
-
-
-def _job_at_flink(given: Given, name: str) -> Any:
-    """Returns /jobs/ID/config of the canary, or None if Flink does not know it."""
-    with contextlib.suppress(asking.NoAnswerError, LookupError, TypeError):
-        jobs = asking.flink(given.flink_master, "/jobs/overview", timeout=given.timeout)["jobs"]
-        found = [job["jid"] for job in jobs if job["name"] == name]
-        path = f"/jobs/{found[0]}/config"
-        return asking.flink(given.flink_master, path, timeout=given.timeout)
-    return None
-
-
-def _exceptions_at_flink(given: Given, name: str) -> str:
-    with contextlib.suppress(asking.NoAnswerError, LookupError, TypeError):
-        jobs = asking.flink(given.flink_master, "/jobs/overview", timeout=given.timeout)["jobs"]
-        found = [job["jid"] for job in jobs if job["name"] == name]
-        path = f"/jobs/{found[0]}/exceptions"
-        return str(asking.flink(given.flink_master, path, timeout=given.timeout))
-    return ""
-
-
-class _StorageError(Exception):
-    """The launcher cannot write its file; the message is the reason."""
-
-
-@contextlib.contextmanager
-def _shared_file(folder: str | None) -> Iterator[str | None]:
-    """Gives the path of a small file in a folder, and deletes it in the end; None without a folder."""
-    if folder is None:
-        yield None
-        return
-    path = FileSystems.join(folder, f".beam_dpne-doctor-{secrets.token_hex(4)}")
-    if "://" not in folder and not FileSystems.exists(folder):  # Beam would make it.
-        raise _StorageError("there is no such folder")
-    try:
-        with FileSystems.create(path) as file:
-            file.write(b"The doctor of deploy.flink looks whether workers see this file.\n")
-    except Exception as error:
-        raise _StorageError(str(error).rstrip(".") or type(error).__name__) from None
-    try:
-        yield path
-    finally:
-        FileSystems.delete([path])
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silences logs of Beam, which has tracebacks of jobs in them."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
-def _show(console: Console, finding: Finding) -> None:
-    """Prints a finding: in columns on a terminal, and else one line for it and one for the advice."""
-    if not console.is_terminal:
-        console.print(f"{finding.status:8}{finding.subject}: {finding.text}", markup=False)
-        if finding.advice:
-            console.print(f"{'':8}-> {finding.advice}", markup=False)
-        return
-    style = _STYLES[finding.status]
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=7)
-    table.add_column(width=24)
-    table.add_column(ratio=1)
-    advice = f"\n[dim]→ {escape(finding.advice)}[/]" if finding.advice else ""
-    table.add_row(
-        f"[{style}]{finding.status}[/]",
-        escape(finding.subject),
-        escape(finding.text) + advice,
-    )
-    table.expand = True
-    console.print(Padding(table, (0, 0)), soft_wrap=False)
-
-
-def _conclude(console: Console, findings: Sequence[Finding]) -> int:
-    """Prints whether a job would run, and returns the exit status."""
-    of = {status: [one for one in findings if one.status == status] for status in _STYLES}
-    ran = any(one.subject == "Canary" and one.status == "ok" for one in findings)
-    if of["missing"]:
-        names = ", ".join(one.subject for one in of["missing"])
-        text, style, status = f"A job would not run. Missing: {names}.", _STYLES["missing"], 1
-    elif not ran:
-        text = "Whether a job would run is not known, since no job was tried."
-        style, status = _STYLES["unknown"], 1
-    elif of["limited"]:
-        names = ", ".join(one.subject for one in of["limited"])
-        text, style, status = f"A job would run, with limits: {names}.", _STYLES["limited"], 0
+    core = next((place for place, name in enumerate(names) if "beam-sdks-java-core" in name), None)
+    if core is not None and FLOW in names[:core]:
+        yield Finding("ok", FLOW, "it comes before Beam's jars.")
     else:
-        text, style, status = "A job would run.", _STYLES["ok"], 0
-    console.print(f"[{style}]{escape(text)}[/]")
-    return status
+        text = "it does not come before Beam's jars; a task with much input may fail with 'Direct"
+        yield Finding("limited", FLOW, f"{text} buffer memory'. Copy it to lib on TaskManagers.")
+    if any(option.startswith("-Xss") for option in java_options):
+        yield Finding("ok", "Java's stack", "it was set with -Xss.")
+    else:
+        text = "env.java.opts.jobmanager has no -Xss16m; a job of 77 rounds overflows the stack."
+        yield Finding("limited", "Java's stack", text)
 
 
-def _wanted(given: argparse.Namespace) -> Given:
-    """Checks the options.
+def _wanted(settings: Mapping[str, str], key: str, wanted: str, default: str) -> Finding:
+    found = settings.get(key, default)
+    status = "ok" if found == wanted else "limited"
+    return Finding(status, key, found if status == "ok" else f"{found}; set it to {wanted}.")
 
-    Raises:
-      ValueError: A value is wrong; the message names the option.
-    """
-    bare = given.flink_master.removeprefix("http://").removeprefix("https://").rstrip("/")
-    for option, address in (("flink_master", bare), ("job_endpoint", given.job_endpoint)):
-        if address is not None:
-            try:
-                asking.split(address)
-            except ValueError as error:
-                raise ValueError(f"--{option} {error}") from None
-    kind = given.environment_type.upper()
-    if kind not in {"DOCKER", "PROCESS", "EXTERNAL", "LOOPBACK"}:
-        raise ValueError(
-            "--environment_type must be EXTERNAL, DOCKER, PROCESS or LOOPBACK, got "
-            f"{given.environment_type!r}."
-        )
-    if given.job_endpoint and kind == "EXTERNAL" and not given.environment_config:
-        raise ValueError(
-            "--environment_config is missing: --environment_type EXTERNAL needs the address of the "
-            "pool of workers, such as localhost:50000."
-        )
-    return Given(
-        flink_master=given.flink_master,
-        job_endpoint=given.job_endpoint,
-        environment_type=kind,
-        environment_config=given.environment_config,
-        parallelism=given.parallelism,
-        temp_location=given.temp_location,
-        harness_timeout=given.harness_timeout,
-        timeout=given.timeout,
-        plan=checks.plan_of(given.max_length, given.rounds, given.strategy),
+
+def _slots(task_managers: Sequence[Mapping[str, Any]], parallelism: int) -> Finding:
+    total = sum(one["slotsNumber"] for one in task_managers)
+    free = sum(one["freeSlots"] for one in task_managers)
+    text = (
+        f"{len(task_managers)} TaskManagers, {free} of {total} slots free, for {parallelism} tasks."
     )
+    status = "missing" if not total else "ok" if free else "limited"
+    return Finding(status, "TaskManagers", text)
+
+
+def _memory(
+    task_managers: Sequence[Mapping[str, Any]], settings: Mapping[str, str], rounds: int
+) -> Iterator[Finding]:
+    def least(*kinds: str) -> float:
+        """The smallest memory of some kinds that a slot has, in MiB."""
+        return (
+            min(
+                sum(one["memoryConfiguration"][kind] for kind in kinds) / max(1, one["slotsNumber"])
+                for one in task_managers
+            )
+            / MIB
+        )
+
+    name = "taskmanager.network.sort-shuffle.min-buffers"
+    buffers = _RESULTS * int(settings.get(name, 512)) + _READ_BUFFERS
+    for subject, kind, need, remedy in (
+        ("Managed memory", "managedMemory", 2 * (2 + rounds) * _SORT_MIB, "raise it"),
+        ("Network memory", "networkMemory", buffers * _BUFFER_MIB, f"raise it, or set {name}: 64"),
+    ):
+        has = least(kind)
+        text = f"{has:.0f} MiB for each slot; {rounds} rounds in all need {need:.0f}"
+        fits = has >= need
+        yield Finding(
+            "ok" if fits else "missing", subject, f"{text}." if fits else f"{text}: {remedy}."
+        )
+    heap = least("taskHeap", "frameworkHeap")
+    text = f"{heap:.0f} MiB for each slot, for {heap / _HEAP_PER_TEXT:.0f} MiB of text in each task"
+    yield Finding("ok", "Java heap", f"{text}; give --parallelism accordingly.")
+
+
+def _last_job(rest: Rest) -> Iterator[Finding]:
+    """Names the kinds of the last job's failures; their texts may quote data, and stay at Flink."""
+    jobs = list(rest.jobs().values())
+    if not jobs:
+        return
+    job = jobs[-1]
+    kinds = [one["exceptionName"].rpartition(".")[2] for one in rest.exceptions(job["jid"])]
+    text = f"{job['name']}: {job['state']}, {', '.join(kinds) or 'no failures'}."
+    yield Finding("ok" if not kinds else "limited", "Last job", text)
+    config = rest.get(f"/jobs/{job['jid']}/config").get("execution-config", {})
+    if _PLANNER_MARK in config.get("user-config", {}):
+        yield Finding("ok", PLANNER, "the last job was planned with it.")
+    else:
+        text = "the last job was planned without it, which takes more than 100 s from 15 rounds on."
+        advice = "Start the job server with it first on its class path."
+        yield Finding("limited", PLANNER, f"{text} {advice}")

@@ -13,17 +13,13 @@ Nothing is ever grouped by user. A position carries its user's index, and one `n
 """
 
 import argparse
-import contextlib
 import dataclasses
 import gzip
 import json
 import math
 import pathlib
-import resource
 import statistics
-import time
 import unicodedata
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -34,19 +30,6 @@ _NORMAL = statistics.NormalDist()
 _TABLE_CELLS = 1 << 27  # look-up by table below, by binary search above
 _BLOCK = 1 << 20  # bytes tokenized at once: intermediate arrays stay in the cache
 _WORD_CATEGORIES = {"Ll", "Lu", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd"}
-
-
-class Clock:
-    """Wall time per phase, in the order of first use."""
-
-    def __init__(self):
-        self.seconds: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 @dataclasses.dataclass
@@ -61,17 +44,13 @@ class Corpus:
 
 @dataclasses.dataclass
 class Released:
-    """S_k in the order of its keys, each gram by its two (k-1)-grams' ids in S_{k-1}.
-
-    `positions` is the number of candidate positions that were looked at.
-    """
+    """S_k in the order of its keys, each gram by its two (k-1)-grams' ids in S_{k-1}."""
 
     keys: np.ndarray
     prefixes: np.ndarray
     suffixes: np.ndarray
     scores: np.ndarray
     texts: list[str]
-    positions: int
 
 
 def upper_tail(x: float) -> float:
@@ -237,23 +216,16 @@ def lay_out(codes: np.ndarray, lengths: np.ndarray, users: np.ndarray, words: li
     return Corpus(ids, np.repeat(users.astype(np.int32), lengths + 1), num_users, words)
 
 
-def load(options: argparse.Namespace, clock: Clock) -> Corpus:
+def load(options: argparse.Namespace) -> Corpus:
     if options.input_format == "sequences":
-        with clock.phase("read"):
-            body, names = read_sequences(options.input, options.category_names)
-        with clock.phase("tokenize"):
-            tokens, lengths = tokenize_sequences(body)
-            codes, words = encode(pa.chunked_array(tokens, pa.string()))
-            words = [names.get(word, word) for word in words]
-        with clock.phase("group by user"):
-            return lay_out(codes, lengths, np.arange(len(lengths)), words)
-    with clock.phase("read"):
-        table = read_jsonl(options.input)
-    with clock.phase("tokenize"):
-        tokens, lengths, holders = tokenize_words(table)
+        body, names = read_sequences(options.input, options.category_names)
+        tokens, lengths = tokenize_sequences(body)
         codes, words = encode(pa.chunked_array(tokens, pa.string()))
-    with clock.phase("group by user"):
-        return lay_out(codes, lengths, encode(holders)[0], words)
+        words = [names.get(word, word) for word in words]
+        return lay_out(codes, lengths, np.arange(len(lengths)), words)
+    tokens, lengths, holders = tokenize_words(read_jsonl(options.input))
+    codes, words = encode(pa.chunked_array(tokens, pa.string()))
+    return lay_out(codes, lengths, encode(holders)[0], words)
 
 
 def changes(values: np.ndarray) -> np.ndarray:
@@ -331,7 +303,7 @@ def release_words(
     corpus.ids = table[corpus.ids]
     texts = [corpus.words[key] for key in keys.tolist()]
     empty = np.zeros(len(keys), np.int64)
-    return Released(keys, empty, empty, scores, texts, len(here))
+    return Released(keys, empty, empty, scores, texts)
 
 
 def compact(corpus: Corpus) -> None:
@@ -398,26 +370,24 @@ def release_longer(
         f"{shorter.texts[prefix]} {shorter.texts[suffix].rpartition(' ')[2]}"
         for prefix, suffix in zip(prefixes.tolist(), suffixes.tolist(), strict=True)
     ]
-    return Released(keys, prefixes, suffixes, scores, texts, len(here))
+    return Released(keys, prefixes, suffixes, scores, texts)
 
 
 def release(
-    corpus: Corpus, options: argparse.Namespace, clock: Clock, rng: np.random.Generator
+    corpus: Corpus, options: argparse.Namespace, rng: np.random.Generator
 ) -> list[Released]:
     """S_1 to S_T; stops where nothing longer can be valid."""
     vocabulary_delta = options.delta * options.vocabulary_delta_share
     sigma = gaussian_stddev(options.epsilon, options.delta - vocabulary_delta)
     sigma *= math.sqrt(options.max_length)
     limit = options.max_contributions
-    with clock.phase("length 1"):
-        levels = [release_words(corpus, sigma, vocabulary_delta, limit, rng)]
-    for length in range(2, options.max_length + 1):
+    levels = [release_words(corpus, sigma, vocabulary_delta, limit, rng)]
+    for _ in range(2, options.max_length + 1):
         if not np.isin(levels[-1].suffixes, levels[-1].prefixes).any():
             break
-        with clock.phase(f"length {length}"):
-            compact(corpus)
-            eta = options.spurious_fraction
-            levels.append(release_longer(corpus, levels[-1], sigma, limit, eta, rng))
+        compact(corpus)
+        eta = options.spurious_fraction
+        levels.append(release_longer(corpus, levels[-1], sigma, limit, eta, rng))
     return levels
 
 
@@ -430,17 +400,6 @@ def write(levels: list[Released], output: pathlib.Path) -> None:
             for negated, text in sorted(rows, key=lambda row: (row[0], row[1].encode())):
                 row = {"length": length, "ngram": text, "score": -negated}
                 file.write(encoder.encode(row) + "\n")
-
-
-def report(levels: list[Released], clock: Clock) -> None:
-    for length, level in enumerate(levels, 1):
-        print(f"length {length}: {len(level.keys):>8,} n-grams")
-    print(f"total:    {sum(len(level.keys) for level in levels):>8,} n-grams")
-    for name, seconds in clock.seconds.items():
-        print(f"{name:>14}: {seconds:7.3f} s")
-    print(f"{'sum':>14}: {sum(clock.seconds.values()):7.3f} s")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{'peak memory':>14}: {peak:7.0f} MB")
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -458,20 +417,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def candidate_positions(arguments: list[str]) -> list[int]:
-    """Candidate positions at each length, of the program with these arguments; writes nothing."""
-    options, clock = parse(arguments), Clock()
-    levels = release(load(options, clock), options, clock, np.random.default_rng())
-    return [level.positions for level in levels]
-
-
 def main(arguments: list[str] | None = None) -> None:
-    options, clock = parse(arguments), Clock()
-    corpus = load(options, clock)
-    levels = release(corpus, options, clock, np.random.default_rng())
-    with clock.phase("write"):
-        write(levels, options.output)
-    report(levels, clock)
+    options = parse(arguments)
+    write(release(load(options), options, np.random.default_rng()), options.output)
 
 
 if __name__ == "__main__":

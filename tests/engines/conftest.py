@@ -18,17 +18,10 @@ SAMPLE = ROOT / "pipelines" / "data" / "reddit_titles_sample.jsonl.gz"
 BUDGET = ("--epsilon", "4", "--delta", "1e-6")
 MAX_LENGTH = 3
 PRIVACY = (*BUDGET, "--max_length", str(MAX_LENGTH))
-# Set unions of each kind: in sequence and in two rounds, in sequence, with two passes, in one
-# pass. Of n-grams the strategies, and words by a set union.
-POLICIES = ("screened_gaussian", "policy_gaussian", "mad", "weighted_gaussian")
 JOBS = {
     "adaptive": ("ngrams", *PRIVACY),
     "one_round": ("ngrams", *BUDGET, "--max_length", "2", "--strategy", "one_round"),
-    "words_of_a_union": (
-        *("ngrams", *BUDGET, "--max_length", "2"),
-        *("--vocabulary_policy", "screened_gaussian"),
-    ),
-    **{policy: ("set-union", *BUDGET, "--policy", policy) for policy in POLICIES},
+    "screened_gaussian": ("set-union", *BUDGET),
     "counts": ("bayesian", *BUDGET),
 }
 # Public trigrams of common words, with counts.
@@ -37,10 +30,6 @@ PUBLIC = "".join(
     f"{' '.join(gram)}\t{1 + place % 7}\n"
     for place, gram in enumerate(itertools.product(_COMMON, repeat=3))
 )
-
-# What most engines run; the others, which have the same kinds of steps, only where it is said.
-FEW = ("adaptive", "one_round", "words_of_a_union", "screened_gaussian", "mad")
-EVERY_JOB = [job if job in FEW else pytest.param(job, marks=pytest.mark.slow) for job in JOBS]
 
 
 def release_bytes(release: pathlib.Path) -> Mapping[str, bytes]:
@@ -55,10 +44,8 @@ def release_bytes(release: pathlib.Path) -> Mapping[str, bytes]:
 def deploy(engine: str, *arguments: object, **environment: str) -> Ended:
     """Runs `python3 -m deploy.ENGINE`, as a person would."""
     command = [sys.executable, "-m", f"deploy.{engine}", *map(str, arguments)]
-    settings = {**os.environ, **environment}
-    ended = subprocess.run(
-        command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False
-    )
+    settings = {"cwd": ROOT, "env": {**os.environ, **environment}}
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, **settings)
     return Ended(ended.returncode, ended.stdout, ended.stderr)
 
 
@@ -120,12 +107,6 @@ def embedded(options_of, launch, tmp_path_factory) -> Callable[[str], Mapping[st
         return files
 
     return release
-
-
-@pytest.fixture(scope="session")
-def embedded_release(embedded) -> Mapping[str, bytes]:
-    """The files of the embedded runner's release of n-grams by the default strategy."""
-    return embedded("adaptive")
 
 
 @pytest.fixture

@@ -1,23 +1,16 @@
-"""Stand-ins for Google Cloud Storage, started for real: two emulators and a gate before them.
+"""A stand-in for Google Cloud Storage: an emulator, and a gate before it, as strict as the service.
 
-`gcp-storage-emulator` does all that Beam's file system asks for and ignores preconditions of writes;
-`fake-gcs-server` honours those and refuses Beam's batches. The gate is a small HTTP server in front
-of either, which denies, delays or counts requests as the service itself may.
+`gcp-storage-emulator` does all that Beam's file system asks for and ignores preconditions. The gate is
+a small HTTP server that honours them, and denies, delays or counts requests as the service may.
 """
 
 import contextlib
 import http.client
 import http.server
-import importlib.util
 import json
 import os
-import pathlib
-import socket
-import subprocess
 import sys
-import tempfile
 import threading
-import time
 import urllib.parse
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,11 +18,16 @@ from typing import NamedTuple
 
 import pytest
 
-from deploy import downloads
+from deploy.processes import Daemons, listens
+from tests.engines.flink import free_ports
 
-FAKE_GCS_SERVER = "1.52.2"
-_START_SECONDS = 30
 _HOP_HEADERS = ("connection", "transfer-encoding", "content-length")
+# Without credentials Beam waits half a minute for a server that would give some.
+_ANONYMOUS = """
+import google.auth
+from google.auth.credentials import AnonymousCredentials
+google.auth.default = lambda *_, **__: (AnonymousCredentials(), "lab")
+"""
 
 
 class Request(NamedTuple):
@@ -43,8 +41,14 @@ class Request(NamedTuple):
         """Whether an object whose name ends so is uploaded."""
         return self.path.startswith("/upload/") and f'{name}"'.encode() in self.body[:2000]
 
-
-Rule = Callable[[Request], int | None]
+    def object_path(self) -> str:
+        """The path at which the object of an upload or a deletion is looked up."""
+        path = urllib.parse.urlsplit(self.path).path
+        if not path.startswith("/upload/"):
+            return path
+        start = self.body.index(b"{")
+        name = json.JSONDecoder().raw_decode(self.body[start:].decode("latin-1"))[0]["name"]
+        return f"{path.removeprefix('/upload')}/{urllib.parse.quote(name, safe='')}"
 
 
 class Gate(http.server.ThreadingHTTPServer):
@@ -53,54 +57,43 @@ class Gate(http.server.ThreadingHTTPServer):
     Attributes:
       rule: the HTTP status to answer with; None: the emulator's answer.
       requests: what was asked, in order.
-      sent: bytes of answers.
     """
 
     daemon_threads = True
 
     def __init__(self, upstream: str):
         super().__init__(("127.0.0.1", 0), _Passing)
-        self.upstream = upstream.removeprefix("http://")
-        self.rule: Rule = lambda _: None
+        self.upstream = upstream
+        self.address = f"http://127.0.0.1:{self.server_address[1]}"
+        self.rule: Callable[[Request], int | None] = lambda _: None
         self.requests: list[Request] = []
-        self.sent = 0
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
+        self._one_write = threading.Lock()
 
     def answer(self, request: Request, headers: dict[str, str]) -> tuple[int, dict, bytes]:
         self.requests.append(request)
-        status = self.rule(request) or self._broken_precondition(request)
-        if status:
+        if status := self.rule(request):
             error = {"error": {"code": status, "message": "no", "errors": [{"reason": "no"}]}}
             return status, {"Content-Type": "application/json"}, json.dumps(error).encode()
-        return self._pass_on(request, headers)
-
-    def _broken_precondition(self, request: Request) -> int | None:
-        """Deletes name a generation; neither emulator looks at it."""
-        path, _, query = request.path.partition("?")
-        wanted = urllib.parse.parse_qs(query).get("ifGenerationMatch")
-        if request.method != "DELETE" or not wanted:
-            return None
-        status, _, body = self._pass_on(Request("GET", path, b""), {})
-        return 412 if status == 200 and json.loads(body)["generation"] != wanted[0] else None
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(request.path).query)
+        wanted = query.get("ifGenerationMatch")
+        if request.method == "GET" or not wanted:
+            return self._pass_on(request, headers)
+        with self._one_write:
+            status, _, body = self._pass_on(Request("GET", request.object_path(), b""), {})
+            found = str(json.loads(body)["generation"]) if status == 200 else "0"
+            return self._pass_on(request, headers) if found == wanted[0] else (412, {}, b"{}")
 
     def _pass_on(self, request: Request, headers: dict[str, str]) -> tuple[int, dict, bytes]:
-        connection = http.client.HTTPConnection(self.upstream, timeout=60)
-        with contextlib.closing(connection):
-            connection.request(request.method, request.path, request.body, headers)
-            answer = connection.getresponse()
+        with contextlib.closing(http.client.HTTPConnection(self.upstream, timeout=60)) as to:
+            to.request(request.method, request.path, request.body, headers)
+            answer = to.getresponse()
             answered, data = dict(answer.getheaders()), answer.read()
         # Answers hold addresses for what comes next, which must pass here as well.
-        answered = {key: self._ours(value.encode()).decode() for key, value in answered.items()}
-        is_json = answer.headers.get_content_type() == "application/json"
-        data = self._ours(data) if is_json else data
-        self.sent += len(data)
+        theirs = f"http://{self.upstream}"
+        answered = {key: value.replace(theirs, self.address) for key, value in answered.items()}
+        if answer.headers.get_content_type() == "application/json":
+            data = data.replace(theirs.encode(), self.address.encode())
         return answer.status, answered, data
-
-    def _ours(self, text: bytes) -> bytes:
-        return text.replace(f"http://{self.upstream}".encode(), self.address.encode())
 
 
 class _Passing(http.server.BaseHTTPRequestHandler):
@@ -126,13 +119,10 @@ class _Passing(http.server.BaseHTTPRequestHandler):
 
 
 class Bucket:
-    """A new bucket on an emulator that this process and those it starts use.
-
-    Attributes:
-      name: of the bucket.
-    """
+    """A new bucket on the emulator."""
 
     def __init__(self) -> None:
+        # The plain tests have these modules of fixtures and not the packages.
         from google.auth.credentials import AnonymousCredentials
         from google.cloud import storage
 
@@ -159,106 +149,39 @@ class Bucket:
 
 
 @pytest.fixture(scope="session")
-def emulator() -> Iterator[str]:
-    """The address of `gcp-storage-emulator`."""
-    if importlib.util.find_spec("gcp_storage_emulator") is None:
-        pytest.fail("gcp-storage-emulator is missing: pip install -e '.[dev,gcp,engines]'.")
-    port = _free_port()
+def emulator(tmp_path_factory) -> Iterator[Gate]:
+    """The emulator with its gate; this process and those it starts use them, without credentials."""
+    import google.auth
+    from apache_beam.internal.gcp import auth
+    from google.auth.credentials import AnonymousCredentials
+
+    folder = tmp_path_factory.mktemp("emulator")
+    (folder / "sitecustomize.py").write_text(_ANONYMOUS)
+    (port,) = free_ports(1)
     options = ["--host", "127.0.0.1", "--port", str(port), "-M", "-q"]
-    with _running([sys.executable, "-m", "gcp_storage_emulator", "start", *options], port) as at:
-        yield at
-
-
-@pytest.fixture(scope="session")
-def strict_emulator() -> Iterator[str]:
-    """The address of `fake-gcs-server`, which honours preconditions of writes."""
-    port = _free_port()
-    options = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
-    public = ["-public-host", f"127.0.0.1:{port}", "-log-level", "error"]
-    with _running([str(_fake_gcs_server()), *options, *public], port) as address:
-        yield address
-
-
-@pytest.fixture
-def bucket(emulator, monkeypatch) -> Bucket:
-    """A bucket on `gcp-storage-emulator`."""
-    return _bucket_at(emulator, monkeypatch)
-
-
-@pytest.fixture
-def strict_bucket(strict_emulator, monkeypatch) -> Bucket:
-    """A bucket on `fake-gcs-server`."""
-    return _bucket_at(strict_emulator, monkeypatch)
-
-
-@pytest.fixture
-def gate(bucket, emulator, monkeypatch) -> Iterator[Gate]:
-    """A gate before `bucket`'s emulator, for this process and those it starts."""
-    with _opened(emulator, monkeypatch) as opened:
+    command = [sys.executable, "-m", "gcp_storage_emulator", "start", *options]
+    daemons = Daemons(folder)
+    daemons.start("emulator", command, ready=listens(port))
+    paths = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    with Gate(f"127.0.0.1:{port}") as opened, pytest.MonkeyPatch.context() as patched:
+        threading.Thread(target=opened.serve_forever, daemon=True).start()
+        patched.setenv("STORAGE_EMULATOR_HOST", opened.address)
+        patched.setenv("PYTHONPATH", paths)
+        patched.setattr(google.auth, "default", lambda *_, **__: (AnonymousCredentials(), "lab"))
+        patched.setattr(auth._Credentials, "_credentials_init", True)
         yield opened
+        opened.shutdown()
+    daemons.stop_all()
 
 
 @pytest.fixture
-def strict_gate(strict_bucket, strict_emulator, monkeypatch) -> Iterator[Gate]:
-    """A gate before `strict_bucket`'s emulator."""
-    with _opened(strict_emulator, monkeypatch) as opened:
-        yield opened
+def gate(emulator) -> Iterator[Gate]:
+    """The gate, which lets everything pass in the beginning."""
+    yield emulator
+    emulator.rule = lambda _: None
 
 
-def _bucket_at(address: str, monkeypatch: pytest.MonkeyPatch) -> Bucket:
-    from beam_dpne.storage.directories import connect_anonymously_to_emulators
-
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
-    connect_anonymously_to_emulators()
+@pytest.fixture
+def bucket(gate) -> Bucket:
+    """A new bucket."""
     return Bucket()
-
-
-@contextlib.contextmanager
-def _opened(upstream: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    with Gate(upstream) as gate:
-        threading.Thread(target=gate.serve_forever, daemon=True).start()
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", gate.address)
-        yield gate
-        gate.shutdown()
-
-
-@contextlib.contextmanager
-def _running(command: list[str], port: int) -> Iterator[str]:
-    """Runs a server until the block ends; yields its address."""
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            _wait_for(port, process, log, command[0])
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _wait_for(port: int, process: subprocess.Popen, log, name: str) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.1)
-    log.seek(0)
-    pytest.fail(f"{name} did not start: {log.read().decode(errors='replace')[-2000:]}")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
-def _fake_gcs_server() -> pathlib.Path:
-    """Returns the program, built by Go into the cache of engines the first time (a minute)."""
-    folder = downloads.cache() / f"fake-gcs-server-{FAKE_GCS_SERVER}"
-    program = folder / "fake-gcs-server"
-    if not program.exists():
-        go = downloads.require("go", "install Go 1.23 or newer")
-        folder.mkdir(parents=True, exist_ok=True)
-        module = f"github.com/fsouza/fake-gcs-server@v{FAKE_GCS_SERVER}"
-        with tempfile.TemporaryDirectory(dir=folder) as built:
-            downloads.run([go, "install", module], environment={"GOBIN": built})
-            os.replace(pathlib.Path(built, program.name), program)
-    return program

@@ -29,7 +29,7 @@ from tests.engines.conftest import PRIVACY, SAMPLE, release_bytes
 from tests.engines.flink import free_ports
 
 pytestmark = [pytest.mark.engines, pytest.mark.airflow]
-pytest_plugins = ["tests.engines.flink_cluster"]
+pytest_plugins = ["tests.engines.flink"]
 DAGS = ROOT / "deploy" / "airflow"
 PROBE = pathlib.Path(__file__).with_name("airflow_probe.py")
 INSIDE = pathlib.Path(__file__).with_name("in_airflow")

@@ -23,14 +23,14 @@ def noted(budget, output):
     return budget.check_and_note(SPENT, program="ngrams", output=output)
 
 
-def test_launchers_at_once_never_pass_the_cap_together(strict_bucket):
+def test_launchers_at_once_never_pass_the_cap_together(bucket):
     cap = compose([SPENT] * 3, delta=1e-6).epsilon
-    path = strict_bucket.path("budgets/customers")
+    path = bucket.path("budgets/customers")
     budget = create_budget(path, population="customers", epsilon=cap, delta=1e-6)
 
     def launch(number):
         try:
-            return noted(budget, strict_bucket.path(f"releases/{number}"))
+            return noted(budget, bucket.path(f"releases/{number}"))
         except BudgetError:
             return None
 
@@ -40,16 +40,16 @@ def test_launchers_at_once_never_pass_the_cap_together(strict_bucket):
     assert len(started) <= 3
 
 
-def test_a_release_in_a_bucket_is_settled_and_a_note_removed(strict_bucket):
-    path = strict_bucket.path("settled/budget")
+def test_a_release_in_a_bucket_is_settled_and_a_note_removed(bucket):
+    path = bucket.path("settled/budget")
     budget = create_budget(path, population="customers", epsilon=4, delta=1e-6)
     with pytest.raises(BudgetError, match="must be a new folder"):
         create_budget(path, population="customers", epsilon=9, delta=1e-6)
-    first = noted(budget, strict_bucket.path("settled/one"))
-    strict_bucket.put("settled/one/ledger.json", ledger_bytes(ledger_of(PLAN)))
+    first = noted(budget, bucket.path("settled/one"))
+    bucket.put("settled/one/ledger.json", ledger_bytes(ledger_of(PLAN)))
     with pytest.raises(BudgetError, match="has files"):
         budget.remove(first)
-    budget.settle(strict_bucket.path("settled/one"))
-    budget.remove(noted(budget, strict_bucket.path("settled/two")))
+    budget.settle(bucket.path("settled/one"))
+    budget.remove(noted(budget, bucket.path("settled/two")))
     (run,) = open_budget(path).runs().values()
     assert run.expense.mu == pytest.approx(SPENT.mu)

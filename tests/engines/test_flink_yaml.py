@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.engines.conftest import SAMPLE, release_bytes
 
 pytestmark = [pytest.mark.engines, pytest.mark.flink]
-pytest_plugins = ["tests.engines.flink_cluster"]
+pytest_plugins = ["tests.engines.flink"]
 PIPELINE = ROOT / "pipelines" / "yaml" / "parquet.yaml"
 BUDGET = {"epsilon": 4, "delta": 1e-6}
 MAX_LENGTH = 2  # Each further length would be 27 more tasks of the job.

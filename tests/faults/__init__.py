@@ -1,1 +1,1 @@
-"""Injected faults: failing DoFns, lost bundles, killed processes, full disks, truncated inputs."""
+"""Injected faults: bundles that fail or are repeated, killed processes, damaged inputs."""

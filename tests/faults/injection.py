@@ -1,96 +1,109 @@
-"""DoFns that fail where a schedule says: they stand in for those of a pipeline's proto."""
+"""A fault at one point of one step of a pipeline.
 
+The steps of a pipeline whose code is of beam_dpne are numbered in the order in which they were built,
+so that a place from 0 to 1 names one of them whatever they are called.
+"""
+
+import contextlib
 import functools
-import itertools
-from collections.abc import Iterable, Iterator
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import apache_beam as beam
 from apache_beam.internal import pickler
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms import core
 
-from tests.faults.schedules import BEFORE, BETWEEN, FINISH, SETUP, START, Schedule
-
+SETUP, START, PROCESS, FINISH = POINTS = ("setup", "start_bundle", "process", "finish_bundle")
 _PAR_DO = common_urns.primitives.PAR_DO.urn
-_schedules: dict[int, Schedule] = {}
-_numbers = itertools.count()
+_acts: list[Callable[[], object]] = []
 
 
-def inject(pipeline: beam_runner_api_pb2.Pipeline, schedule: Schedule) -> dict[str, str]:
-    """Replaces every DoFn of a pipeline's proto by one that fails where the schedule says.
+class FaultyDoFn(beam.DoFn):
+    """Does what another DoFn does; at one point, something happens first."""
 
-    Returns:
-      The labels of the steps whose code is of beam_dpne, with the full name of that code.
-    """
-    number = next(_numbers)
-    _schedules[number] = schedule
-    ours = {}
-    for transform in pipeline.components.transforms.values():
-        if transform.spec.urn != _PAR_DO:
-            continue
-        payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
-        fn, *rest = pickler.loads(payload.do_fn.payload)
-        code = code_name(fn)
-        of_package = code.startswith("beam_dpne.")
-        # Beam's own may keep state or be splittable, which a stand-in would have to show as well.
-        if of_package or type(fn) is core.CallableWrapperDoFn:
-            stand_in = FailingDoFn(fn, transform.unique_name, number)
-            payload.do_fn.payload = pickler.dumps((stand_in, *rest))
-            transform.spec.payload = payload.SerializeToString()
-        if of_package:
-            ours[transform.unique_name] = code
-    schedule.begin(ours)
-    return ours
-
-
-def code_name(fn: beam.DoFn) -> str:
-    """Module and name of the code that somebody gave to ParDo, Map, FlatMap, MapTuple, ..."""
-    code: Any = type(fn)
-    if isinstance(fn, core.CallableWrapperDoFn):
-        code = getattr(fn._fn, "_argspec_fn", fn._fn)
-        if code.__module__ == core.__name__ and "fn" in code.__code__.co_freevars:
-            # MapTuple keeps the function in the closure of its own alone.
-            code = code.__closure__[code.__code__.co_freevars.index("fn")].cell_contents
-    while isinstance(code, functools.partial):
-        code = code.func
-    return f"{code.__module__}.{code.__qualname__}"
-
-
-class FailingDoFn(beam.DoFn):
-    """Does what another DoFn does, and asks the schedule at each point."""
-
-    def __init__(self, inner: beam.DoFn, step: str, schedule: int) -> None:
-        self._inner, self._step, self._schedule = inner, step, schedule
+    def __init__(self, inner: beam.DoFn, point: str) -> None:
+        self._inner, self._point = inner, point
 
     def setup(self) -> None:
-        self._inner.setup()
         self._reach(SETUP)
+        self._inner.setup()
 
     def start_bundle(self) -> None:
-        self._inner.start_bundle()
         self._reach(START)
+        self._inner.start_bundle()
 
     def process(self, element: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        self._reach(BEFORE)
-        yield from self._interrupted(self._inner.process(element, *args, **kwargs))
+        self._reach(PROCESS)
+        yield from self._inner.process(element, *args, **kwargs) or ()
 
     def finish_bundle(self) -> Iterator[Any]:
-        yield from self._interrupted(self._inner.finish_bundle())
         self._reach(FINISH)
+        yield from self._inner.finish_bundle() or ()
 
     def teardown(self) -> None:
         self._inner.teardown()
 
-    def _interrupted(self, outputs: Iterable[Any] | None) -> Iterator[Any]:
-        for output in outputs or ():
-            yield output
-            self._reach(BETWEEN)
-
     def _reach(self, point: str) -> None:
-        _schedules[self._schedule].reach(self._step, point)
+        if point == self._point:
+            _acts[-1]()
 
     def _inspect_process(self) -> Any:
         """Beam asks here which arguments `process` wants."""
         return core.get_function_arguments(self._inner, "process")
+
+
+@contextlib.contextmanager
+def fault_at(place: float, point: str, act: Callable[[], object]) -> Iterator[None]:
+    """Within the block, pipelines on the embedded runner do something at one point of one step."""
+    run = FnApiRunner.run_via_runner_api
+
+    def run_with_fault(runner: FnApiRunner, pipeline: Any, options: Any) -> Any:
+        steps = list(_our_steps(pipeline))
+        transform, payload, fn, rest = steps[round(place * (len(steps) - 1))]
+        payload.do_fn.payload = pickler.dumps((FaultyDoFn(fn, point), *rest))
+        transform.spec.payload = payload.SerializeToString()
+        return run(runner, pipeline, options)
+
+    _acts.append(act)
+    with mock.patch.object(FnApiRunner, "run_via_runner_api", run_with_fault):
+        yield
+    _acts.pop()
+
+
+def _our_steps(pipeline: Any) -> Iterator[tuple[Any, Any, beam.DoFn, list[Any]]]:
+    """The steps with code of beam_dpne: transform, decoded payload, DoFn and its other parts."""
+    transforms = pipeline.components.transforms
+    pending = list(pipeline.root_transform_ids)[::-1]
+    while pending:
+        transform = transforms[pending.pop()]
+        pending += list(transform.subtransforms)[::-1]
+        if transform.spec.urn == _PAR_DO:
+            payload = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+            fn, *rest = pickler.loads(payload.do_fn.payload)
+            if _module_of(fn).startswith("beam_dpne."):
+                yield transform, payload, fn, rest
+
+
+def _module_of(fn: beam.DoFn) -> str:
+    """The module of the code that somebody gave to ParDo, Map, FlatMap and the like."""
+    code: Any = type(fn)
+    if isinstance(fn, core.CallableWrapperDoFn):
+        code = getattr(fn._fn, "_argspec_fn", fn._fn)
+    while isinstance(code, functools.partial):
+        code = code.func
+    return code.__module__
+
+
+def main() -> None:
+    """Runs `beam-dpne` with the arguments after a place and a point, where the process is killed."""
+    from beam_dpne.__main__ import main as run
+
+    with fault_at(float(sys.argv[1]), sys.argv[2], lambda: os.kill(os.getpid(), signal.SIGKILL)):
+        sys.exit(run(sys.argv[3:]))

@@ -1,0 +1,202 @@
+"""Whatever fails: no half release, no private text on stderr, and a retry gives the same bytes."""
+
+import gzip
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from tests.conftest import ROOT
+from tests.engines.conftest import release_bytes
+from tests.faults.injection import FINISH, POINTS, PROCESS, fault_at
+
+pytestmark = pytest.mark.faults
+
+# Stands for a user's text in the message of every fault.
+CANARY = "canary zebra 4711"
+PLACES = 12
+KILLED = "from tests.faults.injection import main; main()"
+WORDS = [f"word{place}" for place in range(30)]
+# The many steps of engines, which fail one by one.
+PRIVACY = ("--epsilon", "8", "--delta", "1e-4", "--workers", "0")
+PROGRAMS = {
+    "adaptive": ("ngrams", *PRIVACY, "--max_length", "3"),
+    "one_round": ("ngrams", *PRIVACY, "--max_length", "3", "--strategy", "one_round"),
+    "set-union": ("set-union", "--epsilon", "8", "--delta", "1e-4"),
+}
+
+
+def records(seed):
+    """Texts of 200 users, words by Zipf's law."""
+    chance = random.Random(seed)
+    shares = [1 / (rank + 1) for rank in range(len(WORDS))]
+    for _ in range(200):
+        text = " ".join(chance.choices(WORDS, shares, k=12))
+        yield {"user": f"user{chance.randrange(200)}", "text": text}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A file of each of three formats; one line is a reject."""
+    folder = tmp_path_factory.mktemp("corpus") / "in"
+    folder.mkdir()
+    lines = [json.dumps(record) + "\n" for record in records(1)]
+    (folder / "one.jsonl").write_text("".join([*lines[:7], "{no record\n", *lines[7:]]))
+    data = "".join(json.dumps(record) + "\n" for record in records(2)).encode()
+    (folder / "two.jsonl.gz").write_bytes(gzip.compress(data, mtime=0))
+    pq.write_table(pa.Table.from_pylist(list(records(3))), folder / "three.parquet")
+    (folder.parent / "run.key").write_text("5eed" * 16)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def options(corpus):
+    """Options that fix a program's release of the corpus, or of a damaged copy."""
+
+    def given(program, folder=corpus):
+        key = ("--run_key_file", str(corpus.parent / "run.key"))
+        return (*PROGRAMS[program], "--input", f"{folder}/*", *key)
+
+    return given
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cli, options, tmp_path_factory):
+    """The files of each program's release without faults."""
+    found = {}
+    for program in PROGRAMS:
+        release = tmp_path_factory.mktemp(program) / "release"
+        ended = cli(*options(program), "--output", release)
+        assert ended.status == 0, ended.err
+        found[program] = release_bytes(release)
+        assert len(found[program]) >= 2
+    return found
+
+
+def check_failure(status, said, release, whole):
+    """The property: no release or a whole one, and nothing of the data where others read."""
+    assert status not in (0, None)
+    assert CANARY not in said
+    assert "word1" not in said
+    assert "Traceback" not in said
+    if (release / "ledger.json").exists():
+        assert release_bytes(release) == whole
+    assert not [path for path in release.parent.iterdir() if path != release]
+
+
+def check_retry(cli, options, release, whole):
+    """The same program with the same key gives the same release, whatever was left."""
+    ended = cli(*options, "--output", release, "--overwrite")
+    assert ended.status == 0, ended.err
+    assert release_bytes(release) == whole
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_bundles_that_are_repeated_change_nothing(
+    monkeypatch, cli, options, undisturbed, tmp_path, program
+):
+    """Engines run a bundle again, and throw the first result away."""
+    run = FnApiRunner.run_via_runner_api
+    repeats = []
+
+    def run_repeatedly(runner, pipeline, given):
+        runner._bundle_repeat = 1
+        repeats.append(runner)
+        return run(runner, pipeline, given)
+
+    monkeypatch.setattr(FnApiRunner, "run_via_runner_api", run_repeatedly)
+    ended = cli(*options(program), "--output", tmp_path / "release")
+    assert ended.status == 0, ended.err
+    assert repeats
+    assert release_bytes(tmp_path / "release") == undisturbed[program]
+
+
+@pytest.mark.parametrize("place", range(PLACES))
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_step_that_fails(cli, options, undisturbed, tmp_path, program, place):
+    struck = []
+
+    def fail():
+        struck.append(place)
+        raise [RuntimeError, MemoryError, OSError, KeyError][place % 3](CANARY)
+
+    release = tmp_path / "release"
+    with fault_at(place / (PLACES - 1), POINTS[place % len(POINTS)], fail):
+        ended = cli(*options(program), "--output", release)
+    if not struck:  # Nothing comes to the step of rejects, for instance.
+        assert release_bytes(release) == undisturbed[program]
+        return
+    check_failure(ended.status, ended.err + ended.out, release, undisturbed[program])
+    if place % 4 == 0:
+        check_retry(cli, options(program), release, undisturbed[program])
+
+
+@pytest.mark.parametrize(("place", "point"), [(0.1, PROCESS), (0.6, FINISH), (1, FINISH)])
+def test_a_process_that_is_killed_in_a_step(cli, options, undisturbed, tmp_path, place, point):
+    release = tmp_path / "place" / "release"
+    release.parent.mkdir()
+    arguments = [*options("adaptive"), "--output", str(release)]
+    command = [sys.executable, "-c", KILLED, str(place), point, *arguments]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert "word1" not in ended.stderr
+    if (release / "ledger.json").exists():
+        assert release_bytes(release) == undisturbed["adaptive"]
+    check_retry(cli, options("adaptive"), release, undisturbed["adaptive"])
+
+
+def test_files_that_may_not_grow(program, cli, options, undisturbed, tmp_path):
+    """As on a full disk, in the middle of a part."""
+    release = tmp_path / "release"
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
+
+    ended = program.run(*options("adaptive"), "--output", release, preexec_fn=limit)
+    check_failure(ended.status, ended.err, release, None)
+    assert not (release / "ledger.json").exists()
+    check_retry(cli, options("adaptive"), release, undisturbed["adaptive"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_that_is_told_to_end(program, cli, options, undisturbed, tmp_path, number):
+    release = tmp_path / "release"
+    with program.start(*options("adaptive"), "--output", release) as process:
+        said = process.stderr.readline()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    check_failure(process.returncode, said + out + err, release, undisturbed["adaptive"])
+    check_retry(cli, options("adaptive"), release, undisturbed["adaptive"])
+
+
+@pytest.mark.parametrize("name", ["two.jsonl.gz", "three.parquet"])
+@pytest.mark.parametrize("when", ["before", "under"])
+def test_an_input_that_is_cut(cli, options, corpus, tmp_path, name, when):
+    """What was there when the run began and is not there any more is not taken for all of it."""
+    copy = tmp_path / "corpus"
+    copy.mkdir()
+    for path in corpus.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    release = tmp_path / "place" / "release"
+    release.parent.mkdir()
+
+    def cut():
+        os.truncate(copy / name, (corpus / name).stat().st_size // 2)
+
+    if when == "before":
+        cut()
+        ended = cli(*options("adaptive", copy), "--output", release)
+    else:
+        with fault_at(0, PROCESS, cut):
+            ended = cli(*options("adaptive", copy), "--output", release)
+    check_failure(ended.status, ended.err + ended.out, release, None)
+    assert name in ended.err
+    assert not release.exists()
