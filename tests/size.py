@@ -25,7 +25,8 @@ LOADED = 65  # modules of the package behind ReadDocuments | PrivateNgrams | Wri
 NGRAMS_OPTIONS, ALL_OPTIONS = 22, 130
 LOADS = """
 import sys
-from beam_dpne import PrivateNgrams, ReadDocuments, WriteRelease
+from beam_dpne import PrivateNgrams, WriteRelease
+from beam_dpne.reading.transform import ReadDocuments
 print(sum(name.partition(".")[0] == "beam_dpne" for name in sys.modules))
 """
 
