@@ -68,7 +68,8 @@ def pool() -> Iterator[Pool]:
         pool = Pool(process, port)
         with pool.service():
             yield pool
-        process.terminate()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
 
 
 class WhoAmI(beam.DoFn):
@@ -117,9 +118,8 @@ def test_harnesses_that_share_an_id_are_left_to_their_engines(pool):
     assert second.is_running()
 
 
-def test_a_port_that_is_taken_or_none_is_refused(pool):
-    for port, said in ((pool.port, "must be a free port"), (0, "must be from 1 to 65535, got 0")):
-        command = [*MODULE, f"--service_port={port}"]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert ended.returncode != 0
-        assert said in ended.stderr
+def test_a_port_that_is_taken_is_refused(pool):
+    command = [*MODULE, f"--service_port={pool.port}"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "must be a free port" in ended.stderr
