@@ -17,11 +17,11 @@ from beam_dpne.reading.files import TextStream, guarded
 from beam_dpne.reading.headers import BYTE_ORDER_MARK
 from beam_dpne.release.files import (
     LEDGER_NAME,
-    PART_NAME,
     is_local,
     ledger_path,
     real_path,
 )
+from beam_dpne.release.parts import PART_NAME
 from beam_dpne.release.reading import read_release
 
 _BLOCK_BYTES = 16 * 2**20

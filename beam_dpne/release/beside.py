@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from beam_dpne.errors import UsageError
 from beam_dpne.release.files import (
     LEDGER_NAME,
-    PART_NAME,
     is_inside,
     is_local,
     release_around,
     release_folder,
 )
+from beam_dpne.release.parts import PART_NAME
 from beam_dpne.storage.access import check_access, directory_at
 from beam_dpne.storage.directories import Directory, reason
 

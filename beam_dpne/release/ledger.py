@@ -17,8 +17,9 @@ from beam_dpne.documents.key_context import MECHANISM_VERSION
 from beam_dpne.documents.tokenizers import tokenizer_name
 from beam_dpne.documents.transform import DocumentsTransform
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.files import PROGRAMS, SCHEMA, Part
+from beam_dpne.release.files import SCHEMA
 from beam_dpne.release.notes import NO_NOTES, ReleaseNotes
+from beam_dpne.release.parts import PROGRAMS, Part
 from beam_dpne.validation import about_large_delta
 from beam_dpne.version import __version__
 

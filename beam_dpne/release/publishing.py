@@ -13,15 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
-import pyarrow as pa
 from apache_beam.pvalue import AsIter, PCollection, PValue
-from apache_beam.typehints import typehints
 from apache_beam.typehints.decorators import IOTypeHints
 
 from beam_dpne.elements import progress
 from beam_dpne.elements.display_data import DisplayedTransform
-from beam_dpne.elements.rows import field_types, in_order, longest_beside_shorter
+from beam_dpne.elements.rows import longest_beside_shorter
 from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.rejects import (
     DEFAULT_MAX_REJECTED,
@@ -33,43 +30,27 @@ from beam_dpne.reading.rejects import (
 )
 from beam_dpne.release.files import (
     LEDGER_NAME,
-    OUTPUT_FORMATS,
-    PART_NAME,
-    PROGRAMS,
-    Part,
     as_release_error,
     is_ledger,
     listed_parts,
-    parse_ledger,
+)
+from beam_dpne.release.ledger import Run, ledger_bytes, with_parts
+from beam_dpne.release.notes import NO_NOTES, ReleaseNotes
+from beam_dpne.release.parts import (
+    OUTPUT_FORMATS,
+    PART_NAME,
+    Part,
     render_parts,
-    rows_section,
 )
-from beam_dpne.release.ledger import (
-    NO_NOTES,
-    ReleaseNotes,
-    Run,
-    ledger_bytes,
-    with_notes,
-    with_parts,
-)
-from beam_dpne.release.result import Described, Form, Result, described
+from beam_dpne.release.result import Described, Form, Result, described, described_rows
 from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import Directory
 from beam_dpne.storage.lineage import report_sink
 
 _WRITABLE = "output must be a directory that can be written, got output={}"
-_PROBE = ".probe.tmp-"
 _TEMPORARY_NAME = re.compile(
     rf"\.({PART_NAME.pattern}|{re.escape(LEDGER_NAME)}|probe)\.tmp-[0-9a-f]{{32}}"
 )
-_UNCHANGED = "Write the release with unchanged rows, and change rows in other steps."
-_PLAIN = (str, bytes, int, float, np.generic)
-_ARTICLES = {
-    str: "a str, e.g. 'gs://bucket/release'",
-    ReleaseNotes: "ReleaseNotes, e.g. ReleaseNotes(title='Support phrases')",
-    bool: "True or False",
-    int: "an int",
-}
 _LedgerFor = Callable[[Sequence[Part]], bytes]
 
 
@@ -77,25 +58,18 @@ _LedgerFor = Callable[[Sequence[Part]], bytes]
 class WriteRelease(DisplayedTransform):
     """Writes a release as files that a ledger lists; the last step of a pipeline.
 
-    Input: the result of `PrivateNgrams`, `PrivateSetUnion` or `BayesianCounts`. Or a dict of two
-    PCollections, {"rows": `result.rows`, "ledger": `result.ledger`}: each row a NamedTuple, `beam.Row`
-    or mapping with the fields of the release, in any order. Both forms give the same bytes.
+    Input: the result of `PrivateNgrams`, `PrivateSetUnion` or `BayesianCounts`. Where only PCollections
+    can be passed on, as in Beam YAML: a dict of `result.rows` and `result.ledger`.
 
     Output: PCollection of one str, the path of the ledger. Under `output` are `ledger.json` and the
-    parts. N-grams: `ngrams-<hash of content>-NNNNN-of-NNNNN.<format>` with length (int32), ngram
-    (string, see `join_tokens`) and score (float64, units of weight, six decimals), sorted by length,
-    falling score, then bytes. Set union: `items-<hash of content>-NNNNN-of-NNNNN.<format>` with
-    item (string) and score, sorted by falling score, then bytes. N-gram probabilities:
-    `probabilities-<hash of content>-NNNNN-of-NNNNN.<format>` with ngram and probability (float64, nine
-    significant digits), sorted by falling probability, then bytes. A line of jsonl is
-    `{"length":1,"ngram":"a","score":7.5}`; tsv has a header line and no quoting, and items are
-    written by `escape_item`.
+    parts, `ngrams-<hash of content>-NNNNN-of-NNNNN.<format>` (`items-…`, `probabilities-…`). Their rows
+    are in one order, which the ledger states with the meaning of each column. A line of jsonl is
+    `{"length":1,"ngram":"a","score":7.5}`; tsv has a header line and no quoting.
 
     Privacy: post-processing of released sets; the ledger adds only public numbers. Rows that are not
     exactly those that the ledger describes are refused.
 
-    Cost: one worker holds all released sets and the text of one part; for set unions and probabilities,
-      the text of all rows.
+    Cost: one worker holds all released sets and the text of one part.
 
     Attributes:
       output: Directory, local or on any Beam file system; created if missing.
@@ -113,9 +87,8 @@ class WriteRelease(DisplayedTransform):
         is published. Beam's counters `beam_dpne:rejected_records.*` count them by reason.
 
     Raises:
-      TypeError: A field has a wrong type, or the input is neither a result nor a dict of PCollections.
-      ValueError: A field has a wrong value; or the dict has other keys, unbounded or windowed rows, or
-        elements of other types.
+      TypeError: The input is neither a result nor a dict of rows and ledger.
+      ValueError: A field has a wrong value, or rows are unbounded or windowed.
       ReleaseError: When the pipeline is built: the output holds files and overwrite is off, or it
         cannot be read. While running: a release exists and overwrite is off, another run has
         published there meanwhile, the output cannot be written, or rows and ledger do not belong
@@ -152,7 +125,6 @@ class WriteRelease(DisplayedTransform):
     def __post_init__(self):
         super().__init__()
         check_max_rejected(self.max_rejected)
-        self._check_types()
         if not self.output:
             raise ValueError("output must be the path of a directory, got output=''.")
         if self.output_format not in OUTPUT_FORMATS:
@@ -164,16 +136,6 @@ class WriteRelease(DisplayedTransform):
             raise ValueError(
                 f"rows_per_part must be at least 1, got rows_per_part={self.rows_per_part}."
             )
-
-    def _check_types(self) -> None:
-        """Raises TypeError for a parameter of another type, which a worker would find much later."""
-        kinds = {"output": str, "notes": ReleaseNotes, "overwrite": bool, "rows_per_part": int}
-        for name, kind in kinds.items():
-            value = getattr(self, name)
-            if type(value) is not kind and not (kind is ReleaseNotes and isinstance(value, kind)):
-                raise TypeError(f"{name} must be {_ARTICLES[kind]}, got {type(value).__name__}.")
-        if self.permit is not None and not callable(self.permit):
-            raise TypeError(f"permit must be a function, got {type(self.permit).__name__}.")
 
     def default_type_hints(self) -> IOTypeHints:
         """Returns empty hints, since Beam would log a warning about a named tuple as input."""
@@ -193,14 +155,17 @@ class WriteRelease(DisplayedTransform):
         if isinstance(given, Result):
             main, shorter = longest_beside_shorter(given.sets)
             beside = (shorter,)
-            describe = functools.partial(
-                _describe_sets, form=given.form, run=given.run, notes=self.notes
-            )
-        else:
-            _check_rows_and_ledger(given)
+            describe = functools.partial(_of_sets, given.form, given.run, self.notes)
+        elif isinstance(given, Mapping) and set(given) == {"rows", "ledger"}:
+            _check_complete(given)
             main = given["ledger"].pipeline | "Once" >> beam.Create([None])
             beside = (AsIter(given["rows"]), AsIter(given["ledger"]))
-            describe = functools.partial(_describe_rows, notes=self.notes)
+            describe = functools.partial(_of_rows, self.notes)
+        else:
+            raise TypeError(
+                "WriteRelease takes the result of PrivateNgrams, PrivateSetUnion or BayesianCounts, or "
+                "a dict of its rows and ledger."
+            )
         return main | "Publish" >> beam.Map(
             _publish,
             None if self.tally is None else AsIter(self.tally),
@@ -250,61 +215,13 @@ def check_unused(output: str, *, overwrite: bool) -> None:
             _check_empty(names, output)
 
 
-def _check_rows_and_ledger(given: object) -> None:
-    """Raises an error unless the input is a dict of rows and ledger that are complete at some time."""
-    if not isinstance(given, Mapping):
-        raise TypeError(
-            "WriteRelease takes the result of PrivateNgrams, PrivateSetUnion or BayesianCounts, or a "
-            f"dict of rows and ledger, got {type(given).__name__}."
-        )
-    if set(given) != {"rows", "ledger"}:
-        raise ValueError(
-            "A dict for WriteRelease must have the keys 'rows' and 'ledger', got "
-            f"{', '.join(map(repr, given)) or 'none'}."
-        )
+def _check_complete(given: Mapping[str, PCollection]) -> None:
+    """Raises ValueError unless rows and ledger are complete at some time."""
     for name, pcollection in given.items():
-        if not isinstance(pcollection, PCollection):
-            raise TypeError(
-                f"{name} must be a PCollection, got {type(pcollection).__name__}. Give result.{name}."
-            )
         if not pcollection.is_bounded or not pcollection.windowing.is_default():
             raise ValueError(
                 f"{name} must be bounded and in the global window with its default trigger, since a "
                 "release is written once. Apply beam.WindowInto(GlobalWindows()) before."
-            )
-
-    _check_ledger_type(given["ledger"].element_type)
-    _check_fields(field_types(given["rows"].element_type))
-
-
-def _check_ledger_type(kind: Any) -> None:
-    """Raises an error if the type of the elements shows that they are no texts."""
-    if kind is not None and not typehints.is_consistent_with(kind, str):
-        fields = field_types(kind)
-        found = (
-            f"rows with the fields {', '.join(fields)}" if fields else f"elements of type {kind}"
-        )
-        raise ValueError(f"ledger must be the text `ledger` of a result, got {found}.")
-
-
-def _check_fields(types: Mapping[str, Any]) -> None:
-    """Raises an error if the types of fields, if they are known, show that rows were changed."""
-    schemas = [schema for program in PROGRAMS.values() for schema in program.schemas]
-    expected = next((schema for schema in schemas if set(schema.names) == set(types)), None)
-    forms = "; or ".join(", ".join(schema.names) for schema in schemas)
-    if expected is None:
-        if not types:
-            return
-        raise ValueError(
-            f"rows must have the fields of one program, and no others ({forms}), got rows with the "
-            f"fields {', '.join(types)}. {_UNCHANGED}"
-        )
-    for name, kind in types.items():
-        is_text = pa.types.is_string(expected.field(name).type)
-        if isinstance(kind, type) and issubclass(kind, _PLAIN) and issubclass(kind, str) != is_text:
-            raise ValueError(
-                f"rows must have {'text' if is_text else 'numbers'} in the field {name}, got "
-                f"{kind.__name__}. {_UNCHANGED}"
             )
 
 
@@ -328,64 +245,16 @@ def _publish(
     return publish_release(describe(main, *beside), **settings)
 
 
-def _describe_sets(
-    longest: Any, shorter: Iterable[Any], *, form: Form, run: Run, notes: ReleaseNotes
+def _of_sets(
+    form: Form, run: Run, notes: ReleaseNotes, longest: Any, shorter: Iterable[Any]
 ) -> Described:
     return described(form, run, [*shorter, longest], notes)
 
 
-def _describe_rows(
-    _: None, rows: Iterable[Any], ledgers: Iterable[str], *, notes: ReleaseNotes
+def _of_rows(
+    notes: ReleaseNotes, _: None, rows: Iterable[Any], ledgers: Iterable[str]
 ) -> Described:
-    """Returns a release given by its rows in any order and its ledger, after a check of both.
-
-    Raises:
-      ReleaseError: There is not one ledger, it is damaged, or it describes other rows.
-    """
-    found = list(ledgers)
-    if len(found) != 1 or not isinstance(found[0], str):
-        raise ReleaseError(
-            "ledger must have one element, the JSON text of `result.ledger`, got "
-            f"{len(found) if len(found) != 1 else 'another element'}."
-        )
-    ledger = parse_ledger(found[0].encode(), "The ledger", section="rows")
-    program = PROGRAMS[ledger["program"]]
-    table = in_order(_table(program.schema_of(ledger["columns"]), rows))
-    if rows_section(program, table) != ledger["rows"]:
-        raise ReleaseError(
-            f"rows must be exactly the {ledger['rows']['count']} rows that the ledger describes, but "
-            "some were changed, left out or added, or they are of another release. Give rows and "
-            "ledger of one result. " + _UNCHANGED
-        )
-    if notes != NO_NOTES:
-        ledger = with_notes(ledger, notes)
-    return Described(program, table, ledger)
-
-
-def _table(schema: pa.Schema, rows: Iterable[Any]) -> pa.Table:
-    """Returns the table of rows that have exactly the fields of a release.
-
-    Raises:
-      ReleaseError: A row has other fields, or values of other types.
-    """
-    names = schema.names
-    columns: list[list[Any]] = [[] for _ in names]
-    for row in rows:
-        values = row if isinstance(row, Mapping) else _fields(row)
-        if set(values) != set(names):
-            raise ReleaseError(
-                f"rows must have the fields {', '.join(names)} that the ledger explains, and no others."
-            )
-        for column, name in zip(columns, names, strict=True):
-            column.append(values[name])
-    types = ", ".join(f"{field.name} ({field.type})" for field in schema)
-    with as_release_error(f"rows must have the types {types}"):
-        return pa.table(columns, schema=schema)
-
-
-def _fields(row: Any) -> Mapping[str, Any]:
-    """Returns the values of a named tuple or a `beam.Row` by name; none of another element."""
-    return row._asdict() if hasattr(row, "_asdict") else {}
+    return described_rows(rows, ledgers, notes)
 
 
 def publish_release(
@@ -476,19 +345,12 @@ def _obsolete(before: Iterable[str], *, overwrite: bool) -> set[str]:
 
 
 def _check_empty(names: Sequence[str], output: str) -> None:
-    # Another launcher may be probing at this moment.
-    names = sorted(name for name in names if not name.startswith(_PROBE))
-    if not names:
-        return
-    unfinished = _obsolete(names, overwrite=True)
-    state = "is a release already" if LEDGER_NAME in names else "is not empty"
-    if unfinished == set(names):
-        files = "a file" if len(names) == 1 else f"{len(names)} files"
-        state = f"holds {files} of a run that has not finished, such as {names[0]}"
-    raise ReleaseError(
-        f"output must be an empty or new directory, got output={output}, which {state}. "
-        "Choose another directory, or set overwrite, which deletes only files of a release."
-    )
+    if names:
+        state = "is a release already" if LEDGER_NAME in names else "is not empty"
+        raise ReleaseError(
+            f"output must be an empty or new directory, got output={output}, which {state}. "
+            "Choose another directory, or set overwrite, which deletes only files of a release."
+        )
 
 
 def _check_replaceable(ledger: bytes | None, output: str) -> None:

@@ -13,15 +13,13 @@ import pyarrow as pa
 
 from beam_dpne.errors import ReleaseError
 from beam_dpne.release.files import (
-    PROGRAMS,
-    Part,
     as_release_error,
     ledger_path,
     parse_ledger,
-    parse_part,
     read_ledger_bytes,
     release_folder,
 )
+from beam_dpne.release.parts import PROGRAMS, Part, parse_part
 from beam_dpne.storage import is_installed
 from beam_dpne.storage.access import directory_at
 

@@ -6,15 +6,17 @@ above this one, and each has a module `ledger` with the part of a ledger that di
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import apache_beam as beam
+import pyarrow as pa
 from apache_beam.pvalue import PCollection
 
 from beam_dpne.elements.batches import UnhintedTransform, apply
-from beam_dpne.elements.rows import Rows, longest_beside_shorter, pieces
-from beam_dpne.release.files import PROGRAMS, Program, rows_section
+from beam_dpne.elements.rows import Rows, in_order, longest_beside_shorter, pieces
+from beam_dpne.errors import ReleaseError
+from beam_dpne.release.files import as_release_error, parse_ledger
 from beam_dpne.release.ledger import (
     NO_NOTES,
     Contents,
@@ -22,7 +24,9 @@ from beam_dpne.release.ledger import (
     Run,
     ledger_bytes,
     whole_ledger,
+    with_notes,
 )
+from beam_dpne.release.parts import PROGRAMS, Program, rows_section
 
 _Row = TypeVar("_Row")
 
@@ -108,6 +112,33 @@ def described(form: Form, run: Run, sets: Sequence[Any], notes: ReleaseNotes) ->
     program, rows = PROGRAMS[contents.program], form.rows_of(sets)
     ledger = whole_ledger(contents, run, {"count": len(rows)}, notes)
     return Described(program, rows, ledger)
+
+
+def described_rows(rows: Iterable[Any], ledgers: Iterable[str], notes: ReleaseNotes) -> Described:
+    """Returns a release given by its rows in any order and its ledger, after a check of both.
+
+    Raises:
+      ReleaseError: There is not one ledger, it is damaged, or it describes other rows.
+    """
+    found = list(ledgers)
+    if len(found) != 1 or not isinstance(found[0], str):
+        raise ReleaseError("ledger must have one element, the JSON text of `result.ledger`.")
+    ledger = parse_ledger(found[0].encode(), "The ledger", section="rows")
+    program = PROGRAMS[ledger["program"]]
+    with as_release_error("rows must have the fields and types that the ledger explains"):
+        values = [row if isinstance(row, Mapping) else row._asdict() for row in rows]
+        schema = program.schema_of(ledger["columns"])
+        table = in_order(pa.Table.from_pylist(values, schema=schema))
+        is_whole = rows_section(program, table) == ledger["rows"]
+    if not is_whole:
+        raise ReleaseError(
+            f"rows must be exactly the {ledger['rows']['count']} rows that the ledger describes, but "
+            "some were changed, left out or added, or they are of another release. Give rows and "
+            "ledger of one result, and change rows in other steps."
+        )
+    if notes != NO_NOTES:
+        ledger = with_notes(ledger, notes)
+    return Described(program, table, ledger)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

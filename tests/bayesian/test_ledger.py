@@ -13,8 +13,9 @@ from beam_dpne.bayesian.plan import MODES, NO_GUARANTEE, BayesianPlan, PaperBaye
 from beam_dpne.elements.coders import BatchCoder
 from beam_dpne.elements.rows import rounded_probabilities
 from beam_dpne.errors import ReleaseError
-from beam_dpne.release.files import Part, parse_ledger
+from beam_dpne.release.files import parse_ledger
 from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger, with_parts
+from beam_dpne.release.parts import Part
 
 
 def plan_of(mode: str = "counts", **others) -> BayesianPlan:

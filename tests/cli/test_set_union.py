@@ -22,7 +22,8 @@ from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import SET_UNION
 from beam_dpne.documents import tokenizers
 from beam_dpne.elements import progress
-from beam_dpne.release.files import OUTPUT_FORMATS, read_ledger
+from beam_dpne.release.files import read_ledger
+from beam_dpne.release.parts import OUTPUT_FORMATS
 from beam_dpne.release.reading import read_release
 from beam_dpne.set_union.plan import SetUnionPlan
 from beam_dpne.set_union.policies import CUTOFF_POLICIES, DESCENT_POLICIES, POLICIES

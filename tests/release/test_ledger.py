@@ -18,8 +18,9 @@ from beam_dpne.errors import ReleaseError
 from beam_dpne.mechanism.gaussian import gaussian_delta
 from beam_dpne.ngrams.decoding import RoundReport
 from beam_dpne.ngrams.ledger import reported_contents
-from beam_dpne.release.files import Part, ledger_path, listed_parts, read_ledger
+from beam_dpne.release.files import ledger_path, listed_parts, read_ledger
 from beam_dpne.release.ledger import Run, ledger_bytes, whole_ledger, with_parts
+from beam_dpne.release.parts import Part
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.ledger import set_union_contents
 from beam_dpne.set_union.plan import SetUnionPlan

@@ -9,21 +9,14 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from beam_dpne import PrivacyPlan, PrivateNgrams
 from beam_dpne.cli.options import options_of
 from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
-from beam_dpne.errors import ReleaseError
 from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.release.files import (
-    READABLE_SCHEMAS,
-    SCHEMA,
-    parse_ledger,
     read_ledger,
 )
 from beam_dpne.release.ledger import input_section, user_sentence
 from beam_dpne.release.notes import MAX_CHARACTERS, ReleaseNotes
 from beam_dpne.release.publishing import WriteRelease
-from beam_dpne.release.reading import read_release
-from tests.bayesian.test_ledger import ledger_of, plan_of
 from tests.conftest import ROOT
-from tests.release.test_ledger import ledger, union_ledger
 
 OLD = ROOT / "tests" / "golden" / "ledger_1"
 NOTES = ("--title", "Tickets, spring 2025", "--contact", "privacy@example.com")
@@ -215,31 +208,3 @@ def test_pipelines_may_say_it_too(tmp_path):
     assert said["input"] == described.to_dict()
     assert said["guarantee"]["user"] == 'an account: each value of the field "account"'
     assert said["notes"]["title"] == "Greetings"
-
-
-# Ledgers of schema 1
-
-
-@pytest.mark.parametrize("name", ["ngrams", "set_union"])
-def test_a_release_with_a_ledger_of_schema_1_is_read_as_before(name):
-    said = read_ledger(str(OLD / name))
-    assert said["schema"] == READABLE_SCHEMAS[0] != SCHEMA
-    assert "groups" not in said
-    assert len(read_release(str(OLD / name)).table()) == sum(part["rows"] for part in said["parts"])
-
-
-@pytest.mark.parametrize("name", ["ngrams", "set_union"])
-def test_a_release_with_a_ledger_of_schema_1_is_evaluated(cli, tmp_path, name):
-    lines = [json.dumps({"user": f"u{i}", "text": "see you soon"}) for i in range(300)]
-    (tmp_path / "notes.jsonl").write_text("\n".join(lines))
-    files = ("--input", tmp_path / "notes.jsonl", "--release", OLD / name)
-    ended = cli("evaluate", *files, "--output", tmp_path / "evaluation", "--quiet")
-    assert ended.status == 0, ended.err
-
-
-@pytest.mark.parametrize("name", ["groups", "input", "notes"])
-def test_a_ledger_of_schema_2_without_its_sections_is_damaged(name):
-    for said in (ledger(), union_ledger(), ledger_of(plan_of("counts"))):
-        damaged = {key: value for key, value in said.items() if key != name}
-        with pytest.raises(ReleaseError, match=f"'{name}' is missing"):
-            parse_ledger(json.dumps(damaged).encode(), "here")

@@ -17,7 +17,6 @@ import pytest
 from apache_beam.dataframe.convert import to_dataframe
 from apache_beam.portability.api import schema_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.testing import test_stream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms.window import FixedWindows
 from apache_beam.typehints.schemas import schema_from_element_type
@@ -32,7 +31,6 @@ from beam_dpne import (
     PrivateNgramsResult,
     PrivateSetUnion,
     PublicCounts,
-    ReleasedItem,
     ReleaseNotes,
     RunKey,
     SetUnionPlan,
@@ -53,13 +51,8 @@ from beam_dpne.errors import ReleaseError, TooManyRejectedError
 from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.rejects import Tally
-from beam_dpne.release.files import OUTPUT_FORMATS
 from beam_dpne.release.ledger import Run
-from beam_dpne.release.notes import NO_NOTES
-from beam_dpne.release.publishing import _check_rows_and_ledger
-from beam_dpne.release.result import described
 from beam_dpne.set_union.elements import ItemSet, item_table
-from beam_dpne.set_union.transform import PrivateSetUnionResult
 
 PUBLIC = PublicCounts.of([("good",), ("to",), ("zebra",)], [3, 2, 1])
 USERS = [(f"u{i}", "Good morning to you" if i % 3 else "good night") for i in range(300)]
@@ -127,11 +120,10 @@ def same_rows(found, release):
     return in_order(found.select(release.schema.names).cast(release.schema)).equals(release)
 
 
-@each_program
-def test_sinks_and_data_frames_take_the_rows_as_they_are(program, tmp_path):
+def test_sinks_and_data_frames_take_the_rows_as_they_are(tmp_path):
     place = {name: str(tmp_path / name) for name in ("parquet", "avro", "csv", "json", "frame")}
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        result = result_of(pipeline, program)
+        result = result_of(pipeline, "ngrams")
         rows = result.rows
         whole = {"shard_name_template": ""}
         _ = rows | beam.io.WriteToParquet(place["parquet"], **whole)
@@ -167,22 +159,6 @@ def test_bigquery_gets_its_schema_from_the_type_of_the_rows(program):
         (field.name, schema_pb2.AtomicType.Name(field.type.atomic_type), field.type.nullable)
         for field in schema_from_element_type(rows.element_type).fields
     ] == [(field.name, kinds[field.type], False) for field in schema]
-
-
-@each_program
-def test_rows_as_dicts_are_what_bigquery_loads(program, made):
-    """Its other methods take dicts and a schema."""
-    pytest.importorskip("apitools", reason="needs the extra gcp")
-    from apache_beam.io.gcp import bigquery_tools as tools
-
-    kinds = {pa.int32(): "INTEGER", pa.int64(): "INTEGER"}
-    kinds |= {pa.string(): "STRING", pa.float64(): "FLOAT"}
-    schema = ",".join(f"{field.name}:{kinds[field.type]}" for field in ROW_TYPES[program][1])
-    table = tools.parse_table_schema_from_json(json.dumps(tools.get_dict_table_schema(schema)))
-    for row in made[program].rows:
-        encoded = tools.RowAsDictJsonCoder().encode(row._asdict())
-        assert json.loads(encoded) == row._asdict()
-        assert tools.beam_row_from_dict(row._asdict(), table)._asdict() == row._asdict()
 
 
 # The ledger as data
@@ -222,23 +198,6 @@ def test_rows_and_ledgers_that_nobody_asks_for_are_not_in_the_graph():
         added = steps(name) - steps()
         assert added
         assert all(f"/{name.title()}" in step for step in added)
-
-
-def test_a_pipeline_may_have_several_results(tmp_path):
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        read = pipeline | beam.Create(USERS)
-        for name in ("first", "second"):
-            result = read | name >> PrivateSetUnion(plan=ITEMS, tokenizer="words")
-            found = result.rows | f"words of {name}" >> beam.Map(lambda row: row.item)
-            words = ["good", "morning", "night", "to", "you"]
-            assert_that(found, equal_to(words), label=f"check {name}")
-            counted = result.ledger | f"count {name}" >> beam.Map(
-                lambda text: json.loads(text)["rows"]["count"]
-            )
-            assert_that(counted, equal_to([5]), label=f"check the ledger of {name}")
-            _ = result | f"write {name}" >> WriteRelease(output=str(tmp_path / name))
-    for name in ("first", "second"):
-        assert read_release(str(tmp_path / name)).num_rows == 5
 
 
 def test_the_public_facts_of_a_run_are_those_of_the_transform():
@@ -291,93 +250,21 @@ def write(output, rows, *ledgers, **settings):
     return message or None
 
 
-FORMS = {
-    "named tuples": lambda row: row,
-    "dicts": lambda row: row._asdict(),
-    "Rows": lambda row: beam.Row(**row._asdict()),
-}
-
-
 @each_program
-@pytest.mark.parametrize("form", FORMS)
-def test_rows_in_any_order_and_form_are_written_byte_for_byte(program, form, made, tmp_path):
+def test_rows_in_any_order_are_written_byte_for_byte(program, made, tmp_path):
     release = made[program]
-    rows = [FORMS[form](row) for row in release.rows[::-1]]
-    assert write(tmp_path / "plain", rows, release.ledger) is None
-    assert files_of(tmp_path / "plain") == files_of(release.folder)
-    assert write(tmp_path / "noted", rows, release.ledger, notes=NOTES) is None
-    assert files_of(tmp_path / "noted") == files_of(release.with_notes)
-
-
-@pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
-def test_settings_mean_the_same_for_rows_and_results(output_format, tmp_path):
-    settings = {"output_format": output_format, "rows_per_part": 3}
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        result = result_of(pipeline, "ngrams")
-        both = {"rows": result.rows, "ledger": result.ledger}
-        _ = result | WriteRelease(output=str(tmp_path / "sets"), **settings)
-        _ = both | "Apart" >> WriteRelease(output=str(tmp_path / "rows"), **settings)
-    assert len(read_release(str(tmp_path / "rows")).parts) > 1
-    assert files_of(tmp_path / "sets") == files_of(tmp_path / "rows")
-
-
-@pytest.mark.parametrize(
-    ("described", "user"),
-    [
-        (InputDescription(user_field="who", format="csv"), 'each value of the field "who"'),
-        (InputDescription(format="sequences"), "each line of a file"),
-    ],
-)
-def test_notes_change_the_same_sentences_of_both(described, user, tmp_path):
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        union = PrivateSetUnion(plan=ITEMS, tokenizer="words", described=described)
-        result = pipeline | beam.Create(USERS) | union
-        both = {"rows": result.rows, "ledger": result.ledger}
-        _ = result | WriteRelease(output=str(tmp_path / "sets"), notes=NOTES)
-        _ = both | "Apart" >> WriteRelease(output=str(tmp_path / "rows"), notes=NOTES)
-    assert files_of(tmp_path / "sets") == files_of(tmp_path / "rows")
-    ledger = read_release(str(tmp_path / "rows")).ledger
-    assert ledger["guarantee"]["user"] == f"a customer: {user}"
-    assert ledger["notes"]["title"] == "Grüße"
-
-
-def test_repeated_bundles_write_one_release(made, tmp_path):
-    release = made["ngrams"]
-    with beam.Pipeline(runner=FnApiRunner(bundle_repeat=3)) as pipeline:
-        both = {
-            "rows": pipeline | "Rows" >> beam.Create(release.rows),
-            "ledger": pipeline | "Ledger" >> beam.Create([release.ledger]),
-        }
-        _ = both | WriteRelease(output=str(tmp_path / "often"))
-    assert files_of(tmp_path / "often") == files_of(release.folder)
-
-
-@each_program
-@pytest.mark.parametrize("output_format", OUTPUT_FORMATS)
-def test_releases_without_rows_are_releases(program, output_format, tmp_path):
-    """A set of probabilities has all public n-grams, so there is none without rows."""
-    form = {"output_format": output_format}
-    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-        result = result_of(pipeline, program, [("ann", "alone"), ("bob", "other")])
-        both = {"rows": result.rows, "ledger": result.ledger}
-        _ = result | WriteRelease(output=str(tmp_path / "sets"), **form)
-        _ = both | "Apart" >> WriteRelease(output=str(tmp_path / "rows"), **form)
-    release = read_release(str(tmp_path / "rows"))
-    assert release.num_rows == len(release.table()) == (3 if program == "bayesian" else 0)
-    assert release.table().schema.equals(ROW_TYPES[program][1])
-    assert files_of(tmp_path / "sets") == files_of(tmp_path / "rows")
+    for place, form in (
+        ("tuples", lambda row: row),
+        ("Rows", lambda row: beam.Row(**row._asdict())),
+    ):
+        rows = list(map(form, release.rows[::-1]))
+        assert write(tmp_path / place, rows, release.ledger, notes=NOTES) is None
+        assert files_of(tmp_path / place) == files_of(release.with_notes)
 
 
 CANARY = CountedNgram(1, "canary", 9.5, 40, 20, 60)
 OTHERS = "rows must be exactly the .* rows that the ledger describes"
-FIELDS = (
-    "rows must have the fields length, ngram, score, users, users_low, users_high that the ledger "
-    "explains, and no others"
-)
-TYPES = (
-    r"rows must have the types length \(int32\), ngram \(string\), score \(double\), users \(int64\), "
-    r"users_low \(int64\), users_high \(int64\)"
-)
+FIELDS = "rows must have the fields and types that the ledger explains"
 
 
 @pytest.mark.parametrize(
@@ -385,20 +272,13 @@ TYPES = (
     [
         (lambda rows: [*rows, CANARY], OTHERS),
         (lambda rows: rows[1:], OTHERS),
-        (lambda rows: [*rows, rows[0]], OTHERS),
         (lambda rows: [*rows[1:], rows[1]], OTHERS),
-        (lambda rows: [*rows[1:], CANARY], OTHERS),
         (lambda rows: [*rows[1:], rows[0]._replace(score=rows[0].score + 1e-6)], OTHERS),
         (lambda rows: [row._asdict() | {"score": None} for row in rows], OTHERS),
-        (lambda rows: [*rows[1:], rows[0]._replace(score=float("nan"))], OTHERS),
-        (lambda rows: [], OTHERS),
-        (lambda rows: [{**row._asdict(), "user": "canary"} for row in rows], FIELDS),
-        (lambda rows: [{"length": 1, "ngram": "canary"} for row in rows], FIELDS),
-        (lambda rows: [ReleasedItem("canary", 1.0) for row in rows], FIELDS),
+        (lambda rows: [{"length": 1, "ngram": "canary"} for row in rows], OTHERS),
         (lambda rows: [tuple(row) for row in rows], FIELDS),
-        (lambda rows: [json.dumps(row) for row in [*rows, CANARY]], FIELDS),
-        (lambda rows: [row._asdict() | {"score": "canary"} for row in rows], TYPES),
-        (lambda rows: [row._asdict() | {"length": 2**40} for row in rows], TYPES),
+        (lambda rows: [row._asdict() | {"score": "canary"} for row in rows], FIELDS),
+        (lambda rows: [row._asdict() | {"length": 2**40} for row in rows], FIELDS),
     ],
 )
 def test_other_rows_than_the_ledger_describes_are_refused(change, message, made, tmp_path):
@@ -408,20 +288,14 @@ def test_other_rows_than_the_ledger_describes_are_refused(change, message, made,
     assert not (tmp_path / "out").exists()
 
 
-def without(text, name):
-    return json.dumps({key: value for key, value in json.loads(text).items() if key != name})
-
-
 @pytest.mark.parametrize(
     ("ledgers", "message"),
     [
-        (lambda text: [], "ledger must have one element, the JSON text of .*, got 0"),
-        (lambda text: [text, text], "ledger must have one element, .*, got 2"),
-        (lambda text: [text.encode()], "ledger must have one element, .*, got another element"),
+        (lambda text: [], "ledger must have one element, the JSON text of"),
+        (lambda text: [text, text], "ledger must have one element"),
         (lambda text: ["canary"], "The ledger is not a ledger of beam_dpne"),
-        (lambda text: [without(text, "rows")], "The ledger is damaged: 'rows' is missing"),
-        (lambda text: [without(text, "guarantee")], "damaged: 'guarantee' is missing"),
-        (lambda text: [text.replace('"count": ', '"count": 1')], "'rows' does not state as many"),
+        (lambda text: [text.replace('"count": ', '"count": 1')], "damaged"),
+        (lambda text: [text.replace('"rows": ', '"files": ')], "damaged"),
     ],
 )
 def test_anything_but_one_whole_ledger_is_refused(ledgers, message, made, tmp_path):
@@ -429,27 +303,6 @@ def test_anything_but_one_whole_ledger_is_refused(ledgers, message, made, tmp_pa
     said = write(tmp_path / "out", release.rows, *ledgers(release.ledger))
     assert re.search(message, said or ""), said
     assert not (tmp_path / "out").exists()
-
-
-def test_a_ledger_of_files_is_no_ledger_of_rows(made, tmp_path):
-    release = made["ngrams"]
-    said = write(tmp_path / "out", release.rows, (release.folder / "ledger.json").read_text())
-    assert said == "The ledger is damaged: 'rows' is missing or not a dict."
-
-
-def test_rows_of_another_program_are_refused(made, tmp_path):
-    said = write(tmp_path / "out", made["set-union"].rows, made["ngrams"].ledger)
-    assert re.search(FIELDS, said or "")
-
-
-def test_a_release_that_exists_is_replaced_only_by_overwrite(made, tmp_path):
-    first, second = made["ngrams"], made["set-union"]
-    assert write(tmp_path / "out", first.rows, first.ledger) is None
-    said = write(tmp_path / "out", second.rows, second.ledger)
-    assert "is a release already" in (said or "")
-    assert files_of(tmp_path / "out") == files_of(first.folder)
-    assert write(tmp_path / "out", second.rows, second.ledger, overwrite=True) is None
-    assert files_of(tmp_path / "out") == files_of(second.folder)
 
 
 def test_rows_are_not_written_if_too_many_records_were_rejected(made, tmp_path):
@@ -469,23 +322,12 @@ def test_rows_are_not_written_if_too_many_records_were_rejected(made, tmp_path):
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (lambda rows: rows, TypeError, "WriteRelease takes the result of .*, got PCollection"),
-        (lambda rows: (rows, rows), TypeError, "got tuple"),
-        (lambda rows: {"rows": rows}, ValueError, "the keys 'rows' and 'ledger', got 'rows'"),
-        (
-            lambda rows: {"rows": rows, "ledger": rows, "rejects": rows},
-            ValueError,
-            "the keys 'rows' and 'ledger', got 'rows', 'ledger', 'rejects'",
-        ),
+        (lambda rows: rows, TypeError, "WriteRelease takes the result of"),
+        (lambda rows: {"rows": rows}, TypeError, "a dict of its rows and ledger"),
         (
             lambda rows: {"rows": rows | beam.WindowInto(FixedWindows(60)), "ledger": rows},
             ValueError,
             "rows must be bounded and in the global window",
-        ),
-        (
-            lambda rows: {"rows": rows, "ledger": rows.pipeline | test_stream.TestStream()},
-            ValueError,
-            "ledger must be bounded and in the global window",
         ),
     ],
 )
@@ -495,80 +337,12 @@ def test_other_inputs_are_refused_when_the_pipeline_is_built(given, error, messa
         _ = given(rows) | "Write" >> WriteRelease(output="never")
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "message"),
-    [
-        (
-            lambda made: ([made.ledger], made.rows),
-            ValueError,
-            "^ledger must be the text `ledger` of a "
-            "result, got rows with the fields length, ngram, score",
-        ),
-        (lambda made: ([{"item": "a"}], [made.ledger]), None, ""),
-        (
-            lambda made: ([beam.Row(ngram="canary")], [made.ledger]),
-            ValueError,
-            "^rows must have the fields of one program, .*item, score; .*, got rows with the fields "
-            r"ngram\. Write the release",
-        ),
-        (
-            lambda made: ([beam.Row(length=1, ngram=2, score=1.0)], [made.ledger]),
-            ValueError,
-            "^rows must have text in the field ngram, got int64",
-        ),
-        (
-            lambda made: ([beam.Row(item="a", score="canary")], [made.ledger]),
-            ValueError,
-            "^rows must have numbers in the field score, got str",
-        ),
-        (lambda made: (made.rows, [b"canary"]), ValueError, "got elements of type <class 'bytes'>"),
-    ],
-)
-def test_changed_or_exchanged_rows_are_refused_when_the_pipeline_is_built(
-    given, error, message, made
-):
-    pipeline = beam.Pipeline()
-    rows, ledger = given(made["ngrams"])
-    both = {"rows": pipeline | beam.Create(rows), "ledger": pipeline | "L" >> beam.Create(ledger)}
-    if error is None:
-        _ = both | WriteRelease(output="never")
-    else:
-        with pytest.raises(error, match=message) as refused:
-            _ = both | WriteRelease(output="never")
-        assert "canary" not in str(refused.value)
-
-
-@pytest.mark.parametrize("given", [{"rows": None}, {"ledger": [1]}])
-def test_other_things_than_pcollections_are_refused(given):
-    rows = beam.Pipeline() | beam.Create([ReleasedItem("a", 1.0)])
-    (name,) = given
-    with pytest.raises(
-        TypeError, match=f"^{name} must be a PCollection, got .* Give result.{name}"
-    ):
-        _check_rows_and_ledger({"rows": rows, "ledger": rows} | given)
-
-
-@each_program
-def test_an_output_with_files_is_refused_when_the_pipeline_is_built(program, made):
-    result = result_of(beam.Pipeline(), program)
-    folder = made[program].folder
+def test_an_output_with_files_is_refused_when_the_pipeline_is_built(made):
+    result = result_of(beam.Pipeline(), "ngrams")
+    folder = made["ngrams"].folder
     with pytest.raises(ReleaseError, match=r"is a release already\. .*, or set overwrite"):
         _ = result | WriteRelease(output=str(folder))
     _ = result | "Again" >> WriteRelease(output=str(folder), overwrite=True)
-
-
-def test_files_are_written_without_the_digest_of_all_rows():
-    """It takes seconds for a million rows, and only `result.ledger` has it."""
-    items = ItemSet(
-        items=pa.array(["a"]),
-        scores=np.array([9.0]),
-        users=np.array([[9, 8, 10]]),
-        report=ITEMS.report(),
-    )
-    run = Run(plan=ITEMS, tokenizer="tokens", run_key_given=False)
-    assert described(PrivateSetUnionResult.form, run, [items], NO_NOTES).ledger["rows"] == {
-        "count": 1
-    }
 
 
 # The order of a release

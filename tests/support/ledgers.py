@@ -9,7 +9,6 @@ from beam_dpne import BayesianPlan, LengthReport, PrivacyPlan, SetUnionPlan
 from beam_dpne.bayesian.counting import NgramProbabilities
 from beam_dpne.bayesian.ledger import bayesian_contents
 from beam_dpne.ngrams.ledger import reported_contents
-from beam_dpne.release.files import Part
 from beam_dpne.release.ledger import (
     NO_NOTES,
     ReleaseNotes,
@@ -18,6 +17,7 @@ from beam_dpne.release.ledger import (
     whole_ledger,
     with_parts,
 )
+from beam_dpne.release.parts import Part
 from beam_dpne.set_union.elements import ItemSet
 from beam_dpne.set_union.ledger import set_union_contents
 

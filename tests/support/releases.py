@@ -1,9 +1,11 @@
 """Releases of every program with given rows, published by the package's own functions without a run."""
 
 import functools
+import hashlib
 import pathlib
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +23,19 @@ from beam_dpne import (
 )
 from beam_dpne.bayesian.counting import NgramProbabilities, probability_table
 from beam_dpne.bayesian.ledger import bayesian_contents
-from beam_dpne.elements.rows import COUNTED_ITEM_SCHEMA, ITEM_SCHEMA, ROW_SCHEMA, in_order
+from beam_dpne.elements.rows import (
+    COUNTED_ITEM_SCHEMA,
+    ITEM_SCHEMA,
+    ROW_SCHEMA,
+    in_order,
+    with_rounded_scores,
+)
 from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
 from beam_dpne.ngrams.ledger import ngrams_contents, reported_contents
 from beam_dpne.reading.options import InputDescription
-from beam_dpne.release.files import PROGRAMS
 from beam_dpne.release.ledger import Run, whole_ledger
+from beam_dpne.release.parts import PROGRAMS
 from beam_dpne.release.publishing import publish_release
 from beam_dpne.release.result import Described
 from beam_dpne.set_union.elements import ItemSet
@@ -70,14 +78,14 @@ HOSTILE = (
 
 
 def ngrams(
-    folder: pathlib.Path,
+    folder: pathlib.Path | str,
     scores: Mapping[Sequence[str], float],
     *,
     strategy: str = "one_round",
     max_length: int = 3,
     spurious: float = 0.25,
     **settings,
-) -> pathlib.Path:
+) -> Any:
     """A release of these n-grams without numbers of users, given by their words."""
     plan = PrivacyPlan(
         epsilon=1, delta=1e-7, max_length=max_length, strategy=strategy, count_share=0
@@ -101,7 +109,7 @@ def ngrams(
     return _publish(folder, table, reported_contents(plan, reports), plan, **settings)
 
 
-def words(folder: pathlib.Path, texts: Sequence[str] = HOSTILE, **settings) -> pathlib.Path:
+def words(folder: pathlib.Path | str, texts: Sequence[str] = HOSTILE, **settings) -> Any:
     """A release of words, each alone and before and after a harmless one."""
     single = [("ok",), *((word,) for word in texts)]
     pairs = [pair for word in texts for pair in ((word, "ok"), ("ok", word))]
@@ -125,20 +133,20 @@ def _counted() -> tuple[PrivacyPlan, list]:
     return plan, release_lengths(ArraySteps(plan=plan, run_key=key), plan, users)
 
 
-def counted_ngrams(folder: pathlib.Path, **settings) -> pathlib.Path:
+def counted_ngrams(folder: pathlib.Path | str, **settings) -> Any:
     """A release with numbers of users."""
     plan, found = _counted()
     return _publish(folder, ngram_table(found), ngrams_contents(plan, found), plan, **settings)
 
 
 def items(
-    folder: pathlib.Path,
+    folder: pathlib.Path | str,
     scores: Mapping[str, float],
     *,
     policy: str = "weighted_gaussian",
     count_share: float = 0,
     **settings,
-) -> pathlib.Path:
+) -> Any:
     """A release of these items, and of made-up numbers of users if they have a share."""
     plan = SetUnionPlan(epsilon=1, delta=1e-7, policy=policy, count_share=count_share)
     values = np.array(list(map(float, scores.values())))
@@ -155,13 +163,13 @@ def items(
 
 
 def probabilities(
-    folder: pathlib.Path,
+    folder: pathlib.Path | str,
     given: Mapping[Sequence[str], float],
     *,
     public: PublicCounts | None = None,
     vocabulary_size: int = 50_000,
     **settings,
-) -> pathlib.Path:
+) -> Any:
     """A release of these probabilities, with these public counts."""
     length = len(next(iter(given)))
     plan = BayesianPlan(epsilon=0.5, delta=1e-7, length=length, vocabulary_size=vocabulary_size)
@@ -177,8 +185,13 @@ def probabilities(
     return _publish(folder, probability_table([found]), contents, plan, **settings)
 
 
+def sums(data: bytes) -> dict[str, object]:
+    """What a ledger states of the bytes of a part."""
+    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+
+
 def _publish(
-    folder: pathlib.Path,
+    folder: pathlib.Path | str,
     table: pa.Table,
     contents,
     plan,
@@ -186,8 +199,10 @@ def _publish(
     tokenizer: str = "words",
     notes: ReleaseNotes = NOTES,
     **settings,
-) -> pathlib.Path:
+) -> Any:
     run = Run(plan=plan, tokenizer=tokenizer, run_key_given=False, described=DESCRIBED)
+    if "score" in table.column_names:
+        table = with_rounded_scores(table)
     rows = in_order(table)
     ledger = whole_ledger(contents, run, {"count": len(rows)}, notes)
     program = PROGRAMS[contents.program]
