@@ -167,8 +167,7 @@ def test_ledgers_of_other_units_are_refused_unless_the_users_are_the_same(cli, r
     [
         (
             {"schema": "beam_dpne/ledger/99"},
-            "has schema 'beam_dpne/ledger/99'; this version reads beam_dpne/ledger/1 and "
-            "beam_dpne/ledger/2. Install a newer version of beam-dpne to read it.",
+            "has schema 'beam_dpne/ledger/99'; this version reads beam_dpne/ledger/",
         ),
         ({"schema": "other"}, "is not a ledger"),
         ({"spent": {}}, None),

@@ -136,8 +136,7 @@ def test_a_release_without_a_part_or_with_changed_rows_has_no_report(cli, tmp_pa
     [
         (
             '{"schema": "beam_dpne/ledger/99"}',
-            "has schema 'beam_dpne/ledger/99'; this version reads beam_dpne/ledger/1 and "
-            "beam_dpne/ledger/2. Install a newer version of beam-dpne to read it.",
+            "has schema 'beam_dpne/ledger/99'; this version reads beam_dpne/ledger/",
         ),
         ('{"schema": "other/1"}', "is not a ledger of beam_dpne"),
         ("canary {", "is not a ledger of beam_dpne"),

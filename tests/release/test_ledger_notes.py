@@ -16,9 +16,7 @@ from beam_dpne.release.files import (
 from beam_dpne.release.ledger import input_section, user_sentence
 from beam_dpne.release.notes import MAX_CHARACTERS, ReleaseNotes
 from beam_dpne.release.publishing import WriteRelease
-from tests.conftest import ROOT
 
-OLD = ROOT / "tests" / "golden" / "ledger_1"
 NOTES = ("--title", "Tickets, spring 2025", "--contact", "privacy@example.com")
 UNIT = ("--unit", "a customer")
 
