@@ -6,15 +6,18 @@ they prove no guarantee. Planted mistakes show how much such a finding is worth,
 does not notice a known mistake would not have noticed an unknown one of its kind either.
 """
 
+import concurrent.futures
+import contextlib
 import dataclasses
+import functools
+import multiprocessing
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from beam_dpne.audit.bayesian_games import bayesian_games
-from beam_dpne.audit.bounds import Bound, lower_bound
-from beam_dpne.audit.games import Game, Play, key_of
-from beam_dpne.audit.gram_games import gram_games
-from beam_dpne.audit.union_games import union_games
+from beam_dpne.audit.bounds import Bound, Claim, lower_bound
+from beam_dpne.audit.games import Game, key_of
+from beam_dpne.audit.number_games import bayesian_games
+from beam_dpne.audit.text_games import gram_games, union_games
 from beam_dpne.bayesian.plan import BayesianPlan
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.set_union.plan import SetUnionPlan
@@ -48,19 +51,23 @@ class PlayedGame:
     """What the attack shows of the mechanism, and of the mechanism with planted mistakes.
 
     Attributes:
-      game: the game.
+      name: of the game.
+      description: what the two worlds are and what the attacker sees.
+      claim: what is claimed of everything that the attacker sees.
       bound: the lower bounds of the mechanism as it is.
       mistakes: those of planted mistakes.
     """
 
-    game: Game
+    name: str
+    description: str
+    claim: Claim
     bound: Bound
     mistakes: tuple[PlayedMistake, ...]
 
     @property
     def exceeds(self) -> bool:
         """Whether the mechanism shows more than its claim."""
-        return self.bound.largest > self.game.claim.epsilon
+        return self.bound.largest > self.claim.epsilon
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,9 +115,9 @@ class Audit:
             "verdict": self.verdict,
             "games": [
                 {
-                    "name": each.game.name,
-                    "description": each.game.description,
-                    "claim": {"epsilon": each.game.claim.epsilon, "delta": each.game.claim.delta},
+                    "name": each.name,
+                    "description": each.description,
+                    "claim": {"epsilon": each.claim.epsilon, "delta": each.claim.delta},
                     "exceeds": each.exceeds,
                     **_bound_dict(each.bound),
                     "mistakes": [
@@ -140,16 +147,19 @@ def audit_plan(
     runs: int = DEFAULT_RUNS,
     confidence: float = DEFAULT_CONFIDENCE,
     seed: int = 1,
+    processes: int = 1,
     report: Callable[[str], None] = lambda _: None,
 ) -> Audit:
-    """Plays all games of a plan on made-up data, by the kernels of the product.
+    """Plays all games of a plan on made-up data, by the functions of the product.
 
     Args:
       plan: a plan of any program.
-      runs: the number of runs of each world of each game, 200 to 10,000,000. Half of them choose the
-        event, and the other half judges it.
+      runs: the number of observations of each world of each game, 200 to 10,000,000. Half of them
+        choose the event, and the other half judges it.
       confidence: in (0, 1), for all bounds together: each of them gets an equal part of the rest.
       seed: at least 0; equal arguments give equal results.
+      processes: how many plays are made at once; they change no result. With less than the default
+        number of runs one process is faster.
       report: is called with a line before each play.
 
     Raises:
@@ -163,40 +173,62 @@ def audit_plan(
     """
     check_integer("runs", runs, LEAST_RUNS, MOST_RUNS)
     check_integer("seed", seed, 0, MOST_SEED)
+    check_integer("processes", processes, 1)
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must be in (0, 1), got confidence={confidence}.")
     games = games_of(plan)
-    count = sum(1 + len(game.mistakes) for game in games)
-    failure = (1 - confidence) / count
-    number = 0
+    plays = [
+        (game, place) for game, each in enumerate(games) for place in range(1 + len(each.mistakes))
+    ]
+    failure = (1 - confidence) / len(plays)
+    play = functools.partial(_play, plan, runs=runs, seed=seed, failure=failure)
+    with contextlib.ExitStack() as stack:
+        played = map(play, plays)
+        if processes > 1 and runs >= DEFAULT_RUNS:
+            context = multiprocessing.get_context("spawn")
+            pool = concurrent.futures.ProcessPoolExecutor(processes, mp_context=context)
+            played = stack.enter_context(pool).map(play, plays)
+        bounds = {}
+        for number, (game, place) in enumerate(plays, start=1):
+            planted = "with a planted mistake" if place else "as it is"
+            report(f"play {number} of {len(plays)}: {games[game].name}, {planted}")
+            bounds[game, place] = next(played)
+    return Audit(
+        plan=plan,
+        runs=runs,
+        confidence=confidence,
+        seed=seed,
+        games=tuple(_played(game, number, bounds) for number, game in enumerate(games)),
+    )
 
-    def play(game: Game, part: Play, mistake: int) -> Bound:
-        nonlocal number
-        number += 1
-        planted = "with a planted mistake" if mistake else "as it is"
-        report(f"play {number} of {count}: {game.name}, {planted}")
-        seen = part(runs, key_of(seed, game.name, mistake))
-        return lower_bound(*seen, claim=game.claim, failure=failure)
 
-    played = []
-    for game in games:
-        bound = play(game, game.play, 0)
-        mistakes = []
-        for place, mistake in enumerate(game.mistakes, start=1):
-            shown = play(game, mistake.play, place)
-            mistakes.append(
-                PlayedMistake(
-                    name=mistake.name, bound=shown, is_noticed=shown.largest > game.claim.epsilon
-                )
-            )
-        played.append(PlayedGame(game=game, bound=bound, mistakes=tuple(mistakes)))
-    return Audit(plan=plan, runs=runs, confidence=confidence, seed=seed, games=tuple(played))
+def _play(plan: Plan, play: tuple[int, int], *, runs: int, seed: int, failure: float) -> Bound:
+    """Plays one game, or one of its mistakes: a pair of a game's number and 0 or a mistake's number."""
+    number, place = play
+    game = games_of(plan)[number]
+    part = [game.play, *game.mistakes.values()][place]
+    seen = part(runs, key_of(seed, game.name, place))
+    return lower_bound(*seen, claim=game.claim, failure=failure)
+
+
+def _played(game: Game, number: int, bounds: dict[tuple[int, int], Bound]) -> PlayedGame:
+    mistakes = [(name, bounds[number, 1 + place]) for place, name in enumerate(game.mistakes)]
+    return PlayedGame(
+        name=game.name,
+        description=game.description,
+        claim=game.claim,
+        bound=bounds[number, 0],
+        mistakes=tuple(
+            PlayedMistake(name=name, bound=bound, is_noticed=bound.largest > game.claim.epsilon)
+            for name, bound in mistakes
+        ),
+    )
 
 
 def statements(audit: Audit) -> Sequence[str]:
     """Returns what an audit shows, and what it does not show, in sentences."""
     if audit.verdict == EXCEEDED:
-        names = ", ".join(each.game.name for each in audit.games if each.exceeds)
+        names = ", ".join(each.name for each in audit.games if each.exceeds)
         return (
             f"A lower bound is above the claim ({names}): the mechanism as it runs here is not as "
             "private as it claims, unless the bounds are wrong by chance, which has a probability of "

@@ -78,9 +78,9 @@ def audit_plot(audit: Audit) -> bytes:
 
 def _rows(played: PlayedGame) -> list[tuple[str, str, Bound, float]]:
     """Returns name, colour, bounds and claim of a game and its planted mistakes."""
-    epsilon = played.game.claim.epsilon
+    epsilon = played.claim.epsilon
     color = _RED if played.exceeds else _BLUE
     return [
-        (played.game.name, color, played.bound, epsilon),
+        (played.name, color, played.bound, epsilon),
         *((each.name, _ORANGE, each.bound, epsilon) for each in played.mistakes),
     ]

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 
 from apache_beam.io.filesystems import FileSystems
 
@@ -49,6 +50,7 @@ def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
             runs=values["runs"],
             confidence=values["confidence"],
             seed=values["seed"],
+            processes=os.cpu_count() or 1,
             report=progress.enter,
         )
     if picture is not None:
@@ -134,12 +136,12 @@ def _print(audit: Audit, mechanism: str) -> None:
     headings = ("attack on", "run with", "ε ≥", "Gaussian ε ≥", "claimed ε", "")
     table = display.aligned_table(title, headings, text=("attack on", "run with", ""))
     for played in audit.games:
-        claimed = played.game.claim.epsilon
+        claimed = played.claim.epsilon
         digits = 2 if claimed >= 1 else 4
         claim = f"{claimed:.{digits}f}"
         state = "ABOVE THE CLAIM" if played.exceeds else "below"
         table.add_row(
-            played.game.name, "the mechanism", *_cells(played.bound, digits), claim, state
+            played.name, "the mechanism", *_cells(played.bound, digits), claim, state
         )
         for each in played.mistakes:
             state = "noticed" if each.is_noticed else "NOT NOTICED"
