@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -77,11 +76,6 @@ def count_claim(claim: Claim, share: float) -> Claim:
     """Returns the claim of numbers of users, which have this share of a whole run's μ²."""
     part = claim.of_part(share)
     return dataclasses.replace(part, delta=part.gaussian_delta, alone_delta=0.0)
-
-
-def whole_stddev_share(share: float) -> float:
-    """Returns by how much noise is too small if it ignores its share of the budget."""
-    return math.sqrt(share)
 
 
 def learned(seen: Seen) -> Seen:

@@ -21,7 +21,7 @@ from beam_dpne.audit.games import (
 )
 from beam_dpne.bayesian.counting import UserGrams, add_up, limit_grams, noisy_values
 from beam_dpne.bayesian.plan import BayesianPlan
-from beam_dpne.counts.measuring import Held, measure, no_sums, sum_counts
+from beam_dpne.counts.measuring import CountSums, Held, measure, no_sums, sum_counts
 from beam_dpne.counts.rule import CountNoise, CountRule, count_rule
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import UNITS
@@ -143,41 +143,28 @@ def worst_number_of_rows() -> int:
 
 
 def _play_sums(rule: CountRule, judged: CountRule, noise: CountNoise, *, people: int = 1) -> Play:
+    """Plays copies of a rule's rows, all of which a user has, measured by another rule's noise."""
+    size = rule.row_weights.size
+
     def play(runs: int, key: RunKey) -> Seen:
-        ratios = [
-            _sum_ratios(rule, judged, noise, people, runs, key.bound_to(str(p)), present=p)
-            for p in (True, False)
-        ]
-        return Seen(*(each[:, np.newaxis] for each in ratios))
+        everything = Held(offsets=np.arange(runs + 1) * size, rows=np.arange(runs * size))
+        many, measured_by = (copies_of_rule(each, runs) for each in (rule, judged))
+        user = sum_counts(everything, many)
+        user = dataclasses.replace(user, masses=people * user.masses, totals=people * user.totals)
+        moved = user.masses / (UNITS * measured_by.row_weights)
+
+        def ratios(sums: CountSums, world: str) -> np.ndarray:
+            seen = measure(sums, measured_by, noise, key.bound_to(world))
+            together = (
+                moved * seen.masses / seen.mass_stddevs**2,
+                user.totals * seen.totals / seen.total_stddevs**2,
+            )
+            sums_of_copies = [each.reshape(runs, -1).sum(axis=1) for each in together]
+            return np.sum(sums_of_copies, axis=0)[:, np.newaxis]
+
+        return Seen(ratios(user, "with"), ratios(no_sums(many), "without"))
 
     return play
-
-
-def _sum_ratios(
-    rule: CountRule,
-    judged: CountRule,
-    noise: CountNoise,
-    people: int,
-    copies: int,
-    key: RunKey,
-    *,
-    present: bool,
-) -> np.ndarray:
-    """Measures copies of a rule's rows, all of which a user has: (copies,) float64."""
-    size = rule.row_weights.size
-    everything = Held(offsets=np.arange(copies + 1) * size, rows=np.arange(copies * size))
-    many = copies_of_rule(rule, copies)
-    with_user = sum_counts(everything, many)
-    with_user = dataclasses.replace(
-        with_user, masses=people * with_user.masses, totals=people * with_user.totals
-    )
-    judged = copies_of_rule(judged, copies)
-    measured = measure(with_user if present else no_sums(many), judged, noise, key)
-    together = (
-        with_user.masses / (UNITS * judged.row_weights) * measured.masses / measured.mass_stddevs**2,
-        with_user.totals * measured.totals / measured.total_stddevs**2,
-    )
-    return np.sum([each.reshape(copies, -1).sum(axis=1) for each in together], axis=0)
 
 
 def copies_of_rule(rule: CountRule, copies: int) -> CountRule:

@@ -24,9 +24,10 @@ from beam_dpne.audit.games import (
     learned,
 )
 from beam_dpne.audit.number_games import count_games
-from beam_dpne.audit.worlds import TextPlan, World, Words, coins, release_of
+from beam_dpne.audit.worlds import TextPlan, Words, World, coins, release_of
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.plan import PrivacyPlan
+from beam_dpne.ngrams.strategies import OneRound
 from beam_dpne.set_union.plan import SetUnionPlan
 
 # Users of a corpus, roughly at most: it bounds the memory.
@@ -51,9 +52,7 @@ class SameNoise(RunKey):
 
 def union_games(plan: SetUnionPlan) -> tuple[Game, ...]:
     """Returns all games of a set union."""
-    claim = gaussian_claim(
-        epsilon=plan.epsilon, delta=plan.delta, delta_share=plan.delta_share
-    )
+    claim = gaussian_claim(epsilon=plan.epsilon, delta=plan.delta, delta_share=plan.delta_share)
     items = _words(plan, "items", claim.of_part(1 - plan.count_part))
     return (items, *count_games(plan.count_part, plan.count_noise, claim))
 
@@ -72,16 +71,19 @@ def gram_games(plan: PrivacyPlan) -> tuple[Game, ...]:
 def gram_claim(plan: PrivacyPlan) -> Claim:
     """Returns the claim of a whole run, from ε, δ and its division alone."""
     return gaussian_claim(
-        epsilon=plan.epsilon, delta=plan.delta, delta_share=plan.delta_share
+        epsilon=plan.epsilon, delta=plan.delta, delta_share=plan.vocabulary_delta_share or 0.0
     )
 
 
 def _part(plan: PrivacyPlan, longest: int) -> float:
     """Returns the part of μ² that n-grams up to a length have."""
-    if plan.strategy_value.has_user_budgets:
-        # Users divide one budget among the lengths, and may spend all of it on the first ones.
-        return 1 - plan.count_share
-    shares = plan.strategy_value.shares(plan.max_length)
+    if isinstance(plan.strategy_value, OneRound):
+        shares = plan.strategy_value.shares(plan.max_length)
+    elif plan.user_budgets == "even":
+        shares = (1 / plan.max_length,) * plan.max_length
+    else:
+        # Users divide one budget among the lengths, and may spend all of it on the first one.
+        shares = (1.0,)
     return min(1.0, math.fsum(shares[:longest])) * (1 - plan.count_share)
 
 
@@ -260,4 +262,3 @@ def _play(
             break
     taken, shown = np.concatenate(present), np.concatenate(seen)
     return learned(Seen(shown[taken][:runs], shown[~taken][:runs]))
-

@@ -7,7 +7,7 @@ observations of both worlds, and the other copies are other users like any other
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,6 @@ from beam_dpne.set_union.weights import items_of_users
 TextPlan = PrivacyPlan | SetUnionPlan
 # A document as numbers of words, and an n-gram.
 Words = tuple[int, ...]
-_MOST_TRIES = 12
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,20 +114,24 @@ def release_of(
     if isinstance(plan, SetUnionPlan):
         found = release_items(items_of_users(batch), plan, run_key)
         return [(_numbers(found.items), found.scores)]
-    return list(decoded(release_ngrams([batch], plan, run_key), world.words))
+    released = release_ngrams([batch], plan, run_key)
+    return list(decoded(released, world.words, plan.pruning))
 
 
-def decoded(released: Sequence[GramSet], words: int):
+def decoded(
+    released: Sequence[GramSet], words: int, pruning: str
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields the codes and scores of released n-grams, whose words are numbers."""
-    vocabulary = before = None
+    vocabulary = last = codes = np.zeros(0, np.int64)
     for found in released:
-        if vocabulary is None:
-            last = before = vocabulary = _numbers(found.words)
+        if found.words is not None:
+            vocabulary = last = codes = _numbers(found.words)
         else:
             first, second = unpack_pairs(found.keys)
-            last = last[second] if found.length > 2 else vocabulary[second]
-            before = before[first] * words + last
-        yield before, found.scores
+            # The second is a word, or else a suffix of several words.
+            last = (vocabulary if found.length == 2 or pruning == "single" else last)[second]
+            codes = codes[first] * words + last
+        yield codes, found.scores
 
 
 def _numbers(words: pa.Array) -> np.ndarray:

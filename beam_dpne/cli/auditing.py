@@ -140,9 +140,7 @@ def _print(audit: Audit, mechanism: str) -> None:
         digits = 2 if claimed >= 1 else 4
         claim = f"{claimed:.{digits}f}"
         state = "ABOVE THE CLAIM" if played.exceeds else "below"
-        table.add_row(
-            played.name, "the mechanism", *_cells(played.bound, digits), claim, state
-        )
+        table.add_row(played.name, "the mechanism", *_cells(played.bound, digits), claim, state)
         for each in played.mistakes:
             state = "noticed" if each.is_noticed else "NOT NOTICED"
             mistake = f"mistake: {each.name}"

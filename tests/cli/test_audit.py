@@ -1,11 +1,10 @@
 """`beam-dpne audit`: its table, JSON, picture and exit status, and what it refuses."""
 
-import dataclasses
 import json
 
 import pytest
 
-from beam_dpne import BayesianPlan, PrivacyPlan, SetUnionPlan
+from beam_dpne import BayesianPlan, PrivacyPlan
 from beam_dpne.bayesian import counting
 from beam_dpne.cli import display
 from beam_dpne.cli.auditing import STATUS
@@ -63,28 +62,6 @@ def test_a_bound_above_the_claim_ends_with_status_3(cli, monkeypatch):
     assert ended.status == STATUS["exceeded"] == 3
     assert "ABOVE THE CLAIM" in ended.out
     assert "Do not release under this plan" in ended.out
-
-
-@pytest.mark.parametrize(
-    ("policy", "epsilon"), [("weighted_gaussian", 10), ("weighted_laplace", 4)]
-)
-def test_items_that_keep_the_whole_budget_beside_counts_end_with_status_3(
-    cli, monkeypatch, policy, epsilon
-):
-    right = SetUnionPlan._round
-
-    def spent_twice(plan, number, share):
-        whole = dataclasses.replace(plan, count_share=0.0) if plan.count_share else plan
-        return right(whole, number, share)
-
-    monkeypatch.setattr(SetUnionPlan, "_round", spent_twice)
-    ended = cli(
-        *("audit", "set-union", "--epsilon", epsilon, "--delta", 1e-7, "--policy", policy),
-        *("--count_share", 0.5, "--runs", 3000, "--json", "--quiet"),
-    )
-    assert ended.status == STATUS["exceeded"] == 3
-    games = json.loads(ended.out)["games"]
-    assert [game["name"] for game in games if game["exceeds"]] == ["items of many users"]
 
 
 def test_too_few_runs_end_with_status_4_and_say_so(cli):
