@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from beam_dpne.mechanism import special
-from beam_dpne.mechanism.roots import find_root
+from beam_dpne.mechanism.special import find_root
 from beam_dpne.validation import check_budget, check_delta
 
 # Plans raise noise by this much, relatively: more than the errors of the root and of sums of shares.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from beam_dpne.mechanism import special
-from beam_dpne.mechanism.roots import find_root
+from beam_dpne.mechanism.special import find_root
 
 GRID_BITS = 50
 REROUTING_MARGIN = 2.0**-45
