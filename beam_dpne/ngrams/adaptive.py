@@ -31,8 +31,8 @@ from fractions import Fraction
 import numpy as np
 
 from beam_dpne.mechanism import special
-from beam_dpne.mechanism.special import find_root
 from beam_dpne.mechanism.rules import NOTHING_YET, UNITS, NullLaw, RoundRule, cell_units
+from beam_dpne.mechanism.special import find_root
 from beam_dpne.mechanism.thresholds import vocabulary_threshold
 
 BUDGET_BITS = 56

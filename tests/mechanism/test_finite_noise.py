@@ -121,7 +121,7 @@ FULL = [
 
 
 @pytest.mark.parametrize(("kind", "others"), FULL, ids=repr)
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0, 15.0])
+@pytest.mark.parametrize("epsilon", [0.3, 4.0, 8.0])
 def test_the_reserve_pays_for_floating_point_and_far_tails_in_both_worlds(kind, others, epsilon):
     """ε' + s ≤ ε and e^(s/2) δ' + the cost of far tails ≤ δ, in 40 digits."""
     plan = kind(epsilon=epsilon, delta=1e-7, **others)
@@ -150,7 +150,6 @@ def test_a_plan_beyond_the_noise_is_refused(epsilon, delta):
         (PrivacyPlan, {"delta": 1e-16, "strategy": "one_round"}),
         (SetUnionPlan, {"delta": 1e-15}),
         (SetUnionPlan, {"delta": 1e-19, "policy": "count_laplace"}),
-        (BayesianPlan, {"delta": 1e-20, "max_contributions": 1000}),
     ],
     ids=repr,
 )

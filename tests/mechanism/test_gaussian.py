@@ -186,7 +186,8 @@ def assert_accountant_agrees(plan, noise_stddevs):
         for loss in losses[1:]:
             whole = whole.compose(loss)
         found.append(whole.get_epsilon_for_delta(plan.gaussian_delta))
-    assert found[0] <= plan.epsilon - plan.numerical_slack <= found[1]
+    assert found[0] <= plan.gaussian_epsilon <= found[1]
+    assert plan.gaussian_epsilon < plan.epsilon
     assert found[1] - found[0] < 2e-3 * plan.epsilon
 
 
