@@ -60,8 +60,8 @@ class Pool(NamedTuple):
             yield services.BeamFnExternalWorkerPoolStub(channel)
 
 
-@pytest.fixture
-def pool() -> Iterator[Pool]:
+@contextlib.contextmanager
+def running_pool() -> Iterator[Pool]:
     (port,) = free_ports(1)
     command = [*MODULE, f"--service_port={port}"]
     with psutil.Popen(command, stderr=subprocess.DEVNULL) as process:
@@ -70,6 +70,20 @@ def pool() -> Iterator[Pool]:
             yield pool
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    """A pool that tests leave running."""
+    with running_pool() as pool:
+        yield pool
+
+
+@pytest.fixture
+def mortal_pool() -> Iterator[Pool]:
+    """A pool that a test may end."""
+    with running_pool() as pool:
+        yield pool
 
 
 class WhoAmI(beam.DoFn):
@@ -91,7 +105,8 @@ def test_a_pipeline_runs_in_a_fork_that_has_everything_imported(pool, tmp_path):
     assert (parent, imported) == (pool.process.pid, True)
 
 
-def test_a_harness_ends_when_its_engine_says_so_and_the_others_with_the_pool(pool):
+def test_a_harness_ends_when_its_engine_says_so_and_the_others_with_the_pool(mortal_pool):
+    pool = mortal_pool
     first, second = pool.harness_of("1"), pool.harness_of("2")
     pool.stop("1")
     pool.stop("1")  # A second request changes nothing.
@@ -103,7 +118,8 @@ def test_a_harness_ends_when_its_engine_says_so_and_the_others_with_the_pool(poo
     assert psutil.wait_procs(everyone, SECONDS)[1] == []
 
 
-def test_a_pool_that_is_killed_leaves_nobody_at_its_port(pool):
+def test_a_pool_that_is_killed_leaves_nobody_at_its_port(mortal_pool):
+    pool = mortal_pool
     pool.harness_of("1")
     everyone = pool.children()
     pool.process.kill()
