@@ -14,14 +14,14 @@ import re
 import types
 import typing
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 ADJACENCY = "add_or_remove_one_user"
 LARGE_DELTA = 1e-3
 MAX_USERS = 2**30
 _MIN_DELTA = 1e-20
 _DECIDES_NOTHING = ("public_user_count", "adjacency")
-_Plan = TypeVar("_Plan", bound="JsonParameters")
+_Plan = TypeVar("_Plan", bound="PlanParameters")
 
 
 def as_float(name: str, value: Any) -> float:
@@ -62,7 +62,6 @@ def check_user_count(delta: float, public_user_count: int | None) -> None:
     """Checks that δ is at most one over the public number of users, unless that is None."""
     if public_user_count is None:
         return
-    check_integer("public_user_count", public_user_count, 1)
     if delta * public_user_count > 1:
         raise ValueError(
             f"delta must be at most 1/public_user_count={1 / public_user_count:.3g}, got {delta=} and "
@@ -300,18 +299,58 @@ class Parameters:
     """
 
     def __post_init__(self) -> None:
-        for each in parameters_of(type(self)):
+        for each in parameters_of(cast("Any", type(self))):
             object.__setattr__(self, each.name, each.checked(getattr(self, each.name)))
 
 
-class JsonParameters(Parameters):
-    """The JSON form of a plan, for dataclasses whose fields are all the parameters of a plan.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanParameters(Parameters):
+    """The budget of a plan and its JSON form, for dataclasses whose fields are all its parameters.
 
     Attributes:
       decides_defaults: the parameter on which defaults of others depend.
     """
 
     decides_defaults: ClassVar[str]
+
+    epsilon: Annotated[
+        float,
+        Parameter(
+            above=0,
+            remedy="It is the privacy budget of the whole run; 1 to 4 is common for text.",
+            help="Privacy budget ε of the whole run, per user. 1 to 4 is common for text, and 0.1 "
+            "to 1 for probabilities of public n-grams; above 10 little is protected. A smaller ε "
+            "releases less.",
+        ),
+    ]
+    delta: Annotated[
+        float,
+        Parameter(
+            above=0,
+            below=1,
+            remedy="A sensible delta is well below one over the number of users, e.g. 1e-7 for a "
+            "million.",
+            help="Privacy budget δ of the whole run, per user. Choose it well below one over the "
+            "number of users, e.g. 1e-7 for a million users. A larger δ may expose single users.",
+        ),
+    ]
+    public_user_count: Annotated[
+        int | None,
+        Parameter(
+            least=1,
+            rare=True,
+            help="Number of users of the input, if it is public, e.g. 50000; it must never be "
+            "counted in the private data. A delta above one over this number is refused. Without "
+            "it, a delta of 0.001 or more causes a warning. It does not change the release.",
+        ),
+    ] = None
+    adjacency: str = ADJACENCY
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_least_delta(self.delta)
+        check_user_count(self.delta, self.public_user_count)
+        check_choice("adjacency", self.adjacency, (ADJACENCY,))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the parameters as JSON types."""

@@ -1,23 +1,162 @@
 """python pipelines/msnbc.py
 
 Runs the paper's MSNBC experiment on the data beside this file and prints it beside Table 5;
-`--strategy adaptive` runs ours under the same privacy.
+`--strategy adaptive` runs ours under the same privacy. It is `beam-dpne ngrams` with the parameters of
+the paper's section 3.2, and with the category names in the file's header as words. With another
+strategy only ε, δ, T and η are the paper's. As in the paper, the whole budget is for n-grams.
 """
 
+import dataclasses
+import hashlib
+import json
 import pathlib
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from beam_dpne.cli import loading
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from beam_dpne.cli import main, parsing
 
 DATA = pathlib.Path(__file__).parent / "data" / "msnbc990928.seq.gz"
+TABLE_5 = (17, 254, 1273, 1954, 2221, 2020)
+BEST_LENGTHS = (2, 3, 6)
+BEST = 10
+PAPER = {
+    "input": str(DATA),
+    "input_format": "sequences",
+    "epsilon": 1.0,
+    "delta": 1e-7,
+    "max_length": 6,
+    "spurious_fraction": 0.01,
+    "strategy": "one_round",
+    "count_share": 0.0,
+    "output": "release/msnbc",
+}
+PAPER_MAX_CONTRIBUTIONS = 10
+_SEQUENCES = b"% Sequences:"
+_HEAD_BYTES = 4096
 
 
-def main() -> int:
-    """Runs the experiment with the arguments of the process."""
-    from beam_dpne.cli import msnbc
+class CategoryNames:
+    """A tokenizer that replaces page categories, numbered from 1 in the data, by their names.
 
-    return msnbc.main(sys.argv[1:], DATA)
+    Attributes:
+      tokenizer_name: its name in ledgers and in the context of a run key.
+      version: the digest of the names, on which the tokens depend.
+      thread_safe: it keeps no state between calls.
+    """
+
+    tokenizer_name = "msnbc_categories"
+    thread_safe = True
+
+    def __init__(self, names: Sequence[str]):
+        """Takes the names of the categories in the order of their numbers."""
+        self._names = pa.array(names, pa.string())
+        self.version = hashlib.sha256(json.dumps(list(names)).encode()).hexdigest()
+
+    def __call__(self, texts: pa.Array) -> pa.ListArray:
+        """Splits at blanks and replaces numbers by names."""
+        from beam_dpne.documents import tokenizers
+
+        visits = tokenizers.whitespace(texts)
+        # Only the distinct numbers, a dozen of them, are parsed and looked up.
+        encoded = visits.values.dictionary_encode()
+        numbers = encoded.dictionary.cast(pa.int32()).to_numpy(zero_copy_only=False)
+        names = self._names.take(pa.array(numbers - 1)).take(encoded.indices)
+        return pa.ListArray.from_arrays(visits.offsets, names)
+
+
+def category_names(path: str) -> list[str]:
+    """Returns the category names of the file's header, in the order of their numbers.
+
+    Raises:
+      UsageError: if the file has no such header.
+    """
+    from beam_dpne.errors import UsageError
+    from beam_dpne.reading.files import TextStream, guarded
+
+    with guarded(path), TextStream(path) as stream:
+        head, found, _ = stream.read(_HEAD_BYTES).partition(_SEQUENCES)
+    lines = [line for line in head.decode("ascii", "replace").splitlines() if line.strip()]
+    names = [line.split() for line in lines if not line.startswith("%")]
+    if not found or len(names) != 1:
+        raise UsageError(f"input must begin with the header of the MSNBC data, got {path}.")
+    return names[0]
+
+
+def release_msnbc(argv: Sequence[str]) -> int:
+    """Runs the experiment; options of `beam-dpne ngrams` change its parameters."""
+    ngrams = next(each for each in main.COMMANDS if each.name == "ngrams")
+    command = dataclasses.replace(ngrams, prog="msnbc.py", description=__doc__ or "", run=_run)
+    return main.run_command(command, argv, complete=_with_those_of_the_paper)
+
+
+def _with_those_of_the_paper(given: parsing.Given) -> parsing.Given:
+    values = {**PAPER, **given}
+    if values["strategy"] == PAPER["strategy"]:
+        values.setdefault("max_contributions", PAPER_MAX_CONTRIBUTIONS)
+    return values
+
+
+def _run(made: parsing.Made, beam_arguments: list[str]) -> None:
+    from beam_dpne.cli import display, jobs, parameters, programs
+    from beam_dpne.release.reading import read_release
+    from beam_dpne.storage.access import check_access
+
+    inputs = jobs.as_list(made[parameters.Input].input)
+    check_access(inputs, [])
+    tokenizer = CategoryNames(category_names(inputs[-1]))
+    ledger = programs.run(made, beam_arguments, tokenizer)
+    if ledger is not None:
+        output = made[parameters.Writing].output
+        with display.published(output):
+            _print_comparison(ledger)
+            _print_best(read_release(output).table())
+
+
+def _print_comparison(ledger: Mapping[str, Any]) -> None:
+    """Prints the numbers of released n-grams beside the paper's, by length."""
+    from beam_dpne.cli import display
+
+    ours = {row["length"]: row["released"] for row in ledger["lengths"]}
+    paper = dict(enumerate(TABLE_5, start=1))
+    rows = [
+        (
+            str(length),
+            f"{ours[length]:,}",
+            f"{paper[length]:,}" if length in paper else "-",
+            f"{ours[length] / paper[length] - 1:+.1%}" if length in paper else "-",
+        )
+        for length in ours
+    ]
+    common = ours.keys() & paper.keys()
+    totals = sum(ours[length] for length in common), sum(paper[length] for length in common)
+    rows.append(("all", f"{totals[0]:,}", f"{totals[1]:,}", f"{totals[0] / totals[1] - 1:+.1%}"))
+    title = "Ours beside the paper (Kim et al. 2021, Table 5, row DPNE)"
+    headings = ("length", "ours", "paper", "difference")
+    display.print_table(title, headings, rows)
+
+
+def _print_best(release: pa.Table) -> None:
+    """Prints the first n-grams of some lengths: those with most users, or with the highest scores."""
+    from beam_dpne.cli import display
+
+    counted = "users" in release.column_names
+    title, column = ("Most users", "users") if counted else ("Highest scores", "score")
+    for length in BEST_LENGTHS:
+        rows = release.filter(pc.field("length") == length).slice(0, BEST).to_pylist()
+        if rows:
+            table = [
+                (row["ngram"], f"{row[column]:,}" if counted else f"{row[column]:,.1f}")
+                for row in rows
+            ]
+            headings = ("n-gram", column)
+            display.print_table(f"{title}, length {length}", headings, table)
 
 
 if __name__ == "__main__":
-    sys.exit(loading.run(main))
+    from beam_dpne.cli import start
+
+    sys.exit(start.run(lambda: release_msnbc(sys.argv[1:])))

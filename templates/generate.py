@@ -15,10 +15,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from beam_dpne.cli import msnbc
 from beam_dpne.cli.options import Option, Table, integer
 from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, PLAN, SET_UNION
 from deploy.downloads import versions
+from pipelines import msnbc
 
 HERE = pathlib.Path(__file__).parent
 # A worker elsewhere has none of the launcher's files, so forms want objects. As in options.py, the

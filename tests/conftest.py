@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from tests.support import quick_pipelines
+from tests.support.arguments import with_plan_file
 
 # A machine may be busy; how long an example takes says nothing about whether it is true.
 hypothesis.settings.register_profile("no deadline", deadline=None)
@@ -49,7 +50,7 @@ def _run_cli(*arguments: object) -> Ended:
 
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main([str(argument) for argument in arguments])
+        status = main(with_plan_file(arguments))
     return Ended(status, out.getvalue(), err.getvalue())
 
 
@@ -60,7 +61,7 @@ class Program:
         self.temporary = temporary
 
     def command(self, *arguments: object) -> list[str]:
-        return [sys.executable, "-m", "beam_dpne.cli.main", *map(str, arguments)]
+        return [sys.executable, "-m", "beam_dpne", *with_plan_file(arguments)]
 
     def environment(self, **others: str) -> Mapping[str, str]:
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
@@ -72,6 +73,16 @@ class Program:
         settings = {**piped, "env": self.environment(), **settings}
         return subprocess.Popen(self.command(*arguments), **settings)
 
+    def run_python(self, script: str) -> Ended:
+        ended = subprocess.run(
+            [sys.executable, "-c", script],
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
     def run(self, *arguments: object, timeout: float = 120, **settings) -> Ended:
         with self.start(*arguments, **settings) as process:
             try:
@@ -81,14 +92,6 @@ class Program:
                 _, err = process.communicate()
                 raise AssertionError(f"Not done after {timeout} s; it said:\n{err}") from None
         return Ended(process.returncode, out, err)
-
-
-@pytest.fixture
-def hangups():
-    """Lets SIGHUP end this process and those it starts, also where nohup has started the tests."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture(scope="session")

@@ -12,14 +12,12 @@ from apache_beam.options.pipeline_options import (
     PortableOptions,
 )
 
-from beam_dpne.cli.main import OneLineParser
-from beam_dpne.cli.options import add_program
-from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
 from beam_dpne.version import __version__
 from deploy import processes
 from deploy.downloads import versions
 from deploy.flink import cluster, jars
 from tests.conftest import ROOT
+from tests.support.arguments import parsed as options_of
 
 JOBS = ROOT / "templates" / "flink"
 JOB = JOBS / "job.yaml"
@@ -255,22 +253,20 @@ def test_nobody_but_their_own_pod_reaches_the_pool_of_workers():
 
 
 @pytest.mark.parametrize(
-    ("name", "program", "table"),
+    ("name", "program"),
     [
-        ("job.yaml", "ngrams", NGRAMS),
-        ("set_union_job.yaml", "set-union", SET_UNION),
-        ("bayesian_job.yaml", "bayesian", BAYESIAN),
+        ("job.yaml", "ngrams"),
+        ("set_union_job.yaml", "set-union"),
+        ("bayesian_job.yaml", "bayesian"),
     ],
 )
-def test_the_program_takes_the_launch_and_its_files_are_mounted(name, program, table):
+def test_the_program_takes_the_launch_and_its_files_are_mounted(name, program):
     launch = job(JOBS / name)
     (launcher,) = launch["spec"]["template"]["spec"]["containers"]
     assert launcher["command"] == ["beam-dpne", program]
     assert launch["metadata"]["generateName"] == f"beam-dpne-{program}-"
-    parser = OneLineParser(allow_abbrev=False)
-    add_program(parser, table)
-    given, beam = parser.parse_known_args(launcher["args"])
-    assert (given.epsilon, given.delta) == (4.0, 1e-7)
+    given, beam = options_of([program, *launcher["args"]])
+    assert (given.epsilon, given.delta) == ("4", "1e-7")
     mounted = {mount["mountPath"] for mount in launcher["volumeMounts"]}
     (workers,) = [c.values[1] for c in containers() if c.values[1]["name"] == "workers"]
     shared = mounted & {mount["mountPath"] for mount in workers["volumeMounts"]} - {"/tmp"}

@@ -25,7 +25,8 @@ from beam_dpne import (
     SetUnionPlan,
 )
 from beam_dpne.cli.jobs import Job
-from beam_dpne.cli.programs import NGRAMS
+from beam_dpne.cli.parsing import Made
+from beam_dpne.cli.runners import beam_options
 from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import WriteRejects
 from beam_dpne.reading.transform import ReadDocuments
@@ -153,21 +154,14 @@ def test_a_run_key_never_prints():
 
 def test_a_job_never_prints_its_run_key():
     job = Job(
-        program=NGRAMS,
+        made=Made({}, {}),
+        options=beam_options([]),
         plan=PLAN,
         files=[],
         reading=ReadOptions(),
         tokenizer="words",
-        strict=False,
-        rejects=None,
-        output="release",
-        output_format="jsonl",
-        overwrite=False,
         partitions=1,
         run_key=RunKey(SECRET),
-        side_input_limit=1,
-        harness_timeout=1,
-        quiet=False,
     )
     assert_no_secret(f"{job} {job!r}")
     assert "epsilon=1" in repr(job)

@@ -12,11 +12,9 @@ import pytest
 import yaml
 
 from beam_dpne import read_release
-from beam_dpne.cli.main import OneLineParser
-from beam_dpne.cli.options import add_program
-from beam_dpne.cli.options_by_command import NGRAMS
 from beam_dpne.version import __version__
 from tests.conftest import ROOT
+from tests.support.arguments import parsed
 from tests.test_kubernetes import KUBERNETES
 
 FOLDER = ROOT / "deploy" / "recipes"
@@ -55,16 +53,14 @@ def test_kubernetes_knows_every_key(version):
 @pytest.mark.parametrize("pod", PODS)
 def test_the_pods_run_the_script_with_options_of_the_program(pod):
     (container,) = pod()["containers"]
-    parser = OneLineParser()
-    add_program(parser, NGRAMS)
-    parsed = parser.parse_args([*container["args"], "--output=here"])
-    assert (parsed.epsilon, parsed.delta, parsed.overwrite) == (1, 1e-7, None)
+    given, _ = parsed(["ngrams", *container["args"], "--output=here"])
+    assert (given.epsilon, given.delta, given.overwrite) == ("1", "1e-7", None)
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert mounts.keys() == {volume["name"] for volume in pod()["volumes"]}
     shell, script, directory = container["command"]
     assert (shell, script) == ("sh", f"{mounts['recipe']}/release.sh")
     assert directory.startswith(f"{mounts['data']}/releases/")
-    assert parsed.input[0].startswith(f"{mounts['data']}/")
+    assert given.input[0].startswith(f"{mounts['data']}/")
     assert container["image"] == f"beam-dpne-workers:{__version__}"
 
 

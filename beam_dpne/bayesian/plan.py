@@ -8,14 +8,15 @@ import dataclasses
 import functools
 import json
 import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from beam_dpne.bayesian import log_global
 from beam_dpne.mechanism import finite_noise, gaussian, integer_noise
 from beam_dpne.validation import (
     ADJACENCY,
     MAX_USERS,
-    JsonParameters,
+    Parameter,
+    PlanParameters,
     as_float,
     check_budget,
     check_choice,
@@ -78,7 +79,7 @@ class CountingPlan(abc.ABC):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BayesianPlan(JsonParameters, CountingPlan):
+class BayesianPlan(PlanParameters, CountingPlan):
     """The public parameters of private n-gram probabilities.
 
     None of them may be chosen by looking at the private data. A run is user-level (ε, δ)-differentially
@@ -120,11 +121,61 @@ class BayesianPlan(JsonParameters, CountingPlan):
 
     decides_defaults: ClassVar[str] = "mode"
 
-    mode: str = "counts"
-    public_weight: float | None = None
-    decay: float | None = None
-    public_user_count: int | None = None
-    adjacency: str = ADJACENCY
+    length: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=MAX_LENGTH,
+            help="Number of words in an n-gram. Public n-grams of another length are refused.",
+        ),
+    ] = 3
+    vocabulary_size: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=_MAX_VOCABULARY,
+            help="Number of public n-grams that are kept, the most frequent ones. More n-grams "
+            "cover more of the private texts, and each has independent noise.",
+        ),
+    ] = 50_000
+    max_count: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=_MAX_CLAMP,
+            rare=True,
+            help="Largest number of times that one n-gram of one user counts, C. Noise grows with "
+            "it; 1 counts users. It must not be computed from the private data.",
+        ),
+    ] = 1
+    max_contributions: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=_MAX_CONTRIBUTIONS,
+            help="Largest number of distinct public n-grams that one user adds, W. Noise grows "
+            "with its square root; the number that a typical user has is sensible. It must not be "
+            "computed from the private data.",
+        ),
+    ] = 10
+    max_tokens_per_user: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=MAX_USERS,
+            rare=True,
+            help="Largest number of tokens of one user that are read. Users above it keep a "
+            "random subset of their documents.",
+        ),
+    ] = 1_000_000
+
+    mode: Annotated[str, Parameter(choices=MODES, rare=True, help="The mechanism.")] = "counts"
+    public_weight: Annotated[
+        float | None, Parameter(least=0, below=1, rare=True, help="Weight of public logarithms.")
+    ] = None
+    decay: Annotated[
+        float | None, Parameter(least=1e-6, most=1e6, rare=True, help="Parameter S of decay.")
+    ] = None
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,11 +1,11 @@
 """The command line `beam-dpne`.
 
-- `start` is where the program begins, and `loading` has what is done while modules are loaded.
-- `main` has the list of commands, the exit status, and the line that is printed of an error.
-- `options` and `options_by_command` have the options with their help texts.
-- `plans`, `programs`, `evaluating` and `msnbc` have the commands.
-- `jobs` has the steps of a job in their order; `runners` has Beam's options and runners.
-- `run_folders` has the temporary folder of a run.
-- `display` has the progress line and the printed tables.
-- `failures` has the reason that is printed of a failed run, and the failure log.
+- `start` is where the program begins; `main` has the list of commands, the exit status, and the line
+  that is printed of an error.
+- `parameters`, `settings` and `release_settings` define the parameters that are not those of a plan or
+  of the reading room; `parsing` makes the command line of a command from its groups of parameters.
+- `programs` has the commands that publish a release, `jobs` their steps, and `budgets` their budget.
+- `planning`, `evaluating`, `auditing` and `releases` have the other commands.
+- `runners` has Beam's options and runners, `display` the progress line and the printed tables, and
+  `failures` the reason that is printed of a failed run, and the failure log.
 """

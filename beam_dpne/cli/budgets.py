@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from beam_dpne.accounting.budget import open_budget
 from beam_dpne.accounting.expense import expense_of_plan, program_of
@@ -13,31 +13,6 @@ from beam_dpne.cli.failures import check_outside_releases
 from beam_dpne.cli.runners import BeamOptions
 from beam_dpne.errors import BudgetError, UsageError
 from beam_dpne.release.files import has_ledger, real_path
-from beam_dpne.release.notes import ReleaseNotes
-
-
-class SpendsBudget(Protocol):
-    """The fields of a job that its budget needs."""
-
-    @property
-    def budget(self) -> str | None:
-        """The folder of the budget, or None."""
-        ...
-
-    @property
-    def plan(self) -> Any:
-        """The privacy parameters of the run."""
-        ...
-
-    @property
-    def output(self) -> str:
-        """The directory of the release."""
-        ...
-
-    @property
-    def notes(self) -> ReleaseNotes:
-        """The operator's notes on the release."""
-        ...
 
 
 @dataclasses.dataclass
@@ -79,27 +54,33 @@ def remark_on_prior(budget: str, public: str) -> None:
 
 
 @contextlib.contextmanager
-def kept_budget(job: SpendsBudget) -> Iterator[Outcome]:
+def kept_budget(path: str | None, plan: Any, output: str, unit: str | None) -> Iterator[Outcome]:
     """Notes a run in its budget, if it has one, and settles it if it released.
 
     The note of a run that failed stays, whatever the reason: only the operator can know that its job
     has ended and that nobody has read a file of it.
 
+    Args:
+      path: folder of the budget, or None.
+      plan: privacy parameters of the run.
+      output: directory of the release.
+      unit: the operator's noun for one user, or None.
+
     Raises:
       BudgetError: The budget does not allow the run, which has not started.
     """
     outcome = Outcome()
-    if job.budget is None:
+    if path is None:
         yield outcome
         return
-    budget = open_budget(job.budget)
+    budget = open_budget(path)
     name = budget.check_and_note(
-        expense_of_plan(job.plan),
-        program=program_of(job.plan),
-        output=job.output,
-        unit=job.notes.unit,
+        expense_of_plan(plan),
+        program=program_of(plan),
+        output=output,
+        unit=unit,
     )
-    command = f"beam-dpne account --budget {job.budget}"
+    command = f"beam-dpne account --budget {path}"
     try:
         yield outcome
     except BaseException:
@@ -108,12 +89,12 @@ def kept_budget(job: SpendsBudget) -> Iterator[Outcome]:
             f"nothing was published: {command} --remove {name}."
         )
         raise
-    later = f"Once its release is there: {command} --settle {job.output}."
+    later = f"Once its release is there: {command} --settle {output}."
     if not outcome.is_released:
         display.print_notice(f"beam-dpne: the budget counts this run as spent. {later}")
         return
     try:
-        budget.settle(job.output)
+        budget.settle(output)
     except BudgetError as error:
         # The release is complete, and its note still counts.
         display.print_notice(f"beam-dpne: the budget could not be settled: {error} {later}")

@@ -1,10 +1,11 @@
 """The display of a run: a progress line on stderr, and tables on stdout."""
 
 import contextlib
+import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -44,12 +45,21 @@ def progress_line(*, max_length: int | None, input_bytes: int, quiet: bool) -> I
     if quiet:
         yield
         return
-    console = _console(sys.stderr)
-    done = threading.Event()
+    console, done = _console(sys.stderr), threading.Event()
+    start = time.monotonic()
+
+    def shown() -> tuple[str, str]:
+        """Returns the stage, and how far it is."""
+        snapshot = progress.snapshot()
+        text = _PHRASES.get(snapshot.stage, snapshot.stage)
+        if max_length is not None and snapshot.length is not None:
+            return f"length {snapshot.length} of {max_length}", f": {text}"
+        if snapshot.stage == "read" and input_bytes:
+            return text, f", {min(1.0, snapshot.bytes_read / input_bytes):.0%} of the input"
+        return text, ""
+
     watch = _watch_terminal if console.is_terminal else _watch_log
-    thread = threading.Thread(
-        target=watch, args=(console, done, max_length, input_bytes), daemon=True
-    )
+    thread = threading.Thread(target=watch, args=(console, done, shown, start), daemon=True)
     thread.start()
     try:
         yield
@@ -58,31 +68,49 @@ def progress_line(*, max_length: int | None, input_bytes: int, quiet: bool) -> I
         thread.join()
 
 
+def _watch_terminal(
+    console: Console, done: threading.Event, shown: Callable[[], tuple[str, str]], start: float
+) -> None:
+    """Keeps one live line up to date until the run is done."""
+    with Status("starting", console=console) as status:
+        while not done.wait(_REFRESH_SECONDS):
+            status.update(f"{''.join(shown())}, {time.monotonic() - start:.0f} s")
+
+
+def _watch_log(
+    console: Console, done: threading.Event, shown: Callable[[], tuple[str, str]], start: float
+) -> None:
+    """Prints one line for each length, and for each stage without a length, until the run is done."""
+    last = _PHRASES[""]
+    while not done.wait(_REFRESH_SECONDS):
+        stage, _ = shown()
+        if stage != last:
+            last = stage
+            console.print(f"beam-dpne: {time.monotonic() - start:6.1f} s  {stage}", soft_wrap=True)
+
+
 def print_budget(plan: PrivacyPlan) -> None:
     """Prints the budget and the noise of a plan."""
-    console = stdout_console()
-    console.print(f"The plan has ε = {plan.epsilon:g}, δ = {plan.delta:g}.")
+    print_line(f"The plan has ε = {plan.epsilon:g}, δ = {plan.delta:g}.")
     if plan.strategy_value.has_user_budgets:
         each = "at each length" if plan.user_budgets == "even" else "on all lengths together"
-        console.print(
+        print_line(
             f"Each user may spend μ² = {plan.allotment / BUDGET_UNITS:.4f} {each}: the sum of the "
             "squares of the user's weights, in rounds with noise 1."
         )
     else:
         noise = ", ".join(f"{length.noise_stddev:.4f}" for length in plan.lengths)
-        console.print(f"Noise σ of lengths 1 to {plan.max_length}, in units of weight: {noise}.")
-    together = "All lengths together"
+        print_line(f"Noise σ of lengths 1 to {plan.max_length}, in units of weight: {noise}.")
     if plan.count_noise is not None:
-        together = "All lengths and numbers of users together"
-        console.print(
+        print_line(
             f"Numbers of users have {plan.count_share:g} of the budget: the noise is "
             f"{plan.count_noise.row_stddev:.4f} on the sum of each n-gram, to which one user adds at "
             "most 1, divided among the n-grams that the user has."
         )
-    console.print(
-        f"{together}: σ = {plan.noise_stddev:.5f}; δ for the noise "
-        f"{plan.gaussian_delta:.3g}, for words of one user {plan.vocabulary_delta:.3g}; "
-        f"1/1000 of ε and δ is kept for the imperfections of noise.",
+    print_line(
+        f"Everything together: σ = {plan.noise_stddev:.5f}; δ for the noise "
+        f"{plan.gaussian_delta:.3g}, for words of one user {plan.vocabulary_delta:.3g}; 1/1000 of "
+        "ε and δ is kept for the imperfections of noise."
     )
 
 
@@ -97,11 +125,9 @@ def published(output: str) -> Iterator[None]:
 
 def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints how many n-grams of each length a run released, from its ledger, and the directory."""
-    headings = ("length", "n-grams", "noise σ", "lowest ρ", "valid", "seconds")
-    table = aligned_table("Released", headings)
     times = _seconds_by_length()
-    for length in ledger["lengths"]:
-        table.add_row(
+    rows = [
+        (
             str(length["length"]),
             f"{length['released']:,}",
             f"{length['noise_stddev']:.3f}",
@@ -109,79 +135,75 @@ def print_release(ledger: Mapping[str, Any], output: str, seconds: float) -> Non
             "-" if length["valid"] is None else f"{length['valid']:,}",
             _number(times.get(length["length"])),
         )
+        for length in ledger["lengths"]
+    ]
     total = sum(length["released"] for length in ledger["lengths"])
-    table.add_section()
-    table.add_row("all", f"{total:,}", "", "", "", f"{seconds:.2f}")
-    _print_released(ledger, table, output)
+    rows.append(("all", f"{total:,}", "", "", "", f"{seconds:.2f}"))
+    headings = ("length", "n-grams", "noise σ", "lowest ρ", "valid", "seconds")
+    _print_released(ledger, output, headings, rows)
 
 
 def print_items(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints how many items a set union released, from its ledger, and the directory."""
-    headings = ("policy", "items", "noise", "threshold ρ", "cutoff Γ", "shards", "seconds")
-    table = aligned_table("Released", headings, text=("policy", "noise"))
     mechanism = ledger["mechanism"]
     *_, last = mechanism["rounds"]
-    sign = "λ" if mechanism["noise"] == "laplace" else "σ"
-    table.add_row(
+    row = (
         mechanism["policy"],
         f"{mechanism['released']:,}",
-        f"{mechanism['noise'].capitalize()}, {sign} = {last['noise_scale']:.3f}",
+        f"{last['noise_stddev']:.3f}",
         _number(last["threshold"]),
         _number(last["cutoff"]),
         str(mechanism["shards"]),
         f"{seconds:.2f}",
     )
-    _print_released(ledger, table, output)
+    headings = ("policy", "items", "noise σ", "threshold ρ", "cutoff Γ", "shards", "seconds")
+    _print_released(ledger, output, headings, [row])
 
 
 def print_probabilities(ledger: Mapping[str, Any], output: str, seconds: float) -> None:
     """Prints how many probabilities a run released, from its ledger, and the directory."""
-    headings = ("mode", "n-grams", "length", "noise σ", "sensitivity", "seconds")
-    table = aligned_table("Released", headings, text=("mode",))
     mechanism = ledger["mechanism"]
-    numbers = (mechanism.get(name) for name in ("noise_stddev", "sensitivity"))
-    table.add_row(
-        mechanism["mode"],
+    row = (
         f"{mechanism['released']:,}",
         str(mechanism["public"]["length"]),
-        *("-" if number is None else f"{number:.4g}" for number in numbers),
+        f"{mechanism['noise_stddev']:.4g}",
+        f"{mechanism['sensitivity']:.4g}",
         f"{seconds:.2f}",
     )
-    _print_released(ledger, table, output)
+    headings = ("n-grams", "length", "noise σ", "sensitivity", "seconds")
+    _print_released(ledger, output, headings, [row])
 
 
-def aligned_table(title: str, headings: Sequence[str], text: Sequence[str] = ()) -> Table:
-    """Returns an empty table; the columns in `text` are aligned left, and all others right.
+def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table, in which columns of numbers are aligned right."""
+    stdout_console().print(_table(title, headings, rows))
 
-    A text that is too long for its column goes on in the next line, and no part of it is cut off.
-    """
+
+def _table(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     table = Table(title=title, title_justify="left")
-    for heading in headings:
-        justify = "left" if heading in text else "right"
-        table.add_column(heading, justify=justify, overflow="fold")
+    for column, heading in enumerate(headings):
+        numeric = all(re.match(r"[-+<]?[\d∞]|-?$", row[column]) for row in rows)
+        # A text that is too long goes on in the next line, and no part of it is cut off.
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
-def _print_released(ledger: Mapping[str, Any], table: Table, output: str) -> None:
+def _print_released(
+    ledger: Mapping[str, Any],
+    output: str,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+) -> None:
     """Prints the title and the privacy unit if the operator gave them, the table and the directory."""
-    console = stdout_console()
     notes = ledger["notes"]
     if notes["title"] is not None:
-        console.print(f"Title: {notes['title']}", soft_wrap=True)
+        print_line(f"Title: {notes['title']}")
     if notes["unit"] is not None:
-        console.print(f"One user is {notes['unit']}.", soft_wrap=True)
-    console.print(table)
-    console.print(f"Files: {output} (start with ledger.json)", soft_wrap=True)
-
-
-def print_rows(title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table whose first column is text and whose other columns are numbers."""
-    table = aligned_table(title, headings, text=headings[:1])
-    for row in rows:
-        table.add_row(*row)
-    console = stdout_console()
-    console.print()
-    console.print(table)
+        print_line(f"One user is {notes['unit']}.")
+    print_table("Released", headings, rows)
+    print_line(f"Files: {output} (start with ledger.json)")
 
 
 def print_notice(text: str) -> None:
@@ -217,36 +239,3 @@ def _seconds_by_length() -> dict[int, float]:
         if length in marks:
             seconds[length] = marks[length] - marks.get(length - 1, marks[0])
     return seconds
-
-
-def _watch_terminal(
-    console: Console, done: threading.Event, max_length: int | None, input_bytes: int
-) -> None:
-    """Keeps one live line up to date until the run is done."""
-    start = time.monotonic()
-    with Status("starting", console=console) as status:
-        while not done.wait(_REFRESH_SECONDS):
-            snapshot = progress.snapshot()
-            text = _PHRASES.get(snapshot.stage, snapshot.stage)
-            if max_length is not None and snapshot.length is not None:
-                text = f"length {snapshot.length} of {max_length}: {text}"
-            elif snapshot.stage == "read" and input_bytes:
-                share = min(1.0, snapshot.bytes_read / input_bytes)
-                text = f"{text}, {share:.0%} of the input"
-            status.update(f"{text}, {time.monotonic() - start:.0f} s")
-
-
-def _watch_log(
-    console: Console, done: threading.Event, max_length: int | None, _input_bytes: int
-) -> None:
-    """Prints one line for each length, and for each stage without a length, until the run is done."""
-    start = time.monotonic()
-    shown = ""
-    while not done.wait(_REFRESH_SECONDS):
-        snapshot = progress.snapshot()
-        text = _PHRASES.get(snapshot.stage, snapshot.stage)
-        if max_length is not None and snapshot.length is not None:
-            text = f"length {snapshot.length} of {max_length}"
-        if snapshot.stage and text != shown:
-            shown = text
-            console.print(f"beam-dpne: {time.monotonic() - start:6.1f} s  {text}", soft_wrap=True)

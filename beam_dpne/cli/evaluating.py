@@ -1,28 +1,19 @@
 """`beam-dpne evaluate`: comparison of a release with the private data, for the operator."""
 
-import argparse
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.panel import Panel
 
-from beam_dpne.cli import display
-from beam_dpne.cli.evaluation_tables import (
-    anonymity_table,
-    coverage_table,
-    interval_table,
-    rank_table,
-)
-from beam_dpne.cli.options import options_of, with_defaults
-from beam_dpne.cli.options_by_command import EVALUATE
-from beam_dpne.documents.tokenizers import Tokenizer, resolve_tokenizer, tokenizer_name
+from beam_dpne.cli import display, jobs, parameters
+from beam_dpne.cli.parsing import Made
+from beam_dpne.cli.settings import Evaluating
 from beam_dpne.elements import progress
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
-from beam_dpne.evaluation.counts import CountQuality, JudgedRows, qualities, rows_of_table
-from beam_dpne.evaluation.coverage import Evaluation, evaluate, released_codes
+from beam_dpne.evaluation.counts import CountQuality, qualities, rows_of_table
+from beam_dpne.evaluation.coverage import Coverage, Evaluation, evaluate, released_codes
 from beam_dpne.evaluation.index import index_corpus
 from beam_dpne.evaluation.plots import (
     budget_text,
@@ -31,157 +22,73 @@ from beam_dpne.evaluation.plots import (
     names_text,
     require_matplotlib,
 )
-from beam_dpne.evaluation.reports import (
-    check_apart,
-    check_writable,
-    report_files,
-    write_report,
-)
+from beam_dpne.evaluation.reports import check_apart, check_writable, report_files, write_report
 from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.reading.files import InputFile, match_inputs
 from beam_dpne.reading.headers import check_fields
-from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import describe
 from beam_dpne.release.files import LEDGER_NAME, ledger_path, read_ledger
 from beam_dpne.release.reading import read_release
 from beam_dpne.storage.access import check_access
 
-_ITEMS = "set-union"
-_PROBABILITIES = "bayesian"
+_ITEMS, _PROBABILITIES = "set-union", "bayesian"
+Ledger = Mapping[str, Any]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluationJob:
-    """The checked options of `beam-dpne evaluate`.
-
-    Attributes:
-      files: the private input files, sorted.
-      reading: the options with which they are read.
-      tokenizer: a tokenizer's name, or a function.
-      strict: whether the evaluation fails at the first rejected record.
-      release: the directory of the release.
-      ledger: the ledger of the release.
-      k_anonymity: numbers of users, ascending.
-      top_k: size of the tops that are compared.
-      output: the operator's directory, or None.
-      quiet: whether no progress is shown.
-    """
-
-    files: Sequence[InputFile]
-    reading: ReadOptions
-    tokenizer: str | Tokenizer
-    strict: bool
-    release: str
-    ledger: Mapping[str, Any]
-    k_anonymity: tuple[int, ...]
-    top_k: int
-    output: str | None
-    quiet: bool
-
-    @property
-    def max_length(self) -> int:
-        """T of the release, which is 1 for a set union."""
-        return 1 if self.is_items else max(each["length"] for each in self.ledger["lengths"])
-
-    @property
-    def is_items(self) -> bool:
-        """Whether the release is of items, from a set union."""
-        return self.ledger["program"] == _ITEMS
-
-    @property
-    def noun(self) -> str:
-        """Name of the released rows, in the plural."""
-        return "items" if self.is_items else "n-grams"
-
-    @property
-    def has_counts(self) -> bool:
-        """Whether the release has numbers of users."""
-        return "users" in self.ledger["columns"]
-
-
-def run_command(parsed: argparse.Namespace, _beam_arguments: list[str]) -> None:
-    """Evaluates a release, prints the tables, and writes the files if `output` is given."""
-    job = job_from_options(parsed)
-    size = sum(file.size for file in job.files)
-    with display.progress_line(max_length=job.max_length, input_bytes=size, quiet=job.quiet):
-        corpus, evaluation, counts, rows = run_job(job)
-    notes = _notes(job, corpus)
-    if job.output is not None:
-        compared = _compared(job, corpus, notes)
-        picture = evaluation_picture(evaluation, rows, caption=_caption(job), noun=job.noun)
-        files = report_files(evaluation, counts, compared, picture)
-        write_report(job.output, job.release, files)
-    _print(job, corpus, evaluation, counts, notes)
-
-
-def job_from_options(parsed: argparse.Namespace) -> EvaluationJob:
-    """Checks all options; reads the ledger, and only the heads of the input files.
+def run(made: Made, _beam_arguments: list[str]) -> None:
+    """Evaluates a release, prints the tables, and writes the files if `output` is given.
 
     Raises:
       UsageError, ValueError, FileNotFoundError: if a parameter is wrong.
     """
-    values = with_defaults(parsed, options_of(EVALUATE))
-    for name in ("input", "release"):
-        if not values[name]:
-            raise UsageError(f"{name} must be given: --{name} PATH.")
-    k_anonymity = _k_anonymity(values["k_anonymity"])
-    if values["top_k"] < 1:
-        raise UsageError(f"top_k must be at least 1, got top_k={values['top_k']}.")
-    output = values["output"]
-    check_access([*values["input"], values["release"]], [output] if output else [])
-    ledger = read_ledger(values["release"])
+    evaluating, inputs = made[Evaluating], jobs.as_list(made[parameters.Input].input)
+    output, release = evaluating.output, evaluating.release
+    check_access([*inputs, release], [output] if output else [])
+    ledger = read_ledger(release)
     if ledger["program"] == _PROBABILITIES:
         raise UsageError(
-            f"release must be of beam-dpne ngrams or set-union, got release={values['release']}, which "
-            "has the probabilities of a public vocabulary, and no n-grams that were found in the data."
+            f"release must be of beam-dpne ngrams or set-union, got release={release}, which has the "
+            "probabilities of a public vocabulary, and no n-grams that were found in the data."
         )
     if output is not None:
         require_matplotlib()
-        check_apart(output, values["release"])
+        check_apart(output, release)
         check_writable(output)
-    files = match_inputs(values["input"], values["input_format"])
-    tokenizer = _tokenizer(values["tokenizer"], ledger, files)
-    resolve_tokenizer(tokenizer)
-    names = [field.name for field in dataclasses.fields(ReadOptions)]
-    reading = ReadOptions(
-        text_is_tokens=tokenizer == "tokens",
-        **{name: values[name] for name in names if name in values},
-    )
+    tokenizer = made[parameters.Tokenizing].tokenizer or ledger["tokenizer"]
+    reading = jobs.reading_options(made, tokenizer)
+    files = match_inputs(inputs, reading.input_format)
     check_fields(files, reading)
-    return EvaluationJob(
-        files=files,
-        reading=reading,
-        tokenizer=tokenizer,
-        ledger=ledger,
-        k_anonymity=k_anonymity,
-        **{name: values[name] for name in ("strict", "release", "top_k", "output", "quiet")},
-    )
+    is_items = ledger["program"] == _ITEMS
+    longest = 1 if is_items else max(each["length"] for each in ledger["lengths"])
+    size, quiet = sum(file.size for file in files), made[parameters.Quiet].quiet
+    with display.progress_line(max_length=longest, input_bytes=size, quiet=quiet):
+        progress.reset()
+        table = read_release(release).table()
+        corpus = read_corpus(files, reading, tokenizer, strict=evaluating.strict)
+        index = index_corpus(corpus, longest)
+        levels = tuple(sorted(set(evaluating.k_anonymity)))
+        evaluation = evaluate(index, released_codes(corpus, table), k_anonymity=levels)
+        rows = rows_of_table(index, table)
+        counts = qualities(index, rows, evaluating.top_k)
+    notes, noun = _notes(ledger, corpus), "items" if is_items else "n-grams"
+    if output is not None:
+        caption = _caption(ledger, release, files)
+        picture = evaluation_picture(evaluation, rows, caption=caption, noun=noun)
+        compared = _compared(ledger, release, files, corpus, notes)
+        write_report(output, release, report_files(evaluation, counts, compared, picture))
+    _print(evaluating, corpus, evaluation, counts, ledger)
+    for note in notes:
+        display.print_line(f"· {note}")
+    if output is not None:
+        display.print_line(f"Files, not private either: {output}")
 
 
-class _Judged(NamedTuple):
-    corpus: Corpus
-    evaluation: Evaluation
-    counts: tuple[CountQuality, ...]
-    rows: Mapping[int, JudgedRows]
-
-
-def run_job(job: EvaluationJob) -> _Judged:
-    """Reads the private data into memory and compares the release with them."""
-    progress.reset()
-    table = read_release(job.release).table()
-    corpus = read_corpus(job.files, job.reading, job.tokenizer, strict=job.strict)
-    index = index_corpus(corpus, job.max_length)
-    evaluation = evaluate(index, released_codes(corpus, table), k_anonymity=job.k_anonymity)
-    rows = rows_of_table(index, table)
-    return _Judged(corpus, evaluation, qualities(index, rows, job.top_k), rows)
-
-
-def _notes(job: EvaluationJob, corpus: Corpus) -> list[str]:
+def _notes(ledger: Ledger, corpus: Corpus) -> list[str]:
     """Returns the notes that a reader needs to understand the figures."""
     notes = ["All data count, even those of a user that the run left out because of its limits."]
-    if not job.has_counts:
+    if "users" not in ledger["columns"]:
         notes.append("The release has no numbers of users, so only its scores are compared.")
-    limit = job.ledger["plan"].get("max_tokens_per_user")
+    limit = ledger["plan"].get("max_tokens_per_user")
     if limit is not None:
         above = int((corpus.occurrences(1) > limit).sum())
         notes.append(
@@ -190,57 +97,37 @@ def _notes(job: EvaluationJob, corpus: Corpus) -> list[str]:
     if corpus.rejected:
         reasons = describe(corpus.rejected_reasons)
         notes.append(f"Records that could not be used: {corpus.rejected:,} ({reasons}).")
-    if corpus.tokenizer != job.ledger["tokenizer"]:
+    if corpus.tokenizer != ledger["tokenizer"]:
         notes.append(
-            f"The tokenizer is {corpus.tokenizer} and the release's was {job.ledger['tokenizer']}, so "
+            f"The tokenizer is {corpus.tokenizer} and the release's was {ledger['tokenizer']}, so "
             "n-grams that look spurious may be real."
         )
     return notes
 
 
-def _caption(job: EvaluationJob) -> str:
+def _caption(ledger: Ledger, release: str, files: Sequence[InputFile]) -> str:
     """Returns the caption of the pictures, which names files without their folders."""
-    plan = job.ledger["plan"]
-    title = job.ledger.get("notes", {}).get("title")
-    content = job.ledger["parts"][0]["name"].split("-")[1]
-    folder = ledger_path(job.release)[: -len(LEDGER_NAME)]
+    plan, title = ledger["plan"], ledger.get("notes", {}).get("title")
+    content = ledger["parts"][0]["name"].split("-")[1]
+    folder = ledger_path(release)[: -len(LEDGER_NAME)]
     named = f"“{title}”" if title else names_text([folder or os.getcwd()])
     return caption_text(
         budget_text([plan["epsilon"]], [plan["delta"]]),
-        names_text([file.path for file in job.files]),
+        names_text([file.path for file in files]),
         f"{named} ({content})",
     )
 
 
-def _k_anonymity(value: int | Sequence[int]) -> tuple[int, ...]:
-    values = (value,) if isinstance(value, int) else tuple(value)
-    if min(values) < 1:
-        raise UsageError(f"k_anonymity must be numbers of at least 1, got {min(values)}.")
-    return tuple(sorted(set(values)))
-
-
-def _tokenizer(
-    name: str | None, ledger: Mapping[str, Any], files: Sequence[InputFile]
-) -> str | Tokenizer:
-    """Returns the tokenizer that the options name, or else the one of the release.
-
-    The tokenizer of the MSNBC program needs the names in the header of the file.
-    """
-    from beam_dpne.cli.msnbc import CategoryNames, category_names
-
-    if name is None and ledger["tokenizer"] == tokenizer_name(CategoryNames):
-        return CategoryNames(category_names(files[-1].path))
-    return name or ledger["tokenizer"]
-
-
-def _compared(job: EvaluationJob, corpus: Corpus, notes: Sequence[str]) -> dict[str, Any]:
+def _compared(
+    ledger: Ledger, release: str, files: Sequence[InputFile], corpus: Corpus, notes: Sequence[str]
+) -> dict[str, Any]:
     """Returns the description of release and data that is written beside the figures."""
     return {
-        "release": job.release,
-        "program": job.ledger["program"],
-        "plan": job.ledger["plan"],
+        "release": release,
+        "program": ledger["program"],
+        "plan": ledger["plan"],
         "input": {
-            "files": [file.path for file in job.files],
+            "files": [file.path for file in files],
             "tokenizer": corpus.tokenizer,
             "users": len(corpus.users),
             "documents": int(corpus.document_lengths.size),
@@ -253,28 +140,110 @@ def _compared(job: EvaluationJob, corpus: Corpus, notes: Sequence[str]) -> dict[
 
 
 def _print(
-    job: EvaluationJob,
+    evaluating: Evaluating,
     corpus: Corpus,
     evaluation: Evaluation,
     counts: Sequence[CountQuality],
-    notes: Sequence[str],
+    ledger: Ledger,
 ) -> None:
-    """Prints the notice that the output is not private, the tables and the notes on stdout."""
-    console = display.stdout_console()
-    console.print(Panel(NOTICE, border_style="bold red", style="bold red"))
-    console.print(
+    """Prints the notice that the output is not private, and the tables."""
+    is_items = ledger["program"] == _ITEMS
+    noun = "items" if is_items else "n-grams"
+    display.stdout_console().print(Panel(NOTICE, border_style="bold red", style="bold red"))
+    display.print_line(
         f"{corpus.tokens:,} tokens in {corpus.document_lengths.size:,} documents of "
         f"{len(corpus.users):,} users"
     )
-    rows = evaluation.lengths if job.is_items else evaluation.rows
-    console.print(coverage_table(rows, job.noun))
-    console.print(anonymity_table(rows, job.noun))
+    rows = evaluation.lengths if is_items else evaluation.rows
     # The last row is of all lengths together.
-    shown = counts[:-1] if job.is_items else counts
-    if job.has_counts:
-        console.print(interval_table(shown))
-    console.print(rank_table(shown, job.noun, job.top_k, has_counts=job.has_counts))
-    for note in notes:
-        console.print(f"· {note}", soft_wrap=True)
-    if job.output is not None:
-        console.print(f"Files, not private either: {job.output}", soft_wrap=True)
+    shown = counts[:-1] if is_items else counts
+    _print_coverage(rows, noun)
+    levels = [f"k = {each.k:,}" for each in rows[0].k_anonymity]
+    display.print_table(
+        f"Released share of the {noun} that at least k users have",
+        ("length", *levels),
+        [(_name(row), *(_percent(each.share) for each in row.k_anonymity)) for row in rows],
+    )
+    if "users" in ledger["columns"]:
+        _print_intervals(shown)
+    _print_ranks(shown, noun, evaluating.top_k)
+
+
+def _print_coverage(rows: Sequence[Coverage], noun: str) -> None:
+    """Prints the released rows of each length, and the share of the data that they cover."""
+    headings = ("length", "released", "real", "spurious", "spurious ratio")
+    shares = ("covered", "missing mass", "user mean", "user median")
+    cells = [
+        (
+            _name(row),
+            f"{row.released:,}",
+            f"{row.real:,}",
+            f"{row.spurious:,}",
+            _percent(row.spurious_ratio, 2),
+            _percent(row.occurrence_share),
+            _percent(row.missing_mass),
+            _percent(row.mean_user_share),
+            _percent(row.median_user_share),
+        )
+        for row in rows
+    ]
+    title = f"Released {noun}, and the share of all occurrences of {noun} that they cover"
+    display.print_table(title, (*headings, *shares), cells)
+
+
+def _print_intervals(rows: Sequence[CountQuality]) -> None:
+    """Prints the coverage and the width of intervals, and the errors of estimates."""
+    cells = [
+        (
+            _name(row),
+            f"{row.real:,}",
+            _percent(row.coverage),
+            _percent(row.within_factor_two),
+            _percent(row.median_relative_error),
+        )
+        for row in rows
+    ]
+    title = "Numbers of users: intervals that contain the true number, and errors of estimates"
+    headings = ("length", "real", "covered", "within a factor of 2", "median error")
+    display.print_table(title, headings, cells)
+
+
+def _print_ranks(rows: Sequence[CountQuality], noun: str, top_k: int) -> None:
+    """Prints the agreement of the order of the release with that of the data, for each length."""
+    cells = [
+        (
+            _name(row),
+            _correlation(row.rank_correlation),
+            _part(row.top, row.top_k),
+            _correlation(row.score_rank_correlation),
+            _part(row.score_top, row.top_k),
+            _percent(row.top_missing),
+        )
+        for row in rows
+    ]
+    by_users = ("correlation, users", f"top {top_k}, users")
+    by_score = ("correlation, score", f"top {top_k}, score")
+    display.print_table(
+        f"Order of the {noun}, against that by true numbers of users",
+        ("length", *by_users, *by_score, f"top {top_k}, missing"),
+        cells,
+    )
+
+
+def _correlation(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _part(number: int | None, whole: int | None) -> str:
+    return "-" if number is None else f"{number:,} of {whole:,}"
+
+
+def _name(row: Coverage | CountQuality) -> str:
+    return "all" if row.length is None else str(row.length)
+
+
+def _percent(share: float | None, digits: int = 1) -> str:
+    if share is None:
+        return "-"
+    least = 10.0 ** -(digits + 2)
+    return f"<{least:.{digits}%}" if 0 < share < least else f"{share:.{digits}%}"

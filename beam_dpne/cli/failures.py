@@ -3,45 +3,30 @@
 The line that a failed run prints on stderr holds no data. The file may hold data, since the messages
 of libraries, and of a tokenizer that users wrote, quote texts. So only its owner can read it, and it
 is in no release. `errors.may_be_printed` decides by the class of an error whether its message is
-printed, and `main._outcome` composes the line.
+printed.
 """
 
 import builtins
-import collections
 import contextlib
 import datetime
 import errno
 import logging
 import os
 import re
-import stat
-import threading
 import traceback
 from collections.abc import Iterator
 
 import pyarrow as pa
-from apache_beam.io.filesystem import CompressionTypes
-from apache_beam.io.filesystems import FileSystems
 
 from beam_dpne.documents.key_context import tokenizer_identity
-from beam_dpne.documents.tokenizers import (
-    TOKENIZERS,
-    Tokenizer,
-    failure_of,
-    resolve_tokenizer,
-)
+from beam_dpne.documents.tokenizers import TOKENIZERS, Tokenizer, failure_of, resolve_tokenizer
 from beam_dpne.errors import RunError, UsageError, may_be_printed
 from beam_dpne.release.files import is_inside, is_local, release_around
-from beam_dpne.storage.access import check_access
 from beam_dpne.storage.directories import reason
 from beam_dpne.version import __version__
 
 _ERRNO = re.compile(r"\[Errno (\d{1,4})\]")
 _WHILE_RUNNING = re.compile(r"(?: \[while running '[^']*'\])+$")
-_FIRST_LINE = "beam-dpne failure log: as private as the data, for the operator only\n"
-_OBJECT = re.compile(r"\w+://[^/]+/(.*[^/])?")
-_MOST_CHARACTERS = 8 * 2**20
-_READ_WRITE = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def printable_reason(error: BaseException) -> str:
@@ -72,156 +57,90 @@ def _raised(text: str) -> str:
     return next((line for line in lines if line and not line[0].isspace()), "")
 
 
-class FailureLog:
-    """The failure log of one run, which is open from before the run until `keep` or `discard`."""
-
-    def __init__(self, path: str, output: str | None, *, remote: bool) -> None:
-        """Checks that the file can be written, and makes it if it is local.
-
-        Args:
-          path: path of the file.
-          output: directory of the release, or None if the run publishes none.
-          remote: whether the file may be in a bucket.
-
-        Raises:
-          UsageError: if the file must not be at that path, or cannot be written.
-        """
-        self.path = path
-        self._records = ErrorRecords()
-        if not path:
-            raise UsageError("failure_log must be the path of a file, got failure_log=''.")
-        if not is_local(path):
-            _check_remote(path, allowed=remote)
-        check_outside_releases("failure_log", path, output)
-        self._file = _LocalFile(path) if is_local(path) else None
-
-    def listening(self) -> contextlib.AbstractContextManager[None]:
-        """Returns a context that collects the errors that libraries log; none reaches stderr."""
-        return self._records.caught()
-
-    def keep(self, error: BaseException) -> str:
-        """Writes the failure; returns a sentence for stderr that names the file."""
-        data = self._text(error).encode("utf-8", "backslashreplace")
-        try:
-            if self._file is not None:
-                self._file.append(data)
-            else:
-                uncompressed = CompressionTypes.UNCOMPRESSED
-                with FileSystems.create(self.path, compression_type=uncompressed) as file:
-                    file.write(data)
-        except Exception as failure:
-            return f"The failure log {self.path} could not be written ({reason(failure)})."
-        return f"The whole failure is in {self.path}, which is as private as the data."
-
-    def discard(self) -> None:
-        """Removes the file if this run made it."""
-        if self._file is not None:
-            self._file.discard()
-
-    def _text(self, error: BaseException) -> str:
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        parts = [
-            f"{_FIRST_LINE}{now}, beam-dpne {__version__}\n",
-            f"== What was raised ==\n{whole_chain(error)}",
-        ]
-        engine = _of_engine(error)
-        if engine:
-            parts.append(f"== What the engine reports ==\n{engine}")
-        logged = self._records.text()
-        if logged:
-            parts.append(f"== What libraries logged as errors ==\n{logged}")
-        return "\n".join(parts) + "\n"
-
-
-def _of_engine(error: BaseException) -> str:
-    """Returns the engine's records of a failed job, or the reason why it could not be asked."""
-    if not isinstance(error, RunError) or error.details is None:
-        return ""
-    try:
-        return error.details()
-    except Exception as failure:
-        return f"It could not be asked: {type(failure).__name__}: {failure}\n"
-
-
-class _LocalFile:
-    """A new file that only its owner may read, or the failure log of an earlier run."""
-
-    def __init__(self, path: str) -> None:
-        self._path = os.path.abspath(path)
-        self._is_new = True
-        try:
-            try:
-                self._handle = os.open(self._path, _READ_WRITE | os.O_CREAT | os.O_EXCL, 0o600)
-            except FileExistsError:
-                self._is_new = False
-                self._handle = os.open(self._path, _READ_WRITE)
-        except OSError as error:
-            raise UsageError(
-                "failure_log must be a new file in a directory that can be written, and no link, got "
-                f"failure_log={path} ({reason(error)})."
-            ) from None
-        if not self._is_new and not self._is_ours():
-            os.close(self._handle)
-            raise UsageError(
-                "failure_log must be a new file, or the failure log of an earlier run that only you "
-                f"can read (mode 600), got failure_log={path}; name another one."
-            )
-
-    def append(self, data: bytes) -> None:
-        with os.fdopen(self._handle, "ab") as file:
-            file.write(data)
-
-    def discard(self) -> None:
-        opened = os.fstat(self._handle)
-        os.close(self._handle)
-        if self._is_new:
-            with contextlib.suppress(OSError):
-                if os.path.samestat(opened, os.lstat(self._path)):
-                    os.remove(self._path)
-
-    def _is_ours(self) -> bool:
-        found = os.fstat(self._handle)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            return False
-        if stat.S_IMODE(found.st_mode) & 0o077 or found.st_nlink != 1:
-            return False
-        first = _FIRST_LINE.encode()
-        return found.st_size == 0 or os.pread(self._handle, len(first), 0) == first
-
-
-def _check_remote(path: str, *, allowed: bool) -> None:
-    """Raises UsageError unless a new object can be made, which its bucket's access rules protect."""
-    if not allowed:
-        raise UsageError(
-            f"failure_log must be a local file, got failure_log={path}: everybody who may read "
-            "that bucket could read the data in it. If only the operator may, add --failure_log_remote."
-        )
-    if not _OBJECT.fullmatch(path):
-        raise UsageError(f"failure_log must be the path of a file, got failure_log={path}.")
-    check_access([], [path.rpartition("/")[0]])
-    if FileSystems.exists(path):
-        raise UsageError(f"failure_log must be a new file in a bucket, got failure_log={path}.")
-
-
 def check_outside_releases(name: str, path: str, output: str | None) -> None:
     """Raises UsageError if a path for private files is in a release; links are followed.
 
     Args:
-      name: name of the option that gives the path.
+      name: name of the parameter that gives the path.
       path: path of a file or a directory whose content is as private as the data.
       output: directory of the run's release, or None if the run publishes none.
     """
-    if output and is_inside(path, output):
-        raise UsageError(
-            f"{name} must be outside the directory of the release, got {name}={path}: it is as "
-            "private as the data."
-        )
-    folder = release_around(path)
+    folder = output if output and is_inside(path, output) else release_around(path)
     if folder is not None:
         raise UsageError(
-            f"{name} must be outside every release, got {name}={path}, which is in "
-            f"{folder or '/'}, where a ledger.json is: it is as private as the data."
+            f"{name} must be outside every release, got {name}={path}, which is in {folder or '/'}: "
+            "it is as private as the data."
         )
+
+
+class FailureLog:
+    """The failure log of one run: a local file that only its owner can read."""
+
+    def __init__(self, path: str, output: str | None) -> None:
+        """Opens the file, to which failures are appended.
+
+        Args:
+          path: path of the file.
+          output: directory of the release, or None if the run publishes none.
+
+        Raises:
+          UsageError: if the file must not be at that path, or cannot be written.
+        """
+        if not is_local(path):
+            raise UsageError(f"failure_log must be a local file, got failure_log={path}.")
+        check_outside_releases("failure_log", path, output)
+        self._path = os.path.abspath(path)
+        try:
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            os.fchmod(handle, 0o600)
+        except OSError as error:
+            raise UsageError(
+                "failure_log must be a file of yours in a directory that can be written, got "
+                f"failure_log={path} ({reason(error)})."
+            ) from None
+        self._file = os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace")
+        self._start = self._file.tell()
+        self._is_kept = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Writes the errors that libraries log into the file; none reaches stderr."""
+        handler = logging.StreamHandler(self._file)
+        handler.setLevel(logging.ERROR)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+        root = logging.getLogger()
+        level = root.level
+        root.addHandler(handler)
+        root.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            root.removeHandler(handler)
+            root.setLevel(level)
+
+    def keep(self, error: BaseException) -> str:
+        """Writes the failure; returns a sentence for stderr that names the file."""
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        parts = [f"== {now}, beam-dpne {__version__}: what was raised ==", whole_chain(error)]
+        if isinstance(error, RunError) and error.details is not None:
+            with contextlib.suppress(Exception):  # The engine may be gone.
+                parts += ["== What the engine reports ==", error.details()]
+        try:
+            self._file.write("\n".join(parts) + "\n")
+            self._file.flush()
+        except OSError as failure:
+            return f"The failure log {self._path} could not be written ({reason(failure)})."
+        self._is_kept = True
+        return f"The whole failure is in {self._path}, which is as private as the data."
+
+    def close(self) -> None:
+        """Closes the file; without a failure it is as it was before."""
+        with contextlib.suppress(OSError), self._file:
+            if not self._is_kept:
+                self._file.flush()
+                os.ftruncate(self._file.fileno(), self._start)
+                if self._start == 0:
+                    os.remove(self._path)
 
 
 def whole_chain(error: BaseException) -> str:
@@ -236,76 +155,6 @@ def whole_chain(error: BaseException) -> str:
         for one in reversed(chain)
     )
     return "\nWhich led to:\n\n".join(texts)
-
-
-class ErrorRecords:
-    """The latest error records that libraries logged during a run, in memory."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._texts: collections.deque[str] = collections.deque()
-        self._characters = 0
-        self._dropped = 0
-
-    def text(self) -> str:
-        """Returns all records, oldest first."""
-        with self._lock:
-            first = [f"({self._dropped} earlier records are left out.)"] if self._dropped else []
-            return "".join(f"{text}\n" for text in (*first, *self._texts))
-
-    def add(self, text: str) -> None:
-        """Adds a record, unless it repeats the last one."""
-        with self._lock:
-            if self._texts and self._texts[-1] == text:
-                return
-            self._texts.append(text)
-            self._characters += len(text)
-            while self._characters > _MOST_CHARACTERS and len(self._texts) > 1:
-                self._characters -= len(self._texts.popleft())
-                self._dropped += 1
-
-    @contextlib.contextmanager
-    def caught(self) -> Iterator[None]:
-        """Collects all error records; the root logger's handlers get the same records as before."""
-        root = logging.getLogger()
-        handlers, level = root.handlers[:], root.level
-        root.handlers[:] = [_Divert(self, handlers, level)]
-        root.setLevel(min(level, logging.ERROR))
-        try:
-            yield
-        finally:
-            root.handlers[:] = handlers
-            root.setLevel(level)
-
-
-class _Divert(logging.Handler):
-    """Replaces the handlers of the root logger while its level is lowered."""
-
-    def __init__(self, records: ErrorRecords, handlers: list[logging.Handler], level: int) -> None:
-        super().__init__()
-        self.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
-        self._records, self._handlers, self._level = records, handlers, level
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Collects an error, and passes on each record that the root's former level allowed."""
-        if record.levelno >= logging.ERROR:
-            self._records.add(self.format(record))
-        if record.levelno < self._level and not _has_level(record.name):
-            return
-        others = self._handlers or ([logging.lastResort] if logging.lastResort else [])
-        for handler in others:
-            if record.levelno >= handler.level:
-                handler.handle(record)
-
-
-def _has_level(name: str) -> bool:
-    """Whether a logger has a level, or one of its ancestors other than the root has."""
-    logger: logging.Logger | None = logging.getLogger(name)
-    while logger is not None and logger.parent is not None:
-        if logger.level:
-            return True
-        logger = logger.parent
-    return False
 
 
 def with_cause(tokenizer: str | Tokenizer) -> str | Tokenizer:

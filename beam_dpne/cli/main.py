@@ -1,49 +1,29 @@
 """The program `beam-dpne`: its commands, its exit status, and the line that it prints of an error.
 
 The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if the
-program was interrupted, 143 if it was terminated, and 129 if its terminal was closed; `beam-dpne audit`
-has two more (`auditing`).
-`_outcome` composes the line: it has the message of a wrong parameter, a missing file or a failed run,
-and only the type and place of any other error, whose message may quote the data. `failures` has the
-reason of a failed run.
+program was interrupted and 143 if it was terminated; `beam-dpne audit` has two more (`auditing`). The
+line has the message of a wrong parameter, a missing file or a failed run, and only the type and place
+of any other error, whose message may quote the data.
 """
 
 import argparse
 import contextlib
-import functools
+import dataclasses
 import importlib
 import logging
 import os
-import signal
 import sys
-import threading
 import traceback
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from beam_dpne.cli import loading
-from beam_dpne.cli.options import Table, add_program, add_table
-from beam_dpne.cli.options_by_command import (
-    ACCOUNT,
-    AUDIT,
-    BAYESIAN,
-    EVALUATE,
-    EXPORT,
-    NGRAMS,
-    PLAN,
-    REPORT,
-    SET_UNION,
-)
+from beam_dpne.cli import parsing
 from beam_dpne.elements import progress
 from beam_dpne.errors import RunError, UsageError, may_be_printed
-from beam_dpne.interrupts import Interrupts
+from beam_dpne.validation import Parameters
 from beam_dpne.version import __version__
 
-if TYPE_CHECKING:
-    from beam_dpne.cli.failures import FailureLog
-
-_FAILED = 1
-_SIGNALLED = 128
+_FAILED, _WRONG, _INTERRUPTED = 1, 2, 130
 _CHECK_LEDGER = "the release is complete only if its ledger.json is there"
 # While an engine runs a job, the launcher does not know which stage it has reached.
 _MAY_HAVE_PUBLISHED = ("publish", "engine")
@@ -52,219 +32,289 @@ _WITHHELD = "may quote"
 _BEAM_OPTIONS = "Options of Apache Beam (--runner, …) may follow."
 
 
-class _Command(NamedTuple):
-    """One sub-command.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command. Names are imported when it runs, since Beam takes two seconds to load.
 
     Attributes:
       name: its name on the command line.
       summary: its line in the list of commands.
       description: the first lines of its help.
-      table: its options.
-      module: the module of `beam_dpne.cli` whose `run_command` runs it; it is imported only when it
-        is needed, since Beam takes two seconds to load.
-      publishes: whether its option `output` is the directory of a release; only then it takes options
-        of Beam.
-      takes: ends the sentence that refuses an option, if the command takes none of Beam's.
+      groups: its groups of parameters, classes or "module:Class" below `beam_dpne`, by the title under
+        which they are shown.
+      run: the function that runs it, or "module:function" below `beam_dpne.cli`; it takes the groups
+        with their values, and the options of Beam.
+      prog: its name in its help, by default behind that of the program.
+      positional: name of the parameter whose values come without its name, or "".
+      takes_beam: whether options of Beam may follow.
     """
 
     name: str
     summary: str
     description: str
-    table: Table
-    module: str
-    publishes: bool
-    takes: str = ""
+    groups: Mapping[str, Sequence[str | type[Parameters]]]
+    run: str | Callable[[parsing.Made, list[str]], object]
+    positional: str = ""
+    takes_beam: bool = False
+    prog: str = ""
+
+    def load_groups(self) -> parsing.Groups:
+        """Returns the classes of its groups; they are loaded without Beam."""
+        return {
+            title: tuple(_imported("beam_dpne", name) for name in names)
+            for title, names in self.groups.items()
+        }
+
+    @property
+    def function(self) -> Callable[[parsing.Made, list[str]], object]:
+        """The function that runs it."""
+        return _imported("beam_dpne.cli", self.run)
 
 
-_COMMANDS = (
-    _Command(
-        name="ngrams",
-        summary="release the n-grams that many users share",
-        description="Releases the n-grams that many users share, with user-level (ε, δ)-"
-        f"differential privacy. {_BEAM_OPTIONS}",
-        table=NGRAMS,
-        module="programs",
-        publishes=True,
+def _imported(package: str, name: Any) -> Any:
+    if not isinstance(name, str):
+        return name
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(f"{package}.{module}"), attribute)
+
+
+_FILES = ("reading.options:ReadOptions", "cli.parameters:Tokenizing")
+_READING = ("cli.parameters:Input", *_FILES, "cli.parameters:Rejecting")
+_WRITING = ("cli.parameters:Writing", "release.notes:ReleaseNotes")
+_RUNNING = (
+    "cli.parameters:Running",
+    "cli.parameters:Budgeting",
+    "cli.parameters:FailureLogging",
+    "cli.parameters:Quiet",
+)
+_PLAN_FILE = "cli.parameters:PlanFile"
+
+
+def _releasing(name: str, plan: str, summary: str, description: str, *more: str) -> Command:
+    """Returns a command that publishes a release."""
+    return Command(
+        name=name,
+        summary=summary,
+        description=f"{description} {_BEAM_OPTIONS}",
+        groups={
+            "reading": (*_READING, *more),
+            "privacy": (plan, _PLAN_FILE),
+            "writing": _WRITING,
+            "running": _RUNNING,
+        },
+        run="programs:run",
+        takes_beam=True,
+    )
+
+
+COMMANDS = (
+    _releasing(
+        "ngrams",
+        "ngrams.plan:PrivacyPlan",
+        "release the n-grams that many users share",
+        "Releases the n-grams that many users share, with user-level (ε, δ)-differential privacy.",
     ),
-    _Command(
-        name="set-union",
-        summary="release the items that many users share",
-        description="Releases the items that many users share (words, names, queries, whole records), "
-        f"with user-level (ε, δ)-differential privacy. {_BEAM_OPTIONS}",
-        table=SET_UNION,
-        module="programs",
-        publishes=True,
+    _releasing(
+        "set-union",
+        "set_union.plan:SetUnionPlan",
+        "release the items that many users share",
+        "Releases the items that many users share (words, names, queries, whole records), with "
+        "user-level (ε, δ)-differential privacy.",
     ),
-    _Command(
-        name="bayesian",
-        summary="estimate the probability of every n-gram of a public vocabulary",
-        description="Estimates a probability for every n-gram of a public vocabulary from users' "
-        f"texts, with user-level (ε, δ)-differential privacy. {_BEAM_OPTIONS}",
-        table=BAYESIAN,
-        module="programs",
-        publishes=True,
+    _releasing(
+        "bayesian",
+        "bayesian.plan:BayesianPlan",
+        "estimate the probability of every n-gram of a public vocabulary",
+        "Estimates a probability for every n-gram of a public vocabulary from users' texts, with "
+        "user-level (ε, δ)-differential privacy.",
+        "cli.parameters:PublicCounting",
     ),
-    _Command(
+    Command(
         name="plan",
         summary="show before a run how many users an n-gram needs, and write the plan to a file",
         description="Prints how many users an n-gram needs to be released, and writes the plan as "
         "JSON. With a number of users and public text it forecasts a release: n-grams of each length, "
         "users that an n-gram needs, and the width of counts. It never reads private data.",
-        table=PLAN,
-        module="plans",
-        publishes=False,
+        groups={
+            "privacy": ("ngrams.plan:PrivacyPlan", _PLAN_FILE),
+            "planning": ("cli.settings:Planning",),
+            "forecasting": ("cli.settings:Forecasting", "cli.parameters:Quiet"),
+            "reading the public text": _FILES,
+        },
+        run="planning:run",
     ),
-    _Command(
+    Command(
         name="evaluate",
         summary="compare a release with the private data it came from; for the operator",
         description="Compares a release with the private data it came from: how much of it is real, "
         "how much of the data it covers, and how good its numbers of users are. Its output is NOT "
         "private: it is as secret as the data, and for the operator only. The data must fit in memory: "
         "10 million words and 9 lengths take 2 GB.",
-        table=EVALUATE,
-        module="evaluating",
-        publishes=False,
-        takes="; it runs in memory, without an engine",
+        groups={
+            "reading": ("cli.parameters:Input", *_FILES, _PLAN_FILE),
+            "evaluating": (
+                "cli.settings:Evaluating",
+                "cli.parameters:FailureLogging",
+                "cli.parameters:Quiet",
+            ),
+        },
+        run="evaluating:run",
     ),
-    _Command(
+    Command(
         name="account",
         summary="add up what several releases of the same users have spent, and keep a budget",
         description="Adds up the (ε, δ) of several releases about the same users, from their ledgers "
-        "alone, and keeps a budget that runs must not exceed (--budget).",
-        table=ACCOUNT,
-        module="accounting",
-        publishes=False,
+        "alone, and keeps a budget that runs must not exceed.",
+        groups={
+            "adding up": ("cli.release_settings:Adding",),
+            "keeping a budget": ("cli.release_settings:Keeping",),
+        },
+        run="releases:account",
+        positional="ledgers",
     ),
-    _Command(
+    Command(
         name="export",
         summary="write a release in the format of another system",
         description="Writes a release in the format of another system: a tokenizer, a language model, "
         "a keyboard's word list, suggestions, tables, or a data card. It reads the release alone and "
         "costs no budget. The release must fit in memory.",
-        table=EXPORT,
-        module="exporting",
-        publishes=False,
+        groups={"exporting": ("cli.release_settings:Exporting",)},
+        run="releases:export",
+        positional="release",
     ),
-    _Command(
+    Command(
         name="report",
         summary="describe a release and its guarantee in one HTML or Markdown file",
         description="Writes a report of a release as one file: what was released, the guarantee in "
         "plain words, its limits, tables, plots, a search box, and how to cite and verify it. It is "
         "made from the release alone and never opens the input, so it costs no privacy.",
-        table=REPORT,
-        module="reporting",
-        publishes=False,
-        takes=", and takes one RELEASE",
+        groups={"report": ("cli.release_settings:Reporting",)},
+        run="releases:report",
+        positional="release",
     ),
-    _Command(
+    Command(
         name="audit",
         summary="attack the mechanism of a plan with made-up data, and bound its ε from below",
         description="Attacks the mechanism of a plan by the kernels of the product, with made-up data: "
         "it prints lower bounds on ε beside the claim, and beside planted mistakes that the attacks "
         "should notice. It never reads data. The exit status is 3 if a bound is above its claim, and 4 "
         "if a planted mistake went unnoticed, so that there were too few runs.",
-        table=AUDIT,
-        module="auditing",
-        publishes=False,
-        takes=", and takes one MECHANISM",
+        groups={"audit": ("cli.settings:Auditing",)},
+        run="auditing:run",
+        positional="mechanism",
     ),
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `beam-dpne` with these arguments (those of the process by default)."""
-    return run_program(_parser(), sys.argv[1:] if argv is None else argv)
+    """Runs `beam-dpne` with these arguments (those of the process by default).
+
+    Returns:
+      The exit status.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for command in COMMANDS:
+        if arguments[:1] == [command.name]:
+            return run_command(command, arguments[1:])
+    try:
+        _list_of_commands().parse_args(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
 
 
-def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
-    """Parses the arguments and runs the `command` that the parser sets as a default.
-
-    If that fails, one line on stderr states the error, without data.
+def run_command(
+    command: Command,
+    arguments: Sequence[str],
+    complete: Callable[[parsing.Given], parsing.Given] = lambda given: given,
+) -> int:
+    """Runs one command; if that fails, one line on stderr states the error, without data.
 
     Args:
-      parser: the parser of the program.
-      arguments: the options of the program; those that the parser does not know are Beam's.
+      command: the command.
+      arguments: its options; those that it does not have are Beam's.
+      complete: adds values of other defaults to those that are given.
 
     Returns:
       The exit status.
     """
     _let_streams_replace()
-    try:
-        parsed, beam_arguments = parser.parse_known_args(list(arguments))
-    except SystemExit as stop:
-        return int(stop.code or 0)
     _quiet_libraries()
     progress.reset()
-    publishes = getattr(parsed, "publishes", False)
-    with Interrupts(at_once=_delete_run_folders) as interrupts:
-        log = None
-        try:
-            log = _failure_log(parsed)
-            with log.listening() if log else contextlib.nullcontext():
-                parsed.command(parsed, beam_arguments)
-        except BaseException as error:
-            interrupts.settle()
-            number = interrupts.received or (
-                signal.SIGINT if isinstance(error, KeyboardInterrupt) else 0
-            )
-            status, text = (0, "") if number else _outcome(error)
-            is_withheld = _WITHHELD in text
-            if log is not None and (status == _FAILED or is_withheld):
-                text = f"{text} {log.keep(error)}"
-            elif log is not None:
-                log.discard()
-            elif is_withheld and hasattr(parsed, "failure_log"):
-                text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
-            if number:
-                return _leave(number, publishes=publishes)
-            if text:
+    log = None
+    try:
+        groups = command.load_groups()
+        parsed, others = _parser(command, groups).parse_known_args(list(arguments))
+        if others and not command.takes_beam:
+            option = others[0].partition("=")[0]
+            raise UsageError(f"beam-dpne {command.name} has no option {option}. See --help.")
+        given = complete(parsing.given_values(parsed, groups))
+        made = parsing.Made(groups, given)
+        if "failure_log" in given:
+            from beam_dpne.cli.failures import FailureLog
+
+            output = given.get("output") if command.takes_beam else None
+            log = FailureLog(given["failure_log"], output)
+        with log.listening() if log else contextlib.nullcontext():
+            command.function(made, others)
+    except BaseException as error:
+        status, text = _outcome(error, publishes=command.takes_beam)
+        if log is not None and status == _FAILED:
+            text = f"{text} {log.keep(error)}"
+        elif _WITHHELD in text and "failure_log" in parsing.all_parameters(command.load_groups()):
+            text = f"{text} Run again with --failure_log FILE to have it in a file of yours."
+        if text:
+            with contextlib.suppress(OSError):  # A terminal that was closed takes no more lines.
                 print(f"beam-dpne: {text.strip()}", file=sys.stderr)
-            return status
-        interrupts.settle()
+        return status
+    finally:
         if log is not None:
-            log.discard()
-        if interrupts.received:  # A library has dropped the exception, and the run went on.
-            return _leave(interrupts.received, publishes=publishes)
+            log.close()
     return 0
 
 
-class OneLineParser(argparse.ArgumentParser):
-    """A parser that prints an error as one line, and the usage only for --help."""
-
-    def error(self, message: str) -> NoReturn:
-        """Prints the error and exits with status 2."""
-        self.exit(2, f"beam-dpne: error: {message}. See --help.\n")
-
-
-def _failure_log(parsed: argparse.Namespace) -> "FailureLog | None":
-    """Returns the failure log of the options, or None."""
-    if getattr(parsed, "failure_log", None) is None:
-        return None
-    from beam_dpne.cli.failures import FailureLog
-
-    # The `output` of a program that publishes no release is a directory of the operator.
-    output = parsed.output if getattr(parsed, "publishes", False) else None
-    return FailureLog(parsed.failure_log, output, remote=bool(parsed.failure_log_remote))
+def _parser(command: Command, groups: parsing.Groups) -> argparse.ArgumentParser:
+    parser = parsing.OneLineParser(
+        prog=command.prog or f"beam-dpne {command.name}",
+        description=command.description,
+        allow_abbrev=False,
+    )
+    parsing.add_options(parser, groups, command.positional)
+    return parser
 
 
-def _outcome(error: BaseException) -> tuple[int, str]:
+def _list_of_commands() -> argparse.ArgumentParser:
+    parser = parsing.OneLineParser(
+        prog="beam-dpne",
+        description="Differentially private n-grams and sets of items from private text, on Apache "
+        "Beam.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"beam-dpne {__version__}")
+    listed = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        listed.add_parser(command.name, help=command.summary)
+    return parser
+
+
+def _outcome(error: BaseException, *, publishes: bool) -> tuple[int, str]:
     """Returns the exit status, and the line that states an error without data."""
-    status = _FAILED
+    may_have_published = publishes and progress.snapshot().stage in _MAY_HAVE_PUBLISHED
     if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else status, ""
+        return error.code if isinstance(error.code, int) else _FAILED, ""
+    if isinstance(error, KeyboardInterrupt):
+        state = _CHECK_LEDGER if may_have_published else "nothing was published"
+        return _INTERRUPTED, f"interrupted; {state}." if publishes else "interrupted."
     if type(error) is RunError:
-        text = f"the run failed: {error}"
-        if progress.snapshot().stage in _MAY_HAVE_PUBLISHED:
-            text = f"{text} {_CHECK_LEDGER.capitalize()}."
-    elif _is_about_parameters(error):
-        text, status = f"error: {error}", 2
-    else:
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        text = (
-            f"error: {type(error).__name__} in {os.path.basename(at.filename)}:{at.lineno}; its "
-            "message is withheld, since it may quote the data."
-        )
-    return status, text
+        check = f" {_CHECK_LEDGER.capitalize()}." if may_have_published else ""
+        return _FAILED, f"the run failed: {error}{check}"
+    if _is_about_parameters(error):
+        return _WRONG, f"error: {error}"
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return _FAILED, (
+        f"error: {type(error).__name__} in {os.path.basename(at.filename)}:{at.lineno}; its "
+        f"message is withheld, since it {_WITHHELD} the data."
+    )
 
 
 def _is_about_parameters(error: BaseException) -> bool:
@@ -277,77 +327,6 @@ def _is_about_parameters(error: BaseException) -> bool:
     if may_be_printed(f"{kind.__module__}.{kind.__qualname__}"):
         return isinstance(error, ValueError)
     return kind in (ValueError, FileNotFoundError) and not progress.snapshot().stage
-
-
-def _delete_run_folders() -> None:
-    """Deletes the run's temporary folder, if the module that makes it was ever loaded."""
-    folders = sys.modules.get("beam_dpne.cli.run_folders")
-    if folders is not None:
-        folders.delete_at_once()
-
-
-def _leave(number: int, *, publishes: bool) -> int:
-    """Prints that a signal ended the program; returns the exit status.
-
-    A program that publishes says what there is of its release. This exits at once if threads of a
-    runner are still running, since the interpreter would wait for them.
-    """
-    stage = progress.snapshot().stage
-    state = _CHECK_LEDGER if stage in _MAY_HAVE_PUBLISHED else "nothing was published"
-    state = f"; {state}" if publishes else ""
-    ended = "terminated" if number == signal.SIGTERM else "interrupted"
-    with contextlib.suppress(OSError):  # A terminal that was closed takes no more lines.
-        print(f"beam-dpne: {ended}{state}.", file=sys.stderr)
-    others = (
-        thread for thread in threading.enumerate() if thread is not threading.current_thread()
-    )
-    if not all(thread.daemon for thread in others):
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(_SIGNALLED + number)
-    return _SIGNALLED + number
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(
-        prog="beam-dpne",
-        description="Differentially private n-grams and sets of items from private text, on Apache "
-        "Beam.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"beam-dpne {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        made = commands.add_parser(
-            command.name,
-            help=command.summary,
-            description=command.description,
-            allow_abbrev=False,
-        )
-        add_options = add_program if command.publishes else add_table
-        add_options(made, command.table)
-        run = functools.partial(_run_command, command)
-        made.set_defaults(program=command.name, command=run)
-    return parser
-
-
-def _run_command(command: _Command, parsed: argparse.Namespace, beam_arguments: list[str]) -> None:
-    # An error of an option does not wait for Beam.
-    from beam_dpne.cli import privacy, running
-
-    if not command.publishes and beam_arguments:
-        option = beam_arguments[0].partition("=")[0]
-        raise UsageError(f"beam-dpne {command.name} has no option {option}{command.takes}.")
-    if command.publishes:
-        running.check_arguments(beam_arguments)
-    privacy.check_parameters(parsed)
-    if command.publishes:
-        running.check_running(parsed)
-        running.check_tokenizer(parsed)
-    module = importlib.import_module(f"beam_dpne.cli.{command.module}")
-    loading.collect_garbage()
-    module.run_command(parsed, beam_arguments)
 
 
 def _let_streams_replace() -> None:
@@ -365,7 +344,3 @@ def _quiet_libraries() -> None:
     # Prism's job server sets the level of its logger when it starts, but keeps the logger's filters.
     logging.getLogger("PrismJobServer").addFilter(lambda _: False)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
-
-if __name__ == "__main__":
-    sys.exit(loading.run(main))

@@ -70,6 +70,7 @@ class Rejecting(Parameters):
         Parameter(
             least=0,
             most=1,
+            rare=True,
             help="Largest share of the records that may be rejected. Above it the run fails "
             "before anything is released, and reports how many records were rejected for which "
             "reason, which finds files that are read in a wrong format or encoding. 1 allows "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dpne.cli.options import Option, with_defaults
 from beam_dpne.cli.options_by_command import BAYESIAN, PLAN, SET_UNION
-from beam_dpne.cli.small_files import read_text
+from beam_dpne.cli.parsing import read_text
 from beam_dpne.errors import UsageError
 from beam_dpne.validation import as_float, check_budget, check_least_delta
 

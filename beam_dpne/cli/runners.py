@@ -1,11 +1,6 @@
-"""How a pipeline runs on Beam: its options, its runner, its end, and the start of its workers.
-
-The embedded runner runs it in this process. An engine may keep a job whose workers cannot start; such
-a job is watched, and cancelled after `--harness_timeout` seconds.
-"""
+"""How a pipeline runs on Beam: its options, its runner, and its end."""
 
 import argparse
-import collections
 import contextlib
 import dataclasses
 import difflib
@@ -14,13 +9,10 @@ import json
 import logging
 import re
 import threading
-import time
-import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 import apache_beam as beam
-from apache_beam.io.filesystems import FileSystems
 from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -32,30 +24,14 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.portability import python_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-from apache_beam.runners.runner import (
-    PipelineResult,
-    PipelineRunner,
-    PipelineState,
-    create_runner,
-)
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState, create_runner
 from apache_beam.runners.worker import sdk_worker
 
+from beam_dpne import engines
 from beam_dpne.cli.failures import printable_reason
-from beam_dpne.cli.options import Table, options_of
-from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
-from beam_dpne.cli.running import check_arguments, refuse_argument
-from beam_dpne.engines import (
-    HARNESS_KEPT_MILLIS,
-    cancel,
-    cancelled_on_failure,
-    likely_wrong,
-    send,
-    state_of,
-)
 from beam_dpne.engines.flink import failures_at_flink
 from beam_dpne.engines.harnesses import drop_idle_processors
 from beam_dpne.errors import RunError, UsageError
-from beam_dpne.storage.run_files import Markers
 
 _EMBEDDED = ("fnapirunner", "embedded")
 # Prism asks a bundle to give up half of its elements whenever it made no progress for a tenth of a
@@ -66,7 +42,6 @@ _PRISM_WITHOUT_SPLITS = "prism_disable_sdf_split"
 # Dataflow's Flex launcher has the job written to such a path, which is observed and not documented.
 _FLEX_LAUNCH = re.compile(r"gs://.+/template_launches/\d{4}(?:[-_]\d\d){5}-\d+/job_object")
 _NO_SENDING_BY_TIME = json.dumps({"data_buffer_time_limit_ms": -1}).encode()
-_POLL_SECONDS = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,16 +66,6 @@ class BeamOptions:
         return self.pipeline_options.view_as(GoogleCloudOptions).temp_location
 
     @property
-    def on_dataflow(self) -> bool:
-        """Whether the pipeline goes to Dataflow."""
-        return type(self.runner).__name__ == "DataflowRunner"
-
-    @property
-    def can_hang(self) -> bool:
-        """Whether the engine keeps a job whose workers cannot start, as all but Dataflow do."""
-        return not (self.embedded or self.on_dataflow)
-
-    @property
     def hands_over(self) -> bool:
         """Whether the launcher ends before the job runs, as it does with both kinds of templates."""
         return bool(self.pipeline_options.view_as(GoogleCloudOptions).template_location)
@@ -108,7 +73,7 @@ class BeamOptions:
     @property
     def writes_template(self) -> bool:
         """Whether a template is written; runners other than Dataflow's ignore that option and run."""
-        return self.is_template and self.on_dataflow
+        return self.is_template and type(self.runner).__name__ == "DataflowRunner"
 
 
 class CachedOptions(PipelineOptions):
@@ -122,25 +87,23 @@ class CachedOptions(PipelineOptions):
         return views[cls]
 
 
-def beam_options(arguments: Sequence[str], table: Table | None = None) -> BeamOptions:
+def beam_options(arguments: Sequence[str], known: Collection[str] = ()) -> BeamOptions:
     """Returns Beam's options; the runner is the embedded one unless another one is named.
 
     Args:
       arguments: what a program does not know itself.
-      table: the program's options, one of which a wrong name may have meant; by default all programs'.
+      known: names of the program's own options, one of which a wrong name may have meant.
 
     Raises:
       UsageError: if neither this package nor Beam has an option, or a value is wrong.
     """
-    check_arguments(arguments)
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = _refuse
     parser.add_argument("--runner", default=_EMBEDDED[0])
     parsed, others = parser.parse_known_args(list(arguments))
     embedded = parsed.runner.lower() in _EMBEDDED
-    unknown = _unknown(others)
-    if embedded and unknown:
-        _refuse_unknown(unknown[0], table)
+    if embedded and (unknown := _unknown(others)):
+        _refuse_unknown(unknown[0], known)
     pipeline_options = CachedOptions(others)
     _set_defaults(pipeline_options, {other.partition("=")[0] for other in others})
     if parsed.runner.rpartition(".")[2].lower() == _PRISM:
@@ -161,7 +124,7 @@ def _set_defaults(options: PipelineOptions, flags: Collection[str]) -> None:
     if "--environment_cache_millis" not in flags:
         # Otherwise Flink starts a new Python for each short stage, which takes 3 s instead of 0.1 s,
         # and hangs if it meets a Python that is being stopped.
-        options.view_as(PortableOptions).environment_cache_millis = HARNESS_KEPT_MILLIS
+        options.view_as(PortableOptions).environment_cache_millis = engines.HARNESS_KEPT_MILLIS
 
 
 def is_classic_template(options: PipelineOptions) -> bool:
@@ -190,17 +153,13 @@ def _refuse(message: str) -> NoReturn:
     raise UsageError(f"{message}.")
 
 
-def _refuse_unknown(argument: str, table: Table | None) -> NoReturn:
+def _refuse_unknown(argument: str, known: Collection[str]) -> NoReturn:
     if not argument.startswith("-"):
-        refuse_argument(argument)
+        raise UsageError(f"there is no argument {argument!r}; name input files with --input.")
     flag = argument.partition("=")[0]
-    tables = (NGRAMS, SET_UNION, BAYESIAN) if table is None else (table,)
-    known = [option.name for each in tables for option in options_of(each)]
-    near = difflib.get_close_matches(
-        flag.lstrip("-"), [*known, *PipelineOptions([]).get_all_options()], n=1
-    )
-    hint = f"; did you mean --{near[0]}?" if near else "."
-    raise UsageError(f"there is no option {flag}{hint}")
+    names = [*known, *PipelineOptions([]).get_all_options()]
+    near = difflib.get_close_matches(flag.lstrip("-"), names, n=1)
+    raise UsageError(f"there is no option {flag}{f'; did you mean --{near[0]}?' if near else '.'}")
 
 
 class EmbeddedRunner(FnApiRunner):
@@ -239,25 +198,12 @@ class EmbeddedRunner(FnApiRunner):
         return result
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Canary:
-    """The markers by which a launcher sees that the workers of an engine have started.
-
-    Attributes:
-      marks: the markers of the run; the pipeline's first step makes `started`.
-      timeout: seconds from the state RUNNING until that marker must exist; 0 means no limit.
-    """
-
-    marks: Markers
-    timeout: int
-
-
-def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> PipelineResult:
+def run_pipeline(pipeline: beam.Pipeline, harness_timeout: int = 0) -> PipelineResult:
     """Runs a pipeline to its end; a launcher that is interrupted or fails cancels the job.
 
     Args:
       pipeline: the pipeline to run.
-      canary: the markers of started workers, or None if the job cannot hang.
+      harness_timeout: seconds in which an engine's workers must do a first step; 0 omits it.
 
     Raises:
       RunError: if the run failed. Its message is one of this package, or else only the type of the
@@ -265,48 +211,28 @@ def run_pipeline(pipeline: beam.Pipeline, canary: Canary | None = None) -> Pipel
     """
     _silence_workers()
     drop_idle_processors()
-    stopped: list[str] = []
     result = None
     try:
-        result = send(pipeline)
-        with (
-            cancelled_on_failure(result, pipeline.options),
-            _watched(result, canary, pipeline.options, stopped),
-        ):
+        engines.check_workers(pipeline, harness_timeout)
+        result = engines.send(pipeline)
+        with engines.cancelled_on_failure(result, pipeline.options):
             result.wait_until_finish()
     except Exception as error:
         details = functools.partial(failures_at_flink, result, pipeline.options)
-        raise RunError(stopped[0] if stopped else printable_reason(error), details) from None
+        raise RunError(printable_reason(error), details) from None
     return result
 
 
 def _silence_workers() -> None:
-    """Stops Beam's worker from printing tracebacks on stderr, which may quote the data.
+    """Logs what workers in threads of this process would print on stderr, which may quote the data.
 
-    The worker is in this process with LOOPBACK, which is Prism's default. It also logs the traceback
-    as an error. The interpreter prints those of errors that end threads of Beam and gRPC; these are
-    logged instead, too. Threads of others are printed as before.
+    The worker is in this process with LOOPBACK, which is Prism's default. It prints tracebacks that
+    it also logs, and the interpreter prints the errors that end a thread.
     """
     sdk_worker.__dict__["print"] = lambda *_, **__: None
-    if not isinstance(threading.excepthook, _LogsLibraries):
-        threading.excepthook = _LogsLibraries(threading.excepthook)
-
-
-class _LogsLibraries:
-    """Handles errors that end threads: logs those of Beam and gRPC, and leaves others to a hook."""
-
-    def __init__(self, before: Callable[[threading.ExceptHookArgs], object]) -> None:
-        self._before = before
-
-    def __call__(self, arguments: threading.ExceptHookArgs) -> None:
-        """Handles an error as `threading.excepthook` does."""
-        error = arguments.exc_value
-        frames = traceback.walk_tb(arguments.exc_traceback)
-        names = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames}
-        if error is None or names.isdisjoint({"apache_beam", "grpc"}):
-            self._before(arguments)
-        else:
-            logging.getLogger("apache_beam").error("An error ended a thread.", exc_info=error)
+    threading.excepthook = lambda ended: logging.getLogger("apache_beam").error(
+        "An error ended a thread.", exc_info=ended.exc_value
+    )
 
 
 def has_finished(result: PipelineResult) -> bool:
@@ -319,56 +245,8 @@ def counters(result: PipelineResult) -> dict[str, int]:
     metrics = result.metrics()
     if metrics is None:
         return {}
-    values: collections.Counter[str] = collections.Counter()
+    values: dict[str, int] = {}
     for metric in metrics.query(MetricsFilter().with_namespace("beam_dpne"))["counters"]:
-        values[metric.key.metric.name] += metric.committed or 0
-    return dict(values)
-
-
-@contextlib.contextmanager
-def _watched(
-    result: PipelineResult, canary: Canary | None, options: PipelineOptions, stopped: list[str]
-) -> Iterator[None]:
-    """Cancels a job whose workers do not start, and appends the reason to `stopped`."""
-    if canary is None or canary.timeout == 0:
-        yield
-        return
-    ended = threading.Event()
-
-    def watch() -> None:
-        running_since = None
-        while not ended.wait(_POLL_SECONDS):
-            if is_made(canary.marks.started):
-                return
-            if running_since is None and state_of(result) == PipelineState.RUNNING:
-                running_since = time.monotonic()
-            late = running_since is not None and time.monotonic() - running_since > canary.timeout
-            # The marker may have been made while the state was asked for.
-            if late and not is_made(canary.marks.started):
-                stopped.append(no_start(canary, options))
-                cancel(result, options)
-                return
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def is_made(mark: str) -> bool:
-    """Whether a marker exists; False if the object store does not answer now."""
-    with contextlib.suppress(Exception):
-        return FileSystems.exists(mark)
-    return False
-
-
-def no_start(canary: Canary, options: PipelineOptions) -> str:
-    """Returns the message about a job whose workers did not start in time."""
-    return (
-        f"no worker did a first step within {canary.timeout} s (--harness_timeout) of the job's start, "
-        f"which includes planning and upload, so the job was cancelled. {likely_wrong(options)} "
-        f"Or temp_location: launcher and workers must share {canary.marks.folder}."
-    )
+        name = metric.key.metric.name
+        values[name] = values.get(name, 0) + (metric.committed or 0)
+    return values

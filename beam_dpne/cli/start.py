@@ -1,20 +1,41 @@
-"""The start of the program `beam-dpne`."""
+"""The start of the program `beam-dpne`, as the whole of a process."""
 
-from collections.abc import Sequence
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
 
-from beam_dpne.cli import loading
+_INTERRUPTED, _TERMINATED = 130, 143
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs `beam-dpne` as the whole of this process, and returns the exit status.
-
-    Args:
-      arguments: by default those of the process.
-    """
+    """Runs `beam-dpne` with these arguments (those of the process by default)."""
 
     def program() -> int:
         from beam_dpne.cli.main import main
 
         return main(arguments)
 
-    return loading.run(program)
+    return run(program)
+
+
+def run(program: Callable[[], int]) -> int:
+    """Runs a program, and returns the exit status; Ctrl-C and SIGTERM end it with one line."""
+    # Nearly all that is made stays until the end; looking for garbage often would cost time.
+    gc.set_threshold(100_000, 50, 100)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        status = program()
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    if status in (_INTERRUPTED, _TERMINATED):
+        # Threads of a runner may still be running, and the interpreter would wait for them.
+        sys.stdout.flush()
+        os._exit(status)
+    return status
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(_TERMINATED)

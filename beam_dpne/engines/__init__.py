@@ -28,7 +28,6 @@ from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineS
 
 from beam_dpne.engines.flink import cancel_at_flink, flink_address
 from beam_dpne.errors import EngineError
-from beam_dpne.interrupts import Interrupts
 from beam_dpne.version import __version__
 
 HARNESS_KEPT_MILLIS = 120_000
@@ -76,8 +75,7 @@ def run(pipeline: beam.Pipeline, *, harness_timeout: int = 120) -> PipelineResul
     """
     _check(pipeline, harness_timeout)
     with _terminable():
-        if harness_timeout and _has_job_server(pipeline):
-            _check_workers(pipeline, harness_timeout)
+        check_workers(pipeline, harness_timeout)
         result = send(pipeline)
         with cancelled_on_failure(result, pipeline.options):
             result.wait_until_finish()
@@ -269,8 +267,13 @@ def likely_wrong(options: PipelineOptions) -> str:
     )
 
 
-def _check_workers(pipeline: beam.Pipeline, timeout: int) -> None:
-    """Runs a job of one step without data, to see that workers start; raises as `run_first`."""
+def check_workers(pipeline: beam.Pipeline, timeout: int) -> None:
+    """Runs a job of one step without data, to see that workers start; raises as `run_first`.
+
+    Nothing is done without a job server, or with a timeout of 0.
+    """
+    if not (timeout and _has_job_server(pipeline)):
+        return
     first = beam.Pipeline(runner=pipeline.runner, options=pipeline.options)
     versions = (beam.__version__, __version__)
     _ = first | beam.Create([versions]) | beam.Map(_check_versions)
@@ -328,12 +331,22 @@ def _check_versions(launcher: tuple[str, str]) -> None:
 def _terminable() -> Iterator[None]:
     """Lets SIGTERM cancel the job before it ends the process.
 
-    This works only in the main thread, and only if the signal is not handled or ignored already. A
-    second signal ends the process at once.
+    This works only in the main thread, and only if the signal is not handled or ignored already.
     """
-    with Interrupts([signal.SIGTERM]) as interrupts:
-        try:
-            yield
-        finally:  # Also where a library has dropped the exception, and the run went on to its end.
-            if interrupts.received:  # Its default is set again, and ends the process.
-                signal.raise_signal(signal.SIGTERM)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    received: list[int] = []
+
+    def receive(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, receive)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if received:  # Its default ends the process.
+            signal.raise_signal(signal.SIGTERM)

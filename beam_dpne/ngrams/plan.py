@@ -3,8 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from beam_dpne.counts.budget import check_count_noise, check_count_share
 from beam_dpne.counts.defaults import COUNT_SHARE
@@ -17,20 +16,14 @@ from beam_dpne.ngrams.strategies import (
     VALID_COUNTS,
     LengthPlan,
     Strategy,
-    as_shares,
     parameter_defaults,
     strategy_of,
 )
 from beam_dpne.validation import (
-    ADJACENCY,
-    JsonParameters,
-    as_float,
-    check_budget,
-    check_choice,
+    MAX_USERS,
+    Parameter,
+    PlanParameters,
     check_count,
-    check_integer,
-    check_least_delta,
-    check_user_count,
 )
 
 PRUNING_RULES = ("both", "single")
@@ -42,43 +35,12 @@ _MIN_SPURIOUS_FRACTION = 1e-100
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrivacyPlan(JsonParameters):
+class PrivacyPlan(PlanParameters):
     """The public parameters of a run of DPNE: frozen, checked, and never chosen from private data.
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
     user with all of that user's documents. Parameters are flat here, in JSON and on the command line;
     the plan makes one strategy of those that belong to it (`strategies`).
-
-    Attributes:
-      epsilon: ε > 0 of the whole run.
-      delta: δ in (0, 1) of the whole run; well below one over the number of users.
-      max_length: T, the number of words in the longest n-gram.
-      max_contributions: Δ, the distinct n-grams that a user adds in one round of a length, at most: one
-        number, or one for each length. The default is 1000, and 100 with "one_round".
-      spurious_fraction: η in (0, 1): expected spurious k-grams per released (k−1)-gram, at most.
-      pruning: "both": a valid n-gram's prefix and suffix are released; "single": its prefix and last
-        word are released ("one_round" only).
-      valid_count: "exact" or "estimate" (the paper's EstimateValidKgrams; "one_round" with pruning
-        "both" only).
-      vocabulary_delta_share: δ_T/δ in (0, 1); the rest is δ_G, for the noise. The default is 0.1, and
-        0.5 with "one_round".
-      noise_growth: c in σ_k = c·σ_{k−1}. With the default, 1, all lengths have the same noise
-        ("one_round" only).
-      budget_shares: parts of the budget of all lengths, one for each, summing to 1, instead of
-        noise_growth ("one_round" only).
-      rounds: the number of rounds of each length k ≥ 2, from 1 to 3; 3 by default ("adaptive" only).
-      user_budgets: with "individual", the default, each user divides one budget among the lengths by
-        the user's own n-grams; with "even" each length has an equal part ("adaptive" only).
-      favour: the lengths of which more is released: "words", "long", or "balanced", the default
-        ("adaptive" with individual budgets only).
-      count_share: the part of the budget μ², in [0, 0.9], that measures how many users hold each
-        released n-gram (`counts`). With 0 nothing is measured, and the rows have no such numbers.
-      max_tokens_per_user: the tokens of one user that are used, at most; it bounds the decisions that
-        a user changes, and so the cost of floating point (`finite_noise`).
-      public_user_count: the number of users of the input, where it is public: a δ above one over it is
-        refused. Nothing else depends on it; it must never be counted in private data.
-      strategy: "adaptive", or "one_round", the paper's algorithm.
-      adjacency: "add_or_remove_one_user", the only one.
 
     Raises:
       ValueError: naming the parameter, its requirement and the value.
@@ -96,26 +58,160 @@ class PrivacyPlan(JsonParameters):
 
     decides_defaults: ClassVar[str] = "strategy"
 
-    epsilon: float
-    delta: float
-    max_length: int = 5
-    max_contributions: int | tuple[int, ...] | None = None
-    spurious_fraction: float = 0.01
-    pruning: str = "both"
-    valid_count: str = "exact"
-    vocabulary_delta_share: float | None = None
-    noise_growth: float | None = None
-    budget_shares: tuple[float, ...] | None = None
-    rounds: int | None = None
-    user_budgets: str | None = None
-    favour: str | None = None
-    count_share: float = COUNT_SHARE
-    max_tokens_per_user: int = 1_000_000
-    public_user_count: int | None = None
-    strategy: str = "adaptive"
-    adjacency: str = ADJACENCY
+    max_length: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=_MAX_LENGTH,
+            help="Number of words in the longest n-gram, T. More lengths share the same budget, "
+            "so that each has more noise.",
+        ),
+    ] = 5
+    strategy: Annotated[
+        str,
+        Parameter(
+            choices=tuple(STRATEGIES),
+            help="How users spend their budget. With adaptive, each user divides one budget among "
+            "lengths and rounds according to the n-grams that the user has, which releases two to "
+            "three times as much. one_round is the mechanism of the paper, with one round for "
+            "each length.",
+        ),
+    ] = "adaptive"
+    max_contributions: Annotated[
+        int | tuple[int, ...] | None,
+        Parameter(
+            least=1,
+            default_text="1000, one_round 100",
+            help="Largest number of distinct n-grams that one user adds at one length (with "
+            "adaptive, in each round of it), Δ: one number, or one for each length. The number "
+            "that a typical user has is sensible; a larger one raises the threshold without any "
+            "gain. It must not be computed from the private data.",
+        ),
+    ] = None
+    count_share: Annotated[
+        float,
+        Parameter(
+            least=0,
+            most=0.9,
+            help="Part of the budget that measures how many users have each released row, from "
+            "1e-6; 0 switches it off. The rows then have the columns users, users_low and "
+            "users_high, an estimate and its 95 % interval, and come in the order of users. With "
+            "0.15 about 7 to 10 % fewer rows are released.",
+        ),
+    ] = COUNT_SHARE
+    spurious_fraction: Annotated[
+        float,
+        Parameter(
+            least=_MIN_SPURIOUS_FRACTION,
+            below=1,
+            rare=True,
+            help="Upper bound η on the expected number of released n-grams of each length that "
+            "nobody has, as a fraction of the released n-grams one word shorter. A larger η "
+            "releases more n-grams of both kinds, real and spurious.",
+        ),
+    ] = 0.01
+    rounds: Annotated[
+        int | None,
+        Parameter(
+            least=1,
+            most=3,
+            rare=True,
+            default_text="3, one_round none",
+            help="Number of rounds of each length of two words and more. Later rounds spend only "
+            "on n-grams that are undecided, so that more are released; each round is a pass over "
+            "the data. Only adaptive has it.",
+        ),
+    ] = None
+    user_budgets: Annotated[
+        str | None,
+        Parameter(
+            choices=("individual", "even"),
+            rare=True,
+            default_text="individual, one_round none",
+            help="How a user's budget is divided among lengths. individual divides it by the "
+            "n-grams that the user has. even gives each length the same part, which needs "
+            "ordinary composition only and releases less. Only adaptive has it.",
+        ),
+    ] = None
+    favour: Annotated[
+        str | None,
+        Parameter(
+            choices=("words", "balanced", "long"),
+            rare=True,
+            default_text="balanced, one_round none",
+            help="The lengths of which more is released, at the cost of the others. words keeps "
+            "less of a user's budget for longer n-grams, long keeps more. Choose it by the "
+            "purpose of the release, and never by looking at the data. Only adaptive has it, and "
+            "with even budgets only balanced is allowed.",
+        ),
+    ] = None
+    vocabulary_delta_share: Annotated[
+        float | None,
+        Parameter(
+            above=0,
+            below=1,
+            rare=True,
+            default_text="0.1, one_round 0.5",
+            help="Share of delta that bounds the probability of releasing a single word that only "
+            "one user has. The noise gets the rest of delta. A small share raises the threshold "
+            "of single words; a large share raises the noise of all lengths.",
+        ),
+    ] = None
+    pruning: Annotated[
+        str,
+        Parameter(
+            choices=PRUNING_RULES,
+            rare=True,
+            help="Which n-grams are candidates. With both, these are the n-grams whose prefix and "
+            "suffix were released; with single, those whose prefix and last word were released. "
+            "both gives fewer candidates and so a lower threshold; the privacy is the same. "
+            "adaptive has only both.",
+        ),
+    ] = "both"
+    valid_count: Annotated[
+        str,
+        Parameter(
+            choices=VALID_COUNTS,
+            rare=True,
+            help="How the number of candidates is computed. exact counts them; estimate uses the "
+            "estimate of the paper, which only one_round has, and only with pruning both.",
+        ),
+    ] = "exact"
+    noise_growth: Annotated[
+        float | None,
+        Parameter(
+            above=0,
+            rare=True,
+            default_text="1, adaptive none",
+            help="Ratio c of the noise of each length to the noise of the length before, e.g. "
+            "0.8. A ratio below 1 favours long n-grams; 1 treats all lengths alike. It is refused "
+            "if it would leave some length without budget. Only one_round has it.",
+        ),
+    ] = None
+    budget_shares: Annotated[
+        tuple[float, ...] | None,
+        Parameter(
+            above=0,
+            rare=True,
+            help="Share of the lengths' budget for each length, e.g. 0.2, 0.4 and 0.4 for a "
+            "max_length of 3, instead of noise_growth. There must be one share for each length, "
+            "and they must sum to 1. Only one_round has them.",
+        ),
+    ] = None
+    max_tokens_per_user: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=MAX_USERS,
+            rare=True,
+            help="Largest number of tokens of one user that are read. Users above it keep a "
+            "random subset of their documents. It bounds the cost of floating point, so a number "
+            "that is too large for epsilon is refused.",
+        ),
+    ] = 1_000_000
 
     def __post_init__(self):
+        super().__post_init__()
         for name, value in _completed(self).items():
             object.__setattr__(self, name, value)
         _check(self)
@@ -248,13 +344,11 @@ class PrivacyPlan(JsonParameters):
 def _completed(plan: PrivacyPlan) -> dict[str, Any]:
     """Returns the parameters of a plan that change when it is completed.
 
-    Parameters that were left out get the strategy's defaults. Lists (from JSON) become tuples and whole
-    numbers floats, so that plans compare.
+    Parameters that were left out get the strategy's defaults.
 
     Raises:
-      ValueError: if a parameter has no such form, or belongs to another strategy.
+      ValueError: if a parameter belongs to another strategy.
     """
-    check_choice("strategy", plan.strategy, tuple(STRATEGIES))
     defaults = parameter_defaults(plan.strategy)
     for name in OF_ONE_STRATEGY:
         if name not in defaults and getattr(plan, name) is not None:
@@ -262,54 +356,16 @@ def _completed(plan: PrivacyPlan) -> dict[str, Any]:
                 f"{name} must be left out with strategy={plan.strategy!r}, which does not have "
                 f"it, got {name}={getattr(plan, name)!r}."
             )
-    values = {name: value for name, value in defaults.items() if getattr(plan, name) is None}
-    for name in ("epsilon", "delta", "spurious_fraction", "count_share"):
-        values[name] = as_float(name, getattr(plan, name))
-    for name in ("vocabulary_delta_share", "noise_growth"):
-        value = values.get(name, getattr(plan, name))
-        if value is not None:
-            values[name] = as_float(name, value)
-    if isinstance(plan.max_contributions, Sequence):
-        values["max_contributions"] = tuple(plan.max_contributions)
-    return values | {"budget_shares": as_shares(plan.budget_shares)}
+    return {name: value for name, value in defaults.items() if getattr(plan, name) is None}
 
 
 def _check(plan: PrivacyPlan) -> None:
     """Checks a complete plan."""
-    check_budget(plan.epsilon, plan.delta)
-    check_least_delta(plan.delta)
-    check_user_count(plan.delta, plan.public_user_count)
-    check_integer("max_length", plan.max_length, 1)
-    if plan.max_length > _MAX_LENGTH:
-        raise ValueError(
-            f"max_length must be at most {_MAX_LENGTH}, since each length is a separate stage, "
-            f"got max_length={plan.max_length}."
-        )
-    check_integer("max_tokens_per_user", plan.max_tokens_per_user, 1)
     limits = plan.max_contributions
-    for limit in limits if isinstance(limits, tuple) else (limits,):
-        check_integer("max_contributions", limit, 1)
     if isinstance(limits, tuple):
         check_count("max_contributions", limits, plan.max_length)
-    if not 0 < plan.spurious_fraction < 1:
-        raise ValueError(
-            f"spurious_fraction must be in (0, 1), got spurious_fraction={plan.spurious_fraction}."
-        )
-    if plan.spurious_fraction < _MIN_SPURIOUS_FRACTION:
-        raise ValueError(
-            f"spurious_fraction must be at least {_MIN_SPURIOUS_FRACTION}, below which thresholds "
-            f"leave floating point, got spurious_fraction={plan.spurious_fraction}."
-        )
     check_count_share(plan.count_share)
-    share = plan.vocabulary_delta_share
-    if share is None or not 0 < share < 1:
-        raise ValueError(
-            f"vocabulary_delta_share must be in (0, 1), got vocabulary_delta_share={share}."
-        )
-    check_choice("valid_count", plan.valid_count, VALID_COUNTS)
-    check_choice("pruning", plan.pruning, PRUNING_RULES)
     plan.strategy_value.check(plan)
-    check_choice("adjacency", plan.adjacency, (ADJACENCY,))
     finite_noise.check(
         plan,
         remedy=f"Lower max_tokens_per_user={plan.max_tokens_per_user}, if a public bound allows it.",

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from beam_dpne.mechanism import gaussian, thresholds
 from beam_dpne.mechanism.rules import ClassRule, GroupRule, LengthRule, RoundRule, length_rule
 from beam_dpne.ngrams import adaptive, tolerances
-from beam_dpne.validation import as_float, check_choice, check_count, check_integer
+from beam_dpne.validation import check_choice, check_count, check_integer
 
 VALID_COUNTS = ("exact", "estimate")
 # Parameters of a plan that only one strategy has; they are None in plans of the other.
@@ -389,13 +389,6 @@ def strategy_of(plan: _Plan) -> Strategy:
     """Returns the strategy of a plan whose parameters are complete."""
     kind = STRATEGIES[plan.strategy]
     return kind(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(kind)})
-
-
-def as_shares(shares: Any) -> tuple[float, ...] | None:
-    """Returns budget shares as floats, or None if there are none."""
-    if isinstance(shares, str) or not isinstance(shares, Sequence | None):
-        raise ValueError(f"budget_shares must be a list of numbers, got budget_shares={shares!r}.")
-    return None if shares is None else tuple(as_float("budget_shares", share) for share in shares)
 
 
 def _word_threshold(plan: _Plan, noise_stddev: float) -> float:

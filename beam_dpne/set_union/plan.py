@@ -18,7 +18,7 @@ either of them is.
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from beam_dpne.counts.budget import check_count_noise, check_count_share
 from beam_dpne.counts.defaults import COUNT_SHARE
@@ -31,7 +31,8 @@ from beam_dpne.set_union.slack import numerical_slack
 from beam_dpne.validation import (
     ADJACENCY,
     MAX_USERS,
-    JsonParameters,
+    Parameter,
+    PlanParameters,
     as_float,
     check_budget,
     check_choice,
@@ -45,7 +46,7 @@ _MAX_CONTRIBUTIONS = 10_000_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SetUnionPlan(JsonParameters):
+class SetUnionPlan(PlanParameters):
     """The public parameters of a private set union; they must never be chosen from private data.
 
     A run under a plan is user-level (ε, δ)-differentially private: neighbouring inputs differ in one
@@ -97,21 +98,106 @@ class SetUnionPlan(JsonParameters):
 
     decides_defaults: ClassVar[str] = "policy"
 
-    epsilon: float
-    delta: float
-    policy: str = policies.DEFAULT_POLICY
-    max_contributions: int = 100
-    cutoff_margin: float | None = None
-    shards: int | None = None
-    max_shard_users: int = policies.DEFAULT_SHARD_USERS
-    vocabulary_delta_share: float | None = None
-    count_share: float | None = None
-    max_users: int = policies.DEFAULT_USERS
-    max_items_per_user: int = 1_000_000
-    public_user_count: int | None = None
-    adjacency: str = ADJACENCY
+    policy: Annotated[
+        str,
+        Parameter(
+            choices=tuple(policies.POLICIES),
+            help="How users divide their weight among their items. screened_gaussian lets users, "
+            "one after the other, fill the items that need weight, in three rounds, of which each "
+            "is about the items that the one before it leaves undecided. policy_gaussian does so "
+            "in one round. weighted_gaussian divides the weight evenly. sips divides it evenly in "
+            "three rounds, each about the items that the rounds before it have not found.",
+        ),
+    ] = policies.DEFAULT_POLICY
+    max_contributions: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=_MAX_CONTRIBUTIONS,
+            help="Largest number of distinct items that one user adds, Δ. The number that a "
+            "typical user has is sensible; a larger one raises threshold or noise without any "
+            "gain. It must not be computed from the private data.",
+        ),
+    ] = 100
+    count_share: Annotated[
+        float | None,
+        Parameter(
+            least=0,
+            most=0.9,
+            default_text="0.15",
+            help="Part of the budget that measures how many users have each released row, from "
+            "1e-6; 0 switches it off. The rows then have the columns users, users_low and "
+            "users_high, an estimate and its 95 % interval, and come in the order of users. With "
+            "0.15 about 7 to 10 % fewer rows are released.",
+        ),
+    ] = None
+    max_users: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=MAX_USERS,
+            rare=True,
+            help="Upper bound on the number of users of the input. You promise it; it is never "
+            "checked against the data. Under policy_gaussian and screened_gaussian the bound on "
+            "rounding depends on it; other policies ignore it. Choose a round number well above "
+            "the number that is publicly known.",
+        ),
+    ] = policies.DEFAULT_USERS
+    cutoff_margin: Annotated[
+        float | None,
+        Parameter(
+            least=0,
+            rare=True,
+            default_text="5, policies without a cutoff none",
+            help="Distance above the threshold up to which items are filled, in standard "
+            "deviations of the noise. Only policy_gaussian and screened_gaussian have it.",
+        ),
+    ] = None
+    shards: Annotated[
+        int | None,
+        Parameter(
+            least=1,
+            rare=True,
+            default_text="max_users/max_shard_users, at most 8; other policies none",
+            help="Number of parts into which users are divided. Each part fills a separate "
+            "histogram, one user after the other, on one worker. More shards use more workers and "
+            "release a little less. Only policy_gaussian and screened_gaussian have it.",
+        ),
+    ] = None
+    max_shard_users: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=MAX_USERS,
+            rare=True,
+            help="Largest number of users that one worker takes in sequence. A run is refused if "
+            "max_users/shards is above it. Raise it where workers have the memory and the time.",
+        ),
+    ] = policies.DEFAULT_SHARD_USERS
+    vocabulary_delta_share: Annotated[
+        float | None,
+        Parameter(
+            above=0,
+            below=1,
+            rare=True,
+            default_text="0.5",
+            help="Share of delta that bounds the probability of releasing an item that only one "
+            "user has. The noise gets the rest of delta.",
+        ),
+    ] = None
+    max_items_per_user: Annotated[
+        int,
+        Parameter(
+            least=1,
+            most=MAX_USERS,
+            rare=True,
+            help="Largest number of items of one user that are read, with repetitions. Users "
+            "above it keep a random subset of their texts.",
+        ),
+    ] = 1_000_000
 
     def __post_init__(self):
+        super().__post_init__()
         optional = ("cutoff_margin", "vocabulary_delta_share", "count_share")
         for name in ("epsilon", "delta", *optional):
             value = getattr(self, name)

@@ -23,7 +23,7 @@ from beam_dpne.bayesian.public_counts_files import read_public_counts
 from beam_dpne.cli.failures import check_outside_releases
 from beam_dpne.cli.jobs import check_rejects
 from beam_dpne.cli.options import with_defaults
-from beam_dpne.cli.programs import program_of
+from beam_dpne.cli.privacy import PLANS
 from beam_dpne.cli.runners import is_classic_template
 from beam_dpne.documents.batch import BatchDocuments
 from beam_dpne.documents.columns import TEXT, USER
@@ -308,7 +308,7 @@ def PrivateNgrams(parsed: argparse.Namespace) -> beam.PTransform:
       ...         lambda row: print(row.ngram))
       good morning
     """
-    plan = program_of("ngrams").plan(parsed)
+    plan = PLANS["ngrams"](parsed)
     return _private_rows("PrivateNgrams", parsed, ngrams.PrivateNgrams, plan=plan)
 
 
@@ -324,7 +324,7 @@ def PrivateSetUnion(parsed: argparse.Namespace) -> beam.PTransform:
     Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
     user with all rows is added or removed. Nothing else that the pipeline writes is private.
     """
-    plan = program_of("set-union").plan(parsed)
+    plan = PLANS["set-union"](parsed)
     return _private_rows("PrivateSetUnion", parsed, set_union.PrivateSetUnion, plan=plan)
 
 
@@ -340,7 +340,7 @@ def BayesianCounts(parsed: argparse.Namespace) -> beam.PTransform:
     Privacy: both outputs together are user-level (epsilon, delta)-differentially private, when one
     user with all rows is added or removed. Nothing else that the pipeline writes is private.
     """
-    plan = program_of("bayesian").plan(parsed)
+    plan = PLANS["bayesian"](parsed)
     if not parsed.public:
         raise UsageError("public must be given: it names a text, a file of counts or a release.")
     check_access([parsed.public], [])

@@ -31,7 +31,7 @@ def released_ngrams(context: AssetExecutionContext) -> MaterializeResult:
     try:
         release = read_release(output)  # An earlier try has published it.
     except ReleaseError:
-        program = [sys.executable, "-m", "beam_dpne.cli.main", "ngrams", "--quiet"]
+        program = [sys.executable, "-m", "beam_dpne", "ngrams", "--quiet"]
         subprocess.run([*program, "--input", MESSAGES, "--output", output, *BUDGET], check=True)
         release = read_release(output)
     release.verify()

@@ -20,7 +20,7 @@ def release_ngrams(output: str) -> None:
     try:
         read_release(output)
     except ReleaseError:
-        program = [sys.executable, "-m", "beam_dpne.cli.main", "ngrams", "--quiet"]
+        program = [sys.executable, "-m", "beam_dpne", "ngrams", "--quiet"]
         subprocess.run([*program, "--input", MESSAGES, "--output", output, *BUDGET], check=True)
 
 

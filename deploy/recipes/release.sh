@@ -15,4 +15,4 @@ except errors.ReleaseError as error:
 if python3 -c "$find_it" "$release"; then
   exit 0
 fi
-exec python3 -m beam_dpne.cli.main ngrams --output "$release" "$@"
+exec python3 -m beam_dpne ngrams --output "$release" "$@"

@@ -37,7 +37,7 @@ def rounds_of_ledger() -> list[dict]:
         key.write_text("0" * 63 + "1\n")
         budget = ["--epsilon", "4", "--delta", "1e-6", "--max_length", "2", "--quiet"]
         files = ["--input", SAMPLE, "--output", f"{folder}/release", "--run_key_file", key]
-        command = [sys.executable, "-m", "beam_dpne.cli.main", "ngrams", *files, *budget]
+        command = [sys.executable, "-m", "beam_dpne", "ngrams", *files, *budget]
         subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
         ledger = json.loads(pathlib.Path(folder, "release", "ledger.json").read_text())
     return ledger["lengths"][1]["rounds"]

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.cli import display
-from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import Option, add_options, integer, number, numbers, with_defaults
+from beam_dpne.cli.parsing import OneLineParser
 from beam_dpne.counts.defaults import COUNT_SHARE
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.corpus import Corpus, read_corpus
@@ -44,7 +44,7 @@ from pipelines.experiments.count_runs import (
     judge_release,
     places_in,
 )
-from pipelines.experiments.program import TITLES_FILE, fixed_key
+from pipelines.experiments.program import TITLES_FILE, fixed_key, run_program
 from pipelines.experiments.saved_corpora import load_corpus, save_corpus
 
 PROGRAM = "measure_counts.py"
@@ -211,7 +211,7 @@ def _print(epsilon: float, values: Mapping[str, Any], measured: Sequence[Judged]
             [name, *(_cell([row[key] for row in same], form) for key, form in columns.values())]
             for name, *same in zip(names, *figures, strict=True)
         ]
-        display.print_rows(f"{title}; {what}", ("length", *columns), rows)
+        display.print_table(f"{title}; {what}", ("length", *columns), rows)
     rows = []
     for first, last in itertools.pairwise(BANDS):
         parts = [
@@ -222,7 +222,7 @@ def _print(epsilon: float, values: Mapping[str, Any], measured: Sequence[Judged]
             [f"{first:,} to {last:,}" if last < BANDS[-1] else f"{first:,} and more", *cells]
         )
     headings = ("users", *_OF_BANDS)
-    display.print_rows(f"By released numbers of users, all lengths; {what}", headings, rows)
+    display.print_table(f"By released numbers of users, all lengths; {what}", headings, rows)
 
 
 def _tables(top_k: int) -> tuple[tuple[str, Columns], ...]:

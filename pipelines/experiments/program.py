@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from beam_dpne.cli import display
-from beam_dpne.cli.main import OneLineParser, run_program
-from beam_dpne.cli.options import FAILURE_LOG, Option, add_options, names, with_defaults
+from beam_dpne.cli.main import Command, run_command
+from beam_dpne.cli.options import Option, add_options, names, with_defaults
+from beam_dpne.cli.parsing import OneLineParser
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.plots import require_matplotlib
 from beam_dpne.mechanism.randomness import RunKey
@@ -65,7 +66,6 @@ def common_options(parts: Sequence[str], quick: str) -> tuple[Option, ...]:
             help="Keep the tokenized data in the output directory, as secret as the data; otherwise "
             "they are deleted at the end.",
         ),
-        *FAILURE_LOG,
         Option(name="quiet", flag=True, help="No progress on stderr."),
     )
 
@@ -112,6 +112,22 @@ def run_study(
     return run_program(parser, argv)
 
 
+def run_program(parser: argparse.ArgumentParser, argv: Sequence[str]) -> int:
+    """Parses the arguments and runs the `command` that the parser sets as a default."""
+    try:
+        parsed, others = parser.parse_known_args(list(argv))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    command = Command(
+        name=parser.prog,
+        summary="",
+        description="",
+        groups={},
+        run=lambda _made, _others: parsed.command(parsed, others),
+    )
+    return run_command(command, [])
+
+
 def fixed_key(number: int) -> RunKey:
     """Returns the public run key that a number stands for; 0 is that of samples of users."""
     return RunKey.from_hex(f"{number:064x}")
@@ -139,7 +155,7 @@ def _run(values: Values, make: Callable[[Values, pathlib.Path, Report], Study]) 
             report(f"tokenized data, as secret as the data, are in {output / _CACHE}")
     for table in study.targets(results):
         rows = [[cell_text(cell) for cell in row] for row in table.rows]
-        display.print_rows(table.title, table.headings, rows)
+        display.print_table(table.title, table.headings, rows)
     secrecy = "of public data" if study.is_public else "not private"
     print(f"Files, {secrecy}: {output} (start with {SUMMARY})")
 

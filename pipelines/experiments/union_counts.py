@@ -102,7 +102,7 @@ def print_counts(values: Mapping[str, Any], found: Mapping[str, Iterable[Counted
         for policy, figures in found.items()
     ]
     title = f"Numbers of users at ε = {values['epsilon']:g}, medians of {values['keys']} keys"
-    display.print_rows(title, _HEADINGS, rows)
+    display.print_table(title, _HEADINGS, rows)
 
 
 def _cell(found: Iterable[Number], form: str) -> str:

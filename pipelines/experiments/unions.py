@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from beam_dpne.cli import display
-from beam_dpne.cli.main import OneLineParser, run_program
 from beam_dpne.cli.options import (
     Option,
     add_options,
@@ -25,6 +24,7 @@ from beam_dpne.cli.options import (
     number,
     with_defaults,
 )
+from beam_dpne.cli.parsing import OneLineParser
 from beam_dpne.errors import UsageError
 from beam_dpne.evaluation.secrecy import NOTICE
 from beam_dpne.reading.options import ReadOptions
@@ -35,7 +35,7 @@ from beam_dpne.set_union.transform import run_context
 from beam_dpne.validation import check_choice
 from pipelines.experiments.corpora import Corpora, Source
 from pipelines.experiments.paper_parts import PUBLISHED
-from pipelines.experiments.program import TITLES_FILE, fixed_key
+from pipelines.experiments.program import TITLES_FILE, fixed_key, run_program
 from pipelines.experiments.union_counts import CountedUnion, judge_union, print_counts
 
 PROGRAM = "measure_unions.py"
@@ -183,7 +183,7 @@ def _print_policies(values: Mapping[str, Any], measured: Mapping[str, list[Measu
     limits = [f"{limit:,}" for limit in values["limits"]]
     headings = ("policy", *limits, "time", "default over its best")
     title = f"Items over the number of items per user; ε = {values['epsilon']:g}"
-    display.print_rows(f"{title}, medians of {values['keys']} keys", headings, rows)
+    display.print_table(f"{title}, medians of {values['keys']} keys", headings, rows)
 
 
 def _print_shards(values: Mapping[str, Any], measured: Sequence[Measured]) -> None:
@@ -199,4 +199,4 @@ def _print_shards(values: Mapping[str, Any], measured: Sequence[Measured]) -> No
         for shards, each in zip(values["shards"], measured, strict=True)
     ]
     title = f"{DEFAULT_POLICY} over the number of shards; ε = {values['epsilon']:g}"
-    display.print_rows(title, ("shards", "items", "loss", "time of all shards"), rows)
+    display.print_table(title, ("shards", "items", "loss", "time of all shards"), rows)

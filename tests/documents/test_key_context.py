@@ -21,7 +21,6 @@ from beam_dpne import (
     SetUnionPlan,
 )
 from beam_dpne.cli.main import main
-from beam_dpne.cli.msnbc import CategoryNames
 from beam_dpne.documents import key_context as contexts
 from beam_dpne.documents.key_context import key_context, tokenizer_identity
 from beam_dpne.ngrams import adaptive
@@ -29,6 +28,7 @@ from beam_dpne.reading.options import InputDescription
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.files import read_ledger
 from beam_dpne.release.publishing import WriteRelease
+from pipelines.msnbc import CategoryNames
 
 KEY = RunKey(b"k" * 32)
 PLANS = {

@@ -19,6 +19,7 @@ from beam_dpne.cli.main import main
 from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenize
 from beam_dpne.release.files import read_ledger
 from beam_dpne.set_union.policies import POLICIES
+from tests.support.arguments import with_plan_file
 
 DATA = pathlib.Path(__file__).parents[2] / "pipelines" / "data"
 RECORDS = 6_000
@@ -123,7 +124,7 @@ def release_digest(name: str, folder: pathlib.Path, *more: str) -> str:
     given = ["--input", str(folder / "titles.jsonl"), "--run_key_file", str(folder / "run.key")]
     options = [str(folder / each) if each in _PLANS else each for each in CASES[name]]
     with contextlib.redirect_stdout(io.StringIO()):
-        status = main([*options, *more, *given, "--output", str(output), "--quiet"])
+        status = main(with_plan_file([*options, *more, *given, "--output", str(output), "--quiet"]))
     if status != 0:
         raise AssertionError(f"{name} ended with status {status}.")
     digest = hashlib.sha256()

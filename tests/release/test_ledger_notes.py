@@ -7,8 +7,6 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from beam_dpne import PrivacyPlan, PrivateNgrams
-from beam_dpne.cli.options import options_of
-from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
 from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.release.files import (
     read_ledger,
@@ -146,11 +144,6 @@ def test_a_program_refuses_them_before_it_runs(run):
     assert (ended.status, ended.out) == (2, "")
     assert "unit must be one line" in ended.err
     assert not place.exists()
-
-
-def test_all_programs_that_publish_have_the_three_options():
-    for table in (NGRAMS, SET_UNION, BAYESIAN):
-        assert {"title", "contact", "unit"} <= {option.name for option in options_of(table)}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,188 @@
+"""The one definition of parameters: command lines, files of parameters, and what they refuse."""
+
+import json
+
+import pytest
+
+from beam_dpne.cli.main import COMMANDS
+from beam_dpne.cli.parsing import all_parameters
+from beam_dpne.validation import parameters_of
+
+BY_NAME = {command.name: command for command in COMMANDS}
+BUDGET = ("--epsilon", 1, "--delta", 1e-6)
+FILES = ("--input", "in.jsonl", "--output", "out")
+RUN = (*FILES, *BUDGET)
+
+
+def options(command):
+    return [n for n, each in all_parameters(command.load_groups()).items() if not each.rare]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
+def test_the_help_shows_each_option_with_its_sentences_and_its_default(cli, command):
+    ended = cli(command.name, "--help")
+    assert (ended.status, ended.err) == (0, "")
+    text = " ".join(ended.out.split())
+    for name, each in all_parameters(command.load_groups()).items():
+        assert name in text
+        assert each.rare or each.help.split()[-1] in text
+        assert each.rare or f"default: {each.shown_default}"[:30] in text
+
+
+def test_there_are_few_options():
+    slots = {command.name: len(options(command)) for command in COMMANDS}
+    assert slots["ngrams"] <= 22
+    assert sum(slots.values()) <= 130
+    for command in COMMANDS:
+        names = [
+            each.name
+            for kinds in command.load_groups().values()
+            for kind in kinds
+            for each in parameters_of(kind)
+        ]
+        assert len(set(names)) == len(names)
+
+
+def test_help_holds_for_every_way_of_giving_a_parameter():
+    for command in COMMANDS:
+        for name, each in all_parameters(command.load_groups()).items():
+            assert each.help.endswith("."), name
+            assert "--" not in each.help, name
+            assert "option" not in each.help.lower(), name
+
+
+def test_commands_and_the_version_are_listed(cli):
+    ended = cli("--help")
+    assert ended.status == 0
+    assert all(command.summary.split()[0] in ended.out for command in COMMANDS)
+    assert cli("--version").out.startswith("beam-dpne ")
+    assert cli().status == 2
+    assert cli("nothing").status == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        ("ngrams", (), "input and epsilon and delta and output must be given"),
+        ("ngrams", FILES, "epsilon and delta must be given"),
+        ("ngrams", (*RUN, "--max_length", "0"), "max_length must be an integer from 1 to 100"),
+        ("ngrams", (*RUN, "--max_length", "2_0"), "max_length must be an integer"),
+        ("ngrams", (*RUN, "--epsilon", "inf"), "epsilon must be a number > 0"),
+        ("ngrams", (*RUN, "--delta", "1"), "delta must be a number in (0, 1), got delta=1.0"),
+        ("ngrams", (*RUN, "--delta", "1e-21"), "delta must be at least 1e-20"),
+        ("ngrams", (*RUN, "--strategy", "greedy"), "strategy must be one of adaptive, one_round"),
+        ("ngrams", (*RUN, "--max_contributions", "1,2"), "max_contributions must have one value for"),
+        ("ngrams", (*RUN, "--workers", "257"), "workers must be an integer from 0 to 256"),
+        ("ngrams", (*RUN, "--tokenizer", "wrds"), "tokenizer must be words, unicode_words"),
+        ("ngrams", (*RUN, "--user_field", "text"), "user_field and text_field must differ"),
+        ("ngrams", (*RUN, "--encoding", "utf-99"), "encoding must be"),
+        ("ngrams", (*RUN, "--overwrite=yes"), "overwrite must be true or false"),
+        ("ngrams", (*RUN, "--max_rejected", "2"), "max_rejected must be a number in [0, 1]"),
+        ("ngrams", (*RUN, "--title", "  "), "title must be one line"),
+        ("ngrams", (*RUN, "--noise_growth", "2"), "noise_growth must be left out with strategy="),
+        ("set-union", (*RUN, "--policy", "greedy"), "policy must be one of "),
+        ("set-union", (*RUN, "--policy", "sips", "--shards", "2"), "shards must be left out"),
+        ("bayesian", RUN, "public must be given"),
+        ("bayesian", (*RUN, "--public", "p", "--length", "6"), "length must be an integer from 1 to 5"),
+        ("plan", (*BUDGET, "--users", "10"), "users belongs to a forecast"),
+        ("plan", (*BUDGET, "--releases", "0"), "releases must be an integer of at least 1"),
+        ("plan", (*BUDGET, "--runner", "X"), "beam-dpne plan has no option --runner"),
+        ("evaluate", ("--input", "x"), "release must be given"),
+        ("report", (), "release must be given"),
+        ("report", ("r", "--format", "pdf"), "format must be one of html, markdown"),
+        ("export", ("r",), "to and output must be given"),
+        ("account", (), "ledgers must be given"),
+        ("account", ("--create",), "create needs budget"),
+        ("audit", (), "mechanism must be given"),
+        ("audit", ("ngrams", "--runs", "3"), "runs must be an integer from 200 to 10000000"),
+        ("audit", ("ngrams", "--epsilon", "1"), "delta must be given once"),
+    ],
+)  # fmt: skip
+def test_a_wrong_parameter_is_one_line_and_status_2(cli, command, arguments, message):
+    ended = cli(command, *arguments)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"beam-dpne: error: {message}"), ended.err
+    assert ended.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "plan must be a file with a JSON object"),
+        ("[1]", "plan must be a file with a JSON object"),
+        ('{"epsylon": 1}', "plan must have parameters of this command, got 'epsylon'"),
+        ('{"policy": "sips"}', "plan must have parameters of this command, got 'policy'"),
+        ('{"epsilon": 1}', "epsilon is in the file"),
+        ('{"rounds": "3"}', "rounds must be an integer from 1 to 3, got rounds='3'"),
+        ('{"adjacency": "replace_one_user"}', "adjacency must be one of add_or_remove_one_user"),
+        ('{"public_user_count": 10000000}', "delta must be at most 1/public_user_count"),
+    ],
+)
+def test_a_wrong_file_of_parameters_is_one_line_and_status_2(cli, tmp_path, text, message):
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    ended = cli("ngrams", *RUN, "--plan", path)
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err.startswith(f"beam-dpne: error: {message}"), ended.err
+
+
+def test_a_file_of_parameters_may_hold_any_of_them(cli, tmp_path):
+    """The file alone gives the whole run, rare parameters and paths included."""
+    lines = [json.dumps({"who": f"u{place}", "body": "good day"}) for place in range(60)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    values = {
+        "input": [str(tmp_path / "in.jsonl")],
+        "user_field": "who",
+        "text_field": ["body"],
+        "epsilon": 10,
+        "delta": 1e-4,
+        "max_length": 2,
+        "max_contributions": [5, 8],
+        "rounds": 1,
+        "favour": None,
+        "output": str(tmp_path / "out"),
+        "title": "A title",
+        "partitions": 2,
+        "quiet": True,
+    }
+    (tmp_path / "plan.json").write_text(json.dumps(values))
+    ended = cli("ngrams", "--plan", tmp_path / "plan.json")
+    assert (ended.status, ended.err) == (0, "")
+    ledger = json.loads((tmp_path / "out" / "ledger.json").read_text())
+    assert ledger["plan"]["rounds"] == 1
+    assert ledger["plan"]["max_contributions"] == [5, 8]
+    assert ledger["notes"]["title"] == "A title"
+
+
+def test_a_missing_file_of_parameters_is_named(cli, tmp_path):
+    ended = cli("ngrams", *RUN, "--plan", tmp_path / "none.json")
+    assert ended.status == 2
+    assert "plan cannot be read" in ended.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("ngrams", "--help"),
+        ("ngrams", *RUN, "--max_length", 0),
+        ("set-union", *RUN, "--policy", "none"),
+        ("evaluate",),
+    ],
+)
+def test_help_and_a_wrong_parameter_do_not_wait_for_beam(program, arguments):
+    script = (
+        "import sys\n"
+        "from beam_dpne.cli.main import main\n"
+        f"main({[str(each) for each in arguments]!r})\n"
+        "print([name for name in ('apache_beam', 'pandas') if name in sys.modules])\n"
+    )
+    ended = program.run_python(script)
+    assert ended.out.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_option_is_refused_with_the_one_that_was_meant(cli):
+    ended = cli("ngrams", *RUN, "--max_lenght", 3)
+    assert ended.status == 2
+    assert "there is no option --max_lenght; did you mean --max_length?" in ended.err
+    assert "no argument 'more'" in cli("ngrams", *RUN, "more").err
