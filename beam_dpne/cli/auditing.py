@@ -34,7 +34,13 @@ def run(made: Made, _beam_arguments: list[str]) -> None:
         require_matplotlib()
         if not auditing.plot.lower().endswith(".png"):
             raise UsageError(f"plot must be the path of a PNG file, got plot={auditing.plot}.")
-    audit = audit_plan(plan, runs=auditing.runs, confidence=auditing.confidence, seed=auditing.seed)
+    audit = audit_plan(
+        plan,
+        runs=auditing.runs,
+        confidence=auditing.confidence,
+        seed=auditing.seed,
+        processes=os.cpu_count() or 1,
+    )
     if auditing.plot is not None:
         parsing.write_file("plot", auditing.plot, audit_plot(audit))
     if auditing.json:
