@@ -1,5 +1,6 @@
 """Reading public counts from a text, from a file of counts, or from the directory of a release."""
 
+import codecs
 import os
 import re
 from collections.abc import Iterator
@@ -13,8 +14,8 @@ from beam_dpne.bayesian.public_counts import PublicCounts, count_text
 from beam_dpne.documents.text import split_ngram
 from beam_dpne.documents.tokenizers import Tokenizer
 from beam_dpne.errors import InputError, PublicCountsError
-from beam_dpne.reading.files import TextStream, guarded
-from beam_dpne.reading.headers import BYTE_ORDER_MARK
+from beam_dpne.reading.files import guarded
+from beam_dpne.reading.text import TextStream
 from beam_dpne.release.files import (
     LEDGER_NAME,
     is_local,
@@ -142,7 +143,7 @@ def _same_text(first: TextStream, second: TextStream) -> bool:
 
 
 def _beginning(stream: TextStream) -> bytes:
-    return stream.peek(_LONGEST_LINE).removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
+    return stream.peek(_LONGEST_LINE).removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
 
 
 def _has_counts(beginning: bytes) -> bool:
@@ -241,7 +242,7 @@ def _lines(stream: TextStream, path: str) -> Iterator[list[str]]:
     rest, is_first = b"", True
     while data := _read(stream, path):
         if is_first:
-            data, is_first = data.removeprefix(BYTE_ORDER_MARK), False
+            data, is_first = data.removeprefix(codecs.BOM_UTF8), False
         whole, newline, rest = (rest + data).rpartition(b"\n")
         if newline:
             yield _decoded(whole, path)

@@ -27,8 +27,8 @@ from beam_dpne.documents.row_types import (
 )
 from beam_dpne.documents.sources import require_rows_by_name
 from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.reading.batches import record_batch
 from beam_dpne.reading.options import names_of
-from beam_dpne.reading.records import record_batch
 
 Text = str | list[str]
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from beam_dpne.documents.row_types import NESTED, SURELY_NEAR, hint
 from beam_dpne.elements.text_types import is_list, is_text
-from beam_dpne.reading.records import NAMED_USER, as_text, plain, record_batch
+from beam_dpne.reading.batches import NAMED_USER, as_text, plain, record_batch
 
 USER, TEXT = "user", "text"
 TOKEN_LISTS = pa.list_(pa.string())

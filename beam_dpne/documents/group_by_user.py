@@ -28,7 +28,7 @@ from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.elements.threads import TaskQueue
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.reading.records import NAMED_USER
+from beam_dpne.reading.batches import NAMED_USER
 
 # A bundle cuts its tokens by partition when it has gathered so many.
 _GATHERED_TOKENS = 2_000_000

@@ -14,7 +14,7 @@ from beam_dpne.elements import progress
 from beam_dpne.errors import InputError
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.transform import plan_reads, read_ahead, read_item, unit_of
+from beam_dpne.reading.transform import plan_reads, read_ahead, read_item
 
 # The code at the position after the last word of a document.
 BORDER = -1
@@ -99,16 +99,12 @@ def read_corpus(
     gathered = _Gathered()
     for file in files:
         for item in plan_reads(file, options):
-            for documents, rejects, _ in read_ahead(read_item(item, options)):
+            for batch in read_ahead(read_item(item, options)):
                 progress.enter("read", None)
-                if rejects and strict:
-                    position, reason = rejects[0]
-                    raise InputError(
-                        f"{file.path} must hold only usable records (--strict), got one at "
-                        f"{unit_of(item.kind)} {position}: {reason}."
-                    )
-                gathered.rejected_reasons.update(reason for _, reason in rejects)
-                gathered.add(documents, function)
+                if strict:
+                    batch.require_none_rejected(file.path)
+                gathered.rejected_reasons.update(reason for _, reason in batch.rejects)
+                gathered.add(batch.documents, function)
     return gathered.corpus(tokenizers.tokenizer_name(tokenizer))
 
 

@@ -1,328 +1,199 @@
-"""Parsers of CSV (RFC 4180), TSV (IANA text/tab-separated-values) and sequences.
+"""CSV and TSV, by the parser of Python's standard library, and sequences.
 
-pyarrow's parser of CSV joins text after a closing quote to the field, and one long row fails the whole
-file. The parser of Python's standard library is right, but it reads 23 MB/s and cannot split a file.
-So this package has its own. The fields of a block are found by counting delimiters and quotes in numpy,
-and only a block with stray quotes is read record by record. A quoted field ends at its closing quote,
-even on a later line, so the operator must have the files from a program that escapes quotes.
-
-In CSV, quoted fields may contain line ends, and a line may also end at a single carriage return (as in
-Python's csv module). In sequences each line is the text of a user, with tokens separated by blanks.
+The parser is strict: text that follows a closing quote is an error, after which it goes on at the next
+line. A quoted field ends at its closing quote, even on a later line, so the operator must have the
+files from a program that escapes quotes. Without quoting, each line is a record.
 """
 
+import contextlib
+import csv
+import io
+import itertools
+import operator
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from beam_dpne.errors import InputError
-from beam_dpne.reading.encodings import Encoding, recoded
+from beam_dpne.reading.batches import NAMED_USER, Batch, batch_of, record_batch
+from beam_dpne.reading.files import BrokenText
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import (
-    CR,
-    LF,
-    NAMED_USER,
-    Batch,
-    Block,
-    Borders,
-    BrokenText,
-    LineBorders,
-    Offsets,
-    checked,
-    gather,
-    occurrences,
-    pieces,
-    record_batch,
-    valid_utf8,
-)
-from beam_dpne.reading.rejects import BAD_QUOTES, NOT_UTF8, RAGGED
+from beam_dpne.reading.rejects import EMPTY_USER, NOT_CSV, NOT_DECODED, RAGGED, TOO_LONG
+from beam_dpne.reading.text import LINE_END_BYTES, Block, lines_of
 
-QUOTE = 0x22
 HEAD_BYTES = 65536
-_NO_OFFSETS = np.zeros(0, np.int64)
 
 
-class Dialect(NamedTuple):
-    """The delimiter of fields, and whether fields may be quoted."""
+class _Records:
+    """The records of some blocks: the fields of each, its offset, and what is wrong with it.
 
-    delimiter: bytes
-    quoted: bool
+    Attributes:
+      end: Offset of the line that the parser takes next.
+    """
 
-    def borders(self) -> Borders:
-        """Returns the rule by which records end."""
-        return QuotedBorders(self.delimiter) if self.quoted else LineBorders()
+    def __init__(
+        self, blocks: Iterator[Block], kind: str, options: ReadOptions, limit: int
+    ) -> None:
+        self._blocks = blocks
+        self._limit = limit
+        self._start = self.end = 0
+        self._fault = ""
+        self._is_done = False
+        self._lines = self._read_lines()
+        # The lines of the current record, which the parser has taken.
+        self._taken: list[str] = []
+        self._delimiter = options.delimiter_of(kind)
+        self._is_quoted = options.is_quoted(kind)
+        if self._is_quoted:
+            # The limit of the module is for all readers of the process; records are limited here.
+            csv.field_size_limit(max(csv.field_size_limit(), limit))
+            self._rows = csv.reader(self._lines, delimiter=self._delimiter, strict=True)
+        else:
+            bare = (line.removesuffix("\n").removesuffix("\r") for line in self._lines)
+            self._rows = (line.split(self._delimiter) if line else [] for line in bare)
+
+    def __iter__(self) -> Iterator[tuple[int, list[str], str]]:
+        """Yields offset, fields and fault ("" if there is none) of each record, not of blank lines.
+
+        Raises:
+          BrokenText: The text ends inside a quoted field.
+        """
+        while True:
+            try:
+                row = next(self._rows, None)
+            except csv.Error:
+                row = self._pass_malformed()
+            if row is None:
+                return
+            if row:
+                yield self._start, row, self._fault
+            self._start, self._fault = self.end, ""
+            self._taken.clear()
+
+    def _pass_malformed(self) -> list[str]:
+        """Reads to the end of a record in which text follows a closing quote.
+
+        Otherwise its further lines would be taken for records of users whom its text may name.
+        """
+        if not self._is_done:
+            self._fault = self._fault or NOT_CSV
+            lines = itertools.chain(self._taken.copy(), self._lines)
+            with contextlib.suppress(csv.Error):
+                next(csv.reader(lines, delimiter=self._delimiter), None)
+        if self._is_done:
+            raise BrokenText(
+                "ends inside a quoted field. The file is truncated, or a quote is not closed."
+            )
+        return [""]
+
+    def _read_lines(self) -> Iterator[str]:
+        """Yields the lines that the parser takes.
+
+        Of a record that is too long, it gets only what changes whether quotes are open. By the rules
+        of quoting they are open after a line with an odd number of quotes if they were not before it.
+        """
+        for block in self._blocks:
+            if not self.end:
+                self._start = self.end = block.offset
+            if block.is_long_line:
+                yield from self._of_long(block.size, block.quotes)
+            for line in self._lines_of(block.data):
+                if self.end + len(line) - self._start > self._limit + LINE_END_BYTES:
+                    yield from self._of_long(len(line), line.count(b'"'))
+                    continue
+                self.end += len(line)
+                try:
+                    text = line.decode()
+                except UnicodeDecodeError:
+                    self._fault = NOT_DECODED
+                    text = line.decode(errors="replace")
+                self._taken.append(text)
+                yield text
+        self._is_done = True
+
+    def _lines_of(self, data: bytes) -> Iterable[bytes]:
+        """Returns lines; only with quoting they may end at a single carriage return."""
+        return data.splitlines(keepends=True) if self._is_quoted else io.BytesIO(data)
+
+    def _of_long(self, size: int, quotes: int) -> Iterator[str]:
+        """Yields what stands for a line of a record that is too long."""
+        is_inside = self.end > self._start
+        self.end += size
+        self._fault = TOO_LONG
+        stand_in = '"\n' if self._is_quoted and quotes % 2 else "" if is_inside else "-\n"
+        if stand_in:
+            self._taken.append(stand_in)
+            yield stand_in
 
 
-DIALECTS = {"csv": Dialect(b",", True), "tsv": Dialect(b"\t", False)}
-
-
-def dialect_of(kind: str, options: ReadOptions) -> Dialect:
-    """Returns the dialect of a format, changed by the options."""
-    usual = DIALECTS[kind]
-    sign = options.delimiter_character
-    return Dialect(
-        delimiter=usual.delimiter if sign is None else sign.encode(),
-        quoted=usual.quoted if options.quoting == "auto" else options.quoting == "quoted",
-    )
-
-
-def header(path: str, head: bytes, dialect: Dialect, encoding: Encoding) -> tuple[list[str], int]:
-    """Reads the names of the columns.
+def header(path: str, head: bytes, kind: str, options: ReadOptions) -> tuple[list[str], int]:
+    """Returns the names of the columns, and the number of bytes of the header line.
 
     Args:
       path: The file's path, for messages.
       head: The first bytes of the text, after a byte order mark.
-      dialect: Delimiter and quoting of the text.
-      encoding: Encoding of the text.
-
-    Returns:
-      The names, and the number of bytes of the header line.
+      kind: `csv` or `tsv`.
+      options: How the file is read.
 
     Raises:
       InputError: The text is empty, or its first line does not end in `head` or cannot be decoded.
     """
-    if not head:
-        raise InputError(f"{path} must begin with a header line, got an empty file.")
-    end = dialect.borders().scanner().feed(head)
-    if end < 0 and len(head) >= HEAD_BYTES:
-        raise InputError(
-            f"{path} must begin with a header line shorter than {HEAD_BYTES} bytes. "
-            "Name the columns with --columns."
-        )
-    size = end if end >= 0 else len(head)
-    names = split_fields(head[:size].rstrip(b"\r\n"), dialect)
+    records = _Records(iter([Block(0, head, len(head))]), kind, options, HEAD_BYTES)
     try:
-        decoded = [recoded(name, encoding).decode() for name in names or []]
-    except UnicodeDecodeError:
-        expected = "the encoding that was given" if encoding.is_given else "UTF-8"
+        _, names, fault = next(iter(records), (0, [], ""))
+    except BrokenText:
+        names, fault = [""], TOO_LONG
+    if not names:
+        raise InputError(f"{path} must begin with a header line, got an empty file.")
+    if fault == NOT_DECODED:
         raise InputError(
-            f"{path} must begin with a header line in {expected}. Name the encoding of the file with "
-            "--encoding, e.g. cp1252."
-        ) from None
-    return decoded, size
+            f"{path} must begin with a header line in {options.encoding or 'UTF-8'}. Name the encoding "
+            "of the file with encoding, e.g. cp1252."
+        )
+    if fault or (records.end == len(head) >= HEAD_BYTES):
+        raise InputError(
+            f"{path} must begin with a header line of correct {kind} shorter than {HEAD_BYTES} bytes. "
+            "Name the columns with columns."
+        )
+    return names, records.end
 
 
-def split_fields(record: bytes, dialect: Dialect) -> list[bytes] | None:
-    """Returns the fields of one record, or None if text follows a closing quote.
-
-    >>> split_fields(b'a,"b ""c"", d",', DIALECTS["csv"])
-    [b'a', b'b "c", d', b'']
-    """
-    if not dialect.quoted:
-        return record.split(dialect.delimiter)
-    escaped = re.escape(dialect.delimiter)
-    field = re.compile(
-        rb'(?:"([^"]*(?:""[^"]*)*)"|([^"%b][^%b]*|))(%b|\Z)' % (escaped, escaped, escaped),
-    )
-    fields, at = [], 0
-    while match := field.match(record, at):
-        quoted, plain, border = match.groups()
-        fields.append(plain if quoted is None else quoted.replace(b'""', b'"'))
-        if not border:
-            return fields
-        at = match.end()
-    return None
-
-
-class QuotedBorders:
-    """Ends a record at a line end outside quotes; a quote opens only at the start of a field."""
-
-    def __init__(self, delimiter: bytes = b",") -> None:
-        self.delimiter = delimiter
-
-    def ends(self, data: bytes) -> Offsets:
-        """Returns the positions after the line ends outside quotes."""
-        raw = np.frombuffer(data, np.uint8)
-        quotes = occurrences(raw, QUOTE)
-        if not well_quoted(raw, quotes, self.delimiter[0]):
-            return self._scan(data)
-        found = [_NO_OFFSETS]
-        for piece in pieces(len(data)):
-            ends = np.flatnonzero(_ends_of_lines(raw, piece)) + piece.start
-            found.append(ends[outside_quotes(quotes, ends)] + 1)
-        return np.concatenate(found)
-
-    def _scan(self, data: bytes) -> Offsets:
-        """Returns the same positions, found record by record, for data with stray quotes."""
-        found: list[int] = []
-        scanner = self.scanner()
-        while (end := scanner.feed(data, found[-1] if found else 0)) >= 0:
-            found.append(end)
-            scanner = self.scanner()
-        return np.array(found, np.int64)
-
-    def scanner(self) -> "QuotedScanner":
-        """Returns a scanner at the beginning of a record."""
-        return QuotedScanner(self.delimiter)
-
-
-def _ends_of_lines(raw: npt.NDArray[np.uint8], piece: slice) -> npt.NDArray[np.bool_]:
-    r"""Returns which bytes of a piece of a text end a line: (bytes of the piece,) bool.
-
-    "\r\n" ends a line once, so that only a "\r" without a "\n" after it counts. A "\r" at the end of
-    the text may be the first half of "\r\n" and is left for the text after it.
-    """
-    following = raw[piece.start + 1 : piece.stop + 1]
-    ends = raw[piece] == LF
-    ends[: len(following)] |= (raw[piece][: len(following)] == CR) & (following != LF)
-    return ends
-
-
-def outside_quotes(quotes: Offsets, positions: Offsets) -> npt.NDArray[np.bool_]:
-    """Returns which positions have an even number of quotes before them: (n,) bool."""
-    return np.searchsorted(quotes, positions) % 2 == 0
-
-
-def well_quoted(raw: npt.NDArray[np.uint8], quotes: Offsets, delimiter: int) -> bool:
-    """Returns whether quotes open and close in turn, so that counting them finds quoted text.
-
-    They do if the 1st, 3rd, … quote follows a border of fields (or, in a doubled quote, the quote
-    before it), and the 2nd, 4th, … quote precedes one. The last field may be incomplete.
+def read_delimited(
+    blocks: Iterator[Block], columns: Sequence[str], kind: str, options: ReadOptions
+) -> Iterator[Batch]:
+    """Yields the documents of CSV or TSV; blank lines are skipped.
 
     Args:
-      raw: (bytes,) uint8, the text from the beginning of a record.
-      quotes: Positions of all quotes in it.
-      delimiter: Code of the delimiter.
+      blocks: The text after the header line.
+      columns: Names of all columns.
+      kind: `csv` or `tsv`.
+      options: How the file is read.
     """
-    # (256,) whether a byte may come right before an opening quote, or right after a closing one.
-    border = np.zeros(256, bool)
-    border[[delimiter, LF, CR, QUOTE]] = True
-    opening, closing = quotes[0::2], quotes[1::2]
-    inner = opening[opening > 0]
-    followed = closing[closing < len(raw) - 1]
-    return bool(border[raw[inner - 1]].all() and border[raw[followed + 1]].all())
+    wanted = operator.itemgetter(*(columns.index(name) for _, name in options.wanted_fields))
+    records = _Records(blocks, kind, options, options.max_record_bytes)
+    rows: list[tuple[str, ...]] = []
+    rejects: list[tuple[int, str]] = []
+    first = 0
+    for offset, row, fault in records:
+        if fault or len(row) != len(columns):
+            rejects.append((offset, fault or RAGGED))
+        elif not (fields := wanted(row))[0]:
+            rejects.append((offset, EMPTY_USER))
+        else:
+            rows.append(fields)
+        if records.end - first >= options.block_bytes:
+            yield _batch(rows, rejects, options)
+            rows, rejects, first = [], [], records.end
+    yield _batch(rows, rejects, options)
 
 
-class QuotedScanner:
-    """Finds the end of one CSV record by a state machine, which skips bytes that change no state.
-
-    Each state is a method that takes the data and a position, and returns the next position to look at.
-    """
-
-    def __init__(self, delimiter: bytes) -> None:
-        self._border = re.compile(b"[\r\n" + re.escape(delimiter) + b"]")
-        self._state: Callable[[bytes, int], int] = self._field
-        self._end = -1
-
-    def feed(self, data: bytes, at: int = 0) -> int:
-        """Returns the position after the record's terminator, or -1 if the record does not end here."""
-        while at < len(data) and self._end < 0:
-            at = self._state(data, at)
-        return self._end
-
-    def finish(self) -> None:
-        """Raises BrokenText if the pieces so far end inside a quoted field."""
-        if self._state == self._quoted:
-            raise BrokenText(
-                "ends inside a quoted field. The file is truncated, or a quote is not closed."
-            )
-
-    def _field(self, data: bytes, at: int) -> int:
-        opens = data[at] == QUOTE
-        self._state = self._quoted if opens else self._plain
-        return at + opens
-
-    def _quoted(self, data: bytes, at: int) -> int:
-        quote = data.find(b'"', at)
-        if quote < 0:
-            return len(data)
-        self._state = self._closed
-        return quote + 1
-
-    def _closed(self, data: bytes, at: int) -> int:
-        doubled = data[at] == QUOTE
-        self._state = self._quoted if doubled else self._plain
-        return at + doubled
-
-    def _plain(self, data: bytes, at: int) -> int:
-        found = self._border.search(data, at)
-        if not found:
-            return len(data)
-        self._state = self._field
-        if data[found.start()] == LF:
-            self._end = found.end()
-        elif data[found.start()] == CR:
-            self._state = self._returned
-        return found.end()
-
-    def _returned(self, data: bytes, at: int) -> int:
-        self._end = at + (data[at] == LF)
-        return at
-
-
-class DelimitedParser:
-    """Turns blocks of CSV or TSV into documents."""
-
-    def __init__(self, columns: Sequence[str], dialect: Dialect, options: ReadOptions) -> None:
-        self._dialect = dialect
-        self._width = len(columns)
-        self._record_names = options.record_names
-        self._wanted = [columns.index(name) for _, name in options.wanted_fields]
-
-    def parse(self, block: Block) -> Batch:
-        """Splits the records of a block; blank lines are skipped."""
-        block = block.filled()
-        raw = np.frombuffer(block.data, np.uint8)
-        quotes = occurrences(raw, QUOTE) if self._dialect.quoted else _NO_OFFSETS
-        if well_quoted(raw, quotes, self._dialect.delimiter[0]):
-            return self._parse_vectorized(block, quotes)
-        return self._parse_each(block)
-
-    def _parse_vectorized(self, block: Block, quotes: Offsets) -> Batch:
-        raw = np.frombuffer(block.data, np.uint8)
-        starts, ends, positions = block.starts, block.ends, block.positions
-        delimiters = occurrences(raw, self._dialect.delimiter[0])
-        delimiters = delimiters[outside_quotes(quotes, delimiters)]
-        # (records,) the first delimiter at or after each record's start, as an index in `delimiters`.
-        # Field i of a record lies between the delimiters first + i - 1 and first + i.
-        first = np.searchsorted(delimiters, starts)
-        good = np.searchsorted(delimiters, ends) - first == self._width - 1
-        rejects = [(int(position), RAGGED) for position in positions[~good]]
-        starts, ends, first = starts[good], ends[good], first[good]
-        # Positions of the second quote of each doubled quote, which is dropped. Quotes open and close
-        # in turn, so that in a doubled quote one opens right after another has closed.
-        doubled = quotes[2::2][np.diff(quotes)[1::2] == 1] if quotes.size else None
-        columns = []
-        for column in self._wanted:
-            left = starts if column == 0 else delimiters[first + column - 1] + 1
-            right = ends if column == self._width - 1 else delimiters[first + column]
-            columns.append(_unquoted(block.data, left, right, doubled))
-        return self._merged(columns, positions[good], rejects)
-
-    def _parse_each(self, block: Block) -> Batch:
-        """Parses record by record, for blocks with stray quotes."""
-        rejects: list[tuple[int, str]] = []
-        rows: list[list[bytes]] = []
-        positions: list[int] = []
-        for position, record in block.records():
-            fields = split_fields(record, self._dialect)
-            if fields is None or len(fields) != self._width:
-                rejects.append((position, BAD_QUOTES if fields is None else RAGGED))
-            else:
-                rows.append([fields[column] for column in self._wanted])
-                positions.append(position)
-        columns = [
-            pa.array([row[i] for row in rows], pa.binary()) for i in range(len(self._wanted))
-        ]
-        return self._merged(columns, np.array(positions, np.int64), rejects)
-
-    def _merged(
-        self, columns: list[pa.Array], positions: Offsets, rejects: list[tuple[int, str]]
-    ) -> Batch:
-        batch = checked(columns, positions, self._record_names)
-        return batch._replace(rejects=sorted(rejects + batch.rejects))
-
-
-def _unquoted(data: bytes, left: Offsets, right: Offsets, doubled: Offsets | None) -> pa.Array:
-    """Returns the values of fields without their quotes."""
-    if doubled is None:
-        return gather(data, left, right)
-    padded = np.frombuffer(data + b"\0", np.uint8)
-    quoted = (right > left) & (padded[left] == QUOTE)
-    return gather(data, left + quoted, right - quoted, doubled)
+def _batch(
+    rows: list[tuple[str, ...]], rejects: list[tuple[int, str]], options: ReadOptions
+) -> Batch:
+    values = zip(*rows, strict=True) if rows else ((),) * len(options.wanted_fields)
+    return batch_of([pa.array(each, pa.string()) for each in values], rejects, options.record_names)
 
 
 # A file of sequences has a header only if it begins with this line, as the MSNBC data do.
@@ -350,27 +221,31 @@ def header_bytes(head: bytes) -> int:
     return found.end()
 
 
-class SequencesParser:
-    """Turns blocks of lines into documents; each line is a user, whose name is its file and offset."""
+def read_sequences(blocks: Iterator[Block], number: int, options: ReadOptions) -> Iterator[Batch]:
+    """Yields a document for each line that is not empty; its user is named by file and offset.
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    Args:
+      blocks: The text after the header.
+      number: Index of the file.
+      options: How the file is read.
+    """
+    for block in blocks:
+        offsets: list[int] = []
+        texts: list[str] = []
+        rejects: list[tuple[int, str]] = []
+        for offset, line, fault in lines_of(block, options.max_record_bytes):
+            if fault:
+                rejects.append((offset, fault))
+            else:
+                offsets.append(offset)
+                texts.append(line.decode())
+        documents = record_batch(_users(number, offsets), pa.array(texts, pa.string()))
+        yield Batch(documents, rejects, len(texts))
 
-    def parse(self, block: Block) -> Batch:
-        """Makes each line a document; empty lines are skipped."""
-        block = block.filled()
-        text = gather(block.data, block.starts, block.ends)
-        good = valid_utf8(text)
-        positions = block.positions
-        rejects = [(int(position), NOT_UTF8) for position in positions[~good]]
-        user = _users(self._number, positions[good])
-        documents = record_batch(user, text.filter(pa.array(good)).cast(pa.string()))
-        return Batch(documents, rejects, len(documents))
 
-
-def _users(number: int, positions: np.ndarray) -> pa.Array:
+def _users(number: int, offsets: list[int]) -> pa.Array:
     """Returns 16 bytes for each user: the file's index and the line's offset, both little-endian."""
-    pairs = np.empty((len(positions), 2), "<u8")
+    pairs = np.empty((len(offsets), 2), "<u8")
     pairs[:, 0] = number
-    pairs[:, 1] = positions
-    return pa.Array.from_buffers(NAMED_USER, len(positions), [None, pa.py_buffer(pairs)])
+    pairs[:, 1] = offsets
+    return pa.Array.from_buffers(NAMED_USER, len(offsets), [None, pa.py_buffer(pairs)])

@@ -1,4 +1,4 @@
-"""Headers and first records of files determine the parser, and must have the wanted fields.
+"""The beginning of a file determines how it is read, and must have the wanted fields.
 
 Errors name the fields of a file only if they cannot be data. The first line of a CSV file without a
 header line is a user's record.
@@ -7,74 +7,81 @@ header line is a user's record.
 import codecs
 import itertools
 import re
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 import pyarrow.parquet as pq
 
 from beam_dpne.errors import InputError
+from beam_dpne.reading.batches import Batch
 from beam_dpne.reading.delimited import (
     HEAD_BYTES,
-    DelimitedParser,
-    SequencesParser,
-    dialect_of,
     header,
     header_bytes,
+    read_delimited,
+    read_sequences,
 )
-from beam_dpne.reading.encodings import Encoding, recoded
-from beam_dpne.reading.files import InputFile, TextStream, guarded, open_raw
-from beam_dpne.reading.json_records import (
-    BLANKS,
-    ArrayBorders,
-    JsonArrayParser,
-    JsonlParser,
-    array_start,
-)
-from beam_dpne.reading.options import ReadOptions, format_of
+from beam_dpne.reading.files import InputFile, guarded, open_raw
+from beam_dpne.reading.formats import format_of
+from beam_dpne.reading.json_records import elements, is_array, read_json_array, read_json_lines
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.parquet import check_schema
-from beam_dpne.reading.records import Batch, Block, Borders, LineBorders
+from beam_dpne.reading.text import TextStream, pass_line, read_blocks
 
-BYTE_ORDER_MARK = codecs.BOM_UTF8
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.\-]{1,64}", re.ASCII)
 _SHOWN = 30
 _CHECKED_FILES = 8
+_CHECKED_RECORDS = 100
 _KEYS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Parser(Protocol):
-    """Turns blocks of records into documents."""
-
-    def parse(self, block: Block) -> Batch:
-        """Returns the documents and rejects of a block."""
-        ...
-
-
-class Beginning(NamedTuple):
-    """How a text is read, which its beginning and the options determine.
+class Text(NamedTuple):
+    """A text, and how its records are read.
 
     Attributes:
-      encoding: Encoding of the text; if it does not keep ASCII, the stream decodes it.
+      stream: The text, at the offset `size`.
+      file: The text's file.
+      kind: Format of the text, not Parquet.
       size: Number of bytes before the first record.
-      parser: Parser of the records.
-      borders: Rule by which records end.
       columns: Names of the columns of CSV or TSV, in order.
+      is_array: Whether the text is a JSON array.
+      can_be_cut: Whether it can be read from any byte on, because each line feed ends a record.
     """
 
-    encoding: Encoding
+    stream: TextStream
+    file: InputFile
+    kind: str
     size: int
-    parser: Parser
-    borders: Borders
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...]
+    is_array: bool
+    can_be_cut: bool
 
-    @property
-    def can_be_cut(self) -> bool:
-        """Whether the text can be read from any byte on, because each line feed ends a record."""
-        return self.encoding.keeps_ascii and isinstance(self.borders, LineBorders)
+    def batches(
+        self, options: ReadOptions, start: int = 0, stop: int | None = None
+    ) -> Iterator[Batch]:
+        """Yields the documents of the records that begin in a range of bytes."""
+        if self.is_array:
+            yield from read_json_array(self.stream, options)
+            return
+        offset = self.size
+        if start > offset:
+            # Reading starts one byte earlier, so that a record at the very start of the range counts.
+            self.stream.seek(start - 1)
+            line, rest = pass_line(self.stream, self.stream.read(HEAD_BYTES), HEAD_BYTES, start - 1)
+            self.stream.push_back(rest)
+            offset = start - 1 + line.size
+        blocks = read_blocks(self.stream, options, start=offset, stop=stop)
+        if self.kind == "sequences":
+            yield from read_sequences(blocks, self.file.number, options)
+        elif self.columns:
+            yield from read_delimited(blocks, self.columns, self.kind, options)
+        else:
+            yield from read_json_lines(blocks, options)
 
 
-def begin(stream: TextStream, file: InputFile, kind: str, options: ReadOptions) -> Beginning:
-    """Determines from its beginning how a text is read, and leaves the stream there.
+def begin(stream: TextStream, file: InputFile, kind: str, options: ReadOptions) -> Text:
+    """Determines from its beginning how a text is read.
 
     Args:
       stream: The text, at its beginning.
@@ -85,34 +92,24 @@ def begin(stream: TextStream, file: InputFile, kind: str, options: ReadOptions) 
     Raises:
       InputError: The header of CSV, TSV or sequences is malformed, or lacks a field.
     """
+    is_delimited = kind in ("csv", "tsv")
     # If the first bytes are a user's record, they must not decide how other records are read.
-    has_head = kind == "json" or (kind in ("csv", "tsv") and not options.columns)
-    encoding = stream.start_decoding(options.encoding, marks=has_head)
+    has_head = kind == "json" or (is_delimited and not options.columns)
+    can_be_cut = stream.start_decoding(options.encoding, has_mark=has_head)
+    mark = len(codecs.BOM_UTF8) if stream.peek(3) == codecs.BOM_UTF8 else 0
+    stream.read(mark)
     head = stream.peek(HEAD_BYTES)
-    mark = len(BYTE_ORDER_MARK) if head.startswith(BYTE_ORDER_MARK) else 0
-    head = head[mark:]
-    if kind in ("json", "jsonl"):
-        size = array_start(head) if kind == "json" else 0
-        if encoding.is_recoded and options.encoding is None and not size:
-            raise InputError(
-                f"{file.path} begins with a byte order mark and holds no JSON array. If its text has "
-                "that encoding, name the encoding with --encoding."
-            )
-        if size:
-            return Beginning(encoding, mark + size, JsonArrayParser(options), ArrayBorders())
-        return Beginning(encoding, mark, JsonlParser(options), LineBorders())
+    array = kind == "json" and is_array(head)
+    columns, size = options.columns or (), 0
     if kind == "sequences":
-        size = mark + header_bytes(head)
-        return Beginning(encoding, size, SequencesParser(file.number), LineBorders())
-    dialect = dialect_of(kind, options)
-    names, size = list(options.columns or ()), 0
-    if not names:
-        names, size = header(file.path, head, dialect, encoding)
-        if options.quoting == "auto" and not dialect.quoted:
-            _require_unquoted_names(file.path, names)
-        _require_fields(file.path, names, options)
-    parser = DelimitedParser(names, dialect, options)
-    return Beginning(encoding, mark + size, parser, dialect.borders(), tuple(names))
+        size = header_bytes(head)
+    elif is_delimited and not columns:
+        columns, size = header(file.path, head, kind, options)
+        _require_fields(file.path, columns, options)
+    stream.read(size)
+    can_be_cut &= not (array or (is_delimited and options.is_quoted(kind)))
+    columns = tuple(columns) if is_delimited else ()
+    return Text(stream, file, kind, mark + size, columns, array, can_be_cut)
 
 
 def check_fields(files: Sequence[InputFile], options: ReadOptions) -> None:
@@ -151,55 +148,36 @@ def _check_file(file: InputFile, options: ReadOptions) -> set[str]:
             check_schema(file.path, schema, options)
         return set(schema.names)
     with TextStream(file.path) as stream:
-        beginning = begin(stream, file, kind, options)
-        stream.read(beginning.size)
-        head = recoded(stream.read(HEAD_BYTES), beginning.encoding)
-    if kind in ("json", "jsonl"):
-        elements = _elements(head, beginning)
-        keys = [found for found in map(_keys, elements) if found is not None]
-        if kind == "json" and any(elements) and not keys:
-            raise InputError(
-                f"{file.path} must hold one JSON array of objects, or one JSON object on each line. "
-                "Its first records are neither; objects within another object are not found."
-            )
-        _require_keys(file.path, keys, options)
-        return {key for found in keys for key in found}
-    if kind == "tsv" and options.quoting == "auto":
-        _require_unquoted_texts(file.path, _lines(head), beginning, options)
-    return set(beginning.columns)
+        text = begin(stream, file, kind, options)
+        if kind not in ("json", "jsonl"):
+            return set(text.columns)
+        records = [_keys(record) for record in _first_records(text)]
+    keys = [found for found in records if found is not None]
+    if kind == "json" and records and not keys:
+        raise InputError(
+            f"{file.path} must hold one JSON array of objects, or one JSON object on each line. "
+            "Its first records are neither; objects within another object are not found."
+        )
+    _require_keys(file.path, keys, options)
+    return {key for found in keys for key in found}
 
 
-def _elements(head: bytes, beginning: Beginning) -> list[bytes]:
-    """Returns the whole records in the first bytes after the beginning, without blanks around them."""
-    if not isinstance(beginning.borders, ArrayBorders):
-        return [line.strip(BLANKS) for line in _lines(head)]
-    ends = beginning.borders.ends(head).tolist()
-    return [head[i:j].strip(BLANKS + b",]") for i, j in itertools.pairwise([0, *ends])]
+def _first_records(text: Text) -> list[object]:
+    """Returns the first elements of a JSON array, or the first lines that are not blank."""
+    if text.is_array:
+        return list(itertools.islice(elements(text.stream), _CHECKED_RECORDS))
+    head = text.stream.read(HEAD_BYTES)
+    # The last line may be incomplete.
+    lines = head.split(b"\n")[: None if len(head) < HEAD_BYTES else -1]
+    return [line for line in lines if line.strip()]
 
 
-def _lines(head: bytes) -> list[bytes]:
-    """Returns the whole lines in the first bytes, with the last line of a text that ends in them."""
-    lines = head.split(b"\n")
-    return lines if len(head) < HEAD_BYTES else lines[:-1]
-
-
-def _require_unquoted_texts(
-    path: str, lines: Sequence[bytes], beginning: Beginning, options: ReadOptions
-) -> None:
-    """Raises InputError if most first records have their texts in quotes though quoting is off."""
-    sign = options.delimiter_character or "\t"
-    indices = [beginning.columns.index(name) for name in options.text_fields]
-    rows = [line.decode("utf-8", "replace").rstrip("\r").split(sign) for line in lines]
-    rows = [row for row in rows if len(row) == len(beginning.columns)]
-    quoted = sum(all(_is_quoted(row[index]) for index in indices) for row in rows)
-    if 2 * quoted > len(rows):
-        raise _unknown_quoting(path, "most of whose first records have texts in quotes")
-
-
-def _keys(line: bytes) -> list[str] | None:
-    """Returns the keys of a JSON object, or None if the line is not one."""
+def _keys(record: object) -> list[str] | None:
+    """Returns the keys of an object or of a line with one, or None if it is something else."""
+    if not isinstance(record, bytes):
+        return list(record) if isinstance(record, dict) else None
     try:
-        return list(_KEYS.decode(line))
+        return list(_KEYS.decode(record))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -207,39 +185,20 @@ def _keys(line: bytes) -> list[str] | None:
 def _require_fields(path: str, names: Sequence[str], options: ReadOptions) -> None:
     """Raises InputError unless a header line has each wanted field exactly once."""
     for option, field in options.wanted_fields:
-        if names.count(field) > 1:
-            raise InputError(
-                f"{option} must name one field of {path}, got {option}={field!r}, which its "
-                "header line holds more than once. Rename the fields or name them with --columns."
+        if list(names).count(field) == 1:
+            continue
+        known = _known(names)
+        if not _is_header(names, options):
+            known = (
+                f"Its first line has {len(names)} columns and is not shown, since without a header "
+                "line it would be data. If it is a header line, name its fields with user_field and "
+                "text_field, and the sign between them with delimiter. If it is not, name the "
+                "columns with columns."
             )
-        if field not in names:
-            known = (_known(names) if _is_header(names, options) else None) or (
-                f"Its first line has {len(names)} column{'s' * (len(names) != 1)}, and it is not "
-                "shown, since without a header line it would be data. "
-                f"{_other_delimiter(names)}If the file has a header line, name its fields with "
-                "--user_field and --text_field. If it has none, name the columns with --columns."
-            )
-            raise InputError(
-                f"{option} must name a field of {path}, got {option}={field!r}. {known}"
-            )
-
-
-def _require_unquoted_names(path: str, names: Sequence[str]) -> None:
-    """Raises InputError if all names of a header line are in quotes though quoting is off."""
-    if names and all(_is_quoted(name) for name in names):
-        raise _unknown_quoting(path, "whose header line has each field in quotes")
-
-
-def _unknown_quoting(path: str, observation: str) -> InputError:
-    return InputError(
-        f"quoting must be given for {path}, {observation}. Give --quoting quoted if quotes only "
-        "enclose the fields, or --quoting none if they are part of the fields."
-    )
-
-
-def _is_quoted(value: str) -> bool:
-    """Returns whether a field begins and ends with a quote."""
-    return len(value) > 1 and value[0] == value[-1] == '"'
+        raise InputError(
+            f"{option} must name one field of {path}, got {option}={field!r}, which is not in its "
+            f"header line exactly once. {known}"
+        )
 
 
 def _require_keys(path: str, records: Sequence[Sequence[str]], options: ReadOptions) -> None:
@@ -252,24 +211,10 @@ def _require_keys(path: str, records: Sequence[Sequence[str]], options: ReadOpti
         if records and not any(field in keys for keys in records for field in fields):
             common = [key for key in records[0] if all(key in keys for keys in records)]
             shown = len(records) > 1 or _is_header(common, options)
-            known = (_known(common) if shown else None) or (
-                "Its fields are not shown, since they may be data."
-            )
             raise InputError(
                 f"{option} must name a field of {path}, got {option}={','.join(fields)!r}, which its "
-                f"first records lack. {known}"
+                f"first records lack. {_known(common if shown else ())}"
             )
-
-
-def _other_delimiter(names: Sequence[str]) -> str:
-    """Returns advice if the first line has one column that contains another delimiter, or else ""."""
-    if len(names) != 1:
-        return ""
-    signs = {"semicolon": ";", "tab": "\t", "pipe": "|", "comma": ","}
-    found = [name for name, sign in signs.items() if sign in names[0]]
-    if not found:
-        return ""
-    return f"If fields are separated by another sign, try --delimiter {found[0]} first. "
 
 
 def _is_header(names: Sequence[str], options: ReadOptions) -> bool:
@@ -278,9 +223,9 @@ def _is_header(names: Sequence[str], options: ReadOptions) -> bool:
     return bool(wanted & set(names)) or wanted != {"user", "text"}
 
 
-def _known(names: Sequence[str]) -> str | None:
-    """Returns a sentence that names the fields of a file, or None if one of them may be data."""
+def _known(names: Sequence[str]) -> str:
+    """Returns a sentence that names the fields of a file, unless one of them may be data."""
     if not names or not all(_IDENTIFIER.fullmatch(name) for name in names):
-        return None
+        return "Its fields are not shown, since they may be data."
     more = ", …" if len(names) > _SHOWN else ""
     return f"It has the fields {', '.join(names[:_SHOWN])}{more}."

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 from beam_dpne.errors import InputError
+from beam_dpne.reading.formats import FORMATS, canonical_encoding, format_of
 from beam_dpne.validation import Parameter, Parameters
 
 
@@ -64,7 +65,6 @@ def names_of(text_field: str | Sequence[str]) -> tuple[str, ...]:
     return (text_field,) if isinstance(text_field, str) else tuple(text_field)
 
 
-FORMATS = ("json", "jsonl", "csv", "tsv", "parquet", "sequences")
 QUOTINGS = ("auto", "quoted", "none")
 DELIMITERS: Mapping[str, str] = {
     "comma": ",",
@@ -75,106 +75,13 @@ DELIMITERS: Mapping[str, str] = {
     "space": " ",
     "\\t": "\t",
 }
-_EXTENSIONS = {
-    ".json": "json",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".parquet": "parquet",
-}
-_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".zstd": "zstd"}
-_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
-_JSON = ("json", "jsonl")
-_DELIMITED = ("csv", "tsv")
+_JSON = {"json", "jsonl"}
+_DELIMITED = {"csv", "tsv"}
 _MEBIBYTE = 2**20
 _DEFAULT_RECORD_BYTES = 16 * _MEBIBYTE
 _MAX_RECORD_BYTES = 2**30
 _FIELD = r"[^\x00-\x1f\"\\]+"
 _FIELD_NAME = "a name without quotes, backslashes and control characters"
-
-
-def codec_of(path: str) -> str | None:
-    """Returns the compression that a path's extension stands for, or None.
-
-    >>> codec_of("a.csv.gz"), codec_of("a.csv")
-    ('gzip', None)
-    """
-    return _CODECS.get(_split_compression(path)[1])
-
-
-def _split_compression(path: str) -> tuple[str, str]:
-    """Returns a path in lower case without its extension for compression, and that extension or ""."""
-    name = path.lower()
-    compression = next((end for end in _CODECS if name.endswith(end)), "")
-    return name.removesuffix(compression), compression
-
-
-def format_of(path: str, input_format: str = "auto") -> str:
-    """Returns the format of a file, which is the option or, with `auto`, that of its extension.
-
-    Args:
-      path: Path or glob; an extension for compression is ignored.
-      input_format: One of `FORMATS`, or `auto`.
-
-    Returns:
-      One of `FORMATS`; with `auto` never `sequences`.
-
-    Raises:
-      InputError: The extension is unknown or that of an archive, or it is that of a compressed
-        Parquet file.
-
-    >>> format_of("gs://bucket/day-*.JSONL.zst")
-    'jsonl'
-    """
-    name, compression = _split_compression(path)
-    if name.endswith(_ARCHIVES):
-        raise InputError(
-            f"input must be files, not an archive of files, got {path}. Unpack it, and name the "
-            "folder or the files; single files may be compressed with gzip, bzip2 or zstd."
-        )
-    by_extension = (kind for end, kind in _EXTENSIONS.items() if name.endswith(end))
-    found = next(by_extension, None) if input_format == "auto" else input_format
-    if found is None:
-        raise InputError(
-            f"input must have the extension of a format ({', '.join(_EXTENSIONS)}, with or without one "
-            f"of {', '.join(_CODECS)} after it), got {path}. Name one of the formats "
-            f"{', '.join(FORMATS)} with input_format."
-        )
-    if found == "parquet" and compression:
-        raise InputError(
-            f"Parquet files must not be compressed as a whole, got {path}. Decompress the file, since "
-            "Parquet compresses its columns itself."
-        )
-    return found
-
-
-def has_glob(pattern: str) -> bool:
-    """Returns whether a pattern may match several files."""
-    return any(sign in pattern for sign in "*?[")
-
-
-def extension_of(path: str) -> str:
-    """Returns a path's extension in lower case, with the one for compression, or "" if it has none.
-
-    >>> extension_of("gs://bucket/v1.2/a.CSV.gz"), extension_of("notes")
-    ('.csv.gz', '')
-    """
-    name, compression = _split_compression(path)
-    _, dot, last = name.replace("\\", "/").rpartition("/")[2].rpartition(".")
-    return dot + last + compression if dot else compression
-
-
-def may_be_folder(path: str) -> bool:
-    """Returns whether a path may be that of a folder, as it has no extension or ends with a slash."""
-    return not extension_of(path.rstrip("/")) or path.endswith("/")
-
-
-def _canonical(encoding: str) -> str:
-    # The parameters are checked before Beam is loaded, which the module of encodings needs.
-    from beam_dpne.reading.encodings import canonical_encoding
-
-    return canonical_encoding(encoding)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -242,9 +149,8 @@ class ReadOptions(Parameters):
             choices=QUOTINGS,
             rare=True,
             help="Whether the fields of CSV or TSV files may be enclosed in quotes. auto allows "
-            "quotes in CSV; in TSV it reads a quote as an ordinary character, and refuses a file "
-            "whose fields are enclosed in quotes. quoted allows them in both formats, and none in "
-            "neither. quoted and none are refused for other formats.",
+            "quotes in CSV, and reads a quote in TSV as an ordinary character. quoted allows them in "
+            "both formats, and none in neither. quoted and none are refused for other formats.",
         ),
     ] = "auto"
     columns: Annotated[
@@ -276,7 +182,7 @@ class ReadOptions(Parameters):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {name}={getattr(self, name)}.")
         if self.encoding is not None:
-            _canonical(self.encoding)
+            canonical_encoding(self.encoding)
         if self.input_format != "auto":
             self.check_kind(self.input_format)
         self._check_fields()
@@ -298,10 +204,14 @@ class ReadOptions(Parameters):
         """Names of the columns of records, or None if records become documents at once."""
         return None if self.fields is None else tuple(name for _, name in self.wanted_fields)
 
-    @property
-    def delimiter_character(self) -> str | None:
-        """The delimiter as a character, or None for the default of the format."""
-        return None if self.delimiter is None else DELIMITERS.get(self.delimiter, self.delimiter)
+    def delimiter_of(self, kind: str) -> str:
+        """Returns the character between the fields of a format, `csv` or `tsv`."""
+        usual = "," if kind == "csv" else "\t"
+        return usual if self.delimiter is None else DELIMITERS.get(self.delimiter, self.delimiter)
+
+    def is_quoted(self, kind: str) -> bool:
+        """Returns whether the fields of a format may be enclosed in quotes."""
+        return self.quoting == "quoted" or (self.quoting == "auto" and kind == "csv")
 
     @property
     def description(self) -> InputDescription:
@@ -310,8 +220,8 @@ class ReadOptions(Parameters):
         Options with which the same files may give different documents have different descriptions.
         """
         details = {
-            "encoding": self.encoding and _canonical(self.encoding),
-            "delimiter": self.delimiter_character,
+            "encoding": self.encoding and canonical_encoding(self.encoding),
+            "delimiter": self.delimiter and self.delimiter_of("csv"),
             "quoting": None if self.quoting == "auto" else self.quoting,
             "columns": self.columns and json.dumps(list(self.columns)),
             # A further field may be the reason why a record is rejected.
@@ -333,55 +243,39 @@ class ReadOptions(Parameters):
 
     def check_kind(self, kind: str) -> None:
         """Raises InputError if a parameter is not possible with this format."""
-        if self.fields is not None and kind == "sequences":
-            raise InputError(
-                "fields must not be given for sequences, whose lines have no fields. Leave fields out, "
-                "or name another format."
-            )
-        if self.text_is_tokens and kind not in (*_JSON, "parquet"):
-            raise InputError(
-                f"text_is_tokens must be False for {kind}, which holds plain text, got "
-                "text_is_tokens=True (tokenizer 'tokens'). Use the tokenizer 'whitespace'."
-            )
-        if self.encoding is not None and kind == "parquet":
-            raise InputError(
-                f"encoding must not be given for parquet, whose texts are UTF-8 by definition, got "
-                f"encoding={self.encoding!r}. Leave encoding out."
-            )
-        for name, default in (("delimiter", None), ("quoting", "auto")):
-            value = getattr(self, name)
-            if value != default and kind not in _DELIMITED:
+        for name, is_given, kinds in (
+            ("fields", self.fields is not None, set(FORMATS) - {"sequences"}),
+            ("text_is_tokens (tokenizer 'tokens')", self.text_is_tokens, {*_JSON, "parquet"}),
+            ("encoding", self.encoding is not None, set(FORMATS) - {"parquet"}),
+            ("delimiter", self.delimiter is not None, _DELIMITED),
+            ("quoting", self.quoting != "auto", _DELIMITED),
+        ):
+            if is_given and kind not in kinds:
                 raise InputError(
-                    f"{name} must be given for csv and tsv only, got {name}={value!r} for {kind}. "
-                    f"Leave {name} out, or name the format with input_format."
+                    f"{name} must be given for {', '.join(sorted(kinds))} only, got a file of {kind}. "
+                    "Leave it out, or name the format with input_format."
                 )
 
     def _check_fields(self) -> None:
         """Raises ValueError if fields have malformed or equal names, or are not among the columns."""
-        for name, value in self.wanted_fields:
-            if not value or any(sign in '"\\' or ord(sign) < 0x20 for sign in value):
+        if isinstance(self.fields, str) or not self.text_fields:
+            raise ValueError(
+                "text_field must name at least one field, and fields must be a list of names, got "
+                f"text_field={self.text_field!r} and fields={self.fields!r}."
+            )
+        seen: dict[str, str] = {}
+        for option, name in self.wanted_fields:
+            if not name or any(sign in '"\\' or ord(sign) < 0x20 for sign in name):
                 raise ValueError(
-                    f"{name} must be a name without quotes, backslashes and control characters, "
-                    f"got {name}={value!r}."
+                    f"{option} must be a name without quotes, backslashes and control characters, "
+                    f"got {option}={name!r}."
                 )
-        if self.user_field in self.text_fields:
-            raise ValueError(
-                "user_field and text_field must differ, got "
-                f"user_field=text_field={self.user_field!r}."
-            )
-        if len(set(self.text_fields)) < len(self.text_fields):
-            raise ValueError(
-                "text_field must name each field once, got "
-                f"text_field={','.join(self.text_fields)}."
-            )
-        if isinstance(self.fields, str):
-            raise ValueError(f"fields must be a list of names, got fields={self.fields!r}.")
-        if len({name for _, name in self.wanted_fields}) < len(self.wanted_fields):
-            raise ValueError(
-                "fields must name each field once, and neither user_field nor text_field, got "
-                f"fields={','.join(self.fields or ())}."
-            )
-        for _, name in self.wanted_fields:
+            if name in seen:
+                raise ValueError(
+                    f"{option} must name a field that {seen[name]} does not name, and each field once, "
+                    f"got {option}={name!r}."
+                )
+            seen[name] = option
             if self.columns is not None and list(self.columns).count(name) != 1:
                 raise ValueError(
                     f"columns must have the field {name!r} once, got "

@@ -3,24 +3,28 @@
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from beam_dpne.elements.text_types import is_list, is_text
 from beam_dpne.errors import InputError
+from beam_dpne.reading.batches import Batch, as_text, batch_of, plain
 from beam_dpne.reading.files import InputFile
 from beam_dpne.reading.options import ReadOptions
-from beam_dpne.reading.records import (
-    Batch,
-    Mask,
-    Offsets,
-    arranged,
-    as_text,
-    plain,
-    valid_utf8,
+from beam_dpne.reading.rejects import (
+    BAD_TOKENS,
+    EMPTY_USER,
+    NO_TEXT,
+    NO_USER,
+    NOT_DECODED,
+    TOO_LONG,
 )
-from beam_dpne.reading.rejects import BAD_TOKENS, EMPTY_USER, NO_TEXT, NO_USER, NOT_UTF8, TOO_LONG
+from beam_dpne.reading.text import is_utf8
+
+Offsets = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 _MAX_ROWS = 65536
 
@@ -127,10 +131,10 @@ def documents_of_columns(batch: pa.RecordBatch, positions: Offsets, options: Rea
             faults += _faults_of_tokens(text)
             length = length + _token_lengths(text)
         else:
-            faults.append((~valid_utf8(text), NOT_UTF8))
+            faults.append((~valid_utf8(text), NOT_DECODED))
             length = length + _lengths(text)
     faults += [
-        *((~valid_utf8(values), NOT_UTF8) for values in (user, *others)),
+        *((~valid_utf8(values), NOT_DECODED) for values in (user, *others)),
         (_lengths(user) == 0, EMPTY_USER),
         (length > options.max_record_bytes, TOO_LONG),
     ]
@@ -146,12 +150,22 @@ def documents_of_columns(batch: pa.RecordBatch, positions: Offsets, options: Rea
         *(text.filter(keep).cast(kind, safe=True) for text in texts),
         *(values.filter(keep).cast(pa.string()) for values in others),
     ]
-    documents = arranged(columns, options.record_names)
-    return Batch(documents, rejects, int((~bad).sum()))
+    return batch_of(columns, rejects, options.record_names, "row")
 
 
 def _mask(values: pa.Array) -> Mask:
     return values.to_numpy(zero_copy_only=False).astype(bool)
+
+
+def valid_utf8(values: pa.Array) -> Mask:
+    """Returns which values of a string array are UTF-8: (n,) bool."""
+    large = pa.types.is_large_string(values.type)
+    raw = values.cast(pa.large_binary() if large else pa.binary())
+    try:
+        raw.cast(values.type)
+    except pa.ArrowInvalid:
+        return np.fromiter((is_utf8(value or b"") for value in raw.to_pylist()), bool, len(raw))
+    return np.ones(len(values), bool)
 
 
 def _lengths(values: pa.Array) -> np.ndarray:
@@ -176,4 +190,4 @@ def _faults_of_tokens(text: pa.Array) -> list[tuple[Mask, str]]:
     null, foreign = np.zeros(len(text), bool), np.zeros(len(text), bool)
     null[rows[_mask(values.is_null())]] = True
     foreign[rows[~valid_utf8(values)]] = True
-    return [(null, BAD_TOKENS), (foreign, NOT_UTF8)]
+    return [(null, BAD_TOKENS), (foreign, NOT_DECODED)]

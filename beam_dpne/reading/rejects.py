@@ -5,47 +5,39 @@ data and are for the operator only.
 """
 
 import collections
-import contextlib
 import dataclasses
-import glob
 import json
 import os
-import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, cast
 
 import apache_beam as beam
-from apache_beam.coders import StrUtf8Coder
-from apache_beam.io.filebasedsink import FileBasedSink
+from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.io.iobase import Write
 from apache_beam.metrics.metric import Metrics
-from apache_beam.pvalue import PCollection, PValue
+from apache_beam.pvalue import AsIter, PCollection
 
 from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.errors import TooManyRejectedError
 
-NOT_UTF8 = "not valid UTF-8"
-NOT_UTF8_TEXT = "not valid UTF-8; if it is another encoding, name it with --encoding"
-NOT_DECODED = "not valid in the encoding of the file"
+NOT_DECODED = "not valid in its encoding (UTF-8 by default)"
 NOT_JSON = "malformed JSON"
 NOT_OBJECT = "not a JSON object"
+NOT_CSV = "malformed CSV"
+RAGGED = "wrong number of columns"
+TOO_LONG = "longer than max_record_bytes"
 NO_USER = "user is null or missing"
 EMPTY_USER = "user is empty"
 BAD_USER = "user is not text or an integer"
 NO_TEXT = "text is null or missing"
 BAD_TEXT = "text is not text"
 BAD_TOKENS = "text is not a list of texts"
-RAGGED = "wrong number of columns"
-BAD_QUOTES = "text after a closing quote"
-TOO_LONG = "longer than max_record_bytes"
 REASONS = (
-    *(NOT_UTF8, NOT_UTF8_TEXT, NOT_DECODED, NOT_JSON, NOT_OBJECT, RAGGED, BAD_QUOTES, TOO_LONG),
+    *(NOT_DECODED, NOT_JSON, NOT_OBJECT, NOT_CSV, RAGGED, TOO_LONG),
     *(NO_USER, EMPTY_USER, BAD_USER, NO_TEXT, BAD_TEXT, BAD_TOKENS),
 )
-_NAME = "rejects"
-_TEMPORARY = f"beam-temp-{_NAME}-*"
+_NAME = "rejects-00000-of-00001.jsonl"
 
 
 class Reject(NamedTuple):
@@ -53,8 +45,8 @@ class Reject(NamedTuple):
 
     Attributes:
       file: Path of the file.
-      position: Byte offset in the decompressed text, or number of the row, from 0. If the encoding
-        does not keep ASCII bytes, as UTF-16 and Shift JIS, the offset is that in the text as UTF-8.
+      position: Byte offset in the decompressed text as UTF-8, or number of the row or of the element
+        of a JSON array, from 0.
       unit: Unit of `position`: `byte` or `row`.
       reason: One of the phrases of this module.
     """
@@ -63,10 +55,6 @@ class Reject(NamedTuple):
     position: int
     unit: str
     reason: str
-
-
-def _to_json(reject: Reject) -> str:
-    return json.dumps(reject._asdict())
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -103,9 +91,6 @@ class WriteRejects(DisplayedTransform):
       ...         paths = rejects | WriteRejects(path=folder)
       ...     print(pathlib.Path(folder, "rejects-00000-of-00001.jsonl").read_text().strip())
       {"file": "a.jsonl", "position": 17, "unit": "byte", "reason": "malformed JSON"}
-
-    References:
-      Issue 3, section 4: the release and the operator's channel are kept apart.
     """
 
     path: str
@@ -115,62 +100,25 @@ class WriteRejects(DisplayedTransform):
         if not self.path:
             raise ValueError(f"path must name a directory, got path={self.path!r}.")
 
-    def expand(self, input_or_inputs: PCollection[Reject]) -> PValue:
-        """Formats and writes the rejects."""
-        lines = input_or_inputs | "Format" >> beam.Map(_to_json).with_output_types(str)
-        return lines | "Write" >> Write(_PrivateLines(FileSystems.join(self.path, _NAME)))
+    def expand(self, input_or_inputs: PCollection[Reject]) -> PCollection[str]:
+        """Writes the rejects in one step."""
+        path = FileSystems.join(self.path, _NAME)
+        once = input_or_inputs.pipeline | "Path" >> beam.Create([path])
+        written = once | "Write" >> beam.Map(_write, AsIter(input_or_inputs))
+        return cast("PCollection[str]", written)
 
 
-class _PrivateLines(FileBasedSink):
-    """Writes lines of text into a file, which on a local file system only its owner can read."""
-
-    def __init__(self, prefix: str) -> None:
-        # The number of files is fixed, so that a second run replaces the file of the first.
-        super().__init__(prefix, StrUtf8Coder(), num_shards=1, file_name_suffix=".jsonl")
-
-    def open(self, temp_path: str) -> Any:
-        """Opens a file and sets its permissions while it is empty; it keeps them when it is renamed."""
-        file = super().open(temp_path)
-        if FileSystems.get_scheme(temp_path) is None:
-            os.chmod(temp_path, stat.S_IRUSR | stat.S_IWUSR)
-        return file
-
-    def write_encoded_record(self, file_handle: Any, encoded_value: bytes) -> None:
-        """Writes one line."""
-        file_handle.write(encoded_value + b"\n")
-
-
-@contextlib.contextmanager
-def tidied(path: str) -> Iterator[None]:
-    """Deletes the temporary files of `WriteRejects` if the run fails or is interrupted.
-
-    Args:
-      path: Directory of the rejects; files that other runs left there before are kept.
-    """
-    before = _temporary(path)
-    try:
-        yield
-    except BaseException:
-        with contextlib.suppress(Exception):
-            _delete(sorted(_temporary(path) - before))
-        raise
-
-
-def _delete(paths: list[str]) -> None:
-    if paths and FileSystems.get_scheme(paths[0]) is not None:
-        FileSystems.delete(paths)
-        return
-    # Beam's local file system would read the names as globs.
-    for path in paths:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _temporary(path: str) -> set[str]:
-    """Returns Beam's temporary folders in a local directory, or their objects on an object store."""
-    if FileSystems.get_scheme(path) is None:
-        return set(glob.glob(os.path.join(glob.escape(path), _TEMPORARY)))
-    pattern = FileSystems.join(path, _TEMPORARY, "*")
-    return {found.path for found in FileSystems.match([pattern])[0].metadata_list}
+def _write(path: str, rejects: Iterable[Reject]) -> str:
+    """Writes rejects as lines into a file, which on a local file system only its owner can read."""
+    is_local = FileSystems.get_scheme(path) is None
+    if is_local:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    with FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+        if is_local:
+            os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+        for reject in rejects:
+            file.write(json.dumps(reject._asdict()).encode() + b"\n")
+    return path
 
 
 DEFAULT_MAX_REJECTED = 0.05
@@ -237,8 +185,8 @@ def require_few_rejected(tally: Tally, max_rejected: float) -> None:
         "More records were rejected than max_rejected allows, got "
         f"max_rejected={max_rejected} and {rejected:,} rejected of {tally.records:,} records: "
         f"{describe(tally.rejected)}. Nothing was published. Correct the files or the options by which "
-        "they are read, or pass a larger --max_rejected to go on without these records. --rejects DIR "
-        "lists them. These numbers are as secret as the data and for the operator only."
+        "they are read, or give a larger max_rejected to go on without these records. The directory "
+        "rejects lists them. These numbers are as secret as the data and for the operator only."
     )
 
 

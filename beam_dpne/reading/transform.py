@@ -17,32 +17,15 @@ from apache_beam.typehints.decorators import IOTypeHints
 from beam_dpne.elements import progress
 from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.errors import InputError
-from beam_dpne.reading.encodings import Encoding, recoded_block
-from beam_dpne.reading.files import InputFile, TextStream, guarded, match_inputs, open_raw
+from beam_dpne.reading.batches import Batch
+from beam_dpne.reading.files import InputFile, guarded, match_inputs, open_raw
+from beam_dpne.reading.formats import codec_of, format_of, has_glob, may_be_folder
 from beam_dpne.reading.headers import begin
-from beam_dpne.reading.options import (
-    InputDescription,
-    ReadOptions,
-    codec_of,
-    format_of,
-    has_glob,
-    may_be_folder,
-)
+from beam_dpne.reading.options import InputDescription, ReadOptions
 from beam_dpne.reading.parquet import read_row_groups, row_group_ranges
-from beam_dpne.reading.records import Batch, pass_line, read_blocks
-from beam_dpne.reading.rejects import (
-    NOT_DECODED,
-    NOT_UTF8,
-    NOT_UTF8_TEXT,
-    REJECTED_RECORDS,
-    TOO_LONG,
-    Reject,
-    Tally,
-    tally_of,
-)
-from beam_dpne.storage.lineage import report_sources
+from beam_dpne.reading.rejects import REJECTED_RECORDS, Reject, Tally, tally_of
+from beam_dpne.reading.text import TextStream
 
-_LINE_BYTES = 2**16
 _REJECTS = "rejects"
 _TALLY = "tally"
 _Item = TypeVar("_Item")
@@ -124,9 +107,9 @@ class ReadDocuments(DisplayedTransform):
       split_bytes: Approximate bytes of one piece of work.
       on_start: Function that a worker calls before it looks for files; if it raises, the run fails.
         It shows a launcher that workers run.
-      shown_inputs: Paths, globs or folders that display data and lineage name in place of `inputs`. A
-        launcher that has already found the files gives the operator's own words here, since engines
-        show them to people who may not know the names of the files. None means `inputs`.
+      shown_inputs: Paths, globs or folders that display data name in place of `inputs`. A launcher that
+        has already found the files gives the operator's own words here, since engines show them to
+        people who may not know the names of the files. None means `inputs`.
 
     Raises:
       ValueError: A parameter is wrong, or the extension of a path belongs to no known format.
@@ -183,11 +166,8 @@ class ReadDocuments(DisplayedTransform):
 
     def shown_parameters(self) -> dict[str, Any]:
         """Returns the fields with the inputs as the operator named them."""
-        return {**super().shown_parameters(), "inputs": self._named, "shown_inputs": None}
-
-    @property
-    def _named(self) -> tuple[str, ...]:
-        return tuple(self.shown_inputs or self.inputs)
+        named = tuple(self.shown_inputs or self.inputs)
+        return {**super().shown_parameters(), "inputs": named, "shown_inputs": None}
 
     def default_type_hints(self) -> IOTypeHints:
         """Returns empty hints, since Beam would log a warning about a named tuple as result."""
@@ -200,9 +180,7 @@ class ReadDocuments(DisplayedTransform):
         if self.on_start is not None:
             inputs = inputs | "Canary" >> beam.Map(_call_before, self.on_start)
         items = (
-            inputs
-            | "Match" >> beam.FlatMap(_work_items, options, self._named)
-            | "Spread" >> beam.Reshuffle()
+            inputs | "Match" >> beam.FlatMap(_work_items, options) | "Spread" >> beam.Reshuffle()
         )
         read = items | "Read" >> beam.ParDo(_ReadItem(options, self.strict)).with_outputs(
             _REJECTS, _TALLY, main="documents"
@@ -228,11 +206,6 @@ class WorkItem(NamedTuple):
     stop: int | None = None
 
 
-def unit_of(kind: str) -> str:
-    """Returns the unit in which a format's rejects give their positions: "row" or "byte"."""
-    return "row" if kind == "parquet" else "byte"
-
-
 def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
     """Cuts a file into parts that workers read independently.
 
@@ -247,12 +220,13 @@ def plan_reads(file: InputFile, options: ReadOptions) -> list[WorkItem]:
     options.check_kind(kind)
     if file.size <= options.split_bytes or codec_of(file.path):
         return [WorkItem(file, kind)]
-    if kind == "parquet":
-        with guarded(file.path), open_raw(file.path) as raw:
-            groups = row_group_ranges(pq.ParquetFile(raw), options.split_bytes)
-        return [WorkItem(file, kind, *group) for group in groups]
-    with guarded(file.path), TextStream(file.path) as stream:
-        can_be_cut = begin(stream, file, kind, options).can_be_cut
+    with guarded(file.path):
+        if kind == "parquet":
+            with open_raw(file.path) as raw:
+                groups = row_group_ranges(pq.ParquetFile(raw), options.split_bytes)
+            return [WorkItem(file, kind, *group) for group in groups]
+        with TextStream(file.path) as stream:
+            can_be_cut = begin(stream, file, kind, options).can_be_cut
     if not can_be_cut:
         return [WorkItem(file, kind)]
     starts = range(0, file.size, options.split_bytes)
@@ -301,50 +275,16 @@ def _read_text(item: WorkItem, options: ReadOptions) -> Generator[tuple[Batch, i
     size = min(item.file.size, item.stop or item.file.size) - item.start
     reported = 0
     with TextStream(item.file.path) as stream:
-        beginning = begin(stream, item.file, item.kind, options)
-        encoding = beginning.encoding
-        offset = _go_to_first_record(stream, item, beginning.size, options)
-        blocks = read_blocks(
-            stream.read,
-            beginning.borders,
-            offset=offset,
-            stop=item.stop,
-            block_bytes=options.block_bytes,
-            max_record_bytes=options.max_record_bytes,
-        )
-        # Decompression goes on in another thread while a block is parsed.
-        with contextlib.closing(read_ahead(blocks)) as ahead:
-            for block in ahead:
-                batch = beginning.parser.parse(recoded_block(block, encoding))
-                rejects = sorted(batch.rejects + [(offset, TOO_LONG) for offset in block.too_long])
-                consumed = min(stream.taken, size) - reported
-                reported += consumed
-                yield batch._replace(rejects=_for_text(rejects, encoding)), consumed
+        text = begin(stream, item.file, item.kind, options)
+        for batch in text.batches(options, item.start, item.stop):
+            consumed = min(stream.taken, size) - reported
+            reported += consumed
+            yield batch, consumed
         if stream.taken < size and codec_of(item.file.path) is None:
             raise InputError(
                 f"{item.file.path} is shorter than when the run began. It was cut or replaced."
             )
     progress.advance_bytes(size - reported)
-
-
-def _for_text(rejects: list[tuple[int, str]], encoding: Encoding) -> list[tuple[int, str]]:
-    """Replaces the reason of records that are not UTF-8 by one that names the operator's remedy."""
-    reason = NOT_DECODED if encoding.is_given else NOT_UTF8_TEXT
-    return [(position, reason if why == NOT_UTF8 else why) for position, why in rejects]
-
-
-def _go_to_first_record(
-    stream: TextStream, item: WorkItem, first: int, options: ReadOptions
-) -> int:
-    """Goes to the first record that starts in the item's range; returns its offset in the text."""
-    if item.start <= first:
-        stream.read(first)
-        return first
-    # Reading starts one byte earlier, so that a record at the very start of the range counts.
-    stream.seek(item.start - 1)
-    rest, passed = pass_line(stream.read, min(options.block_bytes, _LINE_BYTES))
-    stream.push_back(rest)
-    return item.start - 1 + passed
 
 
 def _call_before(inputs: tuple[str, ...], function: Callable[[], None]) -> tuple[str, ...]:
@@ -353,13 +293,9 @@ def _call_before(inputs: tuple[str, ...], function: Callable[[], None]) -> tuple
     return inputs
 
 
-def _work_items(
-    patterns: tuple[str, ...], options: ReadOptions, named: tuple[str, ...]
-) -> Iterator[WorkItem]:
-    """Yields the pieces of work of all inputs, and reports the inputs by their names as lineage."""
-    files = match_inputs(patterns, options.input_format)
-    report_sources(named)
-    for file in files:
+def _work_items(patterns: tuple[str, ...], options: ReadOptions) -> Iterator[WorkItem]:
+    """Yields the pieces of work of all inputs."""
+    for file in match_inputs(patterns, options.input_format):
         yield from plan_reads(file, options)
 
 
@@ -373,20 +309,16 @@ class _ReadItem(beam.DoFn):
 
     def process(self, element: WorkItem) -> Iterator[Any]:
         """Yields batches of documents, and yields rejects and the tally to further outputs."""
-        unit = unit_of(element.kind)
         usable, reasons = 0, collections.Counter[str]()
-        for documents, rejects, records in read_ahead(read_item(element, self._options)):
-            if documents.num_rows:
-                yield documents
-            usable += records
-            reasons.update(reason for _, reason in rejects)
-            self._rejected.inc(len(rejects))
-            for position, reason in rejects:
-                reject = Reject(element.file.path, position, unit, reason)
-                if self._strict:
-                    raise InputError(
-                        f"{reject.file} must hold only usable records (--strict), got one at "
-                        f"{unit} {position}: {reason}."
-                    )
+        for batch in read_ahead(read_item(element, self._options)):
+            if batch.documents.num_rows:
+                yield batch.documents
+            usable += batch.usable
+            reasons.update(reason for _, reason in batch.rejects)
+            self._rejected.inc(len(batch.rejects))
+            if self._strict:
+                batch.require_none_rejected(element.file.path)
+            for position, reason in batch.rejects:
+                reject = Reject(element.file.path, position, batch.unit, reason)
                 yield TaggedOutput(_REJECTS, reject)
         yield TaggedOutput(_TALLY, tally_of(usable, reasons))

@@ -45,7 +45,6 @@ from beam_dpne.release.parts import (
 from beam_dpne.release.result import Described, Form, Result, described, described_rows
 from beam_dpne.storage.access import directory_at
 from beam_dpne.storage.directories import Directory
-from beam_dpne.storage.lineage import report_sink
 
 _WRITABLE = "output must be a directory that can be written, got output={}"
 _TEMPORARY_NAME = re.compile(
@@ -303,7 +302,6 @@ def publish_release(
                 f"{output} is a release already; choose another directory or set overwrite."
             )
     # Names of parts are hashes of released rows, so the directory names the release.
-    report_sink(output)
     return directory.path_of(LEDGER_NAME)
 
 

@@ -61,6 +61,13 @@ def require_file_system(path: str) -> None:
         ) from None
 
 
+def absolute_path(path: str) -> str:
+    """Makes local paths absolute, so that each file has one name."""
+    if FileSystems.get_scheme(path) is not None:
+        return path
+    return os.path.abspath(os.path.expanduser(path))
+
+
 def emulator() -> str | None:
     """Returns the address of an emulator of Google Cloud Storage, or None if there is none."""
     return os.environ.get("STORAGE_EMULATOR_HOST")

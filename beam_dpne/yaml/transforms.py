@@ -41,7 +41,7 @@ from beam_dpne.release.notes import ReleaseNotes
 from beam_dpne.release.publishing import check_output
 from beam_dpne.set_union import transform as set_union
 from beam_dpne.storage.access import check_access
-from beam_dpne.storage.lineage import absolute_path
+from beam_dpne.storage.directories import absolute_path
 from beam_dpne.storage.run_files import RunKeyFile
 from beam_dpne.validation import about_large_delta
 from beam_dpne.yaml import configuration

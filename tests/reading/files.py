@@ -1,0 +1,49 @@
+"""Files of tests: writing them, and reading them without Beam."""
+
+import bz2
+import gzip
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.transform import plan_reads, read_item
+
+CANARY = "canary7f3a"
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
+}
+# The same documents in each format; TSV holds no line ends.
+FILES = {
+    "jsonl": '{"user": "ann", "text": "héllo"}\r\n\n{"text": "b\\n", "user": 12}\n'
+    '{"user": "ann", "text": ""}',
+    "csv": 'user,x,text\r\nann,,héllo\r\n\r\n12,"1,2","b\n"\nann,,',
+    "tsv": "user\tx\ttext\nann\t\théllo\n\n12\t1,2\tb\\n\nann\t\t",
+}
+ROWS = [("ann", "héllo"), ("12", "b\n"), ("ann", "")]
+Row = tuple[Any, Any]
+
+
+def read(paths: list[Any], **settings: Any) -> tuple[list[Row], list[tuple[Any, ...]]]:
+    """Documents as (user, text), and rejects as (position, unit, reason), in order."""
+    options = ReadOptions(**settings)
+    rows, rejects = [], []
+    for file in match_inputs([str(path) for path in paths]):
+        for item in plan_reads(file, options):
+            for batch in read_item(item, options):
+                batch.documents.validate(full=True)
+                columns = batch.documents.to_pydict()
+                rows += zip(columns["user"], columns["text"], strict=True)
+                rejects += [(at, batch.unit, reason) for at, reason in batch.rejects]
+    return rows, rejects
+
+
+def write(path: pathlib.Path, data: bytes | str) -> pathlib.Path:
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path

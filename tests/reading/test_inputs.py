@@ -1,0 +1,174 @@
+"""Paths, globs and folders stand for files; options and inputs that cannot be are refused."""
+
+import gzip
+import os
+import pathlib
+import sys
+import tempfile
+from typing import Any
+
+import pytest
+from apache_beam.io.filesystem import FileMetadata
+from apache_beam.io.localfilesystem import LocalFileSystem
+
+from beam_dpne.errors import InputError
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.headers import check_fields
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.transform import ReadDocuments, plan_reads
+from tests.reading.files import CANARY, read, write
+from tests.support.privileges import without_privileges
+
+
+def test_files_are_sorted_and_matched_once(tmp_path, monkeypatch) -> None:
+    for name in ("b.csv", "a.csv", "c[1].csv"):
+        write(tmp_path / name, "user,text\n")
+    monkeypatch.chdir(tmp_path)
+    files = match_inputs(["b.csv", "*.csv", str(tmp_path / "a.csv"), "c[1].csv"])
+    assert [(file.number, os.path.basename(file.path)) for file in files] == [
+        (0, "a.csv"),
+        (1, "b.csv"),
+        (2, "c[1].csv"),
+    ]
+    assert {file.size for file in files} == {10}
+
+
+class ShelfFileSystem(LocalFileSystem):
+    """A remote file system with folders: local files under addresses shelf://."""
+
+    @classmethod
+    def scheme(cls) -> str:
+        return "shelf"
+
+    def join(self, basepath: str, *paths: str) -> str:
+        return "/".join([basepath.rstrip("/"), *paths])
+
+    def split(self, path: str) -> tuple[str, str]:
+        folder, _, name = path.rpartition("/")
+        return folder, name
+
+    def _list(self, dir_or_prefix: str):
+        for found in super()._list(dir_or_prefix.removeprefix("shelf:/")):
+            yield FileMetadata(f"shelf:/{found.path}", found.size_in_bytes)
+
+    def open(self, path: str, *arguments: Any, **settings: Any):
+        return super().open(path.removeprefix("shelf:/"), *arguments, **settings)
+
+    def exists(self, path: str) -> bool:
+        return super().exists(path.removeprefix("shelf:/"))
+
+    def metadata(self, path: str) -> FileMetadata:
+        local = pathlib.Path(path.removeprefix("shelf:/"))
+        return FileMetadata(path, local.stat().st_size if local.is_file() else 0)
+
+
+@pytest.mark.parametrize("scheme", ["", "shelf:/"])
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_a_folder_stands_for_its_files(tmp_path, scheme: str, slash: str) -> None:
+    line = '{"user":"%s","text":"t"}\n'
+    write(tmp_path / "b.jsonl", line % "b")
+    write(tmp_path / "a.ndjson.gz", gzip.compress((line % "a").encode()))
+    for name in ("_SUCCESS", ".a.jsonl.crc", "._hidden", "_metadata"):
+        write(tmp_path / name, CANARY)
+    (tmp_path / "deeper").mkdir()
+    write(tmp_path / "deeper" / "c.jsonl", line % "c")
+    given = f"{scheme}{tmp_path}{slash}"
+    names = [file.path.rpartition("/")[2] for file in match_inputs([given])]
+    assert names == ["a.ndjson.gz", "b.jsonl"]
+    assert read([given]) == ([("a", "t"), ("b", "t")], [])
+    ReadDocuments(inputs=[given])
+
+
+@pytest.mark.parametrize("scheme", ["", "shelf:/"])
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a.csv", "b.jsonl.gz"], r"extensions \.csv, \.jsonl\.gz.*glob"),
+        (["a.csv", "b.txt"], r"\.txt.*input_format"),
+        (["part-00000"], r"none.*input_format"),
+        (["_SUCCESS", ".hidden"], r"which has none.*glob"),
+    ],
+)
+def test_folders_that_are_not_of_one_known_format_are_refused(
+    tmp_path, scheme: str, names: list[str], message: str
+) -> None:
+    for name in names:
+        write(tmp_path / name, "user,text\n")
+    with pytest.raises((InputError, FileNotFoundError), match=message):
+        match_inputs([f"{scheme}{tmp_path}"])
+    if names[:1] == ["a.csv"]:
+        assert len(match_inputs([f"{scheme}{tmp_path}"], "csv")) == 2
+
+
+def test_inputs_that_are_no_files_are_refused(tmp_path) -> None:
+    for named, message in (
+        ("none.csv", "does not exist"),
+        ("*.csv", "matches no file"),
+        ("/dev/stdin", "can be read several times"),
+    ):
+        with pytest.raises(FileNotFoundError, match=message):
+            match_inputs([str(tmp_path / named)])
+    with pytest.raises(InputError, match="at least one"):
+        match_inputs([])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions of POSIX")
+@pytest.mark.parametrize("named", ["", "a.csv"])
+def test_an_unreadable_file_or_folder_is_an_error(named: str) -> None:
+    with tempfile.TemporaryDirectory() as parent:
+        os.chmod(parent, 0o755)
+        folder = pathlib.Path(parent, "run")
+        folder.mkdir()
+        path = write(folder / "a.csv", "user,text\n")
+        # Whatever is imported late is imported now: nobody may not even read Python's library.
+        assert len(match_inputs([str(folder)])) == 1
+        (path if named else folder).chmod(0)
+        with without_privileges(), pytest.raises(InputError, match="input must be readable"):
+            match_inputs([os.path.join(folder, named)])
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"inputs": []}, "at least one"),
+    ({"inputs": "a.csv"}, "list"),
+    ({"inputs": ["a.txt"]}, "jsonl, csv, tsv, parquet, sequences"),
+    ({"inputs": ["a.parquet.gz"]}, "must not be compressed as a whole"),
+    ({"inputs": ["a.csv.zip"]}, "Unpack it"),
+    ({"inputs": ["a.tgz"], "input_format": "csv"}, "Unpack it"),
+    ({"input_format": "xml"}, "input_format='xml'"),
+    ({"text_is_tokens": True}, "text_is_tokens"),
+    ({"inputs": ["a"], "input_format": "tsv", "text_is_tokens": True}, "text_is_tokens"),
+    ({"columns": ["user", "x"]}, "columns=user,x"),
+    ({"columns": ["user", "user", "text"]}, "once"),
+    ({"user_field": "text"}, "each field once"),
+    ({"text_field": 'a"b'}, "without quotes"),
+    ({"text_field": []}, "text_field must be"),
+    ({"text_field": ["text", "text"]}, "each field once"),
+    ({"text_field": ["text", ""]}, "without quotes"),
+    ({"fields": "land"}, "fields must be"),
+    ({"fields": ["user"]}, "each field once"),
+    ({"inputs": ["a"], "input_format": "sequences", "fields": []}, "fields must be given for"),
+    ({"max_record_bytes": 0}, "max_record_bytes=0"),
+    ({"block_bytes": 0}, "block_bytes=0"),
+    *(({"delimiter": sign}, "delimiter must be") for sign in ('"', "\r", "\0", "", ",,", "é")),
+    ({"quoting": "maybe"}, "quoting must be one of auto, quoted, none"),
+    ({"inputs": ["a.jsonl"], "delimiter": ";"}, "delimiter must be given for csv, tsv only"),
+    ({"inputs": ["a.json"], "quoting": "none"}, "quoting must be given for csv, tsv only"),
+    ({"inputs": ["a.parquet"], "encoding": "utf-8"}, "encoding must be given for"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG)
+def test_wrong_parameters_fail_at_construction(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ReadDocuments(**{"inputs": ["a.csv"], **settings})
+
+
+def test_an_option_that_a_file_of_a_folder_excludes_is_refused_before_and_in_the_run(
+    tmp_path,
+) -> None:
+    (file,) = match_inputs([str(write(tmp_path / "a.jsonl", '{"user":"a","text":"b"}'))])
+    options = ReadOptions(delimiter=";")
+    with pytest.raises(InputError, match="delimiter must be given for csv, tsv only"):
+        check_fields([file], options)
+    with pytest.raises(InputError, match="delimiter must be given for csv, tsv only"):
+        plan_reads(file, options)

@@ -1,0 +1,263 @@
+"""Records that cannot be used are rejects at their place; nothing that is told of them holds text."""
+
+import gzip
+import logging
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from beam_dpne.errors import InputError
+from beam_dpne.reading import rejects
+from beam_dpne.reading.files import match_inputs
+from beam_dpne.reading.headers import check_fields
+from beam_dpne.reading.options import ReadOptions
+from beam_dpne.reading.transform import ReadDocuments
+from tests.reading.files import CANARY, COMPRESS, read, write
+
+LATIN = CANARY.encode() + b"\xff"
+JSON_FAULTS: list[tuple[bytes, str]] = [
+    (f'{{"user": "a", "text": "{CANARY}"'.encode(), rejects.NOT_JSON),
+    (f'{{"user": "{CANARY}", "text": "\\ud800"}}'.encode(), rejects.NOT_JSON),
+    (b'{"user": "a", "text": "x"}{"user": "b", "text": "y"}', rejects.NOT_JSON),
+    (b'{"user": "a", "text": "' + LATIN + b'"}', rejects.NOT_DECODED),
+    (b'{"user": "a", "text": "x", "other": "' + LATIN + b'"}', rejects.NOT_DECODED),
+    (f'{{"user": "{CANARY}", "text": "{CANARY * 200}"}}'.encode(), rejects.TOO_LONG),
+]
+OBJECT_FAULTS: list[tuple[str, str]] = [
+    (f'"{CANARY}"', rejects.NOT_OBJECT),
+    ("null", rejects.NOT_OBJECT),
+    (f'["{CANARY}", {{"b": 1}}]', rejects.NOT_OBJECT),
+    (f'{{"text": "{CANARY}"}}', rejects.NO_USER),
+    (f'{{"user": null, "text": "{CANARY}"}}', rejects.NO_USER),
+    (f'{{"user": "", "text": "{CANARY}"}}', rejects.EMPTY_USER),
+    (f'{{"user": 1.5, "text": "{CANARY}"}}', rejects.BAD_USER),
+    (f'{{"user": 7.0, "text": "{CANARY}"}}', rejects.BAD_USER),
+    (f'{{"user": true, "text": "{CANARY}"}}', rejects.BAD_USER),
+    (f'{{"user": "{CANARY}"}}', rejects.NO_TEXT),
+    (f'{{"user": "{CANARY}", "text": null}}', rejects.NO_TEXT),
+    (f'{{"user": "{CANARY}", "text": ["{CANARY}"]}}', rejects.BAD_TEXT),
+]
+DELIMITED_FAULTS: list[tuple[bytes, str]] = [
+    (CANARY.encode(), rejects.RAGGED),
+    (b"a," + CANARY.encode() + b",b", rejects.RAGGED),
+    (b"," + CANARY.encode(), rejects.EMPTY_USER),
+    (b"a," + CANARY.encode() * 200, rejects.TOO_LONG),
+    (b"a," + LATIN, rejects.NOT_DECODED),
+    (b"\xff," + CANARY.encode(), rejects.NOT_DECODED),
+]
+QUOTED_FAULTS: list[tuple[bytes, str]] = [
+    (f'a,"{CANARY}" b'.encode(), rejects.NOT_CSV),
+    (f'a,"{CANARY}" b,"c\nd,e"'.encode(), rejects.NOT_CSV),
+    (f'a,"{CANARY * 60}\nb,{CANARY * 60}""\n\nc"'.encode(), rejects.TOO_LONG),
+    (f'a,"{CANARY}\n",b'.encode(), rejects.RAGGED),
+]
+KINDS = {
+    "jsonl": (b"", b'{"user":"u","text":"t"}\n'),
+    "csv": (b"user,text\n", b"u,t\n"),
+    "tsv": (b"user\ttext\n", b"u\tt\n"),
+}
+
+
+def faults_of(kind: str) -> list[tuple[bytes, str]]:
+    if kind == "jsonl":
+        return [*JSON_FAULTS, *((line.encode(), reason) for line, reason in OBJECT_FAULTS)]
+    if kind == "csv":
+        return [*DELIMITED_FAULTS, *QUOTED_FAULTS]
+    return [(line.replace(b",", b"\t"), reason) for line, reason in DELIMITED_FAULTS]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_malformed_records_are_rejects_at_their_place_without_text(
+    tmp_path, caplog, capfd, kind: str
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    data, good = KINDS[kind]
+    expected = []
+    for line, reason in faults_of(kind):
+        expected.append((len(data), "byte", reason))
+        data += line + b"\n" + good
+    path = write(tmp_path / f"a.{kind}", data)
+    for block_bytes in (64, 10_000):
+        rows, found = read([path], max_record_bytes=1000, block_bytes=block_bytes)
+        assert rows == [("u", "t")] * len(expected)
+        assert found == expected
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        result = pipeline | ReadDocuments(inputs=[str(path)], max_record_bytes=1000)
+        _ = result.rejects | rejects.WriteRejects(path=str(tmp_path / "rejects"))
+    (written,) = (tmp_path / "rejects").iterdir()
+    assert written.stat().st_mode & 0o777 == 0o600
+    assert written.read_text().count("\n") == len(expected)
+    for text in (written.read_text(), caplog.text, *capfd.readouterr()):
+        assert CANARY not in text
+
+
+def test_stray_quotes_within_a_field_are_text(tmp_path) -> None:
+    data = 'user,text\na,5" pipe\nb,"x ""y"" z"\nc,6" and 7"\ne,"1\n2"\nh,\n'
+    rows = [("a", '5" pipe'), ("b", 'x "y" z'), ("c", '6" and 7"'), ("e", "1\n2"), ("h", "")]
+    assert read([write(tmp_path / "a.csv", data)], block_bytes=3) == (rows, [])
+    data = 'user\ttext\na\t"x"\nb\ty"\n'
+    assert read([write(tmp_path / "a.tsv", data)])[0] == [("a", '"x"'), ("b", 'y"')]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10_000])
+def test_elements_of_an_array_that_cannot_be_used_are_rejects_by_number(
+    tmp_path, block_bytes: int
+) -> None:
+    cases = [*OBJECT_FAULTS, (f'{{"user": "a", "text": "{CANARY * 200}"}}', rejects.TOO_LONG)]
+    good = '{"user":"u","text":"t"}'
+    data = ",\n".join(f"{good}, {bad}" for bad, _ in cases)
+    path = write(tmp_path / "a.json", f"[{data}]")
+    rows, found = read([path], max_record_bytes=1000, block_bytes=block_bytes)
+    assert rows == [("u", "t")] * len(cases)
+    assert found == [(2 * i + 1, "row", reason) for i, (_, reason) in enumerate(cases)]
+
+
+def test_parquet_bytes_that_are_not_utf8_are_rejects(tmp_path) -> None:
+    bad = pa.array([LATIN, b"ok", b""]).view(pa.string())
+    pq.write_table(pa.table({"user": ["a", "b", "c"], "text": bad}), tmp_path / "a.parquet")
+    rows, found = read([tmp_path / "a.parquet"])
+    assert rows == [("b", "ok"), ("c", "")]
+    assert found == [(0, "row", rejects.NOT_DECODED)]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        f'[{{"user":"a","text":"{CANARY}"}}',
+        f'[{{"user":"a","text":"{CANARY}"}},',
+        f'[{{"user":"a","text":"{CANARY}',
+        f'[{{"user":"a","text":"{CANARY}}},{{"user":"b","text":"c"}}]',
+        f'[{{"user":"a","text":"{CANARY}"}}, {{"user":"b"]',
+        f'[{{"user":"a" "text":"{CANARY}"}}]',
+        f'[{{"user":"a","text":"b"}}] {CANARY}',
+        f'["a","{CANARY}"]\n["b","c"]\n',
+        f'[{{"user":"a","text":"{CANARY}"}}}}, 1]',
+        b'[{"user":"a","text":"' + LATIN + b'"}]',
+        "[",
+    ],
+)
+def test_a_malformed_array_fails_the_run_by_place_without_text(tmp_path, data: Any) -> None:
+    raw = data if isinstance(data, bytes) else data.encode()
+    for path in (
+        write(tmp_path / "a.json", raw),
+        write(tmp_path / "a.json.gz", gzip.compress(raw)),
+    ):
+        with pytest.raises(InputError, match=r"a\.json.* after its first \d elements") as caught:
+            read([path])
+        assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("codec", [".gz", ".bz2", ".zst"])
+def test_a_truncated_file_fails_the_run_by_name(tmp_path, codec: str) -> None:
+    data = "".join(f'{{"user": {i}, "text": "{CANARY} {i}"}}\n' for i in range(3000)).encode()
+    packed = COMPRESS[codec](data)
+    for cut in (packed[: len(packed) // 2], packed[:-2], packed[:3], b"", data):
+        path = write(tmp_path / f"a.jsonl{codec}", cut)
+        with pytest.raises(InputError, match=r"a\.jsonl.* cannot be read") as caught:
+            read([path])
+        assert CANARY not in str(caught.value)
+
+
+def test_failures_of_the_run_hold_no_data(tmp_path, caplog, capfd) -> None:
+    caplog.set_level(logging.DEBUG)
+    table = pa.table({"user": [CANARY], "text": [CANARY]})
+    pq.write_table(table, tmp_path / "whole.parquet")
+    cases = [
+        write(tmp_path / "a.csv", f'user,text\na,"{CANARY}'),
+        write(tmp_path / "b.csv", f"{CANARY} x,y\n"),
+        write(tmp_path / "c.tsv", f"{CANARY} x\ty\n"),
+        write(tmp_path / "d.csv", b"user,\xff" + CANARY.encode()),
+        write(tmp_path / "e.csv", "user," + CANARY * 9000),
+        write(tmp_path / "f.csv", ""),
+        write(tmp_path / "g.parquet", (tmp_path / "whole.parquet").read_bytes()[:-9]),
+        write(tmp_path / "h.csv", f"user,text,text\na,{CANARY},b\n"),
+        write(tmp_path / "i.csv", f'"user","{CANARY}" x\n'),
+        write(tmp_path / "j.csv", f'"user,{CANARY}\n'),
+    ]
+    for path in cases:
+        with pytest.raises(InputError, match=path.name) as caught:
+            read([path])
+        assert CANARY not in str(caught.value)
+    with pytest.raises(InputError, match=r"a\.csv") as caught, beam.Pipeline() as pipeline:
+        _ = pipeline | ReadDocuments(inputs=[str(cases[0])])
+    for text in (str(caught.value), caplog.text, *capfd.readouterr()):
+        assert CANARY not in text
+
+
+def test_strict_fails_at_the_first_reject(tmp_path) -> None:
+    path = write(tmp_path / "a.jsonl", f'{{"user":1,"text":"t"}}\n{{"{CANARY}\n')
+    pipeline = beam.Pipeline(runner=FnApiRunner())
+    _ = pipeline | ReadDocuments(inputs=[str(path)], strict=True)
+    with pytest.raises(InputError, match=r"a\.jsonl.*byte 22: malformed JSON") as caught:
+        pipeline.run()
+    assert CANARY not in str(caught.value)
+
+
+# Fields: an error names those that exist, unless they may be data
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.tsv.gz", "a.parquet"])
+def test_fields_that_exist_are_named(tmp_path, name: str) -> None:
+    path = tmp_path / name
+    data = {
+        "jsonl": b'{"who":1,"body":2}\n',
+        "json": b'[{"who":1,"body":2}]',
+        "csv": b"who,body\n",
+        "tsv": b"who\tbody\n",
+    }
+    if name == "a.parquet":
+        pq.write_table(pa.table({"who": [1], "body": ["x"]}), path)
+    else:
+        raw = data[name.split(".")[1]]
+        write(path, gzip.compress(raw) if name.endswith("gz") else raw)
+    files = match_inputs([str(path)])
+    with pytest.raises(InputError, match=r"user_field='author'.*who, body"):
+        check_fields(files, ReadOptions(user_field="author"))
+    with pytest.raises(InputError, match=r"text_field='text'.*who, body"):
+        check_fields(files, ReadOptions(user_field="who"))
+    with pytest.raises(InputError, match=r"text_field|fields"):
+        check_fields(files, ReadOptions(user_field="who", text_field=["body", "more"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.csv", f"{CANARY},a {CANARY}\n"),
+        ("a.csv", f"{CANARY};a {CANARY}\n"),
+        ("a.tsv", f"{CANARY}\ta {CANARY}\n"),
+        ("a.jsonl", f'{{"{CANARY}": 1, "a {CANARY}": 1}}\n'),
+        ("a.json", f'{{"data": [\n{{"user": "{CANARY}"}}]}}'),
+        ("a.json", f"[7, {CANARY}]"),
+        ("a.json", CANARY),
+    ],
+)
+@pytest.mark.parametrize("settings", [{}, {"user_field": "id"}])
+def test_what_may_be_data_is_not_named(tmp_path, settings, name: str, data: str) -> None:
+    """Whatever fields are wanted: neither a text, nor a word beside it."""
+    path = write(tmp_path / name, data)
+    with pytest.raises(InputError, match=r"may be data|columns|JSON|lack") as caught:
+        check_fields(match_inputs([str(path)]), ReadOptions(**settings))
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "settings", "message"),
+    [
+        ({"user": [1.5], "text": ["x"]}, {}, "'user'.*double"),
+        ({"user": [1], "text": [2]}, {}, "'text'.*int64"),
+        ({"user": [1], "text": [["x"]]}, {}, "tokenizer 'tokens'"),
+        ({"user": [1], "text": ["x"]}, {"text_is_tokens": True}, "list of texts, got string"),
+        ({"user": [1], "text": [[1]]}, {"text_is_tokens": True}, "list of texts.*int64"),
+        ({"user": [1], "text": ["x"], "z": [[1]]}, {"fields": ["z"]}, "'z'"),
+    ],
+)
+def test_wrong_parquet_types_are_named(tmp_path, table, settings, message: str) -> None:
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=message):
+        check_fields(match_inputs([str(tmp_path / "a.parquet")]), ReadOptions(**settings))
+    with pytest.raises(InputError, match=message):
+        read([tmp_path / "a.parquet"], **settings)
