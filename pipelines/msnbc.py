@@ -75,7 +75,8 @@ def category_names(path: str) -> list[str]:
       UsageError: if the file has no such header.
     """
     from beam_dpne.errors import UsageError
-    from beam_dpne.reading.files import TextStream, guarded
+    from beam_dpne.reading.files import guarded
+    from beam_dpne.reading.text import TextStream
 
     with guarded(path), TextStream(path) as stream:
         head, found, _ = stream.read(_HEAD_BYTES).partition(_SEQUENCES)

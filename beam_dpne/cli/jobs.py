@@ -27,15 +27,15 @@ from beam_dpne.elements.threads import MOST_WORKERS, usable_cores
 from beam_dpne.errors import UsageError
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.reading.files import InputFile, match_inputs
+from beam_dpne.reading.formats import codec_of
 from beam_dpne.reading.headers import check_fields
-from beam_dpne.reading.options import ReadOptions, codec_of
+from beam_dpne.reading.options import ReadOptions
 from beam_dpne.reading.rejects import (
     NO_RECORDS,
     Tally,
     WriteRejects,
     describe,
     rejected_of,
-    tidied,
 )
 from beam_dpne.reading.transform import ReadDocuments
 from beam_dpne.release.files import absolute, is_local, read_ledger, real_path
@@ -192,8 +192,7 @@ def _run(job: Job, transform: Callable[[str], beam.PTransform]) -> Mapping[str, 
         input_bytes=sum(file.size for file in job.files),
         quiet=job.is_quiet,
     )
-    tidy_rejects = tidied(rejects) if rejects else contextlib.nullcontext()
-    with run_folder(job) as folder, tidy_rejects, shown:
+    with run_folder(job) as folder, shown:
         if not options.embedded:
             progress.enter("engine")
         build(pipeline, job, transform(folder))

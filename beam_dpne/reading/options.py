@@ -245,7 +245,11 @@ class ReadOptions(Parameters):
         """Raises InputError if a parameter is not possible with this format."""
         for name, is_given, kinds in (
             ("fields", self.fields is not None, set(FORMATS) - {"sequences"}),
-            ("text_is_tokens (tokenizer 'tokens')", self.text_is_tokens, {*_JSON, "parquet"}),
+            (
+                "text_is_tokens (tokenizer 'tokens'; 'whitespace' is for plain text)",
+                self.text_is_tokens,
+                {*_JSON, "parquet"},
+            ),
             ("encoding", self.encoding is not None, set(FORMATS) - {"parquet"}),
             ("delimiter", self.delimiter is not None, _DELIMITED),
             ("quoting", self.quoting != "auto", _DELIMITED),

@@ -91,6 +91,8 @@ class WriteRejects(DisplayedTransform):
       ...         paths = rejects | WriteRejects(path=folder)
       ...     print(pathlib.Path(folder, "rejects-00000-of-00001.jsonl").read_text().strip())
       {"file": "a.jsonl", "position": 17, "unit": "byte", "reason": "malformed JSON"}
+
+    References: none.
     """
 
     path: str

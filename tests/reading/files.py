@@ -19,14 +19,6 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".bz2": bz2.compress,
     ".zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
 }
-# The same documents in each format; TSV holds no line ends.
-FILES = {
-    "jsonl": '{"user": "ann", "text": "héllo"}\r\n\n{"text": "b\\n", "user": 12}\n'
-    '{"user": "ann", "text": ""}',
-    "csv": 'user,x,text\r\nann,,héllo\r\n\r\n12,"1,2","b\n"\nann,,',
-    "tsv": "user\tx\ttext\nann\t\théllo\n\n12\t1,2\tb\\n\nann\t\t",
-}
-ROWS = [("ann", "héllo"), ("12", "b\n"), ("ann", "")]
 Row = tuple[Any, Any]
 
 
