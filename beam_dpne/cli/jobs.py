@@ -185,7 +185,7 @@ def release(
 
 def _run(job: Job, transform: Callable[[str], beam.PTransform]) -> Mapping[str, Any] | None:
     """Runs a job; returns the ledger of the release, or None if only a template was written."""
-    options, rejects = job.options, job.made[parameters.Rejecting].rejects
+    options = job.options
     pipeline = beam.Pipeline(runner=options.runner, options=options.pipeline_options)
     shown = display.progress_line(
         max_length=getattr(job.plan, "max_length", None),
