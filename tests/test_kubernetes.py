@@ -252,42 +252,17 @@ def test_nobody_but_their_own_pod_reaches_the_pool_of_workers():
 # The launch
 
 
-@pytest.mark.parametrize(
-    ("name", "program"),
-    [
-        ("job.yaml", "ngrams"),
-        ("set_union_job.yaml", "set-union"),
-        ("bayesian_job.yaml", "bayesian"),
-    ],
-)
-def test_the_program_takes_the_launch_and_its_files_are_mounted(name, program):
-    launch = job(JOBS / name)
-    (launcher,) = launch["spec"]["template"]["spec"]["containers"]
-    assert launcher["command"] == ["beam-dpne", program]
-    assert launch["metadata"]["generateName"] == f"beam-dpne-{program}-"
-    given, beam = options_of([program, *launcher["args"]])
+def test_the_program_takes_the_launch_and_its_files_are_mounted():
+    (launcher,) = job()["spec"]["template"]["spec"]["containers"]
+    assert launcher["command"] == ["beam-dpne", "ngrams"]
+    given, beam = options_of(["ngrams", *launcher["args"]])
     assert (given.epsilon, given.delta) == ("4", "1e-7")
     mounted = {mount["mountPath"] for mount in launcher["volumeMounts"]}
     (workers,) = [c.values[1] for c in containers() if c.values[1]["name"] == "workers"]
     shared = mounted & {mount["mountPath"] for mount in workers["volumeMounts"]} - {"/tmp"}
-    public = [given.public] if program == "bayesian" else []
-    for path in (*given.input, *public, given.output, given.run_key_file):
+    for path in (*given.input, given.output, given.run_key_file):
         assert any(path.startswith(f"{folder}/") for folder in shared), path
     check_engine(beam)
-
-
-def test_the_jobs_differ_in_their_program_alone():
-    """So that what is tested of one is true of all; public counts are an input beside the other."""
-    first, *others = all_jobs()
-    assert others
-    for document in (first, *others):
-        document["metadata"].pop("generateName")
-        (launcher,) = document["spec"]["template"]["spec"]["containers"]
-        program = launcher.pop("command")[-1]
-        public = [text for text in launcher["args"] if text.startswith("--public=")]
-        assert len(public) == (program == "bayesian")
-        launcher["args"] = [text for text in launcher["args"] if text not in public]
-    assert all(document == first for document in others)
 
 
 def check_engine(arguments):

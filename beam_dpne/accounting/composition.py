@@ -84,7 +84,7 @@ def compose(expenses: Sequence[Expense], *, delta: float | None = None) -> Total
       >>> from beam_dpne.accounting.expense import expense_of_plan
       >>> spent = expense_of_plan(PrivacyPlan(epsilon=4, delta=1e-6))
       >>> round(compose([spent] * 2).epsilon, 2), compose([spent] * 2).sum_epsilon
-      (5.76, 8.0)
+      (5.75, 8.0)
 
     References: see the module.
     """

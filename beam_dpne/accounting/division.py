@@ -36,7 +36,7 @@ def plan_of_each(whole: _P, releases: int) -> _P:
       >>> year = PrivacyPlan(epsilon=8, delta=1.2e-6)
       >>> month = plan_of_each(year, 12)
       >>> month.epsilon, f"{month.delta:g}"
-      (2.194, '1e-07')
+      (2.197, '1e-07')
     """
     if not 1 <= releases <= _MOST_RELEASES:
         raise UsageError(

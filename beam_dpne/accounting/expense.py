@@ -64,7 +64,7 @@ class Expense:
       >>> from beam_dpne import PrivacyPlan
       >>> spent = expense_of_plan(PrivacyPlan(epsilon=4, delta=1e-7))
       >>> round(spent.mu, 4), f"{spent.lone_delta:.3g}", spent.reason is None
-      (0.7678, '1e-08', True)
+      (0.767, '9.95e-09', True)
     """
 
     epsilon: float

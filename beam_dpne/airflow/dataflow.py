@@ -42,7 +42,13 @@ class DataflowReleaseOperator(Release, DataflowStartFlexTemplateOperator):
         self.environment = dict(environment or {})
 
     def request(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the body of the request to launch the template."""
+        """Returns the body of the request to launch the template.
+
+        Raises:
+          ValueError: A form has no field for a parameter; it belongs into the file of `plan`.
+        """
+        if rare := self.rare():
+            raise ValueError(f"{min(rare)} must be in a plan file on Dataflow: plan='gs://…'.")
         given = {name: value for name, value in self.environment.items() if value is not None}
         parameters = {name: _text(value) for name, value in self.arguments(context).items()}
         return {
@@ -68,9 +74,14 @@ class DataflowReleaseOperator(Release, DataflowStartFlexTemplateOperator):
 def _text(value: Any) -> str:
     """Returns a value as a launch form would send it.
 
-    >>> _text(["a", "b"]), _text(True), _text(1e-7)
-    ('a,b', 'true', '1e-07')
+    Raises:
+      ValueError: There are several texts, for which a form has no field.
+
+    >>> _text([10, 20]), _text(["gs://bucket/*.csv"]), _text(True), _text(1e-7)
+    ('10,20', 'gs://bucket/*.csv', 'true', '1e-07')
     """
     if isinstance(value, list | tuple):
+        if len(value) > 1 and any(isinstance(each, str) for each in value):
+            raise ValueError(f"On Dataflow there must be one value, e.g. a folder, got {value!r}.")
         return ",".join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,6 +1,8 @@
 """The operator that starts a program on the Airflow worker, for every runner of Beam."""
 
+import json
 import sys
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,18 +46,27 @@ class ReleaseOperator(Release):
         self.pipeline_options = dict(pipeline_options or {})
 
     def variables(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the options of Beam and of the program by name."""
+        """Returns the options of Beam and the parameters of the program by name, without rare ones."""
         named = {"job_name": self.job_name(context)}
-        return {**named, **self.pipeline_options, **self.arguments(context)}
+        rare = self.rare()
+        given = self.arguments(context).items()
+        shown = {name: value for name, value in given if name not in rare}
+        return {**named, **self.pipeline_options, **shown}
 
     def start(self, context: Any) -> None:
-        """Runs `python -m beam_dpne PROGRAM` to its end."""
-        BeamHook(runner=self.runner).start_python_pipeline(
-            variables=self.variables(context),
-            py_file=self.program,
-            py_options=["-m", "beam_dpne"],
-            py_interpreter=self.py_interpreter,
-        )
+        """Runs `python -m beam_dpne PROGRAM` to its end; rare parameters are in a plan file."""
+        variables, rare = self.variables(context), self.rare()
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            if rare:
+                json.dump(rare, file)
+                file.flush()
+                variables["plan"] = file.name
+            BeamHook(runner=self.runner).start_python_pipeline(
+                variables=variables,
+                py_file=self.program,
+                py_options=["-m", "beam_dpne"],
+                py_interpreter=self.py_interpreter,
+            )
 
     def on_kill(self) -> None:
         """Terminates the program, which then cancels its job; the task ends with it."""

@@ -11,11 +11,17 @@ from typing import Any
 from airflow.sdk import Asset, AssetAlias, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 
-from beam_dpne.cli.options import options_of
-from beam_dpne.cli.options_by_command import BAYESIAN, NGRAMS, SET_UNION
+from beam_dpne.cli import parsing
+from beam_dpne.cli.main import COMMANDS
+from beam_dpne.validation import Parameter, parameters_of
 
-_TABLES = {"ngrams": NGRAMS, "set-union": SET_UNION, "bayesian": BAYESIAN}
-_NOT_HERE = ("output", "overwrite", "budget")
+_PROGRAMS = ("ngrams", "set-union", "bayesian")
+
+
+def parameters_of_program(program: str) -> dict[str, Parameter]:
+    """Returns the parameters of a program by name, rare ones included; it loads no Beam."""
+    (command,) = (command for command in COMMANDS if command.name == program)
+    return parsing.all_parameters(command.load_groups())
 
 
 class Release(BaseOperator):
@@ -30,8 +36,8 @@ class Release(BaseOperator):
       releases: Directory of the releases of all runs; an absolute path or an address such as gs://….
       budget: Folder of a budget (`beam-dpne account --budget FOLDER --create`). A run that would exceed
         its cap is not started; neither is one if the budget cannot be read. None checks nothing.
-      kwargs: Options of the program by name, such as `input`, `epsilon`, `delta` and `max_length`, none
-        of which may come from the private data; and the fields of the operator of Airflow.
+      kwargs: Parameters of the program by name, such as `input`, `epsilon`, `delta` and `max_length`,
+        none of which may come from the private data; and the fields of the operator of Airflow.
 
     Raises:
       ValueError: The program is unknown, or an option is the operator's own.
@@ -40,13 +46,13 @@ class Release(BaseOperator):
     template_fields = ("releases", "budget", "options")
 
     def __init__(self, *, program: str, releases: str, budget: str | None = None, **kwargs: Any):
-        if program not in _TABLES:
-            raise ValueError(f"program must be one of {', '.join(_TABLES)}, got {program!r}.")
+        if program not in _PROGRAMS:
+            raise ValueError(f"program must be one of {', '.join(_PROGRAMS)}, got {program!r}.")
         refused = sorted(set(kwargs) & {"output", "overwrite"})
         if refused:
             raise ValueError(f"{refused[0]} must be left out: each run has a directory of its own.")
-        names = {option.name for option in options_of(_TABLES[program])} - set(_NOT_HERE)
-        given = {name: kwargs.pop(name) for name in names & set(kwargs)}
+        names = set(parameters_of_program(program)) & set(kwargs)
+        given = {name: kwargs.pop(name) for name in sorted(names)}
         super().__init__(**kwargs)
         self.program = program
         self.releases = releases
@@ -56,9 +62,26 @@ class Release(BaseOperator):
         self.outlets = [*self.outlets, AssetAlias(self.alias)]
 
     def arguments(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the options of this run by name; those without a value are left out."""
-        given = {name: value for name, value in self.options.items() if value is not None}
-        return {**given, "output": self.directory(context)}
+        """Returns the parameters of this run by name; those without a value are left out."""
+        return {**self._given, "output": self.directory(context)}
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        return {name: value for name, value in self.options.items() if value is not None}
+
+    def rare(self) -> dict[str, Any]:
+        """Returns those parameters of this run that are no options on the command line.
+
+        Raises:
+          ValueError: There are some beside a plan file, where they belong.
+        """
+        known = parameters_of_program(self.program)
+        rare = {name: value for name, value in self._given.items() if known[name].rare}
+        if rare and "plan" in self._given:
+            raise ValueError(
+                f"{min(rare)} must be in the file {self._given['plan']}, with its plan."
+            )
+        return rare
 
     def directory(self, context: Mapping[str, Any]) -> str:
         """Returns the directory of this run's release.
@@ -94,17 +117,17 @@ class Release(BaseOperator):
         return self.finish(context)
 
     def _plan(self) -> Any:
-        """Returns the plan of the run, from its file or from the options."""
+        """Returns the privacy parameters of the run, as far as a plan file has them from there."""
         from beam_dpne.accounting.expense import PLANS
-        from beam_dpne.storage.access import directory_at
 
-        plan = PLANS[self.program]
-        if (path := self.options.get("plan")) is not None:
-            folder, _, name = path.rpartition("/")
-            return plan.from_json((directory_at(folder).read(name) or b"").decode())
-        fields = plan.__dataclass_fields__
-        given = {name: value for name, value in self.options.items() if value is not None}
-        return plan(**{name: value for name, value in given.items() if name in fields})
+        kind, given = PLANS[self.program], self._given
+        if "plan" in given:
+            given |= parsing.read_parameters(
+                given["plan"], set(parameters_of_program(self.program))
+            )
+        return kind(
+            **{each.name: given[each.name] for each in parameters_of(kind) if each.name in given}
+        )
 
     def _note_start(self, directory: str) -> None:
         """Notes the start in the budget, or raises BudgetError if the cap does not allow the run."""

@@ -51,7 +51,7 @@ RUNS = {
     },
     "beam_dpne_dataflow": {
         **BUDGET,
-        "input": ["gs://bucket/a.csv", "gs://bucket/b.csv"],
+        "input": ["gs://bucket/*.csv"],
         "releases": "gs://bucket/out",
         "template": "gs://bucket/templates/ngrams.json",
         "project": "project",

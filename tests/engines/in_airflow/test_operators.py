@@ -125,7 +125,8 @@ def test_the_program_gets_its_options_and_beam_s(make, context, interpreter, tmp
         py_interpreter=interpreter("exit 0"),
         runner="PortableRunner",
         pipeline_options={"job_endpoint": "localhost:1", "environment_type": "EXTERNAL"},
-        strict=True,
+        output_format="tsv",
+        unit="a customer",
         run_key_file=None,
     )
     with pytest.raises(ReleaseError, match="there is no release"):
@@ -135,11 +136,15 @@ def test_the_program_gets_its_options_and_beam_s(make, context, interpreter, tmp
     for argument in (
         f"--output={operator.directory(context)}",
         f"--job_name={operator.job_name(context)}",
-        *("--epsilon=10", "--delta=0.0001", "--max_length=2", "--strict"),
+        *("--epsilon=10", "--delta=0.0001", "--max_length=2", "--output_format=tsv"),
         *("--job_endpoint=localhost:1", "--environment_type=EXTERNAL"),
     ):
         assert argument in given
-    assert not any("run_key_file" in argument for argument in given)
+    assert not any("run_key_file" in argument or "unit" in argument for argument in given)
+    # Rare parameters are in a file, which a plan of the user would be, too.
+    assert sum(argument.startswith("--plan=") for argument in given) == 1
+    with pytest.raises(ValueError, match="unit must be in the file"):
+        make(unit="a customer", plan="plan.json").execute(context)
 
 
 @pytest.mark.parametrize("fields", [{"epsilon": 9}, {"delta": 1e-5}, {"program": "set-union"}])
@@ -212,22 +217,22 @@ def test_a_task_that_is_stopped_ends_its_program(make, context, interpreter, tmp
 
 def test_dataflow_gets_the_request_that_google_s_operator_sends(make, context):
     fields = {
-        "input": ["gs://bucket/a.csv", "gs://bucket/b.csv"],
+        "input": ["gs://bucket/*.csv"],
         "releases": "gs://bucket/releases",
         "project_id": "project",
         "location": "europe-west1",
         "template": "gs://bucket/templates/ngrams.json",
         "environment": {"tempLocation": "gs://bucket/temp", "subnetwork": None},
     }
-    operator = make(DataflowReleaseOperator, strict=True, **fields)
+    operator = make(DataflowReleaseOperator, output_format="tsv", **fields)
     launch = operator.request(context)["launchParameter"]
     assert launch["jobName"] == operator.job_name(context)
     assert launch["parameters"] == {
-        "input": "gs://bucket/a.csv,gs://bucket/b.csv",
+        "input": "gs://bucket/*.csv",
         "epsilon": "10",
         "delta": "0.0001",
         "max_length": "2",
-        "strict": "true",
+        "output_format": "tsv",
         "output": operator.directory(context),
     }
     assert launch["environment"] == {
@@ -235,6 +240,8 @@ def test_dataflow_gets_the_request_that_google_s_operator_sends(make, context):
         "tempLocation": "gs://bucket/temp",
     }
     assert operator.append_job_name is False
+    with pytest.raises(ValueError, match="unit must be in a plan file on Dataflow"):
+        make(DataflowReleaseOperator, unit="a customer", **fields).request(context)
     failed = {"status": "error", "message": "The job failed."}
     with pytest.raises(AirflowException, match="The job failed"):
         operator.execute_complete(context, failed)

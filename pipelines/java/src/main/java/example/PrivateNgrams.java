@@ -47,7 +47,7 @@ public class PrivateNgrams {
 
     PythonExternalTransform<PCollection<Row>, PCollectionTuple> ngrams =
         PythonExternalTransform.<PCollection<Row>, PCollectionTuple>from(
-                "beam_dpne.yaml.v0_1_0.PrivateNgrams", options.getService())
+                "beam_dpne.yaml.PrivateNgrams", options.getService())
             .withKwarg("user_field", "customer")
             .withKwarg("text_field", "message")
             .withKwarg("epsilon", 10.0)

@@ -8,9 +8,8 @@ other steps take rows, which are made of them by the names of the columns.
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import apache_beam as beam
 import pyarrow as pa
@@ -18,12 +17,16 @@ from apache_beam.pipeline import PipelineVisitor
 from apache_beam.pvalue import AsIter, PBegin, PCollection
 from apache_beam.typehints.row_type import RowTypeConstraint
 
-from beam_dpne.cli.failures import check_outside_releases
+from beam_dpne.cli.runners import is_classic_template
+from beam_dpne.documents.batch import BatchDocuments
+from beam_dpne.documents.columns import TEXT, USER
+from beam_dpne.documents.row_types import check_element_type
 from beam_dpne.documents.sources import steps_before
-from beam_dpne.errors import InputError, TooManyRejectedError, UsageError
+from beam_dpne.documents.transform import DocumentsTransform
+from beam_dpne.errors import UsageError
 from beam_dpne.reading.files import match_inputs
 from beam_dpne.reading.headers import check_fields
-from beam_dpne.reading.options import InputDescription, ReadOptions
+from beam_dpne.reading.options import InputDescription, ReadOptions, names_of
 from beam_dpne.reading.rejects import (
     Tally,
     WriteRejects,
@@ -32,9 +35,6 @@ from beam_dpne.reading.rejects import (
     require_few_rejected,
 )
 from beam_dpne.reading.transform import ReadDocuments
-from beam_dpne.release.publishing import WriteRelease
-
-_Step = TypeVar("_Step", bound=beam.PTransform)
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)
@@ -66,7 +66,7 @@ class ReadRows(beam.PTransform):
 
     def check_user(self, user_field: str) -> None:
         """Raises UsageError for a user that is one of the further fields, which are not checked."""
-        if user_field in (self.options.fields or ()) and user_field != self.options.user_field:
+        if user_field in (self.options.fields or ()):
             raise UsageError(
                 f"user_field must not be one of the further fields of ReadDocuments, got user_field="
                 f"{user_field!r}: only its own user_field is checked, so that 7, 7.0 and [7] would be "
@@ -77,24 +77,17 @@ class ReadRows(beam.PTransform):
         """Checks the files, as far as that is possible before the run, and adds the steps."""
         if not isinstance(pipeline, beam.Pipeline | PBegin):
             raise UsageError("ReadDocuments must have no input; the key input names the files.")
-        try:
-            files = match_inputs(self.inputs, self.options.input_format)
-            check_fields(files, self.options)
-        except InputError as error:
-            raise InputError(without_dashes(error)) from None
-        paths = [file.path for file in files]
+        files = match_inputs(self.inputs, self.options.input_format)
+        check_fields(files, self.options)
         root: Any = pipeline
         read = root | "Read" >> ReadDocuments(
-            inputs=paths,
+            inputs=[file.path for file in files],
             shown_inputs=self.inputs,
             strict=self.strict,
             **dataclasses.asdict(self.options),
         )
-        batches = read.documents
-        tally = read.tally
+        batches, tally = read.documents, read.tally
         if self.rejects is not None:
-            for release in _steps_of(batches.pipeline, WriteRelease):
-                check_outside_releases("rejects", self.rejects, release.output)
             written = read.rejects | "WriteRejects" >> WriteRejects(path=self.rejects)
             after = beam.Map(_after, AsIter(written)).with_output_types(Tally)
             tally = tally | "AfterRejects" >> after
@@ -107,33 +100,11 @@ class ReadRows(beam.PTransform):
             )
             after = beam.Map(_after, AsIter(checked)).with_output_types(pa.RecordBatch)
             batches = batches | "AfterCheck" >> after
-        rows = _ToRows(self.options, self.options.describe(paths))
+        rows = _ToRows(self.options, self.description)
         return batches | "Rows" >> beam.ParDo(rows).with_output_types(row_type(self.options))
 
 
-@dataclasses.dataclass(frozen=True)
-class Batches:
-    """Batches of records that stand behind rows.
-
-    Attributes:
-      records: `pyarrow.RecordBatch` with the fields as columns.
-      description: how the program describes its documents if it reads them from the same files.
-    """
-
-    records: PCollection
-    description: InputDescription
-
-
-def batches_behind(rows: PCollection) -> Batches | None:
-    """Returns the batches of rows that come straight from `ReadRows`, None for other rows."""
-    step = rows.producer
-    function = None if step is None else getattr(step.transform, "fn", None)
-    if step is None or not isinstance(function, _ToRows):
-        return None
-    return Batches(cast("PCollection", step.inputs[0]), function.description)
-
-
-def readers_before(rows: PCollection) -> list[ReadRows]:
+def _readers_before(rows: PCollection) -> list[ReadRows]:
     """Returns the readers from which rows come, also through other steps, ordered by label."""
     steps = {
         step.full_label: step.transform
@@ -143,13 +114,8 @@ def readers_before(rows: PCollection) -> list[ReadRows]:
     return [steps[label] for label in sorted(steps)]
 
 
-def described_rows(rows: InputDescription, readers: Sequence[ReadRows]) -> InputDescription:
-    """Returns the description of rows that come from readers of files through other steps.
-
-    Args:
-      rows: the description by the fields alone.
-      readers: the readers, of which there is at least one.
-    """
+def _described(rows: InputDescription, readers: Sequence[ReadRows]) -> InputDescription:
+    """Returns the description of rows that come from readers of files through other steps."""
     details = [
         (f"ReadDocuments {number}", json.dumps(reader.description.to_dict()))
         for number, reader in enumerate(readers, start=1)
@@ -157,20 +123,87 @@ def described_rows(rows: InputDescription, readers: Sequence[ReadRows]) -> Input
     return dataclasses.replace(rows, details=tuple(sorted(details)))
 
 
+class LedgerText(NamedTuple):
+    """The ledger of a release, in a row.
+
+    Attributes:
+      ledger: the ledger as JSON, with the number and the SHA-256 of the rows instead of files.
+    """
+
+    ledger: str
+
+
+beam.coders.registry.register_coder(LedgerText, beam.coders.RowCoder)
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class PrivateRows(beam.PTransform):
+    """Applies a private transform to rows, and returns rows.
+
+    Attributes:
+      name: name of the YAML transform.
+      transform: the private transform of documents.
+    """
+
+    name: str
+    transform: DocumentsTransform
+
+    def __post_init__(self):
+        super().__init__(self.name)
+
+    def expand(self, rows: PCollection) -> dict[str, PCollection]:
+        """Checks the rows and the options of the pipeline, and adds the steps."""
+        if not isinstance(rows, PCollection):
+            raise UsageError(f"{self.name} must have one input, whose rows are the documents.")
+        if self.transform.run_key is None and is_classic_template(rows.pipeline.options):
+            raise UsageError(
+                "template_location needs run_key_file: a template is run many times, and a fresh key "
+                "would be frozen in it."
+            )
+        result: Any = self._released(rows)
+        ledger = beam.Map(LedgerText).with_output_types(LedgerText)
+        return {"rows": result.rows, "ledger": result.ledger | "Ledger" >> ledger}
+
+    def _released(self, rows: PCollection) -> Any:
+        """Returns the result for rows, whose batches are used if they come straight from files.
+
+        Documents that are exactly those of the program have its description, and so its noise under
+        one run key. Of rows that went through other steps, or of which other fields are the documents,
+        the description also says how the files were read, since other options may give other documents.
+        """
+        transform = self.transform
+        step = rows.producer
+        function = None if step is None else getattr(step.transform, "fn", None)
+        read = function.description if isinstance(function, _ToRows) else None
+        records = rows if step is None or read is None else cast("PCollection", step.inputs[0])
+        # Batches, which are checked while they are read only, have the fields of the rows.
+        check_element_type(rows.element_type, transform.user_field, names_of(transform.text_field))
+        readers = _readers_before(rows)
+        names = transform.user_field, names_of(transform.text_field)
+        for reader in readers:
+            reader.check_user(transform.user_field)
+        if read is not None and names == (read.user_field, read.text_fields):
+            batch = BatchDocuments(user_field=transform.user_field, text_field=transform.text_field)
+            as_program = dataclasses.replace(
+                transform, user_field=USER, text_field=TEXT, described=read
+            )
+            return records | "Documents" >> batch | "Release" >> as_program
+        if readers:
+            transform = dataclasses.replace(
+                transform, described=_described(transform.row_description, readers)
+            )
+        return records | "Release" >> transform
+
+
 def directories_of_rejects(pipeline: beam.Pipeline) -> list[str]:
     """Returns the directories into which the readers of a pipeline write lists of rejected records."""
-    found = (reader.rejects for reader in _steps_of(pipeline, ReadRows))
-    return [rejects for rejects in found if rejects is not None]
-
-
-def _steps_of(pipeline: beam.Pipeline, kind: type[_Step]) -> list[_Step]:
-    """Returns the composite transforms of a class in a pipeline, as far as it has been built."""
-    found: list[_Step] = []
+    found: list[str] = []
 
     class Steps(PipelineVisitor):
         def enter_composite_transform(self, transform_node: Any) -> None:
-            if isinstance(transform_node.transform, kind):
-                found.append(transform_node.transform)
+            step = transform_node.transform
+            if isinstance(step, ReadRows) and step.rejects is not None:
+                found.append(step.rejects)
 
     pipeline.visit(Steps())
     return found
@@ -210,17 +243,5 @@ def _after(element: Any, _others: Iterable[Any]) -> Any:
 def _check(_: None, tallies: Iterable[Tally], max_rejected: float) -> None:
     """Raises TooManyRejectedError if too large a share of the records was rejected."""
     tally = add_up(tallies)
-    try:
-        require_few_rejected(tally, max_rejected)
-    except TooManyRejectedError as error:
-        raise TooManyRejectedError(without_dashes(error)) from None
+    require_few_rejected(tally, max_rejected)
     report_counts(tally)
-
-
-def without_dashes(error: Exception) -> str:
-    """Returns an error of the programs, which name options as --name, with the names of keys.
-
-    >>> without_dashes(ValueError("Name it with --encoding."))
-    'Name it with encoding.'
-    """
-    return re.sub(r"--(?=[a-z])", "", str(error))
