@@ -77,7 +77,7 @@ def test_the_context_names_version_constants_records_and_tokenizer(program, monk
     whole = json.loads(context(program))
     assert whole["mechanism_version"] == contexts.MECHANISM_VERSION
     assert whole["program"] == program
-    assert whole["parameters"] == json.loads(json.dumps(PLANS[program].mechanism_parameters()))
+    assert whole["parameters"] == json.loads(json.dumps(PLANS[program].key_parameters()))
     assert whole["records"] == InputDescription().to_dict()
     assert whole["tokenizer"] == tokenizer_identity("words")
     assert "beam_dpne" not in context(program, tokenizer=CategoryNames(["a"]))
