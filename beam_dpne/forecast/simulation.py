@@ -22,7 +22,7 @@ from beam_dpne.evaluation.index import GramIndex
 from beam_dpne.forecast.crowd import as_batch
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.elements import Contributions, GramSet, unpack_pairs
-from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
+from beam_dpne.ngrams.in_memory import InMemory, Piece
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.user_counts import count_users, held_grams, rule_of
 
@@ -46,17 +46,16 @@ class UsersNeeded(NamedTuple):
 
 
 @dataclasses.dataclass(kw_only=True)
-class _RepeatedSteps(ArraySteps):
-    """The steps of a run in which every user stands for `repeats` users."""
+class _Repeated(InMemory):
+    """A run in which every user stands for `repeats` users."""
 
     repeats: float
 
-    def limit(self, length: int, users: list[UserBatch]) -> list[Contributions]:
-        return [self._repeated(sent) for sent in super().limit(length, users)]
-
-    def spend(self, *args, **settings) -> tuple[list[Contributions], list[UserBatch]]:
-        sent, users = super().spend(*args, **settings)
-        return [self._repeated(each) for each in sent], users
+    def sums(self, sent: Contributions) -> list[Piece]:
+        weights = np.zeros(0) if sent.weights is None else sent.weights
+        tallies = None if sent.tallies is None else _times(sent.tallies, self.repeats)
+        repeated = dataclasses.replace(sent, weights=_times(weights, self.repeats), tallies=tallies)
+        return super().sums(repeated)
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         rule, pruning = rule_of(*released), self.plan.pruning
@@ -67,11 +66,6 @@ class _RepeatedSteps(ArraySteps):
             masses=_times(sums.masses, self.repeats), totals=_times(sums.totals, self.repeats)
         )
         return count_users(released, [sums], plan=self.plan, run_key=self.run_key)
-
-    def _repeated(self, sent: Contributions) -> Contributions:
-        weights = np.zeros(0) if sent.weights is None else sent.weights
-        tallies = None if sent.tallies is None else _times(sent.tallies, self.repeats)
-        return dataclasses.replace(sent, weights=_times(weights, self.repeats), tallies=tallies)
 
 
 def _times(values: np.ndarray, factor: float) -> np.ndarray:
@@ -88,8 +82,8 @@ def simulate(crowd: Corpus, plan: PrivacyPlan, *, repeats: float, seed: int) -> 
       seed: the seed of the run key; equal arguments give an equal result.
     """
     run_key = RunKey(np.random.default_rng(seed).bytes(32))
-    steps = _RepeatedSteps(plan=plan, run_key=run_key, repeats=repeats)
-    return release_lengths(steps, plan, [as_batch(crowd, run_key)])
+    run = _Repeated(plan=plan, run_key=run_key, repeats=repeats)
+    return run.release([as_batch(crowd, run_key)])
 
 
 def needs(index: GramIndex, released: Sequence[GramSet], repeats: float) -> list[UsersNeeded]:

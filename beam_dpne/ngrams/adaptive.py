@@ -179,8 +179,7 @@ def preferences(predictions: np.ndarray, nearness: np.ndarray | float) -> np.nda
     """Returns a_g = pred_g^-¼ (1 − f p_g) with f = NEARLY_OVER, shares before scaling: (m,) float64.
 
     Args:
-      predictions: (m,) float64, the lower score of the n-gram's prefix and suffix (1 at
-        k = 2; the prefix's alone with pruning "single").
+      predictions: (m,) float64, the lower score of the n-gram's prefix and suffix (1 at k = 2).
       nearness: p_g in [0, 1], see `nearness`; 0 in round 1.
     """
     roots = np.maximum(predictions, LEAST_PREDICTION)

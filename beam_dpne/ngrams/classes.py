@@ -5,8 +5,8 @@ parts in S_{k−1}, its prefix and its suffix, which share a middle of k−2 wor
 
     c(g) = bin(prefix) + bin(suffix) − bin(middle),
 
-the logarithm of a Markov prediction, λ_c = 2^(c/2). At k = 2 there is no middle. With pruning "single"
-it is bin(prefix) + bin(last word). So classes are functions of released sets alone, and integers.
+the logarithm of a Markov prediction, λ_c = 2^(c/2). At k = 2 there is no middle. So classes are
+functions of released sets alone, and integers.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class Sides:
 
     Attributes:
       left_bins: (l,) int16, bin(prefix) − bin(middle).
-      right_bins: (r,) int16, the bin of the suffix, or of the last word (pruning "single").
+      right_bins: (r,) int16, the bin of the suffix.
     """
 
     left_bins: np.ndarray
@@ -55,47 +55,38 @@ class Sides:
 
 
 @cached_for_sets(maxsize=4)
-def sides_of(previous: GramSet, pruning: str) -> Sides:
+def sides_of(previous: GramSet) -> Sides:
     """Returns both sides of the candidates that follow S_{k−1}; computed once for all batches."""
     bins = bins_of(previous.scores)
-    if pruning == "single" or previous.length == 1:
-        return Sides(bins, bins if previous.word_bins is None else previous.word_bins)
+    if previous.length == 1:
+        return Sides(bins, bins)
     if previous.suffix_bins is None:
         raise ValueError("A released set of two words and more must have the bins of its suffixes.")
     return Sides(bins - previous.suffix_bins, bins)
 
 
-def class_numbers(previous: GramSet, pruning: str, keys: np.ndarray) -> np.ndarray:
+def class_numbers(previous: GramSet, keys: np.ndarray) -> np.ndarray:
     """Returns the class of each candidate of length k: (m,) int16.
 
     Args:
       previous: S_{k−1}.
-      pruning: "both" or "single".
       keys: (m,) int64, packed pairs.
     """
-    sides = sides_of(previous, pruning)
+    sides = sides_of(previous)
     first, second = unpack_pairs(keys)
     return (sides.left_bins[first] + sides.right_bins[second]).astype(np.int16)
 
 
-def suffix_bins(previous: GramSet, keys: np.ndarray, pruning: str) -> np.ndarray | None:
+def suffix_bins(previous: GramSet, keys: np.ndarray) -> np.ndarray | None:
     """Returns the bins of the suffixes of S_k, as the field of `GramSet`; None at k = 1.
 
     Args:
       previous: S_{k−1}.
       keys: (n,) int64, the n-grams of S_k.
-      pruning: "both" or "single".
     """
-    if previous.length == 0 or pruning == "single":
+    if previous.length == 0:
         return None
     return bins_of(previous.scores)[unpack_pairs(keys)[1]]
-
-
-def word_bins(previous: GramSet, pruning: str) -> np.ndarray | None:
-    """Returns the bins of the words for S_k, as the field of `GramSet`; see `suffix_bins`."""
-    if previous.length == 0 or pruning == "both":
-        return None
-    return bins_of(previous.scores) if previous.length == 1 else previous.word_bins
 
 
 def join_classes(columns: Sequence[np.ndarray | None]) -> np.ndarray | None:

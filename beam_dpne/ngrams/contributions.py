@@ -36,7 +36,7 @@ from beam_dpne.ngrams.candidates import (
 )
 from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpack_pairs
-from beam_dpne.ngrams.held_counts import Counted, counted_classes, tallies
+from beam_dpne.ngrams.held_counts import counted_classes, tallies
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 _USERS = "users"
@@ -198,7 +198,7 @@ class SpendBudgets(UnhintedTransform):
             raise ValueError("prune may be given in round 1 of length 2 and more only.")
 
     def expand(self, users: PCollection[UserBatch]) -> SpendResult:
-        """Applies `spend_on_present` to each batch, after `prune_invalid` if `prune` is given."""
+        """Applies `contribute` to each batch, after `prune_invalid` if `prune` is given."""
         settings: dict[str, Any] = {
             "plan": self.plan,
             "length": self.length,
@@ -285,36 +285,14 @@ def _spend_and_report(
     if pruning is not None:
         released = settings["previous"]
         batch = prune_invalid(batch, released, pruning=pruning, present=shorter)
-    spent = spend_on_present(batch, length=length, **settings)
+    spent = contribute(batch, length=length, **settings)
     if spent is not None:
         contributions, users = spent
         yield contributions
         yield TaggedOutput(_USERS, users)
 
 
-def spend_on_present(
-    batch: UserBatch,
-    *,
-    present: PresentGrams | None = None,
-    before: PresentGrams | None = None,
-    **settings: Any,
-) -> tuple[Contributions, UserBatch] | None:
-    """Applies `spend` to the positions of present n-grams; returns None if no user has any left.
-
-    Args:
-      batch: users' positions; in round r ≥ 3 in terms of `before`, else of length k−1.
-      present: the n-grams that are open or found after round r−1 (r ≥ 2).
-      before: the n-grams that were open or found after round r−2 (r ≥ 3).
-      **settings: the other arguments of `spend`.
-    """
-    if present is not None:
-        batch = keep_present(batch, present, before)
-    if not len(batch.users):
-        return None
-    return spend(batch, present=present, **settings)
-
-
-def spend(
+def contribute(
     batch: UserBatch,
     *,
     plan: PrivacyPlan,
@@ -323,26 +301,58 @@ def spend(
     run_key: RunKey,
     previous: GramSet | None = None,
     present: PresentGrams | None = None,
-    counted: Counted | None = None,
-) -> tuple[Contributions, UserBatch]:
-    """Returns the contributions of a batch's users to one round, and the users with what is left.
+    before: PresentGrams | None = None,
+) -> tuple[Contributions, UserBatch] | None:
+    """Returns what a batch's users send to one round, and the users with what they have left.
 
     Args:
-      batch: users' positions; in round r ≥ 2 in terms of `present`.
+      batch: users' positions; in round r ≥ 3 in terms of `before`, else of length k−1.
       plan: the plan of the run.
       length: k.
       round_number: r.
       run_key: the secret of the run.
       previous: S_{k−1} (k ≥ 2).
       present: the n-grams that are open or found after round r−1 (r ≥ 2).
-      counted: the groups whose held candidates are counted; by default those that follow from S_{k−1}.
+      before: the n-grams that were open or found after round r−2 (r ≥ 3).
+
+    Returns:
+      None if no user has a position left.
     """
-    this_round = adaptive.rounds_of(length, plan.rounds or 1)[round_number - 1]
+    if present is not None:
+        batch = keep_present(batch, present, before)
+    if not len(batch.users):
+        return None
+    limit = plan.contribution_limits[length - 1]
+    if not plan.strategy_value.has_user_budgets:
+        sub_key = run_key.sub_key("subset", length)
+        grams = extract_grams(batch, length=length)
+        return limit_contributions(grams, max_contributions=limit, sub_key=sub_key), batch
     grams, rows = _open_grams(batch, length, round_number, present, run_key)
     # (n,) int64 in units of 2^-56: the budget for squared weights that earlier rounds have left.
     left = _left(batch, plan, length, round_number)
     if previous is not None and round_number == 1:
-        grams, left = _count_held(grams, left, previous, plan, counted)
+        # All own candidates of counted groups count, also those beyond Δ.
+        classes = class_numbers(previous, grams.keys)
+        counted = counted_classes(previous, plan.held_stddev)
+        sent, cost = tallies(classes, grams.offsets, left, counted, plan.held_stddev)
+        grams, left = dataclasses.replace(grams, classes=classes, tallies=sent), left - cost
+    spent = _spent(dataclasses.replace(batch, left=left), grams, plan)
+    # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
+    shares = _preferences(grams, rows, previous, present)
+    sub_key = run_key.sub_key("subset", length, round_number)
+    # N-grams beyond Δ_k stay at weight 0, so that they never count among the spurious ones.
+    shares[outside_subset(grams, limit, sub_key)] = 0.0
+    # Weights in units of 2^-32; their cost is exact and at most `spent`, so that no user overspends.
+    weights, cost = adaptive.divide(spent, grams.offsets, shares)
+    return dataclasses.replace(grams, weights=weights), dataclasses.replace(batch, left=left - cost)
+
+
+def _spent(batch: UserBatch, grams: Contributions, plan: PrivacyPlan) -> np.ndarray:
+    """Returns what each user spends on the open n-grams of a round: (n,) int64 in units of 2^-56."""
+    length, left = grams.length, batch.left
+    if left is None:
+        raise ValueError("Users must say what they have left.")
+    this_round = adaptive.rounds_of(length, plan.rounds or 1)[grams.round - 1]
     # With even budgets longer n-grams have their part already, so that nothing is kept back for them.
     longer = plan.max_length - length if plan.user_budgets == "individual" else 0
     # (n,) int64: places at which a longer n-gram of the user could still be found.
@@ -350,36 +360,9 @@ def spend(
     kept = adaptive.kept_ahead(length, plan.favour or "balanced")
     spent = adaptive.spends(left, np.diff(grams.offsets), ahead, this_round.quota, kept)
     # The threshold for words of one user assumes this norm of a user's contributions to the round.
-    if length == 1:
-        spent = np.minimum(spent, adaptive.round_cap(plan.allotment, this_round))
-    # (m,) float64 without unit: the ratio in which a user divides the amount among n-grams.
-    shares = _preferences(grams, rows, previous, present, plan.pruning)
-    sub_key = run_key.sub_key("subset", length, round_number)
-    # N-grams beyond Δ_k stay at weight 0, so that they never count among the spurious ones.
-    shares[outside_subset(grams, plan.contribution_limits[length - 1], sub_key)] = 0.0
-    # Weights in units of 2^-32; their cost is exact and at most `spent`, so that no user overspends.
-    weights, cost = adaptive.divide(spent, grams.offsets, shares)
-    grams = dataclasses.replace(grams, weights=weights)
-    return grams, dataclasses.replace(batch, left=left - cost)
-
-
-def _count_held(
-    grams: Contributions,
-    left: np.ndarray,
-    previous: GramSet,
-    plan: PrivacyPlan,
-    counted: Counted | None,
-) -> tuple[Contributions, np.ndarray]:
-    """Returns candidates with classes and tallies for the count, and what the count leaves.
-
-    All own candidates of counted groups count, also those beyond Δ.
-    """
-    stddev = plan.held_stddev
-    # (m,) int16: the class of each n-gram, a function of released sets.
-    classes = class_numbers(previous, plan.pruning, grams.keys)
-    counted = counted or counted_classes(previous, plan.pruning, stddev)
-    sent, cost = tallies(classes, grams.offsets, left, counted, stddev)
-    return dataclasses.replace(grams, classes=classes, tallies=sent), left - cost
+    return (
+        np.minimum(spent, adaptive.round_cap(plan.allotment, this_round)) if length == 1 else spent
+    )
 
 
 def _left(batch: UserBatch, plan: PrivacyPlan, length: int, round_number: int) -> np.ndarray:
@@ -445,7 +428,6 @@ def _preferences(
     rows: np.ndarray,
     previous: GramSet | None,
     present: PresentGrams | None,
-    pruning: str,
 ) -> np.ndarray:
     """Returns a_g for each entry; it is 1 at k = 1, where the threshold needs equal weights.
 
@@ -454,7 +436,6 @@ def _preferences(
       rows: (m,) int64, their rows in the present set.
       previous: S_{k−1}; None at k = 1.
       present: the set of n-grams that are open or found; None in round 1.
-      pruning: the pruning rule of the plan.
     """
     if grams.length == 1:
         return np.ones(grams.keys.size)
@@ -463,9 +444,7 @@ def _preferences(
     if previous is not None and grams.length > 2:
         prefixes, seconds = unpack_pairs(grams.keys)
         # An n-gram is at most as frequent as its prefix and its suffix: the lower score predicts.
-        predictions = previous.scores[prefixes]
-        if pruning == "both":
-            predictions = np.minimum(predictions, previous.scores[seconds])
+        predictions = np.minimum(previous.scores[prefixes], previous.scores[seconds])
     if present is None or present.rule is None:
         return adaptive.preferences(predictions, 0.0)
     classes = None if present.classes is None else present.classes[rows]

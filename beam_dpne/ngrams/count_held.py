@@ -88,7 +88,7 @@ class CountHeld(UnhintedTransform):
 
 
 def _held(shard: HistogramShard, previous: GramSet, *, plan: PrivacyPlan) -> str:
-    counted = held_counts.counted_classes(previous, plan.pruning, plan.held_stddev)
+    counted = held_counts.counted_classes(previous, plan.held_stddev)
     # Integers of any size, as text.
     return json.dumps(held_counts.held_sums(shard, counted))
 

@@ -176,9 +176,7 @@ class GramSet:
       vocabulary_size: |S_1|.
       rule: σ_k, ρ_k and |V_k|; None for the root.
       suffix_bins: (n,) int16, the bin of the score of each n-gram's suffix (see `classes`); None at
-        length 1, and with pruning "single".
-      word_bins: (|S_1|,) int16, the bins of the words' scores, with pruning "single" at length 2 and
-        more; else None.
+        length 1, and where there are no classes.
       users: (n, 3) int64, the estimated number of users who hold each n-gram, and the ends of its 95 %
         interval; None if they are not measured, and until `CountUsers` has measured them.
       stored: the file that holds the set, if it was too large for an element (`spill`).
@@ -192,7 +190,6 @@ class GramSet:
     vocabulary_size: int = 0
     rule: LengthRule | None = None
     suffix_bins: np.ndarray | None = None
-    word_bins: np.ndarray | None = None
     users: np.ndarray | None = None
     stored: StoredFile | None = None
 

@@ -32,7 +32,7 @@ from beam_dpne.ngrams.elements import GramSet, HistogramShard, SpuriousGrams
 from beam_dpne.ngrams.histogram import hash_ranges
 from beam_dpne.ngrams.members import class_sizes
 from beam_dpne.ngrams.plan import PrivacyPlan
-from beam_dpne.ngrams.strategies import Adaptive
+from beam_dpne.ngrams.strategies import class_rule
 from beam_dpne.ngrams.tolerances import (
     COUNT_COST,
     FACTOR_BITS,
@@ -40,6 +40,7 @@ from beam_dpne.ngrams.tolerances import (
     TALLY_BITS,
     Group,
 )
+from beam_dpne.ngrams.valid import rule_for
 
 # Sums of ω·t are in units of 2^-40.
 SUM_BITS = FACTOR_BITS + TALLY_BITS
@@ -75,9 +76,9 @@ class Counted(NamedTuple):
 
 
 @cached_for_sets(maxsize=4)
-def counted_classes(previous: GramSet, pruning: str, stddev: float) -> Counted:
+def counted_classes(previous: GramSet, stddev: float) -> Counted:
     """Returns the counted groups of length k, a function of S_{k−1} and s."""
-    sizes = class_sizes(previous, pruning)
+    sizes = class_sizes(previous)
     return counted_of(tolerances.groups_of(sizes, len(previous), stddev))
 
 
@@ -258,19 +259,32 @@ def counted_rule(
 ) -> LengthRule:
     """Returns the rule of a length k ≥ 2 after the count of held candidates."""
     stddev = plan.held_stddev
-    counted = counted_classes(previous, plan.pruning, stddev)
+    counted = counted_classes(previous, stddev)
     cells = estimates(counted, parts, length, stddev, run_key)
-    strategy = plan.strategy_value
-    if not isinstance(strategy, Adaptive):
-        raise ValueError("Held candidates are counted with strategy='adaptive' only.")
-    return strategy.class_rule(
+    return class_rule(
         plan,
         length,
         released=len(previous),
-        sizes=class_sizes(previous, plan.pruning),
+        sizes=class_sizes(previous),
         groups=counted.groups,
         described=describe(counted.groups, cells, stddev),
     )
+
+
+def rule_of_round(
+    previous: GramSet,
+    shards: Iterable[HistogramShard],
+    *,
+    plan: PrivacyPlan,
+    length: int,
+    run_key: RunKey,
+) -> LengthRule:
+    """Returns the rule of a length k ≥ 2 after the sums of round 1, of all hash ranges."""
+    if not plan.strategy_value.has_classes:
+        return rule_for(plan, length, run_key)(previous)
+    counted = counted_classes(previous, plan.held_stddev)
+    parts = [held_sums(shard, counted) for shard in shards]
+    return counted_rule(previous, parts, plan=plan, length=length, run_key=run_key)
 
 
 def meet_spurious(

@@ -134,7 +134,7 @@ class Members:
 
         Args:
           previous: S_{k−1}.
-          pruning: "both" or "single".
+          pruning: "both" or "single"; "both" with predictions.
           by_prediction: whether classes are those of the prediction; else there is class 0 alone.
         """
         sides, orders = [], []
@@ -201,17 +201,13 @@ class Members:
 
 
 @cached_for_sets(maxsize=4)
-def class_sizes(previous: GramSet, pruning: str) -> Mapping[int, int]:
+def class_sizes(previous: GramSet) -> Mapping[int, int]:
     """Returns |V_c| of each class of length k that has candidates, exactly.
 
     Every worker process needs them, and keeps nothing else of V_k.
-
-    Args:
-      previous: S_{k−1}.
-      pruning: "both" or "single".
     """
     sides = []
-    for names in _names(previous, pruning, by_prediction=True):
+    for names in _names(previous, "both", by_prediction=True):
         names.sort()
         sides.append(Lists.of(names))
     return _total(_sizes_of_blocks(*sides))
@@ -220,7 +216,7 @@ def class_sizes(previous: GramSet, pruning: str) -> Mapping[int, int]:
 def _names(previous: GramSet, pruning: str, *, by_prediction: bool) -> Iterator[np.ndarray]:
     """Yields the name of the list of each row of the left side, then of the right side."""
     has_middles = pruning == "both" and previous.length > 1
-    sides = sides_of(previous, pruning) if by_prediction else None
+    sides = sides_of(previous) if by_prediction else None
     for is_right in (False, True):
         size = previous.vocabulary_size if is_right and not has_middles else len(previous)
         bins = np.zeros(size, np.int16)

@@ -1,8 +1,8 @@
 """ReleaseInOneStep: all lengths of a run in one step of one worker, on several threads.
 
 The embedded runner holds the whole corpus in one process anyway. There the loop over lengths and rounds
-runs as it is (`in_memory`), instead of as a graph of a hundred short stages, each of which encodes and
-decodes every batch of users. The kernels are those of the graph, and so is the release, bit for bit.
+runs in memory, instead of as a graph of a hundred short stages, each of which encodes and decodes every
+batch of users.
 """
 
 import dataclasses
@@ -14,19 +14,13 @@ import apache_beam as beam
 from apache_beam.pvalue import AsIter, PCollection, TaggedOutput
 
 from beam_dpne.documents.group_by_user import lay_out
-from beam_dpne.elements import progress
-from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform, UserBatch
+from beam_dpne.elements.batches import DocumentBlock, UnhintedTransform
 from beam_dpne.elements.coders import spill
 from beam_dpne.elements.side_inputs import SetStore
 from beam_dpne.elements.threads import map_in_threads
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.ngrams.elements import (
-    Contributions,
-    GramSet,
-    HistogramShard,
-    PresentGrams,
-)
-from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
+from beam_dpne.ngrams.elements import GramSet
+from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.plan import PrivacyPlan
 
 # Hash ranges of a histogram for each thread, so that threads have about the same work.
@@ -65,18 +59,15 @@ class ReleaseInOneStep(UnhintedTransform):
         """Brings all blocks to one worker; the loop over k has an output for each length."""
         # Without documents there is no block, and the sets are released all the same: empty ones.
         once = blocks.pipeline | "Once" >> beam.Create([None])
-        steps = functools.partial(
-            _ReleasingSteps,
+        run = InMemory(
             plan=self.plan,
             run_key=self.run_key,
             histogram_ranges=_RANGES_OF_A_THREAD * self.workers,
             workers=self.workers,
         )
         names = [str(length) for length in range(1, self.plan.max_length + 1)]
-        release = beam.FlatMap(
-            _release_all, AsIter(blocks), make_steps=steps, store=self.store
-        ).with_outputs(*names)
-        released = once | "ReleaseLengths" >> release
+        release = beam.FlatMap(_release_all, AsIter(blocks), run=run, store=self.store)
+        released = once | "ReleaseLengths" >> release.with_outputs(*names)
         for name in names:
             released[name].element_type = GramSet
         return tuple(released[name] for name in names)
@@ -86,52 +77,16 @@ def _release_all(
     _: None,
     blocks: Iterable[tuple[int, DocumentBlock]],
     *,
-    make_steps: "functools.partial[_ReleasingSteps]",
+    run: InMemory,
     store: SetStore | None,
 ) -> Iterator[Any]:
-    steps = make_steps()
     partitions: dict[int, list[DocumentBlock]] = {}
     for number, block in blocks:
         partitions.setdefault(number, []).append(block)
-    users = map_in_threads(steps.lay_out, partitions.values(), steps.workers)
+    lay = functools.partial(lay_out, max_tokens=run.plan.max_tokens_per_user, run_key=run.run_key)
+    laid = map_in_threads(lambda part: list(lay((0, part))), list(partitions.values()), run.workers)
     partitions.clear()
-    released = release_lengths(steps, steps.plan, [batch for part in users for batch in part])
-    for grams in released:
+    users = [batch for part in laid for batch in part]
+    laid.clear()
+    for grams in run.release(users):
         yield TaggedOutput(str(grams.length), spill(grams, store))
-
-
-@dataclasses.dataclass(kw_only=True)
-class _ReleasingSteps(ArraySteps):
-    """The steps on arrays, which keep only the sums of a batch's contributions, and report progress."""
-
-    def lay_out(self, blocks: list[DocumentBlock]) -> list[UserBatch]:
-        """Returns the positions of the users of one partition."""
-        max_tokens = self.plan.max_tokens_per_user
-        return list(lay_out((0, blocks), max_tokens=max_tokens, run_key=self.run_key))
-
-    def prune(
-        self,
-        length: int,
-        users: list[UserBatch],
-        previous: GramSet,
-        present: PresentGrams | None,
-    ) -> list[UserBatch]:
-        """Reports the length, and returns the users' positions in terms of S_{k−1}."""
-        progress.enter("users", length)
-        return super().prune(length, users, previous, present)
-
-    def send(self, contributions: Contributions) -> list[tuple[int, HistogramShard]]:
-        """Sums a batch's contributions at once, since sums are much smaller."""
-        return self.cut(contributions)
-
-    def pieces_of(self, sent: list[tuple[int, HistogramShard]]) -> list[tuple[int, HistogramShard]]:
-        """Returns the sums, which `send` has cut already."""
-        return sent
-
-    def release(
-        self, length: int, histogram: list[HistogramShard], previous: GramSet | None
-    ) -> GramSet:
-        """Releases S_k, and reports it."""
-        released = super().release(length, histogram, previous)
-        progress.enter(progress.RELEASED, length)
-        return released

@@ -8,7 +8,7 @@ strategies.
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from beam_dpne.mechanism import gaussian, thresholds
 from beam_dpne.mechanism.rules import ClassRule, GroupRule, LengthRule, RoundRule, length_rule
@@ -46,24 +46,6 @@ class LengthPlan:
     threshold: float | None
     rounds: tuple[adaptive.Round, ...] = ()
     word_rules: tuple[RoundRule, ...] = ()
-
-
-class RoundInput(NamedTuple):
-    """The input of one round: the arguments of `in_memory.Steps.spend`, in their order.
-
-    Attributes:
-      length: k.
-      round_number: r, from 1.
-      users: users' positions.
-      previous: S_{k−1}; None at length 1.
-      present: the sets of n-grams that were open or found after each of the rounds before.
-    """
-
-    length: int
-    round_number: int
-    users: Any
-    previous: Any
-    present: Sequence[Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,10 +127,6 @@ class OneRound:
         """Returns the number of rounds of a length: 1."""
         return 1
 
-    def label(self, length: int, round_number: int) -> str:
-        """Returns the beginning of the labels of a round's steps."""
-        return f"{length}"
-
     def length_plans(self, plan: _Plan) -> list[LengthPlan]:
         """Returns the numbers of the lengths that the strategy finds."""
         shares = self.shares(plan.max_length)
@@ -197,10 +175,6 @@ class OneRound:
             valid=valid,
             pruning=plan.pruning,
         )
-
-    def contribute(self, steps: Any, round_input: RoundInput) -> tuple[Any, Any]:
-        """Returns equally weighted contributions, and the users; `steps` are `in_memory.Steps`."""
-        return steps.limit(round_input.length, round_input.users), round_input.users
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -272,10 +246,6 @@ class Adaptive:
         """Returns the number of rounds of a length: 3 at k = 1, and `rounds` at k ≥ 2."""
         return len(adaptive.rounds_of(length, self.rounds))
 
-    def label(self, length: int, round_number: int) -> str:
-        """Returns the beginning of the labels of a round's steps."""
-        return f"{length}/{round_number}"
-
     def length_plans(self, plan: _Plan) -> list[LengthPlan]:
         """Returns the numbers of the lengths that the strategy finds."""
         share = None
@@ -321,55 +291,51 @@ class Adaptive:
             )
             for group, number in zip(groups, unheld, strict=True)
         ]
-        return self.class_rule(
+        return class_rule(
             plan, length, released=released, sizes=sizes, groups=groups, described=described
         )
 
-    def class_rule(
-        self,
-        plan: _Plan,
-        length: int,
-        *,
-        released: int,
-        sizes: Mapping[int, int],
-        groups: Sequence[tolerances.Group],
-        described: Sequence[GroupRule],
-    ) -> LengthRule:
-        """Returns ρ_r and b_r of each class, from |S_{k−1}|, |V_c| and N_G.
 
-        Args:
-          plan: the plan of the run.
-          length: k ≥ 2.
-          released: |S_{k−1}|.
-          sizes: |V_c| of the classes that have candidates, by their numbers.
-          groups: the groups of the classes, the best one first.
-          described: what is known of the held candidates of each group.
-        """
-        unheld, tolerated = [each.unheld for each in described], plan.spurious_fraction * released
-        chances = tolerances.probabilities(groups, unheld, tolerated)
-        of_groups = tolerances.group_probabilities(groups, unheld, tolerated)
-        rounds = plan.lengths[length - 1].rounds
-        return LengthRule(
-            length=length,
-            noise_stddev=1.0,
-            classes=tuple(
-                ClassRule(
-                    number=number,
-                    valid=sizes[number],
-                    rounds=adaptive.gram_rounds(chances[number], rounds),
-                )
-                for number in sorted(sizes)
-            ),
-            groups=tuple(
-                dataclasses.replace(each, probability=chance)
-                for each, chance in zip(described, of_groups, strict=True)
-            ),
-            by_prediction=True,
-        )
+def class_rule(
+    plan: _Plan,
+    length: int,
+    *,
+    released: int,
+    sizes: Mapping[int, int],
+    groups: Sequence[tolerances.Group],
+    described: Sequence[GroupRule],
+) -> LengthRule:
+    """Returns ρ_r and b_r of each class, from |S_{k−1}|, |V_c| and N_G ("adaptive" only).
 
-    def contribute(self, steps: Any, round_input: RoundInput) -> tuple[Any, Any]:
-        """Returns contributions paid from budgets, and the users with their remaining budgets."""
-        return steps.spend(*round_input)
+    Args:
+      plan: the plan of the run.
+      length: k ≥ 2.
+      released: |S_{k−1}|.
+      sizes: |V_c| of the classes that have candidates, by their numbers.
+      groups: the groups of the classes, the best one first.
+      described: what is known of the held candidates of each group.
+    """
+    unheld, tolerated = [each.unheld for each in described], plan.spurious_fraction * released
+    chances = tolerances.probabilities(groups, unheld, tolerated)
+    of_groups = tolerances.group_probabilities(groups, unheld, tolerated)
+    rounds = plan.lengths[length - 1].rounds
+    return LengthRule(
+        length=length,
+        noise_stddev=1.0,
+        classes=tuple(
+            ClassRule(
+                number=number,
+                valid=sizes[number],
+                rounds=adaptive.gram_rounds(chances[number], rounds),
+            )
+            for number in sorted(sizes)
+        ),
+        groups=tuple(
+            dataclasses.replace(each, probability=chance)
+            for each, chance in zip(described, of_groups, strict=True)
+        ),
+        by_prediction=True,
+    )
 
 
 Strategy = OneRound | Adaptive

@@ -22,7 +22,7 @@ from beam_dpne.mechanism import cells as mechanism_cells
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams.classes import join_classes, suffix_bins, word_bins
+from beam_dpne.ngrams.classes import join_classes, suffix_bins
 from beam_dpne.ngrams.elements import ROOT, GramSet, HistogramShard, PresentGrams
 from beam_dpne.ngrams.histogram import shard_open
 
@@ -230,8 +230,7 @@ def _decide_earlier(
             f"{shard.round} of {len(rule.rounds)}."
         )
     after = decide_round(shard, rule=rule, run_key=run_key)
-    keep = rule.by_prediction or after.keys.size + after.spurious_keys.size
-    return [after] if keep else []
+    return [after] if rule.by_prediction or has_grams(after) else []
 
 
 def _merge_present_and_spill(
@@ -335,6 +334,11 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
     )
 
 
+def has_grams(shard: HistogramShard) -> bool:
+    """Returns whether a hash range has anything left, held or drawn."""
+    return bool(shard.keys.size or shard.spurious_keys.size)
+
+
 def decide(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> GramSet:
     """Returns the n-grams of a hash range that are released after the last round, unsorted."""
     return released_part(decide_round(shard, rule=rule, run_key=run_key), rule)
@@ -417,8 +421,7 @@ def merge_released(parts: Iterable[GramSet], previous: GramSet, rule: LengthRule
         parent_size=len(previous),
         vocabulary_size=keys.size if rule.length == 1 else previous.vocabulary_size,
         rule=rule,
-        suffix_bins=suffix_bins(previous, keys, rule.pruning),
-        word_bins=word_bins(previous, rule.pruning),
+        suffix_bins=suffix_bins(previous, keys) if rule.by_prediction else None,
     )
 
 

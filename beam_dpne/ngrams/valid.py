@@ -34,7 +34,7 @@ def rule_for(plan: PrivacyPlan, length: int, run_key: RunKey) -> Callable[[GramS
 def _rule(previous: GramSet, *, plan: PrivacyPlan, length: int, run_key: RunKey) -> LengthRule:
     sizes: Mapping[int, int] = {}
     if length > 1 and plan.strategy_value.has_classes:
-        sizes = class_sizes(previous, plan.pruning)
+        sizes = class_sizes(previous)
     elif length > 1 and (valid := count_valid(previous, plan.pruning)):
         sizes = {0: valid}
     counted = sum(sizes.values())

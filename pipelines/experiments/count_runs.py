@@ -32,7 +32,7 @@ from beam_dpne.evaluation.index import GramIndex, LengthIndex
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams.decoding import ngram_table
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
+from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.transform import run_context
 from beam_dpne.ngrams.user_counts import count_users, held_grams, rule_of
@@ -119,8 +119,8 @@ class JudgedLength:
     common: np.ndarray
 
 
-class _UncountedSteps(ArraySteps):
-    """The steps of a run that leaves the numbers of users for later."""
+class _Uncounted(InMemory):
+    """A run that leaves the numbers of users for later."""
 
     def count(self, users: list[UserBatch], released: Sequence[GramSet]) -> Sequence[GramSet]:
         """Returns the sets as they are."""
@@ -177,7 +177,7 @@ def make_release(
       run_key: A run key that is bound to the plan.
     """
     batches = list(user_batches(corpus, plan, run_key))
-    sets = release_lengths(_UncountedSteps(plan=plan, run_key=run_key), plan, batches)
+    sets = _Uncounted(plan=plan, run_key=run_key).release(batches)
     held = tuple(held_grams(batch, sets, pruning=plan.pruning) for batch in batches)
     table = ngram_table(sets)
     truth = [rows.truth for rows in rows_of_table(index, table).values()]

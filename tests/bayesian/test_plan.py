@@ -42,9 +42,9 @@ def test_the_noise_has_the_budget_by_an_independent_accountant(mode, epsilon, de
     plan = plan_of(mode=mode, epsilon=epsilon, delta=delta, max_count=2, max_contributions=40)
     ratio = plan.noise_stddev / plan.sensitivity
     spent = dp_accounting.get_epsilon_gaussian(ratio, delta)
-    assert epsilon * 0.999 < spent <= epsilon
+    assert epsilon * 0.998 < spent <= epsilon
     exact = gaussian.gaussian_noise_stddev(epsilon=epsilon, delta=delta)
-    assert ratio == pytest.approx(exact, rel=1e-3)
+    assert ratio == pytest.approx(exact, rel=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,12 @@ def test_the_slack_covers_the_noise_that_is_drawn(mode):
 
 
 @pytest.mark.parametrize("mode", ["counts", "log_global"])
-def test_what_floating_point_may_cost_is_off_epsilon_before_the_noise(mode):
-    """Where it is most of what a plan may have: the noise is for the rest of ε, by its own formula."""
+def test_the_noise_is_for_what_the_reserve_leaves_of_epsilon(mode):
     limit = {"counts": 10_000, "log_global": 2_000}[mode]
     plan = plan_of(mode=mode, max_contributions=limit, epsilon=0.2)
-    assert plan.numerical_slack > 1e-5 * plan.epsilon
     with mpmath.workdps(40):
         ratio = mpmath.mpf(plan.noise_stddev) / mpmath.mpf(plan.sensitivity)
-        rest = mpmath.mpf(plan.epsilon) - mpmath.mpf(plan.numerical_slack)
+        rest = mpmath.mpf(plan.epsilon) * mpmath.mpf("0.999")
         above = mpmath.ncdf(1 / (2 * ratio) - rest * ratio)
         below = mpmath.ncdf(-1 / (2 * ratio) - rest * ratio)
         spent = above - mpmath.exp(rest) * below

@@ -18,7 +18,7 @@ from scipy import stats
 
 from beam_dpne import GramSet
 from beam_dpne.ngrams import members, tolerances
-from beam_dpne.ngrams.classes import bins_of, class_numbers, suffix_bins, word_bins
+from beam_dpne.ngrams.classes import bins_of, class_numbers, suffix_bins
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.members import Members, class_sizes
 from beam_dpne.ngrams.tolerances import groups_of, probabilities, round_down
@@ -26,7 +26,6 @@ from tests.ngrams.test_valid import bits_of
 from tests.oracle import ngrams as reference
 
 FALSE_FAILURE = 1e-6
-RULES = ("both", "single")
 SIZES = st.dictionaries(st.integers(-40, 60), st.integers(1, 10**7), max_size=30)
 
 
@@ -50,7 +49,7 @@ def test_bins_meet_exactly_at_their_borders():
         assert (found[0], found[-1]) == (place, place + 1)
 
 
-def random_chain(rng: random.Random, length: int, pruning: str):
+def random_chain(rng: random.Random, length: int):
     """S_length with scores, the last of a random chain, as grams and as the package's set.
 
     Returns each S_j as {gram: score}, and S_length as `GramSet`.
@@ -67,11 +66,10 @@ def random_chain(rng: random.Random, length: int, pruning: str):
     sets = [dict(zip(vocabulary, scores, strict=True))]
     for k in range(2, length + 1):
         grams = sorted(sets[-1])
-        seconds = grams if pruning == "both" else vocabulary
         pairs = [
             (a, b)
-            for a, b in itertools.product(range(len(grams)), range(len(seconds)))
-            if pruning == "single" or grams[a][1:] == seconds[b][:-1]
+            for a, b in itertools.product(range(len(grams)), repeat=2)
+            if grams[a][1:] == grams[b][:-1]
             if rng.random() < 0.7
         ]
         keys = pack_pairs(*np.array(pairs, np.int64).reshape(-1, 2).T)
@@ -82,10 +80,9 @@ def random_chain(rng: random.Random, length: int, pruning: str):
             scores=np.array(scores),
             parent_size=len(grams),
             vocabulary_size=len(vocabulary),
-            suffix_bins=suffix_bins(own, keys, pruning),
-            word_bins=word_bins(own, pruning),
+            suffix_bins=suffix_bins(own, keys),
         )
-        released = [(*grams[a], seconds[b][-1]) for a, b in pairs]
+        released = [(*grams[a], grams[b][-1]) for a, b in pairs]
         sets.append(dict(zip(released, scores, strict=True)))
     return sets, own
 
@@ -94,54 +91,48 @@ def score_of(rng: random.Random) -> float:
     return rng.choice([-1.0, 0.3, 1.0, 1.1, 2.0, 3.0, 40.0])
 
 
-def classes_by_definition(sets, pruning: str) -> dict[tuple[int, int], int]:
+def classes_by_definition(sets) -> dict[tuple[int, int], int]:
     """The class of each valid k-gram, by trying all words; keys are pairs of rows."""
-    words, last = sets[0], sets[-1]
+    last = sets[-1]
     rows = {gram: row for row, gram in enumerate(sorted(last))}
-    word_rows = {gram: row for row, gram in enumerate(sorted(words))}
     found = {}
     for gram in itertools.product("abcdef", repeat=len(next(iter(last))) + 1):
-        prefix, suffix, word = gram[:-1], gram[1:], gram[-1:]
-        if pruning == "single" and prefix in last and word in words:
-            number = reference.score_bin(last[prefix]) + reference.score_bin(words[word])
-            found[rows[prefix], word_rows[word]] = number
-        if pruning == "both" and prefix in last and suffix in last:
+        prefix, suffix = gram[:-1], gram[1:]
+        if prefix in last and suffix in last:
             middle = reference.score_bin(sets[-2][gram[1:-1]]) if len(sets) > 1 else 0
             ends = reference.score_bin(last[prefix]) + reference.score_bin(last[suffix])
             found[rows[prefix], rows[suffix]] = ends - middle
     return found
 
 
-@pytest.mark.parametrize("pruning", RULES)
-def test_sizes_and_members_of_classes_are_those_of_enumerating_all_words(pruning, monkeypatch):
+def test_sizes_and_members_of_classes_are_those_of_enumerating_all_words(monkeypatch):
     rng = random.Random(1)
     several = 0
     for _ in range(400):
         monkeypatch.setattr(members, "_LISTS_AT_ONCE", rng.choice([1, 2, 5, 2**16]))
-        sets, previous = random_chain(rng, rng.randint(1, 3), pruning)
+        sets, previous = random_chain(rng, rng.randint(1, 3))
         if not sets[-1]:
-            assert Members.of(previous, pruning).sizes() == class_sizes(previous, pruning) == {}
+            assert Members.of(previous, "both").sizes() == class_sizes(previous) == {}
             continue
-        expected = classes_by_definition(sets, pruning)
-        sizes = class_sizes(previous, pruning)
+        expected = classes_by_definition(sets)
+        sizes = class_sizes(previous)
         assert sizes == collections.Counter(expected.values())
-        candidates = Members.of(previous, pruning)
+        candidates = Members.of(previous, "both")
         assert candidates.sizes() == sizes
         keys = pack_pairs(*np.array(list(expected), np.int64).reshape(-1, 2).T)
-        assert class_numbers(previous, pruning, keys).tolist() == list(expected.values())
+        assert class_numbers(previous, keys).tolist() == list(expected.values())
         several += len(sizes) > 4
     assert several > 100
 
 
-@pytest.mark.parametrize("pruning", RULES)
-def test_a_draw_does_not_depend_on_others(pruning, monkeypatch):
+def test_a_draw_does_not_depend_on_others(monkeypatch):
     """Most blocks of lists have no draw from most classes, and its number counts them all the same."""
     rng = random.Random(3)
     later = 0
     for _ in range(200):
         monkeypatch.setattr(members, "_LISTS_AT_ONCE", rng.choice([1, 2, 5]))
-        _, previous = random_chain(rng, rng.randint(1, 3), pruning)
-        candidates = Members.of(previous, pruning)
+        _, previous = random_chain(rng, rng.randint(1, 3))
+        candidates = Members.of(previous, "both")
         bits = {number: bits_of(4 * size) for number, size in candidates.sizes().items()}
         all_drawn = candidates.draw(bits)
         for number in rng.sample(sorted(bits), min(3, len(bits))):
@@ -152,13 +143,12 @@ def test_a_draw_does_not_depend_on_others(pruning, monkeypatch):
     assert later > 100
 
 
-@pytest.mark.parametrize("pruning", RULES)
 @pytest.mark.parametrize(("length", "at_once"), [(1, 2**16), (2, 2**16), (3, 2**16), (3, 2)])
-def test_draws_from_a_class_are_uniform_members_of_it(length, at_once, pruning, monkeypatch):
+def test_draws_from_a_class_are_uniform_members_of_it(length, at_once, monkeypatch):
     monkeypatch.setattr(members, "_LISTS_AT_ONCE", at_once)
-    sets, previous = random_chain(random.Random(20 + length), length, pruning)
-    expected = classes_by_definition(sets, pruning)
-    candidates = Members.of(previous, pruning)
+    sets, previous = random_chain(random.Random(20 + length), length)
+    expected = classes_by_definition(sets)
+    candidates = Members.of(previous, "both")
     sizes = candidates.sizes()
     all_drawn = candidates.draw({number: bits_of(200 * size) for number, size in sizes.items()})
     for number, size in sizes.items():

@@ -34,7 +34,7 @@ from beam_dpne.documents.group_by_user import (
 from beam_dpne.documents.text import split_ngram
 from beam_dpne.ngrams.decoding import decode_sets
 from beam_dpne.ngrams.elements import GramSet
-from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
+from beam_dpne.ngrams.in_memory import InMemory
 from beam_dpne.ngrams.transform import run_context
 from tests.oracle.ngrams import AdaptiveRun, adaptive_ngrams, private_ngrams
 
@@ -536,8 +536,8 @@ def record_batches(documents: Documents, rng: random.Random) -> list[pa.RecordBa
 
 
 def words_of(sets: list[GramSet]) -> dict[int, dict[tuple[str, ...], float]]:
-    """Released sets as {length: {gram: score}}; what is given is not released."""
-    released: dict = {grams.length: {} for grams in sets if not grams.is_public}
+    """Released sets as {length: {gram: score}}."""
+    released: dict = {grams.length: {} for grams in sets}
     for rows in decode_sets(sets):
         for row in rows.to_pylist():
             gram = split_ngram(row["ngram"])
@@ -576,8 +576,8 @@ def run_beam(elements, plan, run_key, *, partitions=3, runner=None) -> Release:
 
 
 @dataclasses.dataclass(kw_only=True)
-class ShuffledSteps(ArraySteps):
-    """The steps in memory with shuffled pieces; notes what users send and have left.
+class Shuffled(InMemory):
+    """A run in memory with shuffled pieces; notes what users send and have left.
 
     Attributes:
       rng: shuffles.
@@ -589,16 +589,20 @@ class ShuffledSteps(ArraySteps):
     sent: dict = dataclasses.field(default_factory=dict)
     left: dict = dataclasses.field(default_factory=dict)
 
-    def spend(self, length, round_number, users, previous, present):
-        sent, users = super().spend(length, round_number, users, previous, present)
-        if sent:
-            self.sent[length, round_number] = sent
-        self.left[length, round_number] = {
-            tuple(user): rest
-            for batch in users
-            for user, rest in zip(batch.users.tolist(), batch.left.tolist(), strict=True)
-        }
-        return sent, users
+    def contribute(self, length, round_number, users, previous, present):
+        pieces, users = super().contribute(length, round_number, users, previous, present)
+        if self.plan.strategy_value.has_user_budgets:
+            self.left[length, round_number] = {
+                tuple(user): rest
+                for batch in users
+                for user, rest in zip(batch.users.tolist(), batch.left.tolist(), strict=True)
+            }
+        return pieces, users
+
+    def sums(self, sent):
+        if self.plan.strategy_value.has_user_budgets:
+            self.sent.setdefault((sent.length, sent.round), []).append(sent)
+        return super().sums(sent)
 
     def merge(self, pieces):
         self.rng.shuffle(pieces)
@@ -608,9 +612,9 @@ class ShuffledSteps(ArraySteps):
 def run_kernels(documents, plan, run_key, rng, *, partitions) -> Release:
     """The run in memory, from users in random batches; shuffles are shuffles of lists."""
     run_key = run_key.bound_to(run_context(plan, "tokens"))
-    steps = ShuffledSteps(plan=plan, run_key=run_key, histogram_ranges=partitions, rng=rng)
+    run = Shuffled(plan=plan, run_key=run_key, histogram_ranges=partitions, rng=rng)
     batches = user_batches(documents, plan, run_key, rng, partitions)
-    return Release(list(release_lengths(steps, plan, batches)), steps.left, steps.sent)
+    return Release(list(run.release(batches)), run.left, run.sent)
 
 
 def user_batches(documents, plan, run_key, rng, partitions):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from beam_dpne import CountUsers, PrivacyPlan, RunKey
 from beam_dpne.counts.rule import MOST_TOTALS
-from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
+from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.user_counts import held_grams, parents_of
 from tests.ngrams.test_oracle import (
     KEY,
@@ -59,8 +59,7 @@ def rows_of_users(documents, grams):
 def test_held_ngrams_are_those_that_a_plain_search_finds(documents, plan, run_key, rng):
     assume(plan.max_tokens_per_user == 1000)  # So that nobody has more.
     users = user_batches(documents, plan, run_key, rng, partitions=rng.randint(1, 3))
-    steps = ArraySteps(plan=plan, run_key=run_key)
-    released = release_lengths(steps, plan, users)
+    released = release_ngrams(users, plan, run_key)
     grams = list(grams_of(released))
     found = []
     for batch in users:

@@ -31,7 +31,7 @@ from beam_dpne.elements.rows import (
     with_rounded_scores,
 )
 from beam_dpne.ngrams.decoding import ngram_table
-from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
+from beam_dpne.ngrams.in_memory import release_ngrams
 from beam_dpne.ngrams.ledger import ngrams_contents, reported_contents
 from beam_dpne.reading.options import InputDescription
 from beam_dpne.release.ledger import Run, whole_ledger
@@ -130,7 +130,7 @@ def _counted() -> tuple[PrivacyPlan, list]:
     plan = PrivacyPlan(epsilon=8, delta=1e-6, max_length=3)
     key = RunKey(bytes(range(32)))
     users = user_batches(documents, plan, key, rng, partitions=1)
-    return plan, release_lengths(ArraySteps(plan=plan, run_key=key), plan, users)
+    return plan, release_ngrams(users, plan, key)
 
 
 def counted_ngrams(folder: pathlib.Path | str, **settings) -> Any:
