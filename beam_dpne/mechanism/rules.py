@@ -23,7 +23,6 @@ UNITS = 2**32
 CELLS_PER_STDDEV = 64
 PANEL = 0.5
 NODES = 20
-_SAME = 1e-9
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -218,23 +217,6 @@ class LengthRule:
         """Returns the lowest cell of each class that stays open after a round: (classes,) int64."""
         rules = [each.rounds[round_number - 1] for each in self.classes]
         return np.array([rule.cut_cell for rule in rules], np.int64)
-
-    def is_close_to(self, other: "LengthRule") -> bool:
-        """Whether two rules agree except in the last digits, which machines compute differently."""
-        return self._known() == other._known() and all(
-            math.isclose(mine, theirs, rel_tol=_SAME, abs_tol=_SAME)
-            for mine, theirs in zip(self._numbers(), other._numbers(), strict=True)
-        )
-
-    def _known(self) -> tuple[Any, ...]:
-        """What two machines compute alike."""
-        classes = tuple((each.number, each.valid, len(each.rounds)) for each in self.classes)
-        return self.length, self.pruning, self.by_prediction, classes
-
-    def _numbers(self) -> list[float]:
-        """What two machines may compute differently."""
-        thresholds = [own.threshold for each in self.classes for own in each.rounds]
-        return [self.noise_stddev, *thresholds]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

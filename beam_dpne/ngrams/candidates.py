@@ -1,15 +1,9 @@
 """ExtractGrams and PruneInvalid: users' candidates, and their positions in terms of released sets."""
 
-import dataclasses
-
-import apache_beam as beam
 import numpy as np
-from apache_beam.pvalue import AsSingleton, PCollection
 
-from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import distinct, offsets_of, places_among, places_in, rows_of_entries
-from beam_dpne.elements.batches import NO_GRAM, UserBatch, apply
-from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.batches import NO_GRAM, UserBatch
 from beam_dpne.elements.key_table import KeyTable
 from beam_dpne.elements.side_inputs import cached_for_sets
 from beam_dpne.ngrams.elements import (
@@ -23,115 +17,6 @@ from beam_dpne.ngrams.elements import (
 _MOST_HASHED = 2**24
 # The tables of 16 sets up to this size are kept, at most 36 MB each, and one of larger sets.
 _SMALL_SET = 2**20
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class ExtractGrams(DisplayedTransform):
-    """Lists each user's distinct candidate n-grams of one length.
-
-    At length 1 candidates are the user's words. At length k ≥ 2 they are two neighbouring released
-    (k−1)-grams (pruning "both"), or a released (k−1)-gram and the released word after it ("single").
-    These are exactly the user's k-grams in V_k, since `PruneInvalid` left only such positions.
-
-    Input: `UserBatch` of length k−1.
-
-    Output: `Contributions` of length k, keys ascending within each user, without weights.
-
-    Privacy: not private; nothing is bounded yet.
-
-    Cost: one sort of the batch's candidates as 64-bit integers.
-
-    Attributes:
-      length: k ≥ 1.
-
-    Raises:
-      ValueError: if length < 1.
-
-    Example:
-      >>> import numpy as np
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import ExtractGrams, UserBatch
-      >>> batch = UserBatch(  # one user: the released words 0 1 0 1, a border after them
-      ...     length=1, size=2, users=np.array([[1, 2]], np.uint64), vocabulary_size=2,
-      ...     offsets=np.array([0, 5]), ids=np.array([0, 1, 0, 1, -1], np.int32))
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     grams = pipeline | beam.Create([batch]) | ExtractGrams(length=2)
-      ...     _ = grams | beam.Map(lambda c: print(c.keys >> 32, c.keys & 0xFFFFFFFF))
-      [0 1] [1 0]
-
-    References: DPNE Algorithm 1, "W_i^k ← G_k(w_i)" and "U_i ← W_i^k ∩ V_k".
-    """
-
-    length: int
-
-    def __post_init__(self):
-        super().__init__()
-        if self.length < 1:
-            raise ValueError(f"length must be at least 1, got length={self.length}.")
-
-    def expand(self, users: PCollection[UserBatch]) -> PCollection[Contributions]:
-        """Applies `extract_grams` to each batch."""
-        return apply(users, "Extract", beam.Map(extract_grams, length=self.length), Contributions)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class PruneInvalid(DisplayedTransform):
-    """Rewrites users' positions in terms of S_{k−1}, as the input of length k.
-
-    Each position gets the id in S_{k−1} of the n-gram that starts there, −1 if it was not released.
-    Positions at which nothing longer can begin are dropped, and users without any, so that later
-    lengths cost less.
-
-    Input: `UserBatch` of length k−2, or of length k−1 in terms of the n-grams that were open or found
-    before its last round.
-
-    Output: `UserBatch` of length k−1.
-
-    Privacy: not private; a function of one user's data and of a released set.
-
-    Cost: one look-up for each position that is left.
-
-    Attributes:
-      released: PCollection of one `GramSet`, S_{k−1}; a side input.
-      pruning: "both" or "single".
-      present: PCollection of one `PresentGrams`, whose rows the positions refer to; None if they refer
-        to S_{k−2}.
-
-    Raises:
-      ValueError: on another pruning rule.
-
-    Example:
-      >>> import numpy as np, pyarrow as pa
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import GramSet, PruneInvalid, UserBatch
-      >>> batch = UserBatch(  # one user: "a b c", of which only "a" and "b" were released
-      ...     length=0, size=3, users=np.array([[1, 2]], np.uint64), words=pa.array(["c", "a", "b"]),
-      ...     offsets=np.array([0, 4]), ids=np.array([1, 2, 0, -1], np.int32))
-      >>> vocabulary = GramSet(length=1, keys=np.arange(2), scores=np.array([9.0, 9.5]),
-      ...                      words=pa.array(["a", "b"]), vocabulary_size=2)
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     released = pipeline | "S_1" >> beam.Create([vocabulary])
-      ...     users = pipeline | beam.Create([batch]) | PruneInvalid(released=released)
-      ...     _ = users | beam.Map(lambda batch: print(batch.ids))
-      [ 0  1 -1]
-
-    References: DPNE appendix A, Algorithms 3 and 4 (CheckValidity, PruneInvalid).
-    """
-
-    released: PCollection[GramSet]
-    pruning: str = "both"
-    present: PCollection[PresentGrams] | None = None
-
-    def __post_init__(self):
-        super().__init__()
-        if self.pruning not in ("both", "single"):
-            raise ValueError(f"pruning must be 'both' or 'single', got pruning={self.pruning!r}.")
-
-    def expand(self, users: PCollection[UserBatch]) -> PCollection[UserBatch]:
-        """Applies `prune_invalid` to each batch, with S_{k−1} beside it."""
-        sides = [AsSingleton(side) for side in (self.released, self.present) if side is not None]
-        prune = beam.FlatMap(_prune_and_report, *sides, pruning=self.pruning)
-        return apply(users, "Prune", prune, UserBatch)
 
 
 def extract_grams(batch: UserBatch, *, length: int) -> Contributions:
@@ -266,14 +151,6 @@ def _rows_in(before: PresentGrams, after: PresentGrams | GramSet) -> np.ndarray:
     else:
         places = places_among(before.keys, after.keys)
     return np.append(places, NO_GRAM).astype(np.int32)
-
-
-def _prune_and_report(
-    batch: UserBatch, released: GramSet, present: PresentGrams | None = None, *, pruning: str
-) -> list[UserBatch]:
-    progress.enter("users", released.length + 1)
-    pruned = prune_invalid(batch, released, pruning=pruning, present=present)
-    return [pruned] if len(pruned.users) else []
 
 
 def _neighbours(batch: UserBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

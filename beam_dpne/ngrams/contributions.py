@@ -5,15 +5,10 @@ bounds a user in `spend`, over all lengths and rounds together. Set unions do it
 """
 
 import dataclasses
-from collections.abc import Iterator
-from typing import Any, NamedTuple, cast
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.pvalue import AsSingleton, DoOutputsTuple, PCollection, TaggedOutput
 
-from beam_dpne.elements import progress
 from beam_dpne.elements.arrays import (
     distinct,
     hash_words,
@@ -21,219 +16,20 @@ from beam_dpne.elements.arrays import (
     outside_limit,
     rows_of_entries,
 )
-from beam_dpne.elements.batches import UnhintedTransform, UserBatch, apply
-from beam_dpne.elements.display_data import DisplayedTransform
+from beam_dpne.elements.batches import UserBatch
 from beam_dpne.mechanism import randomness
 from beam_dpne.mechanism.cells import equal_weights
 from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import (
-    PruneInvalid,
     extract_grams,
     keep_present,
     present_positions,
-    prune_invalid,
 )
 from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.elements import Contributions, GramSet, PresentGrams, unpack_pairs
 from beam_dpne.ngrams.held_counts import counted_classes, tallies
 from beam_dpne.ngrams.plan import PrivacyPlan
-
-_USERS = "users"
-_CONTRIBUTIONS = "contributions"
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class LimitContributions(DisplayedTransform):
-    """Keeps at most Δ_k distinct n-grams of each user, a keyed random subset, and gives them weights.
-
-    A user with n kept n-grams gives each the weight 1/√n, rounded down to units of 2^-32, so the
-    squares of one user's weights add up to at most 1 in exact arithmetic. N-grams beyond the limit
-    stay at weight 0, since an n-gram that some user holds must never count among the spurious ones.
-
-    Input: `Contributions` without weights.
-
-    Output: `Contributions` with int64 weights in units of 2^-32.
-
-    Privacy: bounds the ℓ2-norm of what one user adds to the histogram of this length by 1; private
-    only together with `NoisyThreshold`.
-
-    Cost: one AES block and a share of one sort for each n-gram of the users above the limit.
-
-    Attributes:
-      max_contributions: Δ_k ≥ 1.
-      length: k.
-      run_key: the secret of the run.
-
-    Raises:
-      ValueError: if max_contributions < 1.
-
-    Example:
-      >>> import numpy as np
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import Contributions, LimitContributions, RunKey
-      >>> grams = Contributions(length=2, users=np.array([[1, 2]], np.uint64),
-      ...                       offsets=np.array([0, 6]), keys=np.arange(6))
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     limited = pipeline | beam.Create([grams]) | LimitContributions(
-      ...         length=2, max_contributions=4, run_key=RunKey.generate())
-      ...     _ = limited | beam.Map(lambda c: print(np.sort(c.weights) / 2**32))
-      [0.  0.  0.5 0.5 0.5 0.5]
-
-    References: DPNE Algorithm 1, "Limit user contributions" and the update of H_k.
-    """
-
-    length: int
-    max_contributions: int
-    run_key: RunKey = dataclasses.field(repr=False)
-
-    def __post_init__(self):
-        super().__init__()
-        if self.max_contributions < 1:
-            raise ValueError(f"max_contributions must be at least 1, got {self.max_contributions}.")
-
-    def expand(self, contributions: PCollection[Contributions]) -> PCollection[Contributions]:
-        """Applies `limit_contributions` to each batch."""
-        limit = beam.Map(
-            _limit_checked,
-            length=self.length,
-            max_contributions=self.max_contributions,
-            run_key=self.run_key,
-        )
-        return apply(contributions, "Limit", limit, Contributions)
-
-
-class SpendResult(NamedTuple):
-    """The result of `SpendBudgets`.
-
-    Attributes:
-      contributions: PCollection of `Contributions` with weights.
-      users: PCollection of `UserBatch` with the budgets that users have left.
-    """
-
-    contributions: PCollection[Contributions]
-    users: PCollection[UserBatch]
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class SpendBudgets(UnhintedTransform):
-    """Lists each user's open n-grams of one round, and spends a part of the user's budget on them.
-
-    A user's weights in one round cost the sum of their squares. Before the first round of a length
-    k ≥ 2 the user also pays for a count of held candidates, see `held_counts`. What the user has left
-    falls by these costs and never below 0. N-grams beyond the limit stay in the first round at weight
-    0, since an n-gram that some user holds must never count among the spurious ones.
-
-    Input: `UserBatch` of length k−1; in round r ≥ 2 the users that this transform returned in round
-    r−1.
-
-    Output: `SpendResult`. Positions of closed n-grams are dropped, and users who are left without
-    positions.
-
-    Privacy: over all lengths and rounds the squared weights of one user and the charges for counts of
-    held candidates add up to at most μ² on every path, in exact arithmetic; private only together with
-    `CountHeld`, `DecideRound` and `NoisyThreshold`.
-
-    Cost: one look-up for each position that is left, and one sort of those that are open.
-
-    Attributes:
-      plan: the plan of the run, with strategy "adaptive".
-      length: k.
-      round_number: r ≥ 1.
-      run_key: the secret of the run.
-      previous: PCollection of one `GramSet`, S_{k−1}, whose scores predict weights (k ≥ 2).
-      present: PCollections of one `PresentGrams` after each of the rounds 1..r−1.
-      prune: in round 1 of a length k ≥ 2, a `PruneInvalid` that is applied to the users in the same
-        step, which saves engines a stage; by default they have been pruned already.
-
-    Raises:
-      ValueError: if the plan has another strategy, a side input is missing, or `prune` is given in
-        another round.
-
-    Example:
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import PrivacyPlan, RunKey, SpendBudgets, UserBatch
-      >>> batch = UserBatch(  # one user with the text "a b a b"
-      ...     length=0, size=2, users=np.array([[1, 2]], np.uint64), words=pa.array(["a", "b"]),
-      ...     word_hashes=np.array([[3, 4], [5, 6]], np.uint64),
-      ...     offsets=np.array([0, 5]), ids=np.array([0, 1, 0, 1, -1], np.int32))
-      >>> plan = PrivacyPlan(epsilon=1, delta=1e-7, max_length=2)
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     spent = pipeline | beam.Create([batch]) | SpendBudgets(
-      ...         plan=plan, length=1, round_number=1, run_key=RunKey.generate())
-      ...     _ = spent.contributions | beam.Map(lambda c: print((c.weights / 2**32).round(4)))
-      [0.0347 0.0347]
-
-    References: none; the strategy is new in this project, see `adaptive`.
-    """
-
-    plan: PrivacyPlan
-    length: int
-    round_number: int
-    run_key: RunKey = dataclasses.field(repr=False)
-    previous: PCollection[GramSet] | None = None
-    present: tuple[PCollection[PresentGrams], ...] = ()
-    prune: PruneInvalid | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        if not self.plan.strategy_value.has_user_budgets:
-            raise ValueError(
-                f"plan must have strategy='adaptive', got strategy={self.plan.strategy!r}; use "
-                "LimitContributions."
-            )
-        if not 1 <= self.round_number <= self.plan.rounds_of(self.length):
-            raise ValueError(
-                f"round_number must be one of the {self.plan.rounds_of(self.length)} rounds of "
-                f"length {self.length}, got round_number={self.round_number}."
-            )
-        if len(self.present) != self.round_number - 1:
-            raise ValueError(
-                f"present must be of the {self.round_number - 1} rounds before, got "
-                f"{len(self.present)}."
-            )
-        if (self.previous is None) != (self.length == 1):
-            raise ValueError("previous must be given at length 2 and more, and only there.")
-        if self.prune is not None and (self.length == 1 or self.round_number > 1):
-            raise ValueError("prune may be given in round 1 of length 2 and more only.")
-
-    def expand(self, users: PCollection[UserBatch]) -> SpendResult:
-        """Applies `contribute` to each batch, after `prune_invalid` if `prune` is given."""
-        settings: dict[str, Any] = {
-            "plan": self.plan,
-            "length": self.length,
-            "round_number": self.round_number,
-            "run_key": self.run_key,
-        }
-        if self.previous is not None:
-            settings["previous"] = AsSingleton(self.previous)
-        if self.present:
-            settings["present"] = AsSingleton(self.present[-1])
-        if len(self.present) > 1:
-            settings["before"] = AsSingleton(self.present[-2])
-        if self.prune is not None:
-            settings["pruning"] = self.prune.pruning
-            if self.prune.present is not None:
-                settings["shorter"] = AsSingleton(self.prune.present)
-        outputs = beam.FlatMap(_spend_and_report, **settings).with_outputs(
-            _USERS, main=_CONTRIBUTIONS
-        )
-        spent = cast("DoOutputsTuple", users | "Spend" >> outputs)
-        # The element type of a tagged output picks its coder.
-        spent[_CONTRIBUTIONS].element_type = Contributions
-        spent[_USERS].element_type = UserBatch
-        return SpendResult(spent[_CONTRIBUTIONS], spent[_USERS])
-
-
-def _limit_checked(
-    contributions: Contributions, *, length: int, max_contributions: int, run_key: RunKey
-) -> Contributions:
-    if contributions.length != length:
-        raise ValueError(
-            f"LimitContributions({length=}) got grams of {contributions.length} words."
-        )
-    sub_key = run_key.sub_key("subset", length)
-    return limit_contributions(contributions, max_contributions=max_contributions, sub_key=sub_key)
 
 
 def limit_contributions(
@@ -270,26 +66,6 @@ def draw_keys(contributions: Contributions) -> np.ndarray:
     if contributions.word_hashes is not None:
         return contributions.word_hashes[contributions.keys, 0]
     return contributions.keys.view(np.uint64)
-
-
-def _spend_and_report(
-    batch: UserBatch,
-    *,
-    length: int,
-    pruning: str | None = None,
-    shorter: PresentGrams | None = None,
-    **settings: Any,
-) -> Iterator[Any]:
-    """Spends, after pruning if a rule for it is given; `shorter` are the rows of the positions then."""
-    progress.enter("users", length)
-    if pruning is not None:
-        released = settings["previous"]
-        batch = prune_invalid(batch, released, pruning=pruning, present=shorter)
-    spent = contribute(batch, length=length, **settings)
-    if spent is not None:
-        contributions, users = spent
-        yield contributions
-        yield TaggedOutput(_USERS, users)
 
 
 def contribute(

@@ -28,9 +28,9 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import CELLS_PER_STDDEV, UNITS, GroupRule, LengthRule
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.adaptive import BUDGET_BITS
+from beam_dpne.ngrams.classes import class_sizes
 from beam_dpne.ngrams.elements import GramSet, HistogramShard, SpuriousGrams
 from beam_dpne.ngrams.histogram import hash_ranges
-from beam_dpne.ngrams.members import class_sizes
 from beam_dpne.ngrams.plan import PrivacyPlan
 from beam_dpne.ngrams.strategies import class_rule
 from beam_dpne.ngrams.tolerances import (

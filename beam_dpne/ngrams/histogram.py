@@ -4,10 +4,8 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.pvalue import PBegin, PCollection
 
 from beam_dpne.elements.arrays import (
     bounded_parts,
@@ -18,158 +16,11 @@ from beam_dpne.elements.arrays import (
     places_among,
     places_in,
 )
-from beam_dpne.elements.batches import SumBundle, apply
-from beam_dpne.elements.display_data import DisplayedTransform
 from beam_dpne.ngrams.classes import join_classes
 from beam_dpne.ngrams.elements import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
 
 _GRAM_COLUMNS = ("keys", "weights", "classes", "tallies", "found", "cells", "words", "word_hashes")
 _SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds", "spurious_classes")
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class WeightedHistogram(DisplayedTransform):
-    """Adds up the weights of each n-gram over all users.
-
-    Sums are int64, so they do not depend on order, batches or workers. Every n-gram that somebody
-    holds is in the histogram, also at weight 0.
-
-    Input: `Contributions` with weights.
-
-    Output: `HistogramShard`, one for each hash range; at length 1, for each that is not empty.
-
-    Privacy: not private. `LimitContributions` bounds the distance by which one user moves H_k by 1 in
-    ℓ2; `SpendBudgets` bounds it by the user's budget.
-
-    Cost: batches are summed where they are; one shuffle of distinct (bundle, n-gram) pairs.
-
-    Attributes:
-      histogram_ranges: the number of hash ranges.
-      spurious: PCollection of `SpuriousGrams` of the same length, which meet the n-grams that somebody
-        holds in the same shuffle, and bring the rule that decides; None at length 1 and in later
-        rounds.
-      open_shards: PCollection of `HistogramShard` that `DecideRound` returned for the round before.
-        Its n-grams, and no others, are in the histogram, with the sums of earlier rounds; None in the
-        first round.
-      open_pieces: the same, cut for the shuffle by `DecideRound(histogram_ranges=…)`.
-      every_range_of: the length k, if every hash range must have a shard, also without n-grams; None
-        where spurious n-grams or open shards see to that, and at length 1.
-      empty_ranges: the output of `EveryRange`, which several lengths can share; with None it is made
-        here if `every_range_of` is given.
-
-    Raises:
-      ValueError: if histogram_ranges < 1.
-
-    Example:
-      >>> import numpy as np
-      >>> from apache_beam.runners.portability.fn_api_runner import FnApiRunner
-      >>> from beam_dpne import Contributions, SpuriousGrams, WeightedHistogram
-      >>> grams = Contributions(length=2, users=np.array([[1, 2], [3, 4]], np.uint64),
-      ...                       offsets=np.array([0, 1, 2]), keys=np.array([7, 7]),
-      ...                       weights=np.array([2**32, 2**31]))
-      >>> none = SpuriousGrams(length=2, keys=np.array([], int), cells=np.array([], int),
-      ...                      rounds=np.array([], np.int8), classes=np.array([], np.int16))
-      >>> with beam.Pipeline(runner=FnApiRunner()) as pipeline:
-      ...     spurious = pipeline | "none" >> beam.Create([none])
-      ...     histogram = pipeline | beam.Create([grams]) | WeightedHistogram(spurious=spurious)
-      ...     _ = histogram | beam.Map(lambda shard: print(shard.keys, shard.weights / 2**32))
-      [7] [1.5]
-
-    References: DPNE Algorithm 1, "Build a weighted histogram".
-    """
-
-    histogram_ranges: int = 1
-    spurious: PCollection[SpuriousGrams] | None = None
-    open_shards: PCollection[HistogramShard] | None = None
-    open_pieces: PCollection[tuple[int, HistogramShard]] | None = None
-    every_range_of: int | None = None
-    empty_ranges: PCollection[tuple[int, HistogramShard]] | None = None
-
-    def __post_init__(self):
-        super().__init__()
-        if self.histogram_ranges < 1:
-            raise ValueError(
-                f"histogram_ranges must be at least 1, got histogram_ranges={self.histogram_ranges}."
-            )
-
-    def expand(self, contributions: PCollection[Contributions]) -> PCollection[HistogramShard]:
-        """Sums within bundles, shuffles by hash range, sums over bundles."""
-        keyed = tuple[int, HistogramShard]
-        others = (self.spurious, self.open_shards, self.open_pieces, self.every_range_of)
-        meets = any(other is not None for other in others)
-        sum_bundle = SumBundle(
-            sum_batch=functools.partial(_checked_sums, meets_others=meets),
-            merge=_sum_pieces,
-            cut=functools.partial(cut_by_hash_range, histogram_ranges=self.histogram_ranges),
-        )
-        pieces = apply(contributions, "SumBundle", beam.ParDo(sum_bundle), keyed)
-        ranges = self.histogram_ranges
-        if self.spurious is not None:
-            cut = beam.FlatMap(shard_spurious, histogram_ranges=ranges)
-            meeting = (pieces, apply(self.spurious, "ShardSpurious", cut, keyed))
-            pieces = apply(meeting, "MeetSpurious", beam.Flatten(), keyed)
-        open_pieces = self.open_pieces
-        if self.open_shards is not None:
-            cut = beam.FlatMap(shard_open, histogram_ranges=ranges)
-            open_pieces = apply(self.open_shards, "ShardOpen", cut, keyed)
-        if open_pieces is not None:
-            pieces = apply((pieces, open_pieces), "MeetOpen", beam.Flatten(), keyed)
-        if self.every_range_of is not None:
-            empty = self.empty_ranges
-            if empty is None:
-                every = EveryRange(histogram_ranges=ranges)
-                empty = contributions.pipeline | "EveryRange" >> every
-            pieces = apply((pieces, empty), "MeetRanges", beam.Flatten(), keyed)
-        grouped = pieces | "ByHashRange" >> beam.GroupByKey()
-        merge = beam.Map(_merge_range, every_range_of=self.every_range_of)
-        return apply(grouped, "SumShard", merge, HistogramShard)
-
-
-@dataclasses.dataclass(eq=False, kw_only=True)
-class EveryRange(DisplayedTransform):
-    """Creates a piece without n-grams for every hash range, which is of any length.
-
-    Input: a pipeline.
-
-    Output: (number of the range, `HistogramShard` of length 0) for every range.
-
-    Attributes:
-      histogram_ranges: the number of hash ranges.
-    """
-
-    histogram_ranges: int
-
-    def __post_init__(self):
-        super().__init__()
-
-    def expand(self, pipeline: PBegin) -> PCollection[tuple[int, HistogramShard]]:
-        """Creates the length 0, which stands for any, and its pieces from it."""
-        cut = beam.FlatMap(empty_ranges, histogram_ranges=self.histogram_ranges)
-        any_length = pipeline | "AnyLength" >> beam.Create([0])
-        return apply(any_length, "Empty", cut, tuple[int, HistogramShard])
-
-
-def _merge_range(
-    keyed: tuple[int, Iterable[HistogramShard]], *, every_range_of: int | None
-) -> HistogramShard:
-    """Adds up pieces of one hash range; those of length 0 are of the histogram's length."""
-    _, pieces = keyed
-    if every_range_of is None:
-        return merge_shards(pieces)
-    return merge_shards(
-        piece if piece.length else dataclasses.replace(piece, length=every_range_of)
-        for piece in pieces
-    )
-
-
-def _checked_sums(element: Contributions, *, meets_others: bool) -> HistogramShard:
-    if element.length * element.round > 1 and not meets_others:
-        raise ValueError(
-            "WeightedHistogram needs spurious=… of SampleSpurious at length 2 and more: without "
-            "them a released n-gram reveals that somebody holds it. In later rounds it needs "
-            "open_shards=… of DecideRound."
-        )
-    return sum_contributions(element)
 
 
 def sum_contributions(contributions: Contributions) -> HistogramShard:

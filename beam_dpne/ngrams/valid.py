@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from beam_dpne.mechanism import randomness
+from beam_dpne.mechanism import cells, randomness
 from beam_dpne.mechanism.randomness import RunKey
-from beam_dpne.mechanism.rules import LengthRule
-from beam_dpne.ngrams.elements import GramSet, unpack_pairs
-from beam_dpne.ngrams.members import class_sizes
+from beam_dpne.mechanism.rules import ClassRule, LengthRule
+from beam_dpne.ngrams.classes import Members, class_sizes
+from beam_dpne.ngrams.elements import GramSet, SpuriousGrams, unpack_pairs
 from beam_dpne.ngrams.plan import ESTIMATE_SAMPLES, PrivacyPlan
 
 
@@ -99,3 +99,68 @@ def _exact_dot(left: np.ndarray, right: np.ndarray) -> int:
     if int(left.max(initial=0)) * int(right.max(initial=0)) * left.size < 2**63:
         return int(left @ right)
     return sum(a * b for a, b in zip(left.tolist(), right.tolist(), strict=True))
+
+
+def sample_spurious(previous: GramSet, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
+    """Draws each member of V_c with Σ_r P_{r,c}, with the round and the cell of its noise."""
+    members = Members.of(previous, rule.pruning, by_prediction=rule.by_prediction)
+    return sample_members(members, rule=rule, run_key=run_key)
+
+
+def sample_members(members: Members, *, rule: LengthRule, run_key: RunKey) -> SpuriousGrams:
+    """Draws each of some candidates with the probability of its class; see `sample_spurious`."""
+    sizes = members.sizes()
+    present = [each for each in rule.classes if each.number in sizes]
+    drawn = members.draw(
+        {each.number: _bits(sizes[each.number], each, rule.length, run_key) for each in present}
+    )
+    parts = [_sampled_class(drawn[each.number], each, rule, run_key) for each in present]
+    keys = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
+    order = np.argsort(keys)
+    columns = {
+        name: np.concatenate([np.zeros(0, dtype), *(getattr(part, name) for part in parts)])[order]
+        for name, dtype in (("cells", np.int64), ("rounds", np.int8), ("classes", np.int16))
+    }
+    return SpuriousGrams(length=rule.length, keys=keys[order], **columns, rule=rule)
+
+
+def _bits(size: int, own: ClassRule, length: int, run_key: RunKey) -> np.ndarray:
+    """Returns the random bits of a Poisson number of draws from a class: (draws, 2) uint64."""
+    number, mean = np.int64(own.number), -size * math.log1p(-own.null_probability)
+    blocks = np.arange(randomness.poisson_blocks(mean), dtype=np.uint64)
+    count_bits = randomness.keyed_bits(run_key.sub_key("spurious count", length), number, blocks)
+    draws = np.arange(randomness.poisson(count_bits, mean), dtype=np.uint64)
+    return randomness.keyed_bits(run_key.sub_key("spurious draw", length), number, draws)
+
+
+def _sampled_class(
+    drawn: np.ndarray, own: ClassRule, rule: LengthRule, run_key: RunKey
+) -> SpuriousGrams:
+    """Returns drawn members of one class, each once, with the round and the cell of their noise."""
+    length = rule.length
+    # (s,) int64: draws of the same member are merged.
+    keys = np.sort(drawn)
+    keys = keys[np.diff(keys, prepend=-1) != 0]
+    rounds = _spurious_rounds(keys, own, length, run_key)
+    noise = randomness.keyed_bits(run_key.sub_key("spurious noise", length), np.uint64(0), keys)
+    drawn_cells = np.zeros(keys.size, dtype=np.int64)
+    for found in np.unique(rounds).tolist():
+        inside = rounds == found
+        drawn_cells[inside] = cells.spurious_cells(
+            noise[inside], own.rounds, found, rule.noise_stddev
+        )
+    return SpuriousGrams(
+        length=length,
+        keys=keys,
+        cells=drawn_cells,
+        rounds=rounds,
+        classes=np.full(keys.size, own.number, np.int16),
+    )
+
+
+def _spurious_rounds(keys: np.ndarray, own: ClassRule, length: int, run_key: RunKey) -> np.ndarray:
+    """Draws the round in which each spurious n-gram is found: r with probability P_r/p, (s,) int8."""
+    sub_key = run_key.sub_key("spurious round", length)
+    uniform = randomness.uniforms(randomness.keyed_bits(sub_key, np.uint64(0), keys))
+    borders = np.cumsum([each.null_probability for each in own.rounds[:-1]])
+    return (1 + np.searchsorted(borders, uniform * own.null_probability)).astype(np.int8)

@@ -18,9 +18,8 @@ from scipy import stats
 
 from beam_dpne import GramSet
 from beam_dpne.ngrams import members, tolerances
-from beam_dpne.ngrams.classes import bins_of, class_numbers, suffix_bins
+from beam_dpne.ngrams.classes import Members, bins_of, class_numbers, class_sizes, suffix_bins
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
-from beam_dpne.ngrams.members import Members, class_sizes
 from beam_dpne.ngrams.tolerances import groups_of, probabilities, round_down
 from tests.ngrams.test_valid import bits_of
 from tests.oracle import ngrams as reference

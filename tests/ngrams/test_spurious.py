@@ -11,7 +11,7 @@ from scipy import stats
 
 from beam_dpne import GramSet, RunKey, SampleSpurious, length_rule
 from beam_dpne.ngrams.elements import unpack_pairs
-from beam_dpne.ngrams.spurious import sample_spurious
+from beam_dpne.ngrams.valid import sample_spurious
 
 KEY = RunKey(bytes(range(32)))
 # 50 words: V_2 has 2,500 members.

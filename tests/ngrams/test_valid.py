@@ -17,8 +17,8 @@ from beam_dpne import GramSet, PrivacyPlan, RunKey
 from beam_dpne.mechanism.randomness import keyed_bits
 from beam_dpne.mechanism.thresholds import spurious_threshold
 from beam_dpne.ngrams import members
+from beam_dpne.ngrams.classes import Lists, Members, names_of
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
-from beam_dpne.ngrams.members import Lists, Members, names_of
 from beam_dpne.ngrams.valid import (
     _exact_dot,
     count_valid,

@@ -23,9 +23,8 @@ from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import valid
 from beam_dpne.ngrams.candidates import prune_invalid
 from beam_dpne.ngrams.classes import class_numbers
-from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.transform import run_context
-from beam_dpne.ngrams.valid import rule_for
+from beam_dpne.ngrams.valid import rule_for, sample_spurious
 from tests.privacy.kernels import Settled, run_lengths, settle, users_of, words_as_set
 
 FALSE_FAILURE = 1e-7

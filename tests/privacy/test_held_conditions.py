@@ -28,10 +28,9 @@ from beam_dpne.ngrams.classes import class_numbers
 from beam_dpne.ngrams.contributions import spend
 from beam_dpne.ngrams.elements import HistogramShard, pack_pairs
 from beam_dpne.ngrams.held_counts import cell_units, counted_of, describe
-from beam_dpne.ngrams.spurious import sample_spurious
 from beam_dpne.ngrams.threshold import decide_round, released_part
 from beam_dpne.ngrams.tolerances import group_probabilities, groups_of, probabilities
-from beam_dpne.ngrams.valid import rule_for
+from beam_dpne.ngrams.valid import rule_for, sample_spurious
 from tests.privacy.kernels import run_lengths, users_of, words_as_set
 
 FALSE_FAILURE = 1e-7

@@ -299,7 +299,7 @@ def test_noise_is_private_for_what_is_left_of_the_budget(policy, count_share):
     assert plan.gaussian_delta + plan.vocabulary_delta <= plan.delta * math.exp(
         -plan.numerical_slack
     )
-    assert plan.gaussian_delta + plan.vocabulary_delta > plan.delta * 0.999
+    assert plan.gaussian_delta + plan.vocabulary_delta > plan.delta * 0.997
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.5, 6.0])
