@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from beam_dpne import GramSet
-from beam_dpne.ngrams import members, tolerances
+from beam_dpne.ngrams import classes, tolerances
 from beam_dpne.ngrams.classes import Members, bins_of, class_numbers, class_sizes, suffix_bins
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.tolerances import groups_of, probabilities, round_down
@@ -108,7 +108,7 @@ def test_sizes_and_members_of_classes_are_those_of_enumerating_all_words(monkeyp
     rng = random.Random(1)
     several = 0
     for _ in range(400):
-        monkeypatch.setattr(members, "_LISTS_AT_ONCE", rng.choice([1, 2, 5, 2**16]))
+        monkeypatch.setattr(classes, "_LISTS_AT_ONCE", rng.choice([1, 2, 5, 2**16]))
         sets, previous = random_chain(rng, rng.randint(1, 3))
         if not sets[-1]:
             assert Members.of(previous, "both").sizes() == class_sizes(previous) == {}
@@ -129,7 +129,7 @@ def test_a_draw_does_not_depend_on_others(monkeypatch):
     rng = random.Random(3)
     later = 0
     for _ in range(200):
-        monkeypatch.setattr(members, "_LISTS_AT_ONCE", rng.choice([1, 2, 5]))
+        monkeypatch.setattr(classes, "_LISTS_AT_ONCE", rng.choice([1, 2, 5]))
         _, previous = random_chain(rng, rng.randint(1, 3))
         candidates = Members.of(previous, "both")
         bits = {number: bits_of(4 * size) for number, size in candidates.sizes().items()}
@@ -144,7 +144,7 @@ def test_a_draw_does_not_depend_on_others(monkeypatch):
 
 @pytest.mark.parametrize(("length", "at_once"), [(1, 2**16), (2, 2**16), (3, 2**16), (3, 2)])
 def test_draws_from_a_class_are_uniform_members_of_it(length, at_once, monkeypatch):
-    monkeypatch.setattr(members, "_LISTS_AT_ONCE", at_once)
+    monkeypatch.setattr(classes, "_LISTS_AT_ONCE", at_once)
     sets, previous = random_chain(random.Random(20 + length), length)
     expected = classes_by_definition(sets)
     candidates = Members.of(previous, "both")

@@ -20,13 +20,8 @@ from beam_dpne.ngrams import adaptive
 from beam_dpne.ngrams.candidates import keep_present
 from beam_dpne.ngrams.elements import ROOT
 from beam_dpne.ngrams.histogram import merge_shards, shard_open
-from beam_dpne.ngrams.threshold import (
-    decide,
-    decide_round,
-    merge_present,
-    noise_bits,
-    present_part,
-)
+from beam_dpne.ngrams.threshold import decide_round, merge_present, noise_bits, present_part
+from tests.support.grams import decide
 
 KEY = RunKey(bytes(range(32)))
 COUNT = 3000

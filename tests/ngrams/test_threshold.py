@@ -7,7 +7,8 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.testing.util import assert_that
 
 from beam_dpne import GramSet, HistogramShard, NoisyThreshold, RunKey, length_rule
-from beam_dpne.ngrams.threshold import decide, merge_released
+from beam_dpne.ngrams.threshold import merge_released
+from tests.support.grams import decide
 
 KEY = RunKey(bytes(range(32)))
 WORDS = GramSet(length=1, keys=np.arange(9), scores=np.ones(9), vocabulary_size=9)

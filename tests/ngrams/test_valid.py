@@ -16,7 +16,7 @@ from scipy import stats
 from beam_dpne import GramSet, PrivacyPlan, RunKey
 from beam_dpne.mechanism.randomness import keyed_bits
 from beam_dpne.mechanism.thresholds import spurious_threshold
-from beam_dpne.ngrams import members
+from beam_dpne.ngrams import classes
 from beam_dpne.ngrams.classes import Lists, Members, names_of
 from beam_dpne.ngrams.elements import pack_pairs, unpack_pairs
 from beam_dpne.ngrams.valid import (
@@ -60,7 +60,7 @@ def test_draws_are_members_in_the_documented_order(pruning, monkeypatch):
             valid.sort(key=lambda gram: (gram[1:-1], gram[:1], gram[-1:]))
         assert drawn == valid
         # Blocks of one list and of all lists number the members alike.
-        monkeypatch.setattr(members, "_LISTS_AT_ONCE", rng.choice([1, 2, 5, 2**16]))
+        monkeypatch.setattr(classes, "_LISTS_AT_ONCE", rng.choice([1, 2, 5, 2**16]))
 
 
 @pytest.mark.parametrize("pruning", RULES)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from beam_dpne import GramSet, PrivacyPlan, RunKey, UserBatch
 from beam_dpne.documents.group_by_user import encode_documents, hash_users, lay_out_positions
 from beam_dpne.ngrams.elements import SpuriousGrams
-from beam_dpne.ngrams.in_memory import ArraySteps, release_length, release_lengths
+from beam_dpne.ngrams.in_memory import InMemory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,20 +31,21 @@ class Settled:
 
 
 @dataclasses.dataclass(kw_only=True)
-class WatchedSteps(ArraySteps):
-    """The product's steps; notes for each length what was drawn, and what somebody holds."""
+class Watched(InMemory):
+    """The product's run; notes for each length what was drawn, and what somebody holds."""
 
     drawn: dict[int, SpuriousGrams] = dataclasses.field(default_factory=dict)
     held: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
 
-    def draw_spurious(self, length, previous, rule=None):
-        self.drawn[length] = super().draw_spurious(length, previous, rule)
-        return self.drawn[length]
-
-    def add_up(self, length, round_number, sent, drawn, still_open):
-        shards = super().add_up(length, round_number, sent, drawn, still_open)
+    def measure(self, length, round_number, sent, still_open, previous):
+        shards = super().measure(length, round_number, sent, still_open, previous)
         if round_number == 1 and length > 1:
             self.held[length] = np.concatenate([shard.keys for shard in shards])
+            columns = {
+                name: np.concatenate([getattr(shard, f"spurious_{name}") for shard in shards])
+                for name in ("keys", "cells", "rounds", "classes")
+            }
+            self.drawn[length] = SpuriousGrams(length=length, **columns, rule=shards[0].rule)
         return shards
 
     def settled(self, released: GramSet) -> Settled:
@@ -80,25 +81,25 @@ def run_lengths(
     users: UserBatch, plan: PrivacyPlan, run_key: RunKey, vocabulary: Sequence[str] | None = None
 ) -> list[Settled]:
     """Returns what each length 1..T leaves; words that are given cost nothing."""
-    steps = WatchedSteps(plan=plan, run_key=run_key)
+    run = Watched(plan=plan, run_key=run_key)
     if vocabulary is None:
-        return [steps.settled(released) for released in release_lengths(steps, plan, [users])]
+        return [run.settled(released) for released in run.release([users])]
     released = [words_as_set(vocabulary)]
     batches = [users]
     if plan.strategy_value.has_user_budgets:
         batches = [dataclasses.replace(users, left=np.full(len(users.users), plan.allotment))]
     present = None
     for length in range(2, plan.max_length + 1):
-        batches = steps.prune(length, batches, released[-1], present)
-        found, batches, present = release_length(steps, plan, length, batches, released[-1])
+        batches = run.prune(batches, released[-1], present)
+        found, batches, present = run.release_length(length, batches, released[-1])
         released.append(found)
-    return [steps.settled(each) for each in released]
+    return [run.settled(each) for each in released]
 
 
 def settle(
     batch: UserBatch, previous: GramSet, plan: PrivacyPlan, length: int, run_key: RunKey
 ) -> Settled:
     """All rounds of one length, from positions of length k − 1."""
-    steps = WatchedSteps(plan=plan, run_key=run_key)
-    released, _, _ = release_length(steps, plan, length, [batch], previous)
-    return steps.settled(released)
+    run = Watched(plan=plan, run_key=run_key)
+    released, _, _ = run.release_length(length, [batch], previous)
+    return run.settled(released)

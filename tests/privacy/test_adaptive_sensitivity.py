@@ -26,10 +26,10 @@ from beam_dpne.documents.group_by_user import (
 )
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams import adaptive
-from beam_dpne.ngrams.classes import class_numbers, suffix_bins, word_bins
+from beam_dpne.ngrams.classes import class_numbers, suffix_bins
 from beam_dpne.ngrams.elements import ROOT, pack_pairs, unpack_pairs
 from beam_dpne.ngrams.held_counts import Counted, counted_classes
-from beam_dpne.ngrams.in_memory import ArraySteps, release_lengths
+from beam_dpne.ngrams.in_memory import InMemory
 from tests.privacy.test_sensitivity import WORDS, Corpus, corpora
 
 KEY = RunKey(b"adaptive sensitivity".ljust(32, b"."))
@@ -159,12 +159,12 @@ def steps_on_one_past(corpus: Corpus, plan: PrivacyPlan, seed: int, partitions: 
     batches = [
         lay_out_positions(part, KEY.sub_key("word")) for _, part in split_by_user(block, partitions)
     ]
-    release_lengths(steps, plan, batches)
+    steps.release(batches)
     return steps
 
 
 @dataclasses.dataclass(kw_only=True)
-class OnePast(ArraySteps):
+class OnePast(InMemory):
     """The product's steps for users; what is decided does not follow from what they send.
 
     Each n-gram of V_k, whether or not somebody holds it, is found, left open at some cell, or closed,
@@ -185,85 +185,77 @@ class OnePast(ArraySteps):
     counted: dict[int, Counted] = dataclasses.field(default_factory=dict)
     state: dict[object, tuple[int, int]] = dataclasses.field(default_factory=dict)
 
-    def spend(self, length, round_number, users, previous, present):
-        sent, users = super().spend(length, round_number, users, previous, present)
-        here = self.sent.setdefault((length, round_number), {})
-        if previous is not None and round_number == 1:
-            groups = counted_classes(previous, self.plan.pruning, self.plan.held_stddev)
-            self.counted[length] = groups
-        for batch in sent:
-            names = batch.keys.tolist()
-            if batch.words is not None:
-                names = batch.words.take(batch.keys).to_pylist()
-            borders = itertools.pairwise(batch.offsets.tolist())
-            for user, (start, stop) in zip(batch.users.tolist(), borders, strict=True):
-                weights = batch.weights[start:stop].tolist()
-                here[tuple(user)] = dict(zip(names[start:stop], weights, strict=True))
-                if batch.tallies is not None:
-                    pairs = zip(
-                        batch.classes[start:stop].tolist(),
-                        batch.tallies[start:stop].tolist(),
-                        strict=True,
-                    )
-                    own = dict(zip(names[start:stop], pairs, strict=True))
-                    self.tallied.setdefault(length, {})[tuple(user)] = own
-        assert all((batch.left >= 0).all() for batch in users)
-        return sent, users
-
-    def draw_spurious(self, length, previous, rule=None):
-        return None
-
-    def count_held(self, length, histogram, previous):
+    def sums(self, sent):
+        here = self.sent.setdefault((sent.length, sent.round), {})
+        names = sent.keys.tolist()
+        if sent.words is not None:
+            names = sent.words.take(sent.keys).to_pylist()
+        borders = itertools.pairwise(sent.offsets.tolist())
+        for user, (start, stop) in zip(sent.users.tolist(), borders, strict=True):
+            weights = sent.weights[start:stop].tolist()
+            here[tuple(user)] = dict(zip(names[start:stop], weights, strict=True))
+            if sent.tallies is not None:
+                pairs = zip(
+                    sent.classes[start:stop].tolist(),
+                    sent.tallies[start:stop].tolist(),
+                    strict=True,
+                )
+                own = dict(zip(names[start:stop], pairs, strict=True))
+                self.tallied.setdefault(sent.length, {})[tuple(user)] = own
         return []
 
-    def add_up(self, length, round_number, sent, drawn, still_open):
-        return []
+    def release_length(self, length, users, previous):
+        known = ROOT if previous is None else previous
+        rule, present = self.rule(length, [], known), []
+        if previous is not None:
+            self.counted[length] = counted_classes(previous, self.plan.held_stddev)
+        last = self.plan.rounds_of(length)
+        for number in range(1, last + 1):
+            self.sent.setdefault((length, number), {})
+            _, users = self.contribute(length, number, users, previous, present)
+            assert all((batch.left >= 0).all() for batch in users)
+            self._draw(length, number, previous, rule)
+            if number < last:
+                present.append(self._present(known, number, rule))
+        return self._found(known, rule), users, present[-1] if present else None
 
-    def decide_round(self, length, round_number, histogram, previous):
-        rule = self.rule(length, previous)
-        self._draw(length, round_number, previous, rule)
-        names = sorted(self.state)
+    def _present(self, known, number, rule):
+        length, names = known.length + 1, sorted(self.state)
         rounds, cells = np.array([self.state[name] for name in names]).reshape(-1, 2).T
-        present = PresentGrams(
+        keys = np.arange(len(names)) if length == 1 else np.array(names, np.int64)
+        return PresentGrams(
             length=length,
-            round=round_number,
-            keys=np.arange(len(names)) if length == 1 else np.array(names, np.int64),
+            round=number,
+            keys=keys,
             cells=np.where(rounds > 0, 0, cells).astype(np.int32),
             found=(rounds > 0).astype(np.int8),
             words=pa.array(names, pa.string()) if length == 1 else None,
-            classes=None
-            if previous is None
-            else class_numbers(previous, self.plan.pruning, np.array(names, np.int64)),
-            parent_size=1 if previous is None else len(previous),
-            vocabulary_size=0 if previous is None else previous.vocabulary_size,
+            classes=None if length == 1 else class_numbers(known, keys),
+            parent_size=len(known),
+            vocabulary_size=known.vocabulary_size,
             rule=rule if names else None,
         )
-        return present, []
 
-    def release(self, length, histogram, previous):
-        rule = self.rule(length, previous)
-        self._draw(length, len(rule.rounds), previous, rule)
+    def _found(self, known, rule):
         found = sorted(name for name, (number, _) in self.state.items() if number)
-        scores = random.Random(f"{self.seed} scores {length}")
-        before = ROOT if previous is None else previous
+        scores = random.Random(f"{self.seed} scores {rule.length}")
+        is_first = rule.length == 1
+        keys = np.arange(len(found)) if is_first else np.array(found, np.int64)
         return GramSet(
-            length=length,
-            keys=np.arange(len(found)) if length == 1 else np.array(found, np.int64),
+            length=rule.length,
+            keys=keys,
             scores=np.array([scores.uniform(-1, 9) for _ in found]),
-            words=pa.array(found, pa.string()) if length == 1 else None,
-            parent_size=1 if previous is None else len(previous),
-            vocabulary_size=len(found) if previous is None else previous.vocabulary_size,
+            words=pa.array(found, pa.string()) if is_first else None,
+            parent_size=len(known),
+            vocabulary_size=len(found) if is_first else known.vocabulary_size,
             rule=rule,
-            suffix_bins=suffix_bins(before, np.array(found, np.int64), rule.pruning)
-            if length > 1
-            else None,
-            word_bins=word_bins(before, rule.pruning),
+            suffix_bins=suffix_bins(known, keys),
         )
 
     def _draw(self, length: int, number: int, previous: GramSet | None, rule: LengthRule) -> None:
         """Draws what becomes of the n-grams that are open; they are all of V_k in round 1."""
         if number <= 1:
-            self.state = dict.fromkeys(valid_names(previous, self.plan.pruning), (0, 0))
+            self.state = dict.fromkeys(valid_names(previous), (0, 0))
         cut = rule.rounds[number - 1].cut_cell if rule.rounds else 0
         is_last = number == len(rule.rounds)
         for name, (found, _) in list(self.state.items()):
@@ -279,20 +271,17 @@ class OnePast(ArraySteps):
                 del self.state[name]
 
 
-def valid_names(previous: GramSet | None, pruning: str) -> list[object]:
+def valid_names(previous: GramSet | None) -> list[object]:
     """All members of V_k: words at k = 1, else packed pairs."""
     if previous is None:
         return list(WORDS)
     size = len(previous)
-    if pruning == "single":
-        pairs = itertools.product(range(size), range(previous.vocabulary_size))
-    else:
-        firsts, seconds = (part.tolist() for part in unpack_pairs(previous.keys))
-        pairs = (
-            (a, b)
-            for a, b in itertools.product(range(size), range(size))
-            if previous.length == 1 or seconds[a] == firsts[b]
-        )
+    firsts, seconds = (part.tolist() for part in unpack_pairs(previous.keys))
+    pairs = (
+        (a, b)
+        for a, b in itertools.product(range(size), range(size))
+        if previous.length == 1 or seconds[a] == firsts[b]
+    )
     return [int(pack_pairs(np.array([a]), np.array([b]))[0]) for a, b in pairs]
 
 

@@ -80,7 +80,7 @@ def test_unheld_grams_of_every_length_are_released_as_often_as_the_bound_says():
             members = valid.count_valid(previous, "both")
             assert rule.valid == members
             counts[length] += unheld(own).size
-            numbers = class_numbers(previous, "both", own.held)
+            numbers = class_numbers(previous, own.held)
             held = np.bincount(rule.places(numbers, numbers.size), minlength=len(rule.classes))
             means[length] += sum(
                 (each.valid - some) * each.null_probability

@@ -25,7 +25,7 @@ from beam_dpne.mechanism.rules import UNITS, LengthRule
 from beam_dpne.ngrams import adaptive, tolerances
 from beam_dpne.ngrams.candidates import prune_invalid
 from beam_dpne.ngrams.classes import class_numbers
-from beam_dpne.ngrams.contributions import spend
+from beam_dpne.ngrams.contributions import contribute
 from beam_dpne.ngrams.elements import HistogramShard, pack_pairs
 from beam_dpne.ngrams.held_counts import cell_units, counted_of, describe
 from beam_dpne.ngrams.threshold import decide_round, released_part
@@ -76,7 +76,7 @@ def test_candidates_beyond_the_limit_of_contributions_count_and_are_charged():
     key = run_key("beyond the limit")
     batch = prune_invalid(users_of({"u": [" ".join(words)]}, key), vocabulary, pruning="both")
     batch = dataclasses.replace(batch, left=np.array([plan.allotment]))
-    sent, after = spend(
+    sent, after = contribute(
         batch, plan=plan, length=2, round_number=1, run_key=key, previous=vocabulary
     )
     assert np.count_nonzero(sent.weights) == 3
@@ -134,7 +134,7 @@ def test_nulls_and_held_grams_without_weight_have_one_law_in_each_class(runs):
     plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=3, spurious_fraction=0.4)
     rule = rule_for(plan, 3, RunKey(bytes(32)))(previous)
     candidates = all_candidates(previous)
-    numbers = class_numbers(previous, "both", candidates)
+    numbers = class_numbers(previous, candidates)
     assert len({each.null_probability for each in rule.classes}) >= 4
     seen = {"drawn": defaultdict(list), "held": defaultdict(list)}
     for number in range(runs):
@@ -159,7 +159,7 @@ def test_nulls_and_held_grams_without_weight_have_one_law_in_each_class(runs):
             ("held", held, held.found[held.found > 0]),
         ):
             released = released_part(shard, rule)
-            own = class_numbers(previous, "both", released.keys)
+            own = class_numbers(previous, released.keys)
             for c, r, score in zip(
                 own.tolist(), rounds.tolist(), released.scores.tolist(), strict=True
             ):
@@ -181,7 +181,7 @@ def test_held_grams_are_found_and_closed_by_the_borders_of_their_own_class():
     plan = PrivacyPlan(epsilon=1, delta=1e-6, max_length=3, spurious_fraction=0.4)
     rule = rule_for(plan, 3, RunKey(bytes(32)))(previous)
     keys = all_candidates(previous)
-    numbers = class_numbers(previous, "both", keys).tolist()
+    numbers = class_numbers(previous, keys).tolist()
     first = {each.number: each.rounds[0] for each in rule.classes}
     assert len({own.cut_cell for own in first.values()}) > 3
     shard = HistogramShard(
@@ -232,7 +232,7 @@ def test_spurious_grams_of_the_public_sample_stay_below_what_is_tolerated():
             found = decided_without_weight(previous, nulls, rule, noise).found
             spurious[length] += np.count_nonzero(found)
             tolerated[length] += plan.spurious_fraction * len(previous)
-            numbers = class_numbers(previous, "both", nulls)
+            numbers = class_numbers(previous, nulls)
             chances = {each.number: each.null_probability for each in rule.classes}
             expected[length] += sum(chances[c] for c in numbers.tolist())
     assert counted > 12
@@ -312,7 +312,7 @@ def decided_without_weight(
         length=previous.length + 1,
         keys=keys,
         weights=np.zeros(keys.size, np.int64),
-        classes=class_numbers(previous, "both", keys),
+        classes=class_numbers(previous, keys),
     )
     for _ in rule.rounds:
         shard = decide_round(shard, rule=rule, run_key=key)

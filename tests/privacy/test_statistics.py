@@ -18,8 +18,8 @@ from beam_dpne.mechanism.cells import evidence_noise, noisy_cells
 from beam_dpne.mechanism.randomness import keyed_hashes
 from beam_dpne.mechanism.rules import UNITS, LengthRule, RoundRule
 from beam_dpne.ngrams.elements import pack_pairs
-from beam_dpne.ngrams.threshold import decide
 from beam_dpne.ngrams.valid import count_valid, sample_spurious
+from tests.support.grams import decide
 
 FALSE_FAILURE = 1e-6
 SIGMA = 2.5

@@ -4,6 +4,10 @@ import numpy as np
 import pyarrow as pa
 
 from beam_dpne.evaluation.corpus import Corpus
+from beam_dpne.mechanism.randomness import RunKey
+from beam_dpne.mechanism.rules import LengthRule
+from beam_dpne.ngrams.elements import GramSet, HistogramShard
+from beam_dpne.ngrams.threshold import decide_round, released_part
 
 
 def gram_texts(corpus: Corpus, grams: np.ndarray) -> list[tuple[str, ...]]:
@@ -11,3 +15,8 @@ def gram_texts(corpus: Corpus, grams: np.ndarray) -> list[tuple[str, ...]]:
     flat = corpus.words.take(pa.array(grams.reshape(-1))).to_pylist()
     length = grams.shape[1]
     return [tuple(flat[at : at + length]) for at in range(0, len(flat), length)]
+
+
+def decide(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> GramSet:
+    """What a hash range releases after its last round, unsorted."""
+    return released_part(decide_round(shard, rule=rule, run_key=run_key), rule)
