@@ -16,6 +16,8 @@ from beam_dpne.elements.side_inputs import StoredFile
 from beam_dpne.mechanism.rules import LengthRule
 
 SECOND_BITS = 32
+# Columns of a histogram with an entry for each n-gram; `earlier` has a row of them for each round.
+_OF_EACH_GRAM = ("keys", "weights", "classes", "tallies", "earlier", "found", "cells")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -99,6 +101,20 @@ class HistogramShard:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def select(self, places: np.ndarray | slice) -> "HistogramShard":
+        """Returns the shard with some of the n-grams that somebody holds, in this order."""
+        columns = {name: getattr(self, name) for name in _OF_EACH_GRAM}
+        chosen = {
+            name: column[..., places] for name, column in columns.items() if column is not None
+        }
+        if self.words is not None and self.word_hashes is not None:
+            # At k = 1 keys are row numbers.
+            chosen["keys"] = np.arange(chosen["weights"].size)
+            is_slice = isinstance(places, slice)
+            chosen["words"] = self.words[places] if is_slice else self.words.take(pa.array(places))
+            chosen["word_hashes"] = self.word_hashes[places]
+        return dataclasses.replace(self, **chosen)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

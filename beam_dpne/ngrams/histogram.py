@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,6 @@ from beam_dpne.elements.arrays import (
 from beam_dpne.ngrams.classes import join_classes
 from beam_dpne.ngrams.elements import Contributions, HistogramShard, SpuriousGrams, unpack_pairs
 
-_GRAM_COLUMNS = ("keys", "weights", "classes", "tallies", "found", "cells", "words", "word_hashes")
 _SPURIOUS_COLUMNS = ("spurious_keys", "spurious_cells", "spurious_rounds", "spurious_classes")
 
 
@@ -157,27 +157,22 @@ def _join_open(pieces: list[HistogramShard]) -> HistogramShard:
     if not pieces:
         raise ValueError("Pieces of a later round need what DecideRound left open of the last one.")
     # One entry for each n-gram along the last axis; `earlier` has a row for each round before.
-    columns = {
+    columns: dict[str, Any] = {
         name: np.concatenate([getattr(piece, name) for piece in pieces], axis=-1)
-        for name in ("weights", "earlier", "found", "cells")
+        for name in ("keys", "weights", "earlier", "found", "cells")
     }
+    columns["classes"] = join_classes([piece.classes for piece in pieces])
     if pieces[0].words is not None:
-        hashes = [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
-        return dataclasses.replace(
-            pieces[0],
-            **columns,
-            keys=np.arange(columns["cells"].size),
-            words=join_words(piece.words for piece in pieces),
-            word_hashes=np.concatenate(hashes),
-        )
+        columns |= {
+            "keys": np.arange(columns["cells"].size),
+            "words": join_words(piece.words for piece in pieces),
+            "word_hashes": np.concatenate(
+                [piece.word_hashes for piece in pieces if piece.word_hashes is not None]
+            ),
+        }
+    whole = dataclasses.replace(pieces[0], **columns)
     # A shard that was cut for the shuffle may come back in any order; look-ups need ascending keys.
-    keys = np.concatenate([piece.keys for piece in pieces])
-    order = np.argsort(keys)
-    classes = join_classes([piece.classes for piece in pieces])
-    if classes is not None:
-        columns["classes"] = classes
-    columns = {name: column[..., order] for name, column in columns.items()}
-    return dataclasses.replace(pieces[0], **columns, keys=keys[order])
+    return whole if whole.words is not None else whole.select(np.argsort(whole.keys))
 
 
 def _add_to_open(still_open: HistogramShard, sums: HistogramShard | None) -> HistogramShard:
@@ -203,21 +198,10 @@ def cut_by_hash_range(
     whole: HistogramShard, histogram_ranges: int
 ) -> Iterator[tuple[int, HistogramShard]]:
     """Yields the part of each hash range that is not empty."""
-    words, hashes = whole.words, whole.word_hashes
     ranges = hash_ranges(_hash_keys(whole), histogram_ranges)
-    for shard, inside in group_places(ranges, histogram_ranges):
-        piece = HistogramShard(
-            length=whole.length,
-            round=whole.round,
-            keys=np.arange(inside.size) if words is not None else whole.keys[inside],
-            weights=whole.weights[inside],
-            classes=None if whole.classes is None else whole.classes[inside],
-            tallies=None if whole.tallies is None else whole.tallies[inside],
-            words=None if words is None else words.take(pa.array(inside)),
-            word_hashes=None if hashes is None else hashes[inside],
-        )
-        for part in _bounded_pieces(piece):
-            yield shard, part
+    for number, inside in group_places(ranges, histogram_ranges):
+        for part in _bounded_pieces(whole.select(inside)):
+            yield number, part
 
 
 def _hash_keys(shard: HistogramShard) -> np.ndarray:
@@ -236,15 +220,16 @@ def _bounded_pieces(piece: HistogramShard) -> Iterator[HistogramShard]:
 def _take(piece: HistogramShard, places: np.ndarray) -> HistogramShard:
     """Returns successive n-grams of a piece; the first of them have all spurious ones with them."""
     start = int(places[0]) if places.size else 0
-    inside = slice(start, start + places.size)
-    cut = {name: getattr(piece, name) for name in _GRAM_COLUMNS}
-    cut = {name: column[inside] for name, column in cut.items() if column is not None}
-    if piece.earlier is not None:
-        cut["earlier"] = piece.earlier[:, inside]
+    part = piece.select(slice(start, start + places.size))
     # Each spurious n-gram must be in one part only.
-    if start:
-        cut |= {name: getattr(piece, name)[:0] for name in _SPURIOUS_COLUMNS}
-    return dataclasses.replace(piece, **cut)
+    return replace_spurious(part, slice(0)) if start else part
+
+
+def replace_spurious(shard: HistogramShard, places: np.ndarray | slice) -> HistogramShard:
+    """Returns a shard with some of its spurious n-grams."""
+    return dataclasses.replace(
+        shard, **{name: getattr(shard, name)[places] for name in _SPURIOUS_COLUMNS}
+    )
 
 
 def hash_ranges(keys: np.ndarray, histogram_ranges: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 The decisions are plain functions of a hash range, its rule and the run key; transforms apply them.
 """
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -15,6 +16,7 @@ from beam_dpne.mechanism.randomness import RunKey
 from beam_dpne.mechanism.rules import LengthRule
 from beam_dpne.ngrams.classes import join_classes, suffix_bins
 from beam_dpne.ngrams.elements import GramSet, HistogramShard, PresentGrams
+from beam_dpne.ngrams.histogram import replace_spurious
 
 
 def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) -> HistogramShard:
@@ -54,23 +56,13 @@ def decide_round(shard: HistogramShard, *, rule: LengthRule, run_key: RunKey) ->
         unheld = np.flatnonzero(places_among(shard.spurious_keys, shard.keys) < 0)
     else:
         unheld = np.arange(shard.spurious_keys.size)
-    hashes = shard.word_hashes
-    return HistogramShard(
-        length=shard.length,
+    return dataclasses.replace(
+        replace_spurious(shard.select(present), unheld),
         round=shard.round + 1,
-        keys=shard.keys[present] if shard.words is None else np.arange(present.size),
         weights=np.zeros(present.size, dtype=np.int64),
-        classes=None if shard.classes is None else shard.classes[present],
-        range_number=shard.range_number,
         earlier=weights[:, present],
         found=found[present],
         cells=cells[present],
-        words=None if shard.words is None else shard.words.take(pa.array(present)),
-        word_hashes=None if hashes is None else hashes[present],
-        spurious_keys=shard.spurious_keys[unheld],
-        spurious_cells=shard.spurious_cells[unheld],
-        spurious_rounds=shard.spurious_rounds[unheld],
-        spurious_classes=shard.spurious_classes[unheld],
         rule=rule,
     )
 
