@@ -376,7 +376,8 @@ def test_check_output_refuses_what_cannot_hold_a_release(tmp_path):
 
 
 @pytest.mark.parametrize(("mode", "below"), [(0o555, "new/er"), (0, "")])
-def test_check_output_refuses_a_directory_without_permission(mode, below):
+def test_check_output_refuses_a_directory_without_permission(mode, below, tmp_path):
+    publish(tmp_path)  # Whoever root becomes below may not read modules that are imported later.
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, mode)
         output = os.path.join(folder, below)
