@@ -10,7 +10,7 @@ import sys
 import beam_dpne
 
 # Modules beside this one, each with a page that the build of the site makes and that is not committed.
-GENERATED = ("make_performance", "make_yaml")
+GENERATED = ("make_options", "make_performance", "make_yaml")
 
 project = "beam-dpne"
 author = "the authors of beam-dpne"

@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 import beam_dpne
+from beam_dpne.cli.main import COMMANDS
+from beam_dpne.cli.parsing import all_parameters
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"
@@ -30,12 +32,6 @@ def module_of(name):
 
 
 @pytest.fixture(scope="module")
-def options():
-    """The module that writes the page of options."""
-    return module_of("make_options")
-
-
-@pytest.fixture(scope="module")
 def settings():
     """The settings of the site."""
     return module_of("conf")
@@ -45,8 +41,12 @@ def text_of(page):
     return page.read_text(encoding="utf-8")
 
 
-def test_the_page_of_options_is_that_of_the_option_tables(options):
-    assert text_of(options.PAGE) == options.options_page(), "run python docs/make_options.py"
+def test_the_page_of_parameters_has_all_of_them():
+    page = module_of("make_options").page()
+    for command in COMMANDS:
+        assert f"## beam-dpne {command.name}\n" in page
+        names = all_parameters(command.load_groups())
+        assert all(f"{name}`" in page or f"{name.upper()}`" in page for name in names)
 
 
 def test_the_page_of_yaml_transforms_has_every_transform():
@@ -58,10 +58,6 @@ def test_the_page_of_yaml_transforms_has_every_transform():
 def test_the_page_of_time_and_memory_has_the_recorded_runs():
     page = module_of("make_performance").page()
     assert "| titles | one_round / floor, time |" in page
-
-
-def test_help_texts_show_as_they_are_written(options):
-    assert options.escaped("policy_*: a|b <TAB> [x]") == r"policy_\*: a\|b \<TAB\> \[x\]"
 
 
 def test_indices_and_exponents_are_typeset_outside_of_code(settings):
@@ -97,21 +93,26 @@ def commands():
                 yield pytest.param(line, id=f"{page.stem}: {line[:60]}")
 
 
+def options_of(command):
+    return {name for name, each in all_parameters(command.load_groups()).items() if not each.rare}
+
+
+OPTIONS = {command.name: options_of(command) for command in COMMANDS}
+
+
 @pytest.mark.parametrize("line", list(commands()))
-def test_commands_use_options_that_exist(line, options):
+def test_commands_use_options_that_exist(line):
     _, command, *words = shlex.split(line)
-    groups = options.COMMANDS[command].values()
-    known = {option.name for group in groups for option in group} | BEAMS
-    assert {word[2:] for word in words if word.startswith("--")} <= known
+    names = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
+    assert names <= OPTIONS[command] | BEAMS
 
 
 def test_there_are_commands():
     assert len(list(commands())) > 8
 
 
-def test_options_in_running_text_exist(options):
-    groups = [group for command in options.COMMANDS.values() for group in command.values()]
-    known = {option.name for group in groups for option in group} | BEAMS
+def test_options_in_running_text_exist():
+    known = set().union(*OPTIONS.values()) | BEAMS
     ours = "docs pytest titles public_data small only help tag state direct_running_mode package"
     known |= {
         *ours.split(),

@@ -1,0 +1,157 @@
+"""Reasons of failures hold no data; `--failure_log` gives the operator what stderr withholds."""
+
+import json
+import logging
+import stat
+
+import pyarrow as pa
+import pytest
+
+from beam_dpne import errors
+from beam_dpne.cli.failures import FailureLog, printable_reason, whole_chain, with_cause
+from beam_dpne.cli.main import _outcome
+from beam_dpne.documents.tokenizers import resolve_tokenizer, tokenizer_name
+from beam_dpne.elements import progress
+from beam_dpne.errors import RunError
+
+CANARY = "zebra4711"
+BUDGET = ("--epsilon", 10, "--delta", 1e-4, "--max_length", 1)
+SPLITTER = """
+def quotes_the_text(texts):
+    raise KeyError(f"cannot split {texts[0]}")
+"""
+
+
+@pytest.fixture
+def fails(cli, tmp_path, monkeypatch):
+    """Runs `beam-dpne ngrams` with a tokenizer that quotes the text when it fails."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "quoting_splitter.py").write_text(SPLITTER)
+    monkeypatch.syspath_prepend(tmp_path / "in")
+    lines = [json.dumps({"user": f"u{place}", "text": f"{CANARY} day"}) for place in range(50)]
+    (tmp_path / "in" / "notes.jsonl").write_text("\n".join(lines))
+    files = ("--input", tmp_path / "in" / "notes.jsonl", "--output", tmp_path / "out")
+
+    def run(*arguments, tokenizer="quoting_splitter:quotes_the_text"):
+        return cli("ngrams", *files, *BUDGET, "--tokenizer", tokenizer, *arguments)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "before", "after"),
+    [
+        (ValueError(CANARY), 2, None),
+        (FileNotFoundError(CANARY), 2, None),
+        (errors.UsageError(CANARY), 2, 2),
+        (errors.ReleaseError(CANARY), 2, 2),
+        (RunError(CANARY), 1, 1),
+        (pa.ArrowInvalid(CANARY), None, None),
+        (type("Other", (errors.InputError,), {})(CANARY), None, None),
+        (type("Other", (RunError,), {})(CANARY), None, None),
+    ],
+)
+def test_a_message_is_printed_if_it_cannot_quote_the_data(error, before, after):
+    """None stands for a message that is withheld, with status 1; after: once the data are read."""
+    for stage, printed in (("", before), ("read", after)):
+        progress.reset()
+        if stage:
+            progress.enter(stage)
+        try:
+            raise error
+        except Exception as caught:
+            status, text = _outcome(caught, publishes=True)
+        assert status == (printed or 1)
+        assert (CANARY in text) is (printed is not None)
+        assert ("its message is withheld" in text) is (printed is None)
+    progress.reset()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_log_has_what_stderr_withholds(fails, tmp_path, workers, capfd):
+    log = tmp_path / "failure.log"
+    ended = fails("--failure_log", log, "--direct_num_workers", workers, "--workers", 0)
+    assert (ended.status, ended.out) == (1, "")
+    assert f"The whole failure is in {log}, which is as private as the data." in ended.err
+    assert ended.err.splitlines()[-1].startswith("beam-dpne: the run failed: ")
+    assert CANARY not in ended.err + "".join(capfd.readouterr())
+    text = log.read_text()
+    assert f"KeyError: 'cannot split {CANARY} day'" in text
+    assert "in quotes_the_text" in text
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_a_log_the_line_says_how_to_get_it(fails, tmp_path):
+    ended = fails()
+    assert ended.status == 1
+    assert "Run again with --failure_log FILE" in ended.err
+    assert CANARY not in ended.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def test_a_second_failure_is_added_and_a_run_that_ends_well_leaves_the_log_as_it_was(
+    fails, tmp_path
+):
+    log = tmp_path / "failure.log"
+    assert fails("--failure_log", log, tokenizer="words").status == 0
+    assert not log.exists()
+    for number in (1, 2):
+        fails("--failure_log", log, "--overwrite")
+        assert log.read_text().count("what was raised") == number
+    assert fails("--failure_log", log, "--overwrite", tokenizer="words").status == 0
+    assert log.read_text().count("what was raised") == 2
+
+
+def test_the_log_is_refused_where_it_could_be_published(fails, tmp_path):
+    assert fails("--quiet", tokenizer="words").status == 0
+    for path in (tmp_path / "out" / "f.log", "gs://bucket/f.log", tmp_path / "none" / "f.log"):
+        ended = fails("--overwrite", "--failure_log", path)
+        assert ended.status == 2
+        assert "failure_log must be" in ended.err
+
+
+def test_errors_that_libraries_log_are_in_the_file_and_shown_to_nobody(tmp_path, capfd):
+    log = FailureLog(str(tmp_path / "f.log"), None)
+    with log.listening():
+        logging.getLogger("some.library").error("quotes %s", CANARY)
+    log.keep(ValueError("x"))
+    log.close()
+    assert CANARY in (tmp_path / "f.log").read_text()
+    assert CANARY not in "".join(capfd.readouterr())
+
+
+def test_a_chain_is_whole_although_it_was_cut():
+    try:
+        try:
+            raise KeyError(CANARY)
+        except KeyError:
+            raise ValueError("no data") from None
+    except ValueError as error:
+        text = whole_chain(error)
+    assert text.index(CANARY) < text.index("no data")
+
+
+def test_the_wrapper_of_a_tokenizer_has_its_name():
+    wrapped = with_cause("pyarrow.compute:utf8_split_whitespace")
+    assert tokenizer_name(wrapped) == "pyarrow.compute:utf8_split_whitespace"
+    assert resolve_tokenizer(wrapped)(pa.array(["a b"])).to_pylist() == [["a", "b"]]
+
+
+_TRACE = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    g()\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (f"{_TRACE}beam_dpne.errors.ReleaseError: no data [while running 'A']\n", "no data"),
+        (f"{_TRACE}ValueError: {CANARY}\n", "ValueError; its message is withheld"),
+        (f"{_TRACE}others.ReleaseError: {CANARY}\n", "RuntimeError; its message is withheld"),
+        (f"beam_dpne.errors.ReleaseError: {CANARY}", "RuntimeError; its message is withheld"),
+        (f"{_TRACE}OSError: [Errno 28] {CANARY}\n", "No space left on device."),
+    ],
+)
+def test_of_an_engines_error_nothing_that_may_be_data_is_told(text, told):
+    reason = printable_reason(RuntimeError(text))
+    assert reason.startswith(told)
+    assert CANARY not in reason

@@ -1,0 +1,240 @@
+"""`beam-dpne ngrams`: real files, real runs, what is printed and what is on disk."""
+
+import json
+import os
+import pathlib
+import pty
+import random
+import signal
+import time
+
+import pytest
+
+from beam_dpne.release.files import read_ledger
+from beam_dpne.release.reading import read_release
+
+BUDGET = ("--epsilon", 10, "--delta", 1e-4)
+RUN = (*BUDGET, "--max_length", 2, "--rounds", 2, "--max_contributions", "5,8")
+WORDS = ("Good", "morning", "dear", "friend", "of", "naïve", "people,", '"everywhere"', "日本語")
+SLOW = """
+import time
+import pyarrow.compute as pc
+
+def splits(texts):
+    time.sleep(60)
+    return pc.split_pattern(texts, " ")
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """120 users with a few documents each, whose first words are everybody's, and a run key."""
+    folder, chance = tmp_path_factory.mktemp("data"), random.Random(5)
+    rows = [
+        {"user": f"user-{place:03}", "text": " ".join(WORDS[:3] + tuple(chance.sample(WORDS, 4)))}
+        for place in range(120)
+        for _ in range(chance.randint(1, 3))
+    ]
+    (folder / "notes.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "key").write_text("0f1e2d3c" * 8)
+    return folder
+
+
+@pytest.fixture
+def release(cli, data, tmp_path):
+    """Releases the documents into a directory of this test; returns how it ended, and the place."""
+
+    def run(*arguments, output="out", **_):
+        place = tmp_path / output
+        given = ("--input", data / "notes.jsonl", "--output", place, *RUN)
+        return cli("ngrams", *given, *arguments), place
+
+    return run
+
+
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in sorted(pathlib.Path(folder).iterdir())}
+
+
+def rows_of(folder):
+    return read_release(str(folder)).table().to_pylist()
+
+
+def test_the_table_is_on_stdout_and_the_progress_on_stderr(release):
+    ended, place = release("--title", "Notes", "--unit", "a customer")
+    assert ended.status == 0, ended.err
+    assert "Title: Notes\nOne user is a customer.\n" in ended.out
+    assert "n-grams" in ended.out
+    assert f"Files: {place} (start with ledger.json)" in ended.out
+    assert "beam-dpne:" in ended.err
+    texts = {row["ngram"] for row in rows_of(place)}
+    assert {"good", "morning", "good morning"} <= texts
+
+
+def test_quiet_leaves_stderr_empty(release):
+    ended, _ = release("--quiet")
+    assert (ended.status, ended.err) == (0, "")
+
+
+@pytest.mark.parametrize("form", ["jsonl", "tsv", "parquet"])
+def test_every_format_holds_the_same_release(release, data, form):
+    key = ("--run_key_file", data / "key", "--quiet")
+    _, first = release(*key, output="first")
+    _, other = release(*key, "--output_format", form, output=form)
+    assert rows_of(other) == rows_of(first) != []
+
+
+def test_one_key_gives_the_same_bytes_however_the_work_is_divided(release, data):
+    key = ("--run_key_file", data / "key", "--quiet")
+    _, first = release(*key, output="first")
+    for number, others in enumerate(
+        [
+            ("--partitions", 7, "--workers", 0),
+            ("--workers", 3),
+            ("--side_input_limit", 1, "--workers", 0),
+            ("--title", "Another", "--workers", 0, "--direct_num_workers", 2),
+        ]
+    ):
+        ended, place = release(*key, *others, output=f"other-{number}")
+        assert ended.status == 0, ended.err
+        ours = {name: data for name, data in files_of(place).items() if name != "ledger.json"}
+        assert ours.items() <= files_of(first).items()
+    _, fresh = release("--quiet", output="fresh")
+    assert rows_of(fresh) != rows_of(first)
+
+
+def test_a_release_is_only_replaced_on_request(release):
+    release("--quiet")
+    ended, place = release("--quiet")
+    before = files_of(place)
+    assert (ended.status, files_of(place)) == (2, before)
+    assert "overwrite" in ended.err
+    ended, _ = release("--quiet", "--overwrite")
+    assert (ended.status, ended.err) == (0, "")
+    assert rows_of(place)
+
+
+def test_a_release_holds_neither_the_key_nor_where_it_was_made(release, data, tmp_path):
+    _, place = release("--run_key_file", data / "key", "--quiet")
+    for content in files_of(place).values():
+        assert b"0f1e2d3c" not in content
+        assert str(tmp_path).encode() not in content
+        assert b"user-0" not in content
+
+
+def test_rejects_are_counted_listed_and_limited(cli, data, tmp_path):
+    path = tmp_path / "notes.jsonl"
+    path.write_text((data / "notes.jsonl").read_text() + "\n{broken\n" * 2)
+    given = ("ngrams", "--input", path, "--output", tmp_path / "out", *RUN)
+    ended = cli(*given, "--rejects", tmp_path / "rejects")
+    assert ended.status == 0, ended.err
+    assert "2 records were rejected" in ended.err
+    assert "as secret as the data" in ended.err
+    (listed,) = (tmp_path / "rejects").glob("*.jsonl")
+    assert [json.loads(line)["reason"] for line in listed.read_text().splitlines()] == [
+        "malformed JSON"
+    ] * 2
+    inside = cli(*given, "--overwrite", "--rejects", tmp_path / "out" / "rejects")
+    assert (inside.status, "rejects must be outside every release" in inside.err) == (2, True)
+    for others in (("--max_rejected", 0), ("--strict",)):
+        ended = cli(*given[:4], tmp_path / "no", *RUN, *others)
+        assert ended.status == 1
+        assert not (tmp_path / "no" / "ledger.json").exists()
+
+
+def test_inputs_without_anything_shared_give_an_empty_release(cli, tmp_path):
+    (tmp_path / "in.jsonl").write_text("")
+    ended = cli("ngrams", "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out", *RUN)
+    assert ended.status == 0, ended.err
+    assert "the input has no records" in ended.err
+    assert rows_of(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("--input", "missing.jsonl"), "missing.jsonl"),
+        (("--user_field", "who"), "user_field"),
+        (("--run_key_file", "missing.key"), "run_key_file cannot be read"),
+        (("--run_key_file", "BAD"), "64 hexadecimal digits"),
+        (("--template_location", "gs://b/t"), "template_location needs run_key_file"),
+        (("--tokenizer", "no_such_module:f"), "tokenizer"),
+        (("--runner", "NoSuchRunner"), "runner cannot be used"),
+        (("--output", "/dev/null/x"), "output"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_the_run(cli, data, tmp_path, change, message):
+    (tmp_path / "bad.key").write_text("secret words")
+    change = [tmp_path / "bad.key" if each == "BAD" else each for each in change]
+    given = ("--input", data / "notes.jsonl", "--output", tmp_path / "out", *RUN)
+    ended = cli("ngrams", *given, *change)
+    assert (ended.status, ended.out) == (2, "")
+    assert message in ended.err
+    assert "secret words" not in ended.err
+    assert ended.err.count("\n") == 1
+    assert not (tmp_path / "out" / "ledger.json").exists()
+
+
+def test_a_large_delta_is_a_warning(release):
+    ended, _ = release("--quiet", "--delta", 0.01)
+    assert "warning: delta=0.01 is large" in ended.err
+    ended, _ = release("--quiet", "--delta", 0.01, "--public_user_count", 99, output="told")
+    assert "warning" not in ended.err
+
+
+def test_a_terminal_shows_a_live_line_without_users_or_words(program, data, tmp_path):
+    ours, theirs = pty.openpty()
+    given = ("--input", data / "notes.jsonl", "--output", tmp_path / "out", *RUN)
+    with program.start("ngrams", *given, stderr=theirs) as process:
+        process.communicate()
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"of the input" in shown or b"length" in shown or b"starting" in shown
+    assert b"user-0" not in shown
+    assert b"morning" not in shown
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_run_with_one_line_and_nothing_is_left(
+    program, data, tmp_path, number, status
+):
+    (tmp_path / "slow_splitter.py").write_text(SLOW)
+    given = ("--input", data / "notes.jsonl", "--output", tmp_path / "out", *RUN)
+    paths = os.pathsep.join([str(tmp_path), program.environment()["PYTHONPATH"]])
+    command = ("ngrams", *given, "--tokenizer", "slow_splitter:splits")
+    with program.start(*command, env=program.environment(PYTHONPATH=paths)) as process:
+        started = time.monotonic()
+        for line in process.stderr:
+            if "reading" in line or time.monotonic() > started + 60:
+                break
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert err.count("\n") <= 1
+    if number == signal.SIGINT:
+        assert err == "beam-dpne: interrupted; nothing was published.\n"
+    assert not (tmp_path / "out").exists() or not files_of(tmp_path / "out")
+    assert not list(program.temporary.glob(".beam_dpne-*"))
+
+
+def test_a_plan_is_printed_and_written_and_gives_the_same_release(cli, data, tmp_path):
+    path = tmp_path / "plan.json"
+    ended = cli("plan", *RUN, "--output", path)
+    assert ended.status == 0, ended.err
+    assert "Users that an n-gram needs" in ended.out
+    assert "the plan is in" in ended.err
+    given = ("--input", data / "notes.jsonl", "--run_key_file", data / "key", "--quiet")
+    assert cli("ngrams", *given, "--plan", path, "--output", tmp_path / "a").status == 0
+    assert cli("ngrams", *given, *RUN, "--output", tmp_path / "b").status == 0
+    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+    assert read_ledger(str(tmp_path / "a"))["plan"] == json.loads(path.read_text())
