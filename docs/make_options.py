@@ -9,18 +9,20 @@ from beam_dpne.validation import Parameter, parameters_of
 PAGE = pathlib.Path(__file__).with_name("options.md")
 _BEGINNING = """# All parameters
 
-The build of the site makes this page from the definitions of the parameters. They are the options of `beam-dpne`, the keys
-of Beam YAML and the fields of the Python objects alike. `beam-dpne COMMAND --help` prints the same text. What is marked
-with a star is rarely needed: it has no option, and stands in a JSON file that `--plan FILE` names. Such a file may hold any
-parameter of its command, by its name; a parameter that is in the file must not be given as an option, too.
+The build of the site makes this page from the definitions of the parameters. They are the options
+of `beam-dpne`, the keys of Beam YAML and the fields of the Python objects alike. `beam-dpne COMMAND
+--help` prints the same text. What is marked with a star is rarely needed: it has no option, and
+stands in a JSON file that `--plan FILE` names. Such a file may hold any parameter of its command,
+by its name; a parameter that is in the file must not be given as an option, too.
 
-Options of Apache Beam, such as `--runner`, may follow the options of `ngrams`, `set-union` and `bayesian`; the embedded
-runner (`FnApiRunner`) is the default.
+Options of Apache Beam, such as `--runner`, may follow the options of `ngrams`, `set-union` and
+`bayesian`; the embedded runner (`FnApiRunner`) is the default.
 
-The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if the command was
-interrupted and 143 if it was terminated; an engine's job is cancelled in the last two cases. A failed run publishes
-nothing: a directory without `ledger.json` is no release. If a worker dies just after it wrote the ledger, the release is
-complete all the same, and the message asks you to look for the ledger.
+The exit status is 0 if the command is done, 1 if the run failed, 2 if a parameter is wrong, 130 if
+the command was interrupted and 143 if it was terminated; an engine's job is cancelled in the last
+two cases. A failed run publishes nothing: a directory without `ledger.json` is no release. If a
+worker dies just after it wrote the ledger, the release is complete all the same, and the message
+asks you to look for the ledger.
 """
 
 
@@ -35,7 +37,9 @@ def page() -> str:
     for command in COMMANDS:
         parts.append(f"\n## beam-dpne {command.name}\n\n{command.description}\n")
         for title, kinds in command.load_groups().items():
-            rows = [_row(each, command.positional) for kind in kinds for each in parameters_of(kind)]
+            rows = [
+                _row(each, command.positional) for kind in kinds for each in parameters_of(kind)
+            ]
             head = "| parameter | values | default | meaning |\n|---|---|---|---|\n"
             parts.append(f"\n### {command.name}: {title}\n\n{head}{''.join(rows)}")
     return "".join(parts)
